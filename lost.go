@@ -16,7 +16,7 @@ func (id LeaseID) String() string { return strconv.FormatInt(int64(id), 16) }
 // LostError says that a lease, or a lock or term on it, is lost for good. It Is ErrLost, and with CauseClosed also
 // ErrClosed.
 type LostError struct {
-	Kind  string        // "lock", "tree", "sem" or "election"; empty for the session itself
+	Kind  Kind          // empty for the session itself
 	Name  string        // of the lock or election; empty for the session itself
 	Lease LeaseID       // the lease that is gone
 	Token int64         // the holder's fencing token; 0 for a reader and for the session itself
@@ -30,11 +30,7 @@ func (e *LostError) Error() string {
 	if e.Kind == "" {
 		b.WriteString("session lost")
 	} else {
-		kind := e.Kind
-		if kind == "sem" {
-			kind = "semaphore"
-		}
-		fmt.Fprintf(&b, "%s %.128q lost", kind, e.Name)
+		fmt.Fprintf(&b, "%v %.128q lost", e.Kind, e.Name)
 		if e.Token != 0 {
 			fmt.Fprintf(&b, " (token %d)", e.Token)
 		}
@@ -49,7 +45,7 @@ func (e *LostError) Error() string {
 	switch {
 	case e.Cause == CauseKicked || e.Cause == CauseRemoved:
 		b.WriteString("; stop its work, then release it")
-	case e.Kind != "" && e.Kind != "election" && e.Cause != CauseClosed:
+	case e.Kind != "" && e.Kind != KindElection && e.Kind != KindShard && e.Cause != CauseClosed:
 		b.WriteString("; stop its work and acquire again")
 	}
 	return b.String()
@@ -80,7 +76,7 @@ type Cause int
 const (
 	// CauseExpired: no renewal was confirmed while the lease was trusted.
 	CauseExpired Cause = iota + 1
-	// CauseRevoked: etcd says that the lease does not exist.
+	// CauseRevoked: etcd says that the lease does not exist, though it was still trusted.
 	CauseRevoked
 	// CauseEntryDeleted: the entry of the lock or term is gone from etcd. Usually it was deleted by hand. Or it was
 	// removed while this process was paused: then the record for the Auditor, or the log, has CauseRemoved. After a
@@ -98,8 +94,8 @@ const (
 	CauseKeyDeleted
 	// CauseClientClosed: the etcd client was closed before the session.
 	CauseClientClosed
-	// CauseKicked: an administrator asked the holder to let go. The name stays taken until the holder releases the lock,
-	// which Do does when its work has returned. LostError.Err is a *KickError.
+	// CauseKicked: an administrator asked the holder to let go. The name stays taken until the holder releases the
+	// lock, which Do does when its work has returned. LostError.Err is a *KickError.
 	CauseKicked
 	// CauseRemoved: an administrator is taking the lock away. The name is free when the holder releases the lock, and
 	// without that a few seconds later. LostError.Err is a *KickError.

@@ -13,25 +13,21 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
-// Kind is what a name is of. The lock, the tree lock, the semaphore and the election of one name have nothing in
-// common.
-type Kind string
-
+// What Show, Watch, Kick and Remove take beside the kinds of holdfast.
 const (
-	// Lock is a locker.Mutex or locker.RWMutex, also of a locker.Set.
-	Lock Kind = "lock"
-	// Tree is a locker.TreeMutex. It has an entry in the queue of its path, and a reader's in that of each path above.
-	Tree Kind = "tree"
-	// Election is an election.Election.
-	Election Kind = "election"
-	// Semaphore is a locker.Semaphore. Show and List take it; Watch does not, and its holders cannot be kicked.
-	Semaphore Kind = "sem"
+	// LockAt is a lock under a prefix, given in place of the name, as locker.NewMutexAt and etcd's concurrency package
+	// take it. "/jobs/" is another lock than "/jobs", both may be held, and one that is not used is free: see
+	// session.Options.TrailingSlash. A session warns of such a prefix; a Client does not. List does not take it. Kick
+	// and Remove tell no holders that are clients of etcd's own locks: ErrNotTold.
+	LockAt holdfast.Kind = "lock prefix"
+	// ElectionAt is an election under a prefix, as election.NewAt and etcd's concurrency package take it; see LockAt.
+	ElectionAt holdfast.Kind = "election prefix"
 )
 
 // Options of a Client. The zero value of every field is its default.
@@ -54,7 +50,7 @@ type Options struct {
 // concurrent use.
 type Client struct {
 	client    *clientv3.Client
-	sender    *attempt.Sender
+	sender    *sending.Sender
 	policy    backoff.Policy
 	namespace string
 	owner     string
@@ -70,7 +66,7 @@ func New(cli *clientv3.Client, o *Options) *Client {
 	}
 	c := &Client{client: cli, owner: cmp.Or(o.Owner, thisProcess()), auditor: o.Auditor}
 	if c.policy, c.namespace, c.err = o.validate(cli); c.err == nil {
-		c.sender = attempt.New(cli, c.policy)
+		c.sender = sending.New(cli, c.policy)
 	}
 	return c
 }
@@ -80,7 +76,7 @@ func (o *Options) validate(cli *clientv3.Client) (policy backoff.Policy, namespa
 	if cli == nil || cli.KV == nil || cli.Watcher == nil || cli.Lease == nil {
 		return policy, "", &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Watcher or Lease"}
 	}
-	if policy, err = attempt.Policy("Options.Retry", o.Retry); err != nil {
+	if policy, err = sending.Policy("Options.Retry", o.Retry); err != nil {
 		return policy, "", err
 	}
 	if bad := badText(o.Owner); bad != "" {
@@ -110,40 +106,32 @@ func (c *Client) usable(ctx context.Context) error {
 	}
 }
 
-// finder returns the queue that a caller has named, or what is wrong with the name.
-type finder func() (layout.Queue, error)
-
-// named returns the queue of a name in the namespace.
-func (c *Client) named(kind Kind, name string) (layout.Queue, error) {
-	if err := errors.Join(kind.check(), names.Check(string(kind), name)); err != nil {
-		return layout.Queue{}, err
+// find returns the queue of a name in the namespace, or of a prefix.
+func (c *Client) find(kind holdfast.Kind, name string) (layout.Queue, error) {
+	of, foreign := prefixed[kind]
+	switch {
+	case !foreign:
+		if err := errors.Join(checkKind(kind), names.Check(string(kind), name)); err != nil {
+			return layout.Queue{}, err
+		}
+		return layout.Named(c.namespace, kind, name), nil
+	case name == "":
+		return layout.Queue{}, &holdfast.NameError{Kind: string(kind), Name: name, Reason: "is empty"}
 	}
-	return layout.Named(c.namespace, string(kind), name), nil
+	return layout.At(of, name), nil
 }
 
-// foreign returns the queue of a prefix as etcd's concurrency package takes it.
-func foreign(kind Kind, prefix string) (layout.Queue, error) {
-	err := errors.Join(kind.check(), kind.notSemaphore("is Semaphore: there are none under foreign prefixes"))
-	if err != nil {
-		return layout.Queue{}, err
-	}
-	if !slices.Contains(prefixed, kind) {
-		reason := fmt.Sprintf("is %q, which has no prefixes", kind)
-		return layout.Queue{}, &holdfast.ArgumentError{Argument: "kind", Reason: reason}
-	}
-	if prefix == "" {
-		return layout.Queue{}, &holdfast.NameError{Kind: string(kind) + " prefix", Name: prefix, Reason: "is empty"}
-	}
-	return layout.At(string(kind), prefix), nil
-}
-
-// kinds are all kinds, and prefixed are those that etcd's own clients have as well.
+// kinds are those of names, and prefixed says what each of the others is under its prefix.
 var (
-	kinds    = []Kind{Lock, Tree, Semaphore, Election}
-	prefixed = []Kind{Lock, Election}
+	kinds = []holdfast.Kind{
+		holdfast.KindLock, holdfast.KindTree, holdfast.KindSemaphore, holdfast.KindElection, holdfast.KindShard,
+	}
+	prefixed = map[holdfast.Kind]holdfast.Kind{
+		LockAt: holdfast.KindLock, ElectionAt: holdfast.KindElection,
+	}
 )
 
-func (k Kind) check() error {
+func checkKind(k holdfast.Kind) error {
 	if !slices.Contains(kinds, k) {
 		return &holdfast.ArgumentError{Argument: "kind", Reason: fmt.Sprintf("is %q, which is none of %q", string(k), kinds)}
 	}
@@ -151,8 +139,8 @@ func (k Kind) check() error {
 }
 
 // notSemaphore refuses what a semaphore does not have.
-func (k Kind) notSemaphore(what string) error {
-	if k == Semaphore {
+func notSemaphore(k holdfast.Kind, what string) error {
+	if k == holdfast.KindSemaphore {
 		return &holdfast.ArgumentError{Argument: "kind", Reason: what}
 	}
 	return nil
@@ -160,5 +148,5 @@ func (k Kind) notSemaphore(what string) error {
 
 // read puts reads to etcd as one linearizable Txn.
 func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (txns.Reply, error) {
-	return txns.Txn{Then: ops}.Ask(ctx, c.sender, attempt.Read)
+	return txns.Txn{Then: ops}.Ask(ctx, c.sender, sending.Read)
 }

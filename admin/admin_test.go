@@ -40,14 +40,14 @@ func TestBadInputIsATypedErrorBeforeAnythingIsSent(t *testing.T) {
 		ctx := t.Context()
 		var none context.Context
 		for what, call := range map[string]func() error{
-			"no client":    func() error { _, err := admin.New(nil, nil).Show(ctx, admin.Lock, "x"); return err },
-			"zero value":   func() error { _, err := new(admin.Client).Show(ctx, admin.Lock, "x"); return err },
-			"nil":          func() error { _, err := (*admin.Client)(nil).Show(ctx, admin.Lock, "x"); return err },
-			"no context":   func() error { _, err := good.Show(none, admin.Lock, "x"); return err },
+			"no client":    func() error { _, err := admin.New(nil, nil).Show(ctx, holdfast.KindLock, "x"); return err },
+			"zero value":   func() error { _, err := new(admin.Client).Show(ctx, holdfast.KindLock, "x"); return err },
+			"nil":          func() error { _, err := (*admin.Client)(nil).Show(ctx, holdfast.KindLock, "x"); return err },
+			"no context":   func() error { _, err := good.Show(none, holdfast.KindLock, "x"); return err },
 			"no kind":      func() error { _, err := good.Show(ctx, "", "x"); return err },
-			"empty name":   func() error { _, err := good.Show(ctx, admin.Lock, ""); return err },
-			"bad name":     func() error { return first(good.Watch(ctx, admin.Lock, "a//b")) },
-			"empty prefix": func() error { return first(good.WatchAt(ctx, admin.Lock, "")) },
+			"empty name":   func() error { _, err := good.Show(ctx, holdfast.KindLock, ""); return err },
+			"bad name":     func() error { return first(good.Watch(ctx, holdfast.KindLock, "a//b")) },
+			"empty prefix": func() error { return first(good.Watch(ctx, admin.LockAt, "")) },
 			"list's kind":  func() error { return first(good.List(ctx, "x", "")) },
 			"bad namespace": func() error {
 				return first(admin.New(link.Client(), &admin.Options{Namespace: "/x/"}).Sessions(ctx))

@@ -7,7 +7,7 @@
 // works as well.
 //
 //	adm := admin.New(cli, nil)
-//	q, err := adm.Show(ctx, admin.Lock, "billing/job-7")
+//	q, err := adm.Show(ctx, holdfast.KindLock, "billing/job-7")
 //	if err != nil {
 //		return err
 //	}
@@ -23,6 +23,6 @@
 //
 // The first entry of a queue is shown as its holder. For up to LockDelay after a holder was lost (see
 // the package session) the next one is first but still waits. One that was released is shown with
-// TakenUntil while MinHold (see locker.Options) keeps its name taken. Owner, host, pid and times are
+// TakenUntil while MinHold (see locker.Mutex) keeps its name taken. Owner, host, pid and times are
 // what the process that queued wrote of itself, by its own clock: text for people, not proof.
 package admin

@@ -35,14 +35,14 @@ func Example() {
 	}
 
 	adm := admin.New(cli, nil)
-	q, err := adm.Show(ctx, admin.Lock, "billing/job-7")
+	q, err := adm.Show(ctx, holdfast.KindLock, "billing/job-7")
 	if err != nil {
 		log.Panic(err)
 	}
 	if h, held := q.Holder(); held {
 		fmt.Printf("%s is held by %s, token %d, %d waiting\n", q.Name, h.Owner, h.Token, q.Waiting())
 	}
-	for ev, err := range adm.Watch(ctx, admin.Lock, "billing/job-7") {
+	for ev, err := range adm.Watch(ctx, holdfast.KindLock, "billing/job-7") {
 		if err != nil {
 			log.Panic(err)
 		}
@@ -87,23 +87,23 @@ func ExampleClient_Kick() {
 	<-working
 
 	adm := admin.New(cli, &admin.Options{Owner: "jane", Auditor: audit.Log(slog.New(slog.DiscardHandler))})
-	q, err := adm.Show(ctx, admin.Lock, "billing/job-7")
+	q, err := adm.Show(ctx, holdfast.KindLock, "billing/job-7")
 	if err != nil {
 		log.Panic(err)
 	}
 	h, _ := q.Holder()
-	if err := adm.Kick(ctx, admin.Lock, "billing/job-7", h.Token, "deploy of 14:00"); err != nil {
+	if err := adm.Kick(ctx, holdfast.KindLock, "billing/job-7", h.Token, "deploy of 14:00"); err != nil {
 		log.Panic(err)
 	}
 	var kick *holdfast.KickError
 	if err := <-done; errors.As(err, &kick) {
 		fmt.Println("the job was ended by", kick.By, "for the", kick.Reason)
 	}
-	err = adm.Kick(ctx, admin.Lock, "billing/job-7", h.Token, "once more")
+	err = adm.Kick(ctx, holdfast.KindLock, "billing/job-7", h.Token, "once more")
 	fmt.Println(errors.Is(err, admin.ErrNotHeld), err)
 	// Output:
 	// the job was ended by jane for the deploy of 14:00
-	// true kick lock "billing/job-7": token 3: that token does not hold it any more; the lock is free
+	// true kick lock "billing/job-7": token 3: it does not hold any more; none holds now
 }
 
 // A holder hangs. Its lock is taken away, with the token that still holds it. What it may still write is refused by a
@@ -122,13 +122,13 @@ func ExampleClient_Remove() {
 	}
 
 	adm := admin.New(cli, &admin.Options{Owner: "jane", Auditor: audit.Log(slog.New(slog.DiscardHandler))})
-	for ev, err := range adm.Watch(ctx, admin.Lock, "billing/job-7") {
+	for ev, err := range adm.Watch(ctx, holdfast.KindLock, "billing/job-7") {
 		if err != nil {
 			log.Panic(err)
 		}
 		switch ev.What {
 		case admin.Acquired:
-			if err := adm.Remove(ctx, admin.Lock, "billing/job-7", ev.Entry.Token, "host is wedged"); err != nil {
+			if err := adm.Remove(ctx, holdfast.KindLock, "billing/job-7", ev.Entry.Token, "host is wedged"); err != nil {
 				log.Panic(err)
 			}
 		case admin.Removed:
@@ -153,7 +153,7 @@ func ExampleClient_List() {
 			log.Panic(err)
 		}
 	}
-	for s, err := range admin.New(cli, nil).List(ctx, admin.Lock, "billing/") {
+	for s, err := range admin.New(cli, nil).List(ctx, holdfast.KindLock, "billing/") {
 		if err != nil {
 			log.Panic(err) // the last element: the list is not complete
 		}
@@ -186,7 +186,7 @@ func ExampleClient_Watch() {
 	if _, err := locker.NewMutex(sessions[0], "billing/job-7").Lock(ctx); err != nil {
 		log.Panic(err)
 	}
-	for ev, err := range admin.New(cli, nil).Watch(ctx, admin.Lock, "billing/job-7") {
+	for ev, err := range admin.New(cli, nil).Watch(ctx, holdfast.KindLock, "billing/job-7") {
 		if err != nil {
 			log.Panic(err) // ctx has ended, or reading is not permitted
 		}

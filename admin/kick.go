@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -17,19 +18,19 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // The reasons in a HolderError. Test for them with errors.Is.
 var (
 	// ErrNotHeld: the acquisition with that token does not hold the lock any more.
-	ErrNotHeld = errors.New("that token does not hold it any more")
+	ErrNotHeld = errors.New("it does not hold any more")
 
 	// ErrWaits: the entry with that token waits for the lock.
-	ErrWaits = errors.New("the entry with that token waits and does not hold")
+	ErrWaits = errors.New("it waits and does not hold")
 
 	// ErrNotTold: the holder does not look for requests: it is of another client or of an older version, or a candidate
 	// of an election. See docs/operations.md.
@@ -42,14 +43,20 @@ var (
 type HolderError struct {
 	Token  fencing.Token // as it was given
 	Err    error         // ErrNotHeld, ErrWaits, ErrNotTold
-	Holder Entry         // which holds now; a zero Key: none does
+	Holder Entry         // which holds now, of a semaphore the oldest; a zero Key: none does
+
+	permit bool
 }
 
 func (e *HolderError) Error() string {
-	if e.Holder.Key == "" {
-		return fmt.Sprintf("token %v: %v; the lock is free", e.Token, e.Err)
+	what := "token"
+	if e.permit {
+		what = "permit"
 	}
-	return fmt.Sprintf("token %v: %v; now: %v", e.Token, e.Err, e.Holder)
+	if e.Holder.Key == "" {
+		return fmt.Sprintf("%s %v: %v; none holds now", what, e.Token, e.Err)
+	}
+	return fmt.Sprintf("%s %v: %v; now: %v", what, e.Token, e.Err, e.Holder)
 }
 
 // Unwrap returns Err.
@@ -59,17 +66,20 @@ func (e *HolderError) Unwrap() error { return e.Err }
 // tells. It writes who asks (Options.Owner) and the reason, 1 to 256 bytes of UTF-8, into the entry of
 // the holder.
 //
-// A holder that reaches etcd learns of it within two seconds. Its hold ends with holdfast.CauseKicked;
-// Check and the causes of its contexts name who asked and why (*holdfast.KickError). The name stays
-// taken until the holder releases the lock: Do does that when its function has returned, other callers
-// with Unlock. A holder that hangs, or cannot reach etcd, is not affected: see Remove.
+// A holder that reaches etcd learns of it within six seconds, and as a rule at once: Kick also puts the
+// holder's session key, as it is, which its session watches. A role that may not write session keys
+// asks without that. The hold ends with holdfast.CauseKicked; Check and the causes of its contexts name
+// who asked and why (*holdfast.KickError). The name stays taken until the holder releases the lock: Do
+// does that when its function has returned, other callers with Unlock. A holder that hangs, or cannot
+// reach etcd, is not affected: see Remove.
 //
 // A lock of several names (locker.Set, locker.TreeMutex) ends as a whole, by a request in the entry of any of
 // them. If it is the first of this queue and still waits in another one, it gives up its place in all of them once
 // it looks, within 30 seconds, and queues again at the back. Leaders of elections take no requests: ErrNotTold.
 //
-// Where Entry.Token is 0, the epoch was raised after the holder queued and etcd has compacted what it was before: then
-// give fencing.Token(Entry.Revision).
+// A permit of a semaphore has no token: give fencing.Token(Entry.Revision). So also where Entry.Token is 0 because the
+// epoch was raised after the holder queued, and etcd has compacted what it was before. While a limit was just lowered,
+// a permit above it counts as one that waits (ErrWaits) until Entry.HeldAt is known, about a second after the grant.
 //
 // nil means that the request stands in the entry, this one or that of an earlier Kick or Remove, and
 // not that the holder knows of it. Watch tells how it goes on.
@@ -78,19 +88,8 @@ func (e *HolderError) Unwrap() error { return e.Err }
 // before anything is sent; ctx's error, or etcd's where a retry cannot help. An error that Is
 // holdfast.ErrOutcomeUnknown leaves open whether the request stands, which Show tells; Kick may be
 // repeated.
-func (c *Client) Kick(ctx context.Context, kind Kind, name string, token fencing.Token, reason string) error {
-	return c.kick(ctx, token, reason, func() (layout.Queue, error) { return c.named(kind, name) })
-}
-
-// KickAt is Kick for a prefix as locker.NewMutexAt takes it. Holders that are clients of etcd's own locks take no
-// requests: ErrNotTold. "/jobs/" is another lock than "/jobs": ErrNotHeld for one says nothing of the other. See
-// ShowAt.
-func (c *Client) KickAt(ctx context.Context, prefix string, token fencing.Token, reason string) error {
-	return c.kick(ctx, token, reason, func() (layout.Queue, error) { return foreign(Lock, prefix) })
-}
-
-func (c *Client) kick(ctx context.Context, token fencing.Token, reason string, at finder) error {
-	r, err := c.newRequest(ctx, token, reason, at)
+func (c *Client) Kick(ctx context.Context, kind holdfast.Kind, name string, token fencing.Token, reason string) error {
+	r, err := c.newRequest(ctx, kind, name, token, reason)
 	if err != nil {
 		return err
 	}
@@ -129,7 +128,7 @@ func (h holder) all(f func(layout.Notice) bool) bool {
 
 // newRequest checks what the caller has given.
 func (c *Client) newRequest(
-	ctx context.Context, token fencing.Token, reason string, at finder,
+	ctx context.Context, kind holdfast.Kind, name string, token fencing.Token, reason string,
 ) (*request, error) {
 	if err := c.usable(ctx); err != nil {
 		return nil, err
@@ -144,11 +143,7 @@ func (c *Client) newRequest(
 		}
 		return nil, &holdfast.ArgumentError{Argument: "reason", Reason: bad}
 	}
-	q, err := at()
-	if err == nil {
-		err = Kind(q.Kind).notSemaphore("is Semaphore, whose permits have no token to name: end the process that " +
-			"holds one, or delete its entry: see docs/operations.md")
-	}
+	q, err := c.find(kind, name)
 	if err != nil {
 		return nil, err
 	}
@@ -178,39 +173,59 @@ func (r *request) ask(ctx context.Context) error {
 		}
 		h := r.holder
 		if h.entry.Released() && !r.notice.Removed { // MinHold keeps its name; no holder would read the notice
-			return &HolderError{Token: r.token, Err: ErrNotHeld, Holder: h.entry}
+			return r.failed(ErrNotHeld, h.entry)
 		}
 		asked := func(n layout.Notice) bool { return n.Given() && (n.Removed || !r.notice.Removed) }
 		if h.all(asked) {
 			r.told = true
 			return nil
 		}
-		return r.write(ctx, func(layout.Notice) layout.Notice { return r.notice }, asked, clientv3.WithIgnoreLease())
+		notice := func(layout.Notice) layout.Notice { return r.notice }
+		err := r.write(ctx, notice, asked, r.bell(), clientv3.WithIgnoreLease())
+		if errors.Is(err, rpctypes.ErrPermissionDenied) { // perhaps of the session key only: the holder is told later
+			err = r.write(ctx, notice, asked, nil, clientv3.WithIgnoreLease())
+		}
+		return err
 	})
 }
 
-// find reads the entry with the token, which must hold: it is the first of the queue, or a reader's that no writer is
-// ahead of. Nothing can join a queue ahead of an entry, so one that holds goes on holding.
+// bell returns what makes the holder's session look for the notice at once: the put of its session key, as it is, if
+// that exists. It names no lease: etcd would demand write permission for every key of that.
+func (r *request) bell() []clientv3.Op {
+	key := names.SessionKey(r.namespace, r.holder.entry.Lease)
+	exists := clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
+	put := clientv3.OpPut(key, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease())
+	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{exists}, []clientv3.Op{put}, nil)}
+}
+
+// find reads the entry with the token, which must hold. Nothing can join a queue ahead of an entry, so one that holds
+// goes on holding.
 func (r *request) find(ctx context.Context) error {
 	rev := r.token.Revision()
 	prefix, oldest := clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
 	writers, end := r.queue.Writers()
+	ahead := clientv3.OpGet(writers, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly(), oldest)
+	beside := names.EpochKey(r.namespace)
+	if r.isPermit() {
+		ahead = clientv3.OpGet(r.queue.Entries, prefix, clientv3.WithMaxCreateRev(rev),
+			clientv3.WithLimit(layout.MaxPermits+1), clientv3.WithKeysOnly(), oldest)
+		beside = r.queue.LimitKey()
+	}
 	resp, err := r.read(ctx,
 		clientv3.OpGet(r.queue.Entries, prefix, clientv3.WithLimit(1), oldest),
 		clientv3.OpGet(r.queue.Entries, prefix, clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev)),
-		clientv3.OpGet(writers, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly(), oldest),
-		clientv3.OpGet(names.EpochKey(r.namespace)),
+		ahead, clientv3.OpGet(beside),
 	)
 	if err != nil {
 		return err
 	}
-	first, own, writer, epoch := resp.First(0), resp.Range(1).Kvs, resp.First(2), resp.Range(3).Kvs
-	failed := &HolderError{Token: r.token, Err: ErrNotHeld}
+	first, own, epoch := resp.First(0), resp.Range(1).Kvs, resp.Range(3).Kvs
 	if first == nil {
-		return failed
+		return r.failed(ErrNotHeld, Entry{})
 	}
-	if failed.Holder, err = r.view(ctx, first, epoch); err != nil || len(own) == 0 {
-		return cmp.Or(err, error(failed))
+	now, err := r.view(ctx, first, epoch)
+	if err != nil || len(own) == 0 {
+		return cmp.Or(err, r.failed(ErrNotHeld, now))
 	}
 	kv := own[len(own)-1] // a writer's key comes behind a reader's
 	e, err := r.view(ctx, kv, epoch)
@@ -218,35 +233,61 @@ func (r *request) find(ctx context.Context) error {
 	case err != nil:
 		return err
 	case e.Token != 0 && e.Token != r.token:
-		return failed
-	case kv.CreateRevision != first.CreateRevision && (!e.Shared || writer != nil && writer.CreateRevision < rev):
-		failed.Err = ErrWaits
-		return failed
+		return r.failed(ErrNotHeld, now)
+	case kv.CreateRevision != first.CreateRevision && !r.holds(e, resp.Range(2).Kvs, resp.First(3)):
+		return r.failed(ErrWaits, now)
 	}
 	r.holder = holder{entry: e}
 	for _, kv := range own {
 		v, ok := layout.DecodeValue(kv.Value)
 		if !ok || v.ToldWithin == 0 {
-			failed.Err = ErrNotTold
-			return failed
+			return r.failed(ErrNotTold, now)
 		}
 		r.holder.writable = append(r.holder.writable, writable{string(kv.Key), kv.ModRevision, v})
 	}
 	return nil
 }
 
+func (r *request) failed(reason error, now Entry) error {
+	return &HolderError{Token: r.token, Err: reason, Holder: now, permit: r.isPermit()}
+}
+
+func (r *request) isPermit() bool { return r.queue.Kind == holdfast.KindSemaphore }
+
+// holds reports whether an entry holds that is not the first: a reader's that the oldest writer is not ahead of; a
+// permit, if those up to it fit into the limit, or if it says so, because the limit was larger.
+func (r *request) holds(e Entry, ahead []*mvccpb.KeyValue, limit *mvccpb.KeyValue) bool {
+	switch {
+	case !r.isPermit():
+		return e.Shared && (len(ahead) == 0 || ahead[0].CreateRevision >= e.Revision)
+	case !e.HeldAt.IsZero():
+		return true
+	case limit == nil: // deleted by hand
+		return false
+	}
+	sum := 0
+	for _, kv := range ahead {
+		sum += layout.WeightOf(string(kv.Key))
+	}
+	l, ok := layout.LimitIn(limit)
+	return ok && sum <= l.Permits
+}
+
 // view returns what people see of an entry, with its token.
 func (r *request) view(ctx context.Context, kv *mvccpb.KeyValue, epoch []*mvccpb.KeyValue) (e Entry, err error) {
 	e = r.queue.View(kv)
+	if r.isPermit() { // it has none
+		return e, nil
+	}
 	e.Token, err = r.Client.token(ctx, epoch, kv.CreateRevision)
 	return e, err
 }
 
-// write changes the notices in the holder's entries if those are as find has read them. written tells a notice that was
-// changed.
+// write changes the notices in the holder's entries if those are as find has read them, and rings the bell, if there is
+// one. written tells a notice that was changed.
 func (r *request) write(
 	ctx context.Context, notice func(layout.Notice) layout.Notice, written func(layout.Notice) bool,
-	opts ...clientv3.OpOption,
+	bell []clientv3.Op, opts ...clientv3.OpOption,
 ) error {
 	var unchanged []clientv3.Cmp
 	var puts []clientv3.Op
@@ -257,7 +298,7 @@ func (r *request) write(
 		w.value.Notice = notice(w.value.Notice)
 		puts = append(puts, clientv3.OpPut(w.key, w.value.Encode(), opts...))
 	}
-	resp, err := txns.Txn{If: unchanged, Then: puts}.Once(ctx, r.sender, attempt.Write)
+	resp, err := txns.Txn{If: unchanged, Then: append(puts, bell...)}.Once(ctx, r.sender, sending.Write)
 	switch {
 	case err != nil && !resp.Unanswered && !etcderr.Pending(err) && etcderr.Classify(err) == etcderr.Unknown:
 		// So a full store refuses, but also answers the one request that has filled it, and that it has carried out. A
@@ -297,10 +338,13 @@ func (r *request) finish(ctx context.Context, event audit.Event, err error) erro
 		err = fmt.Errorf("%s %v: %w", verbs[event], r.queue, err)
 	}
 	if r.told || r.unanswered {
-		h := r.holder
+		h, token := r.holder, int64(r.token)
+		if r.isPermit() {
+			token = 0
+		}
 		audit.Tell(ctx, r.auditor, audit.Record{
 			Event: event, Kind: r.queue.Kind, Name: r.queue.Name, Key: h.entry.Key,
-			Lease: holdfast.LeaseID(h.entry.Lease), Token: int64(r.token), Holder: h.entry.String(),
+			Lease: holdfast.LeaseID(h.entry.Lease), Token: token, Holder: h.entry.String(),
 			By: r.notice.By, Detail: r.notice.Reason, Err: err,
 		})
 	}

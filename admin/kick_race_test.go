@@ -27,7 +27,7 @@ func TestKickAndReleaseAtOnce(t *testing.T) {
 			ops := newAdministrator(srv, "ops")
 			lk, _ := queueUp(t, "job", a, b)
 			kicked := make(chan error, 1)
-			go func() { kicked <- ops.Kick(t.Context(), admin.Lock, "job", lk.Token(), "deploy") }()
+			go func() { kicked <- ops.Kick(t.Context(), holdfast.KindLock, "job", lk.Token(), "deploy") }()
 			time.Sleep(time.Duration(delay) * time.Millisecond)
 			if err := lk.Unlock(t.Context()); err != nil {
 				t.Errorf("%d: Unlock: %v", delay, err)
@@ -43,7 +43,7 @@ func TestKickAndReleaseAtOnce(t *testing.T) {
 				t.Errorf("%d: %v, records %+v", delay, err, ops.records)
 			}
 			time.Sleep(5 * time.Second)
-			q, err := ops.Show(t.Context(), admin.Lock, "job")
+			q, err := ops.Show(t.Context(), holdfast.KindLock, "job")
 			if h, _ := q.Holder(); err != nil || h.Owner != "b" || h.Notice != (view.Notice{}) || h.HeldAt.IsZero() {
 				t.Errorf("%d: the next holder: %v, %v", delay, h, err)
 			}
@@ -65,7 +65,7 @@ func TestKickAndHandOffAtOnce(t *testing.T) {
 			}()
 			synctest.Wait()
 			kicked := make(chan error, 1)
-			go func() { kicked <- j.ops.Kick(t.Context(), admin.Lock, "job", j.lk.Token(), "deploy") }()
+			go func() { kicked <- j.ops.Kick(t.Context(), holdfast.KindLock, "job", j.lk.Token(), "deploy") }()
 			time.Sleep(time.Duration(delay) * time.Millisecond)
 			if err := j.lk.Unlock(t.Context()); err != nil {
 				t.Errorf("%d: Unlock: %v", delay, err)
@@ -93,7 +93,7 @@ func TestTwoKicksAtOnce(t *testing.T) {
 		lk := mustLock(t, a, "job")
 		both := make(chan error, 2)
 		for _, ops := range []*administrator{one, two} {
-			go func() { both <- ops.Kick(t.Context(), admin.Lock, "job", lk.Token(), "deploy") }()
+			go func() { both <- ops.Kick(t.Context(), holdfast.KindLock, "job", lk.Token(), "deploy") }()
 		}
 		for range 2 {
 			if err := <-both; err != nil {
@@ -139,7 +139,7 @@ func TestKickAndTheHoldersOwnUpdateAtOnce(t *testing.T) {
 				})
 				<-written
 				time.Sleep(time.Duration(delay) * 7 * time.Millisecond)
-				if err := j.ops.Kick(t.Context(), admin.Lock, "job", j.lk.Token(), "deploy"); err != nil {
+				if err := j.ops.Kick(t.Context(), holdfast.KindLock, "job", j.lk.Token(), "deploy"); err != nil {
 					t.Errorf("%s, %d: %v", what, delay, err)
 				}
 				if took := ends(t, j.lk, holdfast.CauseKicked); took > 2*time.Second {
@@ -171,7 +171,7 @@ func TestKickWhoseReplyIsLostStandsOnce(t *testing.T) {
 				}
 				return etcdfake.Fate{}
 			})
-			if err := j.ops.Kick(t.Context(), admin.Lock, "job", j.lk.Token(), "deploy"); err != nil || !lost {
+			if err := j.ops.Kick(t.Context(), holdfast.KindLock, "job", j.lk.Token(), "deploy"); err != nil || !lost {
 				t.Errorf("%s: %v", what, err)
 			}
 			ends(t, j.lk, holdfast.CauseKicked)
@@ -193,7 +193,7 @@ func TestKickWithoutAnAnswerIsOfUnknownOutcome(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		err := j.ops.Kick(ctx, admin.Lock, "job", j.lk.Token(), "deploy")
+		err := j.ops.Kick(ctx, holdfast.KindLock, "job", j.lk.Token(), "deploy")
 		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Kick: %v", err)
 		}

@@ -45,7 +45,7 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rests, err := locker.NewMutex(a, "rests").With(locker.Options{MinHold: time.Minute}).Lock(t.Context())
+		rests, err := locker.NewMutex(a, "rests").WithMinHold(time.Minute).Lock(t.Context())
 		if err != nil || rests.Unlock(t.Context()) != nil {
 			t.Fatal(err)
 		}
@@ -59,31 +59,31 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 			want error
 		}{
 			"a token that never held": {func() error {
-				return ops.Kick(t.Context(), admin.Lock, "job", 1, "x")
+				return ops.Kick(t.Context(), holdfast.KindLock, "job", 1, "x")
 			}, admin.ErrNotHeld},
 			"another epoch": {func() error {
-				return ops.Kick(t.Context(), admin.Lock, "job", lk.Token()|1<<48, "x")
+				return ops.Kick(t.Context(), holdfast.KindLock, "job", lk.Token()|1<<48, "x")
 			}, admin.ErrNotHeld},
 			"a name that MinHold keeps": {func() error {
-				return ops.Kick(t.Context(), admin.Lock, "rests", rests.Token(), "x")
+				return ops.Kick(t.Context(), holdfast.KindLock, "rests", rests.Token(), "x")
 			}, admin.ErrNotHeld},
 			"a free lock": {func() error {
-				return ops.Kick(t.Context(), admin.Lock, "free", lk.Token(), "x")
+				return ops.Kick(t.Context(), holdfast.KindLock, "free", lk.Token(), "x")
 			}, admin.ErrNotHeld},
 			"a waiter": {func() error {
-				return ops.Kick(t.Context(), admin.Lock, "job", fencing.Token(waiter.CreateRevision), "x")
+				return ops.Kick(t.Context(), holdfast.KindLock, "job", fencing.Token(waiter.CreateRevision), "x")
 			}, admin.ErrWaits},
 			"an election's name": {func() error {
-				return ops.Kick(t.Context(), admin.Lock, "led", term.Token(), "x")
+				return ops.Kick(t.Context(), holdfast.KindLock, "led", term.Token(), "x")
 			}, admin.ErrNotHeld},
 			"an election's entry": {func() error {
-				return ops.KickAt(t.Context(), "holdfast/election/led/@", term.Token(), "x")
+				return ops.Kick(t.Context(), admin.LockAt, "holdfast/election/led/@", term.Token(), "x")
 			}, admin.ErrNotTold},
 			"another client": {func() error {
-				return ops.KickAt(t.Context(), prefix, fencing.Token(foreign.Header.Revision), "x")
+				return ops.Kick(t.Context(), admin.LockAt, prefix, fencing.Token(foreign.Header.Revision), "x")
 			}, admin.ErrNotTold},
 			"an older version": {func() error {
-				return ops.Kick(t.Context(), admin.Lock, "old", fencing.Token(old.Header.Revision), "x")
+				return ops.Kick(t.Context(), holdfast.KindLock, "old", fencing.Token(old.Header.Revision), "x")
 			}, admin.ErrNotTold},
 		} {
 			err := c.call()
@@ -112,10 +112,10 @@ func TestKickThatEtcdRefusesSaysSo(t *testing.T) {
 			adm := admin.New(cli, &admin.Options{Auditor: audit.Func(func(_ context.Context, r audit.Record) {
 				t.Errorf("recorded, though nothing was done: %v", r.Err)
 			})})
-			for what, call := range map[string]func(context.Context, admin.Kind, string, fencing.Token, string) error{
+			for what, call := range map[string]func(context.Context, holdfast.Kind, string, fencing.Token, string) error{
 				"kick": adm.Kick, "remove": adm.Remove,
 			} {
-				err := call(t.Context(), admin.Lock, "job", lk.Token(), "deploy")
+				err := call(t.Context(), holdfast.KindLock, "job", lk.Token(), "deploy")
 				if !errors.Is(err, refusal) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
 					t.Errorf("%s: %v", what, err)
 				}
@@ -135,7 +135,7 @@ func TestKickThatHasFilledTheStoreSucceeds(t *testing.T) {
 		j.mustKick(t)
 		ends(t, j.lk, holdfast.CauseKicked)
 		mustRemove(t, j.ops, j.lk) // two writes, each of which is answered so
-		q, err := j.ops.Show(t.Context(), admin.Lock, "job")
+		q, err := j.ops.Show(t.Context(), holdfast.KindLock, "job")
 		if h, _ := q.Holder(); err != nil || h.Notice.Until.IsZero() || len(j.ops.records) != 2 {
 			t.Errorf("%+v, %v, records %v", h, err, j.ops.records)
 		}
@@ -190,20 +190,22 @@ func TestBadInputOfAKickIsRefusedBeforeAnyRequest(t *testing.T) {
 		}
 		var none context.Context
 		for what, call := range map[string]func() error{
-			"no client":           func() error { return admin.New(nil, nil).Kick(ctx, admin.Lock, "x", 1, "x") },
-			"no context":          func() error { return ops.Kick(none, admin.Lock, "x", 1, "x") },
-			"no token":            func() error { return ops.Kick(ctx, admin.Lock, "x", 0, "x") },
-			"negative token":      func() error { return ops.Kick(ctx, admin.Lock, "x", -1, "x") },
-			"no reason":           func() error { return ops.Kick(ctx, admin.Lock, "x", 1, "") },
-			"long reason":         func() error { return ops.Kick(ctx, admin.Lock, "x", 1, strings.Repeat("x", 257)) },
-			"reason not UTF-8":    func() error { return ops.Kick(ctx, admin.Lock, "x", 1, "a\xff") },
-			"bad name":            func() error { return ops.Kick(ctx, admin.Lock, "a//b", 1, "x") },
-			"empty prefix":        func() error { return ops.KickAt(ctx, "", 1, "x") },
-			"long owner":          func() error { return named(strings.Repeat("x", 257)).Kick(ctx, admin.Lock, "x", 1, "x") },
-			"owner not UTF-8":     func() error { return named("\xff").Kick(ctx, admin.Lock, "x", 1, "x") },
-			"removal, no reason":  func() error { return ops.Remove(ctx, admin.Lock, "x", 1, "") },
-			"removal, no token":   func() error { return ops.Remove(ctx, admin.Lock, "x", 0, "x") },
-			"removal, bad prefix": func() error { return ops.RemoveAt(ctx, "", 1, "x") },
+			"no client":        func() error { return admin.New(nil, nil).Kick(ctx, holdfast.KindLock, "x", 1, "x") },
+			"no context":       func() error { return ops.Kick(none, holdfast.KindLock, "x", 1, "x") },
+			"no token":         func() error { return ops.Kick(ctx, holdfast.KindLock, "x", 0, "x") },
+			"negative token":   func() error { return ops.Kick(ctx, holdfast.KindLock, "x", -1, "x") },
+			"no reason":        func() error { return ops.Kick(ctx, holdfast.KindLock, "x", 1, "") },
+			"long reason":      func() error { return ops.Kick(ctx, holdfast.KindLock, "x", 1, strings.Repeat("x", 257)) },
+			"reason not UTF-8": func() error { return ops.Kick(ctx, holdfast.KindLock, "x", 1, "a\xff") },
+			"bad name":         func() error { return ops.Kick(ctx, holdfast.KindLock, "a//b", 1, "x") },
+			"empty prefix":     func() error { return ops.Kick(ctx, admin.LockAt, "", 1, "x") },
+			"long owner": func() error {
+				return named(strings.Repeat("x", 257)).Kick(ctx, holdfast.KindLock, "x", 1, "x")
+			},
+			"owner not UTF-8":     func() error { return named("\xff").Kick(ctx, holdfast.KindLock, "x", 1, "x") },
+			"removal, no reason":  func() error { return ops.Remove(ctx, holdfast.KindLock, "x", 1, "") },
+			"removal, no token":   func() error { return ops.Remove(ctx, holdfast.KindLock, "x", 0, "x") },
+			"removal, bad prefix": func() error { return ops.Remove(ctx, admin.LockAt, "", 1, "x") },
 		} {
 			var argument *holdfast.ArgumentError
 			var name *holdfast.NameError

@@ -48,7 +48,7 @@ func TestKickedHolderEndsItsWorkAndReleases(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		asked := time.Now()
 		before := link.Count()["Txn"]
-		if err := ops.Kick(t.Context(), admin.Lock, "job", token, "deploy"); err != nil {
+		if err := ops.Kick(t.Context(), holdfast.KindLock, "job", token, "deploy"); err != nil {
 			t.Fatal(err)
 		}
 		err := <-done
@@ -89,14 +89,14 @@ func TestKickedLockIsTakenUntilUnlock(t *testing.T) {
 		defer cancel()
 		go func() { _, _ = locker.NewMutex(a, "job").Lock(local) }()
 		time.Sleep(100 * time.Millisecond)
-		if err := ops.Kick(t.Context(), admin.Lock, "job", lk.Token(), "deploy"); err != nil {
+		if err := ops.Kick(t.Context(), holdfast.KindLock, "job", lk.Token(), "deploy"); err != nil {
 			t.Fatal(err)
 		}
 		if took := ends(t, lk, holdfast.CauseKicked); took > 2*time.Second {
 			t.Errorf("told after %v", took)
 		}
 		time.Sleep(time.Minute)
-		q, err := ops.Show(t.Context(), admin.Lock, "job")
+		q, err := ops.Show(t.Context(), holdfast.KindLock, "job")
 		if h, _ := q.Holder(); err != nil || len(q.Entries) != 2 || h.Token != lk.Token() || h.Notice.Reason != "deploy" ||
 			!strings.Contains(h.String(), `asked to let go by "ops": "deploy"`) {
 			t.Errorf("a minute later: %v, %v", q.Entries, err)
@@ -120,7 +120,7 @@ func TestKickedLockGoesWithItsSession(t *testing.T) {
 		ops := newAdministrator(srv, "ops")
 		closed, revoked := mustLock(t, a, "job"), mustLock(t, a, "other")
 		for name, lk := range map[string]*locker.Lock{"job": closed, "other": revoked} {
-			if err := ops.Kick(t.Context(), admin.Lock, name, lk.Token(), "deploy"); err != nil {
+			if err := ops.Kick(t.Context(), holdfast.KindLock, name, lk.Token(), "deploy"); err != nil {
 				t.Fatal(err)
 			}
 			ends(t, lk, holdfast.CauseKicked)

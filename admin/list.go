@@ -11,13 +11,14 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Summary is one name with entries.
 type Summary struct {
-	Kind    Kind
+	Kind    holdfast.Kind
 	Name    string
 	Holder  Entry // the oldest; without Token and TTL, see Show
 	Waiting int   // entries behind the holder or holders
@@ -37,7 +38,7 @@ type tally struct {
 // add counts an entry. The keys of readers come first: one that a writer has as well, of the same create revision, is
 // that of a lock that can be downgraded.
 func (t *tally) add(e Entry) {
-	if t.queue.Kind == string(Semaphore) {
+	if t.queue.Kind == holdfast.KindSemaphore {
 		t.entries = append(t.entries, e)
 		e.Weight = 0 // only Show tells it
 	}
@@ -57,8 +58,8 @@ func (t *tally) add(e Entry) {
 	}
 }
 
-func (t *tally) summary(kind Kind) Summary {
-	if kind == Semaphore {
+func (t *tally) summary(kind holdfast.Kind) Summary {
+	if kind == holdfast.KindSemaphore {
 		slices.SortFunc(t.entries, func(a, b Entry) int { return cmp.Compare(a.Revision, b.Revision) })
 		waiting := Queue{Kind: kind, Limit: t.limit, Entries: t.entries}.Waiting()
 		return Summary{Kind: kind, Name: t.queue.Name, Holder: t.oldest, Waiting: waiting}
@@ -87,7 +88,7 @@ const (
 // changes meanwhile may be shown partly as it was before and partly as it is. etcd counts all that are
 // left for each page: list with a prefix where you can.
 //
-//	for s, err := range c.List(ctx, admin.Lock, "billing/") {
+//	for s, err := range c.List(ctx, holdfast.KindLock, "billing/") {
 //		if err != nil {
 //			return err
 //		}
@@ -96,20 +97,20 @@ const (
 //
 // An error is the last element: one of those of Show, with a zero Summary. Without one, the list is
 // complete.
-func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[Summary, error] {
+func (c *Client) List(ctx context.Context, kind holdfast.Kind, prefix string) iter.Seq2[Summary, error] {
 	return func(yield func(Summary, error) bool) {
 		if err := c.usable(ctx); err != nil {
 			yield(Summary{}, err)
 			return
 		}
-		if err := kind.check(); err != nil {
+		if err := checkKind(kind); err != nil {
 			yield(Summary{}, err)
 			return
 		}
-		root := layout.Names(c.namespace, string(kind))
+		root := layout.Names(c.namespace, kind)
 		var t tally // of the name whose entries are being read
 		page := int64(listPage)
-		if kind == Election {
+		if kind == holdfast.KindElection || kind == holdfast.KindShard { // whose entries have values of users
 			page = listPageElections
 		}
 		for kv, err := range c.pages(ctx, root+prefix, page) {
@@ -117,7 +118,7 @@ func (c *Client) List(ctx context.Context, kind Kind, prefix string) iter.Seq2[S
 				yield(Summary{}, fmt.Errorf("list %ss: %w", kind, err))
 				return
 			}
-			if key := string(kv.Key); kind == Semaphore && key == t.queue.LimitKey() {
+			if key := string(kv.Key); kind == holdfast.KindSemaphore && key == t.queue.LimitKey() {
 				limit, _ := layout.LimitIn(kv) // it comes behind the entries
 				t.limit = limit.Permits
 				continue

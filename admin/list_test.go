@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 )
@@ -35,7 +36,7 @@ func TestListHasEachNameOnceWithItsHolder(t *testing.T) {
 			"other": "",
 		} {
 			var got []string
-			for s, err := range adm.List(t.Context(), admin.Lock, prefix) {
+			for s, err := range adm.List(t.Context(), holdfast.KindLock, prefix) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -67,7 +68,7 @@ func TestListHoldsOnePageInMemory(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	before, largest, got := live(), int64(0), 0
-	for s, err := range admin.New(cli, nil).List(t.Context(), admin.Lock, "") {
+	for s, err := range admin.New(cli, nil).List(t.Context(), holdfast.KindLock, "") {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -89,8 +89,14 @@ func mustLock(t *testing.T, sess *session.Session, name string) *locker.Lock {
 	return lk
 }
 
+// held is a lock of any kind.
+type held interface {
+	Check() error
+	Done() <-chan struct{}
+}
+
 // ends waits until a lock has ended for a reason, and returns how long that took.
-func ends(t *testing.T, lk *locker.Lock, cause holdfast.Cause) time.Duration {
+func ends(t *testing.T, lk held, cause holdfast.Cause) time.Duration {
 	t.Helper()
 	begin := time.Now()
 	select {
@@ -156,13 +162,13 @@ func (j *job) waiter(t *testing.T, told bool) <-chan next {
 
 func (j *job) mustKick(t *testing.T) {
 	t.Helper()
-	if err := j.ops.Kick(t.Context(), admin.Lock, "job", j.lk.Token(), "deploy"); err != nil {
+	if err := j.ops.Kick(t.Context(), holdfast.KindLock, "job", j.lk.Token(), "deploy"); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// toldWithin is the life of the lease that an entry is moved to: LockDelay and 2 s.
-const toldWithin = 3 * time.Second
+// toldWithin is the life of the lease that an entry is moved to: LockDelay and 6 s.
+const toldWithin = 7 * time.Second
 
 // slack is more than a few round trips and etcd's pause between two looks for expired leases, less than any delay.
 const slack = 700 * time.Millisecond
@@ -174,7 +180,7 @@ type next struct {
 }
 
 // waitFor has a session wait for the lock. When it holds, former must have been told, unless that could not be.
-func waitFor(t *testing.T, sess *session.Session, former *locker.Lock, told bool) <-chan next {
+func waitFor(t *testing.T, sess *session.Session, former held, told bool) <-chan next {
 	t.Helper()
 	granted := make(chan next, 1)
 	go func() {
@@ -207,7 +213,7 @@ func after(t *testing.T, n next, begin time.Time, least time.Duration) {
 func mustRemove(t *testing.T, ops *administrator, lk *locker.Lock) time.Time {
 	t.Helper()
 	begin := time.Now()
-	if err := ops.Remove(t.Context(), admin.Lock, "job", lk.Token(), "wedged"); err != nil {
+	if err := ops.Remove(t.Context(), holdfast.KindLock, "job", lk.Token(), "wedged"); err != nil {
 		t.Fatal(err)
 	}
 	return begin

@@ -8,19 +8,20 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
 // Remove takes a lock away from a holder that does not answer: the one whose acquisition has that
 // token, which must still hold. It asks like Kick, with holdfast.CauseRemoved, and then moves the
-// entry to a lease of its own of the holder's LockDelay and 2 s (not less than etcd's smallest TTL).
+// entry to a lease of its own of the holder's LockDelay and 6 s (not less than etcd's smallest TTL).
 // The name is free as soon as the holder releases it, and without that when that lease has ended: see
-// Notice.Until. It also frees a name that MinHold keeps taken after a release (see locker.Options),
+// Notice.Until. It also frees a name that MinHold keeps taken after a release (see locker.Mutex),
 // after the same time.
 //
 // Guaranteed: a holder that is connected to etcd has been told, its contexts have ended and its Check
@@ -36,17 +37,10 @@ import (
 // nil means that the entry was moved, or that the holder has let go. If Remove or its process ends in
 // between, the holder has been asked, as by Kick, and nothing else has happened; it may be repeated.
 // The token and the errors are those of Kick.
-func (c *Client) Remove(ctx context.Context, kind Kind, name string, token fencing.Token, reason string) error {
-	return c.remove(ctx, token, reason, func() (layout.Queue, error) { return c.named(kind, name) })
-}
-
-// RemoveAt is Remove for a prefix as locker.NewMutexAt takes it; see KickAt, also for a prefix that ends in "/".
-func (c *Client) RemoveAt(ctx context.Context, prefix string, token fencing.Token, reason string) error {
-	return c.remove(ctx, token, reason, func() (layout.Queue, error) { return foreign(Lock, prefix) })
-}
-
-func (c *Client) remove(ctx context.Context, token fencing.Token, reason string, at finder) error {
-	r, err := c.newRequest(ctx, token, reason, at)
+func (c *Client) Remove(
+	ctx context.Context, kind holdfast.Kind, name string, token fencing.Token, reason string,
+) error {
+	r, err := c.newRequest(ctx, kind, name, token, reason)
 	if err != nil {
 		return err
 	}
@@ -78,13 +72,13 @@ func (r *request) move(ctx context.Context) error {
 		}
 		seconds := int64((r.holder.writable[0].value.ToldWithin + time.Second - 1) / time.Second)
 		grant := func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) { return r.client.Grant(ctx, seconds) }
-		lease, _, err := attempt.Once(ctx, r.sender, attempt.Write, grant)
+		lease, _, err := sending.Once(ctx, r.sender, sending.Write, grant)
 		if err != nil {
 			return fmt.Errorf("grant a lease: %w", etcderr.WithConnection(r.client.ActiveConnection(), err))
 		}
 		until := time.Now().Add(time.Duration(lease.TTL) * time.Second)
 		putUntil := func(n layout.Notice) layout.Notice { n.Until = until; return n }
-		err = r.write(ctx, putUntil, moved, clientv3.WithLease(lease.ID))
+		err = r.write(ctx, putUntil, moved, nil, clientv3.WithLease(lease.ID))
 		if etcderr.Classify(err) == etcderr.LeaseGone {
 			err = backoff.Again(err)
 		}

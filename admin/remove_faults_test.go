@@ -57,7 +57,8 @@ func TestRemoverThatEndsHalfwayHarmsNothing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			begin := time.Now()
-			if err := crashes.Remove(ctx, admin.Lock, "job", j.lk.Token(), "wedged"); (err == nil) != (reaches == "the move") {
+			err := crashes.Remove(ctx, holdfast.KindLock, "job", j.lk.Token(), "wedged")
+			if (err == nil) != (reaches == "the move") {
 				t.Errorf("%s: %v", reaches, err)
 			}
 			cancel()
@@ -119,7 +120,7 @@ func TestRemovalWithLostAndLateMessages(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 					defer cancel()
 					where := fmt.Sprintf("%s, write %d, all copies: %v", what, write, all)
-					err := j.ops.Remove(ctx, admin.Lock, "job", j.lk.Token(), "wedged")
+					err := j.ops.Remove(ctx, holdfast.KindLock, "job", j.lk.Token(), "wedged")
 					// The holder was told, and gone, before the first request was answered.
 					gone := errors.Is(err, admin.ErrNotHeld) && errors.Is(err, holdfast.ErrOutcomeUnknown) && write == 1 && all
 					if err != nil && !gone || !hit {
@@ -151,13 +152,13 @@ func TestRemovalAndReleaseWithMinHoldAtOnce(t *testing.T) {
 			a, _ := newSession(t, srv, "a")
 			b, _ := newSession(t, srv, "b")
 			ops := newAdministrator(srv, "ops")
-			lk, err := locker.NewMutex(a, "job").With(locker.Options{MinHold: time.Minute}).Lock(t.Context())
+			lk, err := locker.NewMutex(a, "job").WithMinHold(time.Minute).Lock(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			granted := waitFor(t, b, lk, true)
 			begin, removed := time.Now(), make(chan error, 1)
-			go func() { removed <- ops.Remove(t.Context(), admin.Lock, "job", lk.Token(), "wedged") }()
+			go func() { removed <- ops.Remove(t.Context(), holdfast.KindLock, "job", lk.Token(), "wedged") }()
 			time.Sleep(time.Duration(delay) * time.Millisecond)
 			if err := lk.Unlock(t.Context()); err != nil {
 				t.Errorf("%d: Unlock: %v", delay, err)

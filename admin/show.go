@@ -13,12 +13,13 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -28,8 +29,8 @@ type Entry = view.Entry
 
 // Queue is one name's queue as it stood at one revision of etcd.
 type Queue struct {
-	Kind     Kind
-	Name     string // or prefix
+	Kind     holdfast.Kind // Lock also for LockAt, Election for ElectionAt
+	Name     string        // or prefix
 	Revision int64
 	Limit    int     // of a semaphore; 0 for other kinds, or if none stands in etcd
 	Entries  []Entry // the holder or holders, then those who wait, in the order in which they will hold
@@ -47,19 +48,20 @@ func (q Queue) Holder() (Entry, bool) {
 }
 
 // Holders returns the entries that hold: the first, and if that is a reader's, the readers' that follow it. Of a
-// semaphore, those whose weights fit into the limit; after that was lowered, more may hold until they release.
+// semaphore, those whose weights fit into the limit, and those that hold since it was larger: after it was lowered,
+// more hold until they release.
 func (q Queue) Holders() []Entry { return q.Entries[:q.holding()] }
 
 // Waiting is the number of entries behind the holder or holders.
 func (q Queue) Waiting() int { return len(q.Entries) - q.holding() }
 
 func (q Queue) holding() int {
-	if q.Kind != Semaphore {
+	if q.Kind != holdfast.KindSemaphore {
 		return holding(q.Entries)
 	}
 	sum := 0
 	for i, e := range q.Entries {
-		if sum += e.Weight; sum > q.Limit {
+		if sum += e.Weight; sum > q.Limit && e.HeldAt.IsZero() {
 			return i
 		}
 	}
@@ -85,22 +87,11 @@ func holding(entries []Entry) int {
 // Errors: *holdfast.NameError and *holdfast.ArgumentError before anything is sent; ctx's error, with
 // what the last attempt met (with etcd out of reach Show tries until then); etcd's where a retry
 // cannot help, such as rpctypes.ErrPermissionDenied.
-func (c *Client) Show(ctx context.Context, kind Kind, name string) (Queue, error) {
-	return c.show(ctx, func() (layout.Queue, error) { return c.named(kind, name) })
-}
-
-// ShowAt is Show for a prefix as locker.NewMutexAt, election.NewAt and etcd's concurrency package take it. "/jobs/" is
-// another lock than "/jobs", and both may be held: see session.Options.TrailingSlash. A session warns of such a prefix;
-// a Client does not.
-func (c *Client) ShowAt(ctx context.Context, kind Kind, prefix string) (Queue, error) {
-	return c.show(ctx, func() (layout.Queue, error) { return foreign(kind, prefix) })
-}
-
-func (c *Client) show(ctx context.Context, at finder) (Queue, error) {
+func (c *Client) Show(ctx context.Context, kind holdfast.Kind, name string) (Queue, error) {
 	if err := c.usable(ctx); err != nil {
 		return Queue{}, err
 	}
-	q, err := at()
+	q, err := c.find(kind, name)
 	if err != nil {
 		return Queue{}, err
 	}
@@ -112,7 +103,7 @@ func (c *Client) show(ctx context.Context, at finder) (Queue, error) {
 		return Queue{}, fmt.Errorf("show %v: %w", q, err)
 	}
 	return Queue{
-		Kind: Kind(q.Kind), Name: q.Name, Revision: l.revision, Limit: l.limit, Entries: l.entries, LastRun: l.lastRun,
+		Kind: q.Kind, Name: q.Name, Revision: l.revision, Limit: l.limit, Entries: l.entries, LastRun: l.lastRun,
 	}, nil
 }
 
@@ -160,7 +151,7 @@ func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err er
 			clientv3.OpGet(names.EpochKey(c.namespace)),
 		}
 		switch {
-		case Kind(q.Kind) == Semaphore:
+		case q.Kind == holdfast.KindSemaphore:
 			ops = append(ops, clientv3.OpGet(q.LimitKey()))
 		case !q.Foreign:
 			ops = append(ops, clientv3.OpGet(q.RunKey()))
@@ -186,7 +177,7 @@ func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err er
 			}
 			from = kv.CreateRevision
 			e := q.View(kv)
-			if Kind(q.Kind) != Semaphore { // a permit has no token
+			if q.Kind != holdfast.KindSemaphore { // a permit has no token
 				if e.Token, err = c.token(ctx, epoch, kv.CreateRevision); err != nil {
 					return listing{}, err
 				}
@@ -200,7 +191,7 @@ func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err er
 
 // readBeside reads what stands beside the entries: the limit of a semaphore, the last run of any other name.
 func (l *listing) readBeside(q layout.Queue, kv *mvccpb.KeyValue) {
-	if Kind(q.Kind) == Semaphore {
+	if q.Kind == holdfast.KindSemaphore {
 		limit, _ := layout.LimitIn(kv)
 		l.limit = limit.Permits
 		return
@@ -277,7 +268,7 @@ func (c *Client) timesToLive(ctx context.Context, entries []Entry) error {
 // timeToLive is the time a lease has left, rounded up to seconds, or 0: the lease is gone, or the role may not ask.
 // etcd refuses a role that may not read every key on the lease.
 func (c *Client) timeToLive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
-	resp, err := attempt.Ask(ctx, c.sender, attempt.Read, func(
+	resp, err := sending.Ask(ctx, c.sender, sending.Read, func(
 		ctx context.Context,
 	) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return c.client.TimeToLive(ctx, id)
@@ -285,7 +276,7 @@ func (c *Client) timeToLive(ctx context.Context, id clientv3.LeaseID) (time.Dura
 	switch etcderr.Classify(err) {
 	case etcderr.OK:
 		return time.Duration(min(resp.TTL+1, resp.GrantedTTL)) * time.Second, nil // etcd rounds down; -1: gone
-	case etcderr.LeaseGone, etcderr.Unauthorised:
+	case etcderr.LeaseGone, etcderr.Unauthorized:
 		return 0, nil
 	default:
 		return 0, err

@@ -27,7 +27,7 @@ func mustLockDowngradable(t *testing.T, sess *session.Session, name string) *loc
 // wait.
 func expectShown(t *testing.T, adm *admin.Client, shared bool, holders, waiting int) {
 	t.Helper()
-	q, err := adm.Show(t.Context(), admin.Lock, "job")
+	q, err := adm.Show(t.Context(), holdfast.KindLock, "job")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func expectShown(t *testing.T, adm *admin.Client, shared bool, holders, waiting 
 	if h.Shared != shared || len(q.Holders()) != holders || q.Waiting() != waiting {
 		t.Errorf("Show: %+v", q)
 	}
-	for s, err := range adm.List(t.Context(), admin.Lock, "") {
+	for s, err := range adm.List(t.Context(), holdfast.KindLock, "") {
 		if err != nil || s.Holder.Shared != shared || s.Waiting != waiting {
 			t.Errorf("List: %+v, %v", s, err)
 		}
@@ -49,7 +49,7 @@ func TestDowngradableLockIsShownAndToldAsOne(t *testing.T) {
 		b, _ := newSession(t, srv, "b")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		told := watch(t, adm.Watch(ctx, admin.Lock, "job"))
+		told := watch(t, adm.Watch(ctx, holdfast.KindLock, "job"))
 		rd := mustRLock(t, a, "job")
 		granted := make(chan *locker.DowngradableLock, 1)
 		lockLater(t, func(ctx context.Context) error {
@@ -67,7 +67,7 @@ func TestDowngradableLockIsShownAndToldAsOne(t *testing.T) {
 
 		late, stop := context.WithCancel(t.Context()) // one that begins in the middle
 		defer stop()
-		toldLate := watch(t, adm.Watch(late, admin.Lock, "job"))
+		toldLate := watch(t, adm.Watch(late, holdfast.KindLock, "job"))
 		expect(t, toldLate, "queued b 0, acquired b 0")
 		rd, err := lk.Downgrade(t.Context())
 		if err != nil {
@@ -110,7 +110,7 @@ func TestShowLosesNoEntryBetweenTwoPages(t *testing.T) {
 			return err
 		})
 		srv.Put(jobEntries+"peer-last", "")
-		q, err := adm.Show(t.Context(), admin.Lock, "job")
+		q, err := adm.Show(t.Context(), holdfast.KindLock, "job")
 		if err != nil || len(q.Entries) != before+2 {
 			t.Fatalf("%d entries are shown, want %d; %v", len(q.Entries), before+2, err)
 		}
@@ -127,7 +127,7 @@ func TestKickAndRemoveActOnBothEntriesOfADowngradableLock(t *testing.T) {
 		b, _ := newSession(t, srv, "b")
 		ops := newAdministrator(srv, "ops")
 		lk := mustLockDowngradable(t, a, "job")
-		if err := ops.Kick(t.Context(), admin.Lock, "job", lk.Token(), "deploy"); err != nil {
+		if err := ops.Kick(t.Context(), holdfast.KindLock, "job", lk.Token(), "deploy"); err != nil {
 			t.Fatal(err)
 		}
 		for _, kv := range srv.Keys(jobEntries) {
@@ -135,17 +135,17 @@ func TestKickAndRemoveActOnBothEntriesOfADowngradableLock(t *testing.T) {
 				t.Errorf("%s has no notice", kv.Key)
 			}
 		}
-		ends(t, lk.Lock, holdfast.CauseKicked)
+		ends(t, lk, holdfast.CauseKicked)
 		if rd, err := lk.Downgrade(t.Context()); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Downgrade of a kicked lock: %v, %v", rd, err)
 		}
 		_ = lk.Unlock(t.Context())
 
 		lk = mustLockDowngradable(t, a, "job")
-		granted := waitFor(t, b, lk.Lock, false)
+		granted := waitFor(t, b, lk, false)
 		link.BlackHole()
 		begin := time.Now()
-		if err := ops.Remove(t.Context(), admin.Lock, "job", lk.Token(), "wedged"); err != nil {
+		if err := ops.Remove(t.Context(), holdfast.KindLock, "job", lk.Token(), "wedged"); err != nil {
 			t.Fatal(err)
 		}
 		after(t, <-granted, begin, toldWithin)
@@ -161,11 +161,11 @@ func TestDowngradableLockThatWaitsCannotBeKicked(t *testing.T) {
 			_, err := locker.NewRWMutex(a, "job").LockDowngradable(ctx)
 			return err
 		})
-		q, err := adm.Show(t.Context(), admin.Lock, "job")
+		q, err := adm.Show(t.Context(), holdfast.KindLock, "job")
 		if err != nil || len(q.Entries) != 2 {
 			t.Fatal(q, err)
 		}
-		err = newAdministrator(srv, "ops").Kick(t.Context(), admin.Lock, "job", q.Entries[1].Token, "deploy")
+		err = newAdministrator(srv, "ops").Kick(t.Context(), holdfast.KindLock, "job", q.Entries[1].Token, "deploy")
 		if !errors.Is(err, admin.ErrWaits) {
 			t.Errorf("Kick: %v", err)
 		}

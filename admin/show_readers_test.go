@@ -39,12 +39,12 @@ func TestReadersAreShownAndToldAsHoldersTogether(t *testing.T) {
 		b, _ := newSession(t, srv, "b")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		told := watch(t, adm.Watch(ctx, admin.Lock, "job"))
+		told := watch(t, adm.Watch(ctx, holdfast.KindLock, "job"))
 		first, second := mustRLock(t, a, "job"), mustRLock(t, b, "job")
 		lockLater(t, func(ctx context.Context) error { _, err := locker.NewMutex(a, "job").Lock(ctx); return err })
 		lockLater(t, func(ctx context.Context) error { _, err := locker.NewRWMutex(b, "job").RLock(ctx); return err })
 
-		q, err := adm.Show(t.Context(), admin.Lock, "job")
+		q, err := adm.Show(t.Context(), holdfast.KindLock, "job")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestReadersAreShownAndToldAsHoldersTogether(t *testing.T) {
 		if !slices.Equal(holders, []string{first.Key(), second.Key()}) || q.Waiting() != 2 || !q.Entries[3].Shared {
 			t.Errorf("holders %q, %d wait", holders, q.Waiting())
 		}
-		for s, err := range adm.List(t.Context(), admin.Lock, "") {
+		for s, err := range adm.List(t.Context(), holdfast.KindLock, "") {
 			if err != nil || s.Holder.Key != first.Key() || s.Waiting != 2 {
 				t.Errorf("List: %+v, %v", s, err)
 			}
@@ -76,10 +76,10 @@ func TestReaderIsKickedAndRemovedBesideAnother(t *testing.T) {
 		cause holdfast.Cause
 	}{
 		"kicked": {func(ops *administrator, token fencing.Token) error {
-			return ops.Kick(context.Background(), admin.Lock, "job", token, "deploy")
+			return ops.Kick(context.Background(), holdfast.KindLock, "job", token, "deploy")
 		}, holdfast.CauseKicked},
 		"removed": {func(ops *administrator, token fencing.Token) error {
-			return ops.Remove(context.Background(), admin.Lock, "job", token, "wedged")
+			return ops.Remove(context.Background(), holdfast.KindLock, "job", token, "wedged")
 		}, holdfast.CauseRemoved},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestReaderIsKickedAndRemovedBesideAnother(t *testing.T) {
 				first, second := mustRLock(t, a, "job"), mustRLock(t, b, "job")
 				lockLater(t, func(ctx context.Context) error { _, err := locker.NewMutex(a, "job").Lock(ctx); return err })
 				lockLater(t, func(ctx context.Context) error { _, err := locker.NewRWMutex(b, "job").RLock(ctx); return err })
-				q, err := adm.Show(t.Context(), admin.Lock, "job")
+				q, err := adm.Show(t.Context(), holdfast.KindLock, "job")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -118,7 +118,7 @@ func TestReaderIsKickedAndRemovedBesideAnother(t *testing.T) {
 					t.Error(err)
 				}
 				time.Sleep(time.Second)
-				q, err = adm.Show(t.Context(), admin.Lock, "job")
+				q, err = adm.Show(t.Context(), holdfast.KindLock, "job")
 				if err != nil || len(q.Holders()) != 1 || q.Holders()[0].Shared {
 					t.Errorf("after the readers: %+v, %v", q, err)
 				}

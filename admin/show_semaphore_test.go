@@ -30,7 +30,7 @@ func TestSemaphoreIsShownWithItsLimitAndItsHolders(t *testing.T) {
 		go func() { done <- sem.Do(ctx, 3, func(context.Context, *locker.Permit) error { return nil }) }()
 		kit.Queued(t, srv, kit.Permits("a/b"), 3)
 
-		q, err := adm.Show(ctx, admin.Semaphore, "a/b")
+		q, err := adm.Show(ctx, holdfast.KindSemaphore, "a/b")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestSemaphoreIsShownWithItsLimitAndItsHolders(t *testing.T) {
 			t.Errorf("%+v", q)
 		}
 		n := 0
-		for s, err := range adm.List(ctx, admin.Semaphore, "a") {
+		for s, err := range adm.List(ctx, holdfast.KindSemaphore, "a") {
 			if n++; err != nil || s.Name != "a/b" || s.Waiting != 1 || s.Holder.Key != held[0].Key() {
 				t.Errorf("%+v, %v", s, err)
 			}
@@ -56,10 +56,10 @@ func TestSemaphoreIsShownWithItsLimitAndItsHolders(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if q, err := adm.Show(ctx, admin.Semaphore, "a/b"); err != nil || len(q.Entries) != 0 || q.Limit != 3 {
+		if q, err := adm.Show(ctx, holdfast.KindSemaphore, "a/b"); err != nil || len(q.Entries) != 0 || q.Limit != 3 {
 			t.Errorf("%+v, %v", q, err)
 		}
-		for range adm.List(ctx, admin.Semaphore, "") {
+		for range adm.List(ctx, holdfast.KindSemaphore, "") {
 			t.Error("one that is free is listed")
 		}
 	})
@@ -95,7 +95,7 @@ func TestPermitIsFreedByItsEntryOrItsLease(t *testing.T) {
 					next <- p
 				}()
 				kit.Queued(t, srv, kit.Permits("x"), 2)
-				q, err := admin.New(srv.Client(t), nil).Show(ctx, admin.Semaphore, "x")
+				q, err := admin.New(srv.Client(t), nil).Show(ctx, holdfast.KindSemaphore, "x")
 				if err != nil || len(q.Holders()) != 1 || q.Entries[0].Key != stuck.Key() {
 					t.Fatalf("%+v, %v", q, err)
 				}
@@ -118,19 +118,10 @@ func TestPermitIsFreedByItsEntryOrItsLease(t *testing.T) {
 	}
 }
 
-func TestWhatASemaphoreDoesNotHaveIsRefused(t *testing.T) {
+func TestWatchOfASemaphoreIsRefused(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		adm := admin.New(srv.Client(t), nil)
-		if _, err := adm.ShowAt(t.Context(), admin.Semaphore, "x"); !errors.As(err, new(*holdfast.ArgumentError)) {
-			t.Errorf("ShowAt: %v", err)
-		}
-		if err := adm.Kick(t.Context(), admin.Semaphore, "x", 1, "r"); !errors.As(err, new(*holdfast.ArgumentError)) {
-			t.Errorf("Kick: %v", err)
-		}
-		if err := adm.Remove(t.Context(), admin.Semaphore, "x", 1, "r"); !errors.As(err, new(*holdfast.ArgumentError)) {
-			t.Errorf("Remove: %v", err)
-		}
-		for _, err := range adm.Watch(t.Context(), admin.Semaphore, "x") {
+		for _, err := range adm.Watch(t.Context(), holdfast.KindSemaphore, "x") {
 			if !errors.As(err, new(*holdfast.ArgumentError)) {
 				t.Errorf("Watch: %v", err)
 			}

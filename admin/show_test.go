@@ -24,7 +24,7 @@ func TestShowTellsTheHolderThenTheWaitersInOrder(t *testing.T) {
 		began := time.Now()
 		lk, _ := queueUp(t, "billing/job-7", a, b, c)
 		time.Sleep(3 * time.Second) // the entry says since when it is held
-		q, err := adm.Show(t.Context(), admin.Lock, "billing/job-7")
+		q, err := adm.Show(t.Context(), holdfast.KindLock, "billing/job-7")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestShowOfAQueueOfThousandsIsReadInPagesAtOneRevision(t *testing.T) {
 		for i := range 2500 {
 			srv.Put(fmt.Sprintf("/locks/x/%04d", (i*1237)%2500), "")
 		}
-		q, err := adm.ShowAt(t.Context(), admin.Lock, "/locks/x")
+		q, err := adm.Show(t.Context(), admin.LockAt, "/locks/x")
 		if err != nil || len(q.Entries) != 2500 {
 			t.Fatalf("%d entries, %v", len(q.Entries), err)
 		}
@@ -69,7 +69,7 @@ func TestShowOfAQueueOfThousandsIsReadInPagesAtOneRevision(t *testing.T) {
 
 func TestShowOfAnEmptyQueueIsNoError(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
-		q, err := adm.Show(t.Context(), admin.Election, "nothing")
+		q, err := adm.Show(t.Context(), holdfast.KindElection, "nothing")
 		if _, held := q.Holder(); held || err != nil || q.Revision == 0 || q.Waiting() != 0 {
 			t.Errorf("%+v, %v", q, err)
 		}
@@ -86,7 +86,7 @@ func TestTokenIsThatOfTheEpochWhenTheEntryQueued(t *testing.T) {
 		}
 		go func() { _, _ = locker.NewMutex(b, "x").Lock(t.Context()) }()
 		time.Sleep(time.Second)
-		q, err := adm.Show(t.Context(), admin.Lock, "x")
+		q, err := adm.Show(t.Context(), holdfast.KindLock, "x")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,24 +103,24 @@ func TestHolderWhoseEpochIsCompactedIsKickedAndRemovedByItsRevision(t *testing.T
 			t.Fatal(err)
 		}
 		j.srv.Compact()
-		q, err := j.ops.Show(t.Context(), admin.Lock, "job")
+		q, err := j.ops.Show(t.Context(), holdfast.KindLock, "job")
 		h, _ := q.Holder()
 		if err != nil || h.Token != 0 {
 			t.Fatalf("token %v, %v: the epoch is known", h.Token, err)
 		}
-		if err := j.ops.Kick(t.Context(), admin.Lock, "job", h.Token, "deploy"); !strings.Contains(
+		if err := j.ops.Kick(t.Context(), holdfast.KindLock, "job", h.Token, "deploy"); !strings.Contains(
 			err.Error(), "Entry.Revision") {
 			t.Errorf("without a token: %v", err)
 		}
 		by := fencing.Token(h.Revision)
-		if err := j.ops.Kick(t.Context(), admin.Lock, "job", by+1, "deploy"); !errors.Is(err, admin.ErrNotHeld) {
+		if err := j.ops.Kick(t.Context(), holdfast.KindLock, "job", by+1, "deploy"); !errors.Is(err, admin.ErrNotHeld) {
 			t.Errorf("by another revision: %v", err)
 		}
-		if err := j.ops.Kick(t.Context(), admin.Lock, "job", by, "deploy"); err != nil {
+		if err := j.ops.Kick(t.Context(), holdfast.KindLock, "job", by, "deploy"); err != nil {
 			t.Fatal(err)
 		}
 		ends(t, j.lk, holdfast.CauseKicked)
-		if err := j.ops.Remove(t.Context(), admin.Lock, "job", by, "wedged"); err != nil {
+		if err := j.ops.Remove(t.Context(), holdfast.KindLock, "job", by, "wedged"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -138,7 +138,7 @@ func TestShowTellsTheLastRunOfAJobAlsoWhileItsNameIsFree(t *testing.T) {
 			} else if err := lk.RecordRun(t.Context(), "2026-03-29", time.Hour); err != nil {
 				t.Fatal(err)
 			}
-			q, err := adm.Show(t.Context(), admin.Lock, "nightly")
+			q, err := adm.Show(t.Context(), holdfast.KindLock, "nightly")
 			r := q.LastRun
 			if err != nil || r.Slot != "2026-03-29" || r.Owner != "a" || r.Token != lk.Token() || r.Due.Sub(r.At) != time.Hour {
 				t.Errorf("held %v: %+v, %v", held, r, err)
@@ -150,11 +150,11 @@ func TestShowTellsTheLastRunOfAJobAlsoWhileItsNameIsFree(t *testing.T) {
 				t.Errorf("the record is no entry: %+v", q.Entries)
 			}
 		}
-		for s, err := range adm.List(t.Context(), admin.Lock, "") {
+		for s, err := range adm.List(t.Context(), holdfast.KindLock, "") {
 			t.Errorf("no name has entries: %+v, %v", s, err)
 		}
 		srv.Put("holdfast/lock/nightly/@run", "by hand")
-		if q, err := adm.Show(t.Context(), admin.Lock, "nightly"); err != nil || q.LastRun.Known() {
+		if q, err := adm.Show(t.Context(), holdfast.KindLock, "nightly"); err != nil || q.LastRun.Known() {
 			t.Errorf("%+v, %v", q.LastRun, err)
 		}
 	})

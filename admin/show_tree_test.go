@@ -31,25 +31,25 @@ func TestTreeLocksAreShownAtEachPath(t *testing.T) {
 		b, _ := newSession(t, srv, "b")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		told := watch(t, adm.Watch(ctx, admin.Tree, "billing"))
+		told := watch(t, adm.Watch(ctx, holdfast.KindTree, "billing"))
 		one, two := mustLockTree(t, a, "billing/1"), mustLockTree(t, b, "billing/2")
 		lockLater(t, func(ctx context.Context) error { _, err := locker.NewTreeMutex(a, "billing").Lock(ctx); return err })
 		expect(t, told, "queued a 0, acquired a 0, queued b 0, acquired b 0, queued a 1")
 
-		q, err := adm.Show(t.Context(), admin.Tree, "billing")
+		q, err := adm.Show(t.Context(), holdfast.KindTree, "billing")
 		if err != nil || len(q.Holders()) != 2 || q.Waiting() != 1 || q.Entries[0].Token != one.Token() {
 			t.Errorf("Show: %+v, %v", q, err)
 		}
 		time.Sleep(3 * time.Second) // by then the entries say since when they hold
-		q, err = adm.Show(t.Context(), admin.Tree, "billing")
+		q, err = adm.Show(t.Context(), holdfast.KindTree, "billing")
 		for i, path := range []string{"billing/1", "billing/2", ""} { // which is locked below
 			if err != nil || q.Entries[i].Value != path || q.Entries[i].HeldAt.IsZero() != (path == "") {
 				t.Errorf("entry %d: %v, %v", i, q.Entries[i], err)
 			}
 		}
 		names := make(map[string]int)
-		for s, err := range adm.List(t.Context(), admin.Tree, "") {
-			if err != nil || s.Kind != admin.Tree {
+		for s, err := range adm.List(t.Context(), holdfast.KindTree, "") {
+			if err != nil || s.Kind != holdfast.KindTree {
 				t.Errorf("List: %+v, %v", s, err)
 			}
 			names[s.Name] = s.Waiting
@@ -74,10 +74,10 @@ func TestTreeLockIsKickedAndRemoved(t *testing.T) {
 			ask   func(*administrator, *locker.Lock) error
 		}{
 			"kicked": {holdfast.CauseKicked, func(ops *administrator, lk *locker.Lock) error {
-				return ops.Kick(context.Background(), admin.Tree, path, lk.Token(), "deploy")
+				return ops.Kick(context.Background(), holdfast.KindTree, path, lk.Token(), "deploy")
 			}},
 			"removed": {holdfast.CauseRemoved, func(ops *administrator, lk *locker.Lock) error {
-				return ops.Remove(context.Background(), admin.Tree, path, lk.Token(), "wedged")
+				return ops.Remove(context.Background(), holdfast.KindTree, path, lk.Token(), "wedged")
 			}},
 		} {
 			t.Run(path+" "+name, func(t *testing.T) {
@@ -119,16 +119,17 @@ func TestSetThatWaitsGivesWayToAnAdministrator(t *testing.T) {
 		other := mustLock(t, b, "other")
 		granted := make(chan *locker.SetLock, 1)
 		lockLater(t, func(ctx context.Context) error {
-			set, err := locker.NewSet(a, locker.W("job"), locker.W("other")).Lock(ctx)
+			set, err := locker.NewSet(a, locker.Write("job"), locker.Write("other")).Lock(ctx)
 			granted <- set
 			return err
 		})
-		q, err := adm.Show(t.Context(), admin.Lock, "job")
+		q, err := adm.Show(t.Context(), holdfast.KindLock, "job")
 		if err != nil {
 			t.Fatal(err)
 		}
 		shown, _ := q.Holder()
-		if err := newAdministrator(srv, "ops").Remove(t.Context(), admin.Lock, "job", shown.Token, "needed"); err != nil {
+		ops := newAdministrator(srv, "ops")
+		if err := ops.Remove(t.Context(), holdfast.KindLock, "job", shown.Token, "needed"); err != nil {
 			t.Fatal(err)
 		}
 		begin := time.Now()
@@ -160,14 +161,16 @@ func TestKindsThatTakeNoRequestAreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, _ := newSession(t, srv, "a")
 		var bad *holdfast.ArgumentError
-		if _, err := adm.ShowAt(t.Context(), admin.Tree, "job"); !errors.As(err, &bad) || bad.Argument != "kind" {
-			t.Errorf("ShowAt of a tree: %v", err)
+		for _, err := range adm.List(t.Context(), admin.LockAt, "") {
+			if !errors.As(err, &bad) || bad.Argument != "kind" {
+				t.Errorf("List of prefixes: %v", err)
+			}
 		}
 		if err := adm.Kick(t.Context(), "tre", "job", 7, "deploy"); !errors.As(err, &bad) || bad.Argument != "kind" {
 			t.Errorf("Kick of an unknown kind: %v", err)
 		}
 		lk := mustLock(t, a, "job")
-		if err := adm.Kick(t.Context(), admin.Tree, "job", lk.Token(), "deploy"); !errors.Is(err, admin.ErrNotHeld) {
+		if err := adm.Kick(t.Context(), holdfast.KindTree, "job", lk.Token(), "deploy"); !errors.Is(err, admin.ErrNotHeld) {
 			t.Errorf("Kick of the tree lock of that name: %v", err)
 		}
 	})

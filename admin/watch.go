@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
@@ -27,7 +28,7 @@ const (
 	// for LockDelay.
 	Acquired What = "acquired"
 	// Taken: the holder has released it, and the name stays taken until Entry.TakenUntil
-	// (locker.Options.MinHold). Released follows.
+	// (locker.Mutex.WithMinHold). Released follows.
 	Taken What = "taken"
 	// Kicked: an administrator has asked the holder to let go; see Entry.Notice.
 	Kicked What = "kicked"
@@ -63,25 +64,15 @@ type Event struct {
 // What the body of the loop does not take piles up in memory.
 //
 // The sequence ends with an error, one of those of Show, unless the loop is left.
-func (c *Client) Watch(ctx context.Context, kind Kind, name string) iter.Seq2[Event, error] {
-	return c.watch(ctx, func() (layout.Queue, error) { return c.named(kind, name) })
-}
-
-// WatchAt is Watch for a prefix; see ShowAt, also for a prefix that ends in "/": it watches another queue than the one
-// without the slash, and one that is not used stays silent.
-func (c *Client) WatchAt(ctx context.Context, kind Kind, prefix string) iter.Seq2[Event, error] {
-	return c.watch(ctx, func() (layout.Queue, error) { return foreign(kind, prefix) })
-}
-
-func (c *Client) watch(ctx context.Context, at finder) iter.Seq2[Event, error] {
+func (c *Client) Watch(ctx context.Context, kind holdfast.Kind, name string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := c.usable(ctx); err != nil {
 			yield(Event{}, err)
 			return
 		}
-		q, err := at()
+		q, err := c.find(kind, name)
 		if err == nil {
-			err = Kind(q.Kind).notSemaphore("is Semaphore, which Watch does not follow: use Show")
+			err = notSemaphore(q.Kind, "is Semaphore, which Watch does not follow: use Show")
 		}
 		if err != nil {
 			yield(Event{}, err)
@@ -180,7 +171,7 @@ func (w *watcher) ended(ctx context.Context, err error) error {
 	case errors.Is(err, rpctypes.ErrCompacted):
 		w.revision = 0
 		return backoff.Again(err)
-	case etcderr.Classify(err) == etcderr.Unauthorised:
+	case etcderr.Classify(err) == etcderr.Unauthorized:
 		return err
 	default:
 		return backoff.Again(err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -23,7 +24,7 @@ func TestWatchTellsQueuedAcquiredReleasedLeftAndLost(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		lk, giveUp := queueUp(t, "x", a, b)
-		told := watch(t, adm.Watch(ctx, admin.Lock, "x"))
+		told := watch(t, adm.Watch(ctx, holdfast.KindLock, "x"))
 		expect(t, told, "queued a 0, queued b 1, acquired a 1")
 
 		_, more := queueUp(t, "y", c) // another name is not told
@@ -52,11 +53,11 @@ func TestShowAndWatchTellThatANameStaysTaken(t *testing.T) {
 			a, _ := newSession(t, srv, "a")
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			lk, err := locker.NewMutex(a, "x").With(locker.Options{MinHold: time.Minute}).Lock(ctx)
+			lk, err := locker.NewMutex(a, "x").WithMinHold(time.Minute).Lock(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
-			told := watch(t, adm.Watch(ctx, admin.Lock, "x"))
+			told := watch(t, adm.Watch(ctx, holdfast.KindLock, "x"))
 			expect(t, told, "queued a 0, acquired a 0")
 			if err := lk.Unlock(ctx); err != nil {
 				t.Fatal(err)
@@ -65,7 +66,7 @@ func TestShowAndWatchTellThatANameStaysTaken(t *testing.T) {
 			if closed {
 				_ = a.Close(ctx)
 			}
-			q, err := adm.Show(ctx, admin.Lock, "x")
+			q, err := adm.Show(ctx, holdfast.KindLock, "x")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,14 +89,14 @@ func TestWatchTellsThatAHolderWasKicked(t *testing.T) {
 		ops := newAdministrator(srv, "ops")
 		lk := mustLock(t, a, "job")
 		var told []admin.What
-		for ev, err := range adm.Watch(t.Context(), admin.Lock, "job") {
+		for ev, err := range adm.Watch(t.Context(), holdfast.KindLock, "job") {
 			if err != nil {
 				t.Fatal(err)
 			}
 			switch told = append(told, ev.What); ev.What {
 			case admin.Acquired:
 				go func() {
-					if err := ops.Kick(t.Context(), admin.Lock, "job", lk.Token(), "deploy"); err != nil {
+					if err := ops.Kick(t.Context(), holdfast.KindLock, "job", lk.Token(), "deploy"); err != nil {
 						t.Error(err)
 					}
 				}()
@@ -127,7 +128,7 @@ func TestWatchTellsThatALockWasRemoved(t *testing.T) {
 		lk := mustLock(t, a, "job")
 		link.BlackHole() // dead
 		var told []admin.What
-		for ev, err := range adm.Watch(t.Context(), admin.Lock, "job") {
+		for ev, err := range adm.Watch(t.Context(), holdfast.KindLock, "job") {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +157,7 @@ func TestWatchTellsTheEndOfARemovalAlsoAfterTheSessionOfTheHolder(t *testing.T) 
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		lk := mustLock(t, a, "job")
-		told := watch(t, adm.Watch(ctx, admin.Lock, "job"))
+		told := watch(t, adm.Watch(ctx, holdfast.KindLock, "job"))
 		expect(t, told, "queued a 0, acquired a 0")
 		link.BlackHole()
 		mustRemove(t, newAdministrator(srv, "ops"), lk)

@@ -12,6 +12,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
@@ -58,7 +59,7 @@ func TestWatchMissesNothingWhileItIsInterrupted(t *testing.T) {
 		compact   bool
 		want      string
 	}{
-		"cancelled by etcd": {
+		"canceled by etcd": {
 			interrupt: func(srv *etcdfake.Server, _ *etcdfake.Link) { srv.CancelWatches(errors.New("no leader")) },
 			want:      "released a 1, acquired b 1, queued c 2, lost c 1",
 		},
@@ -96,7 +97,7 @@ func TestWatchMissesNothingWhileItIsInterrupted(t *testing.T) {
 				lk, _ := queueUp(t, "x", a, b, d)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				told := watch(t, adm.Watch(ctx, admin.Lock, "x"))
+				told := watch(t, adm.Watch(ctx, holdfast.KindLock, "x"))
 				expect(t, told, "queued a 0, queued b 1, queued d 2, acquired a 2")
 				c.interrupt(srv, link)
 				if err := lk.Unlock(t.Context()); err != nil {

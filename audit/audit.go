@@ -36,7 +36,7 @@ const (
 type Record struct {
 	Event    Event
 	At       time.Time        // wall clock of this process
-	Kind     string           // "lock" or "election"; "" if only the name is known
+	Kind     holdfast.Kind    // "" if only the name is known
 	Name     string           // of the lock or election
 	Key      string           // in etcd: the holder's entry, the epoch or the mark
 	Lease    holdfast.LeaseID // the holder's lease

@@ -50,7 +50,7 @@ func (r Record) fields() []slog.Attr {
 			text(key, strconv.FormatInt(val, 10))
 		}
 	}
-	text("kind", r.Kind)
+	text("kind", string(r.Kind))
 	text("name", r.Name)
 	text("resource", r.Resource)
 	token("token", r.Token)

@@ -45,21 +45,3 @@ func ExampleAgain() {
 	fmt.Println(tries, err)
 	// Output: 3 changed my mind
 }
-
-// The upper bounds of the first pauses. Each pause is drawn evenly from 0 to its bound.
-func ExamplePolicy_New() {
-	policy := backoff.Policy{
-		Initial: 100 * time.Millisecond,
-		Max:     time.Second,
-		Rand:    func() float64 { return 1 }, // for the example only: always the bound
-	}
-	pauses, err := policy.New()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for range 6 {
-		fmt.Print(pauses.NextBackOff(), " ")
-	}
-	// Output: 100ms 200ms 400ms 800ms 1s 1s
-}

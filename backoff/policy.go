@@ -3,10 +3,7 @@ package backoff
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"time"
-
-	cenkalti "github.com/cenkalti/backoff/v4"
 
 	"github.com/holdfast-go/holdfast"
 )
@@ -49,7 +46,7 @@ type Policy struct {
 	Notify func(err error, pause time.Duration)
 }
 
-// Validate returns a *holdfast.ArgumentError for the first field outside its range, or nil. New and Retry call it.
+// Validate returns a *holdfast.ArgumentError for the first field outside its range, or nil. Retry calls it.
 func (p Policy) Validate() error {
 	p = p.withDefaults()
 	switch {
@@ -79,56 +76,5 @@ func (p Policy) withDefaults() Policy {
 	if p.Multiplier == 0 {
 		p.Multiplier = DefaultMultiplier
 	}
-	if p.Rand == nil {
-		p.Rand = rand.Float64
-	}
 	return p
 }
-
-// New returns the pauses of one loop. The error is a *holdfast.ArgumentError.
-func (p Policy) New() (*BackOff, error) {
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
-	p = p.withDefaults()
-	return &BackOff{
-		// cenkalti's own jitter cannot be full jitter. A factor f spreads over [1-f, 1+f] times the interval, so f = 1
-		// means [0, 2×]. And the interval is capped before it is spread, so pauses can exceed Max. With factor 0
-		// cenkalti returns the exact upper bounds, and NextBackOff draws.
-		bounds: cenkalti.NewExponentialBackOff(
-			cenkalti.WithInitialInterval(p.Initial),
-			cenkalti.WithMaxInterval(p.Max),
-			cenkalti.WithMultiplier(p.Multiplier),
-			cenkalti.WithRandomizationFactor(0),
-			cenkalti.WithMaxElapsedTime(0),
-		),
-		rand: p.Rand,
-	}, nil
-}
-
-// BackOff is the sequence of pauses of one loop. It implements the BackOff interface of github.com/cenkalti/backoff/v4,
-// never returns that package's Stop, and is not safe for concurrent use.
-type BackOff struct {
-	bounds *cenkalti.ExponentialBackOff
-	rand   func() float64
-}
-
-var _ cenkalti.BackOff = (*BackOff)(nil)
-
-// NextBackOff returns the next pause.
-func (b *BackOff) NextBackOff() time.Duration {
-	bound := b.bounds.NextBackOff()
-	r := b.rand()
-	switch {
-	case r < 0:
-		// cenkalti would take a negative pause for Stop.
-		return 0
-	case !(r < 1): // NaN too
-		return bound
-	}
-	// float64 can round a large bound up.
-	return min(bound, time.Duration(r*float64(bound)))
-}
-
-// Reset makes the next pause the first again.
-func (b *BackOff) Reset() { b.bounds.Reset() }

@@ -17,6 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
+func constant(v float64) func() float64 { return func() float64 { return v } }
+
 // halves makes every pause half of its bound: 500 ms, 1 s, 2 s, 2 s, …
 var halves = backoff.Policy{Initial: time.Second, Max: 4 * time.Second, Rand: constant(0.5)}
 
@@ -45,11 +47,11 @@ func TestRetryReturnsFinalErrorsAtOnce(t *testing.T) {
 	wrapped := fmt.Errorf("acquire: %w", backoff.Final(boom))
 	for name, c := range map[string]struct{ said, want error }{
 		"permanent":           {rpctypes.ErrEmptyKey, rpctypes.ErrEmptyKey},
-		"unauthorised":        {rpctypes.ErrPermissionDenied, rpctypes.ErrPermissionDenied},
+		"unauthorized":        {rpctypes.ErrPermissionDenied, rpctypes.ErrPermissionDenied},
 		"lease gone":          {rpctypes.ErrLeaseNotFound, rpctypes.ErrLeaseNotFound},
 		"no space":            {rpctypes.ErrNoSpace, rpctypes.ErrNoSpace},
 		"outcome unknown":     {holdfast.ErrOutcomeUnknown, holdfast.ErrOutcomeUnknown},
-		"not recognised":      {boom, boom},
+		"not recognized":      {boom, boom},
 		"marked":              {backoff.Final(rpctypes.ErrTimeout), rpctypes.ErrTimeout},
 		"marked by cenkalti":  {cenkalti.Permanent(boom), boom},
 		"marked further down": {wrapped, wrapped}, // and not only what is below the mark
@@ -154,7 +156,7 @@ func TestDefiniteAnswerIsKeptAlthoughContextEnded(t *testing.T) {
 	}
 }
 
-func TestUnrecognisedErrorAfterTheEndOfTheContextIsNotFinal(t *testing.T) {
+func TestUnrecognizedErrorAfterTheEndOfTheContextIsNotFinal(t *testing.T) {
 	boom := errors.New("boom")
 	ctx, cancel := context.WithCancel(t.Context())
 	err := backoff.Retry(ctx, backoff.Policy{}, func(context.Context) error { cancel(); return boom })

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -35,13 +36,15 @@ func (t *Term) call(ctx context.Context, fn func(context.Context, *Term) error) 
 	fctx, cancel := t.WithContext(ctx)
 	defer cancel()
 	outcomes, abandoned := make(chan outcome), make(chan struct{})
-	go t.invoke(fctx, fn, outcomes, abandoned) // received below, or it ends when fn returns
+	work := hold.NewWork(t.hold, t.election.opts.OnOverrun, t.election.opts.CancelOnSuspended)
+	go t.invoke(fctx, fn, work, outcomes, abandoned) // received below, or it ends when fn returns
 
 	o, returned := t.await(fctx, outcomes)
 	if returned {
 		o.shutdown = ctx.Err() != nil
 		return o
 	}
+	work.Overrun(holdfast.CauseNotDrained, time.Now().Add(-t.election.opts.drainTimeout()))
 	close(abandoned)
 	reason := t.hold.Abandon(holdfast.CauseNotDrained)
 	t.logAbandoned(reason)
@@ -76,7 +79,7 @@ func (t *Term) await(ctx context.Context, outcomes <-chan outcome) (o outcome, r
 // invoke calls fn and sends the outcome. If the call was abandoned it reports the
 // end itself: it logs an error and lets a panic end the process, since no caller
 // is left to receive either.
-func (t *Term) invoke(ctx context.Context, fn func(context.Context, *Term) error,
+func (t *Term) invoke(ctx context.Context, fn func(context.Context, *Term) error, work *hold.Work,
 	outcomes chan<- outcome, abandoned <-chan struct{}) {
 	o := outcome{exited: true}
 	defer func() {
@@ -95,6 +98,7 @@ func (t *Term) invoke(ctx context.Context, fn func(context.Context, *Term) error
 			}
 		}
 	}()
+	defer work.End()
 	o.err = fn(ctx, t)
 	o.ended = t.endOf(ctx, o.err)
 	o.exited = false

@@ -14,7 +14,7 @@
 //   - A campaign succeeds only after a linearizable read has found its entry at the front of the
 //     queue.
 //   - A term's contexts are canceled, and Check reports the loss, before any etcd leader may expire
-//     the lease; if the entry is deleted by hand, within 2 s while etcd is reachable.
+//     the lease; if the entry is deleted by hand, within 6 s while etcd is reachable.
 //   - A successor waits [session.Options].LockDelay, 1 s by default, if the leader's lease ended without
 //     a resignation.
 //   - The entry stays until the function has returned or Options.DrainTimeout is over; then others
@@ -29,7 +29,7 @@
 //   - That a process paused between a Check and a write, or a function that ignores its context, does
 //     not write. Fence the writes: see package fencing.
 //   - That a term survives an outage of etcd of about the TTL, or a pause of its process.
-//   - That a leader whose lease is revoked by hand is told before a candidate leads that never waited:
+//   - That a leader whose lease is revoked by hand is told before a candidate leads that queued later:
 //     see package session.
 //   - That what an observer sees is still true, or that it sees every leader.
 //   - That functions on two sessions of one process do not overlap after a loss.

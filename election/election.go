@@ -9,6 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/front"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/lastrun"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -68,19 +70,21 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 	if err := e.validate(ctx, value); err != nil {
 		return nil, e.failed(0, err)
 	}
-	hold, err := e.queue.Acquire(ctx, e.request(value))
+	h, err := hold.AcquireOne(ctx, e.queue, e.request(value))
 	if err != nil {
 		return nil, e.failed(time.Since(start), err)
 	}
-	return newTerm(e, hold, value), nil
+	return newTerm(e, h, value), nil
 }
 
 // LastRun reads what Term.RecordRun has recorded last in this election: by one request, and without leading. It is the
 // zero Run if nothing is recorded.
-func (e *Election) LastRun(ctx context.Context) (view.Run, error) { return e.queue.LastRun(ctx) }
+func (e *Election) LastRun(ctx context.Context) (view.Run, error) {
+	return lastrun.Read(ctx, e.queue)
+}
 
-func (e *Election) request(value string) queue.Request {
-	return queue.Request{Data: value, Auditor: e.opts.Auditor}
+func (e *Election) request(value string) hold.Request {
+	return hold.Request{Request: queue.Request{Data: value}, Auditor: e.opts.Auditor}
 }
 
 // validate reports why a campaign cannot start, before anything is sent.

@@ -2,6 +2,7 @@ package election
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -23,9 +24,43 @@ type Options struct {
 	// cleanup; a stuck function blocks the next leader for so long.
 	DrainTimeout time.Duration
 
+	// Warm prepares this process for a term while it is queued: Run and RunWhileLeader call it beside each campaign, on a
+	// goroutine of its own, and call their function after it has returned. So it never runs beside a function of this
+	// session. It may fill caches and return, or follow what the leader does until elected is closed:
+	//
+	//	Warm: func(ctx context.Context, elected <-chan struct{}) error { return cache.Fill(ctx) },
+	//
+	// What is written belongs into the function: while Warm runs, another process leads. ctx ends when the campaign has
+	// failed, when the term has ended, lost or not, and with that of Run. So what Warm leaves running with it lives as
+	// long as the term. Until Warm returns, this process leads and its function waits: return soon after elected, or
+	// when ctx ends. When Run's context ends, it is waited for during DrainTimeout, and then the error Is ErrNotDrained.
+	//
+	// An error ends the campaign or resigns the term, and is returned as a *CampaignError, by Run, too. A panic ends the
+	// process. Default nil.
+	Warm func(ctx context.Context, elected <-chan struct{}) error
+
 	// CancelOnSuspended cancels a term's contexts already when its session is suspended, with cause
 	// holdfast.ErrSuspended. By default work continues through a short outage of etcd, while fenced writers refuse.
 	CancelOnSuspended bool
+
+	// OnOverrun is called when a function of Run or RunWhileLeader has not returned in time after its term was lost: it
+	// does not heed its context, and will soon work beside the next leader. lost says what is lost and why; since says
+	// when. Write the stacks, and end the process:
+	//
+	//	OnOverrun: func(lost *holdfast.LostError, since time.Time) {
+	//		log.Printf("still running, %v after: %v", time.Since(since), lost)
+	//		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+	//		os.Exit(1)
+	//	},
+	//
+	// In time is as for locker.Options.OnOverrun: by default 0.5 s, and at once after a pause or, with CancelOnSuspended,
+	// when the lease has expired. If the function outlives DrainTimeout, the call is made before the term is given up,
+	// which waits for its return. So the process ends before the next leader leads, except that one that is paused ends
+	// nothing: fence what the function writes.
+	//
+	// It is called at most once for each call of the function, on a goroutine of its own or on that of Run, and not
+	// after Session.Close. A panic ends the process or Run. Default nil, which costs nothing.
+	OnOverrun func(lost *holdfast.LostError, since time.Time)
 
 	// Auditor is told when a term begins, is released, or is lost. A campaign waits for it. Default: the session's
 	// Logger.
@@ -46,7 +81,7 @@ type Options struct {
 	// OnNewLeader is called by Run when a candidate is seen to lead. Of several pending calls only the last is made.
 	OnNewLeader func(Leader)
 
-	// MaxAge is how long ago the last read may have been sent for an Observer's View to be Trusted. Default 15 s; at
+	// MaxAge is how long ago the last read may have been sent for an Observer's Snapshot to be Trusted. Default 15 s; at
 	// least 30 ms.
 	MaxAge time.Duration
 

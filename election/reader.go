@@ -12,9 +12,10 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/front"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -52,7 +53,7 @@ func (o ReaderOptions) validate() (backoff.Policy, error) {
 	if o.MaxAge != 0 && o.MaxAge < minMaxAge {
 		return o.Retry, &holdfast.ArgumentError{Argument: "ReaderOptions.MaxAge", Reason: "is less than 30 ms"}
 	}
-	return attempt.Policy("ReaderOptions.Retry", o.Retry)
+	return sending.Policy("ReaderOptions.Retry", o.Retry)
 }
 
 // NewReader returns a reader of the election that New names in the default namespace. A bad name, option or client is
@@ -173,40 +174,15 @@ func (r *Reader) failed(doing string, err error) error {
 // refresh is the time between two reads of a follower.
 func (r *Reader) refresh() time.Duration { return r.maxAge / 3 }
 
-// follow calls handle with the latest front, on the caller's goroutine, until
-// handle returns false (then follow returns nil) or following fails. While handle
-// runs, a newer front replaces one that waits.
+// follow calls handle with the latest front, on the caller's goroutine, until handle returns false (then follow returns
+// nil) or following fails.
 func (r *Reader) follow(ctx context.Context, handle func(front.Front) bool) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	latest := make(chan front.Front, 1)
-	ended := make(chan error, 1)
-	go func() { // joined below
-		ended <- r.front.Follow(ctx, r.refresh(), func(f front.Front) {
-			select {
-			case <-latest:
-			default:
-			}
-			latest <- f // never blocks: this is the only sender
-		})
-		close(ended)
-	}()
-	// Deferred, to join it even if handle panics.
-	defer func() {
-		cancel()
-		for range ended {
-		}
-	}()
-	for {
-		select {
-		case f := <-latest:
-			if !handle(f) {
-				return nil
-			}
-		case err := <-ended:
-			return err
-		}
-	}
+	return watching.Latest(ctx, r.told, handle)
+}
+
+func (r *Reader) told(ctx context.Context, tell func(front.Front)) error {
+	return r.front.Follow(ctx, r.refresh(), tell)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/jitter"
 )
 
 // steadyTerm is how long a term must last for Run's pauses to start over.
@@ -53,7 +54,8 @@ func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(con
 //   - It did not return within Options.DrainTimeout: the next campaign, once it has.
 //
 // A failed campaign is logged and retried, unless a retry cannot succeed: bad arguments, holdfast.ErrClosed,
-// holdfast.ErrReentrant, or a loss under session.Options.StayLost are returned as a *CampaignError.
+// holdfast.ErrReentrant, a loss under session.Options.StayLost, or an error of Options.Warm are returned as a
+// *CampaignError.
 //
 // When ctx ends, Run waits for fn, resigns, and returns ctx's error; or fn's, if fn was running and returned a
 // different one; or ErrNotDrained. It waits for its callbacks, for at most Options.DrainTimeout.
@@ -61,10 +63,8 @@ func (e *Election) Run(ctx context.Context, value string, fn func(context.Contex
 	if err := e.validateRun(ctx, value, fn); err != nil {
 		return e.failed(0, err)
 	}
-	pauses, err := e.opts.Retry.New()
-	if err != nil {
-		return e.failed(0, err)
-	}
+	retry := e.opts.Retry
+	pauses := jitter.New(retry.Initial, retry.Max, retry.Multiplier, retry.Rand)
 	r := &run{election: e}
 	defer r.finish()
 	defer r.watchLeaders(ctx)()
@@ -121,7 +121,7 @@ func (e *Election) elect(ctx context.Context, value string) (*Term, error) {
 		if err := termsOf(e).waitForStragglers(ctx); err != nil {
 			return nil, e.failed(time.Since(start), err)
 		}
-		t, err := e.Campaign(ctx, value)
+		t, err := e.standBy(ctx, value)
 		if err != nil {
 			return nil, err
 		}
@@ -181,8 +181,9 @@ func isContextEnd(err, cause error) bool {
 func permanent(err error) bool {
 	var name *holdfast.NameError
 	var argument *holdfast.ArgumentError
-	return errors.As(err, &name) || errors.As(err, &argument) || errors.Is(err, holdfast.ErrClosed) ||
-		errors.Is(err, holdfast.ErrReentrant) || errors.Is(err, holdfast.ErrLost)
+	var warm *warmError
+	return errors.As(err, &name) || errors.As(err, &argument) || errors.As(err, &warm) ||
+		errors.Is(err, holdfast.ErrClosed) || errors.Is(err, holdfast.ErrReentrant) || errors.Is(err, holdfast.ErrLost)
 }
 
 // carries reports whether err already contains this loss, as when a function

@@ -9,7 +9,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/lastrun"
 	"github.com/holdfast-go/holdfast/internal/stale"
 )
 
@@ -21,7 +22,7 @@ type hook = stale.Hook
 type Term struct {
 	hook     // ends the hold when a fenced write is refused
 	election *Election
-	hold     *queue.Hold
+	hold     *hold.Hold
 
 	mu    sync.Mutex // protects what follows
 	value string
@@ -32,7 +33,7 @@ var (
 	_ fencing.Holder = (*Term)(nil)
 )
 
-func newTerm(e *Election, hold *queue.Hold, value string) *Term {
+func newTerm(e *Election, hold *hold.Hold, value string) *Term {
 	t := &Term{hook: stale.NewHook(hold), election: e, hold: hold, value: value}
 	termsOf(e).add(t)
 	return t
@@ -57,8 +58,8 @@ func (t *Term) Key() string { return t.hold.Key() }
 // Client is the session's etcd client.
 func (t *Term) Client() *clientv3.Client { return t.hold.Client() }
 
-// IsOwner is a comparison for your own Txn: the term's entry exists.
-func (t *Term) IsOwner() clientv3.Cmp { return t.hold.IsOwner() }
+// Owned is a comparison for your own Txn: the term's entry exists.
+func (t *Term) Owned() []clientv3.Cmp { return t.hold.Owned() }
 
 // Value is the value given to Campaign or last proclaimed.
 func (t *Term) Value() string {
@@ -104,7 +105,7 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 // RecordRun records in etcd that a recurring job of the leader has run, as locker.Lock.RecordRun does for a lock, with
 // its errors. The key is NAMESPACE/election/NAME/@run.
 func (t *Term) RecordRun(ctx context.Context, slot string, within time.Duration) error {
-	return t.election.queue.RecordRun(ctx, t, slot, within)
+	return lastrun.Record(ctx, t.election.queue, t, slot, within)
 }
 
 // Resign ends the term, whatever is returned, and removes its entry: nil; holdfast.ErrLost, if the term was lost

@@ -212,13 +212,15 @@ func TestTwoYieldsOfOneTermAreOneCandidate(t *testing.T) {
 	var yielding atomic.Bool
 	var both sync.WaitGroup
 	both.Add(2)
-	sess := open(t, newServer(t).Client(t), session.Options{Attributes: func(string, string) []attribute.KeyValue {
+	var o session.Options
+	o.Telemetry.Attributes = func(holdfast.Kind, string) []attribute.KeyValue {
 		if yielding.Load() { // both have seen the term held, neither has ended it
 			both.Done()
 			both.Wait()
 		}
 		return nil
-	}})
+	}
+	sess := open(t, newServer(t).Client(t), o)
 	term := campaign(t, election.New(sess, "x"), "a")
 	yielding.Store(true)
 	ctx, cancel := context.WithCancel(deadline(t))

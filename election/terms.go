@@ -18,7 +18,7 @@ import (
 type terms struct {
 	all    *sessionTerms
 	prefix string // of the election's entries
-	host   lease.Host
+	host   lease.Env
 }
 
 // sessionTerms are the terms of all elections of a session.

@@ -1,10 +1,9 @@
 package etcderr
 
 import (
-	"errors"
 	"fmt"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"github.com/holdfast-go/holdfast/internal/judge"
 )
 
 // Class is what an error says about a request that changes something.
@@ -22,13 +21,13 @@ const (
 	// Permanent: refused by etcd or the client, for a reason that stays. Nothing was done.
 	Permanent
 
-	// Unauthorised: the credentials are missing, wrong or insufficient. Nothing was done.
-	Unauthorised
+	// Unauthorized: the credentials are missing, wrong or insufficient. Nothing was done.
+	Unauthorized
 
 	// LeaseGone: the lease does not exist, nor do its keys. Nothing was done.
 	LeaseGone
 
-	// Unknown: the request may have been carried out, or may be later. Also: errors that are not recognised.
+	// Unknown: the request may have been carried out, or may be later. Also: errors that are not recognized.
 	Unknown
 )
 
@@ -41,8 +40,8 @@ func (c Class) String() string {
 		return "transient"
 	case Permanent:
 		return "permanent"
-	case Unauthorised:
-		return "unauthorised"
+	case Unauthorized:
+		return "unauthorized"
 	case LeaseGone:
 		return "lease gone"
 	case Unknown:
@@ -51,58 +50,25 @@ func (c Class) String() string {
 	return fmt.Sprintf("Class(%d)", int(c))
 }
 
-// Classify returns what err says about the request that failed with it. It recognises gRPC status errors, etcd's
+// Classify returns what err says about the request that failed with it. It recognizes gRPC status errors, etcd's
 // rpctypes errors, context errors and holdfast.ErrOutcomeUnknown, also wrapped and joined.
 //
 // Unknown are also an exhausted quota (rpctypes.ErrNoSpace), since the request that first exceeds it is carried out;
-// "no leader", except for single requests: see LeaderRequired; and a failed TLS handshake, for which etcd's client
-// returns only the end of the context: see WithConnection.
-func Classify(err error) Class {
-	if err == nil {
-		return OK
-	}
-	if j := judge(err); j.known {
-		return j.class
-	}
-	return Unknown
-}
+// "no leader", which also ends streams whose requests have been passed on; and a failed TLS handshake, for which etcd's
+// client returns only the end of the context: see WithConnection.
+func Classify(err error) Class { return Class(judge.Classify(err)) }
 
 // Retryable reports whether the same request is worth sending again, provided that carrying it out twice does no harm:
 // class Transient, and errors of class Unknown that may pass. The end of a context may have been that of one attempt: a
 // loop has to check its own context as well.
 //
 // Not retryable are nil, holdfast.ErrOutcomeUnknown, an exhausted quota, messages that are too large, a closed client,
-// and errors that are not recognised. The marks of backoff.Again and backoff.Final override this.
+// and errors that are not recognized. The marks of backoff.Again and backoff.Final override this.
 func Retryable(err error) bool {
-	j := judge(err)
-	return j.known && j.again
+	j := judge.Of(err)
+	return j.Known && j.Again
 }
-
-// Recognised reports whether Classify knows err.
-func Recognised(err error) bool { return judge(err).known }
 
 // Pending reports whether the request that failed with err may still be carried out later: class Unknown, except for an
 // exhausted quota alone, which is a reply.
-func Pending(err error) bool {
-	j := judge(err)
-	return err != nil && (!j.known || j.class == Unknown && !j.settled)
-}
-
-// LeaderRequired returns err as an error of class Transient if it is "no leader" and nothing else. Use it for a single
-// request, not a stream, made with clientv3.WithRequireLeader: a member refuses it before it reads it.
-func LeaderRequired(err error) error {
-	for e := err; e != nil; e = errors.Unwrap(e) { // stops at joined errors
-		if rpctypes.Error(e) == rpctypes.ErrNoLeader {
-			return &refusedError{err}
-		}
-	}
-	return err
-}
-
-// Mark is an error that decides whether its request is sent again; the error it wraps decides the class. See
-// backoff.Again.
-type Mark interface {
-	error
-	Again() bool
-	Unwrap() error
-}
+func Pending(err error) bool { return judge.Pending(err) }

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	. "github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/judge"
 )
 
 type verdict struct {
@@ -30,7 +31,7 @@ type verdict struct {
 var (
 	transient    = verdict{Transient, true}
 	permanent    = verdict{Permanent, false}
-	unauthorised = verdict{Unauthorised, false}
+	unauthorized = verdict{Unauthorized, false}
 	leaseGone    = verdict{LeaseGone, false}
 	unknown      = verdict{Unknown, true}
 	unknownStay  = verdict{Unknown, false} // unknown, and will not pass
@@ -74,18 +75,18 @@ var wants = map[string]verdict{
 	"ErrGRPCRootUserNotExist":     permanent,
 	"ErrGRPCRootRoleNotExist":     permanent,
 	"ErrGRPCUserAlreadyExist":     permanent,
-	"ErrGRPCUserEmpty":            unauthorised,
+	"ErrGRPCUserEmpty":            unauthorized,
 	"ErrGRPCUserNotFound":         permanent,
 	"ErrGRPCRoleAlreadyExist":     permanent,
 	"ErrGRPCRoleNotFound":         permanent,
 	"ErrGRPCRoleEmpty":            permanent,
-	"ErrGRPCAuthFailed":           unauthorised,
+	"ErrGRPCAuthFailed":           unauthorized,
 	"ErrGRPCPermissionNotGiven":   permanent,
-	"ErrGRPCPermissionDenied":     unauthorised,
+	"ErrGRPCPermissionDenied":     unauthorized,
 	"ErrGRPCRoleNotGranted":       permanent,
 	"ErrGRPCPermissionNotGranted": permanent,
 	"ErrGRPCAuthNotEnabled":       permanent,
-	"ErrGRPCInvalidAuthToken":     unauthorised,
+	"ErrGRPCInvalidAuthToken":     unauthorized,
 	"ErrGRPCInvalidAuthMgmt":      permanent,
 	"ErrGRPCAuthOldRevision":      transient, // by all members, before it has an effect
 
@@ -211,7 +212,7 @@ func TestStatusCodesOfGRPC(t *testing.T) {
 		codes.DeadlineExceeded:   unknown,
 		codes.NotFound:           permanent,
 		codes.AlreadyExists:      permanent,
-		codes.PermissionDenied:   unauthorised,
+		codes.PermissionDenied:   unauthorized,
 		codes.ResourceExhausted:  unknown,
 		codes.FailedPrecondition: permanent,
 		codes.Aborted:            unknown,
@@ -220,7 +221,7 @@ func TestStatusCodesOfGRPC(t *testing.T) {
 		codes.Internal:           unknown,
 		codes.Unavailable:        unknown,
 		codes.DataLoss:           unknownStay,
-		codes.Unauthenticated:    unauthorised,
+		codes.Unauthenticated:    unauthorized,
 		codes.Code(99):           unknownStay,
 	} {
 		t.Run(c.String(), func(t *testing.T) { check(t, status.Error(c, "whatever"), want) })
@@ -229,7 +230,7 @@ func TestStatusCodesOfGRPC(t *testing.T) {
 
 func TestClassHasAName(t *testing.T) {
 	for c, want := range map[Class]string{
-		OK: "ok", Transient: "transient", Permanent: "permanent", Unauthorised: "unauthorised",
+		OK: "ok", Transient: "transient", Permanent: "permanent", Unauthorized: "unauthorized",
 		LeaseGone: "lease gone", Unknown: "unknown", Class(42): "Class(42)",
 	} {
 		if c.String() != want {
@@ -256,7 +257,7 @@ func TestOnlyAFullStoreIsUnknownAndNotPending(t *testing.T) {
 		want bool
 	}{
 		{nil, false},
-		{errors.New("not recognised"), true},
+		{errors.New("not recognized"), true},
 		{context.DeadlineExceeded, true},
 		{holdfast.ErrOutcomeUnknown, true},
 		{errors.Join(full, denied), false},
@@ -278,7 +279,7 @@ func TestNoLeaderIsTransientIfALeaderWasRequired(t *testing.T) {
 		if Classify(err) != Unknown || !Pending(err) {
 			t.Errorf("%v: class %v, pending %v", err, Classify(err), Pending(err))
 		}
-		got := LeaderRequired(err)
+		got := judge.LeaderRequired(err)
 		if Classify(got) != Transient || Pending(got) || !Retryable(got) || !errors.Is(got, err) ||
 			got.Error() != err.Error() {
 			t.Errorf("%v where a leader was required: class %v, pending %v, retryable %v",
@@ -286,12 +287,12 @@ func TestNoLeaderIsTransientIfALeaderWasRequired(t *testing.T) {
 		}
 	}
 	for name, err := range rpctypesErrors(t) {
-		if name != "ErrGRPCNoLeader" && LeaderRequired(err) != err {
+		if name != "ErrGRPCNoLeader" && judge.LeaderRequired(err) != err {
 			t.Errorf("%s was changed", name)
 		}
 	}
 	joined := errors.Join(rpctypes.ErrNoLeader, rpctypes.ErrStopped)
-	if LeaderRequired(nil) != nil || LeaderRequired(joined) != joined {
+	if judge.LeaderRequired(nil) != nil || judge.LeaderRequired(joined) != joined {
 		t.Error("nil, or what is joined with another error, was changed")
 	}
 }

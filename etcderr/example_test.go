@@ -27,7 +27,7 @@ func ExampleClassify() {
 	// unknown      etcdserver: request timed out
 	// unknown      put: context deadline exceeded
 	// lease gone   etcdserver: requested lease not found
-	// unauthorised etcdserver: permission denied
+	// unauthorized etcdserver: permission denied
 	// permanent    etcdserver: key is not provided
 	// unknown      etcdserver: mvcc: database space exceeded
 }

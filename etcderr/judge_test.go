@@ -26,7 +26,7 @@ func TestErrorsFromOutsideEtcd(t *testing.T) {
 		"wrapped deadline":      {fmt.Errorf("x: %w", context.DeadlineExceeded), unknown},
 		"end of a stream":       {io.EOF, unknown},
 		"outcome unknown":       {fmt.Errorf("put: %w: %w", holdfast.ErrOutcomeUnknown, rpctypes.ErrTimeout), unknownStay},
-		"not recognised":        {errors.New("boom"), unknownStay},
+		"not recognized":        {errors.New("boom"), unknownStay},
 		"status OK is no error": {fmt.Errorf("x: %w", okStatus{}), unknownStay},
 		"client closed":         {status.Error(codes.Canceled, "grpc: the client connection is closing"), unknownStay},
 		"own request too large": {
@@ -37,9 +37,9 @@ func TestErrorsFromOutsideEtcd(t *testing.T) {
 		},
 		"raw too many requests": {status.Error(codes.Unknown, "etcdserver: too many requests"), transient},
 		"watch not permitted": {
-			status.Error(codes.FailedPrecondition, rpctypes.ErrGRPCPermissionDenied.Error()), unauthorised,
+			status.Error(codes.FailedPrecondition, rpctypes.ErrGRPCPermissionDenied.Error()), unauthorized,
 		},
-		"watch, plain":            {errors.New(rpctypes.ErrGRPCPermissionDenied.Error()), unauthorised},
+		"watch, plain":            {errors.New(rpctypes.ErrGRPCPermissionDenied.Error()), unauthorized},
 		"text inside other text":  {errors.New("said: etcdserver: permission denied"), unknownStay},
 		"nothing in a join":       {errors.Join(errors.New("a"), errors.New("b")), unknownStay},
 		"nil inside a wrapper":    {fmt.Errorf("x: %w", nil), unknownStay},
@@ -76,7 +76,7 @@ func TestJoinedErrorsHaveTheGravestClass(t *testing.T) {
 	}{
 		{[]error{tooMany, boom}, transient},
 		{[]error{tooMany, empty}, permanent},
-		{[]error{empty, denied}, unauthorised},
+		{[]error{empty, denied}, unauthorized},
 		{[]error{denied, gone}, leaseGone},
 		{[]error{gone, timeout}, unknownStay},
 		{[]error{tooMany, context.Canceled}, unknown},

@@ -3,8 +3,10 @@ package etcdfake
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -40,35 +42,53 @@ func (l *Link) after(d time.Duration, f func()) {
 	})
 }
 
-// pass runs f when a message sent in that direction arrives: at once; after Heal; or never, if its connection has
-// broken. The caller holds srv.mu.
-func (l *Link) pass(direction int, conn chan struct{}, f func()) {
-	select {
-	case <-conn:
+// pass runs f when a message sent in that direction arrives: at once; after Heal or Resume; or never, if its connection
+// has broken. The caller holds srv.mu.
+func (l *Link) pass(direction int, on *conn, f func()) {
+	again := func() { l.pass(direction, on, f) }
+	switch {
+	case on.isBroken():
+	case l.held[direction] || slices.Contains(l.holes, on.to):
+		l.waiting[direction] = append(l.waiting[direction], again)
+	case on.to.hangs:
+		on.to.held = append(on.to.held, again)
 	default:
-		if l.held[direction] {
-			l.waiting[direction] = append(l.waiting[direction], f)
-			return
-		}
 		f()
 	}
 }
 
-// connect waits for a connection, and returns the channel that is closed when it breaks.
-func (l *Link) connect(ctx context.Context) (conn chan struct{}, err error) {
+func (c *conn) isBroken() bool {
+	select {
+	case <-c.broken:
+		return true
+	default:
+		return false
+	}
+}
+
+// connect waits for a connection to a member; nil is the next one.
+func (l *Link) connect(ctx context.Context, to *Member) (*conn, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
 		l.srv.mu.Lock()
-		open, conn, closed := l.open, l.broken, l.isClosed
+		open, closed := l.open, l.isClosed
 		isOpen := l.isOpen()
+		var on *conn
+		switch {
+		case !isOpen || closed:
+		case to == nil:
+			on = l.toNext()
+		default:
+			on = l.conns[to.number]
+		}
 		l.srv.mu.Unlock()
 		if closed {
 			return nil, errClosing
 		}
 		if isOpen {
-			return conn, nil
+			return on, nil
 		}
 		select {
 		case <-open:
@@ -78,17 +98,21 @@ func (l *Link) connect(ctx context.Context) (conn chan struct{}, err error) {
 	}
 }
 
-// call sends a unary RPC and waits for the reply or for the end of ctx. serve runs under srv.mu when the request
-// arrives, even if ctx has ended by then. needsLeader says whether the server must have a leader to serve it.
-func call[T any](ctx context.Context, l *Link, c Call, needsLeader bool, serve func() (T, error)) (T, error) {
+// call sends a unary RPC to the next member, or to the one that is given, and waits for the reply or for the end of
+// ctx. serve runs under srv.mu when the request arrives, even if ctx has ended by then. needsLeader says whether the
+// server must have a leader to serve it.
+func call[T any](
+	ctx context.Context, l *Link, to *Member, c Call, needsLeader bool, serve func(*conn) (T, error),
+) (T, error) {
 	var none T
-	conn, err := l.connect(ctx)
+	on, err := l.connect(ctx, to)
 	if err != nil {
 		return none, err
 	}
 	reply := make(chan result[T], 1)
 	l.srv.mu.Lock()
-	send(ctx, l, conn, c, needsLeader, serve, func(resp T, err error) { reply <- result[T]{resp, err} })
+	send(ctx, l, on, c, needsLeader, func() (T, error) { return serve(on) },
+		func(resp T, err error) { reply <- result[T]{resp, err} })
 	l.srv.mu.Unlock()
 
 	select { // a reply that has arrived wins over a context or a connection that has ended
@@ -101,7 +125,7 @@ func call[T any](ctx context.Context, l *Link, c Call, needsLeader bool, serve f
 		return r.resp, r.err
 	case <-ctx.Done():
 		return none, status.FromContextError(ctx.Err()).Err()
-	case <-conn:
+	case <-on.broken:
 		return none, errBroken
 	case <-l.done:
 		return none, errClosing
@@ -111,7 +135,7 @@ func call[T any](ctx context.Context, l *Link, c Call, needsLeader bool, serve f
 // send draws the fate of a message and lets it happen. answer is called at most once, under srv.mu, and must not block.
 // The caller holds srv.mu.
 func send[T any](
-	ctx context.Context, l *Link, conn chan struct{}, c Call, needsLeader bool,
+	ctx context.Context, l *Link, on *conn, c Call, needsLeader bool,
 	serve func() (T, error), answer func(T, error),
 ) {
 	l.counts[c.Method]++
@@ -123,7 +147,7 @@ func send[T any](
 		}
 		if !fate.Silent {
 			var none T
-			l.after(max(fate.Reply, minFailure), func() { l.pass(replies, conn, func() { answer(none, failure) }) })
+			l.after(max(fate.Reply, minFailure), func() { l.pass(replies, on, func() { answer(none, failure) }) })
 		}
 	}
 	if fate.LoseRequest {
@@ -132,13 +156,13 @@ func send[T any](
 	}
 	failsFast := needsLeader && requiresLeader(ctx)
 	l.after(fate.Request, func() {
-		l.pass(requests, conn, func() {
+		l.pass(requests, on, func() {
 			reply := func(resp T, err error) {
 				if fate.LoseReply {
 					lost()
 					return
 				}
-				l.after(fate.Reply, func() { l.pass(replies, conn, func() { answer(resp, err) }) })
+				l.after(fate.Reply, func() { l.pass(replies, on, func() { answer(resp, err) }) })
 			}
 			var none T
 			switch {
@@ -146,8 +170,14 @@ func send[T any](
 				reply(none, rpctypes.ErrGRPCNoLeader)
 			case l.srv.leaderless && needsLeader:
 				l.after(requestTimeout, func() { reply(none, rpctypes.ErrGRPCTimeout) })
+			case needsLeader && waitsToApply(c.Method):
+				resp, err := serve()
+				on.to.signs(resp)
+				on.to.whenApplied(l.srv.rev, func() { reply(resp, err) })
 			default:
-				reply(serve())
+				resp, err := serve()
+				on.to.signs(resp)
+				reply(resp, err)
 			}
 		})
 	})
@@ -159,12 +189,23 @@ const (
 	unrepeatable = false
 )
 
+// waitsToApply reports whether a member replies to a request that needs a leader only when it has applied what was
+// committed before. Renewals are answered from the leader's memory, and a watch is created at once.
+func waitsToApply(method string) bool { return method != "LeaseKeepAlive" && method != "Watch" }
+
+// signs names the member in the header of its reply.
+func (m *Member) signs(reply any) {
+	if r, ok := reply.(interface{ GetHeader() *pb.ResponseHeader }); ok && r.GetHeader() != nil {
+		r.GetHeader().MemberId = m.ID()
+	}
+}
+
 // unary sends a unary RPC, and repeats it as clientv3 does. See call.
 func unary[Req, Resp any](
 	ctx context.Context, l *Link, method string, r Req, repeatable, needsLeader bool, serve func(Req) (Resp, error),
 ) (Resp, error) {
 	return retry(ctx, repeatable, func() (Resp, error) {
-		return call(ctx, l, Call{method, r}, needsLeader, func() (Resp, error) { return serve(r) })
+		return call(ctx, l, nil, Call{method, r}, needsLeader, func(*conn) (Resp, error) { return serve(r) })
 	})
 }
 

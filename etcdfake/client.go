@@ -39,6 +39,18 @@ func (k kvClient) Compact(
 	return unary(ctx, k.link, "Compact", r, unrepeatable, true, k.link.srv.serveCompact)
 }
 
+// clusterClient is the gRPC client below clientv3's Cluster.
+type clusterClient struct {
+	pb.ClusterClient // nil: members are only listed
+	link             *Link
+}
+
+func (c clusterClient) MemberList(
+	ctx context.Context, r *pb.MemberListRequest, _ ...grpc.CallOption,
+) (*pb.MemberListResponse, error) {
+	return unary(ctx, c.link, "MemberList", r, repeatable, r.Linearizable, c.link.srv.serveMembers)
+}
+
 // leaseClient is the gRPC client below clientv3's Lease.
 type leaseClient struct{ link *Link }
 
@@ -67,11 +79,11 @@ func (c leaseClient) LeaseLeases(
 }
 
 func (c leaseClient) LeaseKeepAlive(ctx context.Context, _ ...grpc.CallOption) (pb.Lease_LeaseKeepAliveClient, error) {
-	conn, err := c.link.connect(ctx)
+	on, err := c.link.connect(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &renewals{ctx: ctx, link: c.link, conn: conn, replies: newMailbox[result[*pb.LeaseKeepAliveResponse]]()}, nil
+	return &renewals{ctx: ctx, link: c.link, conn: on, replies: newMailbox[result[*pb.LeaseKeepAliveResponse]]()}, nil
 }
 
 // renewals is one LeaseKeepAlive stream.
@@ -79,7 +91,7 @@ type renewals struct {
 	grpc.ClientStream // nil: clientv3 calls only the methods below
 	ctx               context.Context
 	link              *Link
-	conn              chan struct{}
+	conn              *conn
 	replies           *mailbox[result[*pb.LeaseKeepAliveResponse]]
 }
 
@@ -110,7 +122,7 @@ func (s *renewals) Recv() (*pb.LeaseKeepAliveResponse, error) {
 		case <-s.replies.ready:
 		case <-s.ctx.Done():
 			return nil, status.FromContextError(s.ctx.Err()).Err()
-		case <-s.conn:
+		case <-s.conn.broken:
 			return nil, errBroken
 		case <-s.link.done:
 			return nil, errClosing

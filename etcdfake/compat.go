@@ -26,6 +26,19 @@ func withHeader(h *pb.ResponseHeader, resp clientv3.WatchResponse) clientv3.Watc
 	return resp
 }
 
+// fromProto returns a response as clientv3's Watcher does. Events are of different types in 3.6.
+func fromProto(r *pb.WatchResponse) clientv3.WatchResponse {
+	resp := clientv3.WatchResponse{CompactRevision: r.CompactRevision, Created: r.Created, Canceled: r.Canceled}
+	if r.CancelReason != "" {
+		resp = canceled(r.CancelReason)
+		resp.CompactRevision, resp.Created = r.CompactRevision, r.Created
+	}
+	for _, ev := range r.Events {
+		resp.Events = append(resp.Events, (*clientv3.Event)(ev)) //nolint:unconvert // needed with 3.6
+	}
+	return withHeader(r.Header, resp)
+}
+
 // canceled returns the last response of a watch that the server cancels. The field of the reason is not exported in
 // 3.6.
 func canceled(reason string) clientv3.WatchResponse {

@@ -1,7 +1,7 @@
 // Package etcdfake is an in-memory etcd for tests in virtual time.
 //
-// A Server is the cluster. Each Link is one connection to it, with faults of its own, and has a
-// *clientv3.Client whose KV, Lease and Watcher work. [Test] runs a test in a bubble of
+// A Server is the cluster. Each Link is one client's way to it, with faults of its own, and has a
+// *clientv3.Client whose KV, Lease, Watcher and MemberList work. [Test] runs a test in a bubble of
 // testing/synctest, where an hour of renewals takes milliseconds:
 //
 //	func TestServiceStops(t *testing.T) {
@@ -26,6 +26,7 @@
 //	link.LoseReply("Txn", 1, codes.Unavailable)    // one transaction is carried out and looks failed
 //	link.Plan(f)                                   // f decides the fate of every RPC
 //	srv.ChangeLeader(3 * time.Second)              // a new leader; the old one acknowledges renewals for 3 s
+//	srv.Members()[1].Lag(time.Minute)              // one of several members (Options.Members) tells a minute late
 //
 // # How faithful it is
 //
@@ -35,10 +36,11 @@
 //
 // # What it does not do
 //
-//   - Members, Raft, disks: there is one logical store, the leader is a term number, no read returns
-//     stale data.
-//   - Authentication, quotas, alarms, request sizes, learners. The client's Cluster, Auth and
-//     Maintenance are nil.
+//   - Raft, disks: there is one logical store, the leader is a term number, no read returns stale data.
+//     Several members are several ways to that store, which may hang, tell late, or be cut off. None of them
+//     leads, none is added or removed, and a quorum is lost by LoseLeader only.
+//   - Authentication, quotas, alarms, request sizes, learners. The client's Auth and Maintenance are nil,
+//     and of its Cluster only MemberList works.
 //   - Range streams (Client.GetStream panics), fragmented watch responses, unrequested progress
 //     notifications, lease checkpoints, a watch stream for each set of outgoing metadata.
 //   - etcd's delays: it looks for expired leases every 500 ms, and serves watches from old revisions

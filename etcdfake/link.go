@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A Link is one connection to a Server. Faults add up; Heal ends all of them. The methods are safe for concurrent use,
-// and none of them blocks.
+// A Link is one client's connections to a Server, one to each member. Faults add up; Heal ends all of them. The methods
+// are safe for concurrent use, and none of them blocks.
 type Link struct {
 	srv    *Server
 	client func() *clientv3.Client
@@ -20,14 +20,22 @@ type Link struct {
 
 	// srv.mu protects the rest.
 	open     chan struct{} // closed while connecting works
-	broken   chan struct{} // closed when the current connection breaks
+	conns    []*conn       // the present ones, by member
+	next     int           // of the member for the next call
 	held     [2]bool       // by direction: messages wait until Heal
+	holes    []*Member     // messages to and from these wait until Heal, too
 	waiting  [2][]func()   // the messages that wait
 	delay    time.Duration
 	plan     func(Call) Fate
 	faults   []*fault
 	counts   map[string]int
 	isClosed bool
+}
+
+// A conn is a connection to a member.
+type conn struct {
+	to     *Member
+	broken chan struct{} // closed when it breaks
 }
 
 // The directions of a message.
@@ -37,7 +45,8 @@ const (
 )
 
 // A Call is an RPC, or a message in a stream, that is about to be sent. Method "Watch" with a nil Request is a message
-// with events to the client.
+// with events to the client. That with one creates a watch: the Request is a clientv3.Op, and on a stream of
+// pb.WatchClient a *etcdserverpb.WatchCreateRequest.
 type Call struct {
 	Method  string // as in etcd's API: "Txn", "Range", "LeaseKeepAlive", "Watch"
 	Request any    // for "Txn", a *etcdserverpb.TxnRequest, and so on; must not be changed
@@ -70,8 +79,10 @@ func (s *Server) Link() *Link {
 		srv:    s,
 		done:   make(chan struct{}),
 		open:   make(chan struct{}),
-		broken: make(chan struct{}),
 		counts: make(map[string]int),
+	}
+	for _, m := range s.members {
+		l.conns = append(l.conns, &conn{m, make(chan struct{})})
 	}
 	close(l.open)
 	l.client = sync.OnceValue(l.newClient)
@@ -89,6 +100,7 @@ func (l *Link) newClient() *clientv3.Client {
 	cli.KV = clientv3.NewKVFromKVClient(kvClient{link: l}, cli)
 	cli.Lease = clientv3.NewLeaseFromLeaseClient(leaseClient{l}, cli, 5*time.Second)
 	cli.Watcher = watcher{l}
+	cli.Cluster = clientv3.NewClusterFromClusterClient(clusterClient{link: l}, cli)
 	return cli
 }
 
@@ -126,9 +138,22 @@ func (l *Link) Reset() {
 }
 
 func (l *Link) disconnect() {
-	close(l.broken)
-	l.broken = make(chan struct{})
+	for _, m := range l.srv.members {
+		l.breaks(m)
+	}
 	l.waiting = [2][]func(){}
+}
+
+// breaks breaks the connection to a member. The next one is another one.
+func (l *Link) breaks(m *Member) {
+	close(l.conns[m.number].broken)
+	l.conns[m.number] = &conn{m, make(chan struct{})}
+}
+
+// toNext returns the connection to the next member, as round robin does.
+func (l *Link) toNext() *conn {
+	l.next++
+	return l.conns[(l.next-1)%len(l.conns)]
 }
 
 func (l *Link) isOpen() bool {
@@ -145,6 +170,13 @@ func (l *Link) BlackHole() { l.hold(requests, replies) }
 
 // BlackHoleReplies holds replies and events; requests are carried out.
 func (l *Link) BlackHoleReplies() { l.hold(replies) }
+
+// BlackHoleMember holds all messages between this client and a member, in both directions. They arrive after Heal.
+func (l *Link) BlackHoleMember(m *Member) {
+	l.srv.mu.Lock()
+	defer l.srv.mu.Unlock()
+	l.holes = append(l.holes, m)
+}
 
 func (l *Link) hold(directions ...int) {
 	l.srv.mu.Lock()
@@ -196,7 +228,7 @@ func (l *Link) Plan(f func(Call) Fate) {
 func (l *Link) Heal() {
 	l.srv.mu.Lock()
 	defer l.srv.mu.Unlock()
-	l.delay, l.plan, l.faults, l.held = 0, nil, nil, [2]bool{}
+	l.delay, l.plan, l.faults, l.held, l.holes = 0, nil, nil, [2]bool{}, nil
 	for d, waiting := range l.waiting {
 		l.waiting[d] = nil
 		for _, f := range waiting {
@@ -240,7 +272,7 @@ func (l *Link) fate(c Call) (fate Fate) {
 // methods are the RPCs that a Server serves.
 var methods = []string{
 	"Range", "Put", "DeleteRange", "Txn", "Compact", "Watch",
-	"LeaseGrant", "LeaseRevoke", "LeaseKeepAlive", "LeaseTimeToLive", "LeaseLeases",
+	"LeaseGrant", "LeaseRevoke", "LeaseKeepAlive", "LeaseTimeToLive", "LeaseLeases", "MemberList",
 }
 
 // mustKnow panics if etcd has no such method, since a fault for it would never happen.

@@ -24,7 +24,7 @@ const (
 	// requestTimeout is etcd's limit for a request to commit: 5 s and two election timeouts.
 	requestTimeout = 5*time.Second + 2*electionTimeout
 
-	memberID = 0xfa4e01
+	memberID = 0xfa4e01 // of the first member; the next ones follow
 )
 
 // clusters counts the Servers of this process.
@@ -34,6 +34,9 @@ var clusters atomic.Uint64
 type Options struct {
 	// MinTTL is the smallest TTL of a lease, in whole seconds; requests for less get it. Default: 2 s, as etcd's.
 	MinTTL time.Duration
+
+	// Members is how many members the cluster has. Default: 1.
+	Members int
 }
 
 // A Server is an etcd cluster in memory. Its methods are safe for concurrent use, and none of them blocks. Its History,
@@ -41,6 +44,7 @@ type Options struct {
 type Server struct {
 	minTTL  int64
 	cluster uint64 // its ID
+	members []*Member
 
 	mu sync.Mutex // protects the server, its links and its watches; never held across a blocking call
 	store
@@ -63,6 +67,13 @@ func New(opts *Options) *Server {
 	}
 	if opts != nil && opts.MinTTL > 0 {
 		s.minTTL = int64(opts.MinTTL / time.Second)
+	}
+	count := 1
+	if opts != nil && opts.Members > 1 {
+		count = opts.Members
+	}
+	for i := range count {
+		s.members = append(s.members, &Member{srv: s, number: i, applied: s.rev})
 	}
 	return s
 }
@@ -102,15 +113,15 @@ func (s *Server) begin(cause Cause) *write {
 	return &write{store: &s.store, cause: cause, attach: s.attach}
 }
 
-// commit makes the changes of w the current revision, and wakes the watches.
+// commit makes the changes of w the current revision.
 func (s *Server) commit(w *write) {
 	if len(w.changes) == 0 {
 		return
 	}
 	s.rev++
 	s.log = append(s.log, w.changes...)
-	for _, watch := range s.watches {
-		watch.wake(w.changes)
+	for _, m := range s.members {
+		m.commit(w.changes)
 	}
 }
 

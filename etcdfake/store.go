@@ -175,6 +175,12 @@ func (s *store) since(rev int64) []Change {
 	return s.log[i:]
 }
 
+// between returns the changes from a revision on, up to another one.
+func (s *store) between(from, to int64) []Change {
+	all := s.since(from)
+	return all[:sort.Search(len(all), func(i int) bool { return all[i].Revision > to })]
+}
+
 func clone(kv *mvccpb.KeyValue) *mvccpb.KeyValue {
 	if kv == nil {
 		return nil

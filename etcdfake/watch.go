@@ -1,8 +1,11 @@
 package etcdfake
 
 import (
+	"errors"
 	"slices"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -16,9 +19,10 @@ type watch struct {
 	noDelete    bool
 	prevKV      bool
 	needsLeader bool
-	conn        chan struct{}
-	out         *mailbox[clientv3.WatchResponse]
+	conn        *conn
+	out         *mailbox[*pb.WatchResponse]
 	stop        func() bool // stops the context.AfterFunc that forgets the watch
+	fail        func(error) // ends the stream that it is on; nil if it is one of clientv3's Watcher
 
 	next    int64 // the first revision it has not read
 	resume  int64 // where the client would resume: after the last event it received
@@ -28,7 +32,7 @@ type watch struct {
 // wake tells a watch of new changes.
 func (w *watch) wake(changes []Change) {
 	if !w.sending && !slices.ContainsFunc(changes, w.wants) {
-		w.next = max(w.next, w.link.srv.rev+1)
+		w.next = max(w.next, w.conn.to.applied+1)
 		return
 	}
 	w.look()
@@ -52,15 +56,15 @@ func (w *watch) deliver() {
 		return // the watch has ended
 	}
 	if w.next < s.compacted {
-		s.endWatch(w, withHeader(s.header(0), clientv3.WatchResponse{CompactRevision: s.compacted, Canceled: true}))
+		s.endWatch(w, &pb.WatchResponse{CompactRevision: s.compacted, Canceled: true})
 		return
 	}
-	var events []*clientv3.Event
-	for _, c := range s.since(w.next) {
+	var events []*mvccpb.Event
+	for _, c := range s.between(w.next, w.conn.to.applied) {
 		if !w.wants(c) {
 			continue
 		}
-		ev := &clientv3.Event{Type: clientv3.EventTypePut, Kv: clone(c.Kv)}
+		ev := &mvccpb.Event{Type: clientv3.EventTypePut, Kv: clone(c.Kv)}
 		if c.Deleted {
 			ev.Type = clientv3.EventTypeDelete
 		}
@@ -69,10 +73,10 @@ func (w *watch) deliver() {
 		}
 		events = append(events, ev)
 	}
-	w.next = max(w.next, s.rev+1)
+	w.next = max(w.next, w.conn.to.applied+1)
 	if len(events) > 0 {
 		w.resume = events[len(events)-1].Kv.ModRevision + 1
-		w.out.put(withHeader(s.header(0), clientv3.WatchResponse{Events: events}))
+		w.tell(&pb.WatchResponse{Events: events})
 	}
 }
 
@@ -85,26 +89,34 @@ func (w *watch) wants(c Change) bool {
 func (s *Server) create(w *watch, start int64) {
 	switch {
 	case start < 0:
-		refused := canceled(rpctypes.ErrCompacted.Error())
-		refused.Created = true
-		w.out.put(withHeader(s.header(0), refused))
+		w.tell(&pb.WatchResponse{Created: true, Canceled: true, CancelReason: rpctypes.ErrCompacted.Error()})
 		return
 	case start == 0:
-		w.next, w.resume = s.rev+1, s.rev+1
+		w.next, w.resume = w.conn.to.applied+1, w.conn.to.applied+1
 	default:
 		w.next, w.resume = start, start
 	}
 	s.watches = append(s.watches, w)
-	w.out.put(withHeader(s.header(0), clientv3.WatchResponse{Created: true}))
-	if w.next <= s.rev {
+	w.tell(&pb.WatchResponse{Created: true})
+	if w.next <= w.conn.to.applied {
 		w.look()
 	}
 }
 
+// tell hands the client a response.
+func (w *watch) tell(resp *pb.WatchResponse) {
+	resp.Header = w.link.srv.header(w.conn.to.applied)
+	if resp.CompactRevision > 0 {
+		resp.Header.Revision = 0 // as etcd has it
+	}
+	w.conn.to.signs(resp)
+	w.out.put(resp)
+}
+
 // endWatch ends a watch with its last response.
-func (s *Server) endWatch(w *watch, last clientv3.WatchResponse) {
+func (s *Server) endWatch(w *watch, last *pb.WatchResponse) {
 	s.forget(w)
-	w.out.put(last)
+	w.tell(last)
 }
 
 func (s *Server) forget(w *watch) {
@@ -114,20 +126,26 @@ func (s *Server) forget(w *watch) {
 func (s *Server) cancelWatches(reason error, which func(*watch) bool) {
 	for _, w := range slices.Clone(s.watches) {
 		if which(w) {
-			last := canceled(reason.Error())
-			w.link.pass(replies, w.conn, func() { s.endWatch(w, last) })
+			w.link.pass(replies, w.conn, func() {
+				if w.fail != nil && errors.Is(reason, rpctypes.ErrNoLeader) { // which ends the stream
+					s.forget(w)
+					w.fail(rpctypes.ErrGRPCNoLeader)
+					return
+				}
+				s.endWatch(w, &pb.WatchResponse{Canceled: true, CancelReason: reason.Error()})
+			})
 		}
 	}
 }
 
-// resume moves the watches of a broken connection to the next one, as clientv3 does: each resumes after the last event
-// that it received.
+// resume moves the watches of broken connections to the next member, as clientv3 does: each resumes after the last
+// event that it received.
 func (l *Link) resume() {
 	for _, w := range slices.Clone(l.srv.watches) {
-		if w.link != l {
+		if w.link != l || w.fail != nil || !w.conn.isBroken() {
 			continue
 		}
-		w.conn, w.next, w.sending = l.broken, w.resume, false
+		w.conn, w.next, w.sending = l.toNext(), w.resume, false
 		w.look()
 	}
 }

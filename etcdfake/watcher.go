@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -23,7 +24,8 @@ func (r watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOptio
 		w, err := r.start(ctx, op)
 		switch {
 		case err == nil:
-			first, _ := w.out.take() // the creation notice
+			created, _ := w.out.take() // the creation notice
+			first := fromProto(created)
 			if first.Err() != nil || flag(op, "createdNotify") {
 				out <- first
 			}
@@ -52,7 +54,7 @@ func (r watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOptio
 func (r watcher) start(ctx context.Context, op clientv3.Op) (*watch, error) {
 	l := r.link
 	creation := Call{"Watch", op}
-	return call(ctx, l, creation, requiresLeader(ctx), func() (*watch, error) {
+	return call(ctx, l, nil, creation, requiresLeader(ctx), func(on *conn) (*watch, error) {
 		w := &watch{
 			link:        l,
 			in:          span{op.KeyBytes(), op.RangeBytes()},
@@ -60,8 +62,8 @@ func (r watcher) start(ctx context.Context, op clientv3.Op) (*watch, error) {
 			noDelete:    flag(op, "filterDelete"),
 			prevKV:      flag(op, "prevKV"),
 			needsLeader: requiresLeader(ctx),
-			conn:        l.broken,
-			out:         newMailbox[clientv3.WatchResponse](),
+			conn:        on,
+			out:         newMailbox[*pb.WatchResponse](),
 		}
 		l.srv.create(w, op.Rev())
 		// The caller may have given up before the watch was created.
@@ -82,7 +84,7 @@ func (r watcher) serve(ctx context.Context, w *watch, out chan<- clientv3.WatchR
 	defer r.end(w)
 	defer w.stop()
 	for {
-		resp, ok := w.out.take()
+		next, ok := w.out.take()
 		if !ok {
 			select {
 			case <-w.out.ready:
@@ -93,6 +95,7 @@ func (r watcher) serve(ctx context.Context, w *watch, out chan<- clientv3.WatchR
 				return
 			}
 		}
+		resp := fromProto(next)
 		select {
 		case out <- resp:
 		case <-ctx.Done():
@@ -110,11 +113,11 @@ func (r watcher) serve(ctx context.Context, w *watch, out chan<- clientv3.WatchR
 // events.
 func (r watcher) RequestProgress(ctx context.Context) error {
 	s := r.link.srv
-	_, err := call(ctx, r.link, Call{"Watch", nil}, false, func() (struct{}, error) {
+	_, err := call(ctx, r.link, nil, Call{"Watch", nil}, false, func(*conn) (struct{}, error) {
 		for _, w := range s.watches {
-			if w.link == r.link && !w.sending {
-				w.resume = s.rev + 1
-				w.out.put(withHeader(s.header(0), clientv3.WatchResponse{}))
+			if w.link == r.link && w.fail == nil && !w.sending {
+				w.resume = w.conn.to.applied + 1
+				w.tell(&pb.WatchResponse{})
 			}
 		}
 		return struct{}{}, nil

@@ -2,11 +2,14 @@ package etcdtest_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
@@ -34,6 +37,35 @@ func leaderAndFollower(t testing.TB, c *etcdtest.Cluster) (leader, follower *etc
 	return leader, follower
 }
 
+// acknowledged repeats a write until etcd has acknowledged it. One that is sent during an election may be lost and time
+// out, and on a busy machine members elect often: after 100 ms without a heartbeat.
+func acknowledged(t testing.TB, write func(ctx context.Context) error) {
+	t.Helper()
+	ctx := withTimeout(t)
+	for {
+		err := write(ctx)
+		if err == nil {
+			return
+		}
+		if etcd, ok := errors.AsType[rpctypes.EtcdError](err); !ok || etcd.Code() != codes.Unavailable {
+			t.Fatal(err)
+		}
+	}
+}
+
+// grant returns a new lease.
+func grant(t testing.TB, cli *clientv3.Client) (lease clientv3.LeaseID) {
+	t.Helper()
+	acknowledged(t, func(ctx context.Context) error {
+		resp, err := cli.Grant(ctx, 600)
+		if err == nil {
+			lease = resp.ID
+		}
+		return err
+	})
+	return lease
+}
+
 func TestPartitionedLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.StartCluster(t, 3)
@@ -50,20 +82,17 @@ func TestPartitionedFollowerRepliesToNoLinearizableRequest(t *testing.T) {
 			c := etcdtest.StartCluster(t, 3, opts)
 			leader, follower := leaderAndFollower(t, c)
 			here := follower.Client(t)
-			lease, err := here.Grant(withTimeout(t), 600)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := here.KeepAliveOnce(withTimeout(t), lease.ID); err != nil {
+			lease := grant(t, here)
+			if _, err := here.KeepAliveOnce(withTimeout(t), lease); err != nil {
 				t.Fatal(err)
 			}
 			c.Partition(follower)
 			// It still believes that it has a leader, to which it would forward the renewal.
-			if _, err := here.KeepAliveOnce(briefly(t), lease.ID); err == nil {
+			if _, err := here.KeepAliveOnce(briefly(t), lease); err == nil {
 				t.Error("a renewal has passed the partition")
 			}
 			mustBeMinority(t, c, follower, leader)
-			if _, err := here.KeepAliveOnce(withTimeout(t), lease.ID); err != nil {
+			if _, err := here.KeepAliveOnce(withTimeout(t), lease); err != nil {
 				t.Errorf("after Heal: %v", err)
 			}
 		})
@@ -86,12 +115,12 @@ func mustBeMinority(t *testing.T, c *etcdtest.Cluster, minority, other *etcdtest
 	if leader, err := c.Leader(withTimeout(t)); err != nil || leader == minority {
 		t.Errorf("leader %v, %v", leader, err)
 	}
-	mustPut(t, there, "b", "1")
-	lease, err := there.Grant(withTimeout(t), 600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := there.KeepAliveOnce(withTimeout(t), lease.ID); err != nil {
+	acknowledged(t, func(ctx context.Context) error {
+		_, err := there.Put(ctx, "b", "1")
+		return err
+	})
+	lease := grant(t, there)
+	if _, err := there.KeepAliveOnce(withTimeout(t), lease); err != nil {
 		t.Errorf("the majority does not renew: %v", err)
 	}
 	c.Heal()

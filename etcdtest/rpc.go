@@ -185,7 +185,13 @@ func (r *rpcs) unary(
 		return err
 	}
 	if f := r.take(loseReply, method, req); f != nil {
-		return r.replyLost(ctx, f.code)
+		err := r.replyLost(ctx, f.code)
+		for _, opt := range opts { // as gRPC would, if the reply had been lost on the way
+			if finish, ok := opt.(grpc.OnFinishCallOption); ok {
+				finish.OnFinish(err)
+			}
+		}
+		return err
 	}
 	return nil
 }

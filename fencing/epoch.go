@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
 // BumpEpoch raises the epoch of a namespace ("" is "holdfast") to at least atLeast and returns the
@@ -41,7 +41,7 @@ func BumpEpoch(
 	key := names.EpochKey(namespace)
 	var was, now int64
 	ours := false // our write took effect, or may have
-	err = backoff.Retry(ctx, backoff.Policy{Attempt: attempt.DefaultAttempt}, func(ctx context.Context) error {
+	err = backoff.Retry(ctx, backoff.Policy{Attempt: sending.DefaultAttempt}, func(ctx context.Context) error {
 		epoch, mod, err := readEpoch(ctx, kv, key)
 		if err != nil {
 			return err

@@ -15,8 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/fencetest"
 	"github.com/holdfast-go/holdfast/internal/bubble"
-	"github.com/holdfast-go/holdfast/internal/fencetest"
+	"github.com/holdfast-go/holdfast/internal/fencingtest"
 )
 
 func TestCommitRaisesTheMarkWithTheWork(t *testing.T) {
@@ -59,6 +60,32 @@ func TestCommitRaisesTheMarkWithTheWork(t *testing.T) {
 	}
 }
 
+func TestMarksInEtcdAreAGuard(t *testing.T) {
+	e := newEtcd(t)
+	through := func(m *fencing.EtcdMarks) fencetest.Write {
+		return func(ctx context.Context, resource string, c fencing.Claim, data string, _ func() error) error {
+			_, err := m.Commit(ctx, resource, c, clientv3.OpPut("data/"+resource, data))
+			return err
+		}
+	}
+	other, err := fencing.NewEtcdMarks(e.cli, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fencetest.Test(t, fencetest.Guard{
+		Write: through(e.marks(t, nil)),
+		Other: through(other),
+		Read: func(ctx context.Context, resource string) (data string, err error) {
+			resp, err := e.cli.Get(ctx, "data/"+resource)
+			if err == nil && len(resp.Kvs) > 0 {
+				data = string(resp.Kvs[0].Value)
+			}
+			return data, err
+		},
+		LoseReply: func() { e.link.LoseReply("Txn", 1, codes.Unavailable) },
+	})
+}
+
 func TestCommitReturnsTheResultsOfItsOperations(t *testing.T) {
 	e := newEtcd(t)
 	m := e.marks(t, nil)
@@ -89,8 +116,8 @@ func TestInvalidCommitIsRefused(t *testing.T) {
 	}{
 		"empty key":        {[]clientv3.Op{clientv3.OpPut("", "v")}, "key"},
 		"zero operation":   {[]clientv3.Op{{}}, "ops"},
-		"one op too many":  {fencetest.Puts(fencing.MaxMarkOps + 1), "ops"},
-		"largest possible": {fencetest.Puts(fencing.MaxMarkOps), ""},
+		"one op too many":  {fencingtest.Puts(fencing.MaxMarkOps + 1), "ops"},
+		"largest possible": {fencingtest.Puts(fencing.MaxMarkOps), ""},
 	} {
 		for range 2 { // without a mark, and with one
 			_, err := m.Commit(t.Context(), name, claim(5), c.ops...)

@@ -57,9 +57,20 @@ func TestAdmitWhoseReplyIsLostAdmits(t *testing.T) {
 }
 
 func TestAdmitThatArrivesLateDoesNotLowerTheMark(t *testing.T) {
+	arrivesLate(t, func(*fencing.EtcdMarks) {}, func(ctx context.Context, m *fencing.EtcdMarks) error {
+		return m.Admit(ctx, "r", claim(5))
+	})
+}
+
+// arrivesLate checks that a mark of 7 is kept when the Txn of an earlier call arrives, whose caller has given up.
+func arrivesLate(
+	t *testing.T, prepare func(m *fencing.EtcdMarks), call func(ctx context.Context, m *fencing.EtcdMarks) error,
+) {
+	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		e := newEtcd(t)
 		m := e.marks(t, nil)
+		prepare(m)
 		other, err := fencing.NewEtcdMarks(e.cli, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -67,11 +78,11 @@ func TestAdmitThatArrivesLateDoesNotLowerTheMark(t *testing.T) {
 		e.link.Plan(holdTxns)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- m.Admit(ctx, "r", claim(5)) }() // ends with the receive below
-		synctest.Wait()                                     // the Txn is on its way
+		go func() { done <- call(ctx, m) }() // ends with the receive below
+		synctest.Wait()                      // the Txn is on its way
 		cancel()
 		if err := <-done; err == nil {
-			t.Error("admitted without an answer")
+			t.Error("done without an answer")
 		}
 		if err := other.Admit(t.Context(), "r", claim(7)); err != nil {
 			t.Fatal(err)
@@ -120,33 +131,12 @@ func TestAdmitWhoseMarkIsRaisedMeanwhileIsJudgedAgain(t *testing.T) {
 
 // A mark that was set after Reset began is kept: its token may have been admitted since.
 func TestResetThatArrivesLateKeepsAMarkThatWasSetMeanwhile(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		e := newEtcd(t)
-		m := e.marks(t, nil)
-		if err := m.Admit(t.Context(), "r", claim(5)); err != nil {
-			t.Fatal(err)
+	admit := func(m *fencing.EtcdMarks) {
+		if err := m.Admit(context.Background(), "r", claim(5)); err != nil {
+			t.Error(err)
 		}
-		other, err := fencing.NewEtcdMarks(e.cli, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e.link.Plan(holdTxns)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- m.Reset(ctx, "r", &journal{}) }() // ends with the receive below
-		synctest.Wait()                                       // the deletion is on its way
-		cancel()
-		if err := <-done; err == nil {
-			t.Error("reset without an answer")
-		}
-		if err := other.Admit(t.Context(), "r", claim(7)); err != nil {
-			t.Fatal(err)
-		}
-		passTheHold()
-		if mark, _ := other.Mark(t.Context(), "r"); mark != claim(7) {
-			t.Errorf("mark is %v", mark)
-		}
-	})
+	}
+	arrivesLate(t, admit, func(ctx context.Context, m *fencing.EtcdMarks) error { return m.Reset(ctx, "r", &journal{}) })
 }
 
 // The deletion was carried out and not answered. It is sent again after another process has set a mark.

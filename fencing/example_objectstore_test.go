@@ -45,16 +45,16 @@ func ChangeFenced(ctx context.Context, b Bucket, lk fencing.Holder, key string,
 		if sent != nil && bytes.Equal(object, sent) {
 			return nil // the client library repeated its own write, and was told of that
 		}
+		var mark fencing.Claim // none for a new object
 		var old []byte
 		if version != "" {
-			var mark fencing.Claim
 			if mark, old, err = splitMark(object); err != nil {
 				return err // not written by this pattern: that is not "no mark"
 			}
-			// Another lock, a larger token, or one that no lock issues.
-			if err := claim.CheckMark(key, mark); err != nil {
-				return err
-			}
+		}
+		// Another lock, a larger token, or one that no lock issues.
+		if err := claim.CheckMark(key, mark); err != nil {
+			return err
 		}
 		if try > 5 {
 			return errors.New("overtaken too often")

@@ -13,19 +13,19 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/fencetest"
+	"github.com/holdfast-go/holdfast/internal/fencingtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
 type (
-	journal   = fencetest.Journal
-	writeFunc = fencetest.Write
+	journal   = fencingtest.Journal
+	writeFunc = fencingtest.Write
 )
 
 var (
-	do           = fencetest.Do
-	mustSay      = fencetest.MustSay
-	forEachWrite = fencetest.ForEachWrite
+	do           = fencingtest.Do
+	mustSay      = fencingtest.MustSay
+	forEachWrite = fencingtest.ForEachWrite
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -111,8 +111,8 @@ func (h *holder) Check() error {
 	return h.check()
 }
 
-func (h *holder) IsOwner() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(h.entry), "=", h.token.Revision())
+func (h *holder) Owned() []clientv3.Cmp {
+	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.entry), "=", h.token.Revision())}
 }
 
 const entry = "lock/job/@/1"

@@ -9,19 +9,23 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/fencetest"
 )
 
 // s3 is a bucket as Amazon's: the ETag is the MD5 of the content, and of nothing else.
 type s3 struct {
 	url    string
 	client *http.Client
+	lose   atomic.Bool // the reply to the next put
 
 	mu       sync.Mutex // protects the following fields
 	objects  map[string][]byte
@@ -35,6 +39,7 @@ func newS3(t *testing.T) *s3 {
 	srv := httptest.NewServer(b)
 	t.Cleanup(srv.Close)
 	b.url, b.client = srv.URL, srv.Client()
+	b.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 16 // one for each client of a race
 	return b
 }
 
@@ -87,6 +92,9 @@ func (b *s3) PutIf(ctx context.Context, key, version string, object []byte) erro
 		field, value = "If-None-Match", "*"
 	}
 	status, _, body, err := b.send(ctx, http.MethodPut, key, field, value, object)
+	if b.lose.CompareAndSwap(true, false) {
+		return io.ErrUnexpectedEOF
+	}
 	b.mu.Lock()
 	again := b.repeat > 0
 	b.repeat = max(0, b.repeat-1)
@@ -137,6 +145,31 @@ func (b *s3) change(t *testing.T, token fencing.Token, data string, meanwhile fu
 			meanwhile = nil
 		}
 		return []byte(data), nil
+	})
+}
+
+func TestObjectsAreGuarded(t *testing.T) {
+	b := newS3(t)
+	fencetest.Test(t, fencetest.Guard{
+		Write: func(ctx context.Context, resource string, c fencing.Claim, data string, between func() error) error {
+			h := &holder{name: c.Name, token: c.Token}
+			err := ChangeFenced(ctx, b, h, url.PathEscape(resource), func([]byte) ([]byte, error) {
+				return []byte(data), between()
+			})
+			if err != nil && err.Error() == "overtaken too often" {
+				err = fencing.NotDone(err) // here each write has got its reply
+			}
+			return err
+		},
+		Read: func(ctx context.Context, resource string) (string, error) {
+			object, version, err := b.Get(ctx, url.PathEscape(resource))
+			if version == "" || err != nil {
+				return "", err
+			}
+			_, data, err := splitMark(object)
+			return string(data), err
+		},
+		LoseReply: func() { b.lose.Store(true) },
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
 // WhileSuspended is what a [FencedWriter] does while its holder is suspended: it
@@ -47,7 +47,7 @@ func (o WriterOptions) validate() error {
 	if o.WhileSuspended < Refuse || o.WhileSuspended > Proceed {
 		return invalid("WriterOptions.WhileSuspended", "is %d, which is not one of its constants", o.WhileSuspended)
 	}
-	_, err := attempt.Policy("WriterOptions.Retry", o.Retry)
+	_, err := sending.Policy("WriterOptions.Retry", o.Retry)
 	return err
 }
 

@@ -38,9 +38,9 @@ type Owner interface {
 	// Client returns the etcd client that the entry was created with.
 	Client() *clientv3.Client
 
-	// IsOwner returns a comparison that holds in an etcd transaction only while
-	// the holder's entry exists.
-	IsOwner() clientv3.Cmp
+	// Owned returns comparisons for an etcd transaction, at least one, that are all true only while the owner holds:
+	// while its entry exists, and those of all locks that were acquired together with it.
+	Owned() []clientv3.Cmp
 }
 
 // isNil reports whether s is nil or a nil pointer, such as the *Lock of a failed

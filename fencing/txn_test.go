@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/fencetest"
+	"github.com/holdfast-go/holdfast/internal/fencingtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -94,7 +94,7 @@ func TestTransactionCopiesItsArguments(t *testing.T) {
 }
 
 func TestTooManyOperationsAreRefusedBeforeTheyAreSent(t *testing.T) {
-	for _, c := range fencetest.Limits {
+	for _, c := range fencingtest.Limits {
 		t.Run(c.Name, func(t *testing.T) {
 			h, kv := holding(t)
 			_, err := fencing.NewFencedWriter(h).Txn(t.Context()).If(c.Cmps...).Then(c.Then...).Else(c.Els...).Commit()
@@ -123,7 +123,7 @@ func TestEachWriteIsSentAsOneTransactionThatComparesFirst(t *testing.T) {
 		func() error { _, err := w.Put(t.Context(), "k", "v", clientv3.WithLease(lease.ID)); return err },
 		func() error { _, err := w.Delete(t.Context(), "k", clientv3.WithRange("l")); return err },
 		func() error {
-			cmps, then, els := fencetest.Compares(2), fencetest.Puts(3), fencetest.Puts(4)
+			cmps, then, els := fencingtest.Compares(2), fencingtest.Puts(3), fencingtest.Puts(4)
 			_, err := w.Txn(t.Context()).If(cmps...).Then(then...).Else(els...).Commit()
 			return err
 		},

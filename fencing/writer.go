@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -114,9 +115,14 @@ func (w *FencedWriter) request(verb, resource string) *request {
 }
 
 // maxOps is MaxOps for the owner.
-func (r *request) maxOps() int { return MaxOps + 1 - max(1, len(stale.Owned(r.w.owner))) }
+func (r *request) maxOps() int {
+	if r.w.owner == nil {
+		return MaxOps
+	}
+	return MaxOps + 1 - max(1, len(r.w.owner.Owned()))
+}
 
-// send is the fence: If(IsOwner) Then(op), in one RPC. It returns etcd's response,
+// send is the fence: If(Owned) Then(op), in one RPC. It returns etcd's response,
 // with exactly one result, only if the comparison held.
 func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnResponse, error) {
 	h := r.w.owner
@@ -132,13 +138,9 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 	if err := r.w.opts.admit(ctx, h); err != nil {
 		return nil, r.refuse(err)
 	}
-	cli, owner := h.Client(), h.IsOwner()
-	if r.noToken || len(owner.KeyBytes()) == 0 || cli == nil || cli.KV == nil {
+	cli, owned := h.Client(), h.Owned()
+	if r.noToken || !compares(owned) || cli == nil || cli.KV == nil {
 		return nil, r.refuse(ErrNoToken)
-	}
-	owned := stale.Owned(h)
-	if owned == nil {
-		owned = []clientv3.Cmp{owner}
 	}
 
 	resp, err := cli.Txn(ctx).If(owned...).Then(op).Commit()
@@ -148,11 +150,17 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 	case resp == nil:
 		return nil, r.malformed()
 	case !resp.Succeeded:
-		return nil, r.stale(ctx, h, owner)
+		return nil, r.stale(ctx, h, owned[0])
 	case len(resp.Responses) != 1:
 		return nil, r.malformed()
 	}
 	return resp, nil
+}
+
+// compares reports whether there are comparisons, and all of a key. Without one a Txn would always succeed.
+func compares(owned []clientv3.Cmp) bool {
+	noKey := func(c clientv3.Cmp) bool { return len(c.KeyBytes()) == 0 }
+	return len(owned) > 0 && !slices.ContainsFunc(owned, noKey)
 }
 
 // stale returns the error of a write that etcd refused, and records it. The refusal

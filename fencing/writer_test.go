@@ -66,6 +66,14 @@ func TestStaleWriteIsRefusedAndRecorded(t *testing.T) {
 	})
 }
 
+// comparing is a holder with other comparisons.
+type comparing struct {
+	*holder
+	owned []clientv3.Cmp
+}
+
+func (c comparing) Owned() []clientv3.Cmp { return c.owned }
+
 func TestNilHolderWritesNothing(t *testing.T) {
 	live, kv := holding(t)
 	cli := live.cli
@@ -77,6 +85,8 @@ func TestNilHolderWritesNothing(t *testing.T) {
 		"no client":     &holder{entry: entry, token: 1},
 		"client of nil": &holder{cli: clientv3.NewCtxClient(t.Context()), entry: entry, token: 1},
 		"no entry":      &holder{cli: cli, token: 1},
+		"nothing owned": comparing{live, nil},
+		"half an entry": comparing{live, append(live.Owned(), clientv3.Cmp{})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			forEachWrite(t, func(t *testing.T, write writeFunc) {
@@ -112,7 +122,7 @@ type reader struct{ of *holder }
 func (r reader) Name() string             { return r.of.Name() }
 func (r reader) Check() error             { return r.of.Check() }
 func (r reader) Client() *clientv3.Client { return r.of.Client() }
-func (r reader) IsOwner() clientv3.Cmp    { return r.of.IsOwner() }
+func (r reader) Owned() []clientv3.Cmp    { return r.of.Owned() }
 
 func TestReadersErrorNamesNoToken(t *testing.T) {
 	h, kv := holding(t)

@@ -7,7 +7,7 @@
 //
 // A Mutex is a name; each acquisition is a Lock. Prefer Do: it releases the lock only after the work
 // has returned. Lock and Unlock are for a lock that is held across functions. An [RWMutex] is the
-// Mutex of its name with readers; [RWMutex.LockDowngradable] writes first and then reads, with no
+// Mutex of its name with readers; [RWMutex.DoDowngradable] writes first and then reads, with no
 // writer in between. A [Set] acquires several names together, and a [TreeMutex] a path with all that
 // is below it. Of a [Semaphore] up to n permits are held at a time.
 //
@@ -41,9 +41,9 @@
 //   - That a process which is paused between a Check and a write does not write. Fence the writes: see
 //     package fencing.
 //   - That a lock survives an outage of etcd of about the TTL.
-//   - That a holder whose lease is revoked is told before a client that never waited holds: see
+//   - That a holder whose lease is revoked is told before a client holds that queued later: see
 //     package session.
-//   - Prompt notice of an entry that is deleted by hand: it takes up to 2 s while etcd can be reached.
+//   - Prompt notice of an entry that is deleted by hand: it takes up to 6 s while etcd can be reached.
 //   - That guards which compare tokens by name refuse the former holder of "billing/job-7" once a
 //     TreeMutex holds "billing": a FencedWriter does, because it compares all entries.
 //

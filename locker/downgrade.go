@@ -2,49 +2,108 @@ package locker
 
 import (
 	"context"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// DowngradableLock is a Lock that can become a ReadLock without a moment in which a writer could come in between.
+// DowngradableLock is a [Lock] that can become a [ReadLock] without a moment in which a writer could come in between.
+// It is a fencing.Holder.
 type DowngradableLock struct {
-	*Lock
+	writeLock
+	lock  *Lock // the same, as contexts carry it
 	named named
+}
+
+var _ fencing.Holder = (*DowngradableLock)(nil)
+
+// WithContext returns a child of ctx that carries the lock, as a *Lock, and ends with it: see [Lock.WithContext].
+func (l *DowngradableLock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return l.lock.WithContext(ctx)
 }
 
 // LockDowngradable is Lock for a writer that wants to go on as a reader: see DowngradableLock.Downgrade. It has two
 // entries in the queue instead of one, and takes as many requests as Lock; one that waits may wait for
-// session.Options.LockDelay as a Set does. MinHold and Reentrant are not for it.
+// session.Options.LockDelay as a Set does. With RWMutex.WithReentry it is refused.
 //
 //	lk, err := m.LockDowngradable(ctx)
 //	… // write
 //	rd, err := lk.Downgrade(ctx)
 //	… // read what was written, beside other readers
 func (m *RWMutex) LockDowngradable(ctx context.Context) (*DowngradableLock, error) {
+	return m.lockDowngradable(ctx, false)
+}
+
+// TryLockDowngradable is LockDowngradable if the lock is neither held nor waited for. Otherwise the error Is
+// ErrLocked, and its Place says who holds, or ErrUnconfirmed. Nothing was queued.
+func (m *RWMutex) TryLockDowngradable(ctx context.Context) (*DowngradableLock, error) {
+	return m.lockDowngradable(ctx, true)
+}
+
+// DoDowngradable acquires the lock as LockDowngradable does, calls write, downgrades, calls read, and releases the
+// lock. No writer holds between the two, and readers hold beside read. Each function gets a context as that of Do,
+// which carries what it holds: write's ends with the downgrade.
+//
+// The error is that of Do. read is not called if write has returned an error, or if the lock was lost or unlocked
+// before the downgrade: then the error says that, too (*holdfast.LostError, holdfast.ErrReleased).
+func (m *RWMutex) DoDowngradable(
+	ctx context.Context, write func(context.Context, *Lock) error, read func(context.Context, *ReadLock) error,
+) error {
+	return m.doDowngradable(ctx, write, read, m.LockDowngradable)
+}
+
+// TryDoDowngradable is DoDowngradable with TryLockDowngradable: it calls neither function if the error Is ErrLocked or
+// ErrUnconfirmed.
+func (m *RWMutex) TryDoDowngradable(
+	ctx context.Context, write func(context.Context, *Lock) error, read func(context.Context, *ReadLock) error,
+) error {
+	return m.doDowngradable(ctx, write, read, m.TryLockDowngradable)
+}
+
+func (m *RWMutex) doDowngradable(
+	ctx context.Context, write func(context.Context, *Lock) error, read func(context.Context, *ReadLock) error,
+	acquire func(context.Context) (*DowngradableLock, error),
+) error {
+	if write == nil || read == nil {
+		return m.named.failed(0, &holdfast.ArgumentError{Argument: "write, read", Reason: "must not be nil"})
+	}
+	return do(ctx, m.named, func(fctx context.Context, lk *DowngradableLock) error {
+		if err := write(fctx, lk.lock); err != nil {
+			return err
+		}
+		return do(ctx, m.readers, read, lk.Downgrade)
+	}, acquire)
+}
+
+func (m *RWMutex) lockDowngradable(ctx context.Context, try bool) (*DowngradableLock, error) {
 	n := m.named
-	if err := n.opts.notFor("LockDowngradable"); err != nil {
-		return nil, n.failed(0, err)
+	if n.reentry {
+		return nil, n.failed(0, &holdfast.ArgumentError{Argument: "receiver", Reason: "is WithReentry: a lock that can be " +
+			"downgraded is not shared"})
 	}
 	if q := n.first(); q != nil {
 		n.queues = q.Downgradable()
 	}
-	holds, err := n.acquire(ctx, false)
+	holds, err := n.acquire(ctx, try)
 	if err != nil {
 		return nil, err
 	}
-	return &DowngradableLock{n.lock(handle{Hold: holds[0]}), n}, nil
+	lk := n.lock(holds[0])
+	return &DowngradableLock{lk.writeLock, lk, n}, nil
 }
 
 // Downgrade releases the Lock, whose contexts end as with Unlock, and returns a ReadLock that has been held since
 // before: no writer can hold in between. Readers that waited for the Lock hold beside it. MaxHold and MaxIdle begin
 // again.
 //
-// The error is a *holdfast.LostError or holdfast.ErrReleased if the Lock had ended before, or if one of its entries was
-// deleted; then nothing is held. (A Lock that was kicked keeps the name until Unlock, as any other.) If etcd does not
-// answer before ctx ends, the ReadLock is held, and others wait until the session has removed the writer's entry. A ctx
-// that has ended is treated as Unlock does. Unlock of the Lock does nothing after Downgrade: it may be deferred.
+// The error is a *holdfast.LostError or holdfast.ErrReleased if the Lock had ended before, or if one of its entries
+// was deleted; then nothing is held. (A Lock that was kicked keeps the name until Unlock, as any other.) If etcd does
+// not answer before ctx ends, the ReadLock is held, and others wait until the session has removed the writer's entry.
+// A ctx that has ended is treated as Unlock does. Unlock of the Lock does nothing after Downgrade: it may be deferred.
 func (l *DowngradableLock) Downgrade(ctx context.Context) (*ReadLock, error) {
 	hold, err := l.hold.Downgrade(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return l.named.readLock(handle{Hold: hold}), nil
+	return l.named.readLock(hold), nil
 }

@@ -1,12 +1,15 @@
 package locker_test
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/fencing"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 )
@@ -51,6 +54,135 @@ func TestDowngradeLetsNoWriterInBetween(t *testing.T) {
 	})
 }
 
+func TestTryLockDowngradableTakesAFreeNameAndQueuesForNoOther(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		a, b := kit.Start(t, srv), kit.Start(t, srv)
+		mine := locker.NewRWMutex(a.Sess, "x")
+		other, err := locker.NewRWMutex(b.Sess, "x").RLock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := len(srv.History(kit.Entries("x")))
+		var failed *locker.AcquireError
+		_, err = mine.TryLockDowngradable(ctx)
+		if !errors.Is(err, locker.ErrLocked) || !errors.As(err, &failed) || failed.Place.Holder.Key != other.Key() {
+			t.Errorf("beside a reader: %v", err)
+		}
+		if n := len(srv.History(kit.Entries("x"))) - before; n != 0 {
+			t.Errorf("%d changes of the queue of a name that is taken", n)
+		}
+		if err := other.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		lk, err := mine.TryLockDowngradable(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rd, err := lk.Downgrade(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := rd.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestDoDowngradableHoldsThroughBothFunctions(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		a, b := kit.Start(t, srv), kit.Start(t, srv)
+		theirs := locker.NewRWMutex(b.Sess, "x")
+		var writer <-chan result
+		var wctx context.Context
+		failed := errors.New("failed to read")
+		err := locker.NewRWMutex(a.Sess, "x").DoDowngradable(ctx, func(ctx context.Context, lk *locker.Lock) error {
+			wctx = ctx
+			if h, _ := fencing.FromContext(ctx); h != fencing.Holder(lk) || lk.Check() != nil {
+				t.Errorf("write has the lock in its context: %v; %v", h, lk.Check())
+			}
+			if _, err := theirs.TryRLock(t.Context()); !errors.Is(err, locker.ErrLocked) {
+				t.Errorf("a reader beside write: %v", err)
+			}
+			writer = lockLater(kit.Within(t, time.Minute), theirs)
+			kit.Queued(t, srv, kit.Entries("x"), 3)
+			return nil
+		}, func(ctx context.Context, rd *locker.ReadLock) error {
+			if rd.Check() != nil || ctx.Err() != nil || !errors.Is(context.Cause(wctx), holdfast.ErrReleased) {
+				t.Errorf("in read: %v, %v; write's context: %v", rd.Check(), ctx.Err(), context.Cause(wctx))
+			}
+			time.Sleep(2 * kit.LockDelay)
+			if len(writer) != 0 {
+				t.Error("a writer was granted before read, or beside it")
+			}
+			return failed
+		})
+		if err != failed {
+			t.Errorf("the error is not that of read: %v", err)
+		}
+		r := <-writer
+		if r.err != nil {
+			t.Fatalf("a writer afterwards: %v", r.err)
+		}
+		mustUnlock(t, r.lk)
+
+		err = theirs.DoDowngradable(ctx, func(context.Context, *locker.Lock) error { return failed },
+			func(context.Context, *locker.ReadLock) error {
+				t.Error("read was called after write had failed")
+				return nil
+			})
+		if err != failed || len(srv.Keys(kit.Entries("x"))) != 0 {
+			t.Errorf("write failed: %v; entries %v", err, srv.Keys(kit.Entries("x")))
+		}
+	})
+}
+
+func TestTryDoDowngradableCallsNothingBesideAHolder(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		m := locker.NewRWMutex(kit.Start(t, srv).Sess, "x")
+		var calls []string
+		try := func() error {
+			return m.TryDoDowngradable(ctx,
+				func(context.Context, *locker.Lock) error { calls = append(calls, "write"); return nil },
+				func(context.Context, *locker.ReadLock) error { calls = append(calls, "read"); return nil })
+		}
+		held := mustLock(t, locker.NewMutex(kit.Start(t, srv).Sess, "x"))
+		if err := try(); !errors.Is(err, locker.ErrLocked) || len(calls) != 0 {
+			t.Errorf("beside a holder: %v, and called %v", err, calls)
+		}
+		mustUnlock(t, held)
+		if err := try(); err != nil || !slices.Equal(calls, []string{"write", "read"}) {
+			t.Errorf("of a free name: %v, and called %v", err, calls)
+		}
+		kit.NothingStands(t, srv)
+	})
+}
+
+// As with a Lock: a caller that holds the name does not wait for itself.
+func TestContextOfADowngradableLockSaysThatItHolds(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		within := kit.Within(t, time.Minute)
+		m := locker.NewRWMutex(kit.Start(t, srv).Sess, "x")
+		lk, err := m.LockDowngradable(within)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := lk.WithContext(within)
+		defer cancel()
+		for _, ctx := range []context.Context{ctx, fencing.NewContext(within, lk)} {
+			if _, err := m.Lock(ctx); !errors.Is(err, holdfast.ErrReentrant) {
+				t.Errorf("Lock within: %v", err)
+			}
+			if h, _ := fencing.FromContext(ctx); h.Token() != lk.Token() || h.Name() != "x" {
+				t.Errorf("the context carries %v", h)
+			}
+		}
+		mustUnlock(t, lk)
+	})
+}
+
 // A lock that can be downgraded has two entries, and is one ahead.
 func TestDowngradableLockIsOneAhead(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -69,6 +201,6 @@ func TestDowngradableLockIsOneAhead(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		mustUnlock(t, lk.Lock)
+		mustUnlock(t, lk)
 	})
 }

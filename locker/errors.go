@@ -37,7 +37,7 @@ func CheckName(name string) error { return names.Check("lock", name) }
 //		log.Print(failed.Place) // who holds, and how many are ahead
 //	}
 type AcquireError struct {
-	Kind   string // "lock", "tree" or "sem"
+	Kind   holdfast.Kind // holdfast.KindLock, KindTree or KindSemaphore
 	Name   string
 	Lease  clientv3.LeaseID // the session's latest; 0 without a session
 	State  holdfast.State   // the session's when the call ended; 0 without a session
@@ -54,10 +54,7 @@ type AcquireError struct {
 }
 
 func (e *AcquireError) Error() string {
-	what := cmp.Or(e.Kind, "lock")
-	if what == "sem" {
-		what = "semaphore"
-	}
+	what := cmp.Or(e.Kind, holdfast.KindLock)
 	if e.State == 0 {
 		return fmt.Sprintf("%s %s not acquired: %v", what, names.Quote(e.Name), e.Err)
 	}

@@ -53,7 +53,7 @@ func TestErrReentrantSaysWhichOfSeveralNamesIsHeld(t *testing.T) {
 			for want, ask := range map[string]func(context.Context) error{
 				"that lock": func(ctx context.Context) error { return second(locker.NewMutex(p.Sess, "x").Lock(ctx)) },
 				`that lock: "x"`: func(ctx context.Context) error {
-					return second(locker.NewSet(p.Sess, locker.W("w"), locker.R("x")).Lock(ctx))
+					return second(locker.NewSet(p.Sess, locker.Write("w"), locker.Read("x")).Lock(ctx))
 				},
 				`that lock: "t/1"`:          tree("t/1/2"),
 				`that lock: "t", for "t/1"`: tree("t/2"),
@@ -84,7 +84,7 @@ func TestEveryCallOverAClosedClientSaysSo(t *testing.T) {
 			"Limit":      func(ctx context.Context) error { return second(sem.Limit(ctx)) },
 			"Resize":     func(ctx context.Context) error { return second(sem.Resize(ctx, 3)) },
 			"TryLock": func(ctx context.Context) error {
-				return second(locker.NewSet(sess, locker.W("a"), locker.R("b")).TryLock(ctx))
+				return second(locker.NewSet(sess, locker.Write("a"), locker.Read("b")).TryLock(ctx))
 			},
 		} {
 			if err := call(kit.Within(t, time.Minute)); !errors.Is(err, holdfast.ErrClientClosed) {

@@ -65,7 +65,7 @@ func runTicker(ctx context.Context, sess *session.Session, me string) error {
 // guide: minhold
 
 func runTick(ctx context.Context, sess *session.Session, interval time.Duration) error {
-	mu := locker.NewMutex(sess, "cron/report").With(locker.Options{MinHold: interval - 5*time.Second})
+	mu := locker.NewMutex(sess, "cron/report").WithMinHold(interval - 5*time.Second)
 	err := mu.TryDo(ctx, func(ctx context.Context, _ *locker.Lock) error {
 		return report(ctx, time.Now().UTC().Format(time.RFC3339))
 	})

@@ -16,7 +16,7 @@ func ExampleSet() {
 	defer end()
 
 	ctx := context.Background()
-	transfer := locker.NewSet(sess, locker.W("account/7"), locker.W("account/3"), locker.R("rates"))
+	transfer := locker.NewSet(sess, locker.Write("account/7"), locker.Write("account/3"), locker.Read("rates"))
 	err := transfer.Do(ctx, func(ctx context.Context, set *locker.SetLock) error {
 		w := fencing.NewFencedWriter(set.Holder("account/7"))
 		_, err := w.Put(ctx, "balance/7", "100")
@@ -38,7 +38,7 @@ func ExampleSet_TryLock() {
 
 	ctx := context.Background()
 	held, _ := locker.NewMutex(theirs, "account/3").Lock(ctx)
-	_, err := locker.NewSet(mine, locker.W("account/7"), locker.W("account/3")).TryLock(ctx)
+	_, err := locker.NewSet(mine, locker.Write("account/7"), locker.Write("account/3")).TryLock(ctx)
 	var failed *locker.AcquireError
 	if errors.As(err, &failed) {
 		fmt.Println("taken:", failed.Place.Name)

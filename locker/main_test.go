@@ -18,7 +18,12 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-func lockLater(ctx context.Context, mu *locker.Mutex) <-chan result {
+// lockable is a Mutex or an RWMutex.
+type lockable interface {
+	Lock(ctx context.Context) (*locker.Lock, error)
+}
+
+func lockLater(ctx context.Context, mu lockable) <-chan result {
 	done := make(chan result, 1)
 	go func() { // ends with ctx; the test receives from done
 		lk, err := mu.Lock(ctx)
@@ -28,7 +33,7 @@ func lockLater(ctx context.Context, mu *locker.Mutex) <-chan result {
 }
 
 // mustLock locks what is free, or soon will be.
-func mustLock(t *testing.T, mu *locker.Mutex) *locker.Lock {
+func mustLock(t *testing.T, mu lockable) *locker.Lock {
 	t.Helper()
 	lk, err := mu.Lock(kit.Within(t, time.Minute))
 	if err != nil {
@@ -66,7 +71,7 @@ type result struct {
 	err error
 }
 
-func mustUnlock(t *testing.T, lk *locker.Lock) {
+func mustUnlock(t *testing.T, lk interface{ Unlock(context.Context) error }) {
 	t.Helper()
 	if err := lk.Unlock(kit.Within(t, time.Minute)); err != nil {
 		t.Errorf("Unlock: %v", err)

@@ -3,8 +3,10 @@ package locker
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
@@ -12,45 +14,81 @@ import (
 
 // Mutex is the name of an exclusive lock, with its options. It is immutable, does no I/O when made, and may be copied
 // and used by any number of goroutines.
-type Mutex struct{ named named }
+type Mutex struct{ mutex }
 
-// NewMutex names a lock in the session's namespace; see CheckName. A bad name or a nil session is an error of the first
-// call.
+// mutex is what a Mutex and an RWMutex have in common: a lock for one holder alone. Its documentation is theirs.
+type mutex struct{ named named }
+
+// NewMutex names a lock in the session's namespace; see CheckName. A bad name or a nil session is an error of the
+// first call.
 func NewMutex(sess *session.Session, name string) *Mutex {
-	return &Mutex{at(queue.New(lease.Open(sess.Ref()), "lock", name), Options{})}
+	return &Mutex{mutex{at(queue.New(lease.Open(sess.Ref()), "lock", name), Options{})}}
 }
 
 // NewMutexAt names the lock that etcd's concurrency.NewMutex(s, prefix), "etcdctl lock" and v3lock use for the same
 // prefix, and contends with them. "/jobs/" is another lock than "/jobs": see session.Options.TrailingSlash.
 func NewMutexAt(sess *session.Session, prefix string) *Mutex {
-	return &Mutex{at(queue.At(lease.Open(sess.Ref()), "lock", prefix), Options{})}
+	return &Mutex{mutex{at(queue.At(lease.Open(sess.Ref()), "lock", prefix), Options{})}}
 }
 
-// With returns a copy with other options.
-func (m *Mutex) With(o Options) *Mutex { return &Mutex{at(m.named.first(), o)} }
+// With returns a copy with other options. WithMinHold and WithReentry stay.
+func (m *Mutex) With(o Options) *Mutex {
+	with := *m
+	with.named.opts = o
+	return &with
+}
+
+// WithMinHold returns a copy whose Locks keep the name taken until that long after the grant, also after Unlock and
+// after Session.Close: no other client can hold it before. Then TryDo runs a job at most once per interval in any
+// number of processes; see docs/cron.md. An error or a panic of the work changes nothing. Only a loss or an
+// administrator ends it early, so a crash may give one more run.
+//
+// It costs Unlock one more request. The name is taken for some 3 s longer, after a change of etcd's leader for up to
+// twice as long. Default 0. At most Options.MaxHold, if that is set, and 31 days.
+func (m *Mutex) WithMinHold(minHold time.Duration) *Mutex {
+	with := *m
+	with.named.minHold = minHold
+	return &with
+}
+
+// WithReentry returns a copy for functions that lock a name and call others that lock it, too. Lock, TryLock, Do and
+// TryDo, with a context of a Lock of the same name and client that is still held, then return at once, without a
+// request, instead of with holdfast.ErrReentrant. What they return is another Lock of the same hold, with its token.
+// Both calls need it.
+//
+// Each Lock ends with its own Unlock, or with the hold; the last Unlock, whichever it is, removes the entry. So the
+// name stays taken while a goroutine that outlives the outer Do is within a Do of its own. Goroutines with contexts of
+// one hold do not exclude each other. Options.CancelOnSuspended is that of each call; other options, and MinHold, are
+// those of the first.
+func (m *Mutex) WithReentry() *Mutex {
+	with := *m
+	with.named.reentry = true
+	return &with
+}
 
 // Name returns the name or prefix as it was given.
-func (m *Mutex) Name() string { return m.named.first().Name() }
+func (m *mutex) Name() string { return m.named.first().Name() }
 
 // Do acquires the lock, calls fn, and releases the lock when fn has returned. fn's context is a child of ctx that
 // carries the lock for package fencing and is canceled when the lock is lost; context.Cause says why.
 //
-// If fn was not called, the error is an *AcquireError. Otherwise it is fn's own, joined with the *holdfast.LostError if
-// the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A release with an unknown
-// outcome is not an error. fn may call Unlock. If fn panics, Do releases the lock and the panic continues;
-// so with runtime.Goexit.
-func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
+// If fn was not called, the error is an *AcquireError. Otherwise it is fn's own, joined with the *holdfast.LostError
+// if the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A release with an unknown
+// outcome is not an error. fn may call Unlock. If fn panics, Do releases the lock and the panic continues; so with
+// runtime.Goexit.
+func (m *mutex) Do(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
 	return do(ctx, m.named, fn, m.Lock)
 }
 
 // TryDo is Do with TryLock: it does not call fn if the error Is ErrLocked or ErrUnconfirmed.
-func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
+func (m *mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
 	return do(ctx, m.named, fn, m.TryLock)
 }
 
 // grant is a *Lock or a *ReadLock.
 type grant interface {
 	WithContext(ctx context.Context) (context.Context, context.CancelFunc)
+	begin(onOverrun hold.OnOverrun) *hold.Work
 	releaseAfterWork(ctx context.Context) *holdfast.LostError
 }
 
@@ -66,8 +104,10 @@ func do[G grant](
 		return err
 	}
 	fctx, cancel := lk.WithContext(ctx)
+	work := lk.begin(n.opts.OnOverrun)
 	// Deferred, so that a panic and runtime.Goexit in fn release, too.
 	defer func() {
+		work.End()
 		cancel()
 		if lost := lk.releaseAfterWork(ctx); lost != nil && !carries(err, lost) {
 			err = errors.Join(err, lost)
@@ -87,24 +127,24 @@ func carries(err error, lost *holdfast.LostError) bool {
 // them, on one session in the order of the calls. ctx bounds the acquisition only. When it ends, Lock waits for its
 // entry to be removed, for 250 ms at most.
 //
-// An error is an *AcquireError, whose Err field lists the errors.Is targets and whose Place says which client holds. If
-// the session loses its lease, the call queues again under the next one. Two calls are two contenders, even in one
+// An error is an *AcquireError, whose Err field lists the errors.Is targets and whose Place says which client holds.
+// If the session loses its lease, the call queues again under the next one. Two calls are two contenders, even in one
 // goroutine, which then waits for itself until ctx ends; but with a context of a Lock of the same name and client that
-// is still held, the error Is holdfast.ErrReentrant, or the hold is shared: see Options.Reentrant.
-func (m *Mutex) Lock(ctx context.Context) (*Lock, error) {
+// is still held, the error Is holdfast.ErrReentrant, or the hold is shared: see WithReentry.
+func (m *mutex) Lock(ctx context.Context) (*Lock, error) {
 	return m.lock(ctx, false)
 }
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
 // who holds, or ErrUnconfirmed. Nothing was queued.
-func (m *Mutex) TryLock(ctx context.Context) (*Lock, error) {
+func (m *mutex) TryLock(ctx context.Context) (*Lock, error) {
 	return m.lock(ctx, true)
 }
 
-func (m *Mutex) lock(ctx context.Context, try bool) (*Lock, error) {
+func (m *mutex) lock(ctx context.Context, try bool) (*Lock, error) {
 	h, err := m.named.acquireOne(ctx, exclusive, try)
 	if err != nil {
 		return nil, err
 	}
-	return m.named.lock(h), nil
+	return &Lock{writeLock{single{h}}}, nil
 }

@@ -23,7 +23,7 @@ import (
 // ownAllocations bounds what Lock and Unlock of a free lock allocate beyond the two
 // Txns that they send: 63 as this is written, 75 with the oldest OpenTelemetry that
 // go.mod allows, whose instruments cannot say that nothing listens, and 5 more under the
-// race detector. 26 of them are made by internal/attempt,
+// race detector. 26 of them are made by internal/sending,
 // which can send a request again, 14 for contexts that end with the lease, 7 for a span
 // that is not collected, 5 for the entry's value.
 const ownAllocations = 82

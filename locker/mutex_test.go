@@ -109,13 +109,12 @@ func TestErrorsAndPanicsOfTheWorkDoNotEndMinHold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				a, b := kit.Start(t, srv), kit.Start(t, srv)
-				minHold := locker.Options{MinHold: time.Minute}
 				func() {
 					defer func() { _ = recover() }()
-					_ = locker.NewMutex(a.Sess, "x").With(minHold).TryDo(t.Context(), work)
+					_ = locker.NewMutex(a.Sess, "x").WithMinHold(time.Minute).TryDo(t.Context(), work)
 				}()
 				began := time.Now()
-				_, err := locker.NewMutex(b.Sess, "x").With(minHold).TryLock(t.Context())
+				_, err := locker.NewMutex(b.Sess, "x").WithMinHold(time.Minute).TryLock(t.Context())
 				if !errors.Is(err, locker.ErrLocked) {
 					t.Errorf("TryLock of another process: %v", err)
 				}
@@ -132,8 +131,7 @@ func TestAuditSaysForHowLongANameStaysTaken(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
 		var records []audit.Record
-		lk := mustLock(t, locker.NewMutex(p.Sess, "x").With(locker.Options{
-			MinHold: time.Minute,
+		lk := mustLock(t, locker.NewMutex(p.Sess, "x").WithMinHold(time.Minute).With(locker.Options{
 			Auditor: audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) }),
 		}))
 		time.Sleep(10 * time.Second)
@@ -154,7 +152,7 @@ func TestThreeProcessesRunAJobOncePerInterval(t *testing.T) {
 			var all sync.WaitGroup
 			for n := range 3 {
 				p := kit.Start(t, srv)
-				mu := locker.NewMutex(p.Sess, "job").With(locker.Options{MinHold: minHold})
+				mu := locker.NewMutex(p.Sess, "job").WithMinHold(minHold)
 				all.Go(func() { // joined below
 					time.Sleep(time.Duration(n) * 700 * time.Millisecond)
 					for interval := range 20 {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/stale"
 )
 
 // named is what an acquisition acquires: the name of a lock as writers or as readers use it, or several, with options.
@@ -20,6 +20,26 @@ type named struct {
 	queues queue.Set // the first one's name is that of the lock; none in a Mutex{}
 	text   string    // for errors; empty: the name
 	opts   Options
+
+	minHold time.Duration // of a Mutex
+	reentry bool          // of a Mutex or an RWMutex
+}
+
+// maxMinHold bounds minHold: only an administrator can free a name that is taken by mistake.
+const maxMinHold = 31 * 24 * time.Hour
+
+// validate returns what is wrong with the options, or nil.
+func (n named) validate() error {
+	switch {
+	case n.minHold < 0:
+		return &holdfast.ArgumentError{Argument: "minHold", Reason: "is negative"}
+	case n.minHold > maxMinHold:
+		return &holdfast.ArgumentError{Argument: "minHold", Reason: "is longer than 31 days"}
+	case n.opts.MaxHold > 0 && n.minHold > n.opts.MaxHold:
+		return &holdfast.ArgumentError{Argument: "minHold", Reason: "is longer than Options.MaxHold"}
+	default:
+		return n.opts.validate()
+	}
 }
 
 // at returns the name of one lock.
@@ -34,28 +54,28 @@ func (n named) first() *queue.Queue {
 }
 
 // acquire acquires what is named: one hold for each queue. With try it does not wait.
-func (n named) acquire(ctx context.Context, try bool) ([]*queue.Hold, error) {
-	if err := n.opts.validate(); err != nil {
+func (n named) acquire(ctx context.Context, try bool) ([]*hold.Hold, error) {
+	if err := n.validate(); err != nil {
 		return nil, n.failed(0, err)
 	}
-	if h, held := n.carriedBy(ctx); held {
-		return nil, n.failed(0, n.reentrant(h))
+	if h := n.carriedBy(ctx); h != nil {
+		return nil, n.failed(0, n.reentrant(h.hold))
 	}
 	return n.enqueue(ctx, try)
 }
 
 // enqueue is acquire for a caller that does not wait for itself.
-func (n named) enqueue(ctx context.Context, try bool) ([]*queue.Hold, error) {
+func (n named) enqueue(ctx context.Context, try bool) ([]*hold.Hold, error) {
 	start := time.Now()
-	r := queue.Request{
-		Owner: n.opts.Owner, MinHold: n.opts.MinHold, MaxHold: n.opts.MaxHold,
-		MaxIdle: n.opts.MaxIdle, Auditor: n.opts.Auditor, OnWait: n.opts.OnWait,
+	r := hold.Request{
+		Request: queue.Request{Owner: n.opts.Owner, OnWait: n.opts.OnWait},
+		MinHold: n.minHold, MaxHold: n.opts.MaxHold, MaxIdle: n.opts.MaxIdle, Auditor: n.opts.Auditor,
 	}
-	acquire := n.queues.Acquire
+	acquire := hold.Acquire
 	if try {
-		acquire, r.OnWait = n.queues.TryAcquire, nil
+		acquire, r.OnWait = hold.TryAcquire, nil
 	}
-	holds, err := acquire(ctx, r)
+	holds, err := acquire(ctx, n.queues, r)
 	place, err := queue.WithoutPlace(err)
 	if errors.Is(err, queue.ErrOccupied) {
 		err = ErrLocked
@@ -69,41 +89,46 @@ func (n named) enqueue(ctx context.Context, try bool) ([]*queue.Hold, error) {
 }
 
 // lock returns a Lock of a hold.
-func (n named) lock(h handle) *Lock {
-	return &Lock{hook: stale.NewHook(h.Hold), hold: h, strict: n.opts.CancelOnSuspended}
-}
+func (n named) lock(h *hold.Hold) *Lock { return &Lock{writeLock{single{n.handle(h, nil)}}} }
 
 // readLock returns a ReadLock of a hold.
-func (n named) readLock(h handle) *ReadLock {
-	return &ReadLock{hook: stale.NewHook(h.Hold), hold: h, strict: n.opts.CancelOnSuspended}
-}
+func (n named) readLock(h *hold.Hold) *ReadLock { return &ReadLock{single{n.handle(h, nil)}} }
 
-// carriedBy returns the handle that ctx comes from whose hold still has an entry in one of the queues. If ctx is nil or
-// has ended it returns none: the queue has an error for that.
-func (n named) carriedBy(ctx context.Context) (handle, bool) {
-	if ctx == nil {
-		return handle{}, false
+// carriedBy returns the handle that ctx comes from whose hold still has an entry in one of the queues, or nil. If ctx
+// is nil or has ended it returns none: the queue has an error for that.
+func (n named) carriedBy(ctx context.Context) *handle {
+	if ctx == nil || ctx.Err() != nil {
+		return nil
 	}
 	for h := range fencing.Holders(ctx) {
-		if lk, ok := h.(*Lock); ok && lk != nil && n.blockedBy(lk.hold) {
-			return lk.hold, ctx.Err() == nil
+		var of *handle
+		switch lk := h.(type) {
+		case *Lock:
+			of = &lk.handle
+		case *DowngradableLock:
+			of = &lk.handle
+		default:
+			continue
+		}
+		if n.blockedBy(of.hold) {
+			return of
 		}
 	}
 	for c, _ := ctx.Value(carriedKey{}).(*carried); c != nil; c = c.outer {
-		if n.blockedBy(c.hold) {
-			return c.hold, ctx.Err() == nil
+		if n.blockedBy(c.handle.hold) {
+			return c.handle
 		}
 	}
-	return handle{}, false
+	return nil
 }
 
 // blockedBy reports whether a hold keeps one of the names taken.
-func (n named) blockedBy(h handle) bool {
+func (n named) blockedBy(h *hold.Hold) bool {
 	return h.Blocks() && slices.ContainsFunc(h.Together(), n.meets)
 }
 
 // reentrant returns the error for a caller whose context comes from h. Of several names it says which is held.
-func (n named) reentrant(h handle) error {
+func (n named) reentrant(h *hold.Hold) error {
 	met := h.Together()[slices.IndexFunc(h.Together(), n.meets)].Queue().Name()
 	switch path := h.Queue(); {
 	case path.Kind() == "tree" && path.Name() != met:
@@ -116,7 +141,7 @@ func (n named) reentrant(h handle) error {
 }
 
 // meets reports whether a hold has its entry in one of the queues.
-func (n named) meets(h *queue.Hold) bool {
+func (n named) meets(h *hold.Hold) bool {
 	return slices.ContainsFunc(n.queues, func(q *queue.Queue) bool { return q.Err() == nil && h.Queue().Same(q) })
 }
 

@@ -10,21 +10,12 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// Options are the options of all locks; MinHold and Reentrant are those of a Mutex and an RWMutex only. The zero value
-// of each field is its default. A value out of range is a *holdfast.ArgumentError from Lock.
+// Options are the options of all locks. See Mutex.WithMinHold and Mutex.WithReentry for what not all locks have. The
+// zero value of each field is its default. A value out of range is a *holdfast.ArgumentError from Lock.
 type Options struct {
-	// Owner names the holder in the entry, for people. Default session.Options.Owner; at most 256 bytes. Two goroutines
-	// with the same Owner exclude each other.
+	// Owner names the holder in the entry, for people. Default session.Options.Owner; at most 256 bytes. Two
+	// goroutines with the same Owner exclude each other.
 	Owner string
-
-	// MinHold keeps the name taken until that long after the grant, also after Unlock and after
-	// Session.Close: no other client can hold it before. Then TryDo runs a job at most once per
-	// interval in any number of processes; see docs/cron.md. An error or a panic of the work changes
-	// nothing. Only a loss or an administrator ends it early, so a crash may give one more run.
-	//
-	// It costs Unlock one more request. The name is taken for some 3 s longer, after a change of
-	// etcd's leader for up to twice as long. Default 0. At most MaxHold, if that is set, and 31 days.
-	MinHold time.Duration
 
 	// MaxHold ends a hold that lasts longer: the Lock is lost with holdfast.CauseMaxHold, and its
 	// entry is removed. Default 0: no limit.
@@ -36,44 +27,48 @@ type Options struct {
 	MaxIdle time.Duration
 
 	// CancelOnSuspended cancels the contexts of the lock (that of Do, and those from WithContext) already when the
-	// session is suspended, with cause holdfast.ErrSuspended. By default work continues through a short outage of etcd,
-	// while fenced writers refuse.
+	// session is suspended, with cause holdfast.ErrSuspended. By default work continues through a short outage of
+	// etcd, while fenced writers refuse.
 	CancelOnSuspended bool
 
-	// Reentrant is for functions that lock a name and call others that lock it, too. Lock, TryLock, Do and TryDo, with a
-	// context of a Lock of the same name and client that is still held, then return at once, without a request, instead
-	// of with holdfast.ErrReentrant. What they return is another Lock of the same hold, with its token. Both calls need
-	// the option.
-	//
-	// Each Lock ends with its own Unlock, or with the hold; the last Unlock, whichever it is, removes the entry. So the
-	// name stays taken while a goroutine that outlives the outer Do is within a Do of its own. Goroutines with contexts
-	// of one hold do not exclude each other. CancelOnSuspended is that of each call, other options those of the first.
-	//
-	// A Lock covers RLock of its name. A ReadLock covers RLock and not Lock, which fails with holdfast.ErrReentrant: two
-	// readers that did so would wait for each other. A Lock that is unlocked before an RLock within it keeps other
-	// readers out until that one is unlocked: to go on beside them, use RWMutex.LockDowngradable. A Mutex and an RWMutex
-	// have this option; others refuse it, and a Lock of theirs is not shared. Default false.
-	Reentrant bool
-
-	// OnWait is called while Lock and Do wait: once they are queued behind others, and each time the wait continues, at
-	// least every 30 s. A goroutine behind others of its session is told when it queues, and when it is the first of
-	// them. It costs no request.
+	// OnWait is called while Lock and Do wait: once they are queued behind others, and each time the wait continues,
+	// at least every 30 s. A goroutine behind others of its session is told when it queues, and when it is the first
+	// of them. It costs no request.
 	//
 	//	OnWait: func(p view.Place) { log.Printf("waiting for the lock: %v", p) },
 	//
-	// For each acquisition the calls are made one at a time, in order; of several that are due only the last is made. A
-	// slow call delays nothing, and a panic is logged. No call begins after Lock has returned; Close waits for a call.
-	// Default nil.
+	// For each acquisition the calls are made one at a time, in order; of several that are due only the last is made.
+	// A slow call delays nothing, and a panic is logged. No call begins after Lock has returned; Close waits for a
+	// call. Default nil.
 	OnWait func(view.Place)
+
+	// OnOverrun is called when a function of Do has not returned in time after its lock was lost: it does
+	// not heed its context, and will soon work beside the next holder. lost says what is lost and why; since says when.
+	// Write the stacks, and end the process:
+	//
+	//	OnOverrun: func(lost *holdfast.LostError, since time.Time) {
+	//		log.Printf("still running, %v after: %v", time.Since(since), lost)
+	//		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+	//		os.Exit(1)
+	//	},
+	//
+	// In time is half of session.Options.LockDelay or half of the drift margin, whichever is shorter: by default 0.5 s,
+	// and 100 ms at least. With CancelOnSuspended, the function was told long before its lease has expired, and after a
+	// pause of the process that moment has passed: then the call is made at once. A kick asks, and its name stays taken:
+	// the function has 30 s more, unless an administrator removes the lock meanwhile.
+	//
+	// So after an expired lease, a kick, a removal and, as a rule, a revocation, the process ends before the next holder
+	// holds. After MaxHold and MaxIdle the name is free at once, and a process that is paused ends nothing: fence what
+	// the function writes.
+	//
+	// It is called at most once for each call of Do, on a goroutine of its own, and not after Unlock or Session.Close. A
+	// panic ends the process. Do does not wait for it. Default nil, which costs nothing.
+	OnOverrun func(lost *holdfast.LostError, since time.Time)
 
 	// Auditor is told of each grant, release and loss. A grant waits for it, as does Close. Default: the session's
 	// Logger, grants and releases at Debug, losses at Warn.
 	Auditor audit.Auditor
 }
-
-// maxMinHold bounds MinHold: only an administrator can free a name that is taken by
-// mistake.
-const maxMinHold = 31 * 24 * time.Hour
 
 func (o Options) validate() error {
 	switch {
@@ -84,24 +79,6 @@ func (o Options) validate() error {
 		return &holdfast.ArgumentError{Argument: "Options.MaxHold", Reason: "is negative"}
 	case o.MaxIdle < 0:
 		return &holdfast.ArgumentError{Argument: "Options.MaxIdle", Reason: "is negative"}
-	case o.MinHold < 0:
-		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is negative"}
-	case o.MinHold > maxMinHold:
-		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is longer than 31 days"}
-	case o.MaxHold > 0 && o.MinHold > o.MaxHold:
-		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is longer than MaxHold"}
-	default:
-		return nil
-	}
-}
-
-// notFor returns what is wrong if options that only a Mutex and an RWMutex have are set for something else.
-func (o Options) notFor(what string) error {
-	switch {
-	case o.MinHold != 0:
-		return &holdfast.ArgumentError{Argument: "Options.MinHold", Reason: "is not for " + what}
-	case o.Reentrant:
-		return &holdfast.ArgumentError{Argument: "Options.Reentrant", Reason: "is not for " + what}
 	default:
 		return nil
 	}

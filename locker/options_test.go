@@ -18,23 +18,24 @@ func TestMinHoldOutOfRangeIsAnArgumentErrorBeforeAnythingIsSent(t *testing.T) {
 		p := kit.Start(t, srv)
 		time.Sleep(kit.Prompt) // the session has its watch
 		before := p.Link.Count()
-		for _, o := range []locker.Options{
-			{MinHold: -1},
-			{MinHold: 32 * 24 * time.Hour},
-			{MinHold: time.Minute + 1, MaxHold: time.Minute},
+		limited := locker.NewMutex(p.Sess, "x").With(locker.Options{MaxHold: time.Minute})
+		for name, mu := range map[string]*locker.Mutex{
+			"negative":       locker.NewMutex(p.Sess, "x").WithMinHold(-1),
+			"32 days":        locker.NewMutex(p.Sess, "x").WithMinHold(32 * 24 * time.Hour),
+			"beyond MaxHold": limited.WithMinHold(time.Minute + 1),
+			"with reentry":   limited.WithMinHold(time.Minute + 1).WithReentry(),
 		} {
-			_, err := locker.NewMutex(p.Sess, "x").With(o).Lock(t.Context())
+			_, err := mu.Lock(t.Context())
 			var bad *holdfast.ArgumentError
 			var failed *locker.AcquireError
-			if !errors.As(err, &bad) || bad.Argument != "Options.MinHold" || !errors.As(err, &failed) || failed.Waited != 0 {
-				t.Errorf("%+v: %v", o, err)
+			if !errors.As(err, &bad) || bad.Argument != "minHold" || !errors.As(err, &failed) || failed.Waited != 0 {
+				t.Errorf("%s: %v", name, err)
 			}
 		}
 		if sent := p.Link.Count(); !maps.Equal(sent, before) {
 			t.Errorf("sent %v after %v", sent, before)
 		}
-		equal := locker.Options{MinHold: time.Minute, MaxHold: time.Minute}
-		mustUnlock(t, mustLock(t, locker.NewMutex(p.Sess, "x").With(equal)))
+		mustUnlock(t, mustLock(t, limited.WithMinHold(time.Minute)))
 	})
 }
 

@@ -78,7 +78,7 @@ func TestPermitIsLostAfterMaxHoldAndMaxIdle(t *testing.T) {
 			}
 			<-p.Done()
 			var lost *holdfast.LostError
-			if err := p.Check(); !errors.As(err, &lost) || lost.Cause != cause || lost.Kind != "sem" ||
+			if err := p.Check(); !errors.As(err, &lost) || lost.Cause != cause || lost.Kind != holdfast.KindSemaphore ||
 				!strings.HasPrefix(err.Error(), `semaphore "x" lost`) {
 				t.Errorf("%v", err)
 			}

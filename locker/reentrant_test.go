@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,8 +17,6 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 )
-
-var reentrant = locker.Options{Reentrant: true}
 
 // within returns a context of a lock for one call, without the lock's end.
 func within(t *testing.T, lk interface {
@@ -58,9 +57,8 @@ func TestReentrantCallsSendNothingAndTheLastUnlockRemovesTheEntry(t *testing.T) 
 		time.Sleep(kit.Prompt) // the session has set the watch of its session key
 		var records []audit.Record
 		rw := locker.NewRWMutex(p.Sess, "x").With(locker.Options{
-			Reentrant: true,
-			Auditor:   audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) }),
-		})
+			Auditor: audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) }),
+		}).WithReentry()
 		runs := 0
 		write := func(ctx context.Context, lk *locker.Lock) error { runs++; return lk.Check() }
 		read := func(ctx context.Context, lk *locker.ReadLock) error { runs++; return lk.Check() }
@@ -93,7 +91,7 @@ func TestReentrantCallsSendNothingAndTheLastUnlockRemovesTheEntry(t *testing.T) 
 func TestReentrantLockEndsWithItsOwnUnlock(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		mu := locker.NewMutex(p.Sess, "x").With(reentrant)
+		mu := locker.NewMutex(p.Sess, "x").WithReentry()
 		outer := mustLock(t, mu)
 		inner := again(t, mu, outer)
 		ctx, cancel := inner.WithContext(t.Context())
@@ -127,7 +125,7 @@ func TestReentrantLockEndsWithItsOwnUnlock(t *testing.T) {
 func TestHoldDoesNotKeepInnerLocksThatAreUnlocked(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		mu := locker.NewMutex(p.Sess, "x").With(reentrant)
+		mu := locker.NewMutex(p.Sess, "x").WithReentry()
 		outer := mustLock(t, mu)
 		ctx := within(t, outer)
 		objects := func() int {
@@ -155,7 +153,7 @@ func TestHoldDoesNotKeepInnerLocksThatAreUnlocked(t *testing.T) {
 func TestOuterLockMayBeUnlockedBeforeInnerOnes(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		mu := locker.NewMutex(p.Sess, "x").With(reentrant)
+		mu := locker.NewMutex(p.Sess, "x").WithReentry()
 		outer := mustLock(t, mu)
 		inner := again(t, mu, outer)
 		waiter := lockLater(kit.Within(t, time.Minute), mu)
@@ -184,7 +182,7 @@ func TestOuterLockMayBeUnlockedBeforeInnerOnes(t *testing.T) {
 func TestNameStaysTakenWhileAGoroutineOutlivesTheOuterDo(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := kit.Start(t, srv), kit.Start(t, srv)
-		mu := locker.NewMutex(a.Sess, "x").With(reentrant)
+		mu := locker.NewMutex(a.Sess, "x").WithReentry()
 		working, done := make(chan struct{}), make(chan error, 1)
 		err := mu.Do(t.Context(), func(ctx context.Context, _ *locker.Lock) error {
 			go func() { // joined below
@@ -216,7 +214,7 @@ func TestReentrancyNeedsTheOptionOfBothCalls(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
 		plain := locker.NewMutex(p.Sess, "x")
-		opted := plain.With(reentrant)
+		opted := plain.WithReentry()
 		for _, c := range []struct{ outer, inner *locker.Mutex }{{plain, opted}, {opted, plain}} {
 			lk := mustLock(t, c.outer)
 			if _, err := c.inner.Lock(within(t, lk)); !errors.Is(err, holdfast.ErrReentrant) {
@@ -231,9 +229,9 @@ func TestReentrancyNeedsTheOptionOfBothCalls(t *testing.T) {
 func TestOptionsOfAReentrantCallAreValidated(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		mu := locker.NewMutex(p.Sess, "x").With(reentrant)
+		mu := locker.NewMutex(p.Sess, "x").WithReentry()
 		outer := mustLock(t, mu)
-		_, err := mu.With(locker.Options{Reentrant: true, MaxHold: -1}).Lock(within(t, outer))
+		_, err := mu.With(locker.Options{MaxHold: -1}).WithReentry().Lock(within(t, outer))
 		var bad *holdfast.ArgumentError
 		if !errors.As(err, &bad) || bad.Argument != "Options.MaxHold" {
 			t.Errorf("Lock: %v", err)
@@ -242,26 +240,22 @@ func TestOptionsOfAReentrantCallAreValidated(t *testing.T) {
 	})
 }
 
-func TestReentrantIsAnArgumentErrorForOtherLocks(t *testing.T) {
+func TestLockThatCanBeDowngradedIsNotShared(t *testing.T) {
 	t.Parallel()
-	_, set := locker.NewSet(nil, locker.W("x")).With(reentrant).Lock(t.Context())
-	_, tree := locker.NewTreeMutex(nil, "x").With(reentrant).TryLock(t.Context())
-	_, downgradable := locker.NewRWMutex(nil, "x").With(reentrant).LockDowngradable(t.Context())
-	for _, err := range []error{set, tree, downgradable} {
-		var bad *holdfast.ArgumentError
-		if !errors.As(err, &bad) || bad.Argument != "Options.Reentrant" {
-			t.Errorf("Lock: %v", err)
-		}
+	_, err := locker.NewRWMutex(nil, "x").WithReentry().LockDowngradable(t.Context())
+	var bad *holdfast.ArgumentError
+	if !errors.As(err, &bad) || bad.Argument != "receiver" || !strings.Contains(bad.Reason, "WithReentry") {
+		t.Errorf("LockDowngradable: %v", err)
 	}
 }
 
 func TestLocksOfASetAreNotShared(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		set := locker.NewSet(p.Sess, locker.W("x"), locker.R("y"))
+		set := locker.NewSet(p.Sess, locker.Write("x"), locker.Read("y"))
 		err := set.Do(t.Context(), func(ctx context.Context, _ *locker.SetLock) error {
 			for _, name := range []string{"x", "y"} {
-				rw := locker.NewRWMutex(p.Sess, name).With(reentrant)
+				rw := locker.NewRWMutex(p.Sess, name).WithReentry()
 				if _, err := rw.Lock(ctx); !errors.Is(err, holdfast.ErrReentrant) {
 					t.Errorf("Lock of %s: %v", name, err)
 				}
@@ -280,9 +274,9 @@ func TestLocksOfASetAreNotShared(t *testing.T) {
 func TestReentrantReadersShareAHoldAndDoNotUpgrade(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		rw := locker.NewRWMutex(p.Sess, "x").With(reentrant)
+		rw := locker.NewRWMutex(p.Sess, "x").WithReentry()
 		outer := mustRLock(t, rw)
-		writer := lockLater(kit.Within(t, time.Minute), &rw.Mutex)
+		writer := lockLater(kit.Within(t, time.Minute), rw)
 		kit.Queued(t, srv, kit.Entries("x"), 2)
 		inner, err := rw.RLock(within(t, outer)) // does not wait behind the writer
 		if err != nil || inner.Key() != outer.Key() {
@@ -324,9 +318,9 @@ func TestReentrantReadersShareAHoldAndDoNotUpgrade(t *testing.T) {
 func TestReentrantLocksHaveTheLimitsOfTheFirstAndTheirOwnContexts(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		idle := locker.Options{Reentrant: true, MaxIdle: time.Second}
-		outer := mustLock(t, locker.NewMutex(p.Sess, "x").With(idle))
-		inner := again(t, locker.NewMutex(p.Sess, "x").With(reentrant), outer)
+		idle := locker.Options{MaxIdle: time.Second}
+		outer := mustLock(t, locker.NewMutex(p.Sess, "x").WithReentry().With(idle))
+		inner := again(t, locker.NewMutex(p.Sess, "x").WithReentry(), outer)
 		for range 10 { // the work of one is the work of all
 			time.Sleep(time.Second / 2)
 			if err := inner.Progress(); err != nil {
@@ -339,9 +333,9 @@ func TestReentrantLocksHaveTheLimitsOfTheFirstAndTheirOwnContexts(t *testing.T) 
 			t.Errorf("without progress: %v", err)
 		}
 
-		outer = mustLock(t, locker.NewMutex(p.Sess, "y").With(reentrant))
-		cancels := locker.Options{Reentrant: true, CancelOnSuspended: true}
-		strict := again(t, locker.NewMutex(p.Sess, "y").With(cancels), outer)
+		outer = mustLock(t, locker.NewMutex(p.Sess, "y").WithReentry())
+		cancels := locker.Options{CancelOnSuspended: true}
+		strict := again(t, locker.NewMutex(p.Sess, "y").With(cancels).WithReentry(), outer)
 		mild, cancel := outer.WithContext(t.Context())
 		defer cancel()
 		ctx, cancel := strict.WithContext(t.Context())

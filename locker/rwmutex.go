@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -17,33 +18,47 @@ import (
 // A writer behind several readers, or a reader behind several writers, waits for session.Options.LockDelay as well if
 // the lease of one of them has ended meanwhile, also by Session.Close.
 //
-// The writers of holdfast versions without RWMutex take a reader for a lock of another client. They exclude each other,
-// but such a writer may hold before a reader whose lease etcd has revoked unannounced is told.
+// The writers of holdfast versions without RWMutex take a reader for a lock of another client. They exclude each
+// other, but such a writer may hold before a reader whose lease etcd has revoked unannounced is told.
 type RWMutex struct {
-	Mutex
+	mutex   // for writers
 	readers named
 }
 
 // NewRWMutex names a lock in the session's namespace; see CheckName. A bad name or a nil session is an error of the
 // first call.
 func NewRWMutex(sess *session.Session, name string) *RWMutex {
-	return withReaders(NewMutex(sess, name))
+	return withReaders(NewMutex(sess, name).mutex)
 }
 
 // NewRWMutexAt is NewRWMutex for a prefix as NewMutexAt takes it. etcd's own locks there exclude readers, and wait for
 // them.
 func NewRWMutexAt(sess *session.Session, prefix string) *RWMutex {
-	return withReaders(NewMutexAt(sess, prefix))
+	return withReaders(NewMutexAt(sess, prefix).mutex)
 }
 
-func withReaders(m *Mutex) *RWMutex {
-	o := m.named.opts
-	o.MinHold = 0
-	return &RWMutex{Mutex: *m, readers: at(m.named.first().Readers(), o)}
+func withReaders(m mutex) *RWMutex {
+	readers := m.named
+	readers.queues = queue.Set{m.named.first().Readers()}
+	return &RWMutex{mutex: m, readers: readers}
 }
 
-// With returns a copy with other options. MinHold is for writers.
-func (m *RWMutex) With(o Options) *RWMutex { return withReaders(m.Mutex.With(o)) }
+// With returns a copy with other options. WithReentry stays. For a MinHold of writers use the Mutex of the name.
+func (m *RWMutex) With(o Options) *RWMutex {
+	with := m.mutex
+	with.named.opts = o
+	return withReaders(with)
+}
+
+// WithReentry is Mutex.WithReentry, for RLock, TryRLock, RDo and TryRDo as well. A Lock covers RLock of its name. A
+// ReadLock covers RLock and not Lock, which fails with holdfast.ErrReentrant: two readers that did so would wait for
+// each other. A Lock that is unlocked before an RLock within it keeps other readers out until that one is unlocked: to
+// go on beside them, use LockDowngradable, without WithReentry.
+func (m *RWMutex) WithReentry() *RWMutex {
+	with := m.mutex
+	with.named.reentry = true
+	return withReaders(with)
+}
 
 // RDo is Do with RLock.
 func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context, lk *ReadLock) error) error {
@@ -58,7 +73,7 @@ func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lk *R
 // RLock acquires the lock for reading. It waits until no writer holds the lock or waits ahead of it, and otherwise as
 // Lock does, with the same errors. Each goroutine that reads has an entry in etcd, also within one session. With a
 // context of a Lock or ReadLock of the same name that is still held, the error Is holdfast.ErrReentrant: a writer that
-// waits in between would make both wait for ever. Options.Reentrant shares the hold instead.
+// waits in between would make both wait for ever. WithReentry shares the hold instead.
 func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) { return m.rlock(ctx, false) }
 
 // TryRLock acquires the lock for reading if no writer holds it or waits. Otherwise the error Is ErrLocked, and its
@@ -70,5 +85,5 @@ func (m *RWMutex) rlock(ctx context.Context, try bool) (*ReadLock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.readers.readLock(h), nil
+	return &ReadLock{single{h}}, nil
 }

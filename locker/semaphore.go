@@ -6,7 +6,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/stale"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -27,8 +26,8 @@ const MaxPermits = layout.MaxPermits
 //
 // A permit is given only if all that is held and waited for ahead of it, by etcd's record, leaves room for it in the
 // limit of that revision. After the limit was lowered, those who hold go on, and no permit is given until enough of
-// them have released. If the lease of a holder has ended without a release, the next one waits for
-// session.Options.LockDelay, as with a Mutex.
+// them have released. If the lease of a holder has ended without a release, each caller that waited then waits for
+// session.Options.LockDelay, as with a Mutex. One that has called since does not, also if it waits for other holders.
 //
 // # Not guaranteed
 //
@@ -37,21 +36,21 @@ const MaxPermits = layout.MaxPermits
 // know none. To hold after a wait takes a write: while etcd's store is full, callers that wait fail, and their entries
 // stay until there is room.
 type Semaphore struct {
-	queue *queue.Queue
-	opts  Options
+	sem  *queue.Semaphore
+	opts Options
 }
 
 // NewSemaphore names a semaphore with n permits in the session's namespace, 1 to MaxPermits; see CheckName. A bad name,
 // a bad n or a nil session is an error of the first call.
 func NewSemaphore(sess *session.Session, name string, n int) *Semaphore {
-	return &Semaphore{queue: queue.NewSemaphore(lease.Open(sess.Ref()), name, n)}
+	return &Semaphore{sem: queue.NewSemaphore(lease.Open(sess.Ref()), name, n)}
 }
 
-// With returns a copy with other options. MinHold and Reentrant are not for semaphores.
-func (s *Semaphore) With(o Options) *Semaphore { return &Semaphore{s.queue, o} }
+// With returns a copy with other options.
+func (s *Semaphore) With(o Options) *Semaphore { return &Semaphore{s.sem, o} }
 
 // Name returns the name as it was given.
-func (s *Semaphore) Name() string { return s.queue.Name() }
+func (s *Semaphore) Name() string { return s.sem.All().Name() }
 
 // Do acquires that many permits, calls fn, and releases them when fn has returned, as Mutex.Do does, with the same
 // errors.
@@ -84,20 +83,17 @@ func (s *Semaphore) TryAcquire(ctx context.Context, weight int) (*Permit, error)
 
 func (s *Semaphore) acquire(ctx context.Context, weight int, try bool) (*Permit, error) {
 	n := s.named(weight)
-	if err := s.opts.notFor("semaphores"); err != nil {
-		return nil, n.failed(0, err)
-	}
 	holds, err := n.acquire(ctx, try)
 	if err != nil {
 		return nil, err
 	}
-	return &Permit{stale.NewHook(holds[0]), holds[0], weight, s.opts.CancelOnSuspended}, nil
+	return &Permit{single{n.handle(holds[0], nil)}, weight}, nil
 }
 
-func (s *Semaphore) named(weight int) named { return at(s.queue.Permits(weight), s.opts) }
+func (s *Semaphore) named(weight int) named { return at(s.sem.Permits(weight), s.opts) }
 
 // Limit reads the limit in etcd; 0 if there is none yet, because the semaphore was never acquired.
-func (s *Semaphore) Limit(ctx context.Context) (n int, err error) { return s.queue.Limit(ctx) }
+func (s *Semaphore) Limit(ctx context.Context) (n int, err error) { return s.sem.Limit(ctx) }
 
 // Resize changes the limit in etcd from the one that s names to n, and returns the semaphore that names n. If the limit
 // in etcd is another one, Resize changes nothing, and the error is a *holdfast.LimitError. If it is n already, that is
@@ -106,8 +102,8 @@ func (s *Semaphore) Limit(ctx context.Context) (n int, err error) { return s.que
 // Callers that wait are given permits as the new limit allows; those that ask for more than n fail. From now on, a
 // program that names the former limit fails with a *holdfast.LimitError when it acquires.
 func (s *Semaphore) Resize(ctx context.Context, n int) (*Semaphore, error) {
-	if err := s.queue.Resize(ctx, n); err != nil {
+	if err := s.sem.Resize(ctx, n); err != nil {
 		return nil, err
 	}
-	return &Semaphore{s.queue.Limited(n), s.opts}, nil
+	return &Semaphore{s.sem.Limited(n), s.opts}, nil
 }

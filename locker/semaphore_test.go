@@ -103,8 +103,6 @@ func TestBadSemaphoresAreRefusedBeforeAnyRequest(t *testing.T) {
 			"above the limit":   {sem, 4, limit},
 			"no session":        {locker.NewSemaphore(nil, "x", 3), 1, argument},
 			"a bad name":        {locker.NewSemaphore(p.Sess, "x/", 3), 1, name},
-			"MinHold":           {sem.With(locker.Options{MinHold: time.Second}), 1, argument},
-			"Reentrant":         {sem.With(locker.Options{Reentrant: true}), 1, argument},
 			"a negative option": {sem.With(locker.Options{MaxHold: -1}), 1, argument},
 		} {
 			for what, acquire := range map[string]func(context.Context, int) (*locker.Permit, error){
@@ -183,7 +181,8 @@ func TestAuditorIsToldOfPermits(t *testing.T) {
 		mustGiveBack(t, p)
 		for _, event := range []audit.Event{audit.Granted, audit.Released} {
 			got := <-records
-			if got.Event != event || got.Kind != "sem" || got.Name != "x" || got.Key != p.Key() || got.Token != 0 {
+			if got.Event != event || got.Kind != holdfast.KindSemaphore || got.Name != "x" ||
+				got.Key != p.Key() || got.Token != 0 {
 				t.Errorf("%+v", got)
 			}
 		}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -21,7 +19,7 @@ const MaxSet = queue.MaxSet
 // Set is the names of several locks that are acquired together: all of them, or none. It is immutable, does no I/O when
 // made, and may be copied and used by any number of goroutines.
 //
-//	both := locker.NewSet(sess, locker.W("account/7"), locker.R("rates"))
+//	both := locker.NewSet(sess, locker.Write("account/7"), locker.Read("rates"))
 //	err := both.Do(ctx, func(ctx context.Context, set *locker.SetLock) error { … })
 //
 // Each name is the Mutex or RWMutex of that name, and its queue is the same. Sets that overlap do not deadlock, in
@@ -39,17 +37,17 @@ type Set struct {
 	members []Member
 }
 
-// Member is a name of a Set: see W and R.
+// Member is a name of a Set: see Write and Read.
 type Member struct {
 	name string
 	read bool
 }
 
-// W names a lock that the Set acquires alone, as Mutex.Lock does.
-func W(name string) Member { return Member{name: name} }
+// Write names a lock that the Set acquires alone, as Mutex.Lock does.
+func Write(name string) Member { return Member{name: name} }
 
-// R names a lock that the Set acquires for reading, as RWMutex.RLock does.
-func R(name string) Member { return Member{name: name, read: true} }
+// Read names a lock that the Set acquires for reading, as RWMutex.RLock does.
+func Read(name string) Member { return Member{name: name, read: true} }
 
 // NewSet names 1 to MaxSet locks in the session's namespace, each once. A bad name, a name that is given twice, too
 // many names or none, and a nil session are errors of the first call.
@@ -68,7 +66,7 @@ func NewSet(sess *session.Session, members ...Member) *Set {
 	return s
 }
 
-// With returns a copy with other options. MinHold and Reentrant are not for sets.
+// With returns a copy with other options.
 func (s *Set) With(o Options) *Set {
 	with := *s
 	with.named.opts = o
@@ -102,12 +100,12 @@ func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := &SetLock{hold: holds[0], strict: s.named.opts.CancelOnSuspended}
+	set := &SetLock{handle: s.named.handle(holds[0], nil)}
 	for i, m := range s.members {
 		if m.read {
-			set.readers = append(set.readers, s.named.readLock(handle{Hold: holds[i]}))
+			set.readers = append(set.readers, s.named.readLock(holds[i]))
 		} else {
-			set.writers = append(set.writers, s.named.lock(handle{Hold: holds[i]}))
+			set.writers = append(set.writers, s.named.lock(holds[i]))
 		}
 	}
 	return set, nil
@@ -121,9 +119,6 @@ func (s *Set) check() error {
 		return bad("are none: name at least one lock")
 	case len(s.members) > MaxSet:
 		return bad(fmt.Sprintf("are %d: etcd takes at most %d in one transaction", len(s.members), MaxSet))
-	}
-	if err := s.named.opts.notFor("sets"); err != nil {
-		return err
 	}
 	seen := make(map[string]bool)
 	for _, m := range s.members {
@@ -139,10 +134,9 @@ func (s *Set) check() error {
 // loss of the lease, an administrator who kicks or removes one holder, an entry that is deleted. It is safe for
 // concurrent use.
 type SetLock struct {
-	hold    *queue.Hold // of the first name
+	handle  // of the first name
 	writers []*Lock
 	readers []*ReadLock
-	strict  bool
 }
 
 // Holder returns the lock of a name that the set holds alone, with that name's token, for fencing and its guards. It
@@ -167,36 +161,12 @@ func (s *SetLock) Reader(name string) fencing.Owner {
 	return nil
 }
 
-// AcquiredRevision returns the etcd revision at which all locks were seen to be held.
-func (s *SetLock) AcquiredRevision() int64 { return s.hold.AcquiredRevision() }
-
-// Lease returns the lease that the locks depend on.
-func (s *SetLock) Lease() clientv3.LeaseID { return s.hold.Lease() }
-
-// Client returns the session's etcd client.
-func (s *SetLock) Client() *clientv3.Client { return s.hold.Client() }
-
-// IsOwner returns comparisons for a Txn of your own: all entries of this acquisition exist.
-func (s *SetLock) IsOwner() []clientv3.Cmp {
-	return s.hold.Owned()
-}
-
-// Check reports whether all locks are held now, without an RPC, as [Lock.Check] does. A *holdfast.LostError names the
-// lock that was lost first.
-func (s *SetLock) Check() error { return s.hold.Check() }
-
-// Progress says that the work under the locks goes on, for Options.MaxIdle, as [Lock.Progress] does.
-func (s *SetLock) Progress() error { return s.hold.Progress() }
-
-// Done returns a channel that is closed when the locks are lost or released. Check says which.
-func (s *SetLock) Done() <-chan struct{} { return s.hold.Done() }
-
 // WithContext returns a child of ctx that is canceled when the locks are lost or released, as [Lock.WithContext] does.
 // If the set holds one name alone, the context carries that lock for fencing.FromContext. With several it carries none
 // for it: use Holder.
 func (s *SetLock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	for _, lk := range s.readers {
-		ctx = carry(ctx, lk.hold)
+		ctx = carry(ctx, &lk.handle)
 	}
 	for _, lk := range s.writers {
 		ctx = fencing.NewContext(ctx, lk)
@@ -204,12 +174,8 @@ func (s *SetLock) WithContext(ctx context.Context) (context.Context, context.Can
 	if len(s.writers) > 1 {
 		ctx = fencing.NewContext(ctx, nil)
 	}
-	return s.hold.Context(ctx, s.strict)
+	return s.context(ctx)
 }
 
 // Unlock releases all locks of the set, in one request, as [Lock.Unlock] does, with the same errors.
-func (s *SetLock) Unlock(ctx context.Context) error { return s.hold.Release(ctx) }
-
-func (s *SetLock) releaseAfterWork(ctx context.Context) *holdfast.LostError {
-	return s.hold.ReleaseAfterWork(ctx)
-}
+func (s *SetLock) Unlock(ctx context.Context) error { return s.release(ctx) }

@@ -32,9 +32,9 @@ func expectSent(t *testing.T, step string, p *kit.Process, want map[string]int, 
 func members(n int) (all []locker.Member) {
 	for i := range n {
 		if name := fmt.Sprintf("m%02d", i); i%3 == 2 {
-			all = append(all, locker.R(name))
+			all = append(all, locker.Read(name))
 		} else {
-			all = append(all, locker.W(name))
+			all = append(all, locker.Write(name))
 		}
 	}
 	return all
@@ -48,7 +48,7 @@ func TestFreeSetsAndTreeLocksCostAsMuchAsAMutex(t *testing.T) {
 		time.Sleep(20 * kit.OneWay) // the sessions have set the watches of their session keys
 		one, two := map[string]int{"Txn": 1}, map[string]int{"Txn": 2}
 		for _, n := range []int{2, 3, locker.MaxSet} {
-			s, taken := locker.NewSet(p.Sess, members(n)...), locker.NewSet(other.Sess, members(n)[n-1], locker.W("free"))
+			s, taken := locker.NewSet(p.Sess, members(n)...), locker.NewSet(other.Sess, members(n)[n-1], locker.Write("free"))
 			var set *locker.SetLock
 			acquire := func(lock func(context.Context) (*locker.SetLock, error)) func() {
 				return func() {
@@ -113,8 +113,8 @@ func TestContendedSetPaysForEachNameThatIsTaken(t *testing.T) {
 			expectSent(t, fmt.Sprintf("Lock of five names, of which %d are taken", taken), p, want, func() {
 				done := make(chan *locker.SetLock, 1)
 				go func() { // ends with ctx
-					set, _ := locker.NewSet(p.Sess, locker.W("m00"), locker.W("m01"), locker.W("m02"), locker.W("m03"),
-						locker.R("m04")).Lock(ctx)
+					set, _ := locker.NewSet(p.Sess, locker.Write("m00"), locker.Write("m01"), locker.Write("m02"), locker.Write("m03"),
+						locker.Read("m04")).Lock(ctx)
 					done <- set
 				}()
 				for _, lk := range held {

@@ -25,8 +25,7 @@ func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
 		tree := func(m *locker.TreeMutex) func() error {
 			return func() error { _, err := m.Lock(ctx); return err }
 		}
-		minHold := locker.Options{MinHold: time.Second}
-		w := locker.W
+		w := locker.Write
 		for name, c := range map[string]struct {
 			call     func() error
 			argument string // "": a NameError
@@ -36,12 +35,10 @@ func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
 			"zero TryDo":       {func() error { return (&locker.Set{}).TryDo(ctx, nil) }, "fn"},
 			"64 members":       {set(locker.NewSet(p.Sess, members(64)...)), "members"},
 			"twice":            {set(locker.NewSet(p.Sess, w("a"), w("b"), w("a"))), "members"},
-			"twice, once read": {set(locker.NewSet(p.Sess, w("a"), locker.R("a"))), "members"},
+			"twice, once read": {set(locker.NewSet(p.Sess, w("a"), locker.Read("a"))), "members"},
 			"bad name":         {set(locker.NewSet(p.Sess, w("a"), w("b/@"))), ""},
 			"zero Member":      {set(locker.NewSet(p.Sess, w("a"), locker.Member{})), ""},
 			"nil session":      {set(locker.NewSet(nil, w("a"), w("b"))), "sess"},
-			"MinHold":          {set(locker.NewSet(p.Sess, w("a"), w("b")).With(minHold)), "Options.MinHold"},
-			"MinHold of one":   {set(locker.NewSet(p.Sess, w("a")).With(minHold)), "Options.MinHold"},
 			"nil context": {func() error {
 				_, err := locker.NewSet(p.Sess, w("a"), w("b")).Lock(none)
 				return err
@@ -51,8 +48,8 @@ func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
 			"tree: bad path":        {tree(locker.NewTreeMutex(p.Sess, "a//b")), ""},
 			"tree: slash":           {tree(locker.NewTreeMutex(p.Sess, "/")), ""},
 			"tree: 64 segments":     {tree(locker.NewTreeMutex(p.Sess, strings.Repeat("/a", 64)[1:])), ""},
-			"tree: MinHold":         {tree(locker.NewTreeMutex(p.Sess, "a").With(minHold)), "Options.MinHold"},
-			"downgradable: MinHold": {downgradable(ctx, locker.NewRWMutex(p.Sess, "a").With(minHold)), "Options.MinHold"},
+			"downgradable: try":     {tryDowngradable(ctx, locker.NewRWMutex(p.Sess, "a").WithReentry()), "receiver"},
+			"downgradable: no read": {doDowngradable(ctx, locker.NewRWMutex(p.Sess, "a")), "write, read"},
 			"downgradable: zero":    {downgradable(ctx, &locker.RWMutex{}), "receiver"},
 		} {
 			var argument *holdfast.ArgumentError
@@ -78,13 +75,23 @@ func downgradable(ctx context.Context, m *locker.RWMutex) func() error {
 	return func() error { _, err := m.LockDowngradable(ctx); return err }
 }
 
+func tryDowngradable(ctx context.Context, m *locker.RWMutex) func() error {
+	return func() error { _, err := m.TryLockDowngradable(ctx); return err }
+}
+
+func doDowngradable(ctx context.Context, m *locker.RWMutex) func() error {
+	return func() error {
+		return m.DoDowngradable(ctx, func(context.Context, *locker.Lock) error { return nil }, nil)
+	}
+}
+
 // A Set does not change with the slice that it was made from.
 func TestSetKeepsItsMembers(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		all := []locker.Member{locker.W("a"), locker.W("b")}
+		all := []locker.Member{locker.Write("a"), locker.Write("b")}
 		s := locker.NewSet(p.Sess, all...)
-		all[0], all[1] = locker.R("c"), locker.R("c")
+		all[0], all[1] = locker.Read("c"), locker.Read("c")
 		set := mustLockAll(t, s)
 		if set.Holder("a") == nil || set.Holder("b") == nil {
 			t.Error("the members have changed")
@@ -97,12 +104,12 @@ func TestSetLockedInsideAnotherIsReentrant(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
 		ctx := kit.Within(t, time.Minute)
-		err := locker.NewSet(p.Sess, locker.W("a"), locker.W("b"), locker.R("c")).Do(ctx,
+		err := locker.NewSet(p.Sess, locker.Write("a"), locker.Write("b"), locker.Read("c")).Do(ctx,
 			func(ctx context.Context, _ *locker.SetLock) error {
 				for _, s := range []*locker.Set{
-					locker.NewSet(p.Sess, locker.W("x"), locker.W("b")),
-					locker.NewSet(p.Sess, locker.R("x"), locker.R("c")),
-					locker.NewSet(p.Sess, locker.W("a")),
+					locker.NewSet(p.Sess, locker.Write("x"), locker.Write("b")),
+					locker.NewSet(p.Sess, locker.Read("x"), locker.Read("c")),
+					locker.NewSet(p.Sess, locker.Write("a")),
 				} {
 					if _, err := s.Lock(ctx); !errors.Is(err, holdfast.ErrReentrant) {
 						t.Errorf("Lock of a set that shares a name: %v", err)
@@ -111,7 +118,7 @@ func TestSetLockedInsideAnotherIsReentrant(t *testing.T) {
 				if _, err := locker.NewRWMutex(p.Sess, "c").RLock(ctx); !errors.Is(err, holdfast.ErrReentrant) {
 					t.Errorf("RLock of a name of the set: %v", err)
 				}
-				return locker.NewSet(p.Sess, locker.W("x"), locker.W("y")).Do(ctx,
+				return locker.NewSet(p.Sess, locker.Write("x"), locker.Write("y")).Do(ctx,
 					func(context.Context, *locker.SetLock) error { return nil })
 			})
 		if err != nil {

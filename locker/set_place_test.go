@@ -32,7 +32,7 @@ func TestErrorsOfSetsNameTheLockThatIsTaken(t *testing.T) {
 		}
 		told := make(chan view.Place, 100)
 		onWait := locker.Options{OnWait: func(p view.Place) { told <- p }}
-		set := locker.NewSet(p.Sess, locker.W("a"), locker.R("b"), locker.W("c")).With(onWait)
+		set := locker.NewSet(p.Sess, locker.Write("a"), locker.Read("b"), locker.Write("c")).With(onWait)
 		within := func() context.Context { return kit.Within(t, 3*time.Second) }
 		for name, c := range map[string]struct {
 			call func() error
@@ -116,7 +116,7 @@ func TestSetsOfOneSessionHandOver(t *testing.T) {
 		set := func(who string, names ...string) {
 			var members []locker.Member
 			for _, name := range names {
-				members = append(members, locker.W(name))
+				members = append(members, locker.Write(name))
 			}
 			run(func() error {
 				return locker.NewSet(p.Sess, members...).Do(ctx, func(context.Context, *locker.SetLock) error {
@@ -151,6 +151,7 @@ func TestSetsOfOneSessionHandOver(t *testing.T) {
 }
 
 // The writes of a lock of several entries are refused when one of them is gone: a holder of the path above may be in.
+// So are those of a Txn that names what the lock owns.
 func TestFencedWriteComparesAllEntries(t *testing.T) {
 	for name, acquire := range map[string]func(t *testing.T, p *kit.Process) (fencing.Owner, func(context.Context) error){
 		"tree": func(t *testing.T, p *kit.Process) (fencing.Owner, func(context.Context) error) {
@@ -161,11 +162,11 @@ func TestFencedWriteComparesAllEntries(t *testing.T) {
 			return lk, lk.Unlock
 		},
 		"set": func(t *testing.T, p *kit.Process) (fencing.Owner, func(context.Context) error) {
-			set := mustLockAll(t, locker.NewSet(p.Sess, locker.R("job"), locker.W("x")))
+			set := mustLockAll(t, locker.NewSet(p.Sess, locker.Read("job"), locker.Write("x")))
 			return set.Holder("x"), set.Unlock
 		},
 		"reader of a set": func(t *testing.T, p *kit.Process) (fencing.Owner, func(context.Context) error) {
-			set := mustLockAll(t, locker.NewSet(p.Sess, locker.W("job"), locker.R("x")))
+			set := mustLockAll(t, locker.NewSet(p.Sess, locker.Write("job"), locker.Read("x")))
 			return set.Reader("x"), set.Unlock
 		},
 	} {
@@ -181,6 +182,10 @@ func TestFencedWriteComparesAllEntries(t *testing.T) {
 					if strings.Contains(string(kv.Key), "/job/@/") {
 						srv.Delete(string(kv.Key))
 					}
+				}
+				resp, err := owner.Client().Txn(t.Context()).If(owner.Owned()...).Commit()
+				if err != nil || resp.Succeeded {
+					t.Errorf("a Txn with Owned without one of the entries: %v, %v", resp, err)
 				}
 				if _, err := w.Put(t.Context(), "state", "2"); !errors.Is(err, fencing.ErrStale) {
 					t.Errorf("Put without one of the entries: %v", err)

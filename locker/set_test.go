@@ -25,7 +25,7 @@ func mustLockAll(t *testing.T, s *locker.Set) *locker.SetLock {
 func TestSetExcludesTheMutexesOfItsNames(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := kit.Start(t, srv), kit.Start(t, srv)
-		set := mustLockAll(t, locker.NewSet(a.Sess, locker.W("x"), locker.R("y")))
+		set := mustLockAll(t, locker.NewSet(a.Sess, locker.Write("x"), locker.Read("y")))
 		for _, name := range []string{"x", "y"} {
 			if _, err := locker.NewMutex(b.Sess, name).TryLock(t.Context()); !errors.Is(err, locker.ErrLocked) {
 				t.Errorf("TryLock of %s beside the set: %v", name, err)
@@ -63,7 +63,7 @@ func TestContextOfASetCarriesTheLockOfItsOnlyWriterForFencing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
 		outer := mustLock(t, locker.NewMutex(p.Sess, "outer"))
-		w, r := locker.W, locker.R
+		w, r := locker.Write, locker.Read
 		for name, c := range map[string]struct {
 			members []locker.Member
 			carried string
@@ -97,9 +97,9 @@ func TestOverlappingSetsDoNotDeadlock(t *testing.T) {
 		done := make(chan error)
 		rounds := 50
 		for _, s := range []*locker.Set{
-			locker.NewSet(a.Sess, locker.W("x"), locker.W("y"), locker.R("z")),
-			locker.NewSet(b.Sess, locker.W("y"), locker.W("x")),
-			locker.NewSet(b.Sess, locker.W("z"), locker.R("x")),
+			locker.NewSet(a.Sess, locker.Write("x"), locker.Write("y"), locker.Read("z")),
+			locker.NewSet(b.Sess, locker.Write("y"), locker.Write("x")),
+			locker.NewSet(b.Sess, locker.Write("z"), locker.Read("x")),
 		} {
 			go func() { // joined below
 				for range rounds {

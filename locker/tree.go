@@ -23,8 +23,7 @@ import (
 // served in order: one that waits for "billing" holds up those that ask for "billing/job-9" after it.
 //
 // The path names the resource for guards that compare tokens, so those do not compare the holder of "billing" with that
-// of "billing/job-7". A fencing.FencedWriter does: it writes only while all entries of the lock exist. Lock.IsOwner
-// compares the one of the path itself.
+// of "billing/job-7". A fencing.FencedWriter does: it writes only while all entries of the lock exist.
 //
 // There is no tree lock for reading. It is immutable, does no I/O when made, and may be copied and used by any number
 // of goroutines.
@@ -47,7 +46,7 @@ func parent(path string) (above string, ok bool) {
 	return path[:max(i, 0)], i > 0
 }
 
-// With returns a copy with other options. MinHold and Reentrant are not for tree locks.
+// With returns a copy with other options.
 func (t *TreeMutex) With(o Options) *TreeMutex {
 	with := *t
 	with.named.opts = o
@@ -81,12 +80,9 @@ func (t *TreeMutex) lock(ctx context.Context, try bool) (*Lock, error) {
 		reason := fmt.Sprintf("has %d segments: etcd takes at most %d in one transaction", n, MaxSet)
 		return nil, t.named.failed(0, &holdfast.NameError{Kind: "tree", Name: t.Name(), Reason: reason})
 	}
-	if err := t.named.opts.notFor("tree locks"); err != nil {
-		return nil, t.named.failed(0, err)
-	}
 	holds, err := t.named.acquire(ctx, try)
 	if err != nil {
 		return nil, err
 	}
-	return t.named.lock(handle{Hold: holds[0]}), nil
+	return t.named.lock(holds[0]), nil
 }

@@ -237,9 +237,14 @@ func (l *login) Authenticate(ctx context.Context, _ *pb.AuthenticateRequest) (*p
 
 // serve starts the server, which ends with the test, and returns a dialer to it.
 func (l *login) serve(t *testing.T) func(context.Context, string) (net.Conn, error) {
+	return serve(t, func(s *grpc.Server) { pb.RegisterAuthServer(s, l) })
+}
+
+// serve starts a server, which ends with the test, and returns a dialer to it.
+func serve(t *testing.T, register func(*grpc.Server)) func(context.Context, string) (net.Conn, error) {
 	listener := bufconn.Listen(1 << 16)
 	server := grpc.NewServer()
-	pb.RegisterAuthServer(server, l)
+	register(server)
 	served := make(chan struct{})
 	go func() { // joined in the cleanup
 		defer close(served)

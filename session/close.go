@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -29,23 +26,20 @@ func (s *Session) Close(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
-	s.mu.Lock()
-	first := !s.closing
-	s.closing = true
-	l := s.lease
-	s.mu.Unlock()
+	l, first := s.leases.close()
 	if first {
+		s.work.close()
 		state := s.State()
 		s.cancel()
 		l.Lose(holdfast.CauseClosed, nil)
-		s.publish(Event{State: holdfast.Closed, Previous: state, Lease: l.ID(), Err: holdfast.ErrClosed})
+		s.events.publish(Event{State: holdfast.Closed, Previous: state, Lease: l.ID(), Err: holdfast.ErrClosed})
 		go s.finish(l) // bounded by CloseTimeout, then joins; ends by closing s.done
 	}
-	patience, cancel := host{s}.Detached(ctx)
+	patience, cancel := s.work.Detached(ctx)
 	defer cancel()
 	waitFor(s.done, patience)
 	if errors.Is(context.Cause(patience), holdfast.ErrClosed) { // ctx comes from a lock, which this has ended
-		patience, cancel = host{s}.Detached(ctx)
+		patience, cancel = s.work.Detached(ctx)
 		defer cancel()
 		waitFor(s.done, patience)
 	}
@@ -65,38 +59,30 @@ func (s *Session) Close(ctx context.Context) error {
 
 // closeErr is the result of Close when everything is done or given up.
 func (s *Session) closeErr() error {
-	s.mu.Lock()
-	err := s.revokeErr
-	s.mu.Unlock()
 	if stuck := s.stuck(); len(stuck.Callbacks) > 0 {
-		return errors.Join(err, stuck)
+		return errors.Join(s.revokeErr, stuck)
 	}
-	return err
+	return s.revokeErr
 }
 
 func (s *Session) finish(l *lease.Lease) {
 	defer close(s.done)
 	defer s.unwatchClient()
-	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), s.env.opts.CloseTimeout)
 	defer cancel()
-	if err := s.endLease(ctx, l); err != nil {
-		err = fmt.Errorf("holdfast: lease %x was not revoked, its entries stay until etcd expires it (TTL %v): %w",
+	if err := s.granter.endLease(ctx, l); err != nil {
+		s.revokeErr = fmt.Errorf("holdfast: lease %x was not revoked, its entries stay until etcd expires it (TTL %v): %w",
 			int64(l.ID()), l.TTL(), err)
-		s.mu.Lock()
-		s.revokeErr = err
-		s.mu.Unlock()
 	}
 	go func() { // joined below, unless a callback never returns
 		defer close(s.joined)
-		s.running.Wait()
-		s.sender.Wait()
+		s.work.wait()
+		s.env.sender.Wait()
 	}()
 	grace, cancelGrace := context.WithTimeout(context.WithoutCancel(ctx), joinGrace)
 	defer cancelGrace()
 	waitFor(s.joined, ctx, grace)
-	for _, sub := range s.subscribers() {
-		waitFor(sub.queue.Idle(), ctx)
-	}
+	s.events.wait(ctx)
 }
 
 // waitFor returns when c is closed, or when all of the contexts have ended.
@@ -110,58 +96,14 @@ func waitFor(c <-chan struct{}, until ...context.Context) {
 	}
 }
 
-// endLease runs the hooks and revokes l, which deletes the entries that they have left. It returns nil if the lease
-// no longer exists.
-func (s *Session) endLease(ctx context.Context, l *lease.Lease) error {
-	policy := s.opts.Retry
-	policy.Attempt = 0 // hooks and requests have timeouts of their own
-	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		if s.clientClosed() {
-			return backoff.Final(holdfast.ErrClientClosed)
-		}
-		s.beforeRevoke(ctx, l)
-		return s.revokeOnce(ctx, l.ID())
-	})
-	if etcderr.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
-		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
-	}
-	return err
-}
-
-// hooks are the functions registered with BeforeRevoke.
-type hooks struct {
-	sync.Mutex
-	list []func(ctx context.Context, l *lease.Lease)
-}
-
-func (s *Session) beforeRevoke(ctx context.Context, l *lease.Lease) {
-	if lost := l.Lost(); lost == nil || lost.Cause == holdfast.CauseRevoked || lost.Cause == holdfast.CauseClusterChanged {
-		return // never used; gone with its entries; or of another cluster
-	}
-	s.hooks.Lock()
-	list := s.hooks.list
-	s.hooks.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, min(s.opts.CloseTimeout, s.opts.Retry.Attempt)/2)
-	defer cancel()
-	for _, hook := range list {
-		hook(ctx, l)
-	}
-}
-
 // stuck returns an error that names the callbacks that have not returned.
 func (s *Session) stuck() *CallbackError {
-	stuck := &CallbackError{Waited: s.opts.CloseTimeout}
+	stuck := &CallbackError{Waited: s.env.opts.CloseTimeout}
 	select {
 	case <-s.joined:
 	default:
 		stuck.Callbacks = append(stuck.Callbacks, "an audit.Auditor, OnWait or Retry.Notify")
 	}
-	for _, sub := range s.subscribers() {
-		select {
-		case <-sub.queue.Idle():
-		default:
-			stuck.Callbacks = append(stuck.Callbacks, sub.name)
-		}
-	}
+	stuck.Callbacks = append(stuck.Callbacks, s.events.stuck()...)
 	return stuck
 }

@@ -34,10 +34,12 @@
 //   - That code is still right when it acts on a nil Check: the process may be paused in between.
 //     Fence the writes: see package fencing.
 //   - That the holder of a lease that was revoked, by hand or by a deposed etcd leader, is told before
-//     another client acquires its lock. The watch of the session key reports it, usually within
-//     milliseconds; if that hangs, the next poll or renewal; if no member is reached, the end of the
-//     trusted time. Waiters wait Options.LockDelay for that; a client that never had to wait does not.
-//   - Anything through etcd's grpc-proxy.
+//     another client acquires its lock. Watches of the session key on a majority of the members report it,
+//     usually within milliseconds; if those hang, the next poll or renewal; if no member is reached, the end of the
+//     trusted time. Clients that waited for it wait Options.LockDelay for that. Those that queue later do
+//     not, whatever they wait for: nothing in etcd tells them of it.
+//   - Anything through etcd's grpc-proxy, or by a server that serves a part of etcd's API (kine, as in
+//     k3s): New refuses that with ErrNotEtcd.
 //
 // # What happens when
 //

@@ -1,10 +1,16 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 )
+
+// ErrNotEtcd is New's error if the server serves a part of etcd's API and keeps no leases, as kine does, which k3s has
+// in place of etcd: all keys with the same TTL have one lease there, and no lease can be renewed.
+var ErrNotEtcd = errors.New("the server is not etcd: it belongs to no cluster, as that of kine (k3s), which keeps no " +
+	"leases; give the endpoints of an etcd cluster")
 
 // CallbackError names the callbacks that had not returned when Close stopped waiting for them. Everything else is
 // closed. A callback that calls Close gets one that names itself.

@@ -1,13 +1,16 @@
 package session
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/callback"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // Event is one change of a session's state.
@@ -27,6 +30,15 @@ func (e Event) Reconnected() bool {
 // terminal reports whether the event ends a lease or the session.
 func (e Event) terminal() bool { return e.State == holdfast.Lost || e.State == holdfast.Closed }
 
+// events tells the subscribers, the log and the metrics which states the session enters.
+type events struct {
+	*env
+
+	mu   sync.Mutex               // protects what follows
+	told holdfast.State           // of the last event
+	subs map[*subscriber]struct{} // after Closed, which is the last event, nothing calls them
+}
+
 // subscriber is one callback and the events that wait for it.
 type subscriber struct {
 	fn    func(Event)
@@ -41,59 +53,58 @@ func (s *Session) Subscribe(fn func(Event)) (cancel func()) {
 	if fn == nil {
 		return func() {}
 	}
+	return s.events.subscribe(fn)
+}
+
+func (es *events) subscribe(fn func(Event)) (cancel func()) {
 	sub := &subscriber{fn: fn, name: callback.Name(fn)}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing {
-		return func() {}
-	}
-	s.subs[sub] = struct{}{}
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	es.subs[sub] = struct{}{}
 	return func() {
 		sub.queue.Stop()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.pruneLocked()
+		es.mu.Lock()
+		defer es.mu.Unlock()
+		es.pruneLocked()
 	}
 }
 
-// pruneLocked forgets canceled subscribers, except those whose last call is
-// still running: Close joins it.
-func (s *Session) pruneLocked() {
-	for sub := range s.subs {
+// pruneLocked forgets canceled subscribers, except those whose last call is still running: Close joins it.
+func (es *events) pruneLocked() {
+	for sub := range es.subs {
 		if sub.queue.Ended() {
-			delete(s.subs, sub)
+			delete(es.subs, sub)
 		}
 	}
 }
 
-// publish tells the subscribers, the log and the metrics that the session has
-// entered a state. After Closed there are no further events, although a loss or
-// a new lease may be found in the same moment.
-func (s *Session) publish(ev Event) {
+// publish tells that the session has entered a state. After Closed there are no further events, although a loss or a
+// new lease may be found in the same moment.
+func (es *events) publish(ev Event) {
 	ev.At = time.Now()
 	state := ev.State.String()
-	s.mu.Lock()
-	previous := s.told
+	es.mu.Lock()
+	previous := es.told
 	if previous == holdfast.Closed {
-		s.mu.Unlock()
+		es.mu.Unlock()
 		return
 	}
-	s.told = ev.State
-	s.pruneLocked()
-	for sub := range s.subs {
+	es.told = ev.State
+	es.pruneLocked()
+	for sub := range es.subs {
 		sub.queue.Add(callback.Call{
-			Callback: sub.name, Event: state, Log: s.opts.Logger,
+			Callback: sub.name, Event: state, Log: es.opts.Logger,
 			Run: func() { sub.fn(ev) }, Droppable: !ev.terminal(),
 		})
 	}
-	s.mu.Unlock()
-	s.logEvent(ev)
-	s.telemetry.State(stateLabel(previous), stateLabel(ev.State))
+	es.mu.Unlock()
+	es.log(ev)
+	es.telemetry.State(stateLabel(previous), stateLabel(ev.State))
 }
 
-// logEvent writes one line for each change of state but the close.
-func (s *Session) logEvent(ev Event) {
-	log := s.opts.Logger.With("lease", holdfast.LeaseID(ev.Lease).String())
+// log writes one line for each change of state but the close.
+func (es *events) log(ev Event) {
+	log := es.opts.Logger.With("lease", holdfast.LeaseID(ev.Lease).String())
 	err := ev.Err
 	var attrs []any
 	if lost := (*holdfast.LostError)(nil); errors.As(err, &lost) {
@@ -116,8 +127,7 @@ func (s *Session) logEvent(ev Event) {
 	}
 }
 
-// stateLabel is the state under which an open session is counted; "" for a closed
-// one, which is not counted.
+// stateLabel is the state under which an open session is counted; "" for a closed one, which is not counted.
 func stateLabel(s holdfast.State) string {
 	if s == holdfast.Closed {
 		return ""
@@ -125,11 +135,37 @@ func stateLabel(s holdfast.State) string {
 	return s.String()
 }
 
-func (s *Session) subscribers() []*subscriber {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	subs := make([]*subscriber, 0, len(s.subs))
-	for sub := range s.subs {
+// lost publishes the loss of l, whose state was last.
+func (es *events) lost(l *lease.Lease, last holdfast.State) {
+	lost := l.Lost()
+	es.publish(Event{State: holdfast.Lost, Previous: last, Lease: l.ID(), Err: lost})
+	es.telemetry.SessionLost(lost.Cause.String(), lost.Since)
+}
+
+// wait waits for the callbacks until ctx ends.
+func (es *events) wait(ctx context.Context) {
+	for _, sub := range es.subscribers() {
+		waitFor(sub.queue.Idle(), ctx)
+	}
+}
+
+// stuck names the callbacks that have not returned.
+func (es *events) stuck() (names []string) {
+	for _, sub := range es.subscribers() {
+		select {
+		case <-sub.queue.Idle():
+		default:
+			names = append(names, sub.name)
+		}
+	}
+	return names
+}
+
+func (es *events) subscribers() []*subscriber {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	subs := make([]*subscriber, 0, len(es.subs))
+	for sub := range es.subs {
 		subs = append(subs, sub)
 	}
 	return subs

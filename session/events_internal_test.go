@@ -27,10 +27,11 @@ func TestClosedIsTheLastEvent(t *testing.T) {
 			if err := s.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			s.publish(Event{State: late, Lease: s.Lease()})
+			s.events.publish(Event{State: late, Lease: s.Lease()})
 			synctest.Wait()
-			if len(states) != 1 || states[0] != holdfast.Closed || s.told != holdfast.Closed { // the metrics count by told
-				t.Errorf("%v after Close: events %v, counted as %v", late, states, s.told)
+			told := s.events.told // the metrics count by it
+			if len(states) != 1 || states[0] != holdfast.Closed || told != holdfast.Closed {
+				t.Errorf("%v after Close: events %v, counted as %v", late, states, told)
 			}
 		})
 	}

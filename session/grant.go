@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -9,28 +10,36 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
-// grantOnce obtains a lease and puts its session key. A Grant is trusted from its send time. It needs no proof,
-// because it goes through Raft.
-func (s *Session) grantOnce(ctx context.Context) (*lease.Lease, error) {
-	l, err := s.grant(ctx)
+// granter obtains leases from etcd, and revokes them.
+type granter struct {
+	*env
+	work *work
+}
+
+// obtain obtains a lease and puts its session key. A Grant is trusted from its send time. It needs no proof, because it
+// goes through Raft.
+func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
+	l, err := g.grant(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("grant a lease: %w", etcderr.WithConnection(s.client.ActiveConnection(), err))
+		return nil, fmt.Errorf("grant a lease: %w", etcderr.WithConnection(g.client.ActiveConnection(), err))
 	}
 	if err := l.Check(); err != nil {
 		// The reply took so long that the lease is no longer trusted: etcd's client may have repeated the
 		// Grant. The lease is left to expire.
 		return nil, backoff.Again(fmt.Errorf("grant a lease: %w", err))
 	}
-	if err := s.announce(ctx, l); err != nil {
+	if err := g.announce(ctx, l); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -39,23 +48,23 @@ func (s *Session) grantOnce(ctx context.Context) (*lease.Lease, error) {
 // grant sends a Grant, and further ones while it is not answered. Each has its own ID, chosen here. So the
 // surplus leases can be revoked even if their Grants are never answered, and a late Grant cannot bring back a lease
 // that was lost.
-func (s *Session) grant(ctx context.Context) (*lease.Lease, error) {
+func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
 	var mu sync.Mutex // protects ids
 	var ids []clientv3.LeaseID
-	l, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (*lease.Lease, error) {
+	l, _, err := sending.Once(ctx, g.sender, sending.Write, func(ctx context.Context) (*lease.Lease, error) {
 		id := clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64))
 		mu.Lock()
 		ids = append(ids, id)
 		mu.Unlock()
-		sent := s.opts.Clock()
-		resp, err := s.grantAs(ctx, id)
+		sent := g.opts.Clock()
+		resp, err := grantAs(ctx, g.client, id, int64(g.opts.TTL/time.Second))
 		if err != nil {
 			return nil, err
 		}
 		return lease.New(lease.Grant{
 			ID: resp.ID, Cluster: resp.ClusterId, TTL: time.Duration(resp.TTL) * time.Second,
-			Margin: s.opts.DriftMargin, Sent: sent,
-		}, s.opts.Clock), nil
+			Margin: g.opts.DriftMargin, Sent: sent,
+		}, g.opts.Clock), nil
 	})
 	if err != nil {
 		return nil, err
@@ -64,78 +73,113 @@ func (s *Session) grant(ctx context.Context) (*lease.Lease, error) {
 	defer mu.Unlock()
 	if len(ids) > 1 {
 		surplus := slices.DeleteFunc(ids, func(id clientv3.LeaseID) bool { return id == l.ID() })
-		host{s}.Go(func(ctx context.Context) { s.revokeSurplus(ctx, surplus) }) // joined by Close
+		g.work.Go(func(ctx context.Context) { g.revokeSurplus(ctx, surplus) }) // joined by Close
 	}
 	return l, nil
 }
 
-// regrant obtains the lease that follows a loss. It tries until the session or the client is closed.
-func (s *Session) regrant() (*lease.Lease, error) {
+// announce puts the session key of a lease that was just granted. If that is refused, it revokes the lease.
+func (g *granter) announce(ctx context.Context, l *lease.Lease) error {
+	_, err := g.keyOf(l).put(ctx)
+	switch etcderr.Classify(err) {
+	case etcderr.OK:
+		return nil
+	case etcderr.LeaseGone:
+		return backoff.Again(err) // it took too long
+	case etcderr.Unauthorized:
+		if errors.Is(err, rpctypes.ErrPermissionDenied) { // and not, say, a token that has expired
+			err = fmt.Errorf("%w; grant it to a role of this user: "+
+				"etcdctl role grant-permission --prefix ROLE readwrite %s", err, names.SessionKeys(g.opts.Namespace))
+		}
+	case etcderr.Transient, etcderr.Permanent, etcderr.Unknown:
+	}
+	// Either etcd answers, or Close has cut this off and must leave no lease behind.
+	if !etcderr.Pending(err) || g.ctx.Err() != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.opts.CloseTimeout)
+		defer cancel()
+		g.revoke(ctx, l)
+	}
+	return err
+}
+
+// obtainNext obtains the lease that follows a loss. It tries until the session or the client is closed, and calls
+// refused each time that permission for it is refused.
+func (g *granter) obtainNext(refused func(error)) (*lease.Lease, error) {
 	var l *lease.Lease
-	policy := s.opts.Retry
-	policy.Attempt = 0 // attempt.Once bounds each request
-	err := backoff.Retry(s.ctx, policy, func(ctx context.Context) (err error) {
-		l, err = s.grantOnce(ctx)
+	policy := g.opts.Retry
+	policy.Attempt = 0 // sending.Once bounds each request
+	err := backoff.Retry(g.ctx, policy, func(ctx context.Context) (err error) {
+		l, err = g.obtain(ctx)
 		switch {
-		case err == nil || s.clientClosed():
+		case err == nil || g.clientClosed():
 			return err
-		case etcderr.Classify(err) == etcderr.Unauthorised:
-			s.refuse(err)
+		case etcderr.Classify(err) == etcderr.Unauthorized:
+			refused(err)
 		}
 		return backoff.Again(err)
 	})
 	return l, err
 }
 
-// refuse tells callers of Await that permission for a new lease is refused. The session keeps trying, since roles get
-// repaired.
-func (s *Session) refuse(err error) {
-	s.mu.Lock()
-	first := s.refused == nil
-	s.refused = err
-	s.refusals++
-	close(s.replaced)
-	s.replaced = make(chan struct{})
-	s.mu.Unlock()
-	if first {
-		s.opts.Logger.Warn("holdfast: permission for a new lease is refused; the session keeps trying", "error", err)
-	}
-}
-
 // revokeLost revokes a lost lease a drift margin after its loss, about when etcd would have expired it. That
 // deletes its entries and makes late requests that name it fail. The wait gives holders time to notice the loss, on
 // a busy machine as well, before another client can acquire. Close cuts the wait short.
-func (s *Session) revokeLost(ctx context.Context, l *lease.Lease) {
+func (g *granter) revokeLost(ctx context.Context, l *lease.Lease) {
 	grace := time.NewTimer(l.Margin())
 	defer grace.Stop()
 	select {
 	case <-grace.C:
-		s.revoke(ctx, l)
+		g.revoke(ctx, l)
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
-		s.dropLease(l)
+		g.dropLease(l)
 	}
 }
 
+// dropLease revokes a lease other than the latest after Close has begun. It has its own timeout, since g.ctx is done.
+func (g *granter) dropLease(l *lease.Lease) {
+	ctx, cancel := context.WithTimeout(context.Background(), g.opts.CloseTimeout)
+	defer cancel()
+	g.revoke(ctx, l)
+}
+
 // revoke ends a lease in etcd, and tries until ctx ends. After that the lease expires.
-func (s *Session) revoke(ctx context.Context, l *lease.Lease) {
-	if err := s.endLease(ctx, l); err != nil && ctx.Err() == nil {
-		s.opts.Logger.Warn("holdfast: could not revoke a lost lease; its entries stay until etcd expires it",
+func (g *granter) revoke(ctx context.Context, l *lease.Lease) {
+	if err := g.endLease(ctx, l); err != nil && ctx.Err() == nil {
+		g.opts.Logger.Warn("holdfast: could not revoke a lost lease; its entries stay until etcd expires it",
 			"lease", holdfast.LeaseID(l.ID()).String(), "error", err)
 	}
 }
 
-// revokeID revokes a lease, and tries until ctx ends. It returns nil if the lease no longer exists.
-func (s *Session) revokeID(ctx context.Context, id clientv3.LeaseID) error {
-	policy := s.opts.Retry
-	policy.Attempt = 0 // attempt.Once bounds it
-	return backoff.Retry(ctx, policy, func(ctx context.Context) error { return s.revokeOnce(ctx, id) })
+// endLease runs the hooks and revokes l, which deletes the entries that they have left. It returns nil if the lease
+// no longer exists.
+func (g *granter) endLease(ctx context.Context, l *lease.Lease) error {
+	policy := g.opts.Retry
+	policy.Attempt = 0 // hooks and requests have timeouts of their own
+	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
+		if g.clientClosed() {
+			return backoff.Final(holdfast.ErrClientClosed)
+		}
+		g.work.beforeRevoke(ctx, l)
+		return g.revokeOnce(ctx, l.ID())
+	})
+	if etcderr.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
+		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
+	}
+	return err
 }
 
-func (s *Session) revokeOnce(ctx context.Context, id clientv3.LeaseID) error {
-	_, _, err := attempt.Once(ctx, s.sender, attempt.Write, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.revokeRequest(ctx, id)
+// revokeID revokes a lease, and tries until ctx ends. It returns nil if the lease no longer exists.
+func (g *granter) revokeID(ctx context.Context, id clientv3.LeaseID) error {
+	policy := g.opts.Retry
+	policy.Attempt = 0 // sending.Once bounds it
+	return backoff.Retry(ctx, policy, func(ctx context.Context) error { return g.revokeOnce(ctx, id) })
+}
+
+func (g *granter) revokeOnce(ctx context.Context, id clientv3.LeaseID) error {
+	_, _, err := sending.Once(ctx, g.sender, sending.Write, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, revokeRequest(ctx, g.client, id)
 	})
 	if etcderr.Classify(err) == etcderr.LeaseGone {
 		return nil
@@ -145,8 +189,8 @@ func (s *Session) revokeOnce(ctx context.Context, id clientv3.LeaseID) error {
 
 // revokeSurplus revokes the leases that were granted beside the one in use. They have no keys, so one that cannot be
 // revoked, or is granted even later, does no harm and expires.
-func (s *Session) revokeSurplus(ctx context.Context, surplus []clientv3.LeaseID) {
+func (g *granter) revokeSurplus(ctx context.Context, surplus []clientv3.LeaseID) {
 	for _, id := range surplus {
-		_ = s.revokeID(ctx, id)
+		_ = g.revokeID(ctx, id)
 	}
 }

@@ -21,7 +21,8 @@ func TestRefOfNoSessionOpensToNoHost(t *testing.T) {
 	}
 }
 
-// Locks remove their entries in hooks: after all holders have been told, and while the lease still exists.
+// Locks remove their entries in hooks: after all holders have been told, and while the lease still exists. What was
+// built on top of them ends before.
 func TestHooksRunBeforeTheLeaseIsRevoked(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, c *cluster, sess *session.Session){
 		"by Close": func(t *testing.T, _ *cluster, sess *session.Session) {
@@ -56,7 +57,7 @@ func TestHooksRunBeforeTheLeaseIsRevoked(t *testing.T) {
 				}
 				end(t, c, sess)
 				synctest.Wait()
-				if strings.Join(order, " ") != "first second" || !c.Expires(held.ID()).IsZero() || c.count("LeaseRevoke") != 1 {
+				if strings.Join(order, " ") != "second first" || !c.Expires(held.ID()).IsZero() || c.count("LeaseRevoke") != 1 {
 					t.Errorf("hooks %v, expiry %v, %d revocations", order, c.Expires(held.ID()), c.count("LeaseRevoke"))
 				}
 			})

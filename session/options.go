@@ -11,8 +11,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
 const (
@@ -52,8 +52,9 @@ type Options struct {
 	Namespace string
 
 	// TrailingSlash says that prefixes given to NewMutexAt, NewRWMutexAt and NewAt end in "/" on purpose. "/jobs/" is
-	// another lock than "/jobs": the entries stand below "/jobs//", as those of etcd's own clients do, and a client that
-	// uses "/jobs" holds beside them. Default false: the first such prefix is logged at Warn. It changes nothing else.
+	// another lock than "/jobs": the entries stand below "/jobs//", as those of etcd's own clients do, and a client
+	// that uses "/jobs" holds beside them. Default false: the first such prefix is logged at Warn. It changes nothing
+	// else.
 	TrailingSlash bool
 
 	// Owner names this process in the session key and in every entry, for people. Default "host:pid"; at most 256
@@ -97,16 +98,22 @@ type Options struct {
 	// slog.Default().
 	Logger *slog.Logger
 
-	// TracerProvider receives the spans that docs/telemetry.md lists. Default: OpenTelemetry's global one.
+	// Telemetry says where spans and metrics go. Default: to OpenTelemetry's globals.
+	Telemetry Telemetry
+}
+
+// Telemetry is where spans and metrics of a session go, and what they say in addition. docs/telemetry.md lists them.
+type Telemetry struct {
+	// TracerProvider receives the spans. Default: OpenTelemetry's global one.
 	TracerProvider trace.TracerProvider
 
 	// MeterProvider receives the metrics, likewise.
 	MeterProvider metric.MeterProvider
 
-	// Attributes returns additional attributes for the spans and metrics of a lock or election, given its kind ("lock"
-	// or "election") and name. Default none. It is called on the goroutine that acquires. Each set of attributes is a
+	// Attributes returns additional attributes for the spans and metrics of a lock or election, given its kind
+	// and name. Default none. It is called on the goroutine that acquires. Each set of attributes is a
 	// time series, so return "billing" rather than "billing/job-7".
-	Attributes func(kind, name string) []attribute.KeyValue
+	Attributes func(kind holdfast.Kind, name string) []attribute.KeyValue
 }
 
 // validate validates the options as a whole, and returns them with the defaults.
@@ -139,7 +146,7 @@ func (o *Options) validate() (Options, error) {
 	if r.CloseTimeout < 0 {
 		return r, &holdfast.ArgumentError{Argument: "Options.CloseTimeout", Reason: "is negative"}
 	}
-	if r.Retry, err = attempt.Policy("Options.Retry", r.Retry); err != nil {
+	if r.Retry, err = sending.Policy("Options.Retry", r.Retry); err != nil {
 		return r, err
 	}
 	switch {

@@ -10,8 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
 // evidence is what shows that a renewal counts.
@@ -48,23 +47,23 @@ type proof struct {
 // When one of the two fails, the reply to the other is kept for the next call. The read is not pursued without a
 // renewal: while a cluster has no leader, etcd's client repeats reads by itself, many times a second. left is the
 // trusted time that remained.
-func (s *Session) renewAndProve(ctx context.Context, l *lease.Lease, e *evidence) (left time.Duration, err error) {
+func (k *keeper) renewAndProve(ctx context.Context, e *evidence) (left time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var proving sync.WaitGroup
 	var unproved error
 	if e.proof == nil {
-		proving.Go(func() { e.proof, unproved = s.prove(ctx, l) })
+		proving.Go(func() { e.proof, unproved = k.prove(ctx) })
 	}
 	if e.ack == nil {
-		s.noteRequest(l, "renewal")
-		if e.ack, err = s.acknowledge(ctx, l); err != nil {
+		k.noteRequest("renewal")
+		if e.ack, err = k.acknowledge(ctx); err != nil {
 			cancel()
 			proving.Wait()
 			return 0, err
 		}
 	}
-	s.noteRequest(l, "read that confirms the renewal")
+	k.noteRequest("read that confirms the renewal")
 	proving.Wait()
 	switch {
 	case unproved != nil:
@@ -76,18 +75,18 @@ func (s *Session) renewAndProve(ctx context.Context, l *lease.Lease, e *evidence
 		e.proof = nil
 		return 0, errUnconfirmed
 	}
-	left = l.Remaining()
-	if !l.Confirm(min(e.ack.sent, e.proof.sent), e.ack.ttl) {
+	left = k.lease.Remaining()
+	if !k.lease.Confirm(min(e.ack.sent, e.proof.sent), e.ack.ttl) {
 		return 0, errArrivedLate
 	}
 	return left, nil
 }
 
-// acknowledge sends a renewal of l.
-func (s *Session) acknowledge(ctx context.Context, l *lease.Lease) (*acknowledgement, error) {
-	ack, _, err := attempt.Once(ctx, s.sender, attempt.Renewal, func(ctx context.Context) (*acknowledgement, error) {
-		sent := s.opts.Clock()
-		resp, err := s.keepAlive(ctx, l.ID())
+// acknowledge sends a renewal.
+func (k *keeper) acknowledge(ctx context.Context) (*acknowledgement, error) {
+	ack, _, err := sending.Once(ctx, k.sender, sending.Renewal, func(ctx context.Context) (*acknowledgement, error) {
+		sent := k.opts.Clock()
+		resp, err := keepAlive(ctx, k.client, k.lease.ID())
 		if err != nil {
 			return nil, err
 		}
@@ -95,32 +94,32 @@ func (s *Session) acknowledge(ctx context.Context, l *lease.Lease) (*acknowledge
 	})
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone:
-		host{s}.LeaseGone(ctx, l, err)
+		k.key.leaseGone(ctx, err)
 		return nil, err
 	case err != nil:
-		return nil, fmt.Errorf("renew lease %x: %w", int64(l.ID()), err)
-	case ack.cluster != l.Cluster():
-		l.Lose(holdfast.CauseClusterChanged, nil)
+		return nil, fmt.Errorf("renew lease %x: %w", int64(k.lease.ID()), err)
+	case ack.cluster != k.lease.Cluster():
+		k.lease.Lose(holdfast.CauseClusterChanged, nil)
 		return nil, errClusterChanged
 	}
 	return ack, nil
 }
 
 // prove sends a linearizable read of the session key, and sees to it that the key exists.
-func (s *Session) prove(ctx context.Context, l *lease.Lease) (*proof, error) {
+func (k *keeper) prove(ctx context.Context) (*proof, error) {
 	type reply struct {
 		sent time.Duration
 		read *clientv3.GetResponse
 	}
-	got, _, err := attempt.Once(ctx, s.sender, attempt.Proof, func(ctx context.Context) (reply, error) {
-		sent := s.opts.Clock()
-		read, err := s.readSessionKey(ctx, l)
+	got, _, err := sending.Once(ctx, k.sender, sending.Proof, func(ctx context.Context) (reply, error) {
+		sent := k.opts.Clock()
+		read, err := k.key.read(ctx)
 		return reply{sent, read}, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("confirm renewal of lease %x: %w", int64(l.ID()), err)
+		return nil, fmt.Errorf("confirm renewal of lease %x: %w", int64(k.lease.ID()), err)
 	}
-	if err := s.checkSessionKey(l, got.read); err != nil {
+	if err := k.key.check(got.read); err != nil {
 		return nil, err
 	}
 	return &proof{got.sent, got.read.Header.RaftTerm}, nil

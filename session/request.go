@@ -9,6 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+
+	"github.com/holdfast-go/holdfast/backoff"
 )
 
 // leaseKeepAlive is the RPC that renews. Its constant in etcdserverpb is new in 3.7.
@@ -21,10 +23,12 @@ const leaseKeepAlive = "/etcdserverpb.Lease/LeaseKeepAlive"
 // it opens the next one without a pause. So keepAlive sends a single request. On the wire that is a stream that the
 // client ends after one message. It uses the present auth token, and only the session repeats it. (etcd's
 // grpc-proxy, which is not supported, would end such a stream before answering.)
-func (s *Session) keepAlive(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
-	conn := s.leaseConn()
+func keepAlive(
+	ctx context.Context, cli *clientv3.Client, id clientv3.LeaseID,
+) (*clientv3.LeaseKeepAliveResponse, error) {
+	conn := leaseConn(cli)
 	if conn == nil {
-		return s.client.KeepAliveOnce(ctx, id)
+		return cli.KeepAliveOnce(ctx, id)
 	}
 	var resp pb.LeaseKeepAliveResponse
 	err := conn.Invoke(ctx, leaseKeepAlive, &pb.LeaseKeepAliveRequest{ID: int64(id)}, &resp, grpc.WaitForReady(true))
@@ -37,27 +41,31 @@ func (s *Session) keepAlive(ctx context.Context, id clientv3.LeaseID) (*clientv3
 	return &clientv3.LeaseKeepAliveResponse{ResponseHeader: resp.Header, ID: clientv3.LeaseID(resp.ID), TTL: resp.TTL}, nil
 }
 
-// grantAs grants a lease with the given ID, which etcd's client has no method for. If the client's Lease is not
-// etcd's own, etcd chooses the ID.
-func (s *Session) grantAs(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseGrantResponse, error) {
-	ttl := int64(s.opts.TTL / time.Second)
-	conn := s.leaseConn()
+// grantAs grants a lease with the given ID, which etcd's client has no method for, and a TTL in seconds. If the
+// client's Lease is not etcd's own, etcd chooses the ID.
+func grantAs(
+	ctx context.Context, cli *clientv3.Client, id clientv3.LeaseID, ttl int64,
+) (*clientv3.LeaseGrantResponse, error) {
+	conn := leaseConn(cli)
 	if conn == nil {
-		return s.client.Grant(ctx, ttl)
+		return cli.Grant(ctx, ttl)
 	}
 	request := &pb.LeaseGrantRequest{ID: int64(id), TTL: ttl}
 	resp, err := pb.NewLeaseClient(conn).LeaseGrant(ctx, request, grpc.WaitForReady(true))
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, clientv3.ContextError(ctx, err)
+	case resp.Header.GetClusterId() == 0:
+		return nil, backoff.Final(ErrNotEtcd)
 	}
 	return &clientv3.LeaseGrantResponse{ResponseHeader: resp.Header, ID: clientv3.LeaseID(resp.ID), TTL: resp.TTL}, nil
 }
 
 // revokeRequest revokes a lease. While a cluster has no leader, etcd's client would repeat it 40 times a second.
-func (s *Session) revokeRequest(ctx context.Context, id clientv3.LeaseID) error {
-	conn := s.leaseConn()
+func revokeRequest(ctx context.Context, cli *clientv3.Client, id clientv3.LeaseID) error {
+	conn := leaseConn(cli)
 	if conn == nil {
-		_, err := s.client.Revoke(ctx, id)
+		_, err := cli.Revoke(ctx, id)
 		return err
 	}
 	request := &pb.LeaseRevokeRequest{ID: int64(id)}
@@ -67,12 +75,12 @@ func (s *Session) revokeRequest(ctx context.Context, id clientv3.LeaseID) error 
 
 // leaseConn returns the connection for requests about leases, or nil if the client's Lease has been replaced: then that
 // is used. (The Lease of etcd's package namespace is no replacement: it changes no request about a lease.)
-func (s *Session) leaseConn() *grpc.ClientConn {
-	t := reflect.TypeOf(s.client.Lease)
+func leaseConn(cli *clientv3.Client) *grpc.ClientConn {
+	t := reflect.TypeOf(cli.Lease)
 	if t != leaseType && (t.Kind() != reflect.Pointer || t.Elem().PkgPath() != leaseType.Elem().PkgPath()+"/namespace") {
 		return nil
 	}
-	return s.client.ActiveConnection()
+	return cli.ActiveConnection()
 }
 
 var leaseType = reflect.TypeOf(clientv3.NewLeaseFromLeaseClient(nil, nil, time.Second))

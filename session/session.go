@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -13,51 +12,33 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/attempt"
-	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // Session keeps one lease alive, and gets another one after a loss. It is safe for concurrent use and meant to be
 // shared.
 type Session struct {
-	client    *clientv3.Client
-	opts      Options
-	telemetry *telemetry.Telemetry
-	sender    *attempt.Sender
-	identity  layout.Identity
-	keyValue  string // of session keys
+	env     *env     // what stays the same: the client, the options
+	granter *granter // obtains leases, and revokes them
+	leases  *leases  // the latest one, and who waits for the next
+	events  *events  // who is told of its states
+	work    *work    // what runs on the session
 
-	ctx    context.Context // until Close
-	cancel context.CancelFunc
-	joined chan struct{} // closed when Close has ended the lease and joined the goroutines
-	done   chan struct{} // closed when Close has finished
-	ended  chan struct{} // closed when no lease will follow
-
+	cancel        context.CancelFunc // ends env.ctx
 	unwatchClient func() bool
-	hooks         hooks
-
-	mu         sync.Mutex     // protects what follows
-	lease      *lease.Lease   // the latest
-	refused    error          // why etcd last refused another lease; nil if it did not
-	refusals   int            // how often it did
-	replaced   chan struct{}  // closed when another lease follows, or is refused
-	told       holdfast.State // of the last event
-	closing    bool
-	revokeErr  error
-	subs       map[*subscriber]struct{}
-	extensions map[any]any
-	running    sync.WaitGroup // goroutines started by host.Go; Add only while !closing
+	ended         chan struct{} // closed when no lease will follow
+	joined        chan struct{} // closed when Close has ended the lease and joined the goroutines
+	done          chan struct{} // closed when Close has finished
+	revokeErr     error         // of Close; set before done is closed
 }
 
 // New obtains a lease and keeps it alive until Close. A nil opts means all defaults. New tries until ctx ends, which
 // bounds nothing else. The session never closes cli.
 //
 // Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is sent; otherwise etcd's error, joined with
-// ctx's. Test for etcderr.ErrNotConnected, holdfast.ErrClientClosed, and rpctypes.ErrPermissionDenied (of the session
-// key; the message has the etcdctl command that grants it), rpctypes.ErrNoSpace (the store is full). After an error
-// there is nothing to close.
+// ctx's. Test for etcderr.ErrNotConnected, ErrNotEtcd, holdfast.ErrClientClosed, rpctypes.ErrPermissionDenied (of the
+// session key; the message has the etcdctl command that grants it), and rpctypes.ErrNoSpace (the store is full). After
+// an error there is nothing to close.
 func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, error) {
 	if ctx == nil {
 		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -70,30 +51,15 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{
-		client: cli,
-		opts:   resolved,
-		telemetry: telemetry.New(telemetry.Options{
-			TracerProvider: resolved.TracerProvider, MeterProvider: resolved.MeterProvider, Attributes: resolved.Attributes,
-		}),
-		sender:     attempt.New(cli, resolved.Retry),
-		identity:   resolved.identity(),
-		joined:     make(chan struct{}),
-		done:       make(chan struct{}),
-		ended:      make(chan struct{}),
-		replaced:   make(chan struct{}),
-		subs:       make(map[*subscriber]struct{}),
-		extensions: make(map[any]any),
-	}
-	s.keyValue = s.identity.Encode()
-	if s.clientClosed() {
+	if cli.Ctx().Err() != nil {
 		return nil, fmt.Errorf("holdfast: no session: %w", holdfast.ErrClientClosed)
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s := newSession(cli, resolved)
 	policy := resolved.Retry
-	policy.Attempt = 0 // attempt.Once bounds each request
+	policy.Attempt = 0 // sending.Once bounds each request
+	var first *lease.Lease
 	err = backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
-		s.lease, err = s.grantOnce(ctx)
+		first, err = s.granter.obtain(ctx)
 		return err
 	})
 	if errors.Is(err, rpctypes.ErrNoSpace) {
@@ -103,41 +69,79 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 		s.cancel()
 		return nil, fmt.Errorf("holdfast: no session: %w", err)
 	}
-	if resolved.OnStateChange != nil {
-		s.Subscribe(resolved.OnStateChange)
-	}
-	s.told = holdfast.Connected
-	s.telemetry.State("", stateLabel(holdfast.Connected))
-	s.unwatchClient = s.watchClient()
-	l := s.lease
-	host{s}.Go(func(context.Context) { s.run(l) }) // joined by Close
-	host{s}.Go(func(context.Context) { s.watchSessionKey(l) })
-	host{s}.Go(s.warnOfOldServers)
+	s.start(first)
 	return s, nil
 }
 
-// State returns the state now.
-func (s *Session) State() holdfast.State {
-	switch err := s.Check(); {
-	case err == nil:
-		return holdfast.Connected
-	case errors.Is(err, holdfast.ErrSuspended):
-		return holdfast.Suspended
-	case errors.Is(err, holdfast.ErrClosed):
-		return holdfast.Closed
-	default:
-		return holdfast.Lost
+// newSession puts the parts together. Nothing runs yet.
+func newSession(cli *clientv3.Client, o Options) *Session {
+	ctx, cancel := context.WithCancel(context.Background())
+	e := newEnv(ctx, cli, o)
+	w := &work{env: e, extensions: make(map[any]any)}
+	return &Session{
+		env:     e,
+		granter: &granter{e, w},
+		leases:  &leases{env: e, replaced: make(chan struct{})},
+		events:  &events{env: e, told: holdfast.Connected, subs: make(map[*subscriber]struct{})},
+		work:    w,
+		cancel:  cancel, ended: make(chan struct{}), joined: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
+// start starts what Close ends.
+func (s *Session) start(first *lease.Lease) {
+	s.leases.install(first)
+	if s.env.opts.OnStateChange != nil {
+		s.Subscribe(s.env.opts.OnStateChange)
+	}
+	s.env.telemetry.State("", stateLabel(holdfast.Connected))
+	s.unwatchClient = s.leases.endWithClient()
+	s.work.Go(func(context.Context) { s.run(first) })
+	s.work.Go(s.env.warnOfOldServers)
+}
+
+// run keeps one lease after the other alive until no further one will follow.
+func (s *Session) run(first *lease.Lease) {
+	defer close(s.ended)
+	for k := s.keeperOf(first); k != nil; k = s.next() {
+		if !k.keep() {
+			return
+		}
+		s.work.Go(func(ctx context.Context) { s.granter.revokeLost(ctx, k.lease) })
+	}
+}
+
+// keeperOf returns the keeper of a lease. The watches of the session key have begun.
+func (s *Session) keeperOf(l *lease.Lease) *keeper {
+	k := &keeper{env: s.env, events: s.events, lease: l, key: s.env.keyOf(l)}
+	newWatches(s.work, k.key).start()
+	return k
+}
+
+// next obtains the lease that follows a loss, and returns its keeper; nil if none will follow.
+func (s *Session) next() *keeper {
+	if s.leases.endedErr(s.leases.Lease()) != nil {
+		return nil
+	}
+	l, err := s.granter.obtainNext(s.leases.refuse)
+	if err != nil {
+		return nil // closed
+	}
+	if !s.leases.install(l) {
+		s.granter.dropLease(l)
+		return nil
+	}
+	k := s.keeperOf(l)
+	s.events.publish(Event{State: holdfast.Connected, Previous: holdfast.Lost, Lease: l.ID()})
+	return k
+}
+
+// State returns the state now.
+func (s *Session) State() holdfast.State { return s.leases.State() }
+
 // Check judges the session now, by the clock and without an RPC, so it is right even after a pause. It returns nil,
 // holdfast.ErrSuspended, a *holdfast.LostError (until a new lease has followed), or holdfast.ErrClosed.
-func (s *Session) Check() error {
-	if s.ctx.Err() != nil {
-		return holdfast.ErrClosed
-	}
-	return s.latest().Check()
-}
+func (s *Session) Check() error { return s.leases.Check() }
 
 // Done is closed when no lease will follow: the session or its etcd client was closed, or the lease was lost under
 // Options.StayLost. Check says which.
@@ -145,64 +149,26 @@ func (s *Session) Done() <-chan struct{} { return s.ended }
 
 // Remaining is how long the latest lease is trusted without a further renewal; 0 when lost or closed.
 func (s *Session) Remaining() time.Duration {
-	if s.ctx.Err() != nil {
+	if s.env.ctx.Err() != nil {
 		return 0
 	}
-	return s.latest().Remaining()
+	return s.leases.Lease().Remaining()
 }
 
 // TrustedUntil is Remaining as wall-clock time, for display only.
 func (s *Session) TrustedUntil() time.Time { return time.Now().Add(s.Remaining()) }
 
 // Lease returns the ID of the latest lease, even if it is lost.
-func (s *Session) Lease() clientv3.LeaseID { return s.latest().ID() }
+func (s *Session) Lease() clientv3.LeaseID { return s.leases.Lease().ID() }
 
 // Unconfirmed is the time since the last confirmed renewal was sent.
-func (s *Session) Unconfirmed() time.Duration {
-	return s.latest().Unconfirmed()
-}
-
-func (s *Session) latest() *lease.Lease {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lease
-}
-
-// install makes next the latest lease. It returns false if the session was closed in the meantime.
-func (s *Session) install(next *lease.Lease) bool {
-	s.mu.Lock()
-	if s.closing {
-		s.mu.Unlock()
-		s.dropLease(next)
-		return false
-	}
-	s.lease, s.refused = next, nil
-	close(s.replaced)
-	s.replaced = make(chan struct{})
-	s.mu.Unlock()
-	host{s}.Go(func(context.Context) { s.watchSessionKey(next) })
-	s.publish(Event{State: holdfast.Connected, Previous: holdfast.Lost, Lease: next.ID()})
-	return true
-}
-
-// dropLease revokes a lease other than the latest after Close has begun. It has its own timeout, since s.ctx is done.
-func (s *Session) dropLease(l *lease.Lease) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseTimeout)
-	defer cancel()
-	s.revoke(ctx, l)
-}
-
-func (s *Session) publishLoss(l *lease.Lease, last holdfast.State) {
-	lost := l.Lost()
-	s.publish(Event{State: holdfast.Lost, Previous: last, Lease: l.ID(), Err: lost})
-	s.telemetry.SessionLost(lost.Cause.String(), lost.Since)
-}
+func (s *Session) Unconfirmed() time.Duration { return s.leases.Lease().Unconfirmed() }
 
 // Client returns the etcd client of the session.
-func (s *Session) Client() *clientv3.Client { return s.client }
+func (s *Session) Client() *clientv3.Client { return s.env.client }
 
 // Namespace returns the namespace in use.
-func (s *Session) Namespace() string { return s.opts.Namespace }
+func (s *Session) Namespace() string { return s.env.opts.Namespace }
 
 // Logger returns the logger in use.
-func (s *Session) Logger() *slog.Logger { return s.opts.Logger }
+func (s *Session) Logger() *slog.Logger { return s.env.opts.Logger }

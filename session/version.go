@@ -103,15 +103,15 @@ func CheckServerRoles(version string) error {
 }
 
 // warnOfOldServers asks as many times for a version as there are endpoints, and logs which servers are too old.
-func (s *Session) warnOfOldServers(ctx context.Context) {
-	ask := maintenance(s.client)
+func (e *env) warnOfOldServers(ctx context.Context) {
+	ask := maintenance(e.client)
 	if ask == nil {
 		return // not a whole client
 	}
 	var stale, leaking []string
 	auth := false // it is known to be on
-	for _, endpoint := range s.client.Endpoints() {
-		attempt, cancel := context.WithTimeout(ctx, s.opts.Retry.Attempt)
+	for _, endpoint := range e.client.Endpoints() {
+		attempt, cancel := context.WithTimeout(ctx, e.opts.Retry.Attempt)
 		status, err := ask.Status(attempt, endpoint)
 		cancel()
 		endpoint := withoutUser(endpoint)
@@ -122,7 +122,7 @@ func (s *Session) warnOfOldServers(ctx context.Context) {
 			auth = true
 			leaking = append(leaking, endpoint+" does not tell this user its version")
 		case err != nil:
-			s.opts.Logger.Debug("holdfast: could not query etcd server version", "endpoint", endpoint, "error", err)
+			e.opts.Logger.Debug("holdfast: could not query etcd server version", "endpoint", endpoint, "error", err)
 		default:
 			if status.Header != nil {
 				endpoint = fmt.Sprintf("member %x", status.Header.MemberId)
@@ -136,30 +136,30 @@ func (s *Session) warnOfOldServers(ctx context.Context) {
 		}
 	}
 	if stale != nil {
-		s.opts.Logger.Warn("holdfast: unsupported etcd version: linearizable reads may return stale data, "+
+		e.opts.Logger.Warn("holdfast: unsupported etcd version: linearizable reads may return stale data, "+
 			"so a lost lock may still look held; upgrade", "servers", stale, "need", freshReads.String())
 	}
-	if leaking != nil && (auth || s.authIsOn(ctx)) {
-		s.opts.Logger.Warn("holdfast: this etcd does not keep users to their roles: "+leak+"; upgrade",
+	if leaking != nil && (auth || e.authIsOn(ctx)) {
+		e.opts.Logger.Warn("holdfast: this etcd does not keep users to their roles: "+leak+"; upgrade",
 			"servers", leaking, "need", keptRoles.String())
 	}
 }
 
 // authIsOn asks whether etcd's auth is on. Some versions tell it to root only, and refuse other users: then it is on.
-func (s *Session) authIsOn(ctx context.Context) bool {
-	if s.client.Auth == nil {
+func (e *env) authIsOn(ctx context.Context) bool {
+	if e.client.Auth == nil {
 		return false // not a whole client
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Retry.Attempt)
+	ctx, cancel := context.WithTimeout(ctx, e.opts.Retry.Attempt)
 	defer cancel()
-	status, err := s.client.AuthStatus(ctx)
+	status, err := e.client.AuthStatus(ctx)
 	switch {
 	case err == nil:
 		return status.Enabled
-	case etcderr.Classify(err) == etcderr.Unauthorised:
+	case etcderr.Classify(err) == etcderr.Unauthorized:
 		return true
 	default:
-		s.opts.Logger.Debug("holdfast: could not ask etcd whether auth is on", "error", err)
+		e.opts.Logger.Debug("holdfast: could not ask etcd whether auth is on", "error", err)
 		return false
 	}
 }

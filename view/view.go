@@ -36,7 +36,7 @@ type Entry struct {
 	Weight   int              // of a permit of a locker.Semaphore: for how many it counts; otherwise 0
 	Notice   Notice           // an administrator's, to the holder
 
-	// ReleasedAt is not zero if the holder has released it, and MinHold (see locker.Options)
+	// ReleasedAt is not zero if the holder has released it, and MinHold (see locker.Mutex)
 	// keeps the name taken until TakenUntil. etcd removes the entry a moment later.
 	ReleasedAt, TakenUntil time.Time
 }

@@ -26,8 +26,8 @@ it is not. It writes nothing but a lease, which it revokes.
     alarms       no alarm is raised (NOSPACE, CORRUPT)
     space        the database is below 80 % of its quota
     permission   what the user may do; with --for: it may do that: use a lock, tree,
-                 sem or election, observe elections, inspect (ls, show, watch), admin
-                 (kick), epoch; --name limits that to one lock or election
+                 semaphore or election, observe elections, inspect (ls, show, watch),
+                 admin (kick), epoch; --name limits that to one lock or election
     commit       how long a write takes until a quorum has it, of --samples
     renewal      how long a renewal of a lease and the read that proves it take
     TTL          whether --ttl suits these times

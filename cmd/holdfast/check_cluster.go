@@ -123,6 +123,10 @@ func (c *checker) size(voters int, missing []string) {
 
 // member judges the status of one.
 func (c *checker) member(endpoint string, status *clientv3.StatusResponse) {
+	if status.Header.GetClusterId() == 0 {
+		c.fail("members", endpoint+" is not etcd: it belongs to no cluster, as a server of kine (k3s)",
+			"Use an etcd cluster: such a server keeps no leases, on which locks rest.")
+	}
 	if err := session.CheckServerVersion(status.Version); err != nil {
 		c.fail("version", endpoint+": "+err.Error(), "Upgrade this server before you rely on a lock.")
 	} else {

@@ -62,7 +62,9 @@ func TestServersThatDoNotKeepUsersToTheirRolesAreToldWhereAuthIsOn(t *testing.T)
 				if c.version == "" {
 					check.silent("etcd-0:2379", rpctypes.ErrPermissionDenied)
 				} else {
-					check.member("etcd-0:2379", &clientv3.StatusResponse{Version: c.version, Leader: 1})
+					check.member("etcd-0:2379", &clientv3.StatusResponse{
+						Header: &etcdserverpb.ResponseHeader{ClusterId: 1}, Version: c.version, Leader: 1,
+					})
 				}
 			}
 			check.roles(t.Context(), time.Minute)

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
@@ -23,21 +24,31 @@ type need struct {
 }
 
 // purposes are the values of --for.
-var purposes = []string{"lock", "tree", "sem", "election", "observe", "inspect", "admin", "epoch"}
+var purposes = []string{"lock", "tree", "semaphore", "election", "shard", "observe", "inspect", "admin", "epoch"}
 
 // permissions are those that docs/client.md lists, for each value of --for.
 var permissions = map[string]func(namespace, name string) []need{
-	"lock":     func(ns, name string) []need { return entriesOf(ns, "lock", name) },
-	"tree":     func(ns, _ string) []need { return entriesOf(ns, "tree", "") }, // a path needs those above, too
-	"sem":      func(ns, name string) []need { return entriesOf(ns, "sem", name) },
-	"election": func(ns, name string) []need { return entriesOf(ns, "election", name) },
+	"lock":      func(ns, name string) []need { return entriesOf(ns, "lock", name) },
+	"tree":      func(ns, _ string) []need { return entriesOf(ns, "tree", "") }, // a path needs those above, too
+	"semaphore": func(ns, name string) []need { return entriesOf(ns, "semaphore", name) },
+	"election":  func(ns, name string) []need { return entriesOf(ns, "election", name) },
+	"shard": func(ns, name string) []need {
+		all := entriesOf(ns, "shard", "")
+		members := need{layout.Members(ns, "shard").Own(), true, "readwrite"}
+		members.key = strings.TrimSuffix(members.key, "@")
+		if name != "" {
+			all[2].key += name + "/" // the entries of NAME/0, NAME/1 and so on, and the count
+			members.key += name + "/"
+		}
+		return append(all, members)
+	},
 	"admin": func(ns, _ string) []need {
 		lock, tree := layout.Names(ns, "lock"), layout.Names(ns, "tree")
 		return []need{{names.EpochKey(ns), false, "read"}, {lock, true, "readwrite"}, {tree, true, "readwrite"}}
 	},
 	"inspect": func(ns, name string) []need {
 		all := []need{{names.EpochKey(ns), false, "read"}}
-		for _, kind := range []string{"lock", "tree", "election"} {
+		for _, kind := range []holdfast.Kind{holdfast.KindLock, holdfast.KindTree, holdfast.KindElection} {
 			all = append(all, need{layout.Names(ns, kind), true, "read"})
 		}
 		return append(all, need{names.SessionKeys(ns), true, "read"})
@@ -49,7 +60,7 @@ var permissions = map[string]func(namespace, name string) []need{
 	"epoch": func(ns, _ string) []need { return []need{{names.EpochKey(ns), false, "readwrite"}} },
 }
 
-func entriesOf(ns, kind, name string) []need {
+func entriesOf(ns string, kind holdfast.Kind, name string) []need {
 	prefix := layout.Names(ns, kind)
 	if name != "" {
 		prefix = layout.Named(ns, kind, name).Own() // the limit of a semaphore is beside its entries

@@ -78,7 +78,7 @@ func exitCode(err error) int {
 		return exit.code
 	case errors.As(err, &argument), errors.As(err, &name):
 		return exitUsage
-	case errors.Is(err, rpctypes.ErrPermissionDenied), etcderr.Classify(err) == etcderr.Unauthorised:
+	case errors.Is(err, rpctypes.ErrPermissionDenied), etcderr.Classify(err) == etcderr.Unauthorized:
 		return exitDenied
 	case errors.Is(err, etcderr.ErrNotConnected), errors.Is(err, context.DeadlineExceeded):
 		return exitUnavailable

@@ -21,12 +21,14 @@ import (
 const kickHelp = `Ask the holder of a lock to let go, and wait until it has. Who asks and why is written
 into the holder's entry, told to the holder, and recorded.
 
-A holder that reaches etcd learns of it within two seconds. Its contexts end, its Check
+A holder that reaches etcd learns of it at once, or within six seconds if this user may
+not write session keys. Its contexts end, its Check
 says why, and the lock is free when its work has ended: nothing overlaps. "holdfast
 run" sends SIGTERM to its command, and SIGKILL after --drain. A holder that hangs or is
 cut off from etcd is not affected. See which client holds with "holdfast show" first, and
 give the --token that it shows: then no other holder is asked by mistake. Where the epoch
-was raised and etcd's history is compacted, show gives the entry's revision instead.
+was raised and etcd's history is compacted, show gives the entry's revision instead. A
+permit of a semaphore (--kind semaphore) has no token: its revision stands for it, too.
 
 --force takes the lock away from a holder that does not let go. It is asked first, and
 a few seconds later the next one may hold. A holder that is connected to etcd has been
@@ -41,7 +43,8 @@ stop their processes, or revoke their lease (etcdctl lease revoke LEASE), which 
 consequences of --force.
 
 The exit code is 0 when the holder has let go, or the lock was free; 75 when it still
-holds after --wait. The role needs to write the entries of the lock.`
+holds after --wait. The role needs to write the entries of the lock; to say in the end
+how the hold has ended, it also reads the keys of sessions.`
 
 const kickExamples = `  holdfast show billing/job-7
   holdfast kick billing/job-7 --token 1042 --reason "stuck since 3 a.m., see INC-7"
@@ -77,10 +80,11 @@ func newKick(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&k.reason, "reason", "", "why, 1 to 256 bytes")
-	f.Int64Var(&k.token, "token", 0, "of the holder, as \"holdfast show\" tells it (default: that of the only one)")
+	f.Int64Var(&k.token, "token", 0, "of the holder, as \"holdfast show\" tells it; of a permit, its revision\n"+
+		"(default: that of the only one)")
 	f.BoolVar(&k.force, "force", false, "take the lock away, whatever the holder does")
 	f.DurationVar(&k.wait, "wait", 15*time.Second, "how `long` to wait until the holder has let go; 0: not at all")
-	k.place.addKind(cmd, "what NAME is: lock or tree")
+	k.place.addKind(cmd, "what NAME is: lock, tree or semaphore")
 	f.BoolVar(&k.place.at, "at", false, "NAME is a prefix of etcd's own clients")
 	return cmd
 }
@@ -141,7 +145,10 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	}
 	entry := asJSON(h)
 	did := kickJSON{Name: k.place.name, Token: token, Forced: k.force, Holder: &entry}
-	how := unknownEnd
+	if h.Weight > 0 { // a permit has none
+		did.Token = 0
+	}
+	how, unknown := unknownEnd, error(nil)
 	if k.wait > 0 {
 		waiting, cancel := context.WithTimeout(ctx, k.wait)
 		defer cancel()
@@ -150,7 +157,7 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 			return err
 		}
 		if did.Free {
-			how = a.ending(ctx, cli, h, q.Revision)
+			how, unknown = a.ending(ctx, cli, h, q.Revision)
 		}
 	}
 	switch {
@@ -161,13 +168,14 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 		did.LetGo = new(false)
 		return k.print(a, out, did, takenAway, k.lock(), owner(h, 0))
 	case did.Free:
-		return k.print(a, out, did, "%s does not hold %s any more", owner(h, 0), k.lock())
+		return k.print(a, out, did, "%s does not hold %s any more; whether it has let go, or its lease has ended, "+
+			"is not known: %v", owner(h, 0), k.lock(), unknown)
 	case k.wait == 0:
 		return k.print(a, out, did, "%s was asked to let go of %s", owner(h, 0), k.lock())
 	}
 	err = k.print(a, out, did, "%s still holds %s after %v", owner(h, 0), k.lock(), k.wait)
 	if err == nil {
-		err = &exitError{exitNotAcquired, fmt.Errorf("the lock is still held: see --force in \"holdfast kick --help\"")}
+		err = &exitError{exitNotAcquired, fmt.Errorf("it is still held: see --force in \"holdfast kick --help\"")}
 	}
 	return err
 }
@@ -176,16 +184,10 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 func (k *kicker) lock() string { return k.place.kind.noun() + " " + clean(k.place.name, 0) }
 
 func (k *kicker) ask(ctx context.Context, adm *admin.Client, token fencing.Token) error {
-	switch name := k.place.name; {
-	case k.force && k.place.at:
-		return adm.RemoveAt(ctx, name, token, k.reason)
-	case k.force:
-		return adm.Remove(ctx, admin.Kind(k.place.kind), name, token, k.reason)
-	case k.place.at:
-		return adm.KickAt(ctx, name, token, k.reason)
-	default:
-		return adm.Kick(ctx, admin.Kind(k.place.kind), name, token, k.reason)
+	if k.force {
+		return adm.Remove(ctx, k.place.of(), k.place.name, token, k.reason)
 	}
+	return adm.Kick(ctx, k.place.of(), k.place.name, token, k.reason)
 }
 
 // has reports whether an entry is the one with the token.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -24,13 +25,13 @@ stopped or cut off from etcd, it believes that it holds until it continues, or f
 to its TTL: stop the process. Only a store that compares fencing tokens refuses what
 it writes.`
 
-// ending returns how the entry of a holder has gone that stood at revision seen.
+// ending returns how the entry of a holder has gone that stood at revision seen, or why that is not known.
 //
 // A removal has moved the entry to a lease of its own: if that still lives, the entry was released. Otherwise the entry
 // stood on the lease of its session, which takes the session key along at the same revision.
-func (a *app) ending(ctx context.Context, cli *clientv3.Client, holder admin.Entry, seen int64) ending {
+func (a *app) ending(ctx context.Context, cli *clientv3.Client, holder admin.Entry, seen int64) (ending, error) {
 	if holder.Released() {
-		return letGo
+		return letGo, nil
 	}
 	ctx, cancel := a.bounded(ctx)
 	defer cancel()
@@ -38,20 +39,20 @@ func (a *app) ending(ctx context.Context, cli *clientv3.Client, holder admin.Ent
 	end := deletion(ctx, cli, holder.Key, seen, &lease)
 	switch {
 	case end == 0:
-		return unknownEnd
+		return unknownEnd, errors.New("etcd's history does not tell")
 	case lease != holder.Lease:
 		left, err := cli.TimeToLive(ctx, lease)
 		if err != nil {
-			return unknownEnd
+			return unknownEnd, fmt.Errorf("look whether lease %x lives: %w", int64(lease), err)
 		}
-		return endingIf(left.TTL >= 0)
+		return endingIf(left.TTL >= 0), nil
 	default:
 		key := fmt.Sprintf("%s/session/%x", a.namespace, int64(lease))
 		resp, err := cli.Get(ctx, key, clientv3.WithRev(end), clientv3.WithCountOnly())
 		if err != nil {
-			return unknownEnd
+			return unknownEnd, fmt.Errorf("read %s: %w", clean(key, 0), err)
 		}
-		return endingIf(resp.Count > 0)
+		return endingIf(resp.Count > 0), nil
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 )
 
@@ -17,7 +18,7 @@ path, and at each path above, where it is shared.
 
 Locks that no process holds do not exist in etcd, so they are not listed. Neither
 are those under prefixes of etcd's own clients: see "holdfast show --at". Semaphores
-are listed with --kind sem: a role may not be allowed to read them.
+are listed with --kind semaphore: a role may not be allowed to read them.
 
 FOR is how long the holder has held. WAITING counts the entries behind it; the
 goroutines of one process that wait for the same name share one entry. For up to a
@@ -30,7 +31,7 @@ nothing.`
 const lsExamples = `  holdfast ls
   holdfast ls billing/
   holdfast ls --kind election
-  holdfast ls --kind sem
+  holdfast ls --kind semaphore
   holdfast ls -o json | jq -r 'select(.waiting > 10) | .name'
   holdfast ls --sessions`
 
@@ -57,31 +58,31 @@ func newLs(a *app) *cobra.Command {
 				if sessions {
 					return a.listSessions(ctx, cmd.OutOrStdout(), adm)
 				}
-				all := []admin.Kind{admin.Lock, admin.Tree, admin.Election}
+				all := []holdfast.Kind{holdfast.KindLock, holdfast.KindTree, holdfast.KindElection}
 				if only != "" {
-					all = []admin.Kind{admin.Kind(only)}
+					all = []holdfast.Kind{holdfast.Kind(only)}
 				}
 				return a.list(ctx, cmd.OutOrStdout(), adm, prefix, all)
 			})
 		},
 	}
-	cmd.Flags().Var(&only, "kind", "list these only: lock, tree, sem or election")
+	cmd.Flags().Var(&only, "kind", "list these only: lock, tree, semaphore, election or shard")
 	cmd.Flags().BoolVar(&sessions, "sessions", false, "list the processes that have a session")
 	return cmd
 }
 
 type summaryJSON struct {
-	Kind    admin.Kind `json:"kind"`
-	Name    string     `json:"name"`
-	Waiting int        `json:"waiting"`
-	Holder  entryJSON  `json:"holder"`
+	Kind    holdfast.Kind `json:"kind"`
+	Name    string        `json:"name"`
+	Waiting int           `json:"waiting"`
+	Holder  entryJSON     `json:"holder"`
 }
 
 // list prints each name as it arrives: there may be a hundred thousand. The name comes last and is never shortened,
 // because it is what the next command needs.
-func (a *app) list(ctx context.Context, w io.Writer, adm *admin.Client, prefix string, kinds []admin.Kind) error {
+func (a *app) list(ctx context.Context, w io.Writer, adm *admin.Client, prefix string, kinds []holdfast.Kind) error {
 	p := printer{w: w}
-	const row = "%-8s %7v  %7s  %-*s  %s\n"
+	const row = "%-9s %7v  %7s  %-*s  %s\n"
 	width := wider(columns(w), 28)
 	pad := max(28, width)
 	header := sync.OnceFunc(func() { p.f(row, "KIND", "WAITING", "FOR", pad, "HOLDER", "NAME") })
@@ -98,7 +99,8 @@ func (a *app) list(ctx context.Context, w io.Writer, adm *admin.Client, prefix s
 				continue
 			}
 			header()
-			p.f(row, s.Kind, s.Waiting, age(heldSince(s.Holder), time.Now()), pad, owner(s.Holder, width), clean(s.Name, 0))
+			held := age(heldSince(s.Holder), time.Now())
+			p.f(row, string(s.Kind), s.Waiting, held, pad, owner(s.Holder, width), clean(s.Name, 0))
 			if p.err != nil {
 				return p.err
 			}

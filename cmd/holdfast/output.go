@@ -29,7 +29,7 @@ An entry, one holder or waiter:
     queued_at       when it queued, RFC 3339, by the clock of its process
     held_at         since when it holds, likewise; absent in the first second
     token           its fencing token, a string of digits; where it is absent,
-                    "kick" takes the revision
+                    and for a permit, "kick" takes the revision
     revision        etcd's revision that created it: the order of the queue
     lease           its lease, in hex as etcdctl has it
     ttl_seconds     until its lease expires unless it is renewed
@@ -40,8 +40,8 @@ An entry, one holder or waiter:
     notice          what an administrator wants (see "holdfast help kick"): by,
                     reason, at, removed (true: the lock is taken away)
 
-"ls":      kind ("lock", "tree", "sem", "election"), name, waiting, holder (an
-           entry without token and ttl_seconds)
+"ls":      kind ("lock", "tree", "semaphore", "election", "shard"), name, waiting,
+           holder (an entry without token and ttl_seconds)
 "ls --sessions": owner, host, pid, lease, revision
 "show":    kind, name, revision, held, waiting (a count), limit (of a semaphore),
            entries (the holder or holders, then those who wait, in their order),

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 )
 
@@ -49,8 +50,8 @@ func TestQueueFitsATerminalAndIsWholeInAPipe(t *testing.T) {
 	e.Notice.By, e.Notice.Reason, e.Notice.At = long, long, now
 	permit := e
 	permit.Weight = 3
-	for kind, entries := range map[admin.Kind][]admin.Entry{
-		admin.Lock: {e, e}, admin.Semaphore: {permit, permit},
+	for kind, entries := range map[holdfast.Kind][]admin.Entry{
+		holdfast.KindLock: {e, e}, holdfast.KindSemaphore: {permit, permit},
 	} {
 		for _, width := range []int{0, 80, 132} {
 			text := strings.Join(describe(admin.Queue{Kind: kind, Name: "x", Entries: entries}, 20, now, width), "\n")

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -188,14 +189,16 @@ func (a *app) bounded(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // kinds are the values of --kind.
-var kinds = []admin.Kind{admin.Lock, admin.Tree, admin.Semaphore, admin.Election}
+var kinds = []holdfast.Kind{
+	holdfast.KindLock, holdfast.KindTree, holdfast.KindSemaphore, holdfast.KindElection, holdfast.KindShard,
+}
 
 // kindFlag is the value of a --kind.
-type kindFlag admin.Kind
+type kindFlag holdfast.Kind
 
 // Set implements pflag.Value.
 func (k *kindFlag) Set(text string) error {
-	if !slices.Contains(kinds, admin.Kind(text)) {
+	if !slices.Contains(kinds, holdfast.Kind(text)) {
 		return fmt.Errorf("must be one of %q", kinds)
 	}
 	*k = kindFlag(text)
@@ -209,14 +212,10 @@ func (k *kindFlag) Type() string { return "kind" }
 
 // noun is what a kind is called in sentences.
 func (k kindFlag) noun() string {
-	switch admin.Kind(k) {
-	case admin.Tree:
+	if holdfast.Kind(k) == holdfast.KindTree {
 		return "tree lock"
-	case admin.Semaphore:
-		return "semaphore"
-	default:
-		return string(k)
 	}
+	return string(k)
 }
 
 // place is a name of the command line, or a prefix of etcd's own clients.
@@ -233,16 +232,27 @@ func (p *place) addFlags(cmd *cobra.Command, kinds string) {
 }
 
 func (p *place) addKind(cmd *cobra.Command, help string) {
-	p.kind = kindFlag(admin.Lock)
+	p.kind = kindFlag(holdfast.KindLock)
 	cmd.Flags().Var(&p.kind, "kind", help)
 }
 
 func (p *place) show(ctx context.Context, adm *admin.Client) (admin.Queue, error) {
-	if p.at {
-		return adm.ShowAt(ctx, admin.Kind(p.kind), p.name)
+	if p.of() == "" {
+		return admin.Queue{}, usage("--at is for locks and elections: etcd's own clients have no %s", p.kind.noun())
 	}
-	return adm.Show(ctx, admin.Kind(p.kind), p.name)
+	return adm.Show(ctx, p.of(), p.name)
 }
+
+// of is the kind to ask for, "" if there is none.
+func (p *place) of() holdfast.Kind {
+	if !p.at {
+		return holdfast.Kind(p.kind)
+	}
+	return foreign[holdfast.Kind(p.kind)]
+}
+
+// foreign has the kinds that etcd's own clients have as well.
+var foreign = map[holdfast.Kind]holdfast.Kind{holdfast.KindLock: admin.LockAt, holdfast.KindElection: admin.ElectionAt}
 
 // printer writes and keeps the first error.
 type printer struct {

@@ -30,7 +30,7 @@ What ends the command before it ends by itself:
     ... until the lock is lost         SIGKILL, before the lease in etcd can end
     it is asked for (holdfast kick)    SIGTERM, SIGKILL after --drain; the lock is
                                        kept until the command has ended
-    the lock is taken away, by hand    SIGKILL within 2 s
+    the lock is taken away, by hand    SIGKILL within 6 s
     or with holdfast kick --force
     --max-hold is over                 SIGTERM, SIGKILL after --drain; the lock is
                                        kept until the command has ended
@@ -169,7 +169,7 @@ func newRun(a *app) *cobra.Command {
 				if o.at {
 					mu, q = locker.NewMutexAt(sess, args[0]), layout.At("lock", args[0])
 				}
-				mu = mu.With(locker.Options{MinHold: o.min})
+				mu = mu.WithMinHold(o.min)
 				if !o.try && a.runsUnder(cmd.Context(), sess.Client(), q.Entries) {
 					return usage("the \"holdfast run\" that has started this one holds lock %s: they would wait for each other; "+
 						"use another name, or --try", clean(args[0], 0))

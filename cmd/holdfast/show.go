@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 )
 
@@ -20,7 +21,7 @@ Owner, host, pid and times are what each process wrote of itself, by its own clo
 TTL is how long the lease lives on unless it is renewed: a process that is alive
 renews it all the time.
 
-Several readers may hold a lock together, and permits of a semaphore (--kind sem).
+Several readers may hold a lock together, and permits of a semaphore (--kind semaphore).
 The first of them is shown as its holder, the others with "holds" as their place.
 A tree lock is shared at each path above its own: "show --kind tree billing" shows
 those who hold paths below billing, and which.
@@ -34,7 +35,7 @@ not in use is free, a misspelled one too, so a hint on stderr says where to look
 
 const showExamples = `  holdfast show billing/job-7
   holdfast show --kind election scheduler
-  holdfast show --kind sem uploads
+  holdfast show --kind semaphore uploads
   holdfast show --at /app/locks/report       # what etcdctl lock /app/locks/report locks
   holdfast show billing/job-7 -o json | jq .held
   holdfast show --overdue nightly            # in a crontab, which mails what is said
@@ -74,7 +75,7 @@ func newShow(a *app) *cobra.Command {
 			})
 		},
 	}
-	p.addFlags(cmd, "lock, tree, sem or election")
+	p.addFlags(cmd, "lock, tree, semaphore, election or shard")
 	cmd.Flags().BoolVar(&all, "all", false, "show every waiter, not the first 20")
 	cmd.Flags().BoolVar(&late, "overdue", false, "say nothing unless a run is overdue; then exit with 1")
 	return cmd
@@ -91,14 +92,14 @@ func (p *place) elsewhere() string {
 }
 
 type queueJSON struct {
-	Kind     admin.Kind  `json:"kind"`
-	Name     string      `json:"name"`
-	Revision int64       `json:"revision"`
-	Held     bool        `json:"held"`
-	Waiting  int         `json:"waiting"`
-	Limit    int         `json:"limit,omitempty"`
-	LastRun  *runJSON    `json:"last_run,omitempty"`
-	Entries  []entryJSON `json:"entries"`
+	Kind     holdfast.Kind `json:"kind"`
+	Name     string        `json:"name"`
+	Revision int64         `json:"revision"`
+	Held     bool          `json:"held"`
+	Waiting  int           `json:"waiting"`
+	Limit    int           `json:"limit,omitempty"`
+	LastRun  *runJSON      `json:"last_run,omitempty"`
+	Entries  []entryJSON   `json:"entries"`
 }
 
 func queueAsJSON(q admin.Queue) queueJSON {
@@ -117,8 +118,8 @@ func queueAsJSON(q admin.Queue) queueJSON {
 // below it, which are not shortened. It shows at most rows waiters.
 func describe(q admin.Queue, rows int, now time.Time, columns int) []string {
 	title := fmt.Sprintf("%s %s", q.Kind, clean(q.Name, 0))
-	if q.Kind == admin.Semaphore {
-		title = fmt.Sprintf("semaphore %s, limit %d", clean(q.Name, 0), q.Limit)
+	if q.Kind == holdfast.KindSemaphore {
+		title += fmt.Sprintf(", limit %d", q.Limit)
 	}
 	h, held := q.Holder()
 	if !held {
@@ -143,7 +144,7 @@ func describe(q admin.Queue, rows int, now time.Time, columns int) []string {
 		case e.Shared && e.Value != "":
 			more = ": " + clean(e.Value, room(columns, before+15))
 		case e.Weight > 0:
-			more = fmt.Sprintf(", weight %d", e.Weight)
+			more = fmt.Sprintf(", weight %d, revision %d", e.Weight, e.Revision)
 		case i+1 < holding: // another reader
 			more = fmt.Sprintf(", token %v", e.Token)
 		}
@@ -186,7 +187,9 @@ func details(e admin.Entry, columns int) (lines []string) {
 	switch {
 	case e.Token > 0:
 		add("token", e.Token.String())
-	case e.Weight == 0: // a permit has none
+	case e.Weight > 0: // a permit has none
+		add("revision", fmt.Sprintf("%d: kick takes it as its --token", e.Revision))
+	default:
 		add("token", fmt.Sprintf("not known any more; kick takes its revision: --token %d", e.Revision))
 	}
 	switch {

@@ -111,7 +111,7 @@ func (s *supervisor) run(h holder, env ...string) (code int, why *stopped, err e
 			c.kill()
 		case state := <-states:
 			switch {
-			case state == holdfast.Suspended && why == nil:
+			case state == holdfast.Suspended:
 				termAt = s.suspended()
 			case state == holdfast.Lost: // also of a lock that was kicked before
 				c.kill()
@@ -138,11 +138,10 @@ func (s *supervisor) run(h holder, env ...string) (code int, why *stopped, err e
 			c.signal(sig)
 		case <-c.paused:
 			c.pause()
-			if h.Check() == nil { // judged by the clock, which went on
-				c.resume()
-			} else {
-				why = &stopped{exitLost, h.Check()}
+			if errors.Is(h.Check(), holdfast.ErrLost) { // judged by the clock, which went on
 				c.kill()
+			} else {
+				c.resume()
 			}
 		}
 	}

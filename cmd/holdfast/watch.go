@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 )
 
@@ -56,12 +57,9 @@ func newWatch(a *app) *cobra.Command {
 				if _, err := p.show(first, adm); err != nil {
 					return err
 				}
-				events := adm.Watch(ctx, admin.Kind(p.kind), p.name)
-				if p.at {
-					events = adm.WatchAt(ctx, admin.Kind(p.kind), p.name)
-				}
+				events := adm.Watch(ctx, p.of(), p.name)
 				if a.output == "table" && !lines && term.IsTerminal(int(os.Stdout.Fd())) {
-					return liveView(ctx, os.Stdout, admin.Queue{Kind: admin.Kind(p.kind), Name: p.name}, events)
+					return liveView(ctx, os.Stdout, admin.Queue{Kind: holdfast.Kind(p.kind), Name: p.name}, events)
 				}
 				return a.printEvents(cmd.OutOrStdout(), events)
 			})

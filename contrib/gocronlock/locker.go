@@ -28,10 +28,10 @@ var ErrNotHeld = errors.New("the job runs without its lock")
 
 // LockerOptions are the options of a Locker. The zero value of each field is its default.
 type LockerOptions struct {
-	// MinHold is locker.Options.MinHold: how long the lock of a run is taken at least, also after the run and after
-	// the scheduler has stopped. Default 10 s. It must be longer than Timeout plus the largest difference between the
-	// clocks of two schedulers; and 5 s shorter than the interval of every job, since etcd ends it up to 3 s late, or
-	// the job's next run finds the lock taken and is skipped.
+	// MinHold is that of locker.Mutex.WithMinHold: how long the lock of a run is taken at least, also after the run
+	// and after the scheduler has stopped. Default 10 s. It must be longer than Timeout plus the largest difference
+	// between the clocks of two schedulers; and 5 s shorter than the interval of every job, since etcd ends it up to 3
+	// s late, or the job's next run finds the lock taken and is skipped.
 	MinHold time.Duration
 
 	// Timeout bounds the attempt to take a lock. Default 3 s. When etcd does not answer for longer, the run is skipped:
@@ -41,8 +41,7 @@ type LockerOptions struct {
 	// Prefix is put before a job's name to make the name of its lock. Default "gocron/".
 	Prefix string
 
-	// Lock has the other options of the locks, such as MaxHold, which ends the lock of a job that hangs. Its MinHold is
-	// not used.
+	// Lock has the options of the locks, such as MaxHold, which ends the lock of a job that hangs.
 	Lock locker.Options
 
 	// Logger gets a warning for each run that was skipped for another reason than a held lock, which gocron itself
@@ -72,7 +71,6 @@ func NewLocker(sess *session.Session, opts *LockerOptions) (*Locker, error) {
 	o.MinHold = cmp.Or(o.MinHold, defaultMinHold)
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
-	o.Lock.MinHold = o.MinHold
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -100,7 +98,7 @@ func NewLocker(sess *session.Session, opts *LockerOptions) (*Locker, error) {
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	try, cancel := context.WithTimeout(ctx, l.opts.Timeout)
 	defer cancel()
-	lk, err := locker.NewMutex(l.sess, l.opts.Prefix+name).With(l.opts.Lock).TryLock(try)
+	lk, err := locker.NewMutex(l.sess, l.opts.Prefix+name).With(l.opts.Lock).WithMinHold(l.opts.MinHold).TryLock(try)
 	if err != nil {
 		if !errors.Is(err, locker.ErrLocked) && ctx.Err() == nil {
 			l.opts.Logger.Warn("holdfast: gocron run skipped, its lock was not acquired", "job", name, "error", err)

@@ -39,9 +39,9 @@ func (t *Term) Token() fencing.Token {
 // Client returns the etcd client of the lock.
 func (t *Term) Client() *clientv3.Client { return t.lock.cli }
 
-// IsOwner returns a comparison for a Txn, which is true until the term is released or another one begins.
-func (t *Term) IsOwner() clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(t.lock.holder), "=", t.token.Revision())
+// Owned returns a comparison for a Txn, which is true until the term is released or another one begins.
+func (t *Term) Owned() []clientv3.Cmp {
+	return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(t.lock.holder), "=", t.token.Revision())}
 }
 
 // Check reports whether the term is held now, without an RPC: nil, a *holdfast.LostError, or holdfast.ErrReleased. It

@@ -76,7 +76,7 @@ func kicked(ctx context.Context, d *demo.Demo, w *worker, _ time.Duration) error
 		Owner: "the dashboard example", Auditor: audit.Func(func(context.Context, audit.Record) {}), // default: logged
 	})
 	return w.holds(ctx, locker.Options{}, func(lk *locker.Lock) error {
-		return adm.Kick(ctx, admin.Lock, lk.Name(), lk.Token(), "to see it on the dashboard")
+		return adm.Kick(ctx, holdfast.KindLock, lk.Name(), lk.Token(), "to see it on the dashboard")
 	})
 }
 

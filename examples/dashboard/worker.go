@@ -43,10 +43,12 @@ func newWorker(ctx context.Context, endpoints []string, name string, ttl time.Du
 		return nil, err
 	}
 	if w.sess, err = session.New(ctx, w.cli, &session.Options{
-		Owner:         name,
-		TTL:           ttl,
-		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)),
-		Logger:        slog.New(slog.DiscardHandler), // the rows tell it
+		Owner: name,
+		TTL:   ttl,
+		Telemetry: session.Telemetry{
+			MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)),
+		},
+		Logger: slog.New(slog.DiscardHandler), // the rows tell it
 	}); err != nil {
 		return nil, errors.Join(err, w.cli.Close())
 	}

@@ -17,11 +17,11 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
-	"github.com/holdfast-go/holdfast/internal/fencetest"
+	"github.com/holdfast-go/holdfast/internal/fencingtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
-type journal = fencetest.Journal
+type journal = fencingtest.Journal
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
@@ -37,7 +37,7 @@ type holder struct {
 func (h *holder) Name() string             { return h.name }
 func (h *holder) Token() fencing.Token     { return h.token }
 func (h *holder) Client() *clientv3.Client { return nil }
-func (h *holder) IsOwner() clientv3.Cmp    { return clientv3.Cmp{} }
+func (h *holder) Owned() []clientv3.Cmp    { return nil }
 
 func (h *holder) Check() error {
 	h.mu.Lock()

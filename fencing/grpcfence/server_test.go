@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,10 +16,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/fencetest"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 )
 
@@ -262,42 +263,65 @@ func TestRefusalQuotesANameThatIsNotUTF8(t *testing.T) {
 }
 
 func TestNoStaleCallLandsAmongManyClients(t *testing.T) {
-	const clients, rounds = 16, 30
 	svc := &service{}
 	g := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, &grpcfence.Options{Auditor: &journal{}})
 	conn, _ := serve(t, svc, g, grpcfence.Client{})
-	var newest, ok, refused atomic.Int64
-	newest.Store(1)
-	var wg sync.WaitGroup
-	for i := range clients {
-		wg.Go(func() {
-			for range rounds {
-				token := newest.Load()
-				if i%4 == 0 {
-					token = newest.Add(1)
-				} else {
-					token = max(1, token-rand.Int64N(3))
-				}
-				switch err := calls[[]string{"unary", "stream"}[i%2]](holding("lock/a", token), conn); {
-				case errors.Is(err, fencing.ErrStale):
-					refused.Add(1)
-				case err != nil:
-					t.Error(err)
-				default:
-					ok.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
+	ok := fencetest.Race(t, 30, func(client int, token int64) error {
+		return calls[[]string{"unary", "stream"}[client%2]](holding("lock/a", token), conn)
+	})
 	for i := range svc.landed {
 		if i > 0 && svc.landed[i].Token < svc.landed[i-1].Token {
 			t.Fatalf("%v landed after %v", svc.landed[i].Token, svc.landed[i-1].Token)
 		}
 	}
-	if int64(svc.count()) != ok.Load() || ok.Load() == 0 || refused.Load() == 0 {
-		t.Errorf("%d landed, %d got OK, %d were refused", svc.count(), ok.Load(), refused.Load())
+	if svc.count() != ok {
+		t.Errorf("%d landed, %d got OK", svc.count(), ok)
 	}
+}
+
+func TestGuardIsAGuard(t *testing.T) {
+	var mu sync.Mutex // protects stored
+	stored := make(map[string]string)
+	var betweens sync.Map
+	svc := &service{put: func(_ context.Context, x string) error {
+		resource, data, _ := strings.Cut(x, "\n")
+		if between, ok := betweens.Load(data); ok {
+			if err := between.(func() error)(); err != nil {
+				return err
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		stored[resource] = data
+		return nil
+	}}
+	resourceOf := func(_ context.Context, _ string, req any) (resource, name string, err error) {
+		resource, _, _ = strings.Cut(req.(*wrapperspb.StringValue).Value, "\n")
+		return resource, fencetest.Name, nil
+	}
+	var lose atomic.Bool
+	lossy := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		opts ...grpc.CallOption) error {
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		if err != nil || !lose.CompareAndSwap(true, false) {
+			return err
+		}
+		return status.Error(codes.Unavailable, "the connection broke")
+	}
+	g := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, &grpcfence.Options{Auditor: &journal{}})
+	conn := start(t, svc, g)(grpc.WithChainUnaryInterceptor(grpcfence.Client{}.Unary(), lossy))
+	fencetest.Test(t, fencetest.Guard{
+		Write: func(ctx context.Context, resource string, c fencing.Claim, data string, between func() error) error {
+			betweens.Store(data, between)
+			return put(fencing.NewContext(ctx, &holder{name: c.Name, token: c.Token}), conn, resource+"\n"+data)
+		},
+		Read: func(_ context.Context, resource string) (string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return stored[resource], nil
+		},
+		LoseReply: func() { lose.Store(true) },
+	})
 }
 
 func FuzzMetadata(f *testing.F) {

@@ -16,11 +16,11 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
-	"github.com/holdfast-go/holdfast/internal/fencetest"
+	"github.com/holdfast-go/holdfast/internal/fencingtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
-type journal = fencetest.Journal
+type journal = fencingtest.Journal
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
@@ -35,7 +35,7 @@ func (h *holder) Name() string             { return h.name }
 func (h *holder) Token() fencing.Token     { return h.token }
 func (h *holder) Check() error             { return h.err }
 func (h *holder) Client() *clientv3.Client { return nil }
-func (h *holder) IsOwner() clientv3.Cmp    { return clientv3.Cmp{} }
+func (h *holder) Owned() []clientv3.Cmp    { return nil }
 
 var (
 	errLost      = errors.New("lost")

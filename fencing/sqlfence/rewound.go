@@ -19,16 +19,16 @@ func (r *request) explain(ctx context.Context, below *fencing.MarkError) error {
 	if !ok || h.Check() != nil {
 		return below
 	}
-	cli, owner := h.Client(), h.IsOwner()
-	if cli == nil || cli.KV == nil || len(owner.KeyBytes()) == 0 {
+	cli, owned := h.Client(), h.Owned()
+	if cli == nil || cli.KV == nil || len(owned) == 0 || len(owned[0].KeyBytes()) == 0 {
 		return below
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	// The read makes the comparison linearizable: without it, the member that gets the
 	// transaction may answer from old data.
-	read := clientv3.OpGet(string(owner.KeyBytes()), clientv3.WithKeysOnly())
-	resp, err := cli.Txn(ctx).If(owner).Then(read).Commit()
+	read := clientv3.OpGet(string(owned[0].KeyBytes()), clientv3.WithKeysOnly())
+	resp, err := cli.Txn(ctx).If(owned...).Then(read).Commit()
 	if err != nil || !resp.Succeeded {
 		return below
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -42,11 +42,12 @@ func (f Front) holds(kv *mvccpb.KeyValue) bool {
 	return f.Entry != nil && string(f.Entry.Key) == string(kv.Key) && f.Entry.CreateRevision == kv.CreateRevision
 }
 
-// Reader reads and watches the front of a queue. It writes nothing, so it
-// needs a client and no session. It is safe for concurrent use.
+// Reader reads and watches the front of a queue. It writes nothing, so it needs a client and no session. So that client
+// may be one that clientv3 did not make, as in a test: its Ctx is nil, and nothing closes it. A Reader is safe for
+// concurrent use.
 type Reader struct {
 	client  *clientv3.Client
-	sender  *attempt.Sender
+	sender  *sending.Sender
 	policy  backoff.Policy // Attempt is set
 	clock   func() time.Duration
 	at      layout.Queue
@@ -59,7 +60,7 @@ type Reader struct {
 // Options are the options of a Reader.
 type Options struct {
 	// Kind is "lock" or "election".
-	Kind string
+	Kind holdfast.Kind
 	// Namespace is empty for names.DefaultNamespace.
 	Namespace string
 	// Retry must have its Attempt set.
@@ -74,22 +75,22 @@ func New(cli *clientv3.Client, name string, foreign bool, o Options) (*Reader, e
 		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
 	}
 	namespace, err := names.Namespace(o.Namespace)
-	at, bad := layout.Named(namespace, o.Kind, name), names.Check(o.Kind, name)
+	at, bad := layout.Named(namespace, o.Kind, name), names.Check(string(o.Kind), name)
 	if foreign {
-		at, bad = layout.At(o.Kind, name), names.CheckPrefix(o.Kind, name)
+		at, bad = layout.At(o.Kind, name), names.CheckPrefix(string(o.Kind), name)
 	}
 	if err := errors.Join(bad, err); err != nil {
 		return nil, err
 	}
 	return &Reader{
-		client: cli, sender: attempt.New(cli, o.Retry), policy: o.Retry, clock: o.Clock,
+		client: cli, sender: sending.New(cli, o.Retry), policy: o.Retry, clock: o.Clock,
 		at: at, epoch: names.EpochKey(namespace), open: context.Background(),
 	}, nil
 }
 
 // Of returns a reader of a queue's front that uses the session's client and
 // ends with the session.
-func Of(host lease.Host, at layout.Queue) *Reader {
+func Of(host lease.Env, at layout.Queue) *Reader {
 	return &Reader{
 		client: host.Client(), sender: host.Sender(), policy: host.RetryPolicy(), clock: host.Clock(),
 		at: at, epoch: host.EpochKey(), open: host.Context(),
@@ -163,7 +164,7 @@ func (r *Reader) reason(ctx context.Context, err error) error {
 
 // read reads the front. If the entry is the one of before, it has the token of before.
 func (r *Reader) read(ctx context.Context, before Front) (Front, error) {
-	return attempt.Ask(ctx, r.sender, attempt.Read, func(ctx context.Context) (Front, error) {
+	return sending.Ask(ctx, r.sender, sending.Read, func(ctx context.Context) (Front, error) {
 		f := Front{Sent: r.clock()}
 		// In one Txn, so that the epoch is that of the same revision. A Txn of
 		// reads is linearizable as its reads are.

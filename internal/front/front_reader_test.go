@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -105,9 +106,10 @@ func TestReaderFindsTheEpochOfAnEarlierRevision(t *testing.T) {
 	})
 }
 
-func mustAcquire(t *testing.T, p *kit.Process, data string) *queue.Hold {
+func mustAcquire(t *testing.T, p *kit.Process, data string) *hold.Hold {
 	t.Helper()
-	h, err := queue.New(p.Host, "lock", "x").Acquire(kit.Within(t, time.Minute), queue.Request{Data: data})
+	h, err := hold.AcquireOne(kit.Within(t, time.Minute), queue.New(p.Host, "lock", "x"),
+		hold.Request{Request: queue.Request{Data: data}})
 	if err != nil {
 		t.Fatal(err)
 	}

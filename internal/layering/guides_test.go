@@ -95,12 +95,15 @@ func exported(t *testing.T) (packages, names map[string]bool) {
 			}
 		}
 	}
-	for e := range embeds {
-		for name := range maps.Clone(names) {
-			if member, ok := strings.CutPrefix(name, e[1]+"."); ok {
-				names[e[0]+"."+member] = true
-				_, typ, _ := strings.Cut(e[0], ".")
-				names[typ+"."+member] = true
+	for known := 0; known < len(names); { // an embedded type may embed another one
+		known = len(names)
+		for e := range embeds {
+			for name := range maps.Clone(names) {
+				if member, ok := strings.CutPrefix(name, e[1]+"."); ok {
+					names[e[0]+"."+member] = true
+					_, typ, _ := strings.Cut(e[0], ".")
+					names[typ+"."+member] = true
+				}
 			}
 		}
 	}

@@ -21,8 +21,9 @@ const module = "github.com/holdfast-go/holdfast"
 
 // leaves lists the packages that all packages above them may import, lowest layer first.
 var leaves = []string{
-	"", // the vocabulary: errors, causes, states
-	"internal/names", "internal/callback", "internal/stale", "internal/telemetry", "etcderr", "backoff", "audit",
+	"", // the vocabulary: errors, causes, states, kinds
+	"internal/names", "internal/callback", "internal/stale", "internal/telemetry", "internal/judge", "internal/jitter",
+	"etcderr", "backoff", "audit",
 }
 
 // layers maps each library package of this module to the packages of this module that it may import, lowest layer
@@ -34,27 +35,36 @@ var layers = map[string][]string{
 	"internal/names":     {""},
 	"internal/callback":  {},
 	"internal/stale":     {},
-	"internal/telemetry": {},
-	"etcderr":            {""},
-	"backoff":            {"", "etcderr"},
+	"internal/telemetry": {""},
+	"internal/judge":     {""},
+	"internal/jitter":    {},
+	"etcderr":            {"", "internal/judge"},
+	"backoff":            {"", "internal/judge", "internal/jitter", "etcderr"},
 	"audit":              {""},
-	"internal/attempt":   leaves,
+	"internal/sending":   leaves,
 	"internal/watching":  leaves,
-	"internal/txns":      above("internal/attempt"),
-	"fencing":            above("internal/attempt"),
+	"internal/txns":      above("internal/sending"),
+	"fencing":            above("internal/sending"),
 	"internal/fence":     above("fencing"),
 	"fencing/sqlfence":   above("fencing", "internal/fence"),
 	"fencing/httpfence":  above("fencing", "internal/fence"),
 	"fencing/grpcfence":  above("fencing", "internal/fence"),
 	"view":               above("fencing"),
 	"internal/layout":    above("fencing", "view"),
-	"internal/lease":     above("internal/attempt", "internal/layout"),
-	"session":            above("internal/attempt", "internal/layout", "internal/lease", "internal/watching"),
+	"internal/lease":     above("internal/sending", "internal/layout"),
+	"session":            above("internal/sending", "internal/layout", "internal/lease", "internal/watching"),
+	"internal/listing":   above("internal/sending", "internal/watching"),
 	"internal/queue":     locks,
+	"internal/hold":      slices.Concat(locks, []string{"internal/queue"}),
+	"internal/lastrun":   slices.Concat(locks, []string{"internal/queue"}),
 	"internal/front":     locks,
 	"admin":              slices.Concat(requests, []string{"fencing", "view"}),
-	"locker":             slices.Concat(locks, []string{"session", "internal/queue"}),
-	"election":           slices.Concat(locks, []string{"session", "internal/queue", "internal/front"}),
+	"locker":             slices.Concat(locks, []string{"session", "internal/queue", "internal/hold", "internal/lastrun"}),
+	"election": slices.Concat(locks, []string{
+		"session", "internal/queue", "internal/hold", "internal/lastrun", "internal/front",
+	}),
+	"member": slices.Concat(locks, []string{"session", "internal/listing"}),
+	"shard":  slices.Concat(locks, []string{"session", "member", "internal/listing", "internal/queue", "internal/hold"}),
 
 	// Each a module of its own.
 	"contrib/gocronlock": above("fencing", "session", "locker", "election"),
@@ -65,7 +75,7 @@ var layers = map[string][]string{
 var locks = slices.Concat(requests, []string{"internal/lease", "fencing", "view"})
 
 // requests lists what sends requests about entries.
-var requests = above("internal/attempt", "internal/layout", "internal/txns", "internal/watching")
+var requests = above("internal/sending", "internal/layout", "internal/txns", "internal/watching")
 
 func above(packages ...string) []string { return slices.Concat(leaves, packages) }
 
@@ -77,8 +87,9 @@ var testKits = []string{
 
 // free lists the packages that may import everything, because no package imports them.
 var free = []string{
-	"cmd", "examples", "internal/fencetest", "internal/layering", "internal/leasemodel", "internal/queuemodel",
-	"internal/queuetest", "internal/semmodel", "tests",
+	"cmd", "examples", "fencing/fencetest", "internal/fakedial", "internal/fencingtest", "internal/holdtest",
+	"internal/layering", "internal/leasemodel", "internal/queuemodel", "internal/queuetest", "internal/quietmodel",
+	"internal/semmodel", "tests",
 }
 
 // forbidden maps the dependencies that a library package must not have to the reason.

@@ -23,20 +23,22 @@ var harmless = map[string]string{
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure,
 	"calls ln.waiting.Len": pure, "calls t.place.Prev": pure, "calls el.Prev": pure,
 	"calls time.Now": pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure,
-	"calls lastStream.Add": pure, "calls e.delayUntil.IsZero": pure, "calls h.since.After": pure,
-	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls s.running.Add": pure,
+	"calls lastStream.Add": pure, "calls w.delayUntil.IsZero": pure, "calls h.since.After": pure,
+	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls w.running.Add": pure,
 	"calls tasks.Add": pure, "calls t.until.After": pure, "calls int64": builtin, "calls q.at.ReaderKey": pure,
-	"calls q.at.PermitKey": pure,
+	"calls q.at.PermitKey": pure, "calls e.grant.Lease().ID": pure,
 
 	"calls clientv3.Compare": pure, "calls clientv3.CreateRevision": pure, "calls string": builtin,
 	"calls clientv3.OpTxn": pure,
 
 	"calls time.AfterFunc": "starts a timer, which calls back later on its own goroutine",
-	"calls c.overdue.Stop": timer, "calls r.timer.Stop": timer, "calls h.limit.Stop": timer, "calls r.timer.Reset": timer,
-	"calls h.idle.timer.Stop": timer, "calls h.idle.timer.Reset": timer,
+	"calls c.overdue.Stop": timer, "calls r.timer.Stop": timer, "calls l.limit.Stop": timer, "calls r.timer.Reset": timer,
+	"calls l.idle.timer.Stop": timer, "calls l.idle.timer.Reset": timer,
 
-	"calls create":    "the constructor given to Host.Extension, which must only build a value",
-	"calls p.host.Go": "starts a goroutine; locks Session.mu, under which no other mutex is locked",
+	"calls w.key.lease.SetWatched": "stores a value",
+
+	"calls create":    "the constructor given to Work.Extension, which must only build a value",
+	"calls p.host.Go": "starts a goroutine; locks work.mu, under which no other mutex is locked",
 	"calls sub.queue.Add": "queues a callback for the queue's own goroutine; locks Queue.mu, under which no other " +
 		"mutex is locked",
 	"calls sub.queue.Ended": "locks Queue.mu, under which no other mutex is locked",

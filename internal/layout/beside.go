@@ -38,6 +38,10 @@ func LimitIn(kv *mvccpb.KeyValue) (Limit, bool) {
 	return l, true
 }
 
+// CountKey is the key of the number of shards of a name, whose entries are those of the names NAME/0, NAME/1 and so on.
+// Nothing of holdfast deletes it.
+func (q Queue) CountKey() string { return q.Own() + "count" }
+
 // encodedRun is a view.Run as it is written in etcd: JSON, as the values of entries.
 type encodedRun struct {
 	V int `json:"v"`

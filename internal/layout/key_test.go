@@ -21,7 +21,7 @@ func TestWeightIsReadFromTheKey(t *testing.T) {
 func TestKeysAreTakenApartAsTheyAreMade(t *testing.T) {
 	t.Parallel()
 	const lease = 0x5eed
-	named, foreign, sem := Named("ns", "lock", "a/b"), At("election", "ns/lock/x"), Named("ns", "sem", "s")
+	named, foreign, sem := Named("ns", "lock", "a/b"), At("election", "ns/lock/x"), Named("ns", "semaphore", "s")
 	for _, c := range []struct {
 		q      Queue
 		key    string

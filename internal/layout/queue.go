@@ -1,57 +1,74 @@
 package layout
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Queue says where the entries of one name stand.
 type Queue struct {
-	Kind    string // "lock", "tree", "sem" or "election"
+	Kind    holdfast.Kind
 	Name    string // as it was given: a name, or a foreign prefix
 	Entries string // what the keys of all entries begin with; ends in "/"
 	Foreign bool   // every key below Entries counts as an entry, as with etcd's concurrency package
 }
 
-var kinds = []string{"lock", "tree", "sem", "election"}
+var kinds = []holdfast.Kind{
+	holdfast.KindLock, holdfast.KindTree, holdfast.KindSemaphore, holdfast.KindElection,
+	holdfast.KindShard,
+}
 
 const (
 	endOfName = "/@" // begins what follows a name in a key; no segment of a name begins with "@"
 
-	// readerMark begins the last part of a reader's key, and afterReaders is the first string that sorts behind all that
-	// begin with it. So the readers of a queue stand before all other entries, and the entries that a reader waits for
-	// are one range.
+	// readerMark begins the last part of a reader's key, and afterReaders is the first string that sorts behind all
+	// that begin with it. So the readers of a queue stand before all other entries, and the entries that a reader
+	// waits for are one range.
 	readerMark   = "!s"
 	afterReaders = "\""
 )
 
 // Named returns the queue of a name: see names.Check.
-func Named(namespace, kind, name string) Queue {
+func Named(namespace string, kind holdfast.Kind, name string) Queue {
 	return Queue{Kind: kind, Name: name, Entries: Names(namespace, kind) + name + endOfName + "/"}
 }
 
 // At returns the queue of a foreign prefix: see names.CheckPrefix.
-func At(kind, prefix string) Queue {
+func At(kind holdfast.Kind, prefix string) Queue {
 	return Queue{Kind: kind, Name: prefix, Entries: prefix + "/", Foreign: true}
 }
 
 // Names is what the keys of all names of a kind begin with.
-func Names(namespace, kind string) string { return namespace + "/" + kind + "/" }
+func Names(namespace string, kind holdfast.Kind) string { return namespace + "/" + segment(kind) + "/" }
+
+// segment says in keys what the name is of.
+func segment(kind holdfast.Kind) string {
+	if kind == holdfast.KindSemaphore {
+		return "sem"
+	}
+	return string(kind)
+}
 
 // Of returns the queue in a namespace that a key is an entry of, and false if it is not below a name.
 func Of(namespace, key string) (Queue, bool) {
 	rest, found := strings.CutPrefix(key, namespace+"/")
-	kind, rest, _ := strings.Cut(rest, "/")
+	first, rest, _ := strings.Cut(rest, "/")
+	i := slices.IndexFunc(kinds, func(kind holdfast.Kind) bool { return segment(kind) == first })
 	name, _, isEntry := strings.Cut(rest, endOfName+"/")
-	return Named(namespace, kind, name), found && isEntry && slices.Contains(kinds, kind)
+	if !found || !isEntry || i < 0 {
+		return Queue{}, false
+	}
+	return Named(namespace, kinds[i], name), true
 }
 
 // String names the queue for people.
-func (q Queue) String() string { return q.Kind + " " + names.Quote(q.Name) }
+func (q Queue) String() string { return string(q.Kind) + " " + names.Quote(q.Name) }
 
 // Verbatim reports whether the value of an entry is the candidate's data and nothing
 // else, because etcd's own observers read it. (etcd's own locks have empty values and
@@ -79,4 +96,17 @@ func (q Queue) Readers() (from, end string) { return q.Entries + readerMark, q.E
 // Writers returns the range of all other entries.
 func (q Queue) Writers() (from, end string) {
 	return q.Entries + afterReaders, clientv3.GetPrefixRangeEnd(q.Entries)
+}
+
+// ReadersOn returns the range of the readers' entries that were put under a lease.
+func (q Queue) ReadersOn(lease clientv3.LeaseID) (from, end string) {
+	return on(q.Entries+readerMark, lease)
+}
+
+// WritersOn returns the range of the entries of ours that were put under a lease and are not readers'.
+func (q Queue) WritersOn(lease clientv3.LeaseID) (from, end string) { return on(q.Entries, lease) }
+
+func on(prefix string, lease clientv3.LeaseID) (from, end string) {
+	from = fmt.Sprintf("%s%x-", prefix, int64(lease))
+	return from, clientv3.GetPrefixRangeEnd(from)
 }

@@ -4,6 +4,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -12,7 +13,7 @@ func (q Queue) View(kv *mvccpb.KeyValue) view.Entry {
 	e := view.Entry{Key: string(kv.Key), Revision: kv.CreateRevision, Lease: clientv3.LeaseID(kv.Lease)}
 	_, ours := LeaseOf(e.Key)
 	e.Foreign, e.Shared = !ours, ours && IsReader(e.Key)
-	if q.Kind == "sem" {
+	if q.Kind == holdfast.KindSemaphore {
 		e.Weight = WeightOf(e.Key)
 	}
 	v, ok := DecodeValue(kv.Value)

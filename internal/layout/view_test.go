@@ -46,7 +46,8 @@ func TestViewShowsOfAnEntryWhatIsKnown(t *testing.T) {
 			t.Errorf("%s: %+v", name, e)
 		}
 	}
-	if e := Named("holdfast", "sem", "x").View(&mvccpb.KeyValue{Key: []byte("x/3-" + ours)}); e.Weight != 3 || e.Foreign {
+	sem := Named("holdfast", "semaphore", "x")
+	if e := sem.View(&mvccpb.KeyValue{Key: []byte("x/3-" + ours)}); e.Weight != 3 || e.Foreign {
 		t.Errorf("a permit of weight 3: %+v", e)
 	}
 }

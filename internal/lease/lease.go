@@ -17,76 +17,55 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// maxTrusted is the longest time for which a renewal is trusted. A cluster with lease checkpoints may resume a longer
-// lease with less than its TTL.
-const maxTrusted = 300 * time.Second
-
 // Lease is one lease in etcd as this process knows it. It is safe for concurrent use.
 type Lease struct {
-	id      clientv3.LeaseID
-	ttl     time.Duration // as granted
-	margin  time.Duration
+	Hearing
+	grant   Grant // Margin is set
 	clock   func() time.Duration
 	ctx     context.Context // done once lost, with the *holdfast.LostError as its cause
 	cancel  context.CancelCauseFunc
 	renewed chan struct{} // wakes the watchdog after a confirmed renewal
-	cluster uint64
-	trust   time.Duration // how long a renewal is trusted
 
-	mu        sync.Mutex          // protects what follows
-	confirmed time.Duration       // send time of the last confirmed renewal
-	trusted   time.Duration       // trusted-until
+	mu        sync.Mutex // protects what follows
+	trust     trust
 	lost      *holdfast.LostError // written once
 	gate      int64               // mod revision of the session key
+	heard     int64               // the largest one that has rung the bell
 	failure   error               // of the last failed renewal
 	connected context.Context
 	suspend   context.CancelCauseFunc // cancels connected
 	changed   chan struct{}           // closed at the next change of state, and at each confirmed renewal
 }
 
-// Grant is etcd's reply to the request for a lease.
-type Grant struct {
-	ID      clientv3.LeaseID
-	Cluster uint64        // the ID of the cluster that answered
-	TTL     time.Duration // as granted
-	Margin  time.Duration // taken off the TTL; 0: the larger of TTL/10 and 200 ms
-	Sent    time.Duration // when the request was sent, by the clock of the lease
-}
-
 // New returns the lease that was granted. It is trusted from the moment the request was sent. clock returns elapsed
 // time.
 func New(g Grant, clock func() time.Duration) *Lease {
-	margin := g.Margin
-	if margin == 0 {
-		margin = max(g.TTL/10, 200*time.Millisecond)
+	if g.Margin == 0 {
+		g.Margin = max(g.TTL/10, 200*time.Millisecond)
 	}
 	l := &Lease{
-		id: g.ID, cluster: g.Cluster, ttl: g.TTL, margin: margin, clock: clock,
-		trust:     min(g.TTL, maxTrusted) - margin,
-		renewed:   make(chan struct{}, 1),
-		confirmed: g.Sent,
-		changed:   make(chan struct{}),
+		grant: g, clock: clock, trust: g.trusted(g.Sent, g.TTL),
+		renewed: make(chan struct{}, 1), changed: make(chan struct{}), Hearing: Hearing{bell: make(chan struct{}, 1)},
 	}
-	l.trusted = g.Sent + l.trust
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	l.connected, l.suspend = context.WithCancelCause(l.ctx)
 	return l
 }
 
 // ID is the lease's ID in etcd.
-func (l *Lease) ID() clientv3.LeaseID { return l.id }
+func (l *Lease) ID() clientv3.LeaseID { return l.grant.ID }
 
 // Cluster is the ID of the etcd cluster that granted the lease.
-func (l *Lease) Cluster() uint64 { return l.cluster }
+func (l *Lease) Cluster() uint64 { return l.grant.Cluster }
 
 // TTL is the time to live that etcd granted.
-func (l *Lease) TTL() time.Duration { return l.ttl }
+func (l *Lease) TTL() time.Duration { return l.grant.TTL }
 
 // Margin is the drift margin.
-func (l *Lease) Margin() time.Duration { return l.margin }
+func (l *Lease) Margin() time.Duration { return l.grant.Margin }
 
 // Trust is how long the lease is trusted after a renewal was sent.
-func (l *Lease) Trust() time.Duration { return l.trust }
+func (l *Lease) Trust() time.Duration { return l.grant.longest(l.grant.TTL) }
 
 // Renewed receives a value after a confirmed renewal. It has one reader, the session's watchdog.
 func (l *Lease) Renewed() <-chan struct{} { return l.renewed }
@@ -110,8 +89,8 @@ func (l *Lease) ConnectedContext() context.Context {
 func (l *Lease) Check() error {
 	now := l.clock()
 	l.mu.Lock()
-	if l.lost == nil && now < l.trusted {
-		suspended := now >= l.suspendAtLocked()
+	if l.lost == nil && now < l.trust.until {
+		suspended := now >= l.trust.suspendAt()
 		l.mu.Unlock()
 		if suspended {
 			return holdfast.ErrSuspended
@@ -143,10 +122,13 @@ func (l *Lease) Lost() *holdfast.LostError {
 
 func (l *Lease) loseLocked(cause holdfast.Cause, now time.Duration, err error) *holdfast.LostError {
 	if l.lost == nil {
+		if cause == holdfast.CauseRevoked && now >= l.trust.until {
+			cause = holdfast.CauseExpired // a paused process may hear from etcd before it looks at its clock
+		}
 		if err == nil && cause == holdfast.CauseExpired {
 			err = l.failure
 		}
-		l.lost = &holdfast.LostError{Lease: holdfast.LeaseID(l.id), Cause: cause, Since: now - l.confirmed, Err: err}
+		l.lost = &holdfast.LostError{Lease: holdfast.LeaseID(l.grant.ID), Cause: cause, Since: now - l.trust.from, Err: err}
 	}
 	return l.lost
 }
@@ -176,11 +158,10 @@ func (l *Lease) Confirm(sent, ttl time.Duration) bool {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lost != nil || now >= l.trusted {
+	if l.lost != nil || now >= l.trust.until {
 		return false
 	}
-	l.confirmed = sent
-	l.trusted = sent + min(l.ttl, ttl, maxTrusted) - l.margin
+	l.trust = l.grant.trusted(sent, ttl)
 	l.failure = nil
 	l.reconnectLocked()
 	// Wake AwaitConnected. It judges by the clock, so it may have seen a suspension that the watchdog, whose timer
@@ -217,19 +198,6 @@ func (l *Lease) Explain(failure, more error) {
 	}
 }
 
-// renewAtLocked returns when the next renewal is due: after three eighths of the trusted time, about a third of the
-// TTL. The suspension comes at a half. The eighth between the two is for the renewal, whatever the TTL and the
-// margin are.
-func (l *Lease) renewAtLocked() time.Duration {
-	return l.confirmed + (l.trusted-l.confirmed)*3/8
-}
-
-// suspendAtLocked returns when the lease becomes suspended: half of the trusted time after the last confirmed
-// renewal. The same rule covers a process that was paused, since the clock counts the pause.
-func (l *Lease) suspendAtLocked() time.Duration {
-	return l.confirmed + (l.trusted-l.confirmed)/2
-}
-
 // Enter records a change of state that the watchdog has seen, and wakes AwaitConnected.
 func (l *Lease) Enter(s holdfast.State) {
 	l.mu.Lock()
@@ -257,10 +225,10 @@ func (l *Lease) UntilChange() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at := l.suspendAtLocked(); now < at {
+	if at := l.trust.suspendAt(); now < at {
 		return at - now
 	}
-	return l.trusted - now
+	return l.trust.until - now
 }
 
 // UntilRenewal is the time until the next renewal; zero or less when it is due.
@@ -268,7 +236,7 @@ func (l *Lease) UntilRenewal() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.renewAtLocked() - now
+	return l.trust.renewAt() - now
 }
 
 // Remaining is the time until trusted-until; 0 once lost.
@@ -279,7 +247,7 @@ func (l *Lease) Remaining() time.Duration {
 	if l.lost != nil {
 		return 0
 	}
-	return max(0, l.trusted-now)
+	return max(0, l.trust.until-now)
 }
 
 // Unconfirmed is the time since the last confirmed renewal was sent.
@@ -287,7 +255,7 @@ func (l *Lease) Unconfirmed() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return now - l.confirmed
+	return now - l.trust.from
 }
 
 // Gate is the last known mod revision of the lease's session key.
@@ -297,9 +265,13 @@ func (l *Lease) Gate() int64 {
 	return l.gate
 }
 
-// SawGate records a mod revision of the session key. The gate only grows.
+// SawGate records a mod revision of the session key. The gate only grows. The first one, of the put after the Grant,
+// rings no bell: nothing is held yet.
 func (l *Lease) SawGate(rev int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.gate == 0 {
+		l.heard = rev
+	}
 	l.gate = max(l.gate, rev)
 }

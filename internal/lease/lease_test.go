@@ -74,6 +74,21 @@ func TestFirstLossIsFinal(t *testing.T) {
 	}
 }
 
+// A process that was paused until its lease expired may read etcd's refusal before anything has looked at the clock.
+func TestLeaseThatIsGoneAfterTrustEndedHasExpired(t *testing.T) {
+	refused := errors.New("requested lease not found")
+	for after, want := range map[time.Duration]holdfast.Cause{
+		8*time.Second - 1: holdfast.CauseRevoked,
+		8 * time.Second:   holdfast.CauseExpired,
+	} {
+		l, now := granted()
+		*now += after
+		if lost := l.Lose(holdfast.CauseRevoked, refused); lost.Cause != want || !errors.Is(lost, refused) {
+			t.Errorf("after %v: %v", after, lost)
+		}
+	}
+}
+
 func TestLossSaysWhyTheRenewalsFailedUnlessItsCauseIsKnown(t *testing.T) {
 	refused, reason := errors.New("connection refused"), errors.New("the session was closed")
 	for _, c := range []struct {

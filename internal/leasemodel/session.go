@@ -67,7 +67,7 @@ func (m *model) received(s *state, all [maxCopies]request, r request, term int8)
 	return reply{held: true, sent: from, term: term}
 }
 
-// judge has the session look at its replies. It mirrors Session.renewAndProve and Lease.Confirm.
+// judge has the session look at its replies. It mirrors keeper.renewAndProve and Lease.Confirm.
 func (m *model) judge(s *state) {
 	a, p := s.ack, s.proof
 	switch {

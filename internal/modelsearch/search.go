@@ -42,26 +42,25 @@ type Result struct {
 
 // Search visits all states. A counterexample is as short as can be.
 func (m Model[S]) Search() Result {
-	s := search[S]{Model: m, numbers: make(map[fingerprint]int32)}
+	s := search[S]{Model: m, numbers: newTable()}
 	wrong := s.run()
 	return Result{States: len(s.parents), Steps: len(s.to), Wrong: wrong}
 }
 
-// A fingerprint stands for a state: the states themselves would take gigabytes. That two states have the same
-// fingerprint has a chance of 2^-128 for each pair, and the seeds differ in each run.
-type fingerprint [2]uint64
+// A fingerprint stands for a state: the states themselves would take gigabytes. That two states of the four million
+// that a search may have share one, and one of them is not looked at, has a chance of one in two million; and the seed
+// differs in each run.
+type fingerprint uint64
 
-var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+var seed = maphash.MakeSeed()
 
 //go:norace
-func fingerprintOf[S comparable](s *S) fingerprint {
-	return fingerprint{maphash.Comparable(seeds[0], *s), maphash.Comparable(seeds[1], *s)}
-}
+func fingerprintOf[S comparable](s *S) fingerprint { return fingerprint(maphash.Comparable(seed, *s)) }
 
 // A search numbers the states in order of discovery.
 type search[S comparable] struct {
 	Model[S]
-	numbers  map[fingerprint]int32
+	numbers  table
 	parents  []int32
 	from, to []int32
 	again    []bool  // of each edge
@@ -122,14 +121,11 @@ func (s *search[S]) visit(from *S, n int32) string {
 //
 //go:norace
 func (s *search[S]) found(state *S, parent int32) int32 {
-	f := fingerprintOf(state)
-	n, known := s.numbers[f]
+	n, known := s.numbers.number(fingerprintOf(state), int32(len(s.parents)))
 	if !known {
-		n = int32(len(s.parents))
 		if int(n) == s.Max {
 			panic(fmt.Sprintf("there are more than %d states", s.Max))
 		}
-		s.numbers[f] = n
 		s.parents = append(s.parents, parent)
 		s.finished = append(s.finished, s.Finished(state))
 		s.next.push(state)
@@ -147,7 +143,7 @@ func (s *search[S]) told(wrong string, n int32, more ...string) string {
 	state := s.Start
 	for k := len(path) - 1; k >= 0; k-- {
 		for _, step := range s.Steps(&state) {
-			if found, ok := s.numbers[fingerprintOf(&step.State)]; ok && found == path[k] {
+			if s.numbers.slot(fingerprintOf(&step.State)).after == path[k]+1 {
 				lines = append(lines, step.told())
 				state = step.State
 				break

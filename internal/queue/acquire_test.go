@@ -1,54 +1,42 @@
-package queue
+package queue_test
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
-
-// atEveryMoment runs a test for each offset from a start to an end: several times at the instant at which a message
-// arrives, when Go decides which of the two is first, and once between messages. Messages that begin at a multiple of
-// OneWay arrive at one, so that all offsets between two of them are one case.
-func atEveryMoment(
-	t *testing.T, from, to time.Duration, f func(t *testing.T, srv *etcdfake.Server, offset time.Duration),
-) {
-	t.Helper()
-	for at := from; at <= to; at += kit.OneWay {
-		for _, offset := range []time.Duration{at, at, at, at + kit.OneWay/2} {
-			t.Run(fmt.Sprint(offset), func(t *testing.T) {
-				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) { f(t, srv, offset) })
-			})
-		}
-	}
-}
 
 // Scenario 9. A waiter's context is canceled at any moment around its grant: it gets an
 // error and has no entry, then or later, or it holds.
 func TestWaiterCanceledAsItIsGrantedHoldsOrLeavesNothing(t *testing.T) {
-	for name, waiting := range map[string]func(t *testing.T, srv *etcdfake.Server, a, b *process) (release func()){
-		"the lock is free": func(*testing.T, *etcdfake.Server, *process, *process) func() { return func() {} },
-		"behind another process": func(t *testing.T, _ *etcdfake.Server, a, _ *process) func() {
-			h := mustAcquire(t, a.queue("x"))
-			return func() { mustRelease(t, h) }
+	for name, waiting := range map[string]func(t *testing.T, srv *etcdfake.Server, a,
+		b *holdtest.Process) (release func()){
+		"the lock is free": func(*testing.T, *etcdfake.Server, *holdtest.Process,
+			*holdtest.Process) func() {
+			return func() {}
 		},
-		"behind its own process": func(t *testing.T, _ *etcdfake.Server, _, b *process) func() {
-			h := mustAcquire(t, b.queue("x"))
-			return func() { mustRelease(t, h) }
+		"behind another process": func(t *testing.T, _ *etcdfake.Server, a, _ *holdtest.Process) func() {
+			h := holdtest.MustAcquire(t, a.Queue("x"))
+			return func() { holdtest.MustRelease(t, h) }
+		},
+		"behind its own process": func(t *testing.T, _ *etcdfake.Server, _, b *holdtest.Process) func() {
+			h := holdtest.MustAcquire(t, b.Queue("x"))
+			return func() { holdtest.MustRelease(t, h) }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			granted, canceled := 0, 0
-			atEveryMoment(t, 0, 12*kit.OneWay, func(t *testing.T, srv *etcdfake.Server, offset time.Duration) {
-				a, b := start(t, srv), start(t, srv)
+			holdtest.AtEveryMoment(t, 0, 12*kit.OneWay, func(t *testing.T, srv *etcdfake.Server, offset time.Duration) {
+				a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
 				release := waiting(t, srv, a, b)
 				ctx, cancel := context.WithCancel(t.Context())
-				waiter := acquireLater(ctx, b.queue("x"))
+				waiter := holdtest.AcquireLater(ctx, b.Queue("x"))
 				if name != "the lock is free" {
 					time.Sleep(time.Second)
 					go release() // ends before the bubble does
@@ -56,24 +44,24 @@ func TestWaiterCanceledAsItIsGrantedHoldsOrLeavesNothing(t *testing.T) {
 				time.Sleep(offset)
 				cancel()
 				r := <-waiter
-				if r.err == nil {
+				if r.Err == nil {
 					granted++
-					if r.h.Check() != nil || !isFirst(srv, r.h) {
-						t.Errorf("success: Check %v, entries %v", r.h.Check(), kit.Standing(srv, "x"))
+					if r.H.Check() != nil || !holdtest.IsFirst(srv, r.H) {
+						t.Errorf("success: Check %v, entries %v", r.H.Check(), kit.Standing(srv, "x"))
 					}
-					mustRelease(t, r.h)
+					holdtest.MustRelease(t, r.H)
 				} else {
 					canceled++
-					if !errors.Is(r.err, context.Canceled) {
-						t.Error(r.err)
+					if !errors.Is(r.Err, context.Canceled) {
+						t.Error(r.Err)
 					}
 				}
 				time.Sleep(time.Second)
 				if left := kit.Standing(srv, "x"); len(left) != 0 {
-					t.Errorf("returned %v, and left %v", r.err, left)
+					t.Errorf("returned %v, and left %v", r.Err, left)
 				}
 				time.Sleep(time.Minute)
-				for _, c := range srv.History(entriesX) {
+				for _, c := range srv.History(holdtest.EntriesX) {
 					if !c.Deleted && time.Since(c.At) < time.Minute {
 						t.Errorf("an entry was put afterwards: %v", c.Kv)
 					}

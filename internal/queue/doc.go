@@ -21,7 +21,12 @@
 //     that gave up. The waiter holds, or waits for the entry that is ahead now.
 //   - It went together with that session key: its lease has ended. The lease expired,
 //     or etcd revoked it although it was renewed, and then its holder may not have
-//     been told yet. The waiter waits for the lock delay before it holds.
+//     been told yet. The waiter waits for the lock delay before it holds, and reads at
+//     its end: without a quorum no holder is told, and no read answered.
+//   - It is not known when it went, or others held beside it, and the session key of one
+//     of them is gone by now. The waiter finds the last revision at which that key stood.
+//     If no entry of that session was ahead then, or none that could hold, there is no
+//     delay.
 //
 // # Release
 //
@@ -36,7 +41,7 @@
 // An attempt of a Set has an entry in each of several queues, put by one Txn, so with one
 // create revision. Each is judged, and removed, by what stands in its own queue. The
 // attempt waits for one queue after the other, as what is free ahead of an entry stays
-// free, and every judgement reads that all its entries stand. If one was deleted or
+// free, and every judgment reads that all its entries stand. If one was deleted or
 // written to, all leave, and it queues again. There is a hold for each entry; they share
 // one life, so they end together.
 //
@@ -54,23 +59,16 @@
 //     remove entries that no attempt accounts for.
 //   - Whatever is missed expires with the lease.
 //
-// # While held
-//
-// A hold ends once: it is released, its lease is lost, its entry is deleted, an
-// administrator has put a Notice into it, MaxHold has passed, or its work makes no
-// progress. Its contexts are canceled before its entry is removed. The poller checks
-// several times in a lock delay, in one Txn for many holds, that the entries still
-// stand as they were put.
-//
 // # Where to begin
 //
-// A free lock takes this path, in order: acquire.go, line.go, entry.go, put.go, hold.go,
-// release.go, remove.go; without a hold, giveup.go. A waiter adds wait.go and judge.go; a line in
-// memory, handoff.go; readers beside writers, readers.go; several queues, set.go and
-// downgrade.go; semaphores, permit.go, permitwait.go and limit.go. keys.go, sweeper.go and
-// orphans.go are about requests that were not answered, poll.go, notice.go, idle.go and
-// held.go about holds that last, minhold.go about names that stay taken after a release,
-// place.go about what waiters are told, term.go about elections.
+// A free lock takes this path, in order: acquire.go, line.go, attempt.go, entry.go, put.go,
+// grant.go, remove.go; without a wait, try.go; without a grant, giveup.go. What becomes of a
+// Grant while it is held is not known here: see package hold. A waiter adds wait.go, watch.go, judge.go and ended.go;
+// a line in memory, handoff.go; readers beside writers, readers.go; several queues, set.go;
+// semaphores, semaphore.go, permit.go and permitwait.go. keys.go, sweeper.go and
+// orphans.go are about requests that were not answered, told.go is what the queue and
+// the poll of holds rely on, taken.go is about names that stay taken after a release,
+// place.go about what waiters are told.
 // DESIGN.md at the root of the module has the reasons. internal/queuemodel and
 // internal/semmodel are models of this algorithm that are searched for mistakes.
 package queue

@@ -2,8 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -30,45 +27,27 @@ func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
 		}{
 			"no reply": {&entry{stage: created}, false, "; etcd has not answered the request to queue"},
 			"the delay": {
-				&entry{stage: placed, delayUntil: time.Now().Add(1)}, false,
+				&entry{stage: placed, wait: wait{delayUntil: time.Now().Add(1)}}, false,
 				"; it was first in the queue, and the lock delay had not passed",
 			},
 			"of a set": {
-				&entry{stage: placed, delayUntil: time.Now().Add(1)}, true,
+				&entry{stage: placed, wait: wait{delayUntil: time.Now().Add(1)}}, true,
 				"; it was first in the queue of \"x\", and the lock delay had not passed",
 			},
 			"suspended":   {&entry{stage: placed}, false, "; it was first in the queue, and the session was not connected"},
 			"a whole set": {&entry{stage: placed}, true, "; it was first in all queues, and the session was not connected"},
-			"another":     {&entry{stage: placed, ahead: ahead}, false, ""},
+			"another":     {&entry{stage: placed, wait: wait{ahead: ahead}}, false, ""},
 			"a delay that does not count yet": {
-				&entry{stage: placed, ahead: ahead, delayUntil: time.Now().Add(1)}, false, "",
+				&entry{stage: placed, wait: wait{ahead: ahead, delayUntil: time.Now().Add(1)}}, false, "",
 			},
 		} {
-			c.e.q, c.e.ticket = q, &ticket{q: q, inSet: c.inSet}
-			if got := c.e.describeWait(canceled); got != c.want {
+			c.e.wait.e, c.e.q, c.e.ticket = c.e, q, &ticket{q: q, inSet: c.inSet}
+			if got := c.e.wait.describe(canceled); got != c.want {
 				t.Errorf("%s: %q, want %q", name, got, c.want)
 			}
-			if got := c.e.describeWait(t.Context()); got != "" {
+			if got := c.e.wait.describe(t.Context()); got != "" {
 				t.Errorf("%s, of a call that was not canceled: %q", name, got)
 			}
-		}
-	})
-}
-
-func TestCallWithoutALeaseSaysSo(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		p.Link.BlackHole()
-		time.Sleep(kit.TTL)
-		_, err := p.queue("x").Acquire(kit.Within(t, time.Second), Request{})
-		if err == nil || !strings.Contains(err.Error(), "; the session had no lease") {
-			t.Errorf("%v", err)
-		}
-		p.Heal()
-		p.KV.Refuse(nil)
-		time.Sleep(kit.TTL)
-		if h := mustAcquire(t, p.queue("x")); h != nil {
-			mustRelease(t, h)
 		}
 	})
 }
@@ -80,7 +59,7 @@ func TestErrorOfACallThatTheEndOfItsSessionOrClientEnded(t *testing.T) {
 		denied := rpctypes.ErrPermissionDenied
 		check := func(what string, q *Queue, ctx context.Context, err, want error) {
 			t.Helper()
-			if got := q.closedErr(ctx, err); got != want {
+			if got := q.shared.closedErr(ctx, err); got != want {
 				t.Errorf("%s: %v becomes %v, want %v", what, err, got, want)
 			}
 		}
@@ -103,32 +82,5 @@ func TestErrorOfACallThatTheEndOfItsSessionOrClientEnded(t *testing.T) {
 		check("client closed", ofClient, canceled, context.Canceled, context.Canceled)
 		check("client closed", ofClient, t.Context(), nil, nil)
 		_ = sess.Close(t.Context())
-	})
-}
-
-// The context of a call and its session may end together: then the context has ended it.
-func TestCallThatIsCanceledBeforeItsPutIsAnsweredHasNoPlace(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		p.PlanAll("enqueue", silence)
-		_, err := p.queue("x").Acquire(kit.Within(t, time.Second), Request{})
-		place, bare := WithoutPlace(err)
-		if place.Known() || !errors.Is(bare, context.DeadlineExceeded) ||
-			!strings.Contains(err.Error(), "etcd has not answered the request to queue") {
-			t.Errorf("%+v, %v", place, err)
-		}
-		p.Plan(nil)
-	})
-}
-
-// The first request has failed when the caller's time is over. Its error is told, not only that the time is over.
-func TestErrorOfACallThatEndsAfterAFailureHasThatFailure(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		p.PlanAll("enqueue", lostReply)
-		_, err := p.queue("x").Acquire(kit.Within(t, kit.OneWay), Request{})
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "last error: ") {
-			t.Errorf("Acquire: %v", err)
-		}
 	})
 }

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -12,6 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -24,26 +27,26 @@ func TestWaiterThatGivesUpLeavesTheOthersInOrder(t *testing.T) {
 		returns time.Duration
 	}{
 		"reachable": {false, 2 * kit.OneWay},
-		"cut off":   {true, giveUpWait},
+		"cut off":   {true, queue.GiveUpWait},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				var procs []*process
-				var waiters []<-chan result
+				var procs []*holdtest.Process
+				var waiters []<-chan holdtest.Result
 				ctx, cancel := context.WithCancel(t.Context())
 				for i := range 4 {
-					p := start(t, srv)
+					p := holdtest.Start(t, srv)
 					lctx := t.Context()
 					if i == 1 {
 						lctx = ctx
 					}
 					procs = append(procs, p)
-					waiters = append(waiters, acquireLater(lctx, p.queue("x")))
-					kit.Queued(t, srv, entriesX, i+1)
+					waiters = append(waiters, holdtest.AcquireLater(lctx, p.Queue("x")))
+					kit.Queued(t, srv, holdtest.EntriesX, i+1)
 				}
 				first := <-waiters[0]
-				if first.err != nil {
-					t.Fatal(first.err)
+				if first.Err != nil {
+					t.Fatal(first.Err)
 				}
 				before := kit.Standing(srv, "x")
 				if c.cut {
@@ -51,8 +54,8 @@ func TestWaiterThatGivesUpLeavesTheOthersInOrder(t *testing.T) {
 				}
 				start := time.Now()
 				cancel()
-				if r := <-waiters[1]; !errors.Is(r.err, context.Canceled) || time.Since(start) != c.returns {
-					t.Errorf("after %v: %v, want an error after %v", time.Since(start), r.err, c.returns)
+				if r := <-waiters[1]; !errors.Is(r.Err, context.Canceled) || time.Since(start) != c.returns {
+					t.Errorf("after %v: %v, want an error after %v", time.Since(start), r.Err, c.returns)
 				}
 				procs[1].Heal()
 				time.Sleep(time.Second)
@@ -66,13 +69,13 @@ func TestWaiterThatGivesUpLeavesTheOthersInOrder(t *testing.T) {
 				if !slices.Equal(left, want) {
 					t.Errorf("entries %v, want %v", left, want)
 				}
-				mustRelease(t, first.h)
+				holdtest.MustRelease(t, first.H)
 				third := <-waiters[2]
-				if third.err != nil || !isFirst(srv, third.h) {
+				if third.Err != nil || !holdtest.IsFirst(srv, third.H) {
 					t.Fatalf("the third: %+v", third)
 				}
-				mustRelease(t, third.h)
-				if r := <-waiters[3]; r.err != nil || r.h.Token() <= third.h.Token() {
+				holdtest.MustRelease(t, third.H)
+				if r := <-waiters[3]; r.Err != nil || r.H.Token() <= third.H.Token() {
 					t.Errorf("the fourth: %+v", r)
 				}
 			})
@@ -84,53 +87,59 @@ func TestWaiterThatGivesUpLeavesTheOthersInOrder(t *testing.T) {
 // not answer.
 func TestTimeoutSaysWhatTheCallWaitedFor(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p, other := start(t, srv), start(t, srv)
-		expect := func(q *Queue, want string) {
+		p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		expect := func(q *queue.Queue, want string) {
 			t.Helper()
-			_, err := q.Acquire(kit.Within(t, 100*time.Millisecond), Request{})
-			place, err := WithoutPlace(err)
+			_, err := hold.AcquireOne(kit.Within(t, 100*time.Millisecond), q, hold.Request{})
+			place, err := queue.WithoutPlace(err)
 			text := fmt.Sprint(err, "; ", place)
 			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(text, want) {
 				t.Errorf("%v lacks %q", text, want)
 			}
 		}
-		theirs := mustAcquireAs(t, other.queue("x"), Request{Owner: "worker 7"})
-		q := p.queue("x")
+		theirs := holdtest.MustAcquireAs(t, other.Queue("x"), hold.Request{Request: queue.Request{Owner: "worker 7"}})
+		q := p.Queue("x")
 		expect(q, "; held by owner \"worker 7\"")
-		own := mustAcquire(t, p.queue("y"))
-		expect(p.queue("y"), "behind another goroutine of this session")
+		own := holdtest.MustAcquire(t, p.Queue("y"))
+		expect(p.Queue("y"), "behind another goroutine of this session")
 		p.Link.BlackHole()
 		expect(q, "etcd has not answered")
 		p.Heal()
-		mustRelease(t, own)
-		mustRelease(t, theirs)
+		holdtest.MustRelease(t, own)
+		holdtest.MustRelease(t, theirs)
 	})
 }
 
 // Close ends every call, whatever it waits for and however long its context lives.
 func TestCloseEndsCallsWhileEtcdIsAway(t *testing.T) {
 	for name, tc := range map[string]struct {
-		call  func(context.Context, *Queue) error
+		call  func(context.Context, *queue.Queue) error
 		retry backoff.Policy
 		after time.Duration
 	}{
 		"TryAcquire, reading": {
-			func(ctx context.Context, q *Queue) error { _, err := q.TryAcquire(ctx, Request{}); return err },
+			func(ctx context.Context, q *queue.Queue) error {
+				_, err := holdtest.TryAcquire(ctx, q)
+				return err
+			},
 			backoff.Policy{}, time.Second,
 		},
 		"Acquire, between two attempts": { // its lease was lost after 13.5 s
-			func(ctx context.Context, q *Queue) error { _, err := q.Acquire(ctx, Request{}); return err },
+			func(ctx context.Context, q *queue.Queue) error {
+				_, err := hold.AcquireOne(ctx, q, hold.Request{})
+				return err
+			},
 			backoff.Policy{Initial: time.Minute, Max: time.Minute, Rand: func() float64 { return 1 }}, 15 * time.Second,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv, func(o *session.Options) { o.Retry = tc.retry })
+				p := holdtest.Start(t, srv, func(o *session.Options) { o.Retry = tc.retry })
 				p.Link.BlackHole()
 				ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 				defer cancel()
 				done := make(chan error, 1)
-				go func() { done <- tc.call(ctx, p.queue("x")) }() // ends with ctx
+				go func() { done <- tc.call(ctx, p.Queue("x")) }() // ends with ctx
 				time.Sleep(tc.after)
 				if err := p.Sess.Close(kit.Within(t, time.Second)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 					t.Errorf("Close: %v", err)
@@ -152,23 +161,23 @@ func TestCloseEndsCallsWhileEtcdIsAway(t *testing.T) {
 
 func TestWaiterThatGivesUpBehindAnEntryIsRemovedAtOnce(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p, behind := start(t, srv), start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
+		p, behind := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		ahead := kit.Join(t, srv, holdtest.EntriesX)
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		waiter := acquireLater(ctx, p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		last := acquireLater(kit.Within(t, time.Minute), behind.queue("x"))
-		kit.Queued(t, srv, entriesX, 3)
+		waiter := holdtest.AcquireLater(ctx, p.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
+		last := holdtest.AcquireLater(kit.Within(t, time.Minute), behind.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 3)
 		began := time.Now()
 		giveUp()
-		if r := <-waiter; !errors.Is(r.err, context.Canceled) || r.at.Sub(began) > 2*kit.OneWay {
-			t.Errorf("gave up after %v: %v", r.at.Sub(began), r.err)
+		if r := <-waiter; !errors.Is(r.Err, context.Canceled) || r.At.Sub(began) > 2*kit.OneWay {
+			t.Errorf("gave up after %v: %v", r.At.Sub(began), r.Err)
 		}
-		if keys := kit.KeysOf(srv.Keys(entriesX)); len(keys) != 2 {
+		if keys := kit.KeysOf(srv.Keys(holdtest.EntriesX)); len(keys) != 2 {
 			t.Errorf("in the queue: %v", keys)
 		}
 		ahead.Release()
-		delayed(t, granted(t, srv, last), srv, ahead.Key, false)
+		holdtest.Delayed(t, holdtest.Granted(t, srv, last), srv, ahead.Key, false)
 	})
 }
 
@@ -178,16 +187,16 @@ func TestWaiterThatGivesUpBehindAnEntryIsRemovedAtOnce(t *testing.T) {
 func giveUpAfterRevocation(t *testing.T, unheard bool, after time.Duration, next bool) {
 	t.Helper()
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p, behind := start(t, srv), start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
+		p, behind := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		ahead := kit.Join(t, srv, holdtest.EntriesX)
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		waiter := acquireLater(ctx, p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		last := acquireLater(kit.Within(t, time.Minute), behind.queue("x"))
-		kit.Queued(t, srv, entriesX, 3)
-		var second <-chan result
+		waiter := holdtest.AcquireLater(ctx, p.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
+		last := holdtest.AcquireLater(kit.Within(t, time.Minute), behind.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 3)
+		var second <-chan holdtest.Result
 		if next {
-			second = acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+			second = holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
 			time.Sleep(kit.OneWay)
 		}
 		p.Plan(func(kind string, _ int) etcdfake.Fate {
@@ -200,16 +209,16 @@ func giveUpAfterRevocation(t *testing.T, unheard bool, after time.Duration, next
 		revoked := time.Now()
 		time.Sleep(after)
 		giveUp()
-		if r := <-waiter; !errors.Is(r.err, context.Canceled) {
-			t.Fatalf("the waiter: %v", r.err)
+		if r := <-waiter; !errors.Is(r.Err, context.Canceled) {
+			t.Fatalf("the waiter: %v", r.Err)
 		}
-		r := granted(t, srv, last)
-		if took := r.at.Sub(revoked); took < kit.LockDelay || took > kit.LockDelay+kit.Prompt {
+		r := holdtest.Granted(t, srv, last)
+		if took := r.At.Sub(revoked); took < kit.LockDelay || took > kit.LockDelay+kit.Prompt {
 			t.Errorf("the next waiter was granted %v after the revocation, want a lock delay", took)
 		}
-		mustRelease(t, r.h)
+		holdtest.MustRelease(t, r.H)
 		if next {
-			mustRelease(t, granted(t, srv, second).h)
+			holdtest.MustRelease(t, holdtest.Granted(t, srv, second).H)
 		}
 		kit.NothingStands(t, srv)
 	})

@@ -21,10 +21,10 @@ func (ln *line) handOff(e *entry) error {
 		}
 	}
 	for {
-		e.set = nil // it leaves by itself
+		e.leaving = true
 		t := ln.takeFirst()
 		if t == nil {
-			record(e.remove(e.lease.Context()))
+			record(e.remove(e.of.lease.Context()))
 			ln.next() // a ticket may have joined since
 			return outcome
 		}
@@ -37,26 +37,28 @@ func (ln *line) handOff(e *entry) error {
 			ln.next()
 			return outcome
 		}
-		e = successor // t was canceled since: hand off its entry
+		e = successor.entries[0] // t was canceled since: hand off its entry
 	}
 }
 
-// replace removes e and puts an entry for t in one Txn. It returns nil for an
-// entry if t has to start from nothing. The error is remove's, for e.
-func (ln *line) replace(e *entry, t *ticket) (*entry, error) {
-	ctx := e.lease.Context()
+// replace removes e and puts an entry for t in one Txn. It returns no attempt if t has to start from nothing. The error
+// is remove's, for e.
+func (ln *line) replace(e *entry, t *ticket) (*attempt, error) {
+	lease := e.of.lease
+	ctx := lease.Context()
 	if e.stage < created {
 		return nil, e.remove(ctx)
 	}
-	successor := newEntries([]turn{{ln, t}}, e.lease, false)
-	err := e.retry(ctx, func(ctx context.Context) error { return e.passReaders(ctx, successor) })
+	next := newAttempt([]turn{{ln, t}}, lease, false)
+	successor := next.entries[0]
+	err := e.retry(ctx, func(ctx context.Context) error { return e.wait.passOthers(ctx, &successor.wait) })
 	if err == nil {
-		err = successor.put(ctx, condition{after: e})
+		err = next.put(ctx, condition{after: e})
 	}
 	if successor.stage >= created { // so the same Txn has removed e
 		e.finish()
 		if err == nil {
-			return successor, nil
+			return next, nil
 		}
 		_ = successor.remove(ctx) // its token cannot be used; what stays open is the sweeper's
 		return nil, nil
@@ -64,7 +66,7 @@ func (ln *line) replace(e *entry, t *ticket) (*entry, error) {
 	successor.finish()
 	// The put was not carried out as far as is known. If a copy is unanswered, it
 	// may have been, and may have removed e.
-	maybe := successor.unansweredAt != 0
+	maybe := next.unansweredAt != 0
 	if errors.Is(err, errEntryGone) {
 		e.finish()
 		if e.removing || maybe {

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -16,48 +16,51 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 func TestHandOffToTheNextInLineBehindAnotherEntry(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
+		p := holdtest.Start(t, srv)
+		ahead := kit.Join(t, srv, holdtest.EntriesX)
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		waiter := acquireLater(ctx, p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		waiter := holdtest.AcquireLater(ctx, p.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
+		next := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
 		time.Sleep(kit.OneWay)
 		p.Plan(nil)
 		giveUp()
 		<-waiter
-		kit.Queued(t, srv, entriesX, 2)
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
 		if n := p.Counts(); n["hand-off"] != 1 || n["read"] != 1 || n["enqueue"]+n["remove"] != 0 {
 			t.Errorf("sent %v, want one hand-off, and one read of the next one", n)
 		}
 		ahead.Release()
-		delayed(t, granted(t, srv, next), srv, ahead.Key, false)
+		holdtest.Delayed(t, holdtest.Granted(t, srv, next), srv, ahead.Key, false)
 	})
 }
 
 // holdWithNext returns a hold, and the result of a call that waits behind it in the line.
-func holdWithNext(t *testing.T, p *process) (*Hold, <-chan result) {
+func holdWithNext(t *testing.T, p *holdtest.Process) (*hold.Hold, <-chan holdtest.Result) {
 	t.Helper()
-	h := mustAcquire(t, p.queue("x"))
-	next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+	h := holdtest.MustAcquire(t, p.Queue("x"))
+	next := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
 	synctest.Wait()
 	return h, next
 }
 
 func TestHandOffWhoseReplyIsLostIsFoundDone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
+		p := holdtest.Start(t, srv)
 		h, next := holdWithNext(t, p)
-		p.PlanOne("hand-off", lostReply)
-		mustRelease(t, h)
-		mustRelease(t, granted(t, srv, next).h)
-		if n := kit.PutsEver(srv, entriesX); n != 2 {
+		p.PlanOne("hand-off", holdtest.LostReply)
+		holdtest.MustRelease(t, h)
+		holdtest.MustRelease(t, holdtest.Granted(t, srv, next).H)
+		if n := kit.PutsEver(srv, holdtest.EntriesX); n != 2 {
 			t.Errorf("%d entries were put, want 2", n)
 		}
 		time.Sleep(time.Minute)
@@ -80,7 +83,7 @@ func TestUnansweredHandOffIsFinishedByOtherRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
+				p := holdtest.Start(t, srv)
 				h, next := holdWithNext(t, p)
 				p.Plan(func(kind string, n int) etcdfake.Fate {
 					switch {
@@ -93,11 +96,11 @@ func TestUnansweredHandOffIsFinishedByOtherRequests(t *testing.T) {
 				})
 				released := make(chan error, 1)
 				go func() { released <- h.Release(context.Background()) }()
-				r := granted(t, srv, next)
+				r := holdtest.Granted(t, srv, next)
 				if err := <-released; err != nil {
 					t.Errorf("Release: %v", err)
 				}
-				mustRelease(t, r.h)
+				holdtest.MustRelease(t, r.H)
 				time.Sleep(time.Minute)
 				kit.NothingStands(t, srv)
 			})
@@ -110,7 +113,7 @@ func TestReleaseWhoseHandOffIsRefusedTellsWhatBecameOfItsEntry(t *testing.T) {
 	for name, deleted := range map[string]bool{"removed": false, "deleted by hand": true} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
+				p := holdtest.Start(t, srv)
 				h, next := holdWithNext(t, p)
 				p.KV.Refuse(func(ops []clientv3.Op) error {
 					if !slices.ContainsFunc(ops, clientv3.Op.IsPut) {
@@ -125,8 +128,8 @@ func TestReleaseWhoseHandOffIsRefusedTellsWhatBecameOfItsEntry(t *testing.T) {
 				if errors.Is(err, holdfast.ErrLost) != deleted || !deleted && err != nil {
 					t.Errorf("Release: %v", err)
 				}
-				if r := <-next; !errors.Is(r.err, rpctypes.ErrPermissionDenied) {
-					t.Errorf("the next: %v", r.err)
+				if r := <-next; !errors.Is(r.Err, rpctypes.ErrPermissionDenied) {
+					t.Errorf("the next: %v", r.Err)
 				}
 				kit.NothingStands(t, srv)
 			})
@@ -138,64 +141,64 @@ func TestReleaseWhoseHandOffIsRefusedTellsWhatBecameOfItsEntry(t *testing.T) {
 // the next one queues by itself.
 func TestHeadThatGivesUpBeforeItsPutIsAnsweredHandsNothingOff(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		p.PlanAll("enqueue", silence)
+		p := holdtest.Start(t, srv)
+		p.PlanAll("enqueue", holdtest.Silence)
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		head := acquireLater(ctx, p.queue("x"))
+		head := holdtest.AcquireLater(ctx, p.Queue("x"))
 		synctest.Wait()
-		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		next := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
 		time.Sleep(time.Second)
 		left := time.Now()
 		giveUp()
-		if r := <-head; !errors.Is(r.err, context.Canceled) || r.at.Sub(left) > giveUpWait {
-			t.Errorf("the head returned after %v: %v", r.at.Sub(left), r.err)
+		if r := <-head; !errors.Is(r.Err, context.Canceled) || r.At.Sub(left) > queue.GiveUpWait {
+			t.Errorf("the head returned after %v: %v", r.At.Sub(left), r.Err)
 		}
 		time.Sleep(time.Second)
 		if n := p.Counts(); n["hand-off"]+n["remove"] != 0 {
 			t.Errorf("sent %v for an entry that was not put", n)
 		}
 		p.Plan(nil)
-		mustRelease(t, granted(t, srv, next).h)
+		holdtest.MustRelease(t, holdtest.Granted(t, srv, next).H)
 		kit.NothingStands(t, srv)
 	})
 }
 
 func TestHandOffOfAnEntryThatWasDeletedReportsTheLossAndTheNextGetsIn(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
+		p := holdtest.Start(t, srv)
 		h, next := holdWithNext(t, p)
 		srv.Delete(h.Key())
 		p.Plan(nil)
 		if err := h.Release(kit.Within(t, time.Minute)); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Release: %v", err)
 		}
-		after := granted(t, srv, next).h
+		after := holdtest.Granted(t, srv, next).H
 		if n := p.Counts(); n["hand-off"] != 1 || n["enqueue"] != 1 || n["remove"] != 0 {
 			t.Errorf("sent %v, want a hand-off and an enqueue", n)
 		}
-		mustRelease(t, after)
+		holdtest.MustRelease(t, after)
 		kit.NothingStands(t, srv)
 	})
 }
 
 func TestHandOffToACanceledCallerGoesToTheNext(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		h := mustAcquire(t, p.queue("x"))
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		leaves := acquireLater(ctx, p.queue("x"))
+		leaves := holdtest.AcquireLater(ctx, p.Queue("x"))
 		synctest.Wait()
-		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		next := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
 		synctest.Wait()
 		p.Plan(nil)
 		released := make(chan error, 1)
 		go func() { released <- h.Release(context.Background()) }()
 		time.Sleep(kit.OneWay) // its entry is being put
 		giveUp()
-		if r := <-leaves; !errors.Is(r.err, context.Canceled) {
-			t.Errorf("%v", r.err)
+		if r := <-leaves; !errors.Is(r.Err, context.Canceled) {
+			t.Errorf("%v", r.Err)
 		}
-		mustRelease(t, granted(t, srv, next).h)
+		holdtest.MustRelease(t, holdtest.Granted(t, srv, next).H)
 		if err := <-released; err != nil {
 			t.Errorf("Release: %v", err)
 		}
@@ -210,14 +213,14 @@ func TestHandOffToACanceledCallerGoesToTheNext(t *testing.T) {
 // the next caller afterwards is not part of it.
 func TestReleaseSucceedsWhateverHappensToTheNextEntry(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil func(p *process, srv *etcdfake.Server, name string)
+		spoil func(p *holdtest.Process, srv *etcdfake.Server, name string)
 		err   string // of the next caller
 	}{
-		"its token cannot be made": {func(_ *process, srv *etcdfake.Server, _ string) {
+		"its token cannot be made": {func(_ *holdtest.Process, srv *etcdfake.Server, _ string) {
 			srv.Put("holdfast/epoch", "no number")
 		}, "not a number"},
 		"it is deleted after the reply was lost, before a read finds it": {func(
-			p *process, srv *etcdfake.Server, name string,
+			p *holdtest.Process, srv *etcdfake.Server, name string,
 		) {
 			mine := string(kit.Standing(srv, name)[0].Key)
 			p.Link.LoseReply("Txn", 1, codes.Unavailable)
@@ -234,20 +237,20 @@ func TestReleaseSucceedsWhateverHappensToTheNextEntry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
-				h := mustAcquire(t, p.queue("x"))
-				next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				p := holdtest.Start(t, srv)
+				h := holdtest.MustAcquire(t, p.Queue("x"))
+				next := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
 				time.Sleep(time.Second)
 				c.spoil(p, srv, "x")
 				if err := h.Release(kit.Within(t, time.Minute)); err != nil {
 					t.Errorf("Release: %v", err)
 				}
 				r := <-next
-				if (r.err == nil) != (c.err == "") || r.err != nil && !strings.Contains(r.err.Error(), c.err) {
-					t.Errorf("the next: %v, want %q", r.err, c.err)
+				if (r.Err == nil) != (c.err == "") || r.Err != nil && !strings.Contains(r.Err.Error(), c.err) {
+					t.Errorf("the next: %v, want %q", r.Err, c.err)
 				}
-				if r.err == nil {
-					mustRelease(t, r.h)
+				if r.Err == nil {
+					holdtest.MustRelease(t, r.H)
 				}
 			})
 		})
@@ -269,19 +272,19 @@ func deletesOnFirstVerify(srv *etcdfake.Server, key string) func(etcdfake.Call) 
 // used, since its token is sent with that name.
 func TestHandOffKeepsTheNameThatTheNextCallerUsed(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		h := mustAcquire(t, p.queue("x"))
-		next := acquireLater(kit.Within(t, time.Minute), p.queueAt("holdfast/lock/x/@"))
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		next := holdtest.AcquireLater(kit.Within(t, time.Minute), p.QueueAt("holdfast/lock/x/@"))
 		time.Sleep(time.Second)
 		if err := h.Release(kit.Within(t, time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		r := <-next
-		if r.err != nil {
-			t.Fatal(r.err)
+		if r.Err != nil {
+			t.Fatal(r.Err)
 		}
-		if r.h.Queue().Name() != "holdfast/lock/x/@" {
-			t.Errorf("named %q", r.h.Queue().Name())
+		if r.H.Queue().Name() != "holdfast/lock/x/@" {
+			t.Errorf("named %q", r.H.Queue().Name())
 		}
 	})
 }
@@ -290,25 +293,25 @@ func TestHandOffKeepsTheNameThatTheNextCallerUsed(t *testing.T) {
 // finds. The entry leaves like any other: one that is taken for gone would stand in the way of the next.
 func TestHandOffOfAWaitingEntryWithANoticeLeavesNothing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
+		p := holdtest.Start(t, srv)
+		ahead := kit.Join(t, srv, holdtest.EntriesX)
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		waiter := acquireLater(ctx, p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		waiter := holdtest.AcquireLater(ctx, p.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
+		next := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
 		time.Sleep(time.Second)
-		notify(t, srv, kit.Standing(srv, "x")[1], layout.Notice{By: "ops", Reason: "deploy"})
+		holdtest.Notify(t, srv, kit.Standing(srv, "x")[1], layout.Notice{By: "ops", Reason: "deploy"})
 		left := time.Now()
 		p.Unheard(srv, func() {
 			ahead.Release()
 			giveUp()
 			<-waiter
 		})
-		r := granted(t, srv, next)
-		if after := r.at.Sub(left); after > kit.LockDelay/2 {
+		r := holdtest.Granted(t, srv, next)
+		if after := r.At.Sub(left); after > kit.LockDelay/2 {
 			t.Errorf("the next one holds after %v", after)
 		}
-		mustRelease(t, r.h)
+		holdtest.MustRelease(t, r.H)
 		kit.NothingStands(t, srv)
 	})
 }

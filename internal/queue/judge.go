@@ -4,16 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -24,57 +21,60 @@ import (
 // yet, and the lock delay gives it the time.
 //
 // Nothing can join a queue ahead of an entry. So what is ahead only shrinks, and
-// each judgement below stays true.
+// each judgment below stays true.
 
-// maxJudged bounds how many session keys of entries ahead are read. With more entries, the lease of one is presumed to
-// have ended.
-const maxJudged = 64
+const (
+	// maxRemembered bounds how many entries ahead are read to learn of their sessions: 100 kB of keys, of which a lease
+	// ID is kept for each session. With more entries, the lease of one is presumed to have ended.
+	maxRemembered = 1024
 
-// verify reads whether the entry and the one ahead of it exist. If no other entry was ever ahead, the same Txn reads
-// the session key of the entry ahead: that judges how the entry ended.
-func (e *entry) verify(ctx context.Context) error {
-	ops := []clientv3.Op{e.q.nearest(e.rev-1, 0)}
-	onlyOne, ours := e.onlyOneAhead(), false
-	learn := e.mustLearnOthers()
+	// maxJudged is the bound where each session key needs an operation of one Txn, and none inside another.
+	maxJudged = 64
+)
+
+// verify reads whether the entry and the one ahead of it exist. If that is gone, it finds out which entry is ahead now
+// and whether the lock delay begins. If no other entry was ever ahead, the same Txn reads the session key of the one.
+func (w *wait) verify(ctx context.Context) error {
+	q := w.e.q
+	var ask txns.Ops
+	nearest := ask.Add(q.nearest(w.e.rev-1, 0))
+	var others, session int
+	onlyOne, learn := w.onlyOneAhead(), w.mustLearnOthers()
 	if learn {
-		ops = append(ops, e.q.othersAhead(e.rev))
+		others = ask.Add(q.othersAhead(w.e.rev))
 	}
+	var judged othersAhead
 	if onlyOne {
-		var key string
-		if key, ours = e.q.sessionKeyOf(e.ahead); ours {
-			ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
-		}
+		judged = judged.with(q, []*mvccpb.KeyValue{w.ahead})
+		session = judged.ask(q, &ask, 0)
 	}
-	looks := e.ticket.request.OnWait != nil
-	if looks {
-		ops = append(ops, e.q.lookAhead(e.rev)...)
-	}
-	resp, err := e.readJudgement(ctx, ops...)
+	look := w.lookToTell(&ask)
+	r, err := w.read(ctx, ask)
 	if learn && errors.Is(err, rpctypes.ErrCompacted) {
-		e.others.add(e.q, nil, true)
-		return e.verify(ctx)
+		w.others.add(q, nil, w.e.rev, true)
+		return w.verify(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	if looks {
-		e.saw(e.q.aheadIn(resp, len(resp.Responses)-lookedAhead, e.rev))
-	}
+	look.saw(r)
 	if learn {
-		e.others.add(e.q, resp.Range(2).Kvs, false)
+		w.others.add(q, r.Range(others).Kvs, w.e.rev, false)
 	}
-	switch ahead := resp.First(1); {
-	case e.ahead == nil:
+	switch ahead := r.First(nearest); {
+	case w.ahead == nil:
 		return nil
-	case isSame(ahead, e.ahead):
-		e.setAhead(e.ahead, resp.Header.Revision, false)
-		e.tellWaiting(ctx)
+	case isSame(ahead, w.ahead):
+		w.setAhead(w.ahead, r.Header.Revision, false)
+		w.tell(ctx)
+		return nil
+	case ahead != nil: // it has judged those that are gone, or they have never held
+		w.setAhead(ahead, r.Header.Revision, false)
 		return nil
 	case onlyOne:
-		e.setAhead(ahead, resp.Header.Revision, ours && resp.Range(2).Count == 0)
-		return nil
+		return w.inquest().judge(ctx, r.Header.Revision, judged.absent(r, session), false)
 	default:
-		return e.judgeUnknown(ctx)
+		return w.judgeUnknown(ctx, r.Header.Revision)
 	}
 }
 
@@ -88,101 +88,109 @@ func isSame(kv, ahead *mvccpb.KeyValue) bool {
 //
 // One Txn reads the state as of d. A read of the present would skip entries that were deleted after d, and with them
 // whether their leases were revoked.
-func (e *entry) judge(ctx context.Context, d int64) error {
-	ops := []clientv3.Op{e.q.nearest(e.rev-1, d)}
-	if key, ours := e.q.sessionKeyOf(e.ahead); ours {
-		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(d), clientv3.WithCountOnly()))
-	}
-	for _, key := range e.others.sessions { // at d, so that a session that ends later costs no delay
-		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(d), clientv3.WithCountOnly()))
-	}
-	resp, err := e.readJudgement(ctx, ops...)
+func (w *wait) judge(ctx context.Context, d int64) error {
+	q := w.e.q
+	went := othersAhead{}.with(q, []*mvccpb.KeyValue{w.ahead})
+	var ask txns.Ops
+	nearest := ask.Add(q.nearest(w.e.rev-1, d))
+	session := went.ask(q, &ask, d)
+	others := w.others.ask(q, &ask, d) // at d, so that a session that ends later costs no delay
+	r, err := w.read(ctx, ask)
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		return e.judgeCompacted(ctx)
+		return w.judgeCompacted(ctx)
 	}
 	if err != nil {
 		return err
 	}
 	// With an entry ahead of it, the one that went had never held, or others hold
 	// beside it, which are judged when they have gone.
-	ahead := resp.First(1)
-	e.setAhead(ahead, d, ahead == nil && (e.others.unknown || anyAbsent(resp.Responses[2:])))
-	return nil
+	if ahead := r.First(nearest); ahead != nil {
+		w.setAhead(ahead, d, false)
+		return nil
+	}
+	withItsKey := len(went.absent(r, session)) > 0
+	return w.inquest().judge(ctx, d, w.others.absent(r, others), w.others.unknown || withItsKey)
 }
 
-// anyAbsent reports whether one of some reads of a key has found none.
-func anyAbsent(responses []*pb.ResponseOp) bool {
-	return slices.ContainsFunc(responses, func(r *pb.ResponseOp) bool { return r.GetResponseRange().Count == 0 })
+// counts reads whether a key stood at a revision; 0: now.
+func counts(key string, at int64) clientv3.Op {
+	return clientv3.OpGet(key, clientv3.WithRev(at), clientv3.WithCountOnly())
 }
 
-// judgeUnknown is judge if no watch told the revision of the deletion. Any of the entries that were ahead at the last
-// read may have been the last one deleted, so the session keys of all of them must exist.
-func (e *entry) judgeUnknown(ctx context.Context) error {
-	stood := []*mvccpb.KeyValue{e.ahead}
-	if e.position != 1 { // others may have stood ahead of that one
-		resp, err := e.q.get(ctx, e.q.ahead(e.rev-1, e.aheadSeen, clientv3.WithLimit(maxJudged+1)))
+// anyAbsent reports whether one of the reads of counts has found no key.
+func anyAbsent(r txns.Reply, from, end int) bool {
+	for i := from; i < end; i++ {
+		if r.Range(i).Count == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeUnknown is judge if no watch told the revision of the deletion, and the queue was free at a later one. Any of
+// the entries that were ahead at the last read may have been the last one deleted, so none may have held when its
+// lease ended.
+func (w *wait) judgeUnknown(ctx context.Context, at int64) error {
+	q := w.e.q
+	stood := []*mvccpb.KeyValue{w.ahead}
+	if w.position != 1 { // others may have stood ahead of that one
+		resp, err := q.shared.get(ctx, q.ahead(w.e.rev-1, w.seen, clientv3.WithLimit(maxRemembered+1)))
 		if errors.Is(err, rpctypes.ErrCompacted) {
-			return e.judgeCompacted(ctx)
+			w.setAhead(nil, at, true)
+			return nil
 		}
 		if err != nil {
 			return err
 		}
 		stood = resp.Kvs
 	}
-	judged := e.others.with(e.q, stood)
-	ops := []clientv3.Op{e.q.nearest(e.rev-1, 0)}
-	for _, key := range judged.sessions {
-		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
+	judged := w.others.with(q, stood)
+	var ask txns.Ops
+	sessions := judged.ask(q, &ask, at)
+	r, err := w.read(ctx, ask)
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		w.setAhead(nil, at, true)
+		return nil
 	}
-	resp, err := e.readJudgement(ctx, ops...)
 	if err != nil {
 		return err
 	}
-	e.setAhead(resp.First(1), resp.Header.Revision, judged.unknown || anyAbsent(resp.Responses[2:]))
-	return nil
+	return w.inquest().judge(ctx, at, judged.absent(r, sessions), judged.unknown)
 }
 
 // judgeCompacted is judge if the history is compacted. The lock delay begins in any case.
-func (e *entry) judgeCompacted(ctx context.Context) error {
-	resp, err := e.readJudgement(ctx, e.q.nearest(e.rev-1, 0))
+func (w *wait) judgeCompacted(ctx context.Context) error {
+	var ask txns.Ops
+	nearest := ask.Add(w.e.q.nearest(w.e.rev-1, 0))
+	r, err := w.read(ctx, ask)
 	if err != nil {
 		return err
 	}
-	e.setAhead(resp.First(1), resp.Header.Revision, true)
+	w.setAhead(r.First(nearest), r.Header.Revision, true)
 	return nil
 }
 
-// readJudgement reads the entry itself (response 0) and others in one Txn. If the entry is gone, or another one of its
-// set, it returns errEntryGone.
+// read sends some reads, and one of the entry itself, as one Txn. If the entry is gone, or another one of its attempt,
+// it returns errEntryGone.
 //
 // An attempt that wants to hold also takes an entry for gone that another client has written to. It may be an
 // administrator's removal: then the entry stands on a lease that ends by itself, perhaps right after this read.
-func (e *entry) readJudgement(ctx context.Context, others ...clientv3.Op) (txns.Reply, error) {
-	began := time.Now()
-	t := txns.Txn{If: e.othersStand(), Then: append([]clientv3.Op{getMeta(e.key)}, others...)}
-	resp, err := t.Ask(ctx, e.q.host.Sender(), attempt.Read)
+func (w *wait) read(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
+	e, began := w.e, time.Now()
+	self := ask.Add(getMeta(e.key))
+	t := txns.Txn{If: e.othersStand(), Then: ask}
+	r, err := t.Ask(ctx, e.q.host.Sender(), sending.Read)
 	if err != nil {
-		return resp, err
+		return r, err
 	}
-	if !resp.Succeeded {
-		return resp, errEntryGone
+	if !r.Succeeded {
+		return r, errEntryGone
 	}
-	if own := resp.First(0); !isEntry(own, e.rev) || e.set != nil && own.ModRevision != e.modRevision() {
-		return resp, errEntryGone
+	if own := r.First(self); !isEntry(own, e.rev) || !e.leaving && own.ModRevision != e.modRevision() {
+		return r, errEntryGone
 	}
-	e.revision = resp.Header.Revision
-	e.sawAll(began)
-	return resp, nil
-}
-
-// awaitRemovable waits until, as far as this session knows, the entry may be removed: it is known which entry is ahead,
-// and if there is none, no lock delay runs. The Txn that removes the entry compares the rest: see removalCmps.
-func (e *entry) awaitRemovable(ctx context.Context) error {
-	if err := e.locate(ctx); e.stage == created {
-		return err // it may fail to make a token after it has found the place, which is enough here
+	if !e.leaving { // others of its attempt may be leaving, each on a goroutine of its own
+		e.of.saw(r.Header.Revision, began)
 	}
-	if e.stage == placed && e.delayLeft() > 0 && !sleep(ctx, e.delayLeft()) {
-		return backoff.ContextErr(ctx)
-	}
-	return nil
+	return r, nil
 }

@@ -26,14 +26,18 @@ type keys struct {
 
 func newKeys() keys { return keys{inUse: make(map[string]*entry)} }
 
-// newEntry returns an entry with a key that no other entry uses.
-func (k *keys) newEntry(q *Queue, lease *lease.Lease) *entry {
-	e := &entry{q: q, lease: lease}
+// newEntry returns an entry of an attempt, with a key that no other entry uses.
+func (k *keys) newEntry(q *Queue, a *attempt) *entry {
+	e := &a.room.entry
+	if len(a.entries) > 0 {
+		e = new(entry)
+	}
+	e.q, e.of, e.wait.e = q, a, e
 	if q.sem != nil {
-		e.permit = &permit{weight: q.weight}
+		e.wait.permit = &permit{w: &e.wait, weight: q.weight}
 	}
 	if !k.reuse(e) {
-		e.id = layout.NewID(lease.ID())
+		e.id = layout.NewID(a.lease.ID())
 		k.register(e, q.key(e.id)) // no other entry has this ID
 	}
 	return e
@@ -44,8 +48,8 @@ func (k *keys) newEntry(q *Queue, lease *lease.Lease) *entry {
 func (k *keys) reuse(e *entry) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.lease != e.lease {
-		k.lease, k.free = e.lease, nil
+	if k.lease != e.of.lease {
+		k.lease, k.free = e.of.lease, nil
 	}
 	for last := len(k.free) - 1; last >= 0; last-- {
 		e.id, k.free = k.free[last], k.free[:last]
@@ -83,7 +87,7 @@ func (k *keys) recycle(e *entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.inUse, e.key)
-	if k.lease == e.lease && e.id != "" && len(k.free) < maxFree {
+	if k.lease == e.of.lease && e.id != "" && len(k.free) < maxFree {
 		k.free = append(k.free, e.id)
 	}
 }
@@ -100,7 +104,7 @@ func (k *keys) taken(key string) bool {
 func (k *keys) forget(lease *lease.Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	maps.DeleteFunc(k.inUse, func(_ string, e *entry) bool { return e.lease == lease })
+	maps.DeleteFunc(k.inUse, func(_ string, e *entry) bool { return e.of.lease == lease })
 }
 
 // of returns the entries of a lease.
@@ -109,7 +113,7 @@ func (k *keys) of(lease *lease.Lease) []*entry {
 	defer k.mu.Unlock()
 	var all []*entry
 	for _, e := range k.inUse {
-		if e.lease == lease {
+		if e.of.lease == lease {
 			all = append(all, e)
 		}
 	}

@@ -28,17 +28,17 @@ func TestKeyIsUsedAgainIfEachCopyOfItsPutWasAnswered(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
 				q, lease := p.queue("x"), p.Host.Lease()
-				e := q.shared.keys.newEntry(q, lease)
+				e := q.shared.keys.newEntry(q, &attempt{lease: lease})
 				e.reach(c.stage)
 				if c.open >= 0 {
-					e.unansweredAt = lease.Gate() - c.open
+					e.of.unansweredAt = lease.Gate() - c.open
 				}
 				e.finish()
-				if reused := q.shared.keys.newEntry(q, lease).key == e.key; reused != c.reused {
+				if reused := q.shared.keys.newEntry(q, &attempt{lease: lease}).key == e.key; reused != c.reused {
 					t.Errorf("the key was used again: %v", reused)
 				}
 				time.Sleep(time.Minute)
-				if n := q.used(); n != 1 { // that of the entry made last
+				if n := q.Used(); n != 1 { // that of the entry made last
 					t.Errorf("%d keys are in use, want 1", n)
 				}
 			})
@@ -51,10 +51,10 @@ func TestOnlyEndingsOfThePresentLeaseAreKept(t *testing.T) {
 	t.Parallel()
 	k := newKeys()
 	k.lease = new(lease.Lease)
-	k.recycle(&entry{lease: k.lease, key: "found"})
-	k.recycle(&entry{lease: new(lease.Lease), id: "of another lease"})
+	k.recycle(&entry{of: &attempt{lease: k.lease}, key: "found"})
+	k.recycle(&entry{of: &attempt{lease: new(lease.Lease)}, id: "of another lease"})
 	for i := range maxFree + 1 {
-		k.recycle(&entry{lease: k.lease, id: fmt.Sprint(i)})
+		k.recycle(&entry{of: &attempt{lease: k.lease}, id: fmt.Sprint(i)})
 	}
 	if len(k.free) != maxFree || k.free[0] != "0" {
 		t.Errorf("%d endings are kept, the first is %q", len(k.free), k.free[0])

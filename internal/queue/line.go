@@ -25,7 +25,8 @@ type line struct {
 	head    *ticket
 	waiting list.List // of *ticket; a list, so that canceling takes as long in a line of any length
 
-	hold *Hold // of the head; nil if that has none yet
+	// shown is what others in the line see of the head's entry; nil until the head holds.
+	shown Shown
 
 	// returned is a head whose caller has returned although etcd has not
 	// confirmed that its entry is gone.
@@ -49,7 +50,7 @@ type ticket struct {
 	alone    bool          // in a line of its own
 	inSet    bool          // of a Set of several queues
 	lease    *lease.Lease  // the session's when the ticket was taken; nil if that was lost
-	turn     chan *entry   // buffered; receives once, when the ticket becomes the head: see grant
+	turn     chan *attempt // buffered; receives once, when the ticket becomes the head: see grant
 	canceled bool          // the caller has gone
 	place    *list.Element // in waiting
 	ahead    ahead         // the latest that etcd has said
@@ -58,9 +59,9 @@ type ticket struct {
 }
 
 // newTicket returns the ticket of a caller, which join gives a place.
-func (q *Queue) newTicket(r Request) *ticket {
+func newTicket(q *Queue, r Request) *ticket {
 	q.shared.orphans.used(q)
-	t := &ticket{q: q, request: r, alone: q.reader || q.sem != nil, turn: make(chan *entry, 1)}
+	t := &ticket{q: q, request: r, alone: q.reader || q.sem != nil, turn: make(chan *attempt, 1)}
 	t.waits = &t.ownWaits
 	if lease := q.host.Lease(); lease.Lost() == nil {
 		t.lease = lease
@@ -92,13 +93,13 @@ func (s *shared) join(t *ticket, ifEmpty bool) *line {
 	return ln
 }
 
-// awaitTurn waits until t is the head, and returns the entry that the previous
+// awaitTurn waits until t is the head, and returns the attempt whose entry the previous
 // head has put for it, or nil.
-func (ln *line) awaitTurn(ctx context.Context, t *ticket) (e *entry, err error) {
+func (ln *line) awaitTurn(ctx context.Context, t *ticket) (a *attempt, err error) {
 	closed := ln.shared.host.Context().Done()
 	select {
-	case e := <-t.turn:
-		return e, nil
+	case a := <-t.turn:
+		return a, nil
 	case <-ctx.Done():
 		err = fmt.Errorf("%w; queued behind another goroutine of this session", backoff.ContextErr(ctx))
 		err = &PlacedError{stale(ln.place(t)), err}
@@ -152,13 +153,13 @@ func (ln *line) leftOver() bool {
 	return ln.returned != nil && ln.returned == ln.head && ln.waiting.Len() == 0
 }
 
-// hasOthers reports whether a goroutine of this session that is alone in its line excludes
-// one that uses q.
+// hasOthers reports whether a goroutine of this session, in whatever line, excludes one that
+// uses q.
 func (s *shared) hasOthers(q *Queue) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, ln := range s.lines {
-		if key.alone != nil && key.entries == q.at.Entries && !(q.reader && ln.q.reader) && !ln.leftOver() {
+		if key.entries == q.at.Entries && !(q.reader && ln.q.reader) && !ln.leftOver() {
 			return true
 		}
 	}
@@ -173,18 +174,20 @@ func (ln *line) callerReturned(e *entry) {
 	ln.returned = e.ticket
 }
 
-// newEntry returns an entry for t under a lease. It is requeued if the session has lost a lease since t joined, unless
-// another caller in the line has held since then, which means that the lock delay is over.
-func (ln *line) newEntry(t *ticket, lease *lease.Lease) *entry {
+// enter adds an entry for t to an attempt. The attempt is requeued if the session has lost a lease since t joined,
+// unless another caller in the line has held since then, which means that the lock delay is over.
+func (ln *line) enter(a *attempt, t *ticket) {
 	before := t.lease
 	if before == nil {
 		before = ln.entered
 	}
-	ln.entered = lease
-	e := ln.shared.keys.newEntry(t.q, lease)
+	ln.entered = a.lease
+	e := ln.shared.keys.newEntry(t.q, a)
 	e.ticket, e.value = t, t.q.entryValue(t.request)
-	e.requeued = before != nil && before != lease && ln.heldUnder != lease
-	return e
+	a.entries = append(a.entries, e)
+	if before != nil && before != a.lease && ln.heldUnder != a.lease {
+		a.requeued = true
+	}
 }
 
 // takeFirst takes the first ticket off the list; nil if none waits.
@@ -209,20 +212,20 @@ func (ln *line) headAlone() bool {
 	return ln.waiting.Len() == 0
 }
 
-// grant makes t the head, which starts from the entry that was put for it, or from
+// grant makes t the head, which starts from the attempt whose entry was put for it, or from
 // nothing. It reports false if t was canceled.
-func (ln *line) grant(t *ticket, e *entry) bool {
+func (ln *line) grant(t *ticket, a *attempt) bool {
 	ln.shared.mu.Lock()
 	defer ln.shared.mu.Unlock()
-	return ln.grantLocked(t, e)
+	return ln.grantLocked(t, a)
 }
 
-func (ln *line) grantLocked(t *ticket, e *entry) bool {
+func (ln *line) grantLocked(t *ticket, a *attempt) bool {
 	if t.canceled {
 		return false
 	}
-	ln.head, ln.hold = t, nil
-	t.turn <- e
+	ln.head, ln.shown = t, nil
+	t.turn <- a
 	return true
 }
 

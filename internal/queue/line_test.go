@@ -1,23 +1,18 @@
 package queue
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 // queueUp returns a line whose head stays, and n tickets behind it.
 func queueUp(n int) (*line, []*ticket) {
 	s := &shared{lines: make(map[lineKey]*line)}
-	q := &Queue{at: layout.Queue{Entries: "/x/@/"}}
-	ln := s.join(&ticket{q: q, turn: make(chan *entry, 1)}, false)
+	q := &Queue{scope: scope{at: layout.Queue{Entries: "/x/@/"}}}
+	ln := s.join(&ticket{q: q, turn: make(chan *attempt, 1)}, false)
 	all := make([]*ticket, n)
 	for i := range all {
 		all[i] = &ticket{q: q}
@@ -43,78 +38,6 @@ func TestCanceledTicketsKeepTheOrderOfTheOthers(t *testing.T) {
 	if taken := ln.takeFirst(); taken != nil {
 		t.Errorf("an empty line gave %v", taken)
 	}
-}
-
-// Several leases are revoked at once, the waiter's among them. The holder that it waited for
-// may not have been told of its own loss yet.
-func TestAttemptsThatLostTheirLeaseWaitForTheLockDelayOnce(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
-		ctx := kit.Within(t, time.Minute)
-		line := []<-chan result{acquireLater(ctx, p.queue("x"))}
-		kit.Queued(t, srv, entriesX, 2)
-		for range 3 {
-			line = append(line, acquireLater(ctx, p.queue("x")))
-			time.Sleep(kit.OneWay)
-		}
-		ahead.Revoke()
-		srv.Revoke(p.Sess.Lease())
-		r := granted(t, srv, line[0])
-		notBefore(t, srv, r, kit.LockDelay)
-		first := r.at
-		for _, next := range line[1:] {
-			mustRelease(t, r.h)
-			r = granted(t, srv, next)
-		}
-		if took := r.at.Sub(first); took > kit.Prompt {
-			t.Errorf("the others in the line held after %v: the first has waited for all of them", took)
-		}
-	})
-}
-
-// As long as the head of the line has not held, its delay does not count for the others.
-func TestHandOffByAHeadThatNeverHeldKeepsTheDelayOfTheNext(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
-		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		head := acquireLater(ctx, p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
-		time.Sleep(kit.OneWay)
-		ahead.Revoke()
-		srv.Revoke(p.Sess.Lease())
-		time.Sleep(kit.Prompt)
-		giveUp()
-		if r := <-head; r.err == nil {
-			t.Fatal("granted before the lock delay")
-		}
-		notBefore(t, srv, granted(t, srv, next), kit.LockDelay)
-	})
-}
-
-// An attempt begins while the session has no lease, and the session loses the next lease,
-// too.
-func TestAttemptThatBeganWithoutALeaseAndLosesTheNextIsDelayed(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
-		lost := p.Host.Lease()
-		lost.Lose(holdfast.CauseExpired, nil)
-		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		if p.Host.Lease() == lost {
-			t.Fatal("no lease has followed")
-		}
-		second := p.Host.Lease()
-		srv.Revoke(second.ID())
-		for p.Host.Lease() == second {
-			time.Sleep(time.Millisecond)
-		}
-		ahead.Revoke() // before the new entry is there
-		notBefore(t, srv, granted(t, srv, done), kit.LockDelay)
-	})
 }
 
 // The time per ticket must not grow with the line: when a service shuts down, all are

@@ -1,10 +1,7 @@
 package queue
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
-	"slices"
 	"testing"
 	"time"
 
@@ -16,13 +13,11 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// entriesX is the prefix of the entries of lock x.
-var entriesX = kit.Entries("x")
+// What follows is for tests that look inside. The others use internal/holdtest.
 
-var (
-	lostReply = etcdfake.Fate{LoseReply: true}
-	silence   = etcdfake.Fate{LoseRequest: true, Silent: true}
-)
+var entriesX, permitsX = kit.Entries("x"), kit.Permits("x")
+
+var lostReply = etcdfake.Fate{LoseReply: true}
 
 // process is a Process with queues.
 type process struct{ *kit.Process }
@@ -32,94 +27,43 @@ func start(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options))
 	return &process{kit.Start(t, srv, change...)}
 }
 
-// logTo has a session log to b.
-func logTo(b *bytes.Buffer) func(*session.Options) {
-	return func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(b, nil)) }
-}
-
-// queue is the queue of a lock.
 func (p *process) queue(lock string) *Queue { return New(p.Host, "lock", lock) }
 
-// queueAt is the queue of a foreign prefix.
-func (p *process) queueAt(prefix string) *Queue { return At(p.Host, "lock", prefix) }
+func (p *process) readers(lock string) *Queue { return p.queue(lock).Readers() }
 
-func mustAcquire(t *testing.T, q *Queue) *Hold { return mustAcquireAs(t, q, Request{}) }
+func (p *process) permits(limit, weight int) *Queue {
+	return NewSemaphore(p.Host, "x", limit).Permits(weight)
+}
 
-func mustAcquireAs(t *testing.T, q *Queue, r Request) *Hold {
+func mustAcquire(t *testing.T, q *Queue) *Grant {
 	t.Helper()
-	h, err := q.Acquire(kit.Within(t, time.Minute), r)
+	g, err := q.Acquire(kit.Within(t, time.Minute), Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h
+	return g
 }
 
-// result is what Acquire returned, and when.
-type result struct {
-	h   *Hold
-	err error
-	at  time.Time
-}
-
-// acquireLater acquires on a goroutine that ends with ctx.
-func acquireLater(ctx context.Context, q *Queue) <-chan result {
-	done := make(chan result, 1)
+// acquireLater acquires on a goroutine that ends with ctx. Without a grant it sends nil.
+func acquireLater(ctx context.Context, q *Queue) <-chan *Grant {
+	done := make(chan *Grant, 1)
 	go func() {
-		h, err := q.Acquire(ctx, Request{})
-		done <- result{h, err, time.Now()}
+		g, _ := q.Acquire(ctx, Request{})
+		done <- g
 	}()
 	return done
 }
 
-// granted receives a hold whose entry must be the first.
-func granted(t *testing.T, srv *etcdfake.Server, done <-chan result) result {
+func mustHandOff(t *testing.T, g *Grant) {
 	t.Helper()
-	r := <-done
-	if r.err != nil {
-		t.Fatal(r.err)
+	if err := g.HandOff(); err != nil {
+		t.Errorf("HandOff: %v", err)
 	}
-	if !isFirst(srv, r.h) {
-		t.Errorf("%s is held, and in etcd stand %v", r.h.Key(), srv.Keys(r.h.Queue().at.Entries))
-	}
-	return r
 }
 
-// isFirst reports whether the hold's entry is the first of its queue in etcd.
-func isFirst(srv *etcdfake.Server, h *Hold) bool {
-	kvs := srv.Keys(h.Queue().at.Entries)
-	return len(kvs) > 0 && string(kvs[0].Key) == h.Key() && kvs[0].CreateRevision == h.Token().Revision()
-}
-
-func mustRelease(t *testing.T, h *Hold) {
+func mustClose(t *testing.T, p *process) {
 	t.Helper()
-	if err := h.Release(kit.Within(t, time.Minute)); err != nil {
-		t.Errorf("Release: %v", err)
+	if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
+		t.Errorf("Close: %v", err)
 	}
-}
-
-// delayed checks whether the lock delay has passed between the deletion of the entry
-// at key and a grant.
-func delayed(t *testing.T, r result, srv *etcdfake.Server, key string, want bool) {
-	t.Helper()
-	after := r.at.Sub(kit.DeletedAt(t, srv, key))
-	if want && (after < kit.LockDelay || after > kit.LockDelay+kit.Prompt) || !want && after > kit.Prompt {
-		t.Errorf("granted %v after the entry ahead had left; lock delay %v", after, want)
-	}
-}
-
-// notBefore checks that an entry stood for that long before it was granted.
-func notBefore(t *testing.T, srv *etcdfake.Server, r result, d time.Duration) {
-	t.Helper()
-	history := srv.History(r.h.Key())
-	i := slices.IndexFunc(history, func(c etcdfake.Change) bool { return c.Revision == r.h.Token().Revision() })
-	if stood := r.at.Sub(history[i].At); stood < d || stood > d+kit.Prompt {
-		t.Errorf("granted %v after its entry was put, want %v", stood, d)
-	}
-}
-
-// used returns how many keys a queue's session has in use.
-func (q *Queue) used() int {
-	q.shared.keys.mu.Lock()
-	defer q.shared.keys.mu.Unlock()
-	return len(q.shared.keys.inUse)
 }

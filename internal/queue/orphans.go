@@ -9,10 +9,11 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/attempt"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
 const (
@@ -42,10 +43,6 @@ type orphanScanner struct {
 	foreign map[string]layout.Queue // those of foreign prefixes that this session has used, by Entries
 }
 
-func newOrphanScanner(host lease.Host) orphanScanner {
-	return orphanScanner{host: host, wake: make(chan struct{}, 1), foreign: make(map[string]layout.Queue)}
-}
-
 // used records that the session uses q. The first use starts the scanner.
 func (s *orphanScanner) used(q *Queue) {
 	if q.at.Foreign {
@@ -73,7 +70,7 @@ func (s *orphanScanner) run(ctx context.Context) {
 		select {
 		case <-timer.C:
 		case <-s.wake:
-			if !sleep(ctx, jittered(scanSoonAfter)) {
+			if !Sleep(ctx, jittered(scanSoonAfter)) {
 				return
 			}
 		case <-ctx.Done():
@@ -92,11 +89,11 @@ func (s *orphanScanner) scan(ctx context.Context) {
 	var orphans []*entry
 	for key, q := range s.list(ctx, lease) {
 		// No id: copies of it may still arrive, so the key is not used again.
-		if e := (&entry{q: q, lease: lease, stage: ended}); q.shared.keys.register(e, key) {
+		if e := (&entry{q: q, of: &attempt{lease: lease}, stage: ended}); q.shared.keys.register(e, key) {
 			orphans = append(orphans, e)
 		}
 	}
-	if len(orphans) == 0 || !sleep(ctx, jittered(scanAgainAfter)) {
+	if len(orphans) == 0 || !Sleep(ctx, jittered(scanAgainAfter)) {
 		return
 	}
 	still := s.list(ctx, lease)
@@ -120,7 +117,7 @@ func (s *orphanScanner) list(ctx context.Context, lease *lease.Lease) map[string
 	send := func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return client.TimeToLive(ctx, lease.ID(), clientv3.WithAttachedKeys())
 	}
-	resp, _, err := attempt.Once(ctx, s.host.Sender(), attempt.Read, send)
+	resp, _, err := sending.Once(ctx, s.host.Sender(), sending.Read, send)
 	if err != nil {
 		err = etcderr.WithConnection(client.ActiveConnection(), err)
 		s.host.Logger().Debug("holdfast: could not list the keys of the lease", "error", err)
@@ -150,9 +147,9 @@ func (s *orphanScanner) queueOf(key string, lease *lease.Lease) *Queue {
 	if !found || !at.IsOn(lease.ID(), key) {
 		return nil
 	}
-	q := &Queue{host: s.host, at: at, reader: layout.IsReader(key), weight: layout.WeightOf(key)}
-	if at.Kind == "sem" {
-		q.sem = &semaphore{}
+	q := &Queue{host: s.host, scope: scope{at, layout.IsReader(key)}, weight: layout.WeightOf(key)}
+	if at.Kind == holdfast.KindSemaphore {
+		withLimit(q, 0) // which nothing reads
 	}
 	return q
 }

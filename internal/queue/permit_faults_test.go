@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
@@ -29,26 +31,26 @@ func TestCanceledWaitersOfASemaphoreLeaveNothing(t *testing.T) {
 			t.Run(fmt.Sprintf("waiter %d at %v", who, at), func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					ctx := kit.Within(t, time.Minute)
-					p := start(t, srv)
-					h := mustAcquire(t, p.permits(1, 1))
-					var got []<-chan result
+					p := holdtest.Start(t, srv)
+					h := holdtest.MustAcquire(t, p.Permits(1, 1))
+					var got []<-chan holdtest.Result
 					var cancels []context.CancelFunc
 					for range 3 {
 						c, cancel := context.WithCancel(ctx)
 						cancels = append(cancels, cancel)
-						got = append(got, acquireLater(c, start(t, srv).permits(1, 1)))
+						got = append(got, holdtest.AcquireLater(c, holdtest.Start(t, srv).Permits(1, 1)))
 						time.Sleep(2 * kit.OneWay)
 					}
 					time.AfterFunc(at, cancels[who])
 					time.Sleep(15 * kit.OneWay)
-					mustRelease(t, h)
+					holdtest.MustRelease(t, h)
 					for i, done := range got {
 						r := <-done
 						switch {
-						case r.err == nil:
-							mustRelease(t, r.h)
-						case i != who || !errors.Is(r.err, context.Canceled):
-							t.Errorf("waiter %d: %v", i, r.err)
+						case r.Err == nil:
+							holdtest.MustRelease(t, r.H)
+						case i != who || !errors.Is(r.Err, context.Canceled):
+							t.Errorf("waiter %d: %v", i, r.Err)
 						}
 					}
 					for _, cancel := range cancels {
@@ -65,32 +67,32 @@ func TestCanceledWaitersOfASemaphoreLeaveNothing(t *testing.T) {
 func TestPermitsWithLostReplies(t *testing.T) {
 	for _, kind := range []string{"enqueue", "read", "watch", "mark", "remove"} {
 		for name, fate := range map[string]etcdfake.Fate{
-			"reply": lostReply, "request": {LoseRequest: true}, "silent": silence,
+			"reply": holdtest.LostReply, "request": {LoseRequest: true}, "silent": holdtest.Silence,
 		} {
 			t.Run(kind+", "+name, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					ctx := kit.Within(t, time.Minute)
-					setLimit(t, srv, 2, 2)
-					p, q := start(t, srv), start(t, srv)
+					kit.SetLimit(t, srv, 2, 2)
+					p, q := holdtest.Start(t, srv), holdtest.Start(t, srv)
 					p.PlanOne(kind, fate)
 					q.PlanOne(kind, fate)
-					a := mustAcquire(t, p.permits(2, 2))
-					b := acquireLater(ctx, q.permits(2, 1))
+					a := holdtest.MustAcquire(t, p.Permits(2, 2))
+					b := holdtest.AcquireLater(ctx, q.Permits(2, 1))
 					time.Sleep(10 * time.Second)
-					c := acquireLater(ctx, p.permits(2, 2))
+					c := holdtest.AcquireLater(ctx, p.Permits(2, 2))
 					time.Sleep(10 * time.Second)
 					stillWaits(t, b)
-					mustRelease(t, a)
+					holdtest.MustRelease(t, a)
 					r := <-b
-					if r.err != nil {
-						t.Fatal(r.err)
+					if r.Err != nil {
+						t.Fatal(r.Err)
 					}
 					stillWaits(t, c)
-					mustRelease(t, r.h)
-					if r = <-c; r.err != nil {
-						t.Fatal(r.err)
+					holdtest.MustRelease(t, r.H)
+					if r = <-c; r.Err != nil {
+						t.Fatal(r.Err)
 					}
-					mustRelease(t, r.h)
+					holdtest.MustRelease(t, r.H)
 					time.Sleep(time.Minute)
 					kit.NothingStands(t, srv)
 				})
@@ -104,13 +106,13 @@ func TestWaiterOfASemaphoreWhoseEntryIsDeletedQueuesAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				ctx := kit.Within(t, time.Minute)
-				p := start(t, srv)
-				h := mustAcquire(t, p.permits(1, 1))
+				p := holdtest.Start(t, srv)
+				h := holdtest.MustAcquire(t, p.Permits(1, 1))
 				var between *kit.Peer
 				if far {
 					between = kit.JoinPermit(t, srv, permitsX, 1)
 				}
-				waiter := acquireLater(ctx, start(t, srv).permits(1, 1))
+				waiter := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(1, 1))
 				n := len(srv.Keys(permitsX)) + 1
 				kit.Queued(t, srv, permitsX, n)
 				own := string(srv.Keys(permitsX)[n-1].Key)
@@ -119,18 +121,18 @@ func TestWaiterOfASemaphoreWhoseEntryIsDeletedQueuesAgain(t *testing.T) {
 				if far {
 					between.Release()
 				}
-				mustRelease(t, h)
+				holdtest.MustRelease(t, h)
 				r := <-waiter
-				if r.err != nil {
-					t.Fatal(r.err)
+				if r.Err != nil {
+					t.Fatal(r.Err)
 				}
-				if r.h.entry.rev == srv.History(own)[0].Revision {
+				if r.H.Created() == srv.History(own)[0].Revision {
 					t.Error("it holds by the entry that was deleted")
 				}
-				if after := r.at.Sub(at); after < kit.LockDelay { // one ahead may have been revoked meanwhile
+				if after := r.At.Sub(at); after < kit.LockDelay { // one ahead may have been revoked meanwhile
 					t.Errorf("it held %v after its entry was deleted", after)
 				}
-				mustRelease(t, r.h)
+				holdtest.MustRelease(t, r.H)
 			})
 		})
 	}
@@ -139,23 +141,23 @@ func TestWaiterOfASemaphoreWhoseEntryIsDeletedQueuesAgain(t *testing.T) {
 func TestWaiterOfASemaphoreIsNotGrantedWhileItsSessionIsSuspended(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Minute)
-		h := mustAcquire(t, start(t, srv).permits(1, 1))
-		p := start(t, srv)
-		waiter := acquireLater(ctx, p.permits(1, 1))
+		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(1, 1))
+		p := holdtest.Start(t, srv)
+		waiter := holdtest.AcquireLater(ctx, p.Permits(1, 1))
 		kit.Queued(t, srv, permitsX, 2)
-		p.PlanAll("LeaseKeepAlive", silence)
+		p.PlanAll("LeaseKeepAlive", holdtest.Silence)
 		time.Sleep(kit.Trust/2 + time.Second) // suspended
 		if !errors.Is(p.Sess.Check(), holdfast.ErrSuspended) {
 			t.Fatal(p.Sess.Check())
 		}
-		mustRelease(t, h)
+		holdtest.MustRelease(t, h)
 		stillWaits(t, waiter)
 		p.Plan(nil)
 		r := <-waiter
-		if r.err != nil || r.h.Check() != nil {
-			t.Fatal(r.err)
+		if r.Err != nil || r.H.Check() != nil {
+			t.Fatal(r.Err)
 		}
-		mustRelease(t, r.h)
+		holdtest.MustRelease(t, r.H)
 	})
 }
 
@@ -164,41 +166,41 @@ func TestWaiterOfASemaphoreIsNotGrantedWhileItsSessionIsSuspended(t *testing.T) 
 func TestDeadWaiterOfASemaphoreCostsOneLockDelay(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Minute)
-		h := mustAcquire(t, start(t, srv).permits(1, 1))
+		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(1, 1))
 		dead := kit.JoinPermit(t, srv, permitsX, 1)
-		waiter := acquireLater(ctx, start(t, srv).permits(1, 1))
+		waiter := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(1, 1))
 		kit.Queued(t, srv, permitsX, 3)
 		dead.Revoke()
 		at := time.Now()
 		time.Sleep(4 * kit.OneWay)
-		mustRelease(t, h)
+		holdtest.MustRelease(t, h)
 		r := <-waiter
-		if r.err != nil {
-			t.Fatal(r.err)
+		if r.Err != nil {
+			t.Fatal(r.Err)
 		}
-		if after := r.at.Sub(at); after < kit.LockDelay || after > kit.LockDelay+kit.Prompt {
+		if after := r.At.Sub(at); after < kit.LockDelay || after > kit.LockDelay+kit.Prompt {
 			t.Errorf("it held after %v", after)
 		}
-		mustRelease(t, r.h)
+		holdtest.MustRelease(t, r.H)
 	})
 }
 
 func TestPermitWhoseEntryIsDeletedOrRevokedIsLost(t *testing.T) {
-	for name, lose := range map[string]func(srv *etcdfake.Server, h *Hold){
-		"deleted": func(srv *etcdfake.Server, h *Hold) { srv.Delete(h.Key()) },
-		"revoked": func(srv *etcdfake.Server, h *Hold) { srv.Revoke(h.Lease()) },
+	for name, lose := range map[string]func(srv *etcdfake.Server, h *hold.Hold){
+		"deleted": func(srv *etcdfake.Server, h *hold.Hold) { srv.Delete(h.Key()) },
+		"revoked": func(srv *etcdfake.Server, h *hold.Hold) { srv.Revoke(h.Lease()) },
 	} {
 		for waited := range 2 {
 			t.Run(fmt.Sprintf("%s, waited %d", name, waited), func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-					p := start(t, srv)
-					done := acquireLater(kit.Within(t, time.Minute), p.permits(1, 1))
+					p := holdtest.Start(t, srv)
+					done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Permits(1, 1))
 					if waited > 0 {
 						kit.Queued(t, srv, permitsX, 1)
-						h := (<-done).h
-						done = acquireLater(kit.Within(t, time.Minute), start(t, srv).permits(1, 1))
+						h := (<-done).H
+						done = holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(1, 1))
 						kit.Queued(t, srv, permitsX, 2)
-						mustRelease(t, h)
+						holdtest.MustRelease(t, h)
 					}
 					h := heldNow(t, done)
 					time.Sleep(5 * time.Second) // the poller finds the entry as it was put
@@ -224,19 +226,19 @@ func TestPermitWhoseEntryIsDeletedOrRevokedIsLost(t *testing.T) {
 // has judged nothing.
 func TestLateMarkOfAWaiterThatGaveUpSparesTheNextEntryAtItsKey(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		h := mustAcquire(t, start(t, srv).permits(1, 1))
-		p := start(t, srv)
+		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(1, 1))
+		p := holdtest.Start(t, srv)
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		first := acquireLater(ctx, p.permits(1, 1))
+		first := holdtest.AcquireLater(ctx, p.Permits(1, 1))
 		kit.Queued(t, srv, permitsX, 2)
 		left := string(srv.Keys(permitsX)[1].Key)
 		p.PlanOne("mark", etcdfake.Fate{Request: 10 * time.Second})
 		giveUp()
-		if r := <-first; !errors.Is(r.err, context.Canceled) {
-			t.Fatal(r.err)
+		if r := <-first; !errors.Is(r.Err, context.Canceled) {
+			t.Fatal(r.Err)
 		}
 		time.Sleep(time.Second)
-		next := acquireLater(kit.Within(t, time.Minute), p.permits(1, 1))
+		next := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Permits(1, 1))
 		kit.Queued(t, srv, permitsX, 2)
 		if key := string(srv.Keys(permitsX)[1].Key); key != left || p.Counts()["mark"] < 2 {
 			t.Fatalf("key %s after %s, sent %v: this tests nothing", key, left, p.Counts())
@@ -245,18 +247,18 @@ func TestLateMarkOfAWaiterThatGaveUpSparesTheNextEntryAtItsKey(t *testing.T) {
 		if mark := layout.MarkIn(srv.Keys(permitsX)[1]); mark != 0 {
 			t.Errorf("the next entry has a mark of revision %d", mark)
 		}
-		mustRelease(t, h)
-		mustRelease(t, heldNow(t, next))
+		holdtest.MustRelease(t, h)
+		holdtest.MustRelease(t, heldNow(t, next))
 	})
 }
 
 // Its mark stands, so a removal that is sent again does not bring it again.
 func TestFirstWaiterThatGivesUpMarksOnce(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		h := mustAcquire(t, start(t, srv).permits(1, 1))
-		p := start(t, srv)
+		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(1, 1))
+		p := holdtest.Start(t, srv)
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		first := acquireLater(ctx, p.permits(1, 1))
+		first := holdtest.AcquireLater(ctx, p.Permits(1, 1))
 		kit.Queued(t, srv, permitsX, 2)
 		p.PlanOne("remove", etcdfake.Fate{LoseRequest: true})
 		giveUp()
@@ -265,7 +267,7 @@ func TestFirstWaiterThatGivesUpMarksOnce(t *testing.T) {
 		if n := p.Counts(); n["remove"] != 2 || n["mark"] != 1 {
 			t.Errorf("sent %v, want two removals and one mark", n)
 		}
-		mustRelease(t, h)
+		holdtest.MustRelease(t, h)
 	})
 }
 
@@ -273,32 +275,32 @@ func TestFirstWaiterThatGivesUpMarksOnce(t *testing.T) {
 func TestFirstWaiterWhoseEntryWasDeletedGivesUp(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var log bytes.Buffer
-		h := mustAcquire(t, start(t, srv).permits(1, 1))
-		p := start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(1, 1))
+		p := holdtest.Start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		first := acquireLater(ctx, p.permits(1, 1))
+		first := holdtest.AcquireLater(ctx, p.Permits(1, 1))
 		kit.Queued(t, srv, permitsX, 2)
 		srv.Delete(string(srv.Keys(permitsX)[1].Key))
 		giveUp()
-		if r := <-first; !errors.Is(r.err, context.Canceled) {
-			t.Errorf("Acquire: %v", r.err)
+		if r := <-first; !errors.Is(r.Err, context.Canceled) {
+			t.Errorf("Acquire: %v", r.Err)
 		}
 		time.Sleep(time.Second)
-		if n := p.permits(1, 1).used(); n != 0 || log.Len() != 0 {
+		if n := p.Permits(1, 1).Used(); n != 0 || log.Len() != 0 {
 			t.Errorf("%d keys are in use; logged:\n%s", n, &log)
 		}
-		mustRelease(t, h)
+		holdtest.MustRelease(t, h)
 	})
 }
 
 func TestTheCopyOfAPermitsPutThatArrivesLateIsRemoved(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		setLimit(t, srv, 1, 1)
+		p := holdtest.Start(t, srv)
+		kit.SetLimit(t, srv, 1, 1)
 		p.PlanAll("enqueue", etcdfake.Fate{Request: time.Minute})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := p.permits(1, 1).Acquire(ctx, Request{}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := hold.AcquireOne(ctx, p.Permits(1, 1), hold.Request{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 		p.Plan(nil)
@@ -310,8 +312,8 @@ func TestTheCopyOfAPermitsPutThatArrivesLateIsRemoved(t *testing.T) {
 // What etcd's client has put a second time is an orphan.
 func TestOrphanedPermitIsRemoved(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		mustRelease(t, mustAcquire(t, p.permits(1, 1)))
+		p := holdtest.Start(t, srv)
+		holdtest.MustRelease(t, holdtest.MustAcquire(t, p.Permits(1, 1)))
 		key := fmt.Sprintf("%s1-%x-AAAAAAAAAAAAAAAA", permitsX, int64(p.Host.Lease().ID()))
 		if _, err := srv.Client(t).Put(t.Context(), key, "", clientv3.WithLease(p.Host.Lease().ID())); err != nil {
 			t.Fatal(err)

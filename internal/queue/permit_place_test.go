@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // permitAt is a permit as a read sees it.
@@ -29,11 +31,20 @@ func permitAt(rev int64, weight int, mark int64) *mvccpb.KeyValue {
 	return kv
 }
 
+// entryOf returns an entry of an attempt that has put nothing yet.
+func entryOf(q *Queue) *entry {
+	a := &attempt{lease: q.host.Lease()}
+	e := q.shared.keys.newEntry(q, a)
+	a.entries, e.ticket = []*entry{e}, &ticket{}
+	return e
+}
+
 // Where a permit is put decides what it waits for, and what it knows of those that went before.
 func TestPlaceOfAPermit(t *testing.T) {
 	const rev, weight = 50, 2
 	old := []*mvccpb.KeyValue{permitAt(10, 2, 0), permitAt(20, 2, 0), permitAt(30, 2, 0)}
 	limit := func(limit, high int) layout.Limit { return layout.Limit{Permits: limit, High: high, Mod: 5} }
+	lowered := func(mod int64) layout.Limit { return layout.Limit{Permits: 4, High: 6, Mod: mod} }
 	for name, c := range map[string]struct {
 		ahead    []*mvccpb.KeyValue
 		limit    layout.Limit
@@ -51,21 +62,24 @@ func TestPlaceOfAPermit(t *testing.T) {
 		"the first, found later":      {ahead: old[:2], limit: limit(4, 4), at: 70, base: 70},
 		"the first, queued again":     {ahead: old[:2], limit: limit(4, 4), at: 50, delay: true, due: 50},
 		"behind one that waits":       {ahead: old, limit: limit(4, 4), at: 50, far: true},
-		"that may hold by the past":   {ahead: old, limit: limit(4, 6), at: 50, base: 50},
+		"that may hold by the past":   {ahead: old, limit: lowered(31), at: 50, base: 50},
+		"that was put since":          {ahead: old, limit: lowered(29), at: 50, far: true},
 		"behind one that has a mark":  {ahead: old, limit: limit(4, 4), at: 50, base: 50, youngest: permitAt(40, 2, 9)},
 		"behind one that waits there": {ahead: old, limit: limit(4, 4), at: 50, far: true, youngest: permitAt(40, 2, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				e := &entry{q: start(t, srv).permits(4, weight), rev: rev, permit: &permit{weight: weight}}
-				seen := permitsSeen{ahead: c.ahead, limit: c.limit, youngest: c.youngest}
+				e := entryOf(start(t, srv).permits(4, weight))
+				e.rev = rev
+				seen := permitsSeen{ahead: c.ahead, all: true, limit: c.limit, youngest: c.youngest}
 				if seen.youngest == nil && len(c.ahead) > 0 {
 					seen.youngest = c.ahead[len(c.ahead)-1]
 				}
-				e.placePermit(seen, c.at, c.delay)
-				p := e.permit
-				if e.stage != placed || (e.ahead == nil) != c.holds || !c.holds && e.ahead != seen.youngest || p.far != c.far {
-					t.Fatalf("stage %v behind %v, far %v", e.stage, e.ahead, p.far)
+				p := e.wait.permit
+				p.place(seen, c.at, c.delay)
+				ahead := e.wait.ahead
+				if e.stage != placed || (ahead == nil) != c.holds || !c.holds && ahead != seen.youngest || p.far != c.far {
+					t.Fatalf("stage %v behind %v, far %v", e.stage, ahead, p.far)
 				}
 				if p.weight != weight || p.limit != c.limit || p.base != c.base || p.due != c.due {
 					t.Errorf("%+v, want limit %v, base %d, due %d", p, c.limit, c.base, c.due)
@@ -76,12 +90,41 @@ func TestPlaceOfAPermit(t *testing.T) {
 				if !p.known || p.heard != c.at || p.sum != 2*len(c.ahead) || len(p.ahead) != len(c.ahead) {
 					t.Errorf("%+v, want to know of %d ahead at %d", p, len(c.ahead), c.at)
 				}
-				if got := !e.delayUntil.IsZero(); got != c.delay {
+				if got := !e.wait.delayUntil.IsZero(); got != c.delay {
 					t.Errorf("the lock delay has begun: %v", got)
 				}
 			})
 		})
 	}
+}
+
+// Five hold, by a limit that this session has not heard of, so it reads three of them.
+func TestPermitThatHasNotReadAllAheadReadsThemAgain(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var peers []*kit.Peer
+		for range 7 {
+			peers = append(peers, kit.JoinPermit(t, srv, permitsX, 1))
+		}
+		kit.SetLimit(t, srv, 2, 5)
+		at := func(p *kit.Peer) *mvccpb.KeyValue { return srv.Keys(p.Key)[0] }
+		gone, own := at(peers[5]), at(peers[6])
+		e := entryOf(start(t, srv).permits(2, 1))
+		e.key, e.rev, e.wait.ahead, e.wait.permit.far = string(own.Key), own.CreateRevision, gone, true
+		peers[5].Release()
+		if err := e.wait.permit.lookForMark(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if p := e.wait.permit; p.far || p.known || len(p.ahead) != 3 {
+			t.Fatalf("far %v, knows all %v of %d", p.far, p.known, len(p.ahead))
+		}
+		peers[4].Revoke() // not one of those that were read
+		if err := e.wait.permit.lookForRoom(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if p := e.wait.permit; !p.known || p.sum != 4 || len(p.gone) != 1 {
+			t.Errorf("%d permits ahead, %d gone", p.sum, len(p.gone))
+		}
+	})
 }
 
 // The entry ahead of a far one has gone without a mark. What stood ahead then decides what the far one waits for, and
@@ -109,7 +152,7 @@ func TestPlaceOfAPermitWhoseEntryAheadHasGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				setLimit(t, srv, 2, 2)
+				kit.SetLimit(t, srv, 2, 2)
 				q := start(t, srv).permits(2, 1)
 				var peers []*kit.Peer
 				for range c.ahead + c.more + 2 {
@@ -120,15 +163,14 @@ func TestPlaceOfAPermitWhoseEntryAheadHasGone(t *testing.T) {
 				}
 				at := func(p *kit.Peer) *mvccpb.KeyValue { return srv.Keys(p.Key)[0] }
 				gone, own := at(peers[c.ahead+c.more]), at(peers[c.ahead+c.more+1])
-				e := &entry{
-					q: q, key: string(own.Key), rev: own.CreateRevision, ahead: gone, ticket: &ticket{},
-					permit: &permit{weight: 1, far: true},
-				}
+				e := entryOf(q)
+				e.key, e.rev, e.wait.ahead, e.wait.permit.far = string(own.Key), own.CreateRevision, gone, true
+				p := e.wait.permit
 				srv.Delete(string(gone.Key))
 				history := srv.History(string(gone.Key))
 				from := history[len(history)-1].Revision
-				for _, p := range peers[c.ahead : c.ahead+c.more] {
-					p.Release()
+				for _, peer := range peers[c.ahead : c.ahead+c.more] {
+					peer.Release()
 				}
 				srv.Put("other", "")
 				if c.compacted {
@@ -136,19 +178,18 @@ func TestPlaceOfAPermitWhoseEntryAheadHasGone(t *testing.T) {
 				}
 				var err error
 				if c.heard {
-					err = e.judgePermit(t.Context(), from)
+					err = p.judge(t.Context(), from)
 				} else {
-					err = e.lookForMark(t.Context())
+					err = p.lookForMark(t.Context())
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
 				if !c.heard || c.compacted {
-					from = e.revision
+					from = e.of.revision
 				}
-				p := e.permit
-				if p.far != c.far || !e.delayUntil.IsZero() != c.delay || e.aheadSeen != from || p.limit.Permits != 2 {
-					t.Fatalf("%+v at %d of %d, far %v, delay until %v", p, e.aheadSeen, from, p.far, e.delayUntil)
+				if p.far != c.far || !e.wait.delayUntil.IsZero() != c.delay || e.wait.seen != from || p.limit.Permits != 2 {
+					t.Fatalf("%+v at %d of %d, far %v, delay until %v", p, e.wait.seen, from, p.far, e.wait.delayUntil)
 				}
 				if c.delay && (p.base != 0 || p.due != from || p.heard != from || !p.known || p.sum != c.ahead) {
 					t.Errorf("%+v, want to know of %d ahead, and to wait for what went before %d", p, c.ahead, from)
@@ -165,7 +206,7 @@ func TestPlaceOfAPermitWhoseEntryAheadHasGone(t *testing.T) {
 func TestPermitsAreReadAsTheyStood(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		setLimit(t, srv, 3, 3)
+		kit.SetLimit(t, srv, 3, 3)
 		one, two, three := kit.JoinPermit(t, srv, permitsX, 1), kit.JoinPermit(t, srv, permitsX, 1),
 			kit.JoinPermit(t, srv, permitsX, 1)
 		at := srv.Keys(three.Key)[0].CreateRevision
@@ -174,11 +215,8 @@ func TestPermitsAreReadAsTheyStood(t *testing.T) {
 		four := kit.JoinPermit(t, srv, permitsX, 1)
 		q := p.permits(3, 1)
 		look := func(maxCreate, at int64) (keys []string, youngest string) {
-			resp, err := q.read(t.Context(), q.lookAtPermits(maxCreate, at, q.knownLimit())...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			seen, err := q.permitsIn(t.Context(), resp, 0, q.knownLimit())
+			seen, err := q.sem.see(t.Context(), maxCreate, at,
+				func(ctx context.Context, ask txns.Ops) (txns.Reply, error) { return q.shared.read(ctx, ask...) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -223,11 +261,12 @@ func TestPermitKnowsUpToWhereRevokedOnesWereWaitedFor(t *testing.T) {
 			"unknown, one to be judged":   {permit{heard: 9, gone: gone}, 0, 0, 0},
 			"unknown, and the delay runs": {permit{due: 7, heard: 9}, 1, 0, 0},
 		} {
-			e := &entry{q: q, permit: &c.p, delayUntil: time.Now().Add(c.delay)}
-			if got := e.served(); got != c.served {
+			c.p.w = &entryOf(q).wait
+			c.p.w.delayUntil = time.Now().Add(c.delay)
+			if got := c.p.served(); got != c.served {
 				t.Errorf("%s: served up to %d, want %d", name, got, c.served)
 			}
-			if got := e.servedWith(9); got != c.all {
+			if got := c.p.servedWith(9); got != c.all {
 				t.Errorf("%s: once that is judged, up to %d, want %d", name, got, c.all)
 			}
 		}
@@ -252,21 +291,6 @@ func TestEachSessionThatHasGoneIsComparedOnce(t *testing.T) {
 	}
 }
 
-func TestLimitsOfSemaphores(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		const most = layout.MaxPermits
-		for limit, ok := range map[int]bool{-1: false, 0: false, 1: true, most: true, most + 1: false} {
-			if err := NewSemaphore(p.Host, "x", limit).Err(); (err == nil) != ok {
-				t.Errorf("limit %d: %v", limit, err)
-			}
-		}
-		if err := NewSemaphore(p.Host, "a//b", 0).Err(); !errors.As(err, new(*holdfast.NameError)) {
-			t.Errorf("of a bad name and a bad limit: %v, want the name first", err)
-		}
-	})
-}
-
 func TestLimitThatCannotBeReadOrPutIsAnError(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
@@ -280,22 +304,23 @@ func TestLimitThatCannotBeReadOrPutIsAnError(t *testing.T) {
 			}
 		}
 		p.KV.Refuse(denied(true))
-		if err := q.Resize(t.Context(), 5); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		if err := q.sem.Resize(t.Context(), 5); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("Resize without the right to write: %v", err)
 		}
 		p.KV.Refuse(nil)
-		setLimit(t, srv, 3, 3)
-		if err := q.Resize(t.Context(), 5); err != nil {
+		kit.SetLimit(t, srv, 3, 3)
+		if err := q.sem.Resize(t.Context(), 5); err != nil {
 			t.Errorf("Resize: %v", err)
 		}
-		e := &entry{q: q, key: kit.JoinPermit(t, srv, permitsX, 1).Key, ticket: &ticket{}, permit: &permit{weight: 1}}
+		e := entryOf(q)
+		e.key = kit.JoinPermit(t, srv, permitsX, 1).Key
 		e.rev = srv.Keys(e.key)[0].CreateRevision
-		srv.Put(limitX, "many")
-		if err := e.judgePermit(t.Context(), 0); err == nil || !strings.Contains(err.Error(), limitX) {
+		srv.Put(kit.LimitX, "many")
+		if err := e.wait.permit.judge(t.Context(), 0); err == nil || !strings.Contains(err.Error(), kit.LimitX) {
 			t.Errorf("judged by a limit that is no number: %v", err)
 		}
 		mustClose(t, p)
-		if n, err := q.Limit(t.Context()); n != 0 || !errors.Is(err, holdfast.ErrClosed) {
+		if n, err := q.sem.Limit(t.Context()); n != 0 || !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("Limit of a closed session: %d, %v", n, err)
 		}
 	})

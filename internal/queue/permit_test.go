@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"errors"
@@ -8,36 +8,25 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-// permitsX is the prefix of the entries of semaphore x, and limitX the key of its limit.
-var permitsX, limitX = kit.Permits("x"), "holdfast/sem/x/@limit"
-
-// permits is the queue of a semaphore for callers that ask for weight of limit.
-func (p *process) permits(limit, weight int) *Queue {
-	return NewSemaphore(p.Host, "x", limit).Permits(weight)
-}
-
-// setLimit puts the limit of semaphore x by hand.
-func setLimit(t *testing.T, srv *etcdfake.Server, limit, high int) {
-	t.Helper()
-	if _, err := srv.Client(t).Put(t.Context(), limitX, layout.Limit{Permits: limit, High: high}.String()); err != nil {
-		t.Fatal(err)
-	}
-}
+// permitsX is the prefix of the entries of semaphore x.
+var permitsX = kit.Permits("x")
 
 // heldNow fails the test if the call has not returned a hold within a few round trips.
-func heldNow(t *testing.T, done <-chan result) *Hold {
+func heldNow(t *testing.T, done <-chan holdtest.Result) *hold.Hold {
 	t.Helper()
 	time.Sleep(20 * kit.OneWay)
 	select {
 	case r := <-done:
-		if r.err != nil {
-			t.Fatal(r.err)
+		if r.Err != nil {
+			t.Fatal(r.Err)
 		}
-		return r.h
+		return r.H
 	default:
 		t.Fatal("it waits")
 		return nil
@@ -47,19 +36,19 @@ func heldNow(t *testing.T, done <-chan result) *Hold {
 func TestPermitsAreHeldTogetherUpToTheLimit(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
-		one, other := start(t, srv), start(t, srv)
-		a := mustAcquire(t, one.permits(3, 1))
-		b := mustAcquire(t, one.permits(3, 2)) // of the same session
-		c := acquireLater(ctx, other.permits(3, 2))
+		one, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		a := holdtest.MustAcquire(t, one.Permits(3, 1))
+		b := holdtest.MustAcquire(t, one.Permits(3, 2)) // of the same session
+		c := holdtest.AcquireLater(ctx, other.Permits(3, 2))
 		kit.Queued(t, srv, permitsX, 3)
-		d := acquireLater(ctx, other.permits(3, 1))
+		d := holdtest.AcquireLater(ctx, other.Permits(3, 1))
 		kit.Queued(t, srv, permitsX, 4)
-		mustRelease(t, a)
-		staysQueued(t, c, "the permit of weight 2")
-		staysQueued(t, d, "the one behind it, for which there is room")
-		mustRelease(t, b)
-		mustRelease(t, heldNow(t, c))
-		mustRelease(t, heldNow(t, d))
+		holdtest.MustRelease(t, a)
+		holdtest.StaysQueued(t, c, "the permit of weight 2")
+		holdtest.StaysQueued(t, d, "the one behind it, for which there is room")
+		holdtest.MustRelease(t, b)
+		holdtest.MustRelease(t, heldNow(t, c))
+		holdtest.MustRelease(t, heldNow(t, d))
 		kit.NothingStands(t, srv)
 	})
 }
@@ -68,11 +57,11 @@ func TestWaitersOfASemaphoreAreServedInOrder(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		const n, limit = 12, 3
 		ctx := kit.Within(t, time.Hour)
-		one, other := start(t, srv), start(t, srv)
+		one, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
 		got, queued := make(chan int, n), make(chan struct{})
 		for i := range n {
 			go func() {
-				h, err := []*process{one, other}[i%2].permits(limit, 1).Acquire(ctx, Request{})
+				h, err := hold.AcquireOne(ctx, []*holdtest.Process{one, other}[i%2].Permits(limit, 1), hold.Request{})
 				if err != nil {
 					t.Error(err)
 					return
@@ -100,8 +89,8 @@ func TestWaitersOfASemaphoreAreServedInOrder(t *testing.T) {
 func TestRequestsOfPermits(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
-		p := start(t, srv)
-		expect := func(step string, p *process, want map[string]int, do func()) {
+		p := holdtest.Start(t, srv)
+		expect := func(step string, p *holdtest.Process, want map[string]int, do func()) {
 			t.Helper()
 			p.Plan(nil)
 			do()
@@ -109,82 +98,83 @@ func TestRequestsOfPermits(t *testing.T) {
 				t.Errorf("%s: %v, want %v", step, n, want)
 			}
 		}
-		mustRelease(t, mustAcquire(t, p.permits(2, 1))) // which puts the limit
-		q := p.permits(2, 1)
-		var a, b *Hold
-		expect("free", p, map[string]int{"enqueue": 1, "remove": 1}, func() { mustRelease(t, mustAcquire(t, q)) })
-		a, b = mustAcquire(t, q), mustAcquire(t, q)
+		holdtest.MustRelease(t, holdtest.MustAcquire(t, p.Permits(2, 1))) // which puts the limit
+		q := p.Permits(2, 1)
+		var a, b *hold.Hold
+		expect("free", p, map[string]int{"enqueue": 1, "remove": 1},
+			func() { holdtest.MustRelease(t, holdtest.MustAcquire(t, q)) })
+		a, b = holdtest.MustAcquire(t, q), holdtest.MustAcquire(t, q)
 
-		first, second := start(t, srv), start(t, srv)
-		var waits, waitsToo <-chan result
+		first, second := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		var waits, waitsToo <-chan holdtest.Result
 		expect("the first waiter", first, map[string]int{"enqueue": 1, "watch": 1, "read": 1}, func() {
-			waits = acquireLater(ctx, first.permits(2, 1))
+			waits = holdtest.AcquireLater(ctx, first.Permits(2, 1))
 			kit.Queued(t, srv, permitsX, 3)
 		})
 		expect("a far one", second, map[string]int{"enqueue": 1, "watch": 1, "read": 1}, func() {
-			waitsToo = acquireLater(ctx, second.permits(2, 1))
+			waitsToo = holdtest.AcquireLater(ctx, second.Permits(2, 1))
 			kit.Queued(t, srv, permitsX, 4)
 		})
 		expect("a far one becomes the first", second, map[string]int{"event": 1, "watch": 1, "read": 1}, func() {
 			expect("the first waiter holds", first, map[string]int{"event": 1, "mark": 1}, func() {
-				mustRelease(t, a)
+				holdtest.MustRelease(t, a)
 				a = heldNow(t, waits)
 			})
 		})
 		expect("it holds", second, map[string]int{"event": 1, "mark": 1}, func() {
-			mustRelease(t, b)
+			holdtest.MustRelease(t, b)
 			b = heldNow(t, waitsToo)
 		})
-		expect("release", second, map[string]int{"remove": 1}, func() { mustRelease(t, b) })
-		mustRelease(t, a)
+		expect("release", second, map[string]int{"remove": 1}, func() { holdtest.MustRelease(t, b) })
+		holdtest.MustRelease(t, a)
 	})
 }
 
 func TestTryPermit(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
-		p := start(t, srv)
-		h, err := p.permits(2, 2).TryAcquire(ctx, Request{})
+		p := holdtest.Start(t, srv)
+		h, err := holdtest.TryAcquire(ctx, p.Permits(2, 2))
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.Plan(nil)
-		_, err = p.permits(2, 1).TryAcquire(ctx, Request{})
-		place, err := WithoutPlace(err)
-		if !errors.Is(err, ErrOccupied) || place.Ahead != 1 || place.Holder.Key != h.Key() {
+		_, err = holdtest.TryAcquire(ctx, p.Permits(2, 1))
+		place, err := queue.WithoutPlace(err)
+		if !errors.Is(err, queue.ErrOccupied) || place.Ahead != 1 || place.Holder.Key != h.Key() {
 			t.Errorf("%v, place %v", err, place)
 		}
 		if n := p.Counts(); !maps.Equal(n, map[string]int{"read": 1}) {
 			t.Errorf("sent %v", n)
 		}
-		waits := acquireLater(ctx, p.permits(2, 2))
+		waits := holdtest.AcquireLater(ctx, p.Permits(2, 2))
 		kit.Queued(t, srv, permitsX, 2)
-		mustRelease(t, h)
+		holdtest.MustRelease(t, h)
 		h = heldNow(t, waits)
-		mustRelease(t, h)
+		holdtest.MustRelease(t, h)
 	})
 }
 
 // More permits may be held than the limit that the program names: so many are read.
 func TestTryPermitCountsWhatIsHeldByAHigherLimitOfThePast(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		setLimit(t, srv, 2, 4)
-		p := start(t, srv)
+		kit.SetLimit(t, srv, 2, 4)
+		p := holdtest.Start(t, srv)
 		var peers []*kit.Peer
 		for range 4 {
 			peers = append(peers, kit.JoinPermit(t, srv, permitsX, 1))
 		}
-		if _, err := p.permits(2, 1).TryAcquire(t.Context(), Request{}); !errors.Is(err, ErrOccupied) {
+		if _, err := holdtest.TryAcquire(t.Context(), p.Permits(2, 1)); !errors.Is(err, queue.ErrOccupied) {
 			t.Errorf("four hold: %v", err)
 		}
 		for _, peer := range peers[1:] {
 			peer.Release()
 		}
-		h, err := p.permits(2, 1).TryAcquire(t.Context(), Request{})
+		h, err := holdtest.TryAcquire(t.Context(), p.Permits(2, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustRelease(t, h)
+		holdtest.MustRelease(t, h)
 	})
 }
 
@@ -192,22 +182,22 @@ func TestTryPermitCountsWhatIsHeldByAHigherLimitOfThePast(t *testing.T) {
 func TestOfTwoThatTryAtOnceOneHolds(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
-		setLimit(t, srv, 1, 1)
-		got := make(chan result, 2)
-		for _, p := range []*process{start(t, srv), start(t, srv)} {
+		kit.SetLimit(t, srv, 1, 1)
+		got := make(chan holdtest.Result, 2)
+		for _, p := range []*holdtest.Process{holdtest.Start(t, srv), holdtest.Start(t, srv)} {
 			go func() {
-				h, err := p.permits(1, 1).TryAcquire(ctx, Request{})
-				got <- result{h: h, err: err}
+				h, err := holdtest.TryAcquire(ctx, p.Permits(1, 1))
+				got <- holdtest.Result{H: h, Err: err}
 			}()
 		}
 		a, b := <-got, <-got
-		if a.err != nil {
+		if a.Err != nil {
 			a, b = b, a
 		}
-		if a.err != nil || !errors.Is(b.err, ErrOccupied) {
-			t.Fatal(a.err, b.err)
+		if a.Err != nil || !errors.Is(b.Err, queue.ErrOccupied) {
+			t.Fatal(a.Err, b.Err)
 		}
-		mustRelease(t, a.h)
+		holdtest.MustRelease(t, a.H)
 		time.Sleep(time.Second)
 		kit.NothingStands(t, srv)
 	})
@@ -218,12 +208,12 @@ func TestLockDelayOfPermits(t *testing.T) {
 		for revoked := range ahead + 1 {
 			t.Run(fmt.Sprintf("%d ahead, revoked %d", ahead, revoked), func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-					setLimit(t, srv, 2, 2)
+					kit.SetLimit(t, srv, 2, 2)
 					var peers []*kit.Peer
 					for range ahead {
 						peers = append(peers, kit.JoinPermit(t, srv, permitsX, 1))
 					}
-					done := acquireLater(kit.Within(t, time.Minute), start(t, srv).permits(2, 2))
+					done := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(2, 2))
 					kit.Queued(t, srv, permitsX, ahead+1)
 					for i, p := range peers {
 						if i == revoked {
@@ -234,15 +224,15 @@ func TestLockDelayOfPermits(t *testing.T) {
 						time.Sleep(2 * kit.OneWay)
 					}
 					r := <-done
-					if r.err != nil {
-						t.Fatal(r.err)
+					if r.Err != nil {
+						t.Fatal(r.Err)
 					}
-					after := r.at.Sub(kit.DeletedAt(t, srv, peers[ahead-1].Key))
+					after := r.At.Sub(kit.DeletedAt(t, srv, peers[ahead-1].Key))
 					// Behind four, it is far, and the youngest goes without a mark.
 					if delays := revoked < ahead || ahead > 2; delays != (after >= kit.LockDelay-10*kit.OneWay) {
 						t.Errorf("granted %v after the last one ahead had left", after)
 					}
-					mustRelease(t, r.h)
+					holdtest.MustRelease(t, r.H)
 				})
 			})
 		}

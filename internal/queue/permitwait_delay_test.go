@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -22,22 +23,22 @@ func TestWaitersThatGiveUpCostNoDelay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				ctx := kit.Within(t, time.Hour)
-				p := start(t, srv)
-				h := mustAcquire(t, p.permits(1, 1))
-				var last <-chan result
+				p := holdtest.Start(t, srv)
+				h := holdtest.MustAcquire(t, p.Permits(1, 1))
+				var last <-chan holdtest.Result
 				var cancels []context.CancelFunc
 				for i := range 5 {
 					c, cancel := context.WithCancel(ctx)
 					cancels = append(cancels, cancel)
-					last = acquireLater(c, start(t, srv).permits(1, 1))
+					last = holdtest.AcquireLater(c, holdtest.Start(t, srv).Permits(1, 1))
 					kit.Queued(t, srv, permitsX, i+2)
 				}
 				for _, i := range order {
 					cancels[i]()
 					time.Sleep(20 * kit.OneWay)
 				}
-				mustRelease(t, h)
-				mustRelease(t, heldNow(t, last))
+				holdtest.MustRelease(t, h)
+				holdtest.MustRelease(t, heldNow(t, last))
 				cancels[4]()
 			})
 		})
@@ -49,17 +50,31 @@ func TestWaitersThatGiveUpCostNoDelay(t *testing.T) {
 func TestWaiterDoesNotDelayForWhatWasRevokedBeforeItQueued(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		setLimit(t, srv, 2, 2)
+		kit.SetLimit(t, srv, 2, 2)
 		ahead, _ := kit.JoinPermit(t, srv, permitsX, 1), kit.JoinPermit(t, srv, permitsX, 1)
-		first := acquireLater(ctx, start(t, srv).permits(2, 2))
+		first := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(2, 2))
 		kit.Queued(t, srv, permitsX, 3)
 		ahead.Revoke()
 		time.Sleep(20 * kit.OneWay)
-		second := acquireLater(kit.Within(t, time.Minute), start(t, srv).permits(2, 1))
+		second := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(2, 1))
 		kit.Queued(t, srv, permitsX, 3)
 		giveUp()
 		<-first
-		mustRelease(t, heldNow(t, second))
+		holdtest.MustRelease(t, heldNow(t, second))
+	})
+}
+
+// Nothing is left of the permit that was revoked, so who queues now waits for the other one only.
+func TestWaiterThatQueuedAfterARevocationWaitsForThoseWhoHoldOnly(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		kit.SetLimit(t, srv, 2, 2)
+		revoked, beside := kit.JoinPermit(t, srv, permitsX, 1), kit.JoinPermit(t, srv, permitsX, 1)
+		revoked.Revoke()
+		waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(2, 2))
+		kit.Queued(t, srv, permitsX, 2)
+		stillWaits(t, waiter)
+		beside.Release()
+		holdtest.MustRelease(t, heldNow(t, waiter))
 	})
 }
 
@@ -68,21 +83,21 @@ func TestWaiterDoesNotDelayForWhatWasRevokedBeforeItQueued(t *testing.T) {
 func TestMarkOfAWaiterThatGivesUpCoversWhatItHasHeard(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		setLimit(t, srv, 2, 2)
-		ahead, beside := start(t, srv), start(t, srv)
-		a, b := mustAcquire(t, ahead.permits(2, 1)), mustAcquire(t, beside.permits(2, 1))
-		first := acquireLater(ctx, start(t, srv).permits(2, 2))
+		kit.SetLimit(t, srv, 2, 2)
+		ahead, beside := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		a, b := holdtest.MustAcquire(t, ahead.Permits(2, 1)), holdtest.MustAcquire(t, beside.Permits(2, 1))
+		first := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(2, 2))
 		kit.Queued(t, srv, permitsX, 3)
-		second := acquireLater(kit.Within(t, time.Minute), start(t, srv).permits(2, 2))
+		second := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(2, 2))
 		kit.Queued(t, srv, permitsX, 4)
-		mustRelease(t, a)
+		holdtest.MustRelease(t, a)
 		time.Sleep(20 * kit.OneWay)
 		giveUp()
 		<-first
 		time.Sleep(20 * kit.OneWay)
-		mustClose(t, ahead)
-		mustRelease(t, b)
-		mustRelease(t, heldNow(t, second))
+		holdtest.MustClose(t, ahead)
+		holdtest.MustRelease(t, b)
+		holdtest.MustRelease(t, heldNow(t, second))
 	})
 }
 
@@ -93,12 +108,12 @@ func TestWaiterDelaysForAPermitThatWasRevokedBeforeItWasFirst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				ctx := kit.Within(t, time.Hour)
-				setLimit(t, srv, 2, 2)
+				kit.SetLimit(t, srv, 2, 2)
 				ahead, beside := kit.JoinPermit(t, srv, permitsX, 1), kit.JoinPermit(t, srv, permitsX, 1)
-				p, q := start(t, srv), start(t, srv)
-				first := acquireLater(ctx, p.permits(2, 1))
+				p, q := holdtest.Start(t, srv), holdtest.Start(t, srv)
+				first := holdtest.AcquireLater(ctx, p.Permits(2, 1))
 				kit.Queued(t, srv, permitsX, 3)
-				second := acquireLater(ctx, q.permits(2, 1))
+				second := holdtest.AcquireLater(ctx, q.Permits(2, 1))
 				kit.Queued(t, srv, permitsX, 4)
 				p.PlanOne("mark", etcdfake.Fate{Request: 100 * time.Millisecond})
 				ahead.Release() // the first waiter is about to hold, and has not heard of what follows
@@ -111,41 +126,78 @@ func TestWaiterDelaysForAPermitThatWasRevokedBeforeItWasFirst(t *testing.T) {
 				}
 				at := time.Now()
 				a, b := <-first, <-second
-				if a.err != nil || b.err != nil {
-					t.Fatal(a.err, b.err)
+				if a.Err != nil || b.Err != nil {
+					t.Fatal(a.Err, b.Err)
 				}
-				if after := b.at.Sub(at); revoked != (after >= kit.LockDelay) {
+				if after := b.At.Sub(at); revoked != (after >= kit.LockDelay) {
 					t.Errorf("the second waiter held after %v", after)
 				}
-				mustRelease(t, a.h)
-				mustRelease(t, b.h)
+				holdtest.MustRelease(t, a.H)
+				holdtest.MustRelease(t, b.H)
 			})
 		})
 	}
+}
+
+// The limit was lowered from three to one, so the put of the waiter reads two of the three that hold. It waits for the
+// third one, too, which is revoked before its watch stands.
+func TestWaiterDelaysForAPermitBeyondTheLimitThatItsPutDidNotRead(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		kit.SetLimit(t, srv, 3, 3)
+		var ahead []*kit.Peer
+		for range 3 {
+			ahead = append(ahead, kit.JoinPermit(t, srv, permitsX, 1))
+		}
+		kit.SetLimit(t, srv, 1, 3)
+		p := holdtest.Start(t, srv)
+		q := p.Permits(1, 1)
+		if _, err := holdtest.TryAcquire(kit.Within(t, time.Minute), q); err == nil {
+			t.Fatal("there is room")
+		} // it knows the limit now
+		p.Plan(nil)
+		p.PlanOne("read", etcdfake.Fate{Request: 20 * kit.OneWay}) // the look when its watch stands
+		waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), q)
+		time.Sleep(10 * kit.OneWay)
+		if n := p.Counts(); n["enqueue"] != 1 || n["read"] != 1 {
+			t.Fatalf("sent %v: this tests nothing", n)
+		}
+		ahead[2].Revoke()
+		at := time.Now()
+		ahead[0].Release()
+		ahead[1].Release()
+		r := <-waiter
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		if after := r.At.Sub(at); after < kit.LockDelay {
+			t.Errorf("it held %v after a permit ahead of it was revoked", after)
+		}
+		holdtest.MustRelease(t, r.H)
+	})
 }
 
 // The first waiter wakes the second one only when the lock delay is over.
 func TestAllWaitersBehindARevokedPermitDelay(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Minute)
-		setLimit(t, srv, 3, 3)
+		kit.SetLimit(t, srv, 3, 3)
 		ahead := kit.JoinPermit(t, srv, permitsX, 3)
-		var got []<-chan result
+		var got []<-chan holdtest.Result
 		for i := range 3 {
-			got = append(got, acquireLater(ctx, start(t, srv).permits(3, 1)))
+			got = append(got, holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(3, 1)))
 			kit.Queued(t, srv, permitsX, i+2)
 		}
 		ahead.Revoke()
 		at := time.Now()
 		for i, done := range got {
 			r := <-done
-			if r.err != nil {
-				t.Fatal(r.err)
+			if r.Err != nil {
+				t.Fatal(r.Err)
 			}
-			if after := r.at.Sub(at); after < kit.LockDelay || after > kit.LockDelay+kit.Prompt {
+			if after := r.At.Sub(at); after < kit.LockDelay || after > kit.LockDelay+kit.Prompt {
 				t.Errorf("waiter %d held %v after the permit ahead was revoked", i, after)
 			}
-			defer mustRelease(t, r.h)
+			defer holdtest.MustRelease(t, r.H)
 		}
 	})
 }
@@ -157,27 +209,27 @@ func TestFirstWaiterThatGivesUpPassesOnWhatIsToBeWaitedFor(t *testing.T) {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-				setLimit(t, srv, 2, 2)
+				kit.SetLimit(t, srv, 2, 2)
 				ahead := kit.JoinPermit(t, srv, permitsX, 2)
-				first := acquireLater(ctx, start(t, srv).permits(2, 1))
+				first := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(2, 1))
 				kit.Queued(t, srv, permitsX, 2)
-				second := acquireLater(kit.Within(t, time.Minute), start(t, srv).permits(2, 1))
+				second := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(2, 1))
 				kit.Queued(t, srv, permitsX, 3)
 				ahead.Revoke()
 				at := time.Now()
 				time.Sleep(after)
 				giveUp()
-				if r := <-first; !errors.Is(r.err, context.Canceled) {
-					t.Fatal(r.err)
+				if r := <-first; !errors.Is(r.Err, context.Canceled) {
+					t.Fatal(r.Err)
 				}
 				r := <-second
-				if r.err != nil {
-					t.Fatal(r.err)
+				if r.Err != nil {
+					t.Fatal(r.Err)
 				}
-				if took := r.at.Sub(at); took < kit.LockDelay {
+				if took := r.At.Sub(at); took < kit.LockDelay {
 					t.Errorf("the second waiter held %v after a permit ahead of it was revoked", took)
 				}
-				mustRelease(t, r.h)
+				holdtest.MustRelease(t, r.H)
 			})
 		})
 	}
@@ -188,29 +240,29 @@ func TestWaiterDelaysIfWhatStoodAheadAtTheMarkIsCompacted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				ctx := kit.Within(t, time.Minute)
-				h := mustAcquire(t, start(t, srv).permits(1, 1))
-				first := acquireLater(ctx, start(t, srv).permits(1, 1))
+				h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(1, 1))
+				first := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(1, 1))
 				kit.Queued(t, srv, permitsX, 2)
-				p := start(t, srv)
-				second := acquireLater(ctx, p.permits(1, 1))
+				p := holdtest.Start(t, srv)
+				second := holdtest.AcquireLater(ctx, p.Permits(1, 1))
 				kit.Queued(t, srv, permitsX, 3)
 				p.PlanOne("read", etcdfake.Fate{Request: 20 * kit.OneWay}) // the one at the revision of the mark
-				mustRelease(t, h)
+				holdtest.MustRelease(t, h)
 				held := heldNow(t, first)
 				if compacted {
 					srv.Put("other", "")
 					srv.Compact()
 				}
-				mustRelease(t, held)
+				holdtest.MustRelease(t, held)
 				at := time.Now()
 				r := <-second
-				if r.err != nil {
-					t.Fatal(r.err)
+				if r.Err != nil {
+					t.Fatal(r.Err)
 				}
-				if after := r.at.Sub(at); compacted != (after >= kit.LockDelay-kit.Prompt) {
+				if after := r.At.Sub(at); compacted != (after >= kit.LockDelay-kit.Prompt) {
 					t.Errorf("it held after %v", after)
 				}
-				mustRelease(t, r.h)
+				holdtest.MustRelease(t, r.H)
 			})
 		})
 	}
@@ -221,29 +273,29 @@ func TestWaiterDelaysIfWhatStoodAheadAtTheMarkIsCompacted(t *testing.T) {
 func TestWaiterDoesNotTrustAMarkForEntriesThatWerePutAfterIt(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Minute)
-		setLimit(t, srv, 2, 2)
-		full := mustAcquire(t, start(t, srv).permits(2, 2))
-		oldest := acquireLater(ctx, start(t, srv).permits(2, 1))
+		kit.SetLimit(t, srv, 2, 2)
+		full := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(2, 2))
+		oldest := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(2, 1))
 		kit.Queued(t, srv, permitsX, 2)
-		mustRelease(t, full)
+		holdtest.MustRelease(t, full)
 		marked := heldNow(t, oldest)
 		kit.JoinPermit(t, srv, permitsX, 1) // holds
 		revoked := srv.Keys(permitsX)[1].Lease
 		between := kit.JoinPermit(t, srv, permitsX, 2)
-		waiter := acquireLater(ctx, start(t, srv).permits(2, 1))
+		waiter := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(2, 1))
 		kit.Queued(t, srv, permitsX, 4)
 		srv.Revoke(clientv3.LeaseID(revoked))
 		at := time.Now()
 		between.Release()
 		r := <-waiter
-		if r.err != nil {
-			t.Fatal(r.err)
+		if r.Err != nil {
+			t.Fatal(r.Err)
 		}
-		if after := r.at.Sub(at); after < kit.LockDelay {
+		if after := r.At.Sub(at); after < kit.LockDelay {
 			t.Errorf("it held %v after a permit ahead of it was revoked", after)
 		}
-		mustRelease(t, r.h)
-		mustRelease(t, marked)
+		holdtest.MustRelease(t, r.H)
+		holdtest.MustRelease(t, marked)
 	})
 }
 
@@ -251,19 +303,19 @@ func TestWaiterDoesNotTrustAMarkForEntriesThatWerePutAfterIt(t *testing.T) {
 // the watch tells when. Its session stood then, so that it has ended since costs no delay.
 func TestReleaseThatBothTheReadAndTheWatchTellIsJudgedAtItsRevision(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		setLimit(t, srv, 2, 2)
-		ahead, beside, p := start(t, srv), start(t, srv), start(t, srv)
-		a, b := mustAcquire(t, ahead.permits(2, 1)), mustAcquire(t, beside.permits(2, 1))
+		kit.SetLimit(t, srv, 2, 2)
+		ahead, beside, p := holdtest.Start(t, srv), holdtest.Start(t, srv), holdtest.Start(t, srv)
+		a, b := holdtest.MustAcquire(t, ahead.Permits(2, 1)), holdtest.MustAcquire(t, beside.Permits(2, 1))
 		p.PlanOne("read", etcdfake.Fate{Request: 20 * kit.OneWay})
-		waiter := acquireLater(kit.Within(t, time.Minute), p.permits(2, 2))
+		waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Permits(2, 2))
 		time.Sleep(10 * kit.OneWay)
 		if n := p.Counts(); n["watch"] != 1 || n["read"] != 1 {
 			t.Fatalf("sent %v: this tests nothing", n)
 		}
-		mustRelease(t, a)
+		holdtest.MustRelease(t, a)
 		time.Sleep(40 * kit.OneWay)
-		mustClose(t, ahead)
-		mustRelease(t, b)
-		mustRelease(t, heldNow(t, waiter))
+		holdtest.MustClose(t, ahead)
+		holdtest.MustRelease(t, b)
+		holdtest.MustRelease(t, heldNow(t, waiter))
 	})
 }

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"errors"
@@ -9,15 +9,17 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-func stillWaits(t *testing.T, done <-chan result) {
+func stillWaits(t *testing.T, done <-chan holdtest.Result) {
 	t.Helper()
 	time.Sleep(20 * kit.OneWay)
 	select {
 	case r := <-done:
-		t.Fatalf("it was granted, error %v", r.err)
+		t.Fatalf("it was granted, error %v", r.Err)
 	default:
 	}
 }
@@ -31,33 +33,33 @@ func TestWaitersOfASemaphoreCostConstantRequestsEach(t *testing.T) {
 			n = 200
 		}
 		ctx := kit.Within(t, time.Hour)
-		setLimit(t, srv, limit, limit)
-		holder, p := start(t, srv), start(t, srv)
+		kit.SetLimit(t, srv, limit, limit)
+		holder, p := holdtest.Start(t, srv), holdtest.Start(t, srv)
 		p.Link.Delay(kit.OneWay / 50) // so that all are served before a waiter looks again
-		full := mustAcquire(t, holder.permits(limit, limit))
-		got := make(chan result)
+		full := holdtest.MustAcquire(t, holder.Permits(limit, limit))
+		got := make(chan holdtest.Result)
 		for range n {
 			go func() {
-				h, err := p.permits(limit, 1).Acquire(ctx, Request{})
-				got <- result{h: h, err: err}
+				h, err := hold.AcquireOne(ctx, p.Permits(limit, 1), hold.Request{})
+				got <- holdtest.Result{H: h, Err: err}
 			}()
 		}
 		kit.Queued(t, srv, permitsX, n+1)
 		time.Sleep(time.Second) // the streams of their watches have grown
 		p.Plan(nil)
-		mustRelease(t, full)
+		holdtest.MustRelease(t, full)
 		last := int64(0)
 		for range n {
 			r := <-got
-			if r.err != nil {
-				t.Fatal(r.err)
+			if r.Err != nil {
+				t.Fatal(r.Err)
 			}
-			if rev := r.h.entry.rev; rev < last {
+			if rev := r.H.Created(); rev < last {
 				t.Errorf("the entry of revision %d held after that of %d", rev, last)
 			} else {
 				last = rev
 			}
-			mustRelease(t, r.h)
+			holdtest.MustRelease(t, r.H)
 		}
 		sent := p.Counts()
 		most := map[string]int{"read": n, "watch": n, "mark": n, "remove": n, "enqueue": 0, "event": 8 * n}
@@ -70,17 +72,52 @@ func TestWaitersOfASemaphoreCostConstantRequestsEach(t *testing.T) {
 	})
 }
 
+// The limit was 1,000 and is 1. Those that queued since then know of each other that they wait, so each is told by the
+// one ahead of it alone.
+func TestWaitersAfterALoweredLimitCostConstantMessagesEach(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		const n = 50
+		ctx := kit.Within(t, time.Hour)
+		p, waiting := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Permits(1000, 1))
+		if err := p.Semaphore(1000).Resize(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan holdtest.Result)
+		for i := range n {
+			go func() {
+				h, err := hold.AcquireOne(ctx, waiting.Permits(1, 1), hold.Request{})
+				got <- holdtest.Result{H: h, Err: err}
+			}()
+			kit.Queued(t, srv, permitsX, i+2)
+		}
+		waiting.Plan(nil)
+		for range n {
+			holdtest.MustRelease(t, h)
+			r := <-got
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			h = r.H
+		}
+		holdtest.MustRelease(t, h)
+		if events := waiting.Counts()["event"]; events > 4*n {
+			t.Errorf("%d waiters were sent %d events", n, events)
+		}
+	})
+}
+
 func TestResizeWakesTheFirstWaiter(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
-		p, other := start(t, srv), start(t, srv)
-		h := mustAcquire(t, p.permits(1, 1))
-		first := acquireLater(ctx, p.permits(1, 1))
+		p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Permits(1, 1))
+		first := holdtest.AcquireLater(ctx, p.Permits(1, 1))
 		kit.Queued(t, srv, permitsX, 2)
-		second := acquireLater(ctx, other.permits(1, 1))
+		second := holdtest.AcquireLater(ctx, other.Permits(1, 1))
 		kit.Queued(t, srv, permitsX, 3)
 		p.Plan(nil)
-		if err := other.permits(1, 1).Resize(ctx, 2); err != nil {
+		if err := other.Semaphore(1).Resize(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
 		a := heldNow(t, first)
@@ -88,12 +125,12 @@ func TestResizeWakesTheFirstWaiter(t *testing.T) {
 			t.Errorf("the first waiter sent %v", n)
 		}
 		stillWaits(t, second)
-		if err := other.permits(2, 1).Resize(ctx, 3); err != nil {
+		if err := other.Semaphore(2).Resize(ctx, 3); err != nil {
 			t.Fatal(err)
 		}
 		b := heldNow(t, second)
-		for _, h := range []*Hold{h, a, b} {
-			mustRelease(t, h)
+		for _, h := range []*hold.Hold{h, a, b} {
+			holdtest.MustRelease(t, h)
 		}
 	})
 }
@@ -103,24 +140,25 @@ func TestResizeWakesTheFirstWaiter(t *testing.T) {
 func TestWaiterBehindMoreHoldersThanTheLimitIsWoken(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
-		p := start(t, srv)
-		holds := []*Hold{mustAcquire(t, p.permits(3, 1)), mustAcquire(t, p.permits(3, 1)), mustAcquire(t, p.permits(3, 1))}
-		if err := p.permits(3, 1).Resize(ctx, 2); err != nil {
+		p := holdtest.Start(t, srv)
+		holds := []*hold.Hold{holdtest.MustAcquire(t, p.Permits(3, 1)), holdtest.MustAcquire(t, p.Permits(3, 1)),
+			holdtest.MustAcquire(t, p.Permits(3, 1))}
+		if err := p.Semaphore(3).Resize(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
-		q := start(t, srv)
-		waiter := acquireLater(ctx, q.permits(2, 1))
+		q := holdtest.Start(t, srv)
+		waiter := holdtest.AcquireLater(ctx, q.Permits(2, 1))
 		kit.Queued(t, srv, permitsX, 4)
 		q.Plan(nil)
-		mustRelease(t, holds[0])
+		holdtest.MustRelease(t, holds[0])
 		stillWaits(t, waiter) // two hold
 		if n := q.Counts(); !maps.Equal(n, map[string]int{"event": 1}) {
 			t.Errorf("for the release of one it sent %v", n)
 		}
-		mustRelease(t, holds[1])
+		holdtest.MustRelease(t, holds[1])
 		h := heldNow(t, waiter)
-		mustRelease(t, h)
-		mustRelease(t, holds[2])
+		holdtest.MustRelease(t, h)
+		holdtest.MustRelease(t, holds[2])
 	})
 }
 
@@ -128,40 +166,40 @@ func TestWaiterBehindMoreHoldersThanTheLimitIsWoken(t *testing.T) {
 func TestWaiterIsNotAdmittedAboveALimitThatWasJustLowered(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
-		p, q := start(t, srv), start(t, srv)
-		a, b := mustAcquire(t, p.permits(2, 1)), mustAcquire(t, p.permits(2, 1))
-		waiter := acquireLater(ctx, q.permits(2, 1))
+		p, q := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		a, b := holdtest.MustAcquire(t, p.Permits(2, 1)), holdtest.MustAcquire(t, p.Permits(2, 1))
+		waiter := holdtest.AcquireLater(ctx, q.Permits(2, 1))
 		kit.Queued(t, srv, permitsX, 3)
 		q.PlanOne("mark", etcdfake.Fate{Request: 50 * kit.OneWay})
-		mustRelease(t, a)
-		if err := p.permits(2, 1).Resize(ctx, 1); err != nil {
+		holdtest.MustRelease(t, a)
+		if err := p.Semaphore(2).Resize(ctx, 1); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * kit.OneWay)
 		stillWaits(t, waiter)
-		mustRelease(t, b)
-		mustRelease(t, heldNow(t, waiter))
+		holdtest.MustRelease(t, b)
+		holdtest.MustRelease(t, heldNow(t, waiter))
 	})
 }
 
 func TestWaiterWhoseWeightIsAboveALoweredLimitFailsAndLeaves(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
-		p := start(t, srv)
-		h := mustAcquire(t, p.permits(3, 1))
-		heavy := acquireLater(ctx, p.permits(3, 3))
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Permits(3, 1))
+		heavy := holdtest.AcquireLater(ctx, p.Permits(3, 3))
 		kit.Queued(t, srv, permitsX, 2)
-		light := acquireLater(ctx, start(t, srv).permits(3, 1))
+		light := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(3, 1))
 		kit.Queued(t, srv, permitsX, 3)
-		if err := p.permits(3, 1).Resize(ctx, 2); err != nil {
+		if err := p.Semaphore(3).Resize(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
 		var limit *holdfast.LimitError
-		if r := <-heavy; !errors.As(r.err, &limit) || limit.Limit != 2 || limit.Weight != 3 {
-			t.Errorf("%v", r.err)
+		if r := <-heavy; !errors.As(r.Err, &limit) || limit.Limit != 2 || limit.Weight != 3 {
+			t.Errorf("%v", r.Err)
 		}
-		mustRelease(t, heldNow(t, light))
-		mustRelease(t, h)
+		holdtest.MustRelease(t, heldNow(t, light))
+		holdtest.MustRelease(t, h)
 		kit.NothingStands(t, srv)
 	})
 }
@@ -171,23 +209,23 @@ func TestWaiterWhoseWeightIsAboveALoweredLimitFailsAndLeaves(t *testing.T) {
 func TestWaiterWhoseEntryIsGoneWhenTheLimitIsRaisedQueuesAgain(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Minute)
-		p, other := start(t, srv), start(t, srv)
-		h := mustAcquire(t, p.permits(1, 1))
-		waiter := acquireLater(ctx, other.permits(1, 1))
+		p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Permits(1, 1))
+		waiter := holdtest.AcquireLater(ctx, other.Permits(1, 1))
 		kit.Queued(t, srv, permitsX, 2)
 		srv.Delete(string(srv.Keys(permitsX)[1].Key))
 		other.Plan(nil)
-		if err := p.permits(1, 1).Resize(ctx, 2); err != nil {
+		if err := p.Semaphore(1).Resize(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
 		r := <-waiter
-		if r.err != nil {
-			t.Fatal(r.err)
+		if r.Err != nil {
+			t.Fatal(r.Err)
 		}
 		if n := other.Counts(); n["mark"] != 2 || n["enqueue"] != 1 {
 			t.Errorf("sent %v, want a mark that is refused, an enqueue, and the mark of the new entry", n)
 		}
-		mustRelease(t, r.h)
-		mustRelease(t, h)
+		holdtest.MustRelease(t, r.H)
+		holdtest.MustRelease(t, h)
 	})
 }

@@ -43,7 +43,7 @@ type ahead struct {
 	at     time.Time // zero: nothing is known
 }
 
-// lookAhead reads who holds, and the entries created before rev; with 0 some of all. aheadIn reads the replies.
+// lookAhead reads who holds, and the entries created before rev; with 0 some of all; and the epoch.
 func (q *Queue) lookAhead(rev int64) []clientv3.Op {
 	count := q.ahead(0, 0, clientv3.WithLimit(maxJudged))
 	if rev > 0 {
@@ -53,15 +53,8 @@ func (q *Queue) lookAhead(rev int64) []clientv3.Op {
 	return []clientv3.Op{q.oldest(), count, q.shared.getEpoch}
 }
 
-// lookedAhead is the number of operations of lookAhead.
-const lookedAhead = 3
-
-// aheadIn reads the replies to lookAhead(rev), the first of which is response i.
-func (q *Queue) aheadIn(resp txns.Reply, i int, rev int64) ahead {
-	return q.aheadOf(resp, i, rev, resp.Range(i+2).Kvs)
-}
-
-func (q *Queue) aheadOf(resp txns.Reply, i int, rev int64, epoch []*mvccpb.KeyValue) ahead {
+// aheadIn reads the first two replies to lookAhead(rev), of which one is response i.
+func (s scope) aheadIn(resp txns.Reply, i int, rev int64, epoch []*mvccpb.KeyValue) ahead {
 	before := resp.Range(i + 1)
 	known := int64(len(before.Kvs))
 	a := ahead{count: attempts(before.Kvs), epoch: epoch, at: time.Now()}
@@ -71,7 +64,7 @@ func (q *Queue) aheadOf(resp txns.Reply, i int, rev int64, epoch []*mvccpb.KeyVa
 	oldest := holderIn(resp.Range(i).Kvs)
 	if oldest != nil && (rev == 0 || oldest.CreateRevision < rev) {
 		a.holder = oldest
-		if q.reader && layout.IsReader(string(oldest.Key)) {
+		if s.reader && layout.IsReader(string(oldest.Key)) {
 			a.count++ // no conflicting entry: it is ahead because a writer waits in between
 		}
 	}
@@ -99,57 +92,73 @@ func (a ahead) place(q *Queue) view.Place {
 	return p
 }
 
-// look returns the operations that find out who is ahead, for a request that ends the
-// wait of an entry. It returns none for an entry that holds, or that nothing is ahead of.
-func (e *entry) look() []clientv3.Op {
-	if e.stage != placed || e.ahead == nil {
-		return nil
-	}
-	return e.q.lookAhead(e.rev)
+// sight is what a request that is sent anyway brings along of who is ahead of an entry. The zero sight is of a request
+// that brings nothing.
+type sight struct {
+	t     *ticket
+	first int   // of the replies
+	rev   int64 // of the entry; 0: all that stand are ahead
 }
 
-// looked reads the replies to look, the first of which is response i.
-func (e *entry) looked(r txns.Reply, i int) {
-	e.saw(e.q.aheadIn(r, i, e.rev))
+// look adds to a request that ends the wait of an entry what finds out who is ahead. It adds nothing for an entry that
+// holds, that nothing is ahead of, or that the sweeper has found.
+func (w *wait) look(ask *txns.Ops) sight {
+	if w.e.stage != placed || w.ahead == nil {
+		return sight{}
+	}
+	return w.e.ticket.look(ask, w.e.rev)
+}
+
+// lookToTell adds to a read of an entry that waits what its caller wants to be told.
+func (w *wait) lookToTell(ask *txns.Ops) sight {
+	if t := w.e.ticket; t == nil || t.request.OnWait == nil {
+		return sight{}
+	}
+	return w.e.ticket.look(ask, w.e.rev)
+}
+
+// look adds what finds out who is ahead of an entry that was created at rev; 0: who is in the queue.
+func (t *ticket) look(ask *txns.Ops, rev int64) sight {
+	if t == nil {
+		return sight{}
+	}
+	return sight{t, ask.Add(t.q.lookAhead(rev)...), rev}
+}
+
+// saw reads the replies.
+func (s sight) saw(r txns.Reply) {
+	if s.t != nil {
+		s.t.saw(s.t.q.aheadIn(r, s.first, s.rev, r.Range(s.first+2).Kvs))
+	}
 }
 
 // sawAhead records what the put of the entry has read: the youngest conflicting entry ahead and how many there are. The
 // only one ahead of a writer holds; a writer ahead of a reader may wait for other readers.
-func (e *entry) sawAhead(resp *pb.RangeResponse, epoch []*mvccpb.KeyValue) {
+func (t *ticket) sawAhead(resp *pb.RangeResponse, epoch []*mvccpb.KeyValue) {
 	if resp.Count == 0 {
 		return
 	}
 	a := ahead{count: resp.Count, epoch: epoch, at: time.Now()}
-	if resp.Count == 1 && !e.q.reader {
+	if resp.Count == 1 && !t.q.reader {
 		a.holder = txns.First(resp.Kvs)
 	}
-	e.saw(a)
+	t.saw(a)
 }
 
 // saw records what is ahead of the entry, for its caller and for those in the line
 // behind it.
-func (e *entry) saw(a ahead) {
-	if e.ticket == nil { // the sweeper's
-		return
-	}
-	s := e.q.shared
+func (t *ticket) saw(a ahead) {
+	s := t.q.shared
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.ticket.ahead = a
-}
-
-// holds records that the head of the line holds.
-func (ln *line) holds(h *Hold) {
-	ln.shared.mu.Lock()
-	defer ln.shared.mu.Unlock()
-	ln.hold = h
+	t.ahead = a
 }
 
 // place returns the place of a ticket, or with nil that of a caller who does not join
 // the line.
 func (ln *line) place(t *ticket) view.Place {
 	ln.shared.mu.Lock()
-	head, hold, inLine := ln.head, ln.hold, ln.aheadLocked(t)
+	head, shown, inLine := ln.head, ln.shown, ln.aheadLocked(t)
 	var a ahead
 	if head != nil {
 		a = head.ahead
@@ -159,8 +168,10 @@ func (ln *line) place(t *ticket) view.Place {
 		return a.place(ln.q)
 	}
 	p := a.place(ln.q)
-	if hold != nil && hold.cause.Load() == nil {
-		p = view.Place{Holder: hold.view(), Seen: time.Now()}
+	if shown != nil {
+		if holder, ok := shown.Shown(); ok {
+			p = view.Place{Holder: holder, Seen: time.Now()}
+		}
 	}
 	p.Ahead = min(p.Ahead+inLine, view.MaxAhead)
 	if !p.Known() {
@@ -182,17 +193,6 @@ func (ln *line) aheadLocked(t *ticket) int {
 		n++
 	}
 	return n
-}
-
-// view returns what people see of the hold's entry, which another client would read a
-// second later.
-func (h *Hold) view() view.Entry {
-	e := h.entry
-	seen := e.q.at.View(&mvccpb.KeyValue{
-		Key: []byte(e.key), Value: []byte(e.value), CreateRevision: e.rev, Lease: int64(h.Lease()),
-	})
-	seen.Token, seen.HeldAt = e.token, layout.Millis(h.since)
-	return seen
 }
 
 // stale marks a place as old that was not seen when the call ended.
@@ -243,16 +243,18 @@ func (t *ticket) endWaits() {
 	}
 }
 
-// tellWaiting tells the place of an entry that waits.
-func (e *entry) tellWaiting(ctx context.Context) {
-	if ctx.Err() == nil {
-		e.ticket.tell(func() view.Place {
-			if e.ahead == nil {
-				return e.ticket.named(view.Place{Seen: time.Now()})
-			}
-			return e.ticket.knownAhead()
-		})
+// tell tells the caller the place of an entry that waits.
+func (w *wait) tell(ctx context.Context) {
+	t := w.e.ticket
+	if t == nil || ctx.Err() != nil {
+		return
 	}
+	t.tell(func() view.Place {
+		if w.ahead == nil {
+			return t.named(view.Place{Seen: time.Now()})
+		}
+		return t.knownAhead()
+	})
 }
 
 // knownAhead returns what is known of the entries ahead of a caller who is the head.

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -12,6 +11,11 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/view"
 )
+
+// keyOf shows the key of a grant.
+type keyOf struct{ *Grant }
+
+func (k keyOf) Shown() (view.Entry, bool) { return view.Entry{Key: k.Key()}, true }
 
 // Entries of one create revision are those of one attempt.
 func TestAttemptsWithSeveralEntriesAreCountedOnce(t *testing.T) {
@@ -60,12 +64,17 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 				ctx, giveUp := context.WithCancel(t.Context())
 				head := acquireLater(ctx, q)
 				kit.Queued(t, srv, entriesX, ahead+1)
+				var held *Grant
+				if holds {
+					held = <-head
+					held.Show(keyOf{held})
+				}
 				q.shared.mu.Lock()
 				ln := q.shared.lines[lineKey{entries: q.at.Entries}]
 				q.shared.mu.Unlock()
 				var line []*ticket
 				for range view.MaxAhead + 2 {
-					tk := q.newTicket(Request{})
+					tk := newTicket(q, Request{})
 					q.shared.join(tk, false)
 					line = append(line, tk)
 				}
@@ -85,7 +94,7 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 					ln.withdraw(line[i])
 				}
 				if holds {
-					mustRelease(t, (<-head).h)
+					mustHandOff(t, held)
 				}
 				giveUp()
 			})
@@ -116,19 +125,6 @@ func TestPlaceInALineSaysWhenItWasSeen(t *testing.T) {
 		inSet.ahead = head.ahead
 		if p := inSet.knownAhead(); p.Name != "x" {
 			t.Errorf("of a set: %+v", p)
-		}
-	})
-}
-
-// More than MaxAhead stand ahead: so many are counted, no fewer.
-func TestPlaceBehindManyEntriesIsMaxAhead(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		for i := range view.MaxAhead + 2 {
-			srv.Put(fmt.Sprintf("%s%d", entriesX, i), "")
-		}
-		_, err := start(t, srv).queue("x").Acquire(kit.Within(t, time.Second), Request{})
-		if place, _ := WithoutPlace(err); place.Ahead != view.MaxAhead {
-			t.Errorf("%+v, %v", place, err)
 		}
 	})
 }

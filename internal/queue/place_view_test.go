@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -9,7 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -30,9 +29,8 @@ func TestPlaceByTheReplyToThePut(t *testing.T) {
 			{p.readers("x"), 1, true, false}, // a writer ahead of a reader may wait for other readers
 			{p.readers("x"), 2, true, false},
 		} {
-			tk := c.q.newTicket(Request{})
-			e := &entry{q: c.q, ticket: tk, rev: 9}
-			e.sawAhead(&pb.RangeResponse{Count: c.count, Kvs: []*mvccpb.KeyValue{kv}}, nil)
+			tk := newTicket(c.q, Request{})
+			tk.sawAhead(&pb.RangeResponse{Count: c.count, Kvs: []*mvccpb.KeyValue{kv}}, nil)
 			place := tk.knownAhead()
 			if place.Known() != c.known || place.Ahead != int(c.count) || (place.Holder.Key != "") != c.holder {
 				t.Errorf("%d ahead, of a reader %v: %+v", c.count, c.q.reader, place)
@@ -54,7 +52,7 @@ func TestPlaceCountsNoMoreThanItsBound(t *testing.T) {
 		var tickets []*ticket
 		var ln *line
 		for range view.MaxAhead + 3 {
-			tk := q.newTicket(Request{})
+			tk := newTicket(q, Request{})
 			tickets = append(tickets, tk)
 			ln = q.shared.join(tk, false)
 		}
@@ -96,41 +94,17 @@ func TestOnlyAnEntryThatWaitsLooksWhoIsAhead(t *testing.T) {
 			e    *entry
 			want int
 		}{
-			{&entry{q: q, rev: 9, stage: created}, 0},
-			{&entry{q: q, rev: 9, stage: placed}, 0},
-			{&entry{q: q, rev: 9, stage: placed, ahead: kv}, lookedAhead},
-			{&entry{q: q, rev: 9, stage: held}, 0},
-			{&entry{q: q, rev: 9, stage: held, ahead: kv}, 0},
+			{&entry{stage: created}, 0},
+			{&entry{stage: placed}, 0},
+			{&entry{stage: placed, wait: wait{ahead: kv}}, len(q.lookAhead(9))},
+			{&entry{stage: held}, 0},
+			{&entry{stage: held, wait: wait{ahead: kv}}, 0},
 		} {
-			if n := len(c.e.look()); n != c.want {
-				t.Errorf("at stage %v, behind %v: %d operations, want %d", c.e.stage, c.e.ahead, n, c.want)
+			var ask txns.Ops
+			c.e.wait.e, c.e.rev, c.e.ticket = c.e, 9, newTicket(q, Request{})
+			if c.e.wait.look(&ask); len(ask) != c.want {
+				t.Errorf("at stage %v, behind %v: %d operations, want %d", c.e.stage, c.e.wait.ahead, len(ask), c.want)
 			}
-		}
-	})
-}
-
-// Everything that a hold has made ends at the moment of the loss, also if the work never asks.
-func TestEachHoldOfALeaseEndsWithIt(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		for range 2 { // the second time under the next lease
-			var contexts []context.Context
-			for _, name := range []string{"x", "y", "z"} {
-				ctx, cancel := mustAcquire(t, p.queue(name)).Context(t.Context(), false)
-				defer cancel()
-				contexts = append(contexts, ctx)
-			}
-			ofAll := p.Host.Lease()
-			srv.Revoke(p.Sess.Lease())
-			<-ofAll.Context().Done()
-			began := time.Now()
-			for _, ctx := range contexts {
-				<-ctx.Done()
-			}
-			if took := time.Since(began); took > kit.OneWay {
-				t.Errorf("the holds ended %v after their lease", took)
-			}
-			time.Sleep(kit.TTL)
 		}
 	})
 }

@@ -3,17 +3,13 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -40,30 +36,30 @@ const slowPut = time.Second
 // condition of a put, beyond that the entry does not exist and the session key has not moved.
 type condition struct {
 	empty bool   // the queue is empty
-	now   bool   // the permit can be held at once; otherwise it is removed again
+	now   bool   // the permit can be held at once; otherwise, if another was put meanwhile, it is removed again
 	after *entry // this entry stands and may be removed, which the same Txn does
 }
 
 // put puts the entries of the attempt into their queues, once however often the request is sent, and finds out which
-// entry is ahead of each. It returns ctx's error, errOccupied, errEntryGone (another client deleted c.after or one of
+// entry is ahead of each. It returns ctx's error, ErrOccupied, errEntryGone (another client deleted c.after or one of
 // these entries), or etcd's error.
 //
 // Requests get giveUpWait after ctx has ended, because the entry of an answered put can be removed by its revision;
 // otherwise it needs the sweeper.
-func (e *entry) put(ctx context.Context, c condition) error {
-	rctx, cancel := e.requestContext(ctx, giveUpWait)
+func (a *attempt) put(ctx context.Context, c condition) error {
+	rctx, cancel := requestContext(ctx, a.lease, giveUpWait)
 	defer cancel()
-	return e.retry(ctx, func(ctx context.Context) error {
-		for e.stage < created {
+	return a.q().shared.retryUnder(ctx, a.lease, func(ctx context.Context) error {
+		for a.entries[0].stage < created {
 			if c.after != nil {
-				if err := c.after.awaitRemovable(ctx); err != nil {
+				if err := c.after.wait.untilRemovable(ctx); err != nil {
 					return err
 				}
 			}
-			err := e.tryPut(rctx, c)
+			err := a.tryPut(rctx, c)
 			switch {
 			case errors.Is(err, errAheadLeft):
-				err = c.after.judgeUnknown(ctx)
+				err = c.after.wait.verify(ctx)
 			case errors.Is(err, errGateMoved), errors.Is(err, errLimitMoved):
 				err = backoff.ContextErr(ctx) // if nil, send it with the new gate
 			}
@@ -71,8 +67,8 @@ func (e *entry) put(ctx context.Context, c condition) error {
 				return err
 			}
 		}
-		for _, m := range e.set {
-			if err := m.locate(rctx); err != nil {
+		for _, e := range a.entries {
+			if err := e.wait.locate(rctx); err != nil {
 				return err
 			}
 		}
@@ -80,205 +76,170 @@ func (e *entry) put(ctx context.Context, c condition) error {
 	})
 }
 
-// tryPut sends the put and reads its reply. The session key's mod revision is the gate: a copy of the put that etcd
+// putting is a Txn that puts the entries of an attempt. The session key's mod revision is the gate: a copy that etcd
 // carries out after the sweeper has put that key again does nothing.
-func (e *entry) tryPut(ctx context.Context, c condition) error {
-	gate := e.lease.Gate()
-	n := len(e.set)
-	cmps := append(make([]clientv3.Cmp, 0, n+2), clientv3.Compare(clientv3.ModRevision(e.sessionKey()), "=", gate))
+type putting struct {
+	txns.Txn
+	gate  int64
+	look  sight // of the entry that the Txn removes
+	ahead int   // the reply that says what stood ahead of the first entry; those of the others follow
+	epoch int
+}
+
+// putting builds the Txn.
+func (a *attempt) putting(c condition) putting {
+	p := putting{gate: a.lease.Gate()}
+	n := len(a.entries)
+	p.If = append(make([]clientv3.Cmp, 0, n+2), clientv3.Compare(clientv3.ModRevision(a.sessionKey()), "=", p.gate))
 	// The operations of a Txn see what those before them did: the removal, then
 	// the reads of what is ahead, then the puts.
-	then := make([]clientv3.Op, 2*n+1)
-	then[n] = e.q.shared.getEpoch
-	for i, m := range e.set {
-		cmps = append(cmps, createdAt(m.key, 0))
-		then[i], then[n+1+i] = m.q.youngest, clientv3.OpPut(m.key, m.value, clientv3.WithLease(m.lease.ID()))
+	then := make(txns.Ops, 0, 2*n+1)
+	if c.after != nil {
+		p.If = append(p.If, c.after.removalCmps()...)
+		then.Add(clientv3.OpDelete(c.after.key))
+		p.look = c.after.wait.look(&then)
+	}
+	p.ahead = len(then)
+	for _, e := range a.entries {
+		p.If = append(p.If, createdAt(e.key, 0))
 		if c.empty {
 			// etcd loads every key of the range for this, so it is only asked after a
 			// read has found the queue empty.
-			from, end := m.q.conflicting()
-			cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
+			from, end := e.q.conflicting()
+			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
-		if m.permit != nil {
-			limit := m.q.knownLimit()
-			cmps = append(cmps, m.q.limitIs(limit))
-			then[i] = clientv3.OpTxn(nil, m.q.lookAtPermits(0, 0, limit), nil)
-			m.permit.limit = limit
+		if permit := e.wait.permit; permit != nil {
+			permit.limit = e.q.sem.known()
+			p.If = append(p.If, e.q.sem.is(permit.limit))
+			then.Add(clientv3.OpTxn(nil, e.q.sem.lookAtPermits(0, 0, permit.limit.Permits), nil))
+		} else {
+			then.Add(e.q.youngest)
 		}
 	}
-	if c.after != nil {
-		cmps = append(cmps, c.after.removalCmps()...)
-		then = slices.Concat([]clientv3.Op{clientv3.OpDelete(c.after.key)}, c.after.look(), then)
+	p.epoch = then.Add(a.q().shared.getEpoch)
+	for _, e := range a.entries {
+		then.Add(clientv3.OpPut(e.key, e.value, clientv3.WithLease(a.lease.ID())))
 	}
+	p.Then = then
+	if q := a.q(); !q.at.Foreign && n == 1 && q.sem == nil { // foreign prefixes may contain each other
+		p.About = q.at.Entries
+	}
+	return p
+}
 
-	began := time.Now()
-	t := txns.Txn{If: cmps, Then: then}
-	if !e.q.at.Foreign && n == 1 && e.permit == nil { // foreign prefixes may contain each other
-		t.About = e.q.at.Entries
-	}
-	r, err := e.commit(ctx, t)
+// tryPut sends the put once and reads its reply.
+func (a *attempt) tryPut(ctx context.Context, c condition) error {
+	p, began := a.putting(c), time.Now()
+	r, err := a.q().shared.commits.Commit(ctx, p.Txn)
 	if r.Unsent {
 		return err
 	}
 	if r.Unanswered || time.Since(began) >= slowPut {
-		e.isUnanswered(gate)
+		a.markUnanswered(p.gate)
 	}
 	if r.Succeeded {
-		e.sawAll(began)
-		from := len(r.Responses) - (2*n + 1)
-		if e.permit != nil {
-			return e.putPermit(ctx, r.Inner(from))
-		}
-		epoch := r.Range(from + n).Kvs
-		for i, m := range e.set {
-			ahead := r.Range(from + i)
-			m.setPlace(r.Header.Revision, txns.First(ahead.Kvs), r.Header.Revision, m.requeued)
-			m.position = ahead.Count
-			m.sawAhead(ahead, epoch)
-			if tokenErr := m.takeToken(epoch); tokenErr != nil {
-				err = tokenErr
-			}
-		}
-		if c.after != nil && len(r.Responses) > 1+lookedAhead {
-			c.after.looked(r, 1)
-		}
-		return err
+		a.saw(r.Header.Revision, began)
+		return a.wasPut(ctx, p, r)
 	}
 	if err == nil || r.Unanswered || etcderr.Classify(err) == etcderr.Unknown {
-		for _, m := range e.set {
-			m.reach(sent)
+		for _, e := range a.entries {
+			e.reach(sent)
 		}
 	}
 	if err != nil {
-		e.q.reportUnknown("enqueue", err)
+		a.q().ReportUnknown("enqueue", err)
 		return err
 	}
-	return e.whyRefused(ctx, gate, c)
+	return a.whyRefused(ctx, p.gate, c)
 }
 
-// isUnanswered records that a copy of the put, sent at gate, may be carried out yet.
-func (e *entry) isUnanswered(gate int64) {
-	for _, m := range e.set {
-		m.unansweredAt = gate
+// wasPut reads the reply to a put that was carried out.
+func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err error) {
+	if permit := a.entries[0].wait.permit; permit != nil {
+		return permit.wasPut(ctx, r.Inner(p.ahead))
 	}
-	e.q.shared.orphans.scanSoon()
+	epoch := r.Range(p.epoch).Kvs
+	for i, e := range a.entries {
+		ahead := r.Range(p.ahead + i)
+		e.setCreated(r.Header.Revision)
+		e.wait.setAhead(txns.First(ahead.Kvs), r.Header.Revision, a.requeued)
+		e.wait.position = ahead.Count
+		e.ticket.sawAhead(ahead, epoch)
+		if tokenErr := e.takeToken(epoch); tokenErr != nil {
+			err = tokenErr
+		}
+	}
+	p.look.saw(r)
+	return err
 }
 
-// whyRefused reads why etcd did not carry out the put. nil: an earlier copy had put the entry, and its create revision
-// is known now.
-func (e *entry) whyRefused(ctx context.Context, gate int64, c condition) error {
-	ops := []clientv3.Op{getMeta(e.sessionKey())}
-	for _, m := range e.set {
-		ops = append(ops, getMeta(m.key))
+// markUnanswered records that a copy of the put, sent at gate, may be carried out yet.
+func (a *attempt) markUnanswered(gate int64) {
+	a.unansweredAt = gate
+	a.q().shared.orphans.scanSoon()
+}
+
+// whyRefused reads why etcd did not carry out the put. nil: an earlier copy had put the entries, and their create
+// revision is known now.
+func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error {
+	var ask txns.Ops
+	session := ask.Add(getMeta(a.sessionKey()))
+	first := len(ask)
+	for _, e := range a.entries {
+		ask.Add(getMeta(e.key))
 	}
-	looks := c.empty && len(e.set) == 1
-	switch {
+	mode := len(ask) // what the mode of the put needs
+	var look sight
+	switch q := a.q(); {
 	case c.after != nil:
-		ops = append(ops, getMeta(c.after.key))
-	case looks:
-		ops = append(ops, e.q.lookAhead(0)...)
-	case e.permit != nil:
-		ops = append(ops, clientv3.OpGet(e.q.at.LimitKey()))
+		ask.Add(getMeta(c.after.key))
+	case c.empty && len(a.entries) == 1:
+		look = a.entries[0].ticket.look(&ask, 0)
+	case q.sem != nil:
+		ask.Add(clientv3.OpGet(q.at.LimitKey()))
 	}
-	resp, err := e.q.read(ctx, ops...)
+	r, err := a.q().shared.read(ctx, ask...)
 	if err != nil {
 		return err
 	}
-	key, own := resp.First(0), 0
-	for i, m := range e.set {
-		if kv := resp.First(1 + i); kv != nil {
+	own := 0
+	for i, e := range a.entries {
+		if kv := r.First(first + i); kv != nil {
 			own++
-			m.setCreated(kv.CreateRevision)
+			e.setCreated(kv.CreateRevision)
 		}
 	}
 	if own > 0 {
 		// If all copies that we know of were answered, etcd's client sent one
 		// more, and perhaps others.
-		e.isUnanswered(gate)
-		if own < len(e.set) { // an earlier copy had put all
+		a.markUnanswered(gate)
+		if own < len(a.entries) { // an earlier copy had put all
 			return errEntryGone
 		}
 		return nil
 	}
-	switch {
+	switch key := r.First(session); {
 	case key == nil || key.ModRevision < gate: // revoked, or deleted by hand: the session finds out which
 		return backoff.Again(errKeyGone)
 	case key.ModRevision > gate:
-		e.lease.SawGate(key.ModRevision)
+		a.lease.SawGate(key.ModRevision)
 		return errGateMoved
-	case c.after != nil && !isEntry(resp.First(2), c.after.rev):
-		return errEntryGone
-	case c.after != nil && c.after.ahead != nil && c.after.stage < held:
-		return errAheadLeft
-	case e.permit != nil:
-		return e.whichLimit(ctx, resp.First(2))
+	case c.after != nil:
+		return c.after.whyKept(r.First(mode))
+	case a.q().sem != nil:
+		return a.entries[0].wait.permit.whyRefused(ctx, r.First(mode))
 	case c.empty:
-		if looks {
-			e.saw(e.q.aheadIn(resp, 2, 0))
-		}
-		return errOccupied
+		look.saw(r)
+		return ErrOccupied
 	default:
 		return errEntryGone // an earlier copy had put it, and another client has deleted it
 	}
 }
 
-// locate reads which entry was ahead at the entry's create revision. That is unknown if an earlier copy of the put,
-// whose reply was lost, put the entry.
-func (e *entry) locate(ctx context.Context) error {
-	if e.stage != created {
-		return nil
+// whyKept returns why a put did not replace the entry, which is read as own.
+func (e *entry) whyKept(own *mvccpb.KeyValue) error {
+	if isEntry(own, e.rev) && e.wait.ahead != nil && e.stage < held {
+		return errAheadLeft
 	}
-	if e.permit != nil {
-		return e.locatePermit(ctx)
-	}
-	at, compacted := e.rev, false
-	resp, err := e.readJudgement(ctx, e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch)
-	if errors.Is(err, rpctypes.ErrCompacted) {
-		// What stood then, and how it left, can no longer be known.
-		compacted = true
-		if resp, err = e.readJudgement(ctx, e.q.nearest(e.rev-1, 0), e.q.shared.getEpoch); err == nil {
-			at = resp.Header.Revision
-		}
-	}
-	if err != nil {
-		return err
-	}
-	e.setPlace(e.rev, resp.First(1), at, e.requeued || compacted)
-	return e.takeToken(resp.Range(2).Kvs)
-}
-
-// takeToken makes the fencing token. A reader has none: it is not alone, so nothing could be fenced by one.
-func (e *entry) takeToken(epoch []*mvccpb.KeyValue) (err error) {
-	if !e.q.reader {
-		e.token, err = layout.Token(epoch, e.rev)
-	}
-	return err
-}
-
-func (e *entry) sessionKey() string { return e.q.host.SessionKey(e.lease.ID()) }
-
-func (e *entry) commit(ctx context.Context, t txns.Txn) (txns.Reply, error) {
-	return e.q.shared.commits.Commit(ctx, t)
-}
-
-// retry calls op until it succeeds or fails for good, with the session's pauses, until ctx ends or the lease is lost.
-// Each request of op has its own timeout. Contexts and pauses are made only after the first failure.
-func (e *entry) retry(ctx context.Context, op func(ctx context.Context) error) error {
-	err := op(ctx)
-	if err == nil {
-		return nil
-	}
-	ctx, cancel := e.untilLost(ctx)
-	defer cancel()
-	if ended := backoff.ContextErr(ctx); ended != nil {
-		return fmt.Errorf("%w; last error: %w", ended, etcderr.WithConnection(e.q.host.Client().ActiveConnection(), err))
-	}
-	called := true
-	return e.q.retry(ctx, func(ctx context.Context) error {
-		if called {
-			called = false
-			return err
-		}
-		return op(ctx)
-	})
+	return errEntryGone // deleted by another client, as this one or as the one that an earlier copy had put
 }

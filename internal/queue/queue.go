@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -20,47 +19,35 @@ import (
 type Queue struct {
 	host   lease.Host
 	shared *shared
-	at     layout.Queue
-	reader bool   // its entries do not exclude one another: see Readers
-	below  string // of a reader: the path below this name that is locked, for people; or empty
-	err    error  // why the queue cannot be used
+	scope
+	below string // of a reader: the path below this name that is locked, for people; or empty
+	err   error  // why the queue cannot be used
 
-	sem    *semaphore // nil: it is none
+	sem    *Semaphore // nil: it is none
 	weight int        // of a semaphore: the permits that an attempt asks for at once
 
 	youngest clientv3.Op // reads the conflicting entry that was created last, with its value
 }
 
 // New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
-func New(host lease.Host, kind, name string) *Queue {
+func New(host lease.Host, kind holdfast.Kind, name string) *Queue {
 	namespace := ""
 	if host != nil {
 		namespace = host.Namespace()
 	}
-	q := &Queue{host: host, at: layout.Named(namespace, kind, name), err: names.Check(kind, name)}
+	q := &Queue{host: host, scope: scope{at: layout.Named(namespace, kind, name)}, err: names.Check(string(kind), name)}
 	return q.init()
 }
 
 // At returns the queue of a foreign prefix, as etcd's concurrency package takes it.
 // Its entries are PREFIX/…, and every key there counts as an entry.
-func At(host lease.Host, kind, prefix string) *Queue {
-	q := &Queue{host: host, at: layout.At(kind, prefix), err: names.CheckPrefix(kind, prefix)}
+func At(host lease.Host, kind holdfast.Kind, prefix string) *Queue {
+	q := &Queue{host: host, scope: scope{at: layout.At(kind, prefix)}, err: names.CheckPrefix(string(kind), prefix)}
 	q.init()
 	if q.err == nil && strings.HasSuffix(prefix, "/") {
-		q.warnOfSlash()
+		q.shared.warnOfSlash(q.at)
 	}
 	return q
-}
-
-// warnOfSlash tells the session's logger of a prefix that ends in "/", unless the session's options say that it is
-// meant. Once for each session, because a program may make a queue for each request.
-func (q *Queue) warnOfSlash() {
-	if q.host.TrailingSlash() || q.shared.warnedOfSlash.Swap(true) {
-		return
-	}
-	q.host.Logger().Warn(`a prefix ends in "/": contenders that name it without the slash do not exclude this one; `+
-		"remove the slash, or, if all contenders have it, set session.Options.TrailingSlash",
-		"kind", q.at.Kind, "name", q.at.Name, "entries", q.at.Entries)
 }
 
 func (q *Queue) init() *Queue {
@@ -105,14 +92,6 @@ func (q *Queue) key(id string) string {
 	}
 }
 
-// conflicting returns the range of the entries that exclude one that is put through q.
-func (q *Queue) conflicting() (from, end string) {
-	if q.reader {
-		return q.at.Writers()
-	}
-	return q.at.All()
-}
-
 // errNoQueue: a Mutex{} or an Election{}.
 var errNoQueue = &holdfast.ArgumentError{
 	Argument: "receiver",
@@ -127,8 +106,8 @@ func (q *Queue) Host() lease.Host {
 	return q.host
 }
 
-// Kind returns "lock", "tree", "sem" or "election".
-func (q *Queue) Kind() string {
+// Kind returns what the name is of.
+func (q *Queue) Kind() holdfast.Kind {
 	if q == nil {
 		return ""
 	}
@@ -136,12 +115,7 @@ func (q *Queue) Kind() string {
 }
 
 // String names the queue for the text of an error, such as `lock "x"`.
-func (q *Queue) String() string {
-	if q.sem != nil {
-		return "semaphore " + names.Quote(q.at.Name)
-	}
-	return q.at.String()
-}
+func (q *Queue) String() string { return q.at.String() }
 
 // Name returns the name or prefix as it was given.
 func (q *Queue) Name() string {
@@ -172,16 +146,6 @@ func (q *Queue) Same(other *Queue) bool {
 	return q.at.Entries == other.at.Entries && q.host.Client() == other.host.Client()
 }
 
-// sessionKeyOf returns the session key of the lease that an entry is bound to, which
-// the entry's key names. An entry of another client's lock has none.
-func (q *Queue) sessionKeyOf(kv *mvccpb.KeyValue) (key string, ours bool) {
-	lease, ours := layout.LeaseOf(string(kv.Key))
-	if !ours {
-		return "", false
-	}
-	return q.host.SessionKey(lease), true
-}
-
 // entryValue returns the value of an entry that is about to be put for a caller.
 func (q *Queue) entryValue(r Request) string {
 	if q.at.Verbatim() {
@@ -191,7 +155,7 @@ func (q *Queue) entryValue(r Request) string {
 	who.Owner = cmp.Or(r.Owner, who.Owner)
 	v := layout.Value{Identity: who, Mode: q.mode(), Queued: time.Now(), Data: cmp.Or(r.Data, q.below)}
 	if q.at.TakesNotices() {
-		v.ToldWithin = toldWithin(q.shared.lockDelay)
+		v.ToldWithin = ToldWithin(q.shared.lockDelay)
 	}
 	return v.Encode()
 }

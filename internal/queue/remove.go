@@ -20,37 +20,34 @@ const removeRetry = time.Second
 // errEntryGone: another client had deleted it. It ends with ctx, for a caller that waits; remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
 	for {
-		prepare := e.awaitRemovable
-		if e.permit != nil {
-			prepare = e.markToLeave
+		prepare := e.wait.untilRemovable
+		if p := e.wait.permit; p != nil {
+			prepare = p.markToLeave
 		}
 		if err := prepare(ctx); err != nil {
 			return err
 		}
-		look := e.look()
-		t := txns.Txn{
-			About: e.q.at.Entries, If: e.removalCmps(), Then: append([]clientv3.Op{clientv3.OpDelete(e.key)}, look...),
-		}
+		then := txns.Ops{clientv3.OpDelete(e.key)}
+		look := e.wait.look(&then)
+		t := txns.Txn{About: e.q.at.Entries, If: e.removalCmps(), Then: then}
 		if len(t.If) > 1 { // which of them was false?
 			t.Else = []clientv3.Op{getMeta(e.key)}
 		}
-		r, err := e.commit(ctx, t)
+		r, err := e.q.shared.commits.Commit(ctx, t)
 		if r.Unsent {
 			return err
 		}
-		e.removing = e.q.reportUnknown("remove", err) || r.Unanswered || e.removing
+		e.removing = e.q.ReportUnknown("remove", err) || r.Unanswered || e.removing
 		switch {
 		case err != nil:
 			return err
 		case r.Succeeded:
-			if look != nil {
-				e.looked(r, 1)
-			}
+			look.saw(r)
 			return nil
 		case len(t.Else) > 0 && isEntry(r.First(0), e.rev):
 			// The entry ahead has left. Leaving now could hide a revoked holder from
 			// the entry behind: judge as if going on, then leave.
-			if err := e.judgeUnknown(ctx); err != nil {
+			if err := e.wait.verify(ctx); err != nil {
 				return err
 			}
 		case e.removing:
@@ -67,7 +64,7 @@ func (e *entry) tryRemove(ctx context.Context) error {
 // An entry whose create revision is unknown is left to the sweeper: a deletion by key could come before the waiter
 // behind has judged how the entry ended.
 func (e *entry) remove(ctx context.Context) error {
-	e.set = nil // it leaves by itself
+	e.leaving = true
 	if e.stage < created {
 		e.finish()
 		return nil
@@ -78,10 +75,10 @@ func (e *entry) remove(ctx context.Context) error {
 	case err == nil || errors.Is(err, errEntryGone):
 		e.finish()
 		return err
-	case e.lease.Lost() != nil:
+	case e.of.lease.Lost() != nil:
 		e.abandon()
 	case etcderr.Classify(err) == etcderr.LeaseGone:
-		e.q.host.LeaseGone(ctx, e.lease, err)
+		e.q.host.LeaseGone(ctx, e.of.lease, err)
 		e.finish()
 		return err
 	case ctx.Err() == nil: // etcd refuses it
@@ -99,8 +96,8 @@ func (e *entry) remove(ctx context.Context) error {
 // removeInBackground keeps removing an entry that etcd refuses to remove. A permission that was withdrawn may be
 // granted again.
 func (e *entry) removeInBackground(context.Context) {
-	ctx := e.lease.Context()
-	for sleep(ctx, jittered(removeRetry)) {
+	ctx := e.of.lease.Context()
+	for Sleep(ctx, jittered(removeRetry)) {
 		err := e.retry(ctx, e.tryRemove)
 		if err == nil || errors.Is(err, errEntryGone) {
 			e.log().Info("holdfast: removed the entry that etcd had refused to remove")
@@ -111,17 +108,10 @@ func (e *entry) removeInBackground(context.Context) {
 	e.abandon()
 }
 
-// abandonAll abandons each entry of the attempt.
-func (e *entry) abandonAll() {
-	for _, m := range e.set {
-		m.abandon()
-	}
-}
-
-// abandon ends an attempt whose lease is lost. If etcd may still have the lease, the attempt stays registered, and
-// beforeRevoke removes its entry.
+// abandon finishes an entry whose lease is lost. If etcd may still have the lease, the entry stays registered, and
+// beforeRevoke removes it.
 func (e *entry) abandon() {
-	if cause := e.lease.Lost().Cause; cause == holdfast.CauseRevoked || cause == holdfast.CauseClusterChanged {
+	if cause := e.of.lease.Lost().Cause; cause == holdfast.CauseRevoked || cause == holdfast.CauseClusterChanged {
 		e.finish()
 	}
 }

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -16,6 +16,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -25,28 +28,28 @@ func TestEntryWithUnknownPlaceIsRemovedLikeOneThatNeverHeld(t *testing.T) {
 	for name, next := range map[string]bool{"leaves": false, "hands off": true} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p, behind := start(t, srv), start(t, srv)
-				ahead := kit.Join(t, srv, entriesX)
+				p, behind := holdtest.Start(t, srv), holdtest.Start(t, srv)
+				ahead := kit.Join(t, srv, holdtest.EntriesX)
 				// Put, not answered, put again and refused; the first read finds the
 				// entry, the second one, for what is ahead of it, is not answered.
 				p.Plan(func(kind string, n int) etcdfake.Fate {
 					switch {
 					case kind == "enqueue" && n == 1:
-						return lostReply
+						return holdtest.LostReply
 					case kind == "read" && n >= 2 && n <= 4:
-						return silence
+						return holdtest.Silence
 					}
 					return etcdfake.Fate{}
 				})
 				ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-				waiter := acquireLater(ctx, p.queue("x"))
-				kit.Queued(t, srv, entriesX, 2)
+				waiter := holdtest.AcquireLater(ctx, p.Queue("x"))
+				kit.Queued(t, srv, holdtest.EntriesX, 2)
 				if next {
-					second := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
-					defer func() { mustRelease(t, granted(t, srv, second).h) }()
+					second := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
+					defer func() { holdtest.MustRelease(t, holdtest.Granted(t, srv, second).H) }()
 				}
-				last := acquireLater(kit.Within(t, time.Minute), behind.queue("x"))
-				kit.Queued(t, srv, entriesX, 3)
+				last := holdtest.AcquireLater(kit.Within(t, time.Minute), behind.Queue("x"))
+				kit.Queued(t, srv, holdtest.EntriesX, 3)
 				if n := p.Counts()["read"]; n < 2 {
 					t.Fatalf("%d reads: this tests nothing", n)
 				}
@@ -54,11 +57,11 @@ func TestEntryWithUnknownPlaceIsRemovedLikeOneThatNeverHeld(t *testing.T) {
 				revoked := time.Now()
 				giveUp()
 				<-waiter
-				r := granted(t, srv, last)
-				if took := r.at.Sub(revoked); took < kit.LockDelay {
+				r := holdtest.Granted(t, srv, last)
+				if took := r.At.Sub(revoked); took < kit.LockDelay {
 					t.Errorf("the next waiter was granted %v after the revocation, want a lock delay", took)
 				}
-				mustRelease(t, r.h)
+				holdtest.MustRelease(t, r.H)
 			})
 		})
 	}
@@ -66,10 +69,10 @@ func TestEntryWithUnknownPlaceIsRemovedLikeOneThatNeverHeld(t *testing.T) {
 
 func TestRemovalWhoseReplyIsLostIsFoundDone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		h := mustAcquire(t, p.queue("x"))
-		p.PlanOne("remove", lostReply)
-		mustRelease(t, h)
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		p.PlanOne("remove", holdtest.LostReply)
+		holdtest.MustRelease(t, h)
 		if n := p.Counts()["remove"]; n != 2 {
 			t.Errorf("%d removals were sent, want 2", n)
 		}
@@ -84,17 +87,17 @@ func TestRemovalWhoseReplyIsLostIsFoundDone(t *testing.T) {
 // A copy of a removal arrives after its key was used for another entry.
 func TestLateRemovalSparesTheNextEntryAtItsKey(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		h := mustAcquire(t, p.queue("x"))
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
 		p.PlanOne("remove", etcdfake.Fate{Request: 10 * time.Second})
-		mustRelease(t, h)
-		next := mustAcquire(t, p.queue("x"))
+		holdtest.MustRelease(t, h)
+		next := holdtest.MustAcquire(t, p.Queue("x"))
 		if next.Key() != h.Key() {
 			t.Fatal("the key was not used again: this tests nothing")
 		}
 		time.Sleep(20 * time.Second)
-		if err := next.Check(); err != nil || len(srv.Keys(entriesX)) != 1 {
-			t.Errorf("the next hold: %v; entries %v", err, srv.Keys(entriesX))
+		if err := next.Check(); err != nil || len(srv.Keys(holdtest.EntriesX)) != 1 {
+			t.Errorf("the next hold: %v; entries %v", err, srv.Keys(holdtest.EntriesX))
 		}
 	})
 }
@@ -105,8 +108,8 @@ func TestRefusedRemovalIsRetriedUntilEtcdAllowsIt(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		const refused = 10
 		var metrics kit.Metrics
-		p := start(t, srv, func(o *session.Options) { metrics = kit.CollectMetrics(o) })
-		h := mustAcquire(t, p.queue("x"))
+		p := holdtest.Start(t, srv, func(o *session.Options) { metrics = kit.CollectMetrics(o) })
+		h := holdtest.MustAcquire(t, p.Queue("x"))
 		var tries atomic.Int32
 		p.KV.Refuse(func(ops []clientv3.Op) error {
 			if slices.ContainsFunc(ops, clientv3.Op.IsDelete) {
@@ -122,14 +125,14 @@ func TestRefusedRemovalIsRetriedUntilEtcdAllowsIt(t *testing.T) {
 		if points := metrics.Points(t); points["sweeps kind=lock"] != 1 {
 			t.Errorf("counted %v", points)
 		}
-		time.Sleep(refused * removeRetry)
-		if n := tries.Load(); len(srv.Keys(entriesX)) != 1 || n < refused*8/10 || n > refused*12/10+2 {
-			t.Errorf("%d removals were refused in %v, entries %v", n, refused*removeRetry, srv.Keys(entriesX))
+		time.Sleep(refused * queue.RemoveRetry)
+		if n := tries.Load(); len(srv.Keys(holdtest.EntriesX)) != 1 || n < refused*8/10 || n > refused*12/10+2 {
+			t.Errorf("%d removals were refused in %v, entries %v", n, refused*queue.RemoveRetry, srv.Keys(holdtest.EntriesX))
 		}
 		p.KV.Refuse(nil)
-		time.Sleep(removeRetry * 3 / 2)
+		time.Sleep(queue.RemoveRetry * 3 / 2)
 		kit.NothingStands(t, srv)
-		if n := p.queue("x").used(); n != 0 {
+		if n := p.Queue("x").Used(); n != 0 {
 			t.Errorf("%d keys are in use", n)
 		}
 	})
@@ -138,16 +141,16 @@ func TestRefusedRemovalIsRetriedUntilEtcdAllowsIt(t *testing.T) {
 // There is nothing left to remove, so the session stops trying and forgets the key.
 func TestRefusedRemovalOfAnEntryThatIsDeletedByHandEnds(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		h := mustAcquire(t, p.queue("x"))
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
 		p.PlanAll("remove", etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied})
 		if err := h.Release(kit.Within(t, time.Minute)); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("Release: %v", err)
 		}
 		srv.Delete(h.Key())
 		p.Plan(nil)
-		time.Sleep(5 * removeRetry)
-		if n := p.queue("x").used(); n != 0 || p.Counts()["remove"] != 1 {
+		time.Sleep(5 * queue.RemoveRetry)
+		if n := p.Queue("x").Used(); n != 0 || p.Counts()["remove"] != 1 {
 			t.Errorf("%d keys are in use, sent %v", n, p.Counts())
 		}
 	})
@@ -157,8 +160,8 @@ func TestReleaseThatFindsTheEntryDeletedReportsTheLoss(t *testing.T) {
 	for name, revoked := range map[string]bool{"by hand": false, "with its lease": true} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
-				h := mustAcquire(t, p.queue("x"))
+				p := holdtest.Start(t, srv)
+				h := holdtest.MustAcquire(t, p.Queue("x"))
 				if revoked {
 					srv.Revoke(h.Lease())
 				} else {
@@ -175,8 +178,8 @@ func TestReleaseThatFindsTheEntryDeletedReportsTheLoss(t *testing.T) {
 // etcd says that the lease is gone, before the watch of the session key does.
 func TestRemovalThatEtcdRefusesForWantOfTheLeaseIsALoss(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		h := mustAcquire(t, p.queue("x"))
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
 		p.KV.Refuse(func(ops []clientv3.Op) error {
 			if slices.ContainsFunc(ops, clientv3.Op.IsDelete) {
 				return rpctypes.ErrLeaseNotFound
@@ -195,11 +198,11 @@ func TestRemovalThatEtcdRefusesForWantOfTheLeaseIsALoss(t *testing.T) {
 // A waiter finds that its entry is gone with the request that would remove it.
 func TestWaiterWhoseEntryIsGoneGivesUpWithOneRequest(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		kit.Join(t, srv, entriesX)
+		p := holdtest.Start(t, srv)
+		kit.Join(t, srv, holdtest.EntriesX)
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		done := acquireLater(ctx, p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
+		done := holdtest.AcquireLater(ctx, p.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
 		srv.Delete(string(kit.Standing(srv, "x")[1].Key))
 		p.Plan(nil)
 		giveUp()
@@ -214,11 +217,11 @@ func TestWaiterWhoseEntryIsGoneGivesUpWithOneRequest(t *testing.T) {
 // The entry ahead has gone, which the removal finds. It was the only one, so one read judges how it went.
 func TestWaiterBehindAnEntryThatHasGoneUnheardGivesUpWithOneRead(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
+		p := holdtest.Start(t, srv)
+		ahead := kit.Join(t, srv, holdtest.EntriesX)
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		done := acquireLater(ctx, p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
+		done := holdtest.AcquireLater(ctx, p.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
 		p.PlanAll("event", etcdfake.Fate{Reply: time.Hour})
 		ahead.Release()
 		giveUp()
@@ -235,11 +238,11 @@ func TestWaiterBehindAnEntryThatHasGoneUnheardGivesUpWithOneRead(t *testing.T) {
 // a second.
 func TestWaiterThatMayNotReadLeavesWithPauses(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
+		p := holdtest.Start(t, srv)
+		ahead := kit.Join(t, srv, holdtest.EntriesX)
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		done := acquireLater(ctx, p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
+		done := holdtest.AcquireLater(ctx, p.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
 		var tries atomic.Int32
 		p.Unheard(srv, func() {
 			p.KV.Refuse(func(ops []clientv3.Op) error {
@@ -255,12 +258,12 @@ func TestWaiterThatMayNotReadLeavesWithPauses(t *testing.T) {
 			giveUp()
 			<-done
 		})
-		time.Sleep(10 * removeRetry)
+		time.Sleep(10 * queue.RemoveRetry)
 		if n := tries.Load(); n < 5 || n > 15 {
-			t.Errorf("%d removals in %v", n, 10*removeRetry)
+			t.Errorf("%d removals in %v", n, 10*queue.RemoveRetry)
 		}
 		p.KV.Refuse(nil)
-		time.Sleep(2 * removeRetry)
+		time.Sleep(2 * queue.RemoveRetry)
 		kit.NothingStands(t, srv)
 	})
 }
@@ -268,9 +271,9 @@ func TestWaiterThatMayNotReadLeavesWithPauses(t *testing.T) {
 // A late removal compares the create revision, so it spares a later entry at the same key.
 func TestLateSweepSparesTheNextLockOfTheSameSession(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		q := p.queue("x")
-		h := mustAcquire(t, q)
+		p := holdtest.Start(t, srv)
+		q := p.Queue("x")
+		h := holdtest.MustAcquire(t, q)
 		const late = 10 * time.Second
 		refused := 0
 		var swept atomic.Int32
@@ -295,12 +298,12 @@ func TestLateSweepSparesTheNextLockOfTheSameSession(t *testing.T) {
 			t.Fatalf("%d removals were refused, %d sent later: this tests nothing", refused, swept.Load())
 		}
 		srv.Delete(string(kit.Standing(srv, "x")[0].Key)) // by hand, before the late removal arrives
-		h = mustAcquire(t, q)
+		h = holdtest.MustAcquire(t, q)
 		time.Sleep(late)
-		if err := h.Check(); err != nil || !isFirst(srv, h) {
+		if err := h.Check(); err != nil || !holdtest.IsFirst(srv, h) {
 			t.Errorf("the late removal has deleted the next entry: %v", err)
 		}
 		p.Link.Plan(nil)
-		releaseAll(t, srv, []*Hold{h})
+		holdtest.ReleaseAll(t, srv, []*hold.Hold{h})
 	})
 }

@@ -1,10 +1,9 @@
-package queue
+package queue_test
 
 import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,42 +11,24 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
-// set is a Set of locks; "!x" reads x.
-func (p *process) set(members ...string) (s Set) {
-	for _, m := range members {
-		if name, reads := strings.CutPrefix(m, "!"); reads {
-			s = append(s, p.readers(name))
-		} else {
-			s = append(s, p.queue(name))
-		}
-	}
-	return s
-}
-
-func mustAcquireSet(t *testing.T, s Set, r Request) []*Hold {
-	t.Helper()
-	holds, err := s.Acquire(kit.Within(t, time.Minute), r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return holds
-}
-
 // grantedSet receives a set, of whose entries each must be the first writer's or have only readers ahead.
-func grantedSet(t *testing.T, srv *etcdfake.Server, done <-chan setResult) []*Hold {
+func grantedSet(t *testing.T, srv *etcdfake.Server, done <-chan setResult) []*hold.Hold {
 	t.Helper()
 	r := <-done
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
 	for _, h := range r.holds {
-		kvs := srv.Keys(h.Queue().at.Entries)
-		if h.Queue().reader {
+		kvs := srv.Keys(h.Queue().Layout().Entries)
+		if h.Queue().IsReader() {
 			kvs = slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool {
 				return layout.IsReader(string(kv.Key)) && string(kv.Key) != h.Key()
 			})
@@ -64,31 +45,31 @@ func TestSetWhoseRequestIsNotAnsweredLeavesNothing(t *testing.T) {
 	lostRequest := etcdfake.Fate{LoseRequest: true}
 	for _, kind := range []string{"enqueue", "remove", "read", "watch"} {
 		for name, fate := range map[string]etcdfake.Fate{
-			"reply lost": lostReply, "request lost": lostRequest, "silent": silence,
+			"reply lost": holdtest.LostReply, "request lost": lostRequest, "silent": holdtest.Silence,
 			"no reply": {LoseReply: true, Silent: true}, "late": {Request: 3 * time.Second},
 		} {
 			for _, ahead := range []bool{true, false} {
 				t.Run(kind+" "+name, func(t *testing.T) {
 					etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-						p := start(t, srv)
+						p := holdtest.Start(t, srv)
 						var peer *kit.Peer
 						if ahead {
 							peer = kit.Join(t, srv, kit.Entries("y"))
 						}
 						p.PlanOne(kind, fate)
-						done := acquireSetLater(kit.Within(t, time.Minute), p.set("x", "y", "!z"))
+						done := acquireSetLater(kit.Within(t, time.Minute), p.Set("x", "y", "!z"))
 						time.Sleep(5 * time.Second)
 						if ahead {
 							peer.Release()
 						}
 						holds := grantedSet(t, srv, done)
-						if rev := holds[0].entry.rev; holds[1].entry.rev != rev || holds[2].entry.rev != rev {
+						if rev := holds[0].Created(); holds[1].Created() != rev || holds[2].Created() != rev {
 							t.Error("the entries of the set have several create revisions")
 						}
 						_ = holds[1].Release(kit.Within(t, time.Minute))
 						time.Sleep(time.Minute)
 						kit.NothingStands(t, srv)
-						if n := p.queue("x").used(); n != 0 {
+						if n := p.Queue("x").Used(); n != 0 {
 							t.Errorf("%d keys are in use", n)
 						}
 					})
@@ -100,28 +81,28 @@ func TestSetWhoseRequestIsNotAnsweredLeavesNothing(t *testing.T) {
 
 func TestSetThatGivesUpAtAnyMomentLeavesNothingAndDelaysNone(t *testing.T) {
 	granted, canceled := 0, 0
-	atEveryMoment(t, 0, 20*kit.OneWay, func(t *testing.T, srv *etcdfake.Server, offset time.Duration) {
-		p := start(t, srv)
-		x, y := kit.Join(t, srv, entriesX), kit.Join(t, srv, kit.Entries("y"))
+	holdtest.AtEveryMoment(t, 0, 20*kit.OneWay, func(t *testing.T, srv *etcdfake.Server, offset time.Duration) {
+		p := holdtest.Start(t, srv)
+		x, y := kit.Join(t, srv, holdtest.EntriesX), kit.Join(t, srv, kit.Entries("y"))
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		done := acquireSetLater(ctx, p.set("x", "y", "z"))
+		done := acquireSetLater(ctx, p.Set("x", "y", "z"))
 		time.AfterFunc(6*kit.OneWay, x.Release)
 		time.AfterFunc(9*kit.OneWay, y.Release)
 		time.Sleep(offset)
 		giveUp()
 		if r := <-done; r.err == nil {
 			granted++
-			mustRelease(t, r.holds[0])
+			holdtest.MustRelease(t, r.holds[0])
 		} else if canceled++; !errors.Is(r.err, context.Canceled) {
 			t.Errorf("Acquire: %v", r.err)
 		}
 		time.Sleep(20 * kit.OneWay)
 		began := time.Now()
-		h := mustAcquireSet(t, start(t, srv).set("z", "y", "x"), Request{})
+		h := holdtest.MustAcquireSet(t, holdtest.Start(t, srv).Set("z", "y", "x"), hold.Request{})
 		if d := time.Since(began); d > kit.LockDelay/2 {
 			t.Errorf("a set that comes afterwards waits for %v", d)
 		}
-		mustRelease(t, h[0])
+		holdtest.MustRelease(t, h[0])
 		time.Sleep(time.Minute)
 		kit.NothingStands(t, srv)
 	})
@@ -136,9 +117,9 @@ func TestSetOfWhichOneEntryIsFoundQueuesAgain(t *testing.T) {
 	for _, gone := range []string{"x", "y"} {
 		t.Run(gone, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
-				p.PlanOne("enqueue", lostReply)
-				done := acquireSetLater(kit.Within(t, time.Minute), p.set("x", "y"))
+				p := holdtest.Start(t, srv)
+				p.PlanOne("enqueue", holdtest.LostReply)
+				done := acquireSetLater(kit.Within(t, time.Minute), p.Set("x", "y"))
 				time.Sleep(kit.OneWay + time.Millisecond)
 				standing := kit.Standing(srv, gone)
 				if len(standing) != 1 {
@@ -146,13 +127,13 @@ func TestSetOfWhichOneEntryIsFoundQueuesAgain(t *testing.T) {
 				}
 				srv.Delete(string(standing[0].Key))
 				holds := grantedSet(t, srv, done)
-				if n := kit.PutsEver(srv, entriesX); n != 2 || holds[0].entry.rev == standing[0].CreateRevision {
-					t.Errorf("%d entries were put, held by the one of revision %d", n, holds[0].entry.rev)
+				if n := kit.PutsEver(srv, holdtest.EntriesX); n != 2 || holds[0].Created() == standing[0].CreateRevision {
+					t.Errorf("%d entries were put, held by the one of revision %d", n, holds[0].Created())
 				}
-				if stood := holds[0].since.Sub(putAt(srv, holds[0])); stood < kit.LockDelay {
+				if stood := time.Since(putAt(srv, holds[0])); stood < kit.LockDelay {
 					t.Errorf("held %v after its new put, want the lock delay", stood)
 				}
-				mustRelease(t, holds[0])
+				holdtest.MustRelease(t, holds[0])
 				time.Sleep(time.Minute)
 				kit.NothingStands(t, srv)
 			})
@@ -161,9 +142,9 @@ func TestSetOfWhichOneEntryIsFoundQueuesAgain(t *testing.T) {
 }
 
 // putAt returns when the entry of a hold was put.
-func putAt(srv *etcdfake.Server, h *Hold) time.Time {
+func putAt(srv *etcdfake.Server, h *hold.Hold) time.Time {
 	for _, c := range srv.History(h.Key()) {
-		if c.Revision == h.entry.rev {
+		if c.Revision == h.Created() {
 			return c.At
 		}
 	}
@@ -176,32 +157,32 @@ func TestSetQueuesAgainIfOneOfItsEntriesIsDeleted(t *testing.T) {
 	for _, gone := range []string{"x", "y", "z"} {
 		t.Run(gone, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p, other := start(t, srv), start(t, srv)
+				p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
 				ahead := kit.Join(t, srv, kit.Entries("y"))
-				done := acquireSetLater(kit.Within(t, time.Minute), p.set("x", "y", "!z"))
+				done := acquireSetLater(kit.Within(t, time.Minute), p.Set("x", "y", "!z"))
 				kit.Queued(t, srv, kit.Entries("y"), 2)
-				behind := acquireLater(kit.Within(t, time.Minute), other.queue("y"))
+				behind := holdtest.AcquireLater(kit.Within(t, time.Minute), other.Queue("y"))
 				kit.Queued(t, srv, kit.Entries("y"), 3)
 				entries := kit.Standing(srv, gone)
 				srv.Delete(string(entries[min(1, len(entries)-1)].Key))
 				ahead.Release()
 				released := time.Now()
 				next := <-behind // the set is behind it now
-				if next.err != nil {
-					t.Fatal(next.err)
+				if next.Err != nil {
+					t.Fatal(next.Err)
 				}
-				mustRelease(t, next.h)
+				holdtest.MustRelease(t, next.H)
 				holds := grantedSet(t, srv, done)
-				if stood := holds[0].since.Sub(putAt(srv, holds[0])); stood < kit.LockDelay {
+				if stood := time.Since(putAt(srv, holds[0])); stood < kit.LockDelay {
 					t.Errorf("held %v after its new put, want the lock delay", stood)
 				}
-				if n := kit.PutsEver(srv, entriesX); n != 2 {
+				if n := kit.PutsEver(srv, holdtest.EntriesX); n != 2 {
 					t.Errorf("the set queued %d times, want twice", n)
 				}
-				if after := holds[0].since.Sub(released); after > kit.LockDelay+2*kit.Prompt {
+				if after := time.Since(released); after > kit.LockDelay+2*kit.Prompt {
 					t.Errorf("held after %v: an entry of the first attempt stood in its way", after)
 				}
-				mustRelease(t, holds[0])
+				holdtest.MustRelease(t, holds[0])
 				time.Sleep(time.Minute)
 				kit.NothingStands(t, srv)
 			})
@@ -213,19 +194,19 @@ func TestSetQueuesAgainIfOneOfItsEntriesIsDeleted(t *testing.T) {
 func TestSetThatHasLostAnEntryLeavesItsOtherQueues(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ahead := kit.Join(t, srv, kit.Entries("y"))
-		done := acquireSetLater(kit.Within(t, time.Hour), start(t, srv).set("x", "y"))
+		done := acquireSetLater(kit.Within(t, time.Hour), holdtest.Start(t, srv).Set("x", "y"))
 		kit.Queued(t, srv, kit.Entries("y"), 2)
-		behind := acquireLater(kit.Within(t, time.Hour), start(t, srv).queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
+		behind := holdtest.AcquireLater(kit.Within(t, time.Hour), holdtest.Start(t, srv).Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
 		deleted := time.Now()
 		srv.Delete(string(kit.Standing(srv, "y")[1].Key)) // of the later lease
-		r := granted(t, srv, behind)
-		if after := r.at.Sub(deleted); after > recheckAfter+watching.ProgressEvery+kit.Prompt {
+		r := holdtest.Granted(t, srv, behind)
+		if after := r.At.Sub(deleted); after > queue.RecheckAfter+watching.ProgressEvery+kit.Prompt {
 			t.Errorf("held %v after the set had lost an entry", after)
 		}
-		mustRelease(t, r.h)
+		holdtest.MustRelease(t, r.H)
 		ahead.Release()
-		mustRelease(t, grantedSet(t, srv, done)[0])
+		holdtest.MustRelease(t, grantedSet(t, srv, done)[0])
 	})
 }
 
@@ -235,10 +216,10 @@ func TestSetDelaysIfAnEntryAheadWasRevokedInAnyQueue(t *testing.T) {
 		for _, revoke := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-					p := start(t, srv)
+					p := holdtest.Start(t, srv)
 					ahead := kit.Join(t, srv, kit.Entries(name))
 					between := kit.Join(t, srv, kit.Entries(name)) // a waiter that dies in the middle
-					done := acquireSetLater(kit.Within(t, time.Minute), p.set("x", "y"))
+					done := acquireSetLater(kit.Within(t, time.Minute), p.Set("x", "y"))
 					kit.Queued(t, srv, kit.Entries(name), 3)
 					between.Revoke()
 					time.Sleep(kit.LockDelay / 2)
@@ -248,8 +229,8 @@ func TestSetDelaysIfAnEntryAheadWasRevokedInAnyQueue(t *testing.T) {
 						ahead.Release()
 					}
 					holds := grantedSet(t, srv, done)
-					delayed(t, result{h: holds[0], at: holds[0].since}, srv, ahead.Key, revoke)
-					mustRelease(t, holds[0])
+					holdtest.Delayed(t, holdtest.Result{H: holds[0], At: time.Now()}, srv, ahead.Key, revoke)
+					holdtest.MustRelease(t, holds[0])
 				})
 			})
 		}
@@ -260,24 +241,24 @@ func TestSetDelaysIfAnEntryAheadWasRevokedInAnyQueue(t *testing.T) {
 func TestSetIsTheFirstOfAQueueThatItDoesNotWatch(t *testing.T) {
 	for _, revoke := range []bool{true, false} {
 		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-			p, other := start(t, srv), start(t, srv)
-			x, y := kit.Join(t, srv, entriesX), kit.Join(t, srv, kit.Entries("y"))
-			done := acquireSetLater(kit.Within(t, time.Minute), p.set("x", "y"))
+			p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
+			x, y := kit.Join(t, srv, holdtest.EntriesX), kit.Join(t, srv, kit.Entries("y"))
+			done := acquireSetLater(kit.Within(t, time.Minute), p.Set("x", "y"))
 			kit.Queued(t, srv, kit.Entries("y"), 2)
 			if revoke {
 				y.Revoke()
 			} else {
 				y.Release()
 			}
-			behind := acquireLater(kit.Within(t, time.Minute), other.queue("y"))
+			behind := holdtest.AcquireLater(kit.Within(t, time.Minute), other.Queue("y"))
 			kit.Queued(t, srv, kit.Entries("y"), 2)
-			time.Sleep(5 * time.Second)
+			time.Sleep(kit.LockDelay / 2)
 			x.Release()
 			holds := grantedSet(t, srv, done)
-			delayed(t, result{h: holds[0], at: holds[0].since}, srv, x.Key, revoke)
-			staysQueued(t, behind, "the writer behind the set")
-			mustRelease(t, holds[0])
-			mustRelease(t, granted(t, srv, behind).h)
+			holdtest.Delayed(t, holdtest.Result{H: holds[0], At: time.Now()}, srv, x.Key, revoke)
+			holdtest.StaysQueued(t, behind, "the writer behind the set")
+			holdtest.MustRelease(t, holds[0])
+			holdtest.MustRelease(t, holdtest.Granted(t, srv, behind).H)
 		})
 	}
 }
@@ -285,39 +266,39 @@ func TestSetIsTheFirstOfAQueueThatItDoesNotWatch(t *testing.T) {
 // Two Txns of one batch would have one create revision, and neither would see the other. A set is about several queues,
 // so it goes alone.
 func TestSetIsNeverBatched(t *testing.T) {
-	inBatches(t, func(ctx context.Context, t *testing.T, srv *etcdfake.Server, p *process) {
-		set, writer := acquireSetLater(ctx, p.set("y", "x")), acquireLater(ctx, p.queue("x"))
-		company := acquireLater(ctx, p.queue("z"))
+	inBatches(t, func(ctx context.Context, t *testing.T, srv *etcdfake.Server, p *holdtest.Process) {
+		set, writer := acquireSetLater(ctx, p.Set("y", "x")), holdtest.AcquireLater(ctx, p.Queue("x"))
+		company := holdtest.AcquireLater(ctx, p.Queue("z"))
 		select {
 		case r := <-set:
 			if r.err != nil {
 				t.Fatal(r.err)
 			}
-			staysQueued(t, writer, "the writer")
-			mustRelease(t, r.holds[0])
-			mustRelease(t, (<-writer).h)
+			holdtest.StaysQueued(t, writer, "the writer")
+			holdtest.MustRelease(t, r.holds[0])
+			holdtest.MustRelease(t, (<-writer).H)
 		case r := <-writer:
-			if r.err != nil {
-				t.Fatal(r.err)
+			if r.Err != nil {
+				t.Fatal(r.Err)
 			}
 			time.Sleep(kit.LockDelay)
 			if len(set) > 0 {
 				t.Error("the set holds beside the writer")
 			}
-			mustRelease(t, r.h)
-			mustRelease(t, (<-set).holds[0])
+			holdtest.MustRelease(t, r.H)
+			holdtest.MustRelease(t, (<-set).holds[0])
 		}
-		mustRelease(t, granted(t, srv, company).h)
+		holdtest.MustRelease(t, holdtest.Granted(t, srv, company).H)
 	})
 }
 
 func TestCloseEndsSetsThatWaitAndThatHold(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p, other := start(t, srv), start(t, srv)
+		p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
 		ahead := kit.Join(t, srv, kit.Entries("y"))
-		waits := acquireSetLater(kit.Within(t, time.Minute), p.set("x", "y"))
+		waits := acquireSetLater(kit.Within(t, time.Minute), p.Set("x", "y"))
 		kit.Queued(t, srv, kit.Entries("y"), 2)
-		held := mustAcquireSet(t, p.set("v", "w"), Request{})
+		held := holdtest.MustAcquireSet(t, p.Set("v", "w"), hold.Request{})
 		if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
 			t.Error(err)
 		}
@@ -332,7 +313,7 @@ func TestCloseEndsSetsThatWaitAndThatHold(t *testing.T) {
 		ahead.Release()
 		kit.NothingStands(t, srv)
 		began := time.Now()
-		mustRelease(t, mustAcquireSet(t, other.set("v", "w", "x", "y"), Request{})[0])
+		holdtest.MustRelease(t, holdtest.MustAcquireSet(t, other.Set("v", "w", "x", "y"), hold.Request{})[0])
 		if d := time.Since(began); d > kit.Prompt {
 			t.Errorf("the next set waited for %v", d)
 		}

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
@@ -18,59 +20,61 @@ import (
 // poller forgets them.
 func TestSetEndsAsAWhole(t *testing.T) {
 	for name, c := range map[string]struct {
-		end    func(t *testing.T, srv *etcdfake.Server, p *process, holds []*Hold)
+		end    func(t *testing.T, srv *etcdfake.Server, p *holdtest.Process, holds []*hold.Hold)
 		cause  holdfast.Cause
 		within time.Duration
 		kept   bool // until Release
 	}{
 		"an entry is deleted by hand": {
-			end:   func(_ *testing.T, srv *etcdfake.Server, _ *process, h []*Hold) { srv.Delete(h[1].Key()) },
+			end:   func(_ *testing.T, srv *etcdfake.Server, _ *holdtest.Process, h []*hold.Hold) { srv.Delete(h[1].Key()) },
 			cause: holdfast.CauseEntryDeleted, within: time.Second,
 		},
 		"the reader's entry is deleted by hand": {
-			end:   func(_ *testing.T, srv *etcdfake.Server, _ *process, h []*Hold) { srv.Delete(h[2].Key()) },
+			end:   func(_ *testing.T, srv *etcdfake.Server, _ *holdtest.Process, h []*hold.Hold) { srv.Delete(h[2].Key()) },
 			cause: holdfast.CauseEntryDeleted, within: time.Second,
 		},
 		"one is kicked": {
-			end: func(t *testing.T, srv *etcdfake.Server, _ *process, h []*Hold) {
-				notify(t, srv, srv.Keys(h[1].Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
+			end: func(t *testing.T, srv *etcdfake.Server, _ *holdtest.Process, h []*hold.Hold) {
+				holdtest.Notify(t, srv, srv.Keys(h[1].Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
 			},
 			cause: holdfast.CauseKicked, within: time.Second, kept: true,
 		},
 		"two are kicked": {
-			end: func(t *testing.T, srv *etcdfake.Server, _ *process, h []*Hold) {
-				notify(t, srv, srv.Keys(h[2].Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
-				notify(t, srv, srv.Keys(h[0].Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
+			end: func(t *testing.T, srv *etcdfake.Server, _ *holdtest.Process, h []*hold.Hold) {
+				holdtest.Notify(t, srv, srv.Keys(h[2].Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
+				holdtest.Notify(t, srv, srv.Keys(h[0].Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
 			},
 			cause: holdfast.CauseKicked, within: time.Second, kept: true,
 		},
 		"one is removed, and never released": {
-			end: func(t *testing.T, srv *etcdfake.Server, _ *process, h []*Hold) {
-				notify(t, srv, srv.Keys(h[1].Key())[0], layout.Notice{By: "ops", Reason: "deploy", Removed: true})
+			end: func(t *testing.T, srv *etcdfake.Server, _ *holdtest.Process, h []*hold.Hold) {
+				holdtest.Notify(t, srv, srv.Keys(h[1].Key())[0], layout.Notice{By: "ops", Reason: "deploy", Removed: true})
 			},
 			cause: holdfast.CauseRemoved, within: time.Second,
 		},
 		"the lease is revoked": {
-			end:   func(_ *testing.T, srv *etcdfake.Server, p *process, _ []*Hold) { srv.Revoke(p.Sess.Lease()) },
+			end: func(_ *testing.T, srv *etcdfake.Server, p *holdtest.Process, _ []*hold.Hold) {
+				srv.Revoke(p.Sess.Lease())
+			},
 			cause: holdfast.CauseRevoked, within: time.Second,
 		},
 		"the machine sleeps": {
-			end:   func(_ *testing.T, _ *etcdfake.Server, p *process, _ []*Hold) { p.Suspend(time.Hour) },
+			end:   func(_ *testing.T, _ *etcdfake.Server, p *holdtest.Process, _ []*hold.Hold) { p.Suspend(time.Hour) },
 			cause: holdfast.CauseExpired, within: kit.TTL, // no timer has fired
 		},
 		"a fenced write is refused": {
-			end:   func(_ *testing.T, _ *etcdfake.Server, _ *process, h []*Hold) { h[2].EndStale() },
+			end:   func(_ *testing.T, _ *etcdfake.Server, _ *holdtest.Process, h []*hold.Hold) { h[2].EndStale() },
 			cause: holdfast.CauseEntryDeleted, within: time.Second,
 		},
 		"MaxHold": {
-			end:   func(*testing.T, *etcdfake.Server, *process, []*Hold) {},
+			end:   func(*testing.T, *etcdfake.Server, *holdtest.Process, []*hold.Hold) {},
 			cause: holdfast.CauseMaxHold, within: 5 * time.Minute,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
-				holds := mustAcquireSet(t, p.set("x", "y", "!z"), Request{MaxHold: 5 * time.Minute})
+				p := holdtest.Start(t, srv)
+				holds := holdtest.MustAcquireSet(t, p.Set("x", "y", "!z"), hold.Request{MaxHold: 5 * time.Minute})
 				var contexts []context.Context
 				for _, h := range holds {
 					ctx, cancel := h.Context(context.Background(), false)
@@ -101,11 +105,10 @@ func TestSetEndsAsAWhole(t *testing.T) {
 					t.Errorf("Release: %v", err)
 				}
 				kit.NothingStands(t, srv)
-				poll := &p.queue("x").shared.poll
-				poll.mu.Lock()
-				defer poll.mu.Unlock()
-				if len(poll.holds) != 0 || p.queue("x").used() != 0 {
-					t.Errorf("%d holds and %d keys are remembered", len(poll.holds), p.queue("x").used())
+				p.Plan(nil)
+				time.Sleep(10 * time.Second)
+				if polls, used := p.Counts()["poll"], p.Queue("x").Used(); polls != 0 || used != 0 {
+					t.Errorf("%d polls of holds that have ended, and %d keys are remembered", polls, used)
 				}
 			})
 		})
@@ -116,17 +119,17 @@ func TestSetEndsAsAWhole(t *testing.T) {
 // its own lease ends.
 func TestRemovedEntryOfASetThatIsNeverTold(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p, other := start(t, srv), start(t, srv)
-		holds := mustAcquireSet(t, p.set("x", "y"), Request{})
+		p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		holds := holdtest.MustAcquireSet(t, p.Set("x", "y"), hold.Request{})
 		ctx := kit.Within(t, time.Minute)
-		x, y := acquireLater(ctx, other.queue("x")), acquireLater(ctx, other.queue("y"))
+		x, y := holdtest.AcquireLater(ctx, other.Queue("x")), holdtest.AcquireLater(ctx, other.Queue("y"))
 		time.Sleep(time.Second)
 		p.Stop()
 		began := time.Now()
 		srv.Delete(holds[0].Key())
-		mustRelease(t, granted(t, srv, x).h)
-		staysQueued(t, y, "the writer of the other name")
-		mustRelease(t, granted(t, srv, y).h)
+		holdtest.MustRelease(t, holdtest.Granted(t, srv, x).H)
+		holdtest.StaysQueued(t, y, "the writer of the other name")
+		holdtest.MustRelease(t, holdtest.Granted(t, srv, y).H)
 		if after := time.Since(began); after < kit.TTL/2 || after > kit.TTL+2*kit.LockDelay {
 			t.Errorf("the other name was free after %v", after)
 		}
@@ -139,19 +142,19 @@ func TestRemovedEntryOfASetThatIsNeverTold(t *testing.T) {
 
 func TestSetWaitsForNoMoreThanItsLease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
+		p := holdtest.Start(t, srv)
 		ahead := kit.Join(t, srv, kit.Entries("y"))
-		done := acquireSetLater(kit.Within(t, time.Hour), p.set("x", "y"))
+		done := acquireSetLater(kit.Within(t, time.Hour), p.Set("x", "y"))
 		kit.Queued(t, srv, kit.Entries("y"), 2)
 		old := p.Sess.Lease()
 		srv.Revoke(old)
 		time.Sleep(5 * time.Second)
 		ahead.Release()
 		holds := grantedSet(t, srv, done)
-		if holds[0].Lease() == old || len(srv.Keys(entriesX)) != 1 {
-			t.Errorf("held on lease %x, entries of x: %v", holds[0].Lease(), srv.Keys(entriesX))
+		if holds[0].Lease() == old || len(srv.Keys(holdtest.EntriesX)) != 1 {
+			t.Errorf("held on lease %x, entries of x: %v", holds[0].Lease(), srv.Keys(holdtest.EntriesX))
 		}
-		mustRelease(t, holds[0])
+		holdtest.MustRelease(t, holds[0])
 		kit.NothingStands(t, srv)
 	})
 }
@@ -161,9 +164,9 @@ func TestSuspendedSetVerifiesAllItsEntries(t *testing.T) {
 	for name, gone := range map[string]bool{"all stand": false, "one was deleted": true} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
+				p := holdtest.Start(t, srv)
 				ahead := kit.Join(t, srv, kit.Entries("y"))
-				done := acquireSetLater(kit.Within(t, time.Hour), p.set("x", "y"))
+				done := acquireSetLater(kit.Within(t, time.Hour), p.Set("x", "y"))
 				kit.Queued(t, srv, kit.Entries("y"), 2)
 				p.Link.Plan(unrenewed)
 				for p.Sess.Check() == nil {
@@ -180,10 +183,10 @@ func TestSuspendedSetVerifiesAllItsEntries(t *testing.T) {
 				}
 				p.Link.Plan(nil)
 				holds := grantedSet(t, srv, done)
-				if same := holds[0].entry.rev == first.CreateRevision; same == gone {
-					t.Errorf("held by the entry put at %d, first %d", holds[0].entry.rev, first.CreateRevision)
+				if same := holds[0].Created() == first.CreateRevision; same == gone {
+					t.Errorf("held by the entry put at %d, first %d", holds[0].Created(), first.CreateRevision)
 				}
-				mustRelease(t, holds[0])
+				holdtest.MustRelease(t, holds[0])
 				kit.NothingStands(t, srv)
 			})
 		})
@@ -194,12 +197,12 @@ func TestSuspendedSetVerifiesAllItsEntries(t *testing.T) {
 func TestSetIsRecordedByNameAndCountedOnce(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var metrics kit.Metrics
-		p := start(t, srv, func(o *session.Options) { metrics = kit.CollectMetrics(o) })
+		p := holdtest.Start(t, srv, func(o *session.Options) { metrics = kit.CollectMetrics(o) })
 		records := make(chan audit.Record, 100)
 		auditor := audit.Func(func(_ context.Context, r audit.Record) { records <- r })
-		holds := mustAcquireSet(t, p.set("x", "y", "!z"), Request{Auditor: auditor})
+		holds := holdtest.MustAcquireSet(t, p.Set("x", "y", "!z"), hold.Request{Auditor: auditor})
 		time.Sleep(time.Second)
-		mustRelease(t, holds[0])
+		holdtest.MustRelease(t, holds[0])
 		time.Sleep(time.Second)
 		seen := make(map[string]int)
 		for len(records) > 0 {

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -10,19 +10,22 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 // setResult is what Set.Acquire returned.
 type setResult struct {
-	holds []*Hold
+	holds []*hold.Hold
 	err   error
 }
 
-func acquireSetLater(ctx context.Context, s Set) <-chan setResult {
+func acquireSetLater(ctx context.Context, s queue.Set) <-chan setResult {
 	done := make(chan setResult, 1)
 	go func() { // ends with ctx
-		holds, err := s.Acquire(ctx, Request{})
+		holds, err := hold.Acquire(ctx, s, hold.Request{})
 		done <- setResult{holds, err}
 	}()
 	return done
@@ -35,9 +38,9 @@ func TestSetQueuesAgainIfOneOfItsEntriesWasWrittenTo(t *testing.T) {
 		t.Run(written, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				ctx := kit.Within(t, time.Minute)
-				one, other := start(t, srv), start(t, srv)
-				ahead := mustAcquire(t, one.queue("y"))
-				waits := acquireSetLater(ctx, Set{other.queue("x"), other.queue("y")})
+				one, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
+				ahead := holdtest.MustAcquire(t, one.Queue("y"))
+				waits := acquireSetLater(ctx, queue.Set{other.Queue("x"), other.Queue("y")})
 				kit.Queued(t, srv, kit.Entries("y"), 2)
 				entries := srv.Keys(kit.Entries(written))
 				own := entries[len(entries)-1]
@@ -48,13 +51,13 @@ func TestSetQueuesAgainIfOneOfItsEntriesWasWrittenTo(t *testing.T) {
 				if _, err := one.Host.Client().Put(ctx, string(own.Key), "removed", clientv3.WithLease(lease.ID)); err != nil {
 					t.Fatal(err)
 				}
-				mustRelease(t, ahead)
+				holdtest.MustRelease(t, ahead)
 				r := <-waits
 				if r.err != nil {
 					t.Fatal(r.err)
 				}
 				for _, h := range r.holds {
-					if h.entry.rev <= own.CreateRevision {
+					if h.Created() <= own.CreateRevision {
 						t.Errorf("%s is held by the entry that another client has written to", h.Key())
 					}
 				}
@@ -69,27 +72,28 @@ func TestSetQueuesAgainIfOneOfItsEntriesWasWrittenTo(t *testing.T) {
 // One queue after the other is found to be free. The lock delays that begin then run at the same time.
 func TestSetWaitsForTheLockDelaysOfItsQueuesTogether(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		x, y, z := kit.Join(t, srv, entriesX), kit.Join(t, srv, kit.Entries("y")), kit.Join(t, srv, kit.Entries("z"))
-		done := acquireSetLater(kit.Within(t, time.Minute), p.set("x", "y", "z"))
+		p := holdtest.Start(t, srv)
+		x, y, z := kit.Join(t, srv, holdtest.EntriesX), kit.Join(t, srv, kit.Entries("y")), kit.Join(t, srv, kit.Entries("z"))
+		done := acquireSetLater(kit.Within(t, time.Minute), p.Set("x", "y", "z"))
 		kit.Queued(t, srv, kit.Entries("z"), 2)
 		y.Revoke()
 		z.Revoke()
 		x.Revoke()
 		holds := grantedSet(t, srv, done)
-		delayed(t, result{h: holds[0], at: holds[0].since}, srv, x.Key, true)
-		mustRelease(t, holds[0])
+		holdtest.Delayed(t, holdtest.Result{H: holds[0], At: time.Now()}, srv, x.Key, true)
+		holdtest.MustRelease(t, holds[0])
 	})
 }
 
 // A copy of a release arrives after the keys were used for another set.
 func TestLateReleaseOfASetSparesTheNextEntriesAtItsKeys(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		holds := mustAcquireSet(t, p.set("x", "y"), Request{})
+		p := holdtest.Start(t, srv)
+		holds := holdtest.MustAcquireSet(t, p.Set("x", "y"), hold.Request{})
 		p.PlanOne("remove", etcdfake.Fate{Request: 10 * time.Second})
-		mustRelease(t, holds[0])
-		next := mustAcquireSet(t, p.set("y", "x"), Request{}) // in this order the endings of the keys return to their names
+		holdtest.MustRelease(t, holds[0])
+		next := holdtest.MustAcquireSet(t, p.Set("y", "x"),
+			hold.Request{}) // in this order the endings of the keys return to their names
 		if next[1].Key() != holds[0].Key() || next[0].Key() != holds[1].Key() {
 			t.Fatal("the keys were not used again: this tests nothing")
 		}
@@ -97,7 +101,7 @@ func TestLateReleaseOfASetSparesTheNextEntriesAtItsKeys(t *testing.T) {
 		if err := next[0].Check(); err != nil || len(srv.Keys("holdfast/lock/")) != 2 {
 			t.Errorf("the next set: %v; entries %v", err, srv.Keys("holdfast/lock/"))
 		}
-		mustRelease(t, next[0])
+		holdtest.MustRelease(t, next[0])
 	})
 }
 
@@ -106,7 +110,7 @@ func TestReleaseOfASetThatFindsAnEntryDeletedReportsTheLoss(t *testing.T) {
 	for i, name := range []string{"x", "y", "z"} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				holds := mustAcquireSet(t, start(t, srv).set("x", "y", "!z"), Request{})
+				holds := holdtest.MustAcquireSet(t, holdtest.Start(t, srv).Set("x", "y", "!z"), hold.Request{})
 				srv.Delete(holds[i].Key())
 				var lost *holdfast.LostError
 				err := holds[0].Release(kit.Within(t, time.Minute))

@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/internal/watching"
@@ -28,7 +29,6 @@ type shared struct {
 	keys    keys
 	commits txns.Committer
 	streams watching.Streams
-	poll    poller
 	sweeper sweeper
 	orphans orphanScanner
 }
@@ -39,9 +39,13 @@ func sharedBy(host lease.Host) *shared {
 	return host.Extension(sharedKey{}, func() any {
 		s := &shared{
 			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
-			lines: make(map[lineKey]*line),
-			keys:  newKeys(), commits: txns.Committer{Sender: host.Sender(), Go: host.Go}, poll: newPoller(host),
-			sweeper: newSweeper(host), orphans: newOrphanScanner(host),
+			lines:   make(map[lineKey]*line),
+			keys:    newKeys(),
+			commits: txns.Committer{Sender: host.Sender(), Go: host.Go},
+			sweeper: sweeper{host: host, suspects: make(map[*entry]bool)},
+			orphans: orphanScanner{
+				host: host, wake: make(chan struct{}, 1), foreign: make(map[string]layout.Queue),
+			},
 		}
 		s.sweeper.keys = &s.keys
 		host.BeforeRevoke(s.beforeRevoke)
@@ -49,16 +53,30 @@ func sharedBy(host lease.Host) *shared {
 	}).(*shared)
 }
 
+// warnOfSlash tells the session's logger of a prefix that ends in "/", unless the session's options say that it is
+// meant. Once for each session, because a program may make a queue for each request.
+func (s *shared) warnOfSlash(at layout.Queue) {
+	if s.host.TrailingSlash() || s.warnedOfSlash.Swap(true) {
+		return
+	}
+	s.host.Logger().Warn(`a prefix ends in "/": contenders that name it without the slash do not exclude this one; `+
+		"remove the slash, or, if all contenders have it, set session.Options.TrailingSlash",
+		"kind", at.Kind, "name", at.Name, "entries", at.Entries)
+}
+
 // beforeRevoke deletes the entries of a lease before the session revokes it. An entry deleted together with its session
 // key looks like that of a revoked holder, and would cost the waiter behind it a lock delay.
 //
-// An entry that MinHold keeps is moved instead. One that may not be deleted now, because its own lock delay runs or its
-// place is unknown, expires with the lease. The lease is lost, so no attempt and no hold uses these entries.
+// One that may not be deleted now, because its own lock delay runs, its place is unknown, or the name is to stay taken,
+// expires with the lease. The lease is lost, so no attempt uses these entries, and what uses grants has ended that
+// before: see lease.Host.BeforeRevoke.
 func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
-	s.poll.endHolds(lease) // before its entry goes: no work may believe that it still holds
-	for batch := range slices.Chunk(s.moveTaken(ctx, s.keys.of(lease)), maxOps) {
+	for batch := range slices.Chunk(s.keys.of(lease), maxOps) {
 		var ops []clientv3.Op
 		for _, e := range batch {
+			if e.takenFor() > 0 {
+				continue // a deletion would free the name, even if the entry was moved
+			}
 			if cmps := e.removableNow(); cmps != nil {
 				ops = append(ops, clientv3.OpTxn(cmps, []clientv3.Op{clientv3.OpDelete(e.key)}, nil))
 			}

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"bytes"
@@ -17,8 +17,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
-	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // sentTxns records the Txns that a process sends.
@@ -29,7 +30,7 @@ type sentTxns struct {
 
 // watch has the process's connection record them. fate decides what becomes of each; nil:
 // they arrive.
-func (s *sentTxns) watch(p *process, fate func(*pb.TxnRequest) etcdfake.Fate) {
+func (s *sentTxns) watch(p *holdtest.Process, fate func(*pb.TxnRequest) etcdfake.Fate) {
 	p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 		var f etcdfake.Fate
 		if txn, ok := c.Request.(*pb.TxnRequest); ok {
@@ -74,48 +75,6 @@ func isAbout(txn *pb.TxnRequest, lock string) bool {
 	})
 }
 
-// acquireAll acquires the locks x0, x1, … at the same moment.
-func acquireAll(ctx context.Context, p *process, n int) []<-chan result {
-	all := make([]<-chan result, n)
-	for i := range all {
-		all[i] = acquireLater(ctx, p.queue(fmt.Sprint("x", i)))
-	}
-	return all
-}
-
-// mustHold receives the holds and checks that their entries are the first.
-func mustHold(t *testing.T, srv *etcdfake.Server, all []<-chan result) []*Hold {
-	t.Helper()
-	var held []*Hold
-	for _, done := range all {
-		r := <-done
-		if r.err != nil {
-			t.Error(r.err)
-			continue
-		}
-		if !isFirst(srv, r.h) {
-			t.Errorf("%s is held, and in etcd stand %v", r.h.Queue().Name(), kit.Standing(srv, r.h.Queue().Name()))
-		}
-		held = append(held, r.h)
-	}
-	return held
-}
-
-// releaseAll releases holds at the same moment, and checks that no entry is left.
-func releaseAll(t *testing.T, srv *etcdfake.Server, held []*Hold) {
-	t.Helper()
-	var all sync.WaitGroup
-	for _, h := range held {
-		all.Go(func() {
-			if err := h.Release(kit.Within(t, time.Minute)); err != nil {
-				t.Errorf("%s: Release: %v", h.Queue().Name(), err)
-			}
-		})
-	}
-	all.Wait()
-	kit.NothingStands(t, srv)
-}
-
 func countKeys(srv *etcdfake.Server, part string) (n int) {
 	for _, kv := range srv.Keys("holdfast/lock/") {
 		if strings.Contains(string(kv.Key), part) {
@@ -138,73 +97,74 @@ func sameTxns(got, want []int) bool {
 
 func TestTxnsOfABusySessionAreBatched(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
+		p := holdtest.Start(t, srv)
 		var sent sentTxns
 		sent.watch(p, nil)
 
-		releaseAll(t, srv, mustHold(t, srv, acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight)))
-		if got := sent.take(); len(got) != 2*txns.MaxInFlight || slices.Max(got) != 1 {
-			t.Errorf("%d locks and unlocks at once sent Txns of sizes %v, want no batch", txns.MaxInFlight, got)
+		holdtest.ReleaseAll(t, srv, holdtest.MustHold(t, srv,
+			holdtest.AcquireAll(kit.Within(t, time.Minute), p, holdtest.MaxInFlight)))
+		if got := sent.take(); len(got) != 2*holdtest.MaxInFlight || slices.Max(got) != 1 {
+			t.Errorf("%d locks and unlocks at once sent Txns of sizes %v, want no batch", holdtest.MaxInFlight, got)
 		}
 
 		const rest = 10
-		want := append(slices.Repeat([]int{1}, txns.MaxInFlight), txns.MaxBatch, rest) // the last batch is not full
+		want := append(slices.Repeat([]int{1}, holdtest.MaxInFlight), holdtest.MaxBatch, rest) // the last batch is not full
 		began := time.Now()
-		all := acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight+txns.MaxBatch+rest)
-		time.Sleep(kit.OneWay + txns.MaxWait/2)
-		if n := countKeys(srv, "/@/"); n != txns.MaxInFlight+txns.MaxBatch {
+		all := holdtest.AcquireAll(kit.Within(t, time.Minute), p, holdtest.MaxInFlight+holdtest.MaxBatch+rest)
+		time.Sleep(kit.OneWay + holdtest.MaxWait/2)
+		if n := countKeys(srv, "/@/"); n != holdtest.MaxInFlight+holdtest.MaxBatch {
 			t.Errorf("%d entries stand as soon as they can, want %d: a full batch does not wait", n,
-				txns.MaxInFlight+txns.MaxBatch)
+				holdtest.MaxInFlight+holdtest.MaxBatch)
 		}
-		held := mustHold(t, srv, all)
+		held := holdtest.MustHold(t, srv, all)
 		if got := sent.take(); !sameTxns(got, want) {
 			t.Errorf("locks sent Txns of sizes %v, want %v", got, want)
 		}
-		if took := time.Since(began); took != txns.MaxWait+2*kit.OneWay {
-			t.Errorf("the last was held after %v, want a round trip after %v", took, txns.MaxWait)
+		if took := time.Since(began); took != holdtest.MaxWait+2*kit.OneWay {
+			t.Errorf("the last was held after %v, want a round trip after %v", took, holdtest.MaxWait)
 		}
-		releaseAll(t, srv, held)
+		holdtest.ReleaseAll(t, srv, held)
 		if got := sent.take(); !sameTxns(got, want) {
 			t.Errorf("unlocks sent Txns of sizes %v, want %v", got, want)
 		}
 	})
 }
 
-// A reply lets the batch be sent only if fewer than MaxInFlight Txns are in flight then.
+// A reply lets the batch be sent only if fewer than holdtest.MaxInFlight Txns are in flight then.
 // Otherwise the batch goes on collecting.
 func TestBatchIsNotSentEarlyWhileTooManyTxnsAreInFlight(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
+		p := holdtest.Start(t, srv)
 		var sent sentTxns
 		n := 0
 		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate { // they are answered in order
 			n++
 			return etcdfake.Fate{Reply: time.Duration(n) * 20 * time.Millisecond}
 		})
-		all := acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight+txns.MaxBatch)
+		all := holdtest.AcquireAll(kit.Within(t, time.Minute), p, holdtest.MaxInFlight+holdtest.MaxBatch)
 		firstAnswer := 2*kit.OneWay + 20*time.Millisecond
-		time.Sleep(firstAnswer - txns.MaxWait/4)
-		all = append(all, acquireLater(kit.Within(t, time.Minute), p.queue("before")))
-		time.Sleep(txns.MaxWait / 2) // four of five requests are still in flight
-		all = append(all, acquireLater(kit.Within(t, time.Minute), p.queue("after")))
-		held := mustHold(t, srv, all)
-		if got := sent.take(); !sameTxns(got, []int{1, 1, 1, 1, txns.MaxBatch, 2}) {
+		time.Sleep(firstAnswer - holdtest.MaxWait/4)
+		all = append(all, holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("before")))
+		time.Sleep(holdtest.MaxWait / 2) // four of five requests are still in flight
+		all = append(all, holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("after")))
+		held := holdtest.MustHold(t, srv, all)
+		if got := sent.take(); !sameTxns(got, []int{1, 1, 1, 1, holdtest.MaxBatch, 2}) {
 			t.Errorf("Txns of sizes %v: the last two should be one batch", got)
 		}
 		sent.watch(p, nil)
-		releaseAll(t, srv, held)
+		holdtest.ReleaseAll(t, srv, held)
 	})
 }
 
 func TestEachTxnOfABatchHasItsOwnReply(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p, other := start(t, srv), start(t, srv)
-		var elsewhere []*Hold // the locks with odd numbers
-		const n = txns.MaxInFlight + txns.MaxBatch
+		p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		var elsewhere []*hold.Hold // the locks with odd numbers
+		const n = holdtest.MaxInFlight + holdtest.MaxBatch
 		for i := 1; i < n; i += 2 {
-			elsewhere = append(elsewhere, mustAcquire(t, other.queue(fmt.Sprint("x", i))))
+			elsewhere = append(elsewhere, holdtest.MustAcquire(t, other.Queue(fmt.Sprint("x", i))))
 		}
-		all := acquireAll(kit.Within(t, time.Minute), p, n)
+		all := holdtest.AcquireAll(kit.Within(t, time.Minute), p, n)
 		time.Sleep(time.Second)
 		for i, done := range all {
 			if held := len(done) == 1; held != (i%2 == 0) {
@@ -216,87 +176,87 @@ func TestEachTxnOfABatchHasItsOwnReply(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		releaseAll(t, srv, mustHold(t, srv, all))
+		holdtest.ReleaseAll(t, srv, holdtest.MustHold(t, srv, all))
 	})
 }
 
 // Two entries with one create revision would both be first.
 func TestNestedForeignPrefixesAreNeverInOneBatch(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		busy := acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight)
+		p := holdtest.Start(t, srv)
+		busy := holdtest.AcquireAll(kit.Within(t, time.Minute), p, holdtest.MaxInFlight)
 		time.Sleep(time.Microsecond)
-		within := acquireLater(kit.Within(t, time.Minute), p.queueAt("/a/!")) // sorts before "/a/<lease>"
+		within := holdtest.AcquireLater(kit.Within(t, time.Minute), p.QueueAt("/a/!")) // sorts before "/a/<lease>"
 		time.Sleep(time.Microsecond)
-		around := acquireLater(kit.Within(t, time.Minute), p.queueAt("/a"))
+		around := holdtest.AcquireLater(kit.Within(t, time.Minute), p.QueueAt("/a"))
 		inner := <-within
-		if inner.err != nil {
-			t.Fatal(inner.err)
+		if inner.Err != nil {
+			t.Fatal(inner.Err)
 		}
-		if err := inner.h.Release(kit.Within(t, time.Minute)); err != nil {
+		if err := inner.H.Release(kit.Within(t, time.Minute)); err != nil {
 			t.Error(err)
 		}
 		outer := <-around
-		if outer.err != nil {
-			t.Fatal(outer.err)
+		if outer.Err != nil {
+			t.Fatal(outer.Err)
 		}
-		if outer.h.Token() == inner.h.Token() {
+		if outer.H.Token() == inner.H.Token() {
 			t.Error("both were put at one revision")
 		}
-		releaseAll(t, srv, append(mustHold(t, srv, busy), outer.h))
+		holdtest.ReleaseAll(t, srv, append(holdtest.MustHold(t, srv, busy), outer.H))
 	})
 }
 
 // All Txns in flight may be on a member that hangs, and the next request goes to another.
 func TestBatchIsSentAfterAMillisecondWhileOthersHang(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
+		p := holdtest.Start(t, srv)
 		var sent sentTxns
 		n := 0
 		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate {
 			n++
-			return etcdfake.Fate{LoseRequest: n <= txns.MaxInFlight, Silent: true}
+			return etcdfake.Fate{LoseRequest: n <= holdtest.MaxInFlight, Silent: true}
 		})
-		hang := acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight)
+		hang := holdtest.AcquireAll(kit.Within(t, time.Minute), p, holdtest.MaxInFlight)
 		time.Sleep(time.Microsecond)
 		began := time.Now()
-		var rest []<-chan result
+		var rest []<-chan holdtest.Result
 		for i := range 3 {
-			rest = append(rest, acquireLater(kit.Within(t, time.Minute), p.queue(fmt.Sprint("y", i))))
+			rest = append(rest, holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue(fmt.Sprint("y", i))))
 		}
-		held := mustHold(t, srv, rest)
-		if took := time.Since(began); took > txns.MaxWait+2*kit.OneWay {
-			t.Errorf("held after %v, want %v and a round trip", took, txns.MaxWait)
+		held := holdtest.MustHold(t, srv, rest)
+		if took := time.Since(began); took > holdtest.MaxWait+2*kit.OneWay {
+			t.Errorf("held after %v, want %v and a round trip", took, holdtest.MaxWait)
 		}
 		if got := sent.take(); !sameTxns(got, []int{1, 1, 1, 1, 3}) {
 			t.Errorf("Txns of %v", got)
 		}
-		releaseAll(t, srv, held)
-		releaseAll(t, srv, mustHold(t, srv, hang)) // they are sent again
+		holdtest.ReleaseAll(t, srv, held)
+		holdtest.ReleaseAll(t, srv, holdtest.MustHold(t, srv, hang)) // they are sent again
 	})
 }
 
 // A Txn is not refused because of another one in its batch.
 func TestTxnsOfARefusedBatchAreSentAlone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
+		p := holdtest.Start(t, srv)
 		var sent sentTxns
-		const n, forbidden = txns.MaxInFlight + 6, txns.MaxInFlight + 3
+		const n, forbidden = holdtest.MaxInFlight + 6, holdtest.MaxInFlight + 3
 		sent.watch(p, func(txn *pb.TxnRequest) etcdfake.Fate {
 			refused := isAbout(txn, fmt.Sprint("x", forbidden))
 			return etcdfake.Fate{LoseRequest: refused, Code: codes.PermissionDenied}
 		})
-		var all []<-chan result
+		var all []<-chan holdtest.Result
 		for i := range n { // one by one, so that the first are in flight
-			all = append(all, acquireLater(kit.Within(t, time.Minute), p.queue(fmt.Sprint("x", i))))
+			all = append(all, holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue(fmt.Sprint("x", i))))
 			time.Sleep(time.Microsecond)
 		}
 		r := <-all[forbidden]
-		if code := status.Code(r.err); code != codes.PermissionDenied {
-			t.Errorf("the forbidden one: %v", r.err)
+		if code := status.Code(r.Err); code != codes.PermissionDenied {
+			t.Errorf("the forbidden one: %v", r.Err)
 		}
-		releaseAll(t, srv, mustHold(t, srv, slices.Delete(all, forbidden, forbidden+1)))
-		if got := sent.take(); !slices.Contains(got, n-txns.MaxInFlight) {
+		holdtest.ReleaseAll(t, srv, holdtest.MustHold(t, srv, slices.Delete(all, forbidden, forbidden+1)))
+		if got := sent.take(); !slices.Contains(got, n-holdtest.MaxInFlight) {
 			t.Errorf("Txns of sizes %v: no batch of all that waited", got)
 		}
 	})
@@ -312,7 +272,7 @@ func TestUnansweredBatchLeavesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
+				p := holdtest.Start(t, srv)
 				var sent sentTxns
 				lost := false
 				sent.watch(p, func(txn *pb.TxnRequest) (f etcdfake.Fate) {
@@ -321,12 +281,12 @@ func TestUnansweredBatchLeavesNothing(t *testing.T) {
 					}
 					return f
 				})
-				const n = txns.MaxInFlight + 6
-				held := mustHold(t, srv, acquireAll(kit.Within(t, time.Minute), p, n))
+				const n = holdtest.MaxInFlight + 6
+				held := holdtest.MustHold(t, srv, holdtest.AcquireAll(kit.Within(t, time.Minute), p, n))
 				if !lost {
 					t.Error("no batch was sent")
 				}
-				releaseAll(t, srv, held)
+				holdtest.ReleaseAll(t, srv, held)
 				time.Sleep(2 * time.Minute)
 				kit.NothingStands(t, srv)
 				if moves := p.GateMoves(srv); moves == 0 || moves > 3 {
@@ -340,26 +300,26 @@ func TestUnansweredBatchLeavesNothing(t *testing.T) {
 // A canceled caller's Txn is taken out of the batch while that waits. Once the batch is in
 // flight, it is not canceled with the caller.
 func TestCanceledCallerDoesNotCancelTheRestOfItsBatch(t *testing.T) {
-	for name, after := range map[string]time.Duration{"while the batch waits": txns.MaxWait / 2,
-		"while the batch is in flight": txns.MaxWait + kit.OneWay} {
+	for name, after := range map[string]time.Duration{"while the batch waits": holdtest.MaxWait / 2,
+		"while the batch is in flight": holdtest.MaxWait + kit.OneWay} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
+				p := holdtest.Start(t, srv)
 				var sent sentTxns
 				sent.watch(p, nil)
-				all := acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight)
+				all := holdtest.AcquireAll(kit.Within(t, time.Minute), p, holdtest.MaxInFlight)
 				time.Sleep(time.Microsecond)
 				ctx, cancel := context.WithCancel(kit.Within(t, time.Minute))
-				canceled := acquireLater(ctx, p.queue("canceled"))
+				canceled := holdtest.AcquireLater(ctx, p.Queue("canceled"))
 				for i := range 5 {
-					all = append(all, acquireLater(kit.Within(t, time.Minute), p.queue(fmt.Sprint("y", i))))
+					all = append(all, holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue(fmt.Sprint("y", i))))
 				}
 				time.Sleep(after)
 				cancel()
-				if r := <-canceled; !errors.Is(r.err, context.Canceled) {
-					t.Errorf("the canceled call: %v", r.err)
+				if r := <-canceled; !errors.Is(r.Err, context.Canceled) {
+					t.Errorf("the canceled call: %v", r.Err)
 				}
-				releaseAll(t, srv, mustHold(t, srv, all))
+				holdtest.ReleaseAll(t, srv, holdtest.MustHold(t, srv, all))
 				if ever := kit.PutsEver(srv, kit.Entries("canceled")); ever > 1 || p.GateMoves(srv) != 0 {
 					t.Errorf("%d entries of the canceled call were put, and the session key again %d times", ever, p.GateMoves(srv))
 				}
@@ -374,12 +334,12 @@ func TestCanceledCallerDoesNotCancelTheRestOfItsBatch(t *testing.T) {
 
 func TestCloseEndsBatchedCalls(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
+		p := holdtest.Start(t, srv)
 		var sent sentTxns
 		sent.watch(p, func(*pb.TxnRequest) etcdfake.Fate { return etcdfake.Fate{LoseRequest: true, Silent: true} })
-		all := acquireAll(kit.Within(t, time.Minute), p, txns.MaxInFlight+txns.MaxBatch+3)
+		all := holdtest.AcquireAll(kit.Within(t, time.Minute), p, holdtest.MaxInFlight+holdtest.MaxBatch+3)
 		time.Sleep(100 * time.Millisecond) // before any is sent again
-		if got := sent.take(); !sameTxns(got, append(slices.Repeat([]int{1}, txns.MaxInFlight), txns.MaxBatch, 3)) {
+		if got := sent.take(); !sameTxns(got, append(slices.Repeat([]int{1}, holdtest.MaxInFlight), holdtest.MaxBatch, 3)) {
 			t.Errorf("Txns of sizes %v: this tests nothing", got)
 		}
 		began := time.Now()
@@ -390,8 +350,8 @@ func TestCloseEndsBatchedCalls(t *testing.T) {
 			t.Errorf("Close took %v", took)
 		}
 		for _, done := range all {
-			if r := <-done; !errors.Is(r.err, holdfast.ErrClosed) {
-				t.Error(r.err)
+			if r := <-done; !errors.Is(r.Err, holdfast.ErrClosed) {
+				t.Error(r.Err)
 			}
 		}
 		if got := sent.take(); len(got) != 0 {

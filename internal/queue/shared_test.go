@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -7,37 +7,31 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-func mustClose(t *testing.T, p *process) {
-	t.Helper()
-	if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-}
-
 func TestCloseRemovesHeldAndWaitingEntriesWithoutALockDelay(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b, c := start(t, srv), start(t, srv), start(t, srv)
-		h := mustAcquire(t, a.queue("x"))
-		waiter := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		last := acquireLater(kit.Within(t, time.Minute), c.queue("x"))
-		kit.Queued(t, srv, entriesX, 3)
+		a, b, c := holdtest.Start(t, srv), holdtest.Start(t, srv), holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, a.Queue("x"))
+		waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
+		last := holdtest.AcquireLater(kit.Within(t, time.Minute), c.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 3)
 		began := time.Now()
-		mustClose(t, b)
-		if r := <-waiter; r.err != holdfast.ErrClosed || r.at.Sub(began) > 4*kit.OneWay {
-			t.Errorf("the waiter after %v: %v", r.at.Sub(began), r.err)
+		holdtest.MustClose(t, b)
+		if r := <-waiter; r.Err != holdfast.ErrClosed || r.At.Sub(began) > 4*kit.OneWay {
+			t.Errorf("the waiter after %v: %v", r.At.Sub(began), r.Err)
 		}
 		time.Sleep(20 * kit.OneWay) // the last one watches the first
 		began = time.Now()
-		mustClose(t, a)
+		holdtest.MustClose(t, a)
 		if err := h.Check(); err == nil {
 			t.Error("the hold outlived its session")
 		}
-		if took := granted(t, srv, last).at.Sub(began); took > kit.Prompt {
+		if took := holdtest.Granted(t, srv, last).At.Sub(began); took > kit.Prompt {
 			t.Errorf("the last was granted after %v", took)
 		}
 	})
@@ -49,18 +43,18 @@ func TestCloseOfAWaiterBehindARevokedEntryDelaysTheNextWaiter(t *testing.T) {
 		"during the lock delay": kit.LockDelay / 2} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				b, c := start(t, srv), start(t, srv)
-				ahead := kit.Join(t, srv, entriesX)
-				waiter := acquireLater(kit.Within(t, time.Minute), b.queue("x"))
-				kit.Queued(t, srv, entriesX, 2)
-				last := acquireLater(kit.Within(t, time.Minute), c.queue("x"))
-				kit.Queued(t, srv, entriesX, 3)
+				b, c := holdtest.Start(t, srv), holdtest.Start(t, srv)
+				ahead := kit.Join(t, srv, holdtest.EntriesX)
+				waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
+				kit.Queued(t, srv, holdtest.EntriesX, 2)
+				last := holdtest.AcquireLater(kit.Within(t, time.Minute), c.Queue("x"))
+				kit.Queued(t, srv, holdtest.EntriesX, 3)
 				ahead.Revoke()
 				revoked := time.Now()
 				time.Sleep(wait)
-				mustClose(t, b)
+				holdtest.MustClose(t, b)
 				<-waiter
-				if took := granted(t, srv, last).at.Sub(revoked); took < kit.LockDelay {
+				if took := holdtest.Granted(t, srv, last).At.Sub(revoked); took < kit.LockDelay {
 					t.Errorf("the next waiter was granted %v after the revocation", took)
 				}
 			})
@@ -71,16 +65,16 @@ func TestCloseOfAWaiterBehindARevokedEntryDelaysTheNextWaiter(t *testing.T) {
 // Whether the entry of an unanswered put stands is not known, so Close does not delete it.
 func TestCloseLeavesUnansweredEntriesToTheLease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		b, c := start(t, srv), start(t, srv)
-		h := mustAcquire(t, c.queue("x"))
+		b, c := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, c.Queue("x"))
 		b.PlanOne("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		waiter := acquireLater(ctx, b.queue("x"))
+		waiter := holdtest.AcquireLater(ctx, b.Queue("x"))
 		time.Sleep(2 * kit.OneWay)
-		mustClose(t, b)
+		holdtest.MustClose(t, b)
 		giveUp()
 		<-waiter
-		if kvs := srv.Keys(entriesX); len(kvs) != 1 || string(kvs[0].Key) != h.Key() {
+		if kvs := srv.Keys(holdtest.EntriesX); len(kvs) != 1 || string(kvs[0].Key) != h.Key() {
 			t.Errorf("entries %v, want the other session's alone", kit.KeysOf(kvs))
 		}
 	})
@@ -88,32 +82,32 @@ func TestCloseLeavesUnansweredEntriesToTheLease(t *testing.T) {
 
 // The session forgets the entries of a lease that it gave up, or that was revoked.
 func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
-	for name, lose := range map[string]func(*etcdfake.Server, *process){
-		"revoked": func(srv *etcdfake.Server, p *process) { srv.Revoke(p.Sess.Lease()) },
-		"given up": func(_ *etcdfake.Server, p *process) {
+	for name, lose := range map[string]func(*etcdfake.Server, *holdtest.Process){
+		"revoked": func(srv *etcdfake.Server, p *holdtest.Process) { srv.Revoke(p.Sess.Lease()) },
+		"given up": func(_ *etcdfake.Server, p *holdtest.Process) {
 			p.Host.Lease().Lose(holdfast.CauseExpired, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
-				kit.Join(t, srv, entriesX)
-				q := p.queue("x")
-				mustAcquire(t, p.queue("y"))
-				done := acquireLater(kit.Within(t, time.Minute), q)
-				kit.Queued(t, srv, entriesX, 2)
+				p := holdtest.Start(t, srv)
+				kit.Join(t, srv, holdtest.EntriesX)
+				q := p.Queue("x")
+				holdtest.MustAcquire(t, p.Queue("y"))
+				done := holdtest.AcquireLater(kit.Within(t, time.Minute), q)
+				kit.Queued(t, srv, holdtest.EntriesX, 2)
 				lost := p.Host.Lease()
 				lose(srv, p)
 				time.Sleep(10 * time.Second)
-				for _, e := range q.shared.keys.of(lost) {
-					t.Errorf("kept: %s, stage %v", e.key, e.stage)
+				for _, e := range q.Kept(lost) {
+					t.Errorf("kept: %s", e)
 				}
 				for _, kv := range srv.Keys("holdfast/lock/") {
 					if kv.Lease == int64(lost.ID()) {
 						t.Errorf("stands: %s", kv.Key)
 					}
 				}
-				if r := <-done; r.err == nil {
+				if r := <-done; r.Err == nil {
 					t.Error("granted past an entry that stands")
 				}
 			})
@@ -123,10 +117,10 @@ func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 
 func TestCloseRemovesEntriesThatTheSweeperHasFound(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		b, c := start(t, srv), start(t, srv)
+		b, c := holdtest.Start(t, srv), holdtest.Start(t, srv)
 		release := unansweredPut(t, b, srv)
-		last := acquireLater(kit.Within(t, time.Minute), c.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
+		last := holdtest.AcquireLater(kit.Within(t, time.Minute), c.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
 		release()
 		removed := make(chan struct{}, 100)
 		b.Plan(func(kind string, n int) etcdfake.Fate {
@@ -138,8 +132,8 @@ func TestCloseRemovesEntriesThatTheSweeperHasFound(t *testing.T) {
 		})
 		<-removed
 		began := time.Now()
-		mustClose(t, b)
-		if took := granted(t, srv, last).at.Sub(began); took > kit.Prompt {
+		holdtest.MustClose(t, b)
+		if took := holdtest.Granted(t, srv, last).At.Sub(began); took > kit.Prompt {
 			t.Errorf("the next waiter was granted after %v", took)
 		}
 	})
@@ -149,8 +143,8 @@ func TestCloseRemovesEntriesThatTheSweeperHasFound(t *testing.T) {
 // renewals that were stuck may just have kept it alive.
 func TestCloseRemovesEntriesOfALeaseThatWasLostBefore(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		mustAcquire(t, p.queue("x"))
+		p := holdtest.Start(t, srv)
+		holdtest.MustAcquire(t, p.Queue("x"))
 		time.Sleep(6 * time.Second) // renewed at 5 s
 		p.Link.BlackHole()
 		lease, err := lease.Open(p.Sess.Ref()).Await(t.Context())

@@ -31,10 +31,6 @@ type sweeper struct {
 	running  bool
 }
 
-func newSweeper(host lease.Host) sweeper {
-	return sweeper{host: host, suspects: make(map[*entry]bool)}
-}
-
 // errPutsInFlight: the sweeper must not put the session key yet.
 var errPutsInFlight = backoff.Again(errors.New("puts refused by the new session key are still in flight"))
 
@@ -87,7 +83,7 @@ func (s *sweeper) suspectsLeft() []*entry {
 		s.mu.Unlock()
 		left := all[:0]
 		for _, e := range all {
-			if e.lease.Lost() != nil {
+			if e.of.lease.Lost() != nil {
 				s.clear(e)
 			} else {
 				left = append(left, e)
@@ -109,8 +105,8 @@ func (s *sweeper) clear(e *entry) {
 
 // sweep goes through all suspects once.
 func (s *sweeper) sweep(ctx context.Context, suspects []*entry) error {
-	lease := suspects[0].lease
-	ctx, cancel := suspects[0].untilLost(ctx)
+	lease := suspects[0].of.lease
+	ctx, cancel := untilLost(ctx, lease)
 	defer cancel()
 	gateErr := s.moveGate(ctx, lease, suspects)
 	if gateErr != nil && !errors.Is(gateErr, rpctypes.ErrNoSpace) {
@@ -130,7 +126,7 @@ func (s *sweeper) sweep(ctx context.Context, suspects []*entry) error {
 // could still be carried out.
 func (s *sweeper) moveGate(ctx context.Context, lease *lease.Lease, suspects []*entry) error {
 	gate := lease.Gate()
-	if !slices.ContainsFunc(suspects, func(e *entry) bool { return e.lease == lease && e.unansweredAt >= gate }) {
+	if !slices.ContainsFunc(suspects, func(e *entry) bool { return e.of.lease == lease && e.of.unansweredAt >= gate }) {
 		return nil
 	}
 	if slices.ContainsFunc(s.keys.of(lease), func(e *entry) bool { return e.refused && e.putInFlight() }) {
@@ -161,7 +157,7 @@ func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool
 	for i, e := range batch {
 		ops[i] = getMeta(e.key)
 	}
-	resp, err := batch[0].q.read(ctx, ops...)
+	resp, err := batch[0].q.shared.read(ctx, ops...)
 	switch {
 	case err == nil:
 	case len(batch) == 1 || ctx.Err() != nil || etcderr.Retryable(err):
@@ -176,7 +172,7 @@ func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool
 	}
 	for i, e := range batch {
 		switch kv := resp.First(i); {
-		case e.moved && isEntry(kv, e.rev): // MinHold keeps it
+		case e.taken.moved && isEntry(kv, e.rev): // MinHold keeps it
 			if final {
 				s.clear(e)
 			}
@@ -192,7 +188,8 @@ func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool
 // remove removes an entry that exists, as an attempt does that gives up: after a lock delay, if one is due.
 func (s *sweeper) remove(e *entry, rev int64) {
 	s.clear(e)
-	found := &entry{q: e.q, lease: e.lease, id: e.id, unansweredAt: e.unansweredAt, rev: rev, stage: created}
-	s.keys.register(found, e.key)                                            // beforeRevoke removes it, too
-	s.host.Go(func(context.Context) { _ = found.remove(e.lease.Context()) }) // ends with the lease
+	found := &entry{q: e.q, of: e.of, id: e.id, rev: rev, stage: created}
+	found.wait.e = found
+	s.keys.register(found, e.key)                                               // beforeRevoke removes it, too
+	s.host.Go(func(context.Context) { _ = found.remove(e.of.lease.Context()) }) // ends with the lease
 }

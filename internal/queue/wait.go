@@ -3,200 +3,216 @@ package queue
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
+	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
-	"github.com/holdfast-go/holdfast/internal/watching"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
-const (
-	// recheckAfter bounds the harm of a watch that lives and has still missed a
-	// deletion. No such watch is known. It also bounds how long a waiting attempt
-	// does not know that an entry of its own was deleted by hand, or written to by
-	// an administrator. Nothing else tells it before the entry ahead goes. That
-	// costs the attempt its place and delays no other one: those behind watch the
-	// entry, and in the other queues of a set they wait as long as behind a set that
-	// has lost nothing, or recheckAfter.
-	recheckAfter = 30 * time.Second
+// wait is what an entry knows of those ahead of it: which must go before it may hold, and whether the lock delay must
+// pass then. e.mu protects ahead, seen and delayUntil.
+type wait struct {
+	e *entry
 
-	// maxPatience bounds by how much a waiter's patience with its watch grows.
-	maxPatience = 16
-)
+	ahead      *mvccpb.KeyValue // the nearest entry ahead; nil if the queue is free
+	seen       int64            // the latest revision at which ahead stood
+	delayUntil time.Time        // end of the lock delay; zero if none has begun, or endDelay has ended it
 
-// watched is what a waiter watches.
-type watched struct {
-	key  string
-	opts []clientv3.OpOption
+	position int64       // number of entries ahead when the entry was put
+	others   othersAhead // of the other mode
+	permit   *permit     // of a semaphore; otherwise nil
+}
 
-	over func() bool                                               // the wait is over
-	look func(ctx context.Context) error                           // reads what no event tells
-	hear func(ctx context.Context, events []*clientv3.Event) error // handles the events of one or more revisions
+// setAhead records the entry that was ahead at revision, nil if there was none. With delay the lock delay begins, or
+// begins again, in the same step: beforeRevoke may remove an entry that is placed and has no delay.
+func (w *wait) setAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
+	w.e.mu.Lock()
+	defer w.e.mu.Unlock()
+	w.ahead, w.seen, w.e.stage = ahead, revision, max(w.e.stage, placed)
+	w.heardOf(revision)
+	switch {
+	case delay && w.e.q.shared.lockDelay > 0:
+		w.delayUntil = time.Now().Add(w.e.q.shared.lockDelay)
+	case time.Until(w.delayUntil) <= 0:
+		w.delayUntil = time.Time{} // what told this serves for endDelay
+	}
+}
+
+// heardOf records that the store has a revision now. Entries that leave may do so on a goroutine each.
+func (w *wait) heardOf(revision int64) {
+	if !w.e.leaving {
+		w.e.of.past.heard(revision, time.Now(), w.e.q.shared.lockDelay)
+	}
+}
+
+// delayLeft is the rest of the lock delay, which counts only once the queue is free.
+func (w *wait) delayLeft() time.Duration {
+	if w.ahead != nil || w.delayUntil.IsZero() {
+		return 0
+	}
+	return time.Until(w.delayUntil)
+}
+
+// locate reads which entry was ahead at the entry's create revision. That is unknown if an earlier copy of the put,
+// whose reply was lost, put the entry.
+func (w *wait) locate(ctx context.Context) error {
+	e := w.e
+	switch {
+	case e.stage != created:
+		return nil
+	case w.permit != nil:
+		return w.permit.locate(ctx)
+	}
+	ask := txns.Ops{e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch}
+	at, compacted := e.rev, false
+	r, err := w.read(ctx, ask)
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		// What stood then, and how it left, can no longer be known.
+		compacted = true
+		ask[0] = e.q.nearest(e.rev-1, 0)
+		if r, err = w.read(ctx, ask); err == nil {
+			at = r.Header.Revision
+		}
+	}
+	if err != nil {
+		return err
+	}
+	w.setAhead(r.First(0), at, e.of.requeued || compacted)
+	if e.leaving {
+		return nil
+	}
+	e.of.revision = at
+	return e.takeToken(r.Range(1).Kvs)
+}
+
+// untilNoneAhead waits until nothing is ahead of the entry.
+func (w *wait) untilNoneAhead(ctx context.Context) error {
+	await := w.awaitAhead
+	if w.permit != nil {
+		await = w.permit.await
+	}
+	for w.ahead != nil {
+		if ctx.Err() != nil {
+			return backoff.ContextErr(ctx)
+		}
+		if err := await(ctx); err != nil {
+			return err
+		}
+		telemetry.Woken(ctx)
+	}
+	return nil
 }
 
 // awaitAhead waits until the entry ahead is gone, and returns nil when it is known
 // what stands ahead now.
-func (e *entry) awaitAhead(ctx context.Context) error {
-	ahead := e.ahead
-	return e.await(ctx, watched{
+func (w *wait) awaitAhead(ctx context.Context) error {
+	ahead := w.ahead
+	return watched{
 		key:  string(ahead.Key),
 		opts: []clientv3.OpOption{clientv3.WithFilterPut()},
-		over: func() bool { return e.ahead != ahead },
-		look: e.verify,
+		over: func() bool { return w.ahead != ahead },
+		look: w.verify,
+		told: w.heardOf,
 		hear: func(ctx context.Context, events []*clientv3.Event) error {
-			return e.judge(ctx, events[0].Kv.ModRevision)
+			return w.judge(ctx, events[0].Kv.ModRevision)
 		},
-	})
+	}.await(ctx, w.e.q)
 }
 
-// await watches until the wait is over.
-func (e *entry) await(ctx context.Context, w watched) error {
-	patience := time.Duration(1)
+// untilTrusted waits until no lock delay runs for an entry that nothing is ahead of, its lease is trusted, and it was
+// seen not long ago.
+func (w *wait) untilTrusted(ctx context.Context) error {
+	lease := w.e.of.lease
 	for {
-		err := e.q.retry(ctx, func(ctx context.Context) error {
-			if w.over() { // found by the look after a watch that failed
-				return nil
-			}
-			err := e.watch(ctx, w, patience)
-			// The member may hang, or it may be overloaded. Watches that are made
-			// again and again would add to the load, so wait longer each time.
-			patience = min(2*patience, maxPatience)
-			return err
-		})
-		if err != nil || w.over() {
-			return err
-		}
-		// The watch was healthy before it ended, so pause and patience start anew.
-		patience = 1
-		var pauses pauses
-		if err := pauses.next(ctx, e.q.host, nil); err != nil {
-			return err
-		}
-	}
-}
-
-// watch watches until the wait is over. It returns nil before that if a healthy watch
-// ended. patience multiplies the times after which a silent watch is given up.
-func (e *entry) watch(ctx context.Context, w watched, patience time.Duration) error {
-	st, limit := e.q.shared.streams.Pick()
-	armed, err := st.Arm(ctx, watching.Request{
-		Client: e.q.host.Client(), Open: e.q.host.Context(), Key: w.key, Opts: w.opts, Within: patience * limit, Look: w.look,
-	})
-	switch {
-	case errors.Is(err, watching.ErrUnarmed) && w.over():
-		return nil
-	case err != nil:
-		return err
-	}
-	defer armed.Close()
-	telemetry.Armed(ctx)
-	return e.listen(ctx, w, armed, patience*watching.SilentAfter)
-}
-
-// listen looks once, and then handles what a watch that stands tells, until it was silent for that long. It returns as
-// watch does.
-func (e *entry) listen(ctx context.Context, w watched, armed *watching.Watch, silence time.Duration) error {
-	if err := w.look(ctx); err != nil || w.over() {
-		return err
-	}
-	tick := time.NewTicker(watching.ProgressEvery)
-	defer tick.Stop()
-	for heard, read := time.Now(), time.Now(); ; {
-		news, err := armed.Next(ctx, tick.C)
+		var err error
 		switch {
-		case errors.Is(err, watching.ErrTick) && time.Since(heard) >= silence:
-			return armed.GiveUp("the watch is on a member that does not answer")
-		case errors.Is(err, watching.ErrTick):
-			armed.AskProgress()
-		case err != nil && ctx.Err() == nil && armed.Healthy():
+		case ctx.Err() != nil:
+			return backoff.ContextErr(ctx)
+		case w.delayLeft() > 0:
+			w.tell(ctx)
+			err = w.untilRemovable(ctx)
+		case lease.Check() != nil:
+			// Suspended at the front. By the time that the lease is trusted again,
+			// another client may have deleted the entry.
+			if err = lease.AwaitConnected(ctx); err == nil {
+				err = w.verify(ctx)
+			}
+		case !w.delayUntil.IsZero():
+			err = w.endDelay(ctx)
+		case w.e.of.lookIsOld():
+			err = w.verify(ctx)
+		default:
 			return nil
-		case err != nil:
-			return backoff.Again(err)
-		default: // progress, which any response is
-			heard = time.Now()
 		}
-		if len(news.Events) > 0 {
-			if err := w.hear(ctx, news.Events); err != nil || w.over() {
-				return err
-			}
-		}
-		if time.Since(read) >= recheckAfter {
-			if err := w.look(ctx); err != nil || w.over() {
-				return err
-			}
-			read = time.Now()
-		}
-	}
-}
-
-// retry calls op, and again with the session's pauses while its error says that
-// repeating can help. Each request of op bounds itself.
-func (q *Queue) retry(ctx context.Context, op func(ctx context.Context) error) error {
-	policy := q.host.RetryPolicy()
-	policy.Attempt = 0
-	conn := q.host.Client().ActiveConnection()
-	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		return etcderr.WithConnection(conn, op(ctx))
-	})
-}
-
-// pauses are the session's pauses between the rounds of a loop.
-type pauses struct{ backoff *backoff.BackOff }
-
-// next makes the next pause. failed is what the round before has ended with; nil: it
-// is not reported. It returns early when ctx or the session ends, with the reason.
-func (p *pauses) next(ctx context.Context, host lease.Host, failed error) (err error) {
-	policy := host.RetryPolicy()
-	if p.backoff == nil {
-		if p.backoff, err = policy.New(); err != nil {
+		if err != nil {
 			return err
 		}
 	}
-	pause := p.backoff.NextBackOff()
-	if policy.Notify != nil && failed != nil {
-		policy.Notify(failed, pause)
+}
+
+// endDelay reads the entry when its lock delay is over. Without a quorum no poll tells a revoked holder, however long
+// the delay, and no read is answered. A reply that comes late may mean that there is a quorum since just now: then the
+// delay runs once more. Not twice, or a slow network would keep the entry from holding. Package quietmodel has this
+// rule.
+//
+// That an administrator has written to the entry is not looked at: the hold finds that.
+func (w *wait) endDelay(ctx context.Context) error {
+	a, lockDelay := w.e.of, w.e.q.shared.lockDelay
+	r, err := txns.Txn{Then: txns.Ops{getMeta(w.e.key)}}.Ask(ctx, w.e.q.host.Sender(), sending.Read)
+	if err != nil {
+		return err
 	}
-	ctx, cancel := withSession(ctx, host)
-	defer cancel()
-	if !sleep(ctx, pause) {
+	if !isEntry(r.First(0), w.e.rev) {
+		return errEntryGone
+	}
+	var until time.Time
+	if !a.delayed && time.Since(a.delaysEnd) > lockDelay/4 {
+		a.delayed = true
+		until = time.Now().Add(lockDelay)
+	}
+	w.e.mu.Lock()
+	defer w.e.mu.Unlock()
+	w.delayUntil = until
+	return nil
+}
+
+// untilRemovable waits until, as far as this session knows, the entry may be removed: it is known which entry is ahead,
+// and if there is none, no lock delay runs. The Txn that removes the entry compares the rest: see entry.removalCmps.
+func (w *wait) untilRemovable(ctx context.Context) error {
+	if err := w.locate(ctx); err != nil {
+		return err
+	}
+	if left := w.delayLeft(); w.e.stage == placed && left > 0 && !Sleep(ctx, left) {
 		return backoff.ContextErr(ctx)
 	}
 	return nil
 }
 
-// reset has next begin with the first pause again.
-func (p *pauses) reset() { p.backoff = nil }
-
-// withSession returns ctx, ended also by the end of the session, with
-// holdfast.ErrClosed as its cause then.
-func withSession(ctx context.Context, host lease.Host) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	if host.Context().Err() != nil { // AfterFunc would say so a moment later
-		cancel(holdfast.ErrClosed)
+// describe returns what to add to the error of a call whose context has ended: what it was waiting for, unless that is
+// another entry.
+func (w *wait) describe(ctx context.Context) string {
+	switch {
+	case ctx.Err() == nil:
+		return ""
+	case w.e.stage < placed:
+		return "; etcd has not answered the request to queue"
+	case w.ahead != nil:
+		return "" // the place says it
+	case w.delayLeft() > 0 && w.e.ticket.inSet:
+		return fmt.Sprintf("; it was first in the queue of %s, and the lock delay had not passed", names.Quote(w.e.q.at.Name))
+	case w.delayLeft() > 0:
+		return "; it was first in the queue, and the lock delay had not passed"
+	case w.e.ticket.inSet:
+		return "; it was first in all queues, and the session was not connected"
+	default:
+		return "; it was first in the queue, and the session was not connected"
 	}
-	stop := context.AfterFunc(host.Context(), func() { cancel(holdfast.ErrClosed) })
-	return ctx, func() { stop(); cancel(nil) }
-}
-
-// sleep reports whether d has passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// jittered returns d, more or less a tenth.
-func jittered(d time.Duration) time.Duration {
-	return d - d/10 + rand.N(d/5)
 }

@@ -39,7 +39,8 @@
 //   - An enqueue is sent, carried out and answered, or sent again, so that several copies are in
 //     flight. A copy or a reply is lost. The gate refuses. A read finds what an earlier copy did.
 //   - The deletion of the entry ahead is judged: its revision is known, unknown, or compacted. A set looks at one queue
-//     after the other, so in the later ones the revision may be unknown, though no watch has failed.
+//     after the other, so in the later ones the revision may be unknown, though no watch has failed. Of a session whose
+//     key is gone, the judge finds when that was, and what stood then: a search of history, which is one step.
 //   - An attempt holds, releases, gives up, or hands off its place or its lock. A set is released by one Txn, and
 //     leaves its queues one by one. A holder of a lock in both modes lets the exclusive entry go.
 //   - With MinHold, the entry of a hold that was released is moved to a lease of its own, by a
@@ -68,16 +69,17 @@
 //   - Stuck: each attempt can end, each entry be deleted, and each sweeper become idle. So sets do not wait for each
 //     other in a circle.
 //   - Livelock: there is no cycle of states in which the gate refuses an attempt.
-//   - Needless: if no lease is revoked or given up, no key or entry is deleted, and the watch tells the revision,
-//     there is no lock delay. (A later queue of a set may have one if a session that released there has closed.)
+//   - Needless: if no lease is revoked or given up, and no key or entry is deleted, there is no lock delay, whether or
+//     not the watch tells the revision, and whichever sessions close.
 //
 // TestEachBrokenRuleIsNoticed breaks each rule of the algorithm once and expects one of these.
 //
 // # What is left out
 //
-//   - A newcomer: an attempt that queues after a revocation finds the queue free and holds at once,
-//     perhaps before the revoked holder is told. Nothing is left that it could see. Only the
-//     session's watch makes this time short. The tests log in how many states it happens.
+//   - A newcomer: an attempt that queues after a revocation. Nothing is left that it could see, so it holds as soon as
+//     what it does see has gone, perhaps before the revoked holder is told: at once, or when another newcomer lets go,
+//     another reader, or who holds in another queue of its set. A waiter that delays for the revoked holder holds it
+//     back. Only the session's watch makes this time short. The tests log in how many states it happens.
 //   - Entries of holders deleted by hand, and those of waiters while a revoked holder is not told. Only the poller
 //     tells of the first, and nothing of the others.
 //   - One Txn and the reading of its reply are one step, except for the enqueue and for a grant: an

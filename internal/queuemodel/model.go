@@ -14,14 +14,17 @@ type model struct {
 	scenario
 	members  [][]member                // of each attempt's set
 	modes    bool                      // some are shared
+	several  bool                      // some attempts have several entries
 	steps    []modelsearch.Step[state] // from the state that is looked at
 	refs     []*revision               // those of the state that is reduced
+	past     revision                  // what is judged in a step was seen a lock delay ago up to here: see judge
 	overlaps int                       // states in which a newcomer holds beside a revoked holder that believes
 }
 
 func newModel(s scenario) *model {
 	m := &model{scenario: s, members: s.sets()}
 	for _, set := range m.members {
+		m.several = m.several || len(set) > 1
 		m.modes = m.modes || slices.ContainsFunc(set, func(o member) bool { return o.shared })
 	}
 	return m

@@ -57,6 +57,20 @@ var (
 		attempts: []plan{{session: 0}, {session: 1, shared: true, slow: true, givesUp: true}, {session: 2}},
 		revokes:  1, revokable: []int8{0}, copies: 2, lossy: true,
 	}
+	readerWaits = scenario{
+		name: "a writer, two readers and a writer, one reader revoked", sessions: 4,
+		attempts: []plan{
+			{session: 0}, {session: 1, shared: true}, {session: 2, shared: true, givesUp: true}, {session: 3},
+		},
+		revokes: 1, revokable: []int8{1},
+	}
+	readersCloseClean = scenario{
+		name: "no fault: a writer, two readers and a writer, the readers close", sessions: 4,
+		attempts: []plan{
+			{session: 0}, {session: 1, shared: true}, {session: 2, shared: true, givesUp: true}, {session: 3},
+		},
+		closing: []int8{1, 2}, clean: true,
+	}
 	readersClean = scenario{
 		name: "no fault: readers and writers, all may give up", sessions: 3,
 		attempts: []plan{

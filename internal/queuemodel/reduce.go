@@ -24,9 +24,9 @@ func (m *model) reduce(s *state) {
 		slices.SortFunc(s.copies[:s.copyCount], func(a, b enqueueCopy) int { return cmp.Compare(a.order(), b.order()) })
 	}
 
-	if !m.modes {
+	if !m.modes && !m.unknown && !m.several {
 		for i := range s.leases {
-			s.leases[i].gone = 0 // no attempt asks for the session keys of the others
+			s.leases[i].gone = 0 // no attempt asks when a session key went
 		}
 	}
 	for i := range m.attempts {
@@ -48,7 +48,7 @@ func (m *model) reduce(s *state) {
 	}
 	var number [128]revision
 	last := revision(0)
-	for r := 1; r < len(used); r++ {
+	for r := 1; r <= int(s.now); r++ {
 		if used[r] {
 			last++
 			number[r] = last

@@ -23,6 +23,8 @@ type scenario struct {
 	unknown   bool // a watch may not tell when the entry ahead went
 	compacted bool // what a read asks for may be compacted
 
+	looksBack bool // an attempt may know which revision the store had a lock delay ago
+
 	lastOfEqual bool // of two entries of a set that are ahead in a queue, the nearest is the last and not the first
 
 	alwaysSuspects bool // the sweeper always has a reason to put the session key
@@ -60,6 +62,12 @@ const (
 	readersAreNotRemembered     rule = "a writer asks only for the session key of the reader that was the last to go"
 	writersAreNotRemembered     rule = "a reader asks only for the session key of the writer that was the last to go"
 	readersAreReadNow           rule = "a writer remembers the readers that stand at its reply, not at its creation"
+	endedWhileWaitingDelays     rule = "a session whose key is gone delays, however its entries went"
+	endedCountsAsLeft           rule = "a session whose key is gone counts as one that had left"
+	endedCountsAsWaiting        rule = "a session whose entry went with its key counts as one that waited"
+	keyGoneByHandEndsALease     rule = "a session key that is gone counts as the end of its lease, though an entry stands"
+	anyLookIsOldEnough          rule = "a session that ended before the latest look does not delay, however late that was"
+	keyAloneEndsALease          rule = "a session whose key went long ago does not delay, though its entry stood then"
 	handOffForgetsReaders       rule = "the next in a writer's line does not learn of the readers ahead of the writer"
 	setIsRemovedAtOnce          rule = "the waiting entries of a set are deleted whatever stands ahead of them"
 	removeAtOnce                rule = "a waiting entry is deleted whatever stands ahead of it"

@@ -13,7 +13,12 @@ func with(s scenario, changes ...func(*scenario)) scenario {
 
 func unknown(s *scenario)   { s.unknown, s.name = true, s.name+", unknown revision" }
 func compacted(s *scenario) { s.compacted, s.name = true, s.name+", compacted" }
+func looksBack(s *scenario) { s.looksBack, s.name = true, s.name+", looks back" }
 func latePut(s *scenario)   { s.latePuts, s.name = 1, s.name+", late put of a key" }
+
+func closes(sessions ...int8) func(*scenario) {
+	return func(s *scenario) { s.closing, s.name = sessions, s.name+", with a Close" }
+}
 
 func breaking(r rule, expect string) func(*scenario) {
 	return func(s *scenario) { s.broken, s.expect, s.name = r, expect, string(r)+", in: "+s.name }
@@ -109,6 +114,11 @@ var (
 		name: "three in line, a session key deleted by hand, one revoked", sessions: 3,
 		attempts: []plan{{session: 0}, {session: 1, givesUp: true}, {session: 2}},
 		revokes:  1, revokable: []int8{0}, deleteKeys: 1,
+	}
+	keyOfWaiterDeleted = scenario{
+		name: "three in line, a session key deleted by hand, the second revoked", sessions: 3,
+		attempts: []plan{{session: 0}, {session: 1}, {session: 2}},
+		revokes:  1, revokable: []int8{1}, deleteKeys: 1, unknown: true,
 	}
 	keyDeletedUnanswered = scenario{
 		name: "unanswered enqueues, a session key deleted by hand, one revoked", sessions: 2,

@@ -18,7 +18,7 @@ type Metrics struct{ reader *sdkmetric.ManualReader }
 // CollectMetrics has a session that is yet to be started collect its metrics.
 func CollectMetrics(o *session.Options) Metrics {
 	m := Metrics{sdkmetric.NewManualReader()}
-	o.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(m.reader))
+	o.Telemetry.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(m.reader))
 	return m
 }
 

@@ -44,14 +44,20 @@ func KindOf(c etcdfake.Call) string {
 		}
 		return "session"
 	case clientv3.Op:
-		if strings.HasPrefix(string(r.KeyBytes()), "holdfast/session/") {
-			return "session watch"
-		}
-		return "watch"
+		return watchOf(r.KeyBytes())
+	case *pb.WatchCreateRequest:
+		return watchOf(r.Key)
 	case nil:
 		return "event"
 	}
 	return c.Method
+}
+
+func watchOf(key []byte) string {
+	if strings.HasPrefix(string(key), "holdfast/session/") {
+		return "session watch"
+	}
+	return "watch"
 }
 
 func contents(ops []*pb.RequestOp) (puts, deletes, held bool) {

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -17,7 +19,7 @@ import (
 // Process is one process: its connection, its session, its clock.
 type Process struct {
 	Link *etcdfake.Link
-	KV   *RefusingKV
+	KV   *RefusingKV // of Start only
 	Sess *session.Session
 	Host lease.Host // of Sess
 
@@ -37,10 +39,20 @@ type Process struct {
 // its connection is healed.
 func Start(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options)) *Process {
 	t.Helper()
-	p := &Process{Link: srv.Link(), events: make(chan session.Event, 1000)}
-	cli := p.Link.Client()
-	p.KV = &RefusingKV{KV: cli.KV}
-	cli.KV = p.KV
+	link := srv.Link()
+	cli := link.Client()
+	kv := &RefusingKV{KV: cli.KV}
+	cli.KV = kv
+	p := StartOn(t, link, cli, change...)
+	p.KV = kv
+	t.Cleanup(func() { kv.Refuse(nil) }) // before the session is closed
+	return p
+}
+
+// StartOn is Start with a client, for a link of the same server.
+func StartOn(t *testing.T, link *etcdfake.Link, cli *clientv3.Client, change ...func(*session.Options)) *Process {
+	t.Helper()
+	p := &Process{Link: link, events: make(chan session.Event, 1000)}
 	p.Link.Delay(OneWay)
 	o := session.Options{
 		TTL: TTL, DriftMargin: Margin, LockDelay: LockDelay, CloseTimeout: CloseTimeout,
@@ -58,7 +70,6 @@ func Start(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options))
 	p.Sess, p.Host = sess, lease.Open(sess.Ref())
 	p.Renewal = time.Since(granted) + p.Host.Lease().UntilRenewal()
 	t.Cleanup(func() {
-		p.KV.Refuse(nil)
 		p.Heal()
 		if err := sess.Close(Within(t, time.Minute)); err != nil {
 			t.Errorf("Close: %v", err)

@@ -27,7 +27,7 @@ func (m *model) admit(s *state, i int8) {
 	a := &s.attempts[i]
 	*a = attempt{
 		stage: holding, try: a.try, created: a.created, base: a.base, heard: a.heard,
-		queued: a.queued, newcomerTo: a.newcomerTo,
+		queued: a.queued, waited: a.waited, newcomerTo: a.newcomerTo,
 	}
 }
 
@@ -44,10 +44,13 @@ func (m *model) checkAdmission(s *state, i int8) {
 
 // check looks for violations in one state.
 func (m *model) check(s *state) string {
-	var newcomerTo leaseSet
+	var newcomerTo, waited leaseSet
 	for i := range s.attempts {
 		if a := &s.attempts[i]; a.stage == holding {
 			newcomerTo |= a.newcomerTo
+			if a.waited {
+				waited |= a.newcomerTo
+			}
 		}
 	}
 	sum, believers := int8(0), false
@@ -57,7 +60,10 @@ func (m *model) check(s *state) string {
 			continue
 		}
 		if s.standing(a.created) == nil {
-			if newcomerTo.has(leaseOf(int8(i), a.try)) {
+			if l := leaseOf(int8(i), a.try); newcomerTo.has(l) {
+				if waited.has(l) {
+					m.late++
+				}
 				continue
 			}
 			believers = true

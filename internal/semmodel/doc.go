@@ -19,7 +19,7 @@
 // deletion. The others, which are far, watch the one entry ahead of them.
 //
 //   - An attempt is far only behind an entry that waits, which is certain if the weights up to that entry exceed the
-//     largest limit there ever was.
+//     limit, and that has not changed since the entry was put, or exceed the largest limit there ever was.
 //   - An attempt that holds after a wait puts a mark into its entry. That wakes the attempt behind it, which becomes
 //     the first waiter.
 //   - The mark says up to which revision each revoked permit was waited for. The first waiter goes on from there:
@@ -33,15 +33,17 @@
 //
 // Leases are revoked although they were renewed, and their sessions are told later. Processes crash. Attempts give up
 // at any time. The limit is changed. A watch fails, so that the revision of a deletion is not known; what a read asks
-// for is compacted; the reply to an admission is lost. A session that has lost its lease queues again. Time is an order
-// and nothing else: a lock delay is over when each session whose lease was revoked before it began has been told.
+// for is compacted; the reply to a put or to an admission is lost. A session that has lost its lease queues again. Time
+// is an order and nothing else: a lock delay is over when each session whose lease was revoked before it began has been
+// told.
 //
 // # What must hold
 //
 //   - Limit: at each admission, what is held by etcd's record fits into the limit at that revision.
 //   - Order: no admission passes an entry that waits.
 //   - Early: those that hold by the record, and those whose lease was revoked and who do not know it, never exceed the
-//     limit together. An attempt that queued after that revocation is excepted, as in internal/queuemodel.
+//     limit together. An attempt that queued after that revocation is excepted, as in internal/queuemodel: nothing is
+//     left that it could see. That it has waited for another one changes nothing, as a test shows.
 //   - Missed: no attempt that could hold, or can never hold, waits while nothing happens that tells it.
 //   - Stuck: each attempt can end, and each entry be deleted.
 //   - Needless: if no lease was revoked and no process crashed, there is no lock delay. (Except for one race: a far

@@ -18,7 +18,7 @@ type scenario struct {
 	regrants  bool // sessions get a new lease after a loss
 	unknown   bool // a watch may not tell when the entry ahead went
 	compacted bool // what a read asks for may be compacted
-	lossy     bool // the reply to an admission may be lost
+	lossy     bool // the reply to a put or to an admission may be lost
 	clean     bool // a delay without a fault is a violation
 
 	broken rule
@@ -36,7 +36,7 @@ type rule string
 
 const (
 	marksNothing           rule = "an attempt that holds after a wait puts no mark"
-	highIsForgotten        rule = "the present limit decides which entry ahead may hold, not the largest there was"
+	limitOfNowExcludes     rule = "the limit of now decides whether an entry ahead waits that was put before it"
 	oneTooMany             rule = "one permit more is given"
 	waitersArePassed       rule = "only the permits that are held are counted, not those waited for"
 	limitIsNotCompared     rule = "an admission does not compare the limit"
@@ -53,6 +53,7 @@ const (
 	markIsReadNow          rule = "the entries ahead are read now, not at the revision that the mark says"
 	compactedIsClean       rule = "a history that is compacted causes no delay"
 	requeuedWithoutDelay   rule = "an attempt that queues again after a loss holds without a delay"
+	placedByLimitOfNow     rule = "an attempt whose put had no reply holds without a mark if it fits into the limit of now"
 	tooHeavyWaits          rule = "an attempt whose weight is above the limit waits on"
 )
 
@@ -61,6 +62,7 @@ type model struct {
 	scenario
 	steps []modelsearch.Step[state]
 	wrong string // with the step that is being made
+	late  int    // states in which one that has waited holds beside one whose lease was revoked before it queued
 }
 
 func (m *model) search() modelsearch.Result {

@@ -10,8 +10,16 @@ func (m *model) attemptSteps(s *state, i int8) {
 	switch a.stage {
 	case idle:
 		if s.leases[leaseOf(i, a.try)].alive { // etcd refuses it otherwise
-			m.choose(s, i, "puts its entry", func(t *state) { m.enqueue(t, i) })
+			m.choose(s, i, "puts its entry", func(t *state) {
+				m.enqueue(t, i)
+				m.place(t, i)
+			})
+			if m.lossy {
+				m.choose(s, i, "puts its entry, and has no reply", func(t *state) { m.enqueue(t, i) })
+			}
 		}
+	case unplaced:
+		m.must(s, i, "finds its entry, and what stood ahead then", func(t *state) { m.place(t, i) })
 	case far:
 		m.farSteps(s, i)
 	case first:
@@ -24,7 +32,7 @@ func (m *model) attemptSteps(s *state, i int8) {
 			t.attempts[i] = attempt{stage: done, try: a.try}
 		})
 	}
-	if m.attempts[i].givesUp && (a.stage == far || a.stage == first) {
+	if m.attempts[i].givesUp && (a.stage == unplaced || a.stage == far || a.stage == first) {
 		m.choose(s, i, "gives up", func(t *state) { t.attempts[i].stage = leaving })
 	}
 }
@@ -70,12 +78,11 @@ func (m *model) look(s *state, created, at revision) (l look) {
 }
 
 // mayHold reports whether the nearest entry may hold, or has held, without a mark: it was admitted when it was put.
+// That is excluded if it did not fit into the limit then: the weights up to it exceed the limit, which has not changed
+// since, or the largest that there ever was.
 func (m *model) mayHold(s *state, l look) bool {
-	high := s.high
-	if m.broken == highIsForgotten {
-		high = s.limit
-	}
-	return l.nearest == nil || l.sum <= high
+	return l.nearest == nil || l.sum <= s.limit || l.sum <= s.high &&
+		s.limitAt > l.nearest.created && m.broken != limitOfNowExcludes
 }
 
 func (m *model) fits(sum, weight, limit int8) bool {
@@ -85,33 +92,42 @@ func (m *model) fits(sum, weight, limit int8) bool {
 	return sum+weight <= limit
 }
 
-// enqueue puts the entry, and reads in the same Txn what stands ahead of it, and the limit.
+// enqueue puts the entry, if the limit is the one that the attempt knows.
 func (m *model) enqueue(s *state, i int8) {
 	a := &s.attempts[i]
-	l := m.look(s, s.now+1, s.now)
 	if !a.queued {
 		a.queued, a.newcomerTo = true, s.untold()
 	}
 	s.now++
-	a.read = s.now
+	a.stage, a.read = unplaced, s.now
 	a.created, a.heard, a.due, a.limit, a.limitAt = s.now, s.now, s.now, s.limit, s.limitAt
 	s.entries[s.entryCount] = entry{attempt: i, lease: leaseOf(i, a.try), created: s.now}
 	s.entryCount++
+}
+
+// place reads what stood ahead when the entry was put: in the same Txn, or afterwards if that had no reply. By then the
+// limit may be another one. Those behind judge by the limit of then whether this entry holds or waits for its mark. So
+// it holds without one only if the limit has not changed since, or if nothing was ahead.
+func (m *model) place(s *state, i int8) {
+	a := &s.attempts[i]
+	l := m.look(s, a.created, a.created)
 	delays := a.requeued && m.broken != requeuedWithoutDelay
+	asPut := l.nearest == nil || a.limitAt == s.limitAt || m.broken == placedByLimitOfNow
+	weight := m.attempts[i].weight
 	switch {
-	case m.attempts[i].weight > s.limit:
+	case weight > min(a.limit, s.limit):
 		a.stage = leaving
 		return
-	case m.fits(l.sum, m.attempts[i].weight, s.limit) && !delays:
+	case m.fits(l.sum, weight, s.limit) && asPut && !delays:
 		m.admit(s, i)
 		return
-	case m.mayHold(s, l) || l.nearest.mark != 0:
-		a.stage = first
+	case m.mayHold(s, l) || l.nearest.mark != 0 && l.nearest.marked <= a.created:
+		a.stage, a.waited = first, true
 		if !delays {
-			a.base = s.now
+			a.base = a.created
 		}
 	default:
-		a.stage, a.ahead = far, l.nearest.created
+		a.stage, a.ahead, a.waited = far, l.nearest.created, true
 	}
 	if delays {
 		m.startDelay(s, a)

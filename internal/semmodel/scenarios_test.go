@@ -62,6 +62,10 @@ var (
 		name: "two permits, then one, one of weight two", limit: 2, resizes: []int8{1},
 		attempts: permits(1, 2, 1, 1),
 	}
+	lowered = scenario{
+		name: "two permits, then one, one gives up, watches fail", limit: 2, resizes: []int8{1},
+		attempts: giveUp(permits(1, 1, 1, 1), 2), unknown: true, compacted: true,
+	}
 	grown = scenario{
 		name: "one permit, then two, then one, one gives up, lost replies", limit: 1, resizes: []int8{2, 1},
 		attempts: giveUp(permits(1, 1, 1), 1), lossy: true,
@@ -106,12 +110,12 @@ var (
 	large = []scenario{
 		with(four, revoking(2)), with(watchesFail, revoking(2)), with(weighted, revoking(2)),
 		with(heavyAhead, revoking(2)), with(shrunk, revoking(1)), with(resized, revoking(1)),
-		with(grown, revoking(1)), five, fiveWeighted,
+		with(lowered, revoking(1)), with(grown, revoking(1)), five, fiveWeighted,
 	}
 
 	broken = []scenario{
 		with(pair, breaking(marksNothing, "missed")),
-		with(resized, breaking(highIsForgotten, "missed")),
+		with(resized, breaking(limitOfNowExcludes, "missed")),
 		with(pair, breaking(oneTooMany, "limit")),
 		with(weighted, breaking(waitersArePassed, "order")),
 		with(resized, breaking(limitIsNotCompared, "limit")),
@@ -129,5 +133,6 @@ var (
 		with(watchesFail, revoking(1), breaking(compactedIsClean, "early")),
 		with(requeued, revoking(2), breaking(requeuedWithoutDelay, "early")),
 		with(shrunk, breaking(tooHeavyWaits, "missed")),
+		with(grown, breaking(placedByLimitOfNow, "missed")),
 	}
 )

@@ -49,11 +49,12 @@ type lease struct {
 type stage int8
 
 const (
-	idle    stage = iota
-	far           // its entry stands; it watches the entry ahead
-	first         // its entry stands; it watches all permits ahead and the limit
-	leaving       // gives up and removes its entry
-	holding       // believes that it holds
+	idle     stage = iota
+	unplaced       // its entry stands; the put had no reply
+	far            // its entry stands; it watches the entry ahead
+	first          // its entry stands; it watches all permits ahead and the limit
+	leaving        // gives up and removes its entry
+	holding        // believes that it holds
 	done
 )
 
@@ -80,6 +81,7 @@ type attempt struct {
 
 	// For check; the attempt does not know it.
 	queued     bool
+	waited     bool     // it did not hold by the put of its entry
 	newcomerTo leaseSet // leases that were revoked, and not told, when it first queued
 }
 
@@ -131,7 +133,7 @@ func (m *model) reduce(s *state) {
 	var used, number [128]revision
 	s.eachRevision(func(r *revision) { used[*r] = 1 })
 	last := revision(0)
-	for r := 1; r < len(used); r++ {
+	for r := 1; r <= int(s.now); r++ {
 		if used[r] != 0 {
 			last++
 			number[r] = last
@@ -144,7 +146,7 @@ func (m *model) reduce(s *state) {
 // canBeRead reports whether an attempt behind a deleted entry may read of it.
 func (s *state) canBeRead(e *entry) bool {
 	for i := range s.attempts {
-		if a := &s.attempts[i]; (a.stage == far || a.stage == first) && a.created > e.created {
+		if a := &s.attempts[i]; (a.stage == unplaced || a.stage == far || a.stage == first) && a.created > e.created {
 			return true
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 // Acquisition reports one lock or term, from the call that asks for it to its
@@ -24,9 +26,9 @@ type Acquisition struct {
 
 // Acquire starts an acquisition. The returned context carries its span, for
 // Queued, Armed, Woken and Verified.
-func (t *Telemetry) Acquire(ctx context.Context, kind, name string) (context.Context, *Acquisition) {
+func (t *Telemetry) Acquire(ctx context.Context, kind holdfast.Kind, name string) (context.Context, *Acquisition) {
 	a := &Acquisition{t: t, asked: time.Now()}
-	a.attrs = append([]attribute.KeyValue{kindKey.String(kind)}, t.extra(kind, name)...)
+	a.attrs = append([]attribute.KeyValue{kindKey.String(string(kind))}, t.extra(kind, name)...)
 	a.withAttrs = trace.WithAttributes(a.attrs...)
 	ctx, a.span = t.tracer.Start(ctx, "holdfast.acquire", a.withAttrs)
 	return ctx, a
@@ -122,13 +124,14 @@ func (a *Acquisition) record(h metric.Float64Histogram, d time.Duration, outcome
 
 // Ambiguous counts a request (enqueue, remove, move or proclaim) that was not answered,
 // so that it may or may not have been carried out.
-func (t *Telemetry) Ambiguous(kind, request string) {
-	t.ambiguous.Add(context.Background(), 1, metric.WithAttributes(kindKey.String(kind), requestKey.String(request)))
+func (t *Telemetry) Ambiguous(kind holdfast.Kind, request string) {
+	attrs := metric.WithAttributes(kindKey.String(string(kind)), requestKey.String(request))
+	t.ambiguous.Add(context.Background(), 1, attrs)
 }
 
 // Sweeping counts an entry that etcd has refused to remove.
-func (t *Telemetry) Sweeping(kind string) {
-	t.sweeps.Add(context.Background(), 1, metric.WithAttributes(kindKey.String(kind)))
+func (t *Telemetry) Sweeping(kind holdfast.Kind) {
+	t.sweeps.Add(context.Background(), 1, metric.WithAttributes(kindKey.String(string(kind))))
 }
 
 // PollFailed counts an unanswered poll of the entries of holds.

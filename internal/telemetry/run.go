@@ -6,13 +6,15 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 // Ran reports when the job of a name ran last, whichever process ran it, and when its next run is overdue; a zero due
 // is not reported.
-func (t *Telemetry) Ran(kind, name string, at, due time.Time) {
+func (t *Telemetry) Ran(kind holdfast.Kind, name string, at, due time.Time) {
 	ctx := context.Background()
-	attrs := append([]attribute.KeyValue{kindKey.String(kind), nameKey.String(name)}, t.extra(kind, name)...)
+	attrs := append([]attribute.KeyValue{kindKey.String(string(kind)), nameKey.String(name)}, t.extra(kind, name)...)
 	t.ran.Record(ctx, seconds(at), metric.WithAttributes(attrs...))
 	if !due.IsZero() {
 		t.due.Record(ctx, seconds(due), metric.WithAttributes(attrs...))

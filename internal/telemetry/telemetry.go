@@ -17,6 +17,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 // scope is the name of the tracer and of the meter.
@@ -31,13 +33,13 @@ type Options struct {
 
 	// Attributes returns attributes to add for a lock or election; it is called at
 	// every acquisition. nil: none.
-	Attributes func(kind, name string) []attribute.KeyValue
+	Attributes func(kind holdfast.Kind, name string) []attribute.KeyValue
 }
 
 // Telemetry holds the instruments of one session. It is safe for concurrent use.
 type Telemetry struct {
 	tracer trace.Tracer
-	extra  func(kind, name string) []attribute.KeyValue
+	extra  func(kind holdfast.Kind, name string) []attribute.KeyValue
 
 	sessions metric.Int64UpDownCounter
 	renewals metric.Float64Histogram
@@ -65,7 +67,7 @@ func New(o Options) *Telemetry {
 		o.MeterProvider = otel.GetMeterProvider()
 	}
 	if o.Attributes == nil {
-		o.Attributes = func(string, string) []attribute.KeyValue { return nil }
+		o.Attributes = func(holdfast.Kind, string) []attribute.KeyValue { return nil }
 	}
 	m := o.MeterProvider.Meter(scope)
 	return &Telemetry{

@@ -16,6 +16,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -31,8 +32,8 @@ func newSDK() sdk {
 	s.options = telemetry.Options{
 		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans)),
 		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.metrics)),
-		Attributes: func(kind, name string) []attribute.KeyValue {
-			return []attribute.KeyValue{attribute.String("yours", kind+" "+name)}
+		Attributes: func(kind holdfast.Kind, name string) []attribute.KeyValue {
+			return []attribute.KeyValue{attribute.String("yours", string(kind)+" "+name)}
 		},
 	}
 	return s

@@ -9,23 +9,23 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
 const (
-	// MaxInFlight is how many requests are in flight before further Txns are batched. An idle session never gets there.
-	MaxInFlight = 4
+	// maxInFlight is how many requests are in flight before further Txns are batched. An idle session never gets there.
+	maxInFlight = 4
 
-	// MaxBatch is the largest batch. etcd applies a Txn in one step and limits it to 128 operations. A full batch is sent
-	// at once, even above MaxInFlight.
-	MaxBatch = 16
+	// maxBatch is the largest batch. etcd applies a Txn in one step and limits it to 128 operations. A full batch is sent
+	// at once, even above maxInFlight.
+	maxBatch = 16
 
-	// MaxWait is how long a Txn waits in a batch that is not full. It is short against a round trip to a far cluster, and
+	// maxWait is how long a Txn waits in a batch that is not full. It is short against a round trip to a far cluster, and
 	// long enough for a busy session to fill a batch.
-	MaxWait = time.Millisecond
+	maxWait = time.Millisecond
 )
 
-// Committer sends the Txns of a session. It groups them as a database groups the commits in its log: while MaxInFlight
+// Committer sends the Txns of a session. It groups them as a database groups the commits in its log: while maxInFlight
 // requests are in flight, further Txns wait, and are then sent as one Txn that contains them all. That is one message,
 // one entry in etcd's log and one wait for its disks. Each Txn in a batch keeps its own comparisons and its own answer.
 //
@@ -39,7 +39,7 @@ const (
 // etcd may have carried out the batch before it reported that: then the Txns that put nothing are sent alone, and the
 // others fail.
 type Committer struct {
-	Sender *attempt.Sender
+	Sender *sending.Sender
 	Go     func(f func(ctx context.Context)) bool // runs f on a goroutine of the session, unless that is closed
 
 	mu       sync.Mutex // protects what follows
@@ -62,12 +62,12 @@ type pending struct {
 // what may have happened. Unless t is sent alone, ctx must be done when the session is closed.
 func (c *Committer) Commit(ctx context.Context, t Txn) (Reply, error) {
 	if t.About == "" {
-		return t.Once(ctx, c.Sender, attempt.Write)
+		return t.Once(ctx, c.Sender, sending.Write)
 	}
 	p, full := c.enqueue(t)
 	if p == nil {
 		defer func() { c.sendBatches(c.next()) }()
-		return t.Once(ctx, c.Sender, attempt.Write)
+		return t.Once(ctx, c.Sender, sending.Write)
 	}
 	c.sendBatches(full)
 	select {
@@ -77,36 +77,36 @@ func (c *Committer) Commit(ctx context.Context, t Txn) (Reply, error) {
 		return Reply{Unsent: unsent, Unanswered: !unsent}, ctx.Err()
 	}
 	if p.resend {
-		r, err := t.Once(ctx, c.Sender, attempt.Write)
+		r, err := t.Once(ctx, c.Sender, sending.Write)
 		r.Unanswered = r.Unanswered || p.reply.Unanswered
 		return r, err
 	}
 	return p.reply, p.err
 }
 
-// enqueue returns nil if fewer than MaxInFlight Txns are in flight, or if the batch has one about the same: then the
+// enqueue returns nil if fewer than maxInFlight Txns are in flight, or if the batch has one about the same: then the
 // caller must send t, and afterwards what next returns. Otherwise t is queued in the batch. If that fills the batch, it
 // is returned as full, and the caller must send it.
 func (c *Committer) enqueue(t Txn) (p *pending, full []*pending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	same := func(other *pending) bool { return other.About == t.About }
-	if c.inFlight < MaxInFlight || slices.ContainsFunc(c.batch, same) {
+	if c.inFlight < maxInFlight || slices.ContainsFunc(c.batch, same) {
 		c.inFlight++
 		return nil, nil
 	}
 	p = &pending{Txn: t, done: make(chan struct{})}
 	if c.batch = append(c.batch, p); len(c.batch) == 1 {
-		c.overdue = time.AfterFunc(MaxWait, c.flushOverdue)
+		c.overdue = time.AfterFunc(maxWait, c.flushOverdue)
 	}
-	if len(c.batch) < MaxBatch {
+	if len(c.batch) < maxBatch {
 		return p, nil
 	}
 	c.inFlight++
 	return p, c.takeLocked()
 }
 
-// flushOverdue sends the current batch. It runs MaxWait after the first Txn joined it.
+// flushOverdue sends the current batch. It runs maxWait after the first Txn joined it.
 func (c *Committer) flushOverdue() {
 	c.mu.Lock()
 	var batch []*pending
@@ -134,7 +134,7 @@ func (c *Committer) cancel(p *pending) bool {
 func (c *Committer) next() []*pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.batch) == 0 || c.inFlight > MaxInFlight {
+	if len(c.batch) == 0 || c.inFlight > maxInFlight {
 		c.inFlight--
 		return nil
 	}
@@ -168,7 +168,7 @@ func (c *Committer) sendBatch(ctx context.Context, batch []*pending) {
 	for _, p := range batch {
 		all.Then = append(all.Then, clientv3.OpTxn(p.If, p.Then, p.Else))
 	}
-	r, err := all.Once(ctx, c.Sender, attempt.Write)
+	r, err := all.Once(ctx, c.Sender, sending.Write)
 	class := etcderr.Classify(err)
 	storeFull := class == etcderr.Unknown && !etcderr.Pending(err)
 	for i, p := range batch {
@@ -176,7 +176,7 @@ func (c *Committer) sendBatch(ctx context.Context, batch []*pending) {
 		switch class {
 		case etcderr.OK:
 			p.reply = r.Inner(i)
-		case etcderr.Permanent, etcderr.Unauthorised, etcderr.LeaseGone:
+		case etcderr.Permanent, etcderr.Unauthorized, etcderr.LeaseGone:
 			p.resend = true
 		default:
 			p.err = err

@@ -1,6 +1,7 @@
 package txns
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -36,13 +37,20 @@ func put(t *testing.T, c *Committer, queue, key string) <-chan Reply {
 	return done
 }
 
+// busy returns a committer with as many requests in flight as make the next Txns wait for a batch.
+func busy(t *testing.T, p *kit.Process) *Committer {
+	t.Helper()
+	c := newCommitter(p)
+	for i := range maxInFlight {
+		q := fmt.Sprint("/busy", i, "/")
+		put(t, c, q, q+"e")
+	}
+	return c
+}
+
 func TestTxnsAboutOneQueueAreNeverInOneBatch(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		c := newCommitter(kit.Start(t, srv))
-		for i := range MaxInFlight {
-			q := fmt.Sprint("/busy", i, "/")
-			put(t, c, q, q+"e")
-		}
+		c := busy(t, kit.Start(t, srv))
 		first, other, second := put(t, c, "/q/", "/q/1"), put(t, c, "/r/", "/r/1"), put(t, c, "/q/", "/q/2")
 		revision, ofOther, ofSecond := (<-first).Header.Revision, (<-other).Header.Revision, (<-second).Header.Revision
 		if revision == ofSecond {
@@ -64,7 +72,7 @@ func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 		c := newCommitter(p)
 		began := time.Now()
 		var all []<-chan Reply
-		for i := range MaxInFlight + 3 {
+		for i := range maxInFlight + 3 {
 			q := fmt.Sprint("/", i, "/")
 			all = append(all, put(t, c, q, q+"e"))
 		}
@@ -81,28 +89,13 @@ func TestTxnWaitsAMillisecondForABatchAndNoLonger(t *testing.T) {
 func TestTxnOfAnUnansweredBatchCountsAsUnanswered(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		c := newCommitter(p)
-		for i := range MaxInFlight {
-			q := fmt.Sprint("/busy", i, "/")
-			put(t, c, q, q+"e")
-		}
+		c := busy(t, p)
 		p.Link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: true} })
 		r, err := c.Commit(t.Context(), Txn{About: "/q/", Then: []clientv3.Op{clientv3.OpPut("/q/1", "")}})
 		if err == nil || !r.Unanswered || r.Unsent {
 			t.Errorf("a batch whose reply was lost: %+v, %v, want it unanswered", r, err)
 		}
 	})
-}
-
-// busy returns a committer with as many requests in flight as make the next Txns wait for a batch.
-func busy(t *testing.T, p *kit.Process) *Committer {
-	t.Helper()
-	c := newCommitter(p)
-	for i := range MaxInFlight {
-		q := fmt.Sprint("/busy", i, "/")
-		put(t, c, q, q+"e")
-	}
-	return c
 }
 
 func TestTxnThatIsAloneInItsBatchIsSentAfterAMillisecond(t *testing.T) {
@@ -113,10 +106,29 @@ func TestTxnThatIsAloneInItsBatchIsSentAfterAMillisecond(t *testing.T) {
 		p.Link.Delay(kit.OneWay)
 		began := time.Now()
 		<-put(t, c, "/q/", "/q/1")
-		if took := time.Since(began); took != MaxWait+2*kit.OneWay {
-			t.Errorf("answered after %v, want a round trip after %v", took, MaxWait)
+		if took := time.Since(began); took != maxWait+2*kit.OneWay {
+			t.Errorf("answered after %v, want a round trip after %v", took, maxWait)
 		}
 		time.Sleep(2 * kit.LockDelay)
+	})
+}
+
+// An idle session commits each Txn on the goroutine of its caller.
+func TestTxnsThatNeedNoBatchStartNoGoroutine(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		started := 0
+		c := &Committer{Sender: p.Host.Sender(), Go: func(f func(ctx context.Context)) bool {
+			started++
+			return p.Host.Go(f)
+		}}
+		for i := range maxInFlight {
+			<-put(t, c, "/q/", fmt.Sprint("/q/", i))
+		}
+		c.flushOverdue() // the timer of a batch that was sent already
+		if started != 0 {
+			t.Errorf("%d goroutines were started, and there was no batch to send", started)
+		}
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
 // Txn is a request.
@@ -24,21 +24,21 @@ func (t Txn) puts() bool {
 	return slices.ContainsFunc(slices.Concat(t.Then, t.Else), clientv3.Op.IsPut)
 }
 
-// Once sends t as [attempt.Once] does: while a member does not answer, it sends copies to others.
-func (t Txn) Once(ctx context.Context, s *attempt.Sender, k attempt.Kind) (Reply, error) {
-	r, unanswered, err := attempt.Once(ctx, s, k, t.through(s.Client()))
+// Once sends t as [sending.Once] does: while a member does not answer, it sends copies to others.
+func (t Txn) Once(ctx context.Context, s *sending.Sender, k sending.Kind) (Reply, error) {
+	r, unanswered, err := sending.Once(ctx, s, k, t.through(s))
 	r.Unanswered = unanswered
 	return r, err
 }
 
-// Ask sends t as [attempt.Ask] does.
-func (t Txn) Ask(ctx context.Context, s *attempt.Sender, k attempt.Kind) (Reply, error) {
-	return attempt.Ask(ctx, s, k, t.through(s.Client()))
+// Ask sends t as [sending.Ask] does.
+func (t Txn) Ask(ctx context.Context, s *sending.Sender, k sending.Kind) (Reply, error) {
+	return sending.Ask(ctx, s, k, t.through(s))
 }
 
-func (t Txn) through(cli *clientv3.Client) func(ctx context.Context) (Reply, error) {
+func (t Txn) through(s *sending.Sender) func(ctx context.Context) (Reply, error) {
 	return func(ctx context.Context) (Reply, error) {
-		resp, err := cli.Txn(ctx).If(t.If...).Then(t.Then...).Else(t.Else...).Commit()
+		resp, err := s.Txn(ctx).If(t.If...).Then(t.Then...).Else(t.Else...).Commit()
 		if err != nil {
 			return Reply{}, err
 		}

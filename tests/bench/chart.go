@@ -20,7 +20,7 @@ const (
 	decadeMin, decadeMax = -1, 3 // the axis in powers of ten; longer bars are cut off
 )
 
-// palette maps a cluster size to the color of its bars. These colors and the grey of the text are legible on white and
+// palette maps a cluster size to the color of its bars. These colors and the gray of the text are legible on white and
 // on black.
 var palette = map[int]string{1: "#3b82c4", 3: "#d9822b"}
 

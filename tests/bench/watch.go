@@ -3,6 +3,7 @@ package main
 import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/locker"
 )
@@ -32,7 +33,7 @@ func watchUnlock(e *env) (op, error) {
 	}
 	acquired, released := make(chan struct{}), make(chan struct{})
 	e.spawn(func() error {
-		for ev, err := range admin.New(watcher, nil).Watch(e.ctx, admin.Lock, e.name) {
+		for ev, err := range admin.New(watcher, nil).Watch(e.ctx, holdfast.KindLock, e.name) {
 			switch {
 			case e.ctx.Err() != nil:
 				return nil

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
@@ -199,13 +200,13 @@ func (f *round) interfere(ctx context.Context, r *rand.Rand) {
 	case 4, 5, 6:
 		name := f.names[r.IntN(len(f.names))]
 		adm := admin.New(cli, &admin.Options{Owner: "administrator", Auditor: testkit.Unrecorded})
-		q, err := adm.Show(ctx, admin.Lock, name)
+		q, err := adm.Show(ctx, holdfast.KindLock, name)
 		if holders := q.Holders(); err == nil && len(holders) > 0 {
 			do, what := adm.Kick, "a holder is asked to let go"
 			if r.IntN(2) == 0 {
 				do, what = adm.Remove, "a holder is removed"
 			}
-			if do(ctx, admin.Lock, name, holders[r.IntN(len(holders))].Token, "a test") == nil {
+			if do(ctx, holdfast.KindLock, name, holders[r.IntN(len(holders))].Token, "a test") == nil {
 				count(what)
 			}
 		}

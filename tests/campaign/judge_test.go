@@ -36,7 +36,9 @@ func (f *round) judge(t *testing.T, changes []oracle.Change, log *raftlog.Log) {
 	}
 	f.history.mu.Lock()
 	defer f.history.mu.Unlock()
-	record.Faults = append(record.Faults, f.history.starved...)
+	tooBusy := f.history.tooBusy(record.Faults)
+	record.Faults = append(record.Faults, tooBusy...)
+	f.stats.Counts["times when the machine was too busy for a judgment"] += len(tooBusy)
 	var failures []string
 	current := make(map[string]*oracle.Hold) // by owner: a writer, or the reader that it has become
 	for _, ev := range f.events {

@@ -5,6 +5,7 @@ package campaign
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ type history struct {
 	last    int64                       // all up to it are known
 	probes  []linearizable
 	starved []oracle.Fault              // when this process did not run
+	slow    []oracle.Fault              // when a member answered slowly, for whatever reason
 	stand   map[string]*mvccpb.KeyValue // by key; used by between
 }
 
@@ -86,16 +88,34 @@ func (h *history) probe(ctx context.Context, cli *clientv3.Client) {
 		within, cancel := context.WithTimeout(ctx, time.Second)
 		resp, err := cli.Get(within, "probe", clientv3.WithCountOnly())
 		cancel()
+		h.mu.Lock()
 		if err == nil {
-			h.mu.Lock()
 			h.probes = append(h.probes, linearizable{resp.Header.Revision, sent})
-			h.mu.Unlock()
 		}
+		if now := sinceBoot(); now-sent > busy {
+			h.slow = append(h.slow, oracle.Fault{Process: oracle.Everywhere, From: sent, To: now})
+		}
+		h.mu.Unlock()
 		pauseFor(ctx, 50*time.Millisecond)
 	}
 }
 
-// busy is for how long this process does not run when the machine is too busy for a judgement.
+// tooBusy returns when the machine was too busy for a judgment: this process did not run, or a member was slow though
+// the cluster had no fault. It is called with mu held.
+func (h *history) tooBusy(faults []oracle.Fault) []oracle.Fault {
+	all := slices.Clone(h.starved)
+	for _, slow := range h.slow {
+		if !slices.ContainsFunc(faults, func(f oracle.Fault) bool {
+			return f.Process == "" && f.From < slow.To && f.To > slow.From
+		}) {
+			all = append(all, slow)
+		}
+	}
+	return all
+}
+
+// busy is for how long this process does not run, or a member does not answer, when the machine is too busy for a
+// judgment.
 const busy = 250 * time.Millisecond
 
 // beat notices when the machine is so busy that this process, which has the connections of the others, does not run.

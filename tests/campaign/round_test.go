@@ -57,7 +57,7 @@ type workerProcess struct {
 	ended chan struct{} // closed when it has ended, and all its reports are read
 }
 
-// run makes one round: faults, then none, and the judgement.
+// run makes one round: faults, then none, and the judgment.
 func (f *round) run(t *testing.T) {
 	r := rand.New(rand.NewPCG(*seed, uint64(f.number)))
 	f.workers, f.events, f.faults, f.killed = nil, nil, nil, nil

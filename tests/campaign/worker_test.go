@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/locker"
@@ -49,7 +51,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	if err != nil {
 		return err
 	}
-	sess, err := session.New(ctx, cli, &session.Options{TTL: j.TTL, CloseTimeout: 2 * time.Second})
+	sess, err := session.New(ctx, cli, &session.Options{TTL: j.TTL, CloseTimeout: 20 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -75,19 +77,28 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 
 func (w *worker) say(ev event) { w.parent.Say(reports, ev) }
 
-// recover acquires each name when all faults have been healed.
+// recover acquires each name when all faults have been healed. A busy machine may be too slow for a lease of two
+// seconds, and loses it; then the next lease must do.
 func (w *worker) recover(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, name := range w.Names {
-		what, err := family.Once(ctx, w.sess, name)
-		if err == nil {
-			what, err = "acquire", w.acquireAll(ctx, name)
+		what, err := w.acquireEach(ctx, name)
+		for errors.Is(err, holdfast.ErrLost) && ctx.Err() == nil {
+			what, err = w.acquireEach(ctx, name)
 		}
 		if err != nil {
 			w.say(event{What: cannot, Who: w.ID, Err: fmt.Sprintf("%s %s: %v", what, name, err)})
 		}
 	}
+}
+
+// acquireEach acquires and releases a name in all ways.
+func (w *worker) acquireEach(ctx context.Context, name string) (what string, err error) {
+	if what, err = family.Once(ctx, w.sess, name); err != nil {
+		return what, err
+	}
+	return "acquire", w.acquireAll(ctx, name)
 }
 
 // acquireAll acquires and releases all permits of a semaphore.
@@ -176,7 +187,7 @@ func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand
 		return family.Permit(sem, 1+r.IntN(limit), false), []oracle.Part{oracle.PermitPart(name)}, 0
 	case minHoldKind:
 		minHold = family.UpTo(r, 2*time.Second) + time.Nanosecond
-		mu := locker.NewMutex(w.sess, name).With(locker.Options{Owner: who, MinHold: minHold})
+		mu := locker.NewMutex(w.sess, name).With(locker.Options{Owner: who}).WithMinHold(minHold)
 		return family.Mutex(mu, r.IntN(4) == 0), []oracle.Part{oracle.LockPart(name, false)}, minHold
 	}
 	acquire, parts = family.Draw(w.sess, w.Names, r, kind, who)

@@ -39,6 +39,9 @@ func TestHelpOfEachCommandHasExamplesAndFitsATerminal(t *testing.T) {
 			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 110 {
 				t.Errorf("help %s: %d columns: %s", command, n, line)
 			}
+			if strings.Count(line, "(default ") > 1 {
+				t.Errorf("help %s: two defaults: %s", command, line)
+			}
 		}
 		for line := range strings.Lines(examples) {
 			if !strings.HasPrefix(strings.TrimSpace(line), "holdfast ") {

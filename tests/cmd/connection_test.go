@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"net/url"
@@ -20,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/authpb"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -149,6 +151,32 @@ func enableAuth(t *testing.T, cli *clientv3.Client, password string) {
 		func() error { _, err := cli.AuthEnable(ctx); return err },
 	} {
 		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// addUser makes a user who may do what is given to some keys; those that end in "/" are prefixes.
+func addUser(t *testing.T, cli *clientv3.Client, user, password string, may authpb.Permission_Type, keys ...string) {
+	t.Helper()
+	ctx := deadline(t)
+	_, err1 := cli.RoleAdd(ctx, user)
+	_, err2 := cli.UserAdd(ctx, user, password)
+	_, err3 := cli.UserGrantRole(ctx, user, user)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	allow(t, cli, user, may, keys...)
+}
+
+func allow(t *testing.T, cli *clientv3.Client, role string, may authpb.Permission_Type, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		end := ""
+		if strings.HasSuffix(key, "/") {
+			end = clientv3.GetPrefixRangeEnd(key)
+		}
+		if _, err := cli.RoleGrantPermission(deadline(t), role, key, end, clientv3.PermissionType(may)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,13 +4,37 @@ package cmd
 
 import (
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 )
+
+// The commands of the page for other languages.
+func TestCommandsThatReadEntriesPrintTheHolder(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("etcdctl"); err != nil {
+		t.Skip("no etcdctl: apt-get install etcd-client")
+	}
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), "first")
+	lk := hold(t, sess, "billing/job-7")
+	term, err := election.New(sess, "scheduler").Campaign(deadline(t), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := commandsOf(t, filepath.Join("..", "..", "docs", "format.md"), "## Who holds")
+	p := begin(t, exec.Command("sh", "-ec", commands), "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS="+srv.Endpoints()[0]).exits(0)
+	for _, key := range []string{lk.Key(), term.Key()} {
+		if out := p.stdout.String(); !strings.Contains(out, key+"\n") {
+			t.Errorf("they print %q, and not %q", out, key)
+		}
+	}
+}
 
 // The second column of the table in docs/command.md: whatever ends the lock of etcdctl lock, its command goes on beside
 // the next holder.

@@ -3,14 +3,17 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"syscall"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/locker"
 )
 
 // endsInOrder is a command that takes until there is a file to end after SIGTERM.
@@ -38,6 +41,7 @@ func TestKickedCommandEndsInOrderAndKeepsTheLockMeanwhile(t *testing.T) {
 		t.Errorf("kick: %s", out)
 	}
 	p.exits(79)
+	p.prints(p.stderr, "SIGTERM to the command")
 	p.prints(p.stderr, "INC-7")
 	srv.WaitForKeys(t, "holdfast/", 0)
 }
@@ -54,12 +58,35 @@ func TestForcedKickAfterAKickKillsTheCommandBeforeTheNextHolds(t *testing.T) {
 	next := holdfast(t, srv.Endpoints(), "run", "x", "--", "sh", "-c",
 		fmt.Sprintf("kill -0 %d && echo overlaps; kill -0 %d && echo overlaps; echo ran", pid, grandchild))
 	srv.WaitForKeys(t, entries, 2)
-	holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r", "--force").exits(0)
+	k := holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r", "--force").exits(0)
+	if out := k.stdout.String(); !strings.Contains(out, " has let go of lock x\n") {
+		t.Errorf("kick: %s", out)
+	}
 	next.exits(0)
 	if out := next.stdout.String(); out != "ran\n" {
 		t.Errorf("the next holder: %q", out)
 	}
 	p.exits(79)
+}
+
+// It got SIGTERM when it was asked to let go: the suspension that follows brings no other one.
+func TestKickedCommandThatIsCutOffIsKilledBeforeTheLeaseEnds(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	p := holdfast(t, link.Endpoints(), run(ignoresTERM, "--ttl=4s", "--drain=1h", "x")...)
+	pid, grandchild := p.pidOf("pid"), p.pidOf("grandchild")
+	holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r", "--wait=0s").exits(0)
+	p.prints(p.stdout, "TERM\n")
+	link.BlackHole()
+	srv.WaitForKeys(t, "holdfast/", 0)
+	if !gone(pid) || !gone(grandchild) {
+		t.Error("the lease had ended before the command and its child were killed")
+	}
+	p.exits(79)
+	if n := strings.Count(p.stdout.String(), "TERM\n"); n != 1 {
+		t.Errorf("SIGTERM came %d times", n)
+	}
 }
 
 func TestForcedKickKillsTheCommand(t *testing.T) {
@@ -113,6 +140,32 @@ func TestKickOfADeadHolderSaysThatItHasNotLetGo(t *testing.T) {
 	}
 }
 
+// Who may not read the session key is told that, and not that the holder has let go: its lease may have ended.
+func TestKickSaysWhatItMayNotRead(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	const password = "secret"
+	cli := srv.Client(t)
+	addUser(t, cli, "admins", password, clientv3.PermRead, "holdfast/epoch")
+	allow(t, cli, "admins", clientv3.PermReadWrite, "holdfast/lock/", "holdfast/tree/")
+	addUser(t, cli, "inspects", password, clientv3.PermRead, "holdfast/epoch", "holdfast/session/")
+	allow(t, cli, "inspects", clientv3.PermReadWrite, "holdfast/lock/", "holdfast/tree/")
+	enableAuth(t, cli, password)
+	for user, want := range map[string]string{
+		"admins":   " does not hold lock admins any more; whether it has let go, or its lease has ended, is not known: read ",
+		"inspects": " has let go of lock inspects\n",
+	} {
+		p := holdfast(t, srv.Endpoints(), run(reportsItself, "--user=root:"+password, user)...)
+		p.pidOf("pid")
+		k := holdfast(t, srv.Endpoints(), "kick", user, "--reason=r", "--user="+user+":"+password).exits(0)
+		if out := k.stdout.String(); !strings.Contains(out, want) ||
+			strings.Contains(out, "permission denied") != strings.Contains(want, "not known") {
+			t.Errorf("kick by %s: %s", user, out)
+		}
+		p.exits(79)
+	}
+}
+
 // A holder that queued before the epoch was raised has no known token once etcd's history is compacted.
 func TestHolderWhoseEpochIsCompactedIsKickedByItsRevision(t *testing.T) {
 	t.Parallel()
@@ -137,6 +190,39 @@ func TestHolderWhoseEpochIsCompactedIsKickedByItsRevision(t *testing.T) {
 	}
 }
 
+// Two permits are held, so kick has to be told which one, by the revision that show tells.
+func TestPermitIsKickedByItsRevision(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sem := locker.NewSemaphore(open(t, srv.Client(t), "host-1:77"), "uploads", 3)
+	var held []*locker.Permit
+	for _, weight := range []int{1, 2} {
+		p, err := sem.Acquire(deadline(t), weight)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, p)
+	}
+	kick := []string{"kick", "--kind=semaphore", "uploads", "--reason=INC-7"}
+	out := holdfast(t, srv.Endpoints(), kick...).exits(64).stderr.String()
+	if !strings.Contains(out, "2 clients hold semaphore uploads") {
+		t.Errorf("kick: %s", out)
+	}
+	show := holdfast(t, srv.Endpoints(), "show", "--kind=semaphore", "uploads").exits(0).stdout.String()
+	_, revision, _ := strings.Cut(show, "weight 2, revision ")
+	revision, _, _ = strings.Cut(revision, "\n")
+	go func() {
+		<-held[1].Done()
+		_ = held[1].Release(context.Background())
+	}()
+	out = holdfast(t, srv.Endpoints(), append(kick, "--token="+revision)...).exits(0).stdout.String()
+	if !strings.Contains(out, "host-1:77 has let go of semaphore uploads\n") || held[0].Check() != nil {
+		t.Errorf("kick: %s; the other one: %v", out, held[0].Check())
+	}
+	holdfast(t, srv.Endpoints(), append(kick, "--token="+revision)...).exits(1)
+	_ = held[0].Release(t.Context())
+}
+
 func TestKickOfWhatCannotBeKicked(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -159,6 +245,7 @@ func TestKickOfWhatCannotBeKicked(t *testing.T) {
 		{[]string{"kick", "free", "--reason=r", "--kind=tree"}, 0, "tree lock free is free"},
 		{[]string{"kick", "free", "--reason=r"}, 0, "is free"},
 		{[]string{"kick", "x"}, 64, "--reason"},
+		{[]string{"kick", "x", "--reason=r", "--at", "--kind=tree"}, 64, "have no tree lock"},
 		{[]string{"kick", "x", "--reason=r", "--token=1"}, 1, "host-1:77"}, // which holds now
 		{[]string{"kick", "--at", "/legacy/job", "--reason=r"}, 1, "etcdctl lease revoke"},
 	} {

@@ -120,32 +120,9 @@ func TestCheckJudgesWhatTheUserMayDo(t *testing.T) {
 	srv := etcdtest.Start(t)
 	const password = "secret"
 	cli := srv.Client(t)
-	ctx := deadline(t)
-	for role, prefixes := range map[string][]string{
-		"inspectors": {"holdfast/lock/", "holdfast/tree/", "holdfast/election/", "holdfast/session/"},
-		"observers":  {"holdfast/election/"},
-	} {
-		grants := []func() error{
-			func() error { _, err := cli.RoleAdd(ctx, role); return err },
-			func() error { _, err := cli.UserAdd(ctx, role, password); return err },
-			func() error { _, err := cli.UserGrantRole(ctx, role, role); return err },
-		}
-		for _, key := range append([]string{"holdfast/epoch"}, prefixes...) {
-			end := ""
-			if strings.HasSuffix(key, "/") {
-				end = clientv3.GetPrefixRangeEnd(key)
-			}
-			grants = append(grants, func() error {
-				_, err := cli.RoleGrantPermission(ctx, role, key, end, clientv3.PermissionType(clientv3.PermRead))
-				return err
-			})
-		}
-		for _, grant := range grants {
-			if err := grant(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	addUser(t, cli, "inspectors", password, clientv3.PermRead,
+		"holdfast/epoch", "holdfast/lock/", "holdfast/tree/", "holdfast/election/", "holdfast/session/")
+	addUser(t, cli, "observers", password, clientv3.PermRead, "holdfast/epoch", "holdfast/election/")
 	enableAuth(t, cli, password)
 	for user, c := range map[string]struct {
 		args []string
@@ -157,7 +134,7 @@ func TestCheckJudgesWhatTheUserMayDo(t *testing.T) {
 		"inspectors ":  {[]string{"--for=inspect"}, 0, "for inspect"},
 		"inspectors  ": {[]string{"--for=lock"}, 1, ""},
 		"nothing":      {nil, 1, ""},
-		"root":         {nil, 0, "for lock, tree, sem, election, observe, inspect, admin, epoch"},
+		"root":         {nil, 0, "for lock, tree, semaphore, election, shard, observe, inspect, admin, epoch"},
 	} {
 		args := []string{"check", "-o", "json", "--ttl=600s", "--user=" + strings.TrimSpace(user) + ":" + password}
 		found := findings(t, holdfast(t, srv.Endpoints(), append(args, c.args...)...).exits(c.code))
@@ -190,7 +167,7 @@ func TestPermissionsThatCheckAdvisesMakeItFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	user := "--user=nothing:" + password
-	args := []string{"check", "-o", "json", "--ttl=600s", "--for=lock,tree,sem,election,inspect,admin,epoch", user}
+	args := []string{"check", "-o", "json", "--ttl=600s", "--for=lock,tree,semaphore,election,inspect,admin,epoch", user}
 	found := findings(t, holdfast(t, srv.Endpoints(), args...).exits(1))
 	if n := len(found["permission failed"]); n != 6 || len(found["permission ok"]) != 0 {
 		t.Errorf("%d permissions are missing, want 6: %v", n, found)

@@ -180,15 +180,16 @@ func TestShowAndLsOfASemaphore(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = p.Release(context.Background()) })
 	}
-	out := holdfast(t, srv.Endpoints(), "show", "--kind", "sem", "uploads").exits(0).stdout.String()
+	out := holdfast(t, srv.Endpoints(), "show", "--kind", "semaphore", "uploads").exits(0).stdout.String()
 	for _, want := range []string{
-		"uploads, limit 3\n", "  held by   host-1:77\n", "  weight    1\n", " holds ", "host-1:77, weight 2\n",
+		"uploads, limit 3\n", "  held by   host-1:77\n", "  weight    1\n", " holds ", "host-1:77, weight 2, revision ",
+		"  revision  ",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output lacks %q:\n%s", want, out)
 		}
 	}
-	out = holdfast(t, srv.Endpoints(), "ls", "--kind", "sem").exits(0).stdout.String()
+	out = holdfast(t, srv.Endpoints(), "ls", "--kind", "semaphore").exits(0).stdout.String()
 	if !strings.Contains(out, "uploads\n") {
 		t.Errorf("output:\n%s", out)
 	}

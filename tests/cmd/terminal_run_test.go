@@ -10,6 +10,9 @@ import (
 	"syscall"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
@@ -56,13 +59,24 @@ func TestCommandInTheBackgroundLeavesTheTerminalAlone(t *testing.T) {
 	w.exits(0)
 }
 
+// pause types Ctrl-Z and waits until holdfast and its command are stopped.
+func (w *terminal) pause(pid int) {
+	w.t.Helper()
+	w.keys("\x1a")
+	eventually(w.t, "both are stopped", func() bool { return state(w.cmd.Process.Pid) == "T" && state(pid) == "T" })
+}
+
 func TestCtrlZStopsBothAndTheyGoOn(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	w := onTerminal(t, srv.Endpoints(), append([]string{"run", "x", "--"}, reportsItself...)...)
 	pid := w.pidOf("pid")
-	w.keys("\x1a")
-	eventually(t, "both are stopped", func() bool { return state(w.cmd.Process.Pid) == "T" && state(pid) == "T" })
+	w.pause(pid)
+	// A script that has started holdfast does not take the terminal back as an interactive shell does.
+	if group, err := unix.IoctlGetInt(int(w.master.Fd()), unix.TIOCGPGRP); err != nil || group != w.cmd.Process.Pid {
+		t.Errorf("the terminal is left to group %d, %v: Ctrl-C does not reach that of holdfast, %d", group, err,
+			w.cmd.Process.Pid)
+	}
 	w.signal(syscall.SIGCONT)
 	eventually(t, "both go on", func() bool { return state(w.cmd.Process.Pid) != "T" && state(pid) != "T" })
 	w.keys("\x03")
@@ -75,14 +89,32 @@ func TestCommandThatLostItsLockDuringCtrlZIsKilled(t *testing.T) {
 	w := onTerminal(t, srv.Endpoints(), "run", "--ttl=2s", "x", "--", "sh", "-c",
 		`trap 'echo went on' CONT; echo pid $$; read line; echo went on`)
 	pid := w.pidOf("pid")
-	w.keys("\x1a")
-	eventually(t, "both are stopped", func() bool { return state(w.cmd.Process.Pid) == "T" && state(pid) == "T" })
+	w.pause(pid)
 	srv.WaitForKeys(t, "holdfast/", 0)
 	w.signal(syscall.SIGCONT)
 	w.exits(79)
 	if !gone(pid) || strings.Contains(w.stdout.String(), "went on") {
 		t.Errorf("the command went on without the lock: %s", w.stdout)
 	}
+}
+
+// A pause that is long enough to suspend the lock, and not to lose it, ends nothing.
+func TestCommandWhoseLockIsStillHeldAfterCtrlZGoesOn(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	cli := srv.Client(t)
+	w := onTerminal(t, srv.Endpoints(), append([]string{"run", "--ttl=10s", "x", "--"}, reportsItself...)...)
+	pid := w.pidOf("pid")
+	w.pause(pid)
+	lease := clientv3.LeaseID(srv.WaitForKeys(t, entries, 1)[0].Lease)
+	eventually(t, "more than 5 of 10 s are over, and the lock is suspended", func() bool {
+		resp, err := cli.TimeToLive(deadline(t), lease)
+		return err == nil && resp.TTL <= 4 // 4.9 s, say
+	})
+	w.signal(syscall.SIGCONT)
+	eventually(t, "the command goes on", func() bool { return state(pid) != "T" })
+	w.keys("\x03")
+	w.exits(128 + int(syscall.SIGINT)) // 79: the machine was too slow, and the lock was lost
 }
 
 // state is that of a process, such as "S", "T" (stopped), or "" if there is none.

@@ -60,9 +60,11 @@ func exported(t *testing.T) series {
 		}
 		link := srv.Link()
 		sess, err := session.New(t.Context(), link.Client(), &session.Options{
-			Clock:         session.MonotonicClock(),
-			Logger:        slog.New(slog.DiscardHandler),
-			MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)),
+			Clock:  session.MonotonicClock(),
+			Logger: slog.New(slog.DiscardHandler),
+			Telemetry: session.Telemetry{
+				MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)),
+			},
 		})
 		if err != nil {
 			t.Fatal(err)

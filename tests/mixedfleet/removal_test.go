@@ -7,6 +7,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdtest"
@@ -25,10 +26,10 @@ func TestHolderOfAnOlderVersionTakesNoRequests(t *testing.T) {
 	holder := start(t, old, srv)
 	token := holder.do(worker.Order{What: worker.Lock, Name: "x"}).Token
 	adm := administrator(t, srv)
-	if err := adm.Kick(t.Context(), admin.Lock, "x", token, "deploy"); !errors.Is(err, admin.ErrNotTold) {
+	if err := adm.Kick(t.Context(), holdfast.KindLock, "x", token, "deploy"); !errors.Is(err, admin.ErrNotTold) {
 		t.Errorf("Kick: %v", err)
 	}
-	if err := adm.Remove(t.Context(), admin.Lock, "x", token, "wedged"); !errors.Is(err, admin.ErrNotTold) {
+	if err := adm.Remove(t.Context(), holdfast.KindLock, "x", token, "wedged"); !errors.Is(err, admin.ErrNotTold) {
 		t.Errorf("Remove: %v", err)
 	}
 	holder.do(worker.Order{What: worker.Write, Key: "data", Value: "still held"})
@@ -46,7 +47,7 @@ func TestRemovedHolderIsToldBeforeAnOlderVersionHolds(t *testing.T) {
 	srv.WaitForKeys(t, entries("lock", "x"), 2)
 	holder.tell(worker.Order{What: worker.Lost})
 	told, acquired := holder.later(worker.Lost), waiter.later(worker.Lock)
-	if err := administrator(t, srv).Remove(t.Context(), admin.Lock, "x", token, "wedged"); err != nil {
+	if err := administrator(t, srv).Remove(t.Context(), holdfast.KindLock, "x", token, "wedged"); err != nil {
 		t.Fatal(err)
 	}
 	lost, held := <-told, <-acquired

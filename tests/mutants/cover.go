@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	seen "github.com/holdfast-go/holdfast/tests/mutants/mutant"
@@ -172,6 +173,8 @@ func (r *runner) run(b *binary, names []string, limit time.Duration, env ...stri
 	cmd.Dir = b.dir
 	cmd.Env = slices.Concat(os.Environ(), r.env, env)
 	cmd.WaitDelay = time.Second // children of the tests may hold the pipe
+	// A mutant of cmd/holdfast may kill the group that it is in itself.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	start := time.Now()

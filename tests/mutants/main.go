@@ -25,8 +25,9 @@ type target struct {
 }
 
 var targets = []target{
-	{pkg: "internal/queue"}, {pkg: "internal/front"}, {pkg: "internal/layout"}, {pkg: "internal/watching"},
-	{pkg: "internal/txns"}, {pkg: "session"}, {pkg: "internal/lease"}, {pkg: "internal/attempt"}, {pkg: "locker"},
+	{pkg: "internal/queue"}, {pkg: "internal/hold"}, {pkg: "internal/front"}, {pkg: "internal/layout"},
+	{pkg: "internal/watching"},
+	{pkg: "internal/txns"}, {pkg: "session"}, {pkg: "internal/lease"}, {pkg: "internal/sending"}, {pkg: "locker"},
 	{pkg: "election"},
 	{pkg: "fencing"}, {pkg: "internal/fence"},
 	{pkg: "fencing/sqlfence"}, {pkg: "fencing/httpfence"}, {pkg: "fencing/grpcfence"},

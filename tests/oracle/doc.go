@@ -6,7 +6,7 @@
 //
 //   - a hold has its entries, all put at one revision, and the entries of one attempt are put together (entries.go)
 //   - it was granted when nothing that excludes it was ahead, and not before that was so (grant.go)
-//   - its holder is told before its lease expires, and within two seconds if its entry is removed by force (told.go)
+//   - its holder is told before its lease expires, and within six seconds if its entry is removed by force (told.go)
 //   - two that exclude each other are not held together, and are held in the order of their entries (pair.go)
 //   - permits do not exceed the limit, when they are admitted and while they are held (permit.go)
 //   - entries at the front of their queues soon have a holder, or are removed (front.go)

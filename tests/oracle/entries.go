@@ -53,6 +53,18 @@ type entry struct {
 	mark    *Change // the first with the mark of a permit, or nil
 }
 
+// String says when the entry was put, and how it ended.
+func (e *entry) String() string {
+	switch {
+	case e == nil:
+		return "none"
+	case e.gone == nil:
+		return fmt.Sprintf("%s (put at %d, stands)", e.key, e.put.Revision)
+	default:
+		return fmt.Sprintf("%s (put at %d, %s at %d)", e.key, e.put.Revision, e.how(), e.gone.Revision)
+	}
+}
+
 // stood reports whether the entry existed at a revision.
 func (e *entry) stood(at int64) bool {
 	return e.put.Revision <= at && (e.gone == nil || e.gone.Revision > at)

@@ -26,9 +26,9 @@ func (j *judge) checkGrant(h *Hold) bool {
 	if len(h.entries) < len(h.Parts) {
 		return false
 	}
-	if missing, ahead := j.standing(h, h.AcquiredAt); missing != "" || ahead != "" {
-		j.fail("%s: granted at revision %d, where of its entries %q was missing, and %q was ahead", h.Who, h.AcquiredAt,
-			missing, ahead)
+	if missing, ahead := j.standing(h, h.AcquiredAt); missing != nil || ahead != nil {
+		j.fail("%s: by entries of revision %d (token %d) granted at revision %d, where %v was missing, and %v was ahead",
+			h.Who, h.rev, h.Token, h.AcquiredAt, missing, ahead)
 	}
 	if made := j.made(h.AcquiredAt); made != nil && made.After > h.Granted {
 		j.fail("%s: held %v before revision %d, at which it is said to be held", h.Who, made.After-h.Granted, h.AcquiredAt)
@@ -49,14 +49,14 @@ func (j *judge) checkGrant(h *Hold) bool {
 }
 
 // standing returns an entry of a hold that was missing at a revision, and one that excludes it and was ahead of it.
-func (j *judge) standing(h *Hold, at int64) (missing, ahead string) {
+func (j *judge) standing(h *Hold, at int64) (missing, ahead *entry) {
 	for _, own := range h.entries {
 		if !own.stood(at) {
-			missing = own.key
+			missing = own
 		}
 		for _, e := range j.queues[own.Prefix] {
 			if e.stood(at) && e.isAhead(own, h.Who) {
-				ahead = e.key
+				ahead = e
 			}
 		}
 	}

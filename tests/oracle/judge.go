@@ -10,8 +10,9 @@ import (
 
 const (
 	// toldWithin is the time within which a holder must report that its entry was removed by force, while its connection
-	// works: 2 s and the duration of one request.
-	toldWithin = 3050 * time.Millisecond
+	// works: 6 s and the duration of one request; of a revoked lease much less, since its watches tell.
+	toldWithin           = 7050 * time.Millisecond
+	revocationToldWithin = 3050 * time.Millisecond
 
 	// grantedWithin is the time within which entries at the front must have a holder, while its connection works: a few
 	// requests, each of which may be repeated.

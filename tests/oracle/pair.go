@@ -36,9 +36,9 @@ func (j *judge) excused(a, b *Hold) string {
 	case e == nil || !e.gone.Cause.forced() && !e.removed():
 		return ""
 	case e.gone.Cause == ByDeletion:
-		return "a loss is told within 2 s"
+		return "a loss is told within 6 s"
 	case e.removed() && !j.couldBeTold(a, e):
-		return "it had less than 2 s to be told"
+		return "it had less than 6 s to be told"
 	case !j.waited(a, b, e.gone.Revision):
 		return "a newcomer waits for no lock delay"
 	case j.disturbed(a.Process, e.gone.Before-j.Late, b.First):

@@ -39,16 +39,20 @@ func (j *judge) checkLoss(h *Hold, e *entry) {
 	late := h.Last - at
 	j.verdict.most("Check was nil after the entry was gone: "+how, late)
 	if e.gone.Cause.forced() || e.removed() && !j.couldBeTold(h, e) {
-		if late, _ = j.calm(h.Process, max(at, h.Granted), h.Last); late <= toldWithin {
+		within := toldWithin
+		if e.gone.Cause.forced() && e.gone.Cause != ByDeletion {
+			within = revocationToldWithin
+		}
+		if late, _ = j.calm(h.Process, max(at, h.Granted), h.Last); late <= within {
 			return
 		}
 	}
 	j.fail("%s: Check returned nil %v after its entry of revision %d was deleted: %s", h.Who, late, h.rev, how)
 }
 
-// couldBeTold reports whether the holder of an entry that an administrator has removed had two seconds to be told
+// couldBeTold reports whether the holder of an entry that an administrator has removed had six seconds to be told
 // before the entry was deleted: the notice stood, and its connection worked and was fast. An attempt that does not hold
 // yet must find the notice before it does, unless it is told of it in time.
 func (j *judge) couldBeTold(h *Hold, e *entry) bool {
-	return j.Fast && e.gone.After-j.calmSince(h.Process, e.notice.Before, e.gone.Before) > 2*time.Second
+	return j.Fast && e.gone.After-j.calmSince(h.Process, e.notice.Before, e.gone.Before) > 6*time.Second
 }

@@ -30,10 +30,10 @@ func TestHolderIsToldBeforeOrSoonAfterItsEntryIsGone(t *testing.T) {
 		"also in a fault":               {cause: ByLease, last: told + 1, faults: fault(0, 9000), want: "its lease expired"},
 		"suspended after the lease":     {cause: ByLease, last: told - 1, suspend: told + 1, want: "only a suspension"},
 		"suspended before":              {cause: ByLease, last: told - 100, suspend: told - 1},
-		"soon after a deletion by hand": {cause: ByDeletion, last: told + 3000},
-		"late after a deletion by hand": {cause: ByDeletion, last: told + 3100, want: "deleted by hand"},
-		"late, while it was cut off":    {cause: ByDeletion, last: told + 3100, faults: fault(told, told+1000)},
-		"late after a fault":            {cause: ByDeletion, last: told + 4200, faults: fault(told, told+999), want: "hand"},
+		"soon after a deletion by hand": {cause: ByDeletion, last: told + 7000},
+		"late after a deletion by hand": {cause: ByDeletion, last: told + 7100, want: "deleted by hand"},
+		"late, while it was cut off":    {cause: ByDeletion, last: told + 7100, faults: fault(told, told+1000)},
+		"late after a fault":            {cause: ByDeletion, last: told + 8200, faults: fault(told, told+999), want: "hand"},
 		"late after a revocation":       {cause: ByRevocation, last: told + 3100, want: "revoked by hand"},
 		"late after a deposed leader":   {cause: ByDeposed, last: told + 3100, want: "another member than the leader"},
 	} {
@@ -56,9 +56,9 @@ func TestHolderIsToldOfANotice(t *testing.T) {
 		want             string
 	}{
 		"soon":             {last: 5000 + 3000},
-		"late":             {last: 5000 + 3100, want: "had asked it to let go"},
-		"while cut off":    {last: 5000 + 3100, faultUntil: 6000},
-		"after it was not": {last: 6000 + 3100, faultUntil: 6000, want: "had asked it to let go"},
+		"late":             {last: 5000 + 7100, want: "had asked it to let go"},
+		"while cut off":    {last: 5000 + 7100, faultUntil: 6000},
+		"after it was not": {last: 6000 + 7100, faultUntil: 6000, want: "had asked it to let go"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory()
@@ -80,13 +80,13 @@ func TestRemovedHolderIsToldBeforeItsEntryIsGone(t *testing.T) {
 		slow           bool
 		want           string
 	}{
-		"told before":             {noticeAt: gone - 2500, last: gone - 1},
-		"told after":              {noticeAt: gone - 2500, last: gone + 1, want: "removed by an administrator"},
-		"had less than 2 s":       {noticeAt: gone - 1900, last: gone + 1},
-		"was cut off before":      {noticeAt: gone - 2900, last: gone + 1, fault: [2]int{gone - 3000, gone - 1500}},
-		"was cut off after":       {noticeAt: gone - 2500, last: gone + 1, fault: [2]int{gone, gone + 9}, want: "removed"},
-		"its connection is slow":  {noticeAt: gone - 2500, last: gone + 1, slow: true},
-		"slow, and has long been": {noticeAt: gone - 500, last: gone + 2600, slow: true, want: "had asked it to let go"},
+		"told before":             {noticeAt: gone - 6500, last: gone - 1},
+		"told after":              {noticeAt: gone - 6500, last: gone + 1, want: "removed by an administrator"},
+		"had less than 6 s":       {noticeAt: gone - 5900, last: gone + 1},
+		"was cut off before":      {noticeAt: gone - 6900, last: gone + 1, fault: [2]int{gone - 7000, gone - 5500}},
+		"was cut off after":       {noticeAt: gone - 6500, last: gone + 1, fault: [2]int{gone, gone + 9}, want: "removed"},
+		"its connection is slow":  {noticeAt: gone - 6500, last: gone + 1, slow: true},
+		"slow, and has long been": {noticeAt: gone - 500, last: gone + 6600, slow: true, want: "had asked it to let go"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory()

@@ -23,7 +23,7 @@ func (j *judge) checkWrites() {
 				return false
 			}
 			missing, ahead := j.standing(h, c.Revision)
-			return missing == "" && ahead == ""
+			return missing == nil && ahead == nil
 		}) {
 			j.fail("%s wrote at revision %d, at which it did not hold", who, c.Revision)
 		}

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
@@ -33,16 +34,16 @@ func TestAMemberThatHangsHidesNothing(t *testing.T) {
 	lk := lock(t, open(t, cluster.Client(t), session.Options{Owner: "a"}), "x")
 	// An attempt that waits for the member that hangs lasts longer than the test waits.
 	adm := admin.New(cli, &admin.Options{Retry: backoff.Policy{Attempt: 4900 * time.Millisecond}})
-	_, err = adm.Show(deadline(t), admin.Lock, "x") // all members are connected
+	_, err = adm.Show(deadline(t), holdfast.KindLock, "x") // all members are connected
 	mustSucceed(t, err)
 	links[1].BlackHole()
 	for range 6 {
 		ctx, cancel := context.WithTimeout(deadline(t), 4*time.Second)
-		if _, err := adm.Show(ctx, admin.Lock, "x"); err != nil {
+		if _, err := adm.Show(ctx, holdfast.KindLock, "x"); err != nil {
 			t.Error(err)
 		}
 		var all []string
-		for s, err := range adm.List(ctx, admin.Lock, "") {
+		for s, err := range adm.List(ctx, holdfast.KindLock, "") {
 			all = append(all, fmt.Sprint(s.Name, " ", s.Holder.Owner, " ", err))
 		}
 		if fmt.Sprint(all) != "[x a <nil>]" {
@@ -52,7 +53,7 @@ func TestAMemberThatHangsHidesNothing(t *testing.T) {
 	}
 	var watches []func() (admin.Event, error, bool)
 	for range 3 {
-		next, stop := iter.Pull2(adm.Watch(deadline(t), admin.Lock, "x"))
+		next, stop := iter.Pull2(adm.Watch(deadline(t), holdfast.KindLock, "x"))
 		defer stop()
 		watches = append(watches, next)
 	}

@@ -164,7 +164,7 @@ func TestWithdrawnPermissionIsReported(t *testing.T) {
 	start := time.Now()
 	_, err = locker.NewMutex(sess, "new").Lock(deadline(t))
 	denied("Lock", err)
-	if _, err := election.New(sess, "new").Campaign(deadline(t), "v"); etcderr.Classify(err) != etcderr.Unauthorised {
+	if _, err := election.New(sess, "new").Campaign(deadline(t), "v"); etcderr.Classify(err) != etcderr.Unauthorized {
 		t.Errorf("Campaign: %v", err)
 	}
 	<-held.Done()
@@ -278,7 +278,7 @@ func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
 	cfg := session.ClientConfig(g.srv.Endpoints()...)
 	cfg.Username, cfg.Password = "service", "wrong-"+password
 	if _, err := session.NewClient(deadline(t), cfg); !errors.Is(err, rpctypes.ErrAuthFailed) ||
-		etcderr.Classify(err) != etcderr.Unauthorised || errors.Is(err, etcderr.ErrNotConnected) {
+		etcderr.Classify(err) != etcderr.Unauthorized || errors.Is(err, etcderr.ErrNotConnected) {
 		t.Errorf("a wrong password: %v", err)
 	} else {
 		note(err)

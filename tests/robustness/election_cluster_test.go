@@ -179,7 +179,7 @@ func TestMinorityMemberElectsNoLeader(t *testing.T) {
 	}
 
 	cluster.Heal()
-	var v election.View
+	var v election.Snapshot
 	await(t, "the observer is trusted again", func() bool { v = o.Current(); return v.Trusted })
 	if v.Leader.Token != next.Token() {
 		t.Errorf("after the partition: %+v", v)

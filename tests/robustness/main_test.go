@@ -20,6 +20,9 @@ func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, staleWriter) {
 		child.Main(runStaleWriter)
 	}
+	if slices.Contains(os.Args, deaf) {
+		child.Main(runDeaf)
+	}
 	if slices.Contains(os.Args, ticker) {
 		child.Main(runTicker)
 	}

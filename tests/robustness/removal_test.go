@@ -66,7 +66,8 @@ func TestKickedHolderIsToldInARealCluster(t *testing.T) {
 				}
 			}
 		}
-		if err := administrator(leader.Client(t)).Kick(deadline(t), admin.Lock, name, lk.Token(), "deploy"); err != nil {
+		ops := administrator(leader.Client(t))
+		if err := ops.Kick(deadline(t), holdfast.KindLock, name, lk.Token(), "deploy"); err != nil {
 			t.Fatal(err)
 		}
 		asked := time.Now()
@@ -120,11 +121,11 @@ func TestRemovedHolderIsToldBeforeOthersHoldInARealEtcd(t *testing.T) {
 	srv.WaitForKeys(t, prefix+"/", 3)
 
 	adm := administrator(srv.Client(t))
-	mustSucceed(t, adm.RemoveAt(deadline(t), prefix, lk.Token(), "wedged"))
+	mustSucceed(t, adm.Remove(deadline(t), admin.LockAt, prefix, lk.Token(), "wedged"))
 	endedBy(t, lk, holdfast.CauseRemoved)
 	mustSucceed(t, <-foreign)
 	token := fencing.Token(testkit.CreateRevision(t, upstream.Client(), theirs.Key()))
-	err = adm.KickAt(deadline(t), prefix, token, "deploy")
+	err = adm.Kick(deadline(t), admin.LockAt, prefix, token, "deploy")
 	if !errors.Is(err, admin.ErrNotTold) {
 		t.Errorf("kick of etcd's own mutex: %v", err)
 	}
@@ -145,7 +146,7 @@ func TestRemovedHolderThatIsCutOffIsFencedInARealEtcd(t *testing.T) {
 	waiter := holdLater(t, "lock", open(t, srv.Client(t), session.Options{}), "cut-off")
 	srv.WaitForKeys(t, "holdfast/lock/cut-off/@/", 2)
 	link.BlackHole()
-	mustSucceed(t, administrator(srv.Client(t)).Remove(deadline(t), admin.Lock, "cut-off", lk.Token(), "wedged"))
+	mustSucceed(t, administrator(srv.Client(t)).Remove(deadline(t), holdfast.KindLock, "cut-off", lk.Token(), "wedged"))
 	next := <-waiter
 	if next == nil {
 		return
@@ -185,7 +186,7 @@ func TestKilledRemoverHarmsNothingInARealEtcd(t *testing.T) {
 				ctx, kill := context.WithCancel(deadline(t))
 				cli := srv.Client(t)
 				cli.Lease = dyingLease{cli.Lease, granted, kill}
-				err := administrator(cli).Remove(ctx, admin.Lock, name, lk.Token(), "wedged")
+				err := administrator(cli).Remove(ctx, holdfast.KindLock, name, lk.Token(), "wedged")
 				if !errors.Is(err, context.Canceled) {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -194,11 +195,11 @@ func TestKilledRemoverHarmsNothingInARealEtcd(t *testing.T) {
 			if lk := <-nextOfAlive; lk != nil {
 				mustSucceed(t, release(deadline(t), lk))
 			}
-			q, err := administrator(srv.Client(t)).Show(deadline(t), admin.Lock, "dead")
+			q, err := administrator(srv.Client(t)).Show(deadline(t), holdfast.KindLock, "dead")
 			if h, _ := q.Holder(); err != nil || h.Token != dead.Token() || !h.Notice.Removed || !h.Notice.Until.IsZero() {
 				t.Errorf("the dead holder's entry: %v, %v", h, err)
 			}
-			mustSucceed(t, administrator(srv.Client(t)).Remove(deadline(t), admin.Lock, "dead", dead.Token(), "wedged"))
+			mustSucceed(t, administrator(srv.Client(t)).Remove(deadline(t), holdfast.KindLock, "dead", dead.Token(), "wedged"))
 			if lk := <-nextOfDead; lk != nil {
 				mustSucceed(t, release(deadline(t), lk))
 			}

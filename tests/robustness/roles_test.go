@@ -20,7 +20,9 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/shard"
 )
 
 // holdersSession is the context key of a session whose locks may be freed.
@@ -45,6 +47,29 @@ func inSession(
 		_ = sess.Close(ctx) // etcd refuses it to some roles
 		return err
 	}
+}
+
+// freeLocks kicks and removes.
+func freeLocks(ctx context.Context, cli *clientv3.Client) error {
+	sess := ctx.Value(holdersSession{}).(*session.Session) // a fresh hold: a request that stands is not written again
+	var kicked, removed *locker.Lock
+	for _, lk := range []**locker.Lock{&kicked, &removed} {
+		var err error
+		if *lk, err = locker.NewMutex(sess, rand.Text()).Lock(ctx); err != nil {
+			return err
+		}
+		defer func() { _ = (*lk).Unlock(ctx) }()
+	}
+	adm := admin.New(cli, nil)
+	tree, err := locker.NewTreeMutex(sess, rand.Text()).Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tree.Unlock(ctx) }()
+	return errors.Join(
+		adm.Kick(ctx, holdfast.KindLock, kicked.Name(), kicked.Token(), "x"),
+		adm.Kick(ctx, holdfast.KindTree, tree.Name(), tree.Token(), "x"),
+		adm.Remove(ctx, holdfast.KindLock, removed.Name(), removed.Token(), "x"))
 }
 
 var duties = map[string]duty{
@@ -97,13 +122,56 @@ var duties = map[string]duty{
 		}
 		return err
 	}},
+	"join a group": {[]string{"members"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		m, err := member.Join(ctx, sess, "workers", member.Options{})
+		if err != nil {
+			return err
+		}
+		return errors.Join(m.Update(ctx, "v"), m.Leave(ctx))
+	})},
+	"share shards": {[]string{"shards"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		ctx, cancel := context.WithCancelCause(ctx)
+		done := errors.New("done")
+		orders := shard.New(sess, "orders", 2).With(shard.Options{OnError: func(_ int, err error) { cancel(err) }})
+		err := orders.Run(ctx, func(context.Context, *shard.Shard) error { cancel(done); return nil })
+		switch cause := context.Cause(ctx); {
+		case cause == nil:
+			return err
+		case errors.Is(cause, done):
+			return nil
+		default:
+			return cause
+		}
+	})},
+	"read who owns a shard": {[]string{"shard-readers"}, func(ctx context.Context, cli *clientv3.Client) error {
+		r := shard.NewReader(cli, "orders")
+		if _, err := r.Owners(ctx); err != nil {
+			return err
+		}
+		o, err := r.Observer(ctx)
+		if err == nil {
+			o.Close()
+		}
+		return err
+	}},
+	"read a group": {[]string{"member-readers"}, func(ctx context.Context, cli *clientv3.Client) error {
+		r := member.NewReader(cli, "workers")
+		if _, err := r.Members(ctx); err != nil {
+			return err
+		}
+		o, err := r.Observer(ctx)
+		if err == nil {
+			o.Close()
+		}
+		return err
+	}},
 	"inspect holders and waiters": {[]string{"inspectors"}, func(ctx context.Context, cli *clientv3.Client) error {
 		adm := admin.New(cli, nil)
-		q, err := adm.Show(ctx, admin.Election, "led")
+		q, err := adm.Show(ctx, holdfast.KindElection, "led")
 		if err == nil && (len(q.Entries) != 1 || q.Entries[0].TTL <= 0) {
 			err = fmt.Errorf("%+v", q)
 		}
-		for _, kind := range []admin.Kind{admin.Lock, admin.Tree} {
+		for _, kind := range []holdfast.Kind{holdfast.KindLock, holdfast.KindTree} {
 			for _, listErr := range adm.List(ctx, kind, "") {
 				err = errors.Join(err, listErr)
 			}
@@ -111,31 +179,27 @@ var duties = map[string]duty{
 		for _, listErr := range adm.Sessions(ctx) {
 			err = errors.Join(err, listErr)
 		}
-		for _, watchErr := range adm.Watch(ctx, admin.Election, "led") {
+		for _, watchErr := range adm.Watch(ctx, holdfast.KindElection, "led") {
 			return errors.Join(err, watchErr)
 		}
 		return err
 	}},
-	"free locks": {[]string{"admins"}, func(ctx context.Context, cli *clientv3.Client) error {
-		sess := ctx.Value(holdersSession{}).(*session.Session) // a fresh hold: a request that stands is not written again
-		var kicked, removed *locker.Lock
-		for _, lk := range []**locker.Lock{&kicked, &removed} {
-			var err error
-			if *lk, err = locker.NewMutex(sess, rand.Text()).Lock(ctx); err != nil {
-				return err
-			}
-			defer func() { _ = (*lk).Unlock(ctx) }()
-		}
-		adm := admin.New(cli, nil)
-		tree, err := locker.NewTreeMutex(sess, rand.Text()).Lock(ctx)
+	"free locks": {[]string{"admins"}, freeLocks},
+	"free locks, and ring": {[]string{"admins", "ringers"}, func(ctx context.Context, cli *clientv3.Client) error {
+		sess := ctx.Value(holdersSession{}).(*session.Session)
+		key := lease.Open(sess.Ref()).SessionKey(sess.Lease())
+		before, err := sess.Client().Get(ctx, key)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = tree.Unlock(ctx) }()
-		return errors.Join(
-			adm.Kick(ctx, admin.Lock, kicked.Name(), kicked.Token(), "x"),
-			adm.Kick(ctx, admin.Tree, tree.Name(), tree.Token(), "x"),
-			adm.Remove(ctx, admin.Lock, removed.Name(), removed.Token(), "x"))
+		if err := freeLocks(ctx, cli); err != nil {
+			return err
+		}
+		after, err := sess.Client().Get(ctx, key)
+		if err == nil && after.Kvs[0].ModRevision == before.Kvs[0].ModRevision {
+			err = rpctypes.ErrPermissionDenied // it went without
+		}
+		return err
 	}},
 	"guard a resource": {[]string{"marks"}, func(ctx context.Context, cli *clientv3.Client) error {
 		m, err := fencing.NewEtcdMarks(cli, nil)
@@ -237,6 +301,7 @@ func TestDocumentedRolesGrantNothingElse(t *testing.T) {
 		"elections":  {"take locks", "raise the epoch"},
 		"semaphores": {"take locks", "take a path", "lead", "raise the epoch"},
 		"trees":      {"take locks", "take permits", "lead", "raise the epoch"},
+		"shards":     {"take locks", "lead", "join a group", "raise the epoch"},
 		"observers":  {"lead", "take locks", "raise the epoch"},
 		"inspectors": {"lead", "take locks", "raise the epoch", "free locks"},
 		"admins":     {"lead", "take locks", "raise the epoch", "watch the leader", "write behind a fence"},
@@ -248,7 +313,7 @@ func TestDocumentedRolesGrantNothingElse(t *testing.T) {
 		for _, what := range forbidden {
 			err := duties[what].do(context.WithValue(deadline(t), holdersSession{}, holders), g.client(t, role, nil))
 			if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, context.DeadlineExceeded) ||
-				etcderr.Classify(err) != etcderr.Unauthorised {
+				etcderr.Classify(err) != etcderr.Unauthorized {
 				t.Errorf("%s, as %q: %v", what, role, err)
 			}
 		}

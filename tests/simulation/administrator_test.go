@@ -38,14 +38,14 @@ func (s *simulation) administer() {
 		bound := family.UpTo(r, 10*time.Second) + time.Nanosecond
 		ctx, cancel := context.WithTimeout(context.Background(), bound)
 		start := s.now()
-		q, err := adm.Show(ctx, admin.Lock, name)
+		q, err := adm.Show(ctx, holdfast.KindLock, name)
 		if holders := q.Holders(); err == nil && len(holders) > 0 {
 			h := holders[r.IntN(len(holders))]
 			do := adm.Kick
 			if remove {
 				do = adm.Remove
 			}
-			err = do(ctx, admin.Lock, name, h.Token, "simulation")
+			err = do(ctx, holdfast.KindLock, name, h.Token, "simulation")
 			s.log(fmt.Sprintf("administrator: %s, token %v, removal %v: %v", name, h.Token, remove, err))
 			var failed *admin.HolderError
 			if err != nil && !errors.As(err, &failed) && ctx.Err() == nil && !errors.Is(err, holdfast.ErrOutcomeUnknown) {

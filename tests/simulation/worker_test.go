@@ -21,7 +21,15 @@ func useMutexes(s *simulation, c *process, i int) {
 	for call := 0; !s.stop.Load(); call++ {
 		name := s.names[r.IntN(len(s.names))]
 		who := fmt.Sprintf("session %d goroutine %d call %d, %s", c.id, i, call, name)
-		mu := locker.NewMutex(c.session(), name).With(locker.Options{Owner: who})
+		slept := c.offset.Load()
+		mu := locker.NewMutex(c.session(), name).With(locker.Options{
+			Owner: who,
+			OnOverrun: func(lost *holdfast.LostError, since time.Time) {
+				if slept == c.offset.Load() { // otherwise the loss was noticed when it had no time left
+					s.fail("%s heeds its context, and outlives its lock by %v: %v", who, time.Since(since), lost)
+				}
+			},
+		})
 		bound, hold := s.drawBound(r), drawHold(r)
 		switch {
 		case s.minHold && r.IntN(2) == 0:
@@ -112,7 +120,7 @@ func (s *simulation) unlock(h *hold, lk family.Lock, r *rand.Rand) error {
 func (s *simulation) useMinHold(c *process, mu *locker.Mutex, who string, bound, hold, minHold time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	lk, err := mu.With(locker.Options{Owner: who, MinHold: minHold}).Lock(ctx)
+	lk, err := mu.With(locker.Options{Owner: who}).WithMinHold(minHold).Lock(ctx)
 	if err != nil {
 		return
 	}

@@ -203,6 +203,16 @@ func TestExpireEndsAlthoughTheDatabaseKeepsTheMarks(t *testing.T) {
 }
 
 // With a snapshot PostgreSQL would fail to delete it.
+// In SQLite a column may hold what is not of its type. Such a mark would be taken for that of token 0.
+func TestExpireTellsAMarkThatIsNoNumber(t *testing.T) {
+	d := newDatabase(t, kinds[0])
+	g := d.guard(t, nil)
+	d.exec(t, "INSERT INTO holdfast_fence (resource, lock_name, token) VALUES ('r', '', 'seven')")
+	if n, err := g.Expire(deadline(t), fencing.Token(20), time.Hour); n != 0 || err == nil {
+		t.Errorf("%d marks expired, %v", n, err)
+	}
+}
+
 func TestMarkThatIsRaisedWhileItExpiresStays(t *testing.T) {
 	d := newDatabase(t, kinds[1])
 	g := d.guard(t, nil)

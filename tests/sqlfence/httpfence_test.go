@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
-	"github.com/holdfast-go/holdfast/internal/fencetest"
+	"github.com/holdfast-go/holdfast/internal/fencingtest"
 )
 
 // The response to the client agrees with what the database has committed.
@@ -22,7 +22,7 @@ func TestHandlerWithADatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	var j fencetest.Journal // of both the store and the middleware: each refusal must be recorded once
+	var j fencingtest.Journal // of both the store and the middleware: each refusal must be recorded once
 	g, err := sqlfence.New(db, sqlfence.SQLite, &sqlfence.Options{Auditor: &j})
 	if err != nil {
 		t.Fatal(err)

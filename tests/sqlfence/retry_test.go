@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"modernc.org/sqlite"
 
 	"github.com/holdfast-go/holdfast/backoff"
@@ -270,6 +271,30 @@ func TestBusySQLiteIsRepeated(t *testing.T) {
 	}
 	if works, _ := d.works(t, "r"); !slices.Equal(works, []string{"first", "second"}) {
 		t.Errorf("works %v", works)
+	}
+}
+
+// A Galera node can give up a transaction without an error, and its savepoint with it. What follows is in another one.
+func TestTransactionThatIsGivenUpUnaskedDuringTheRaiseIsRepeated(t *testing.T) {
+	d := newDatabase(t, kinds[2])
+	raises, releases := 0, 0
+	g := d.guardOver(t, d.pool(t, &lossy{Connector: d.connector,
+		exec: func(query string, real func() (driver.Result, error)) (driver.Result, error) {
+			switch {
+			case strings.Contains(query, "ON DUPLICATE KEY UPDATE"):
+				if raises++; raises == 1 {
+					return driver.RowsAffected(1), nil // it takes effect in no transaction
+				}
+			case strings.HasPrefix(query, "RELEASE"):
+				if releases++; releases == 1 {
+					return nil, &mysql.MySQLError{Number: 1305, Message: "SAVEPOINT does not exist"}
+				}
+			}
+			return real()
+		}}), &sqlfence.Options{Retry: retry()})
+	err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "once"))
+	if works, _ := d.works(t, "r"); err != nil || raises != 2 || !slices.Equal(works, []string{"once"}) {
+		t.Errorf("%d raises, %v, works %v", raises, err, works)
 	}
 }
 

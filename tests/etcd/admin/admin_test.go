@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.etcd.io/etcd/client/v3/namespace"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
@@ -21,7 +22,7 @@ import (
 )
 
 // show returns the owners in a queue, the holder first, and fails the test if anything else is not as it should be.
-func show(t *testing.T, adm *admin.Client, kind admin.Kind, name string) []string {
+func show(t *testing.T, adm *admin.Client, kind holdfast.Kind, name string) []string {
 	t.Helper()
 	q, err := adm.Show(deadline(t), kind, name)
 	if err != nil {
@@ -38,7 +39,7 @@ func show(t *testing.T, adm *admin.Client, kind admin.Kind, name string) []strin
 }
 
 // list returns "name owner waiting" of each name, or "error: …".
-func list(ctx context.Context, adm *admin.Client, kind admin.Kind, prefix string) (all []string) {
+func list(ctx context.Context, adm *admin.Client, kind holdfast.Kind, prefix string) (all []string) {
 	for s, err := range adm.List(ctx, kind, prefix) {
 		if err != nil {
 			return append(all, "error: "+err.Error())
@@ -76,19 +77,21 @@ func TestLocksElectionsAndSessionsAreShown(t *testing.T) {
 				t.Fatal(err)
 			}
 			next := watch(t, func(ctx context.Context) iter.Seq2[admin.Event, error] {
-				return adm.Watch(ctx, admin.Lock, "billing/job-7")
+				return adm.Watch(ctx, holdfast.KindLock, "billing/job-7")
 			})
 			for ev := ""; ev != "queued b 1"; { // before or after "acquired a"
 				ev = next()
 			}
-			if got := show(t, adm, admin.Lock, "billing/job-7"); fmt.Sprint(got) != "[a b]" {
+			if got := show(t, adm, holdfast.KindLock, "billing/job-7"); fmt.Sprint(got) != "[a b]" {
 				t.Errorf("lock: %v", got)
 			}
-			q, err := adm.Show(deadline(t), admin.Election, "scheduler")
+			q, err := adm.Show(deadline(t), holdfast.KindElection, "scheduler")
 			if h, held := q.Holder(); err != nil || !held || h.Value != "10.0.0.2" || h.Owner != "b" || h.Token != term.Token() {
 				t.Errorf("election: %+v, %v", q, err)
 			}
-			if got := fmt.Sprint(list(deadline(t), adm, admin.Lock, ""), list(deadline(t), adm, admin.Election, "sched")); got !=
+			locks := list(deadline(t), adm, holdfast.KindLock, "")
+			elections := list(deadline(t), adm, holdfast.KindElection, "sched")
+			if got := fmt.Sprint(locks, elections); got !=
 				"[billing/job-7 a 1] [scheduler b 0]" {
 				t.Error(got)
 			}
@@ -134,7 +137,7 @@ func TestEntriesOfOtherClientsAreShownAndWatched(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = upstream.Close() })
 	next := watch(t, func(ctx context.Context) iter.Seq2[admin.Event, error] {
-		return adm.WatchAt(ctx, admin.Lock, "/locks/x")
+		return adm.Watch(ctx, admin.LockAt, "/locks/x")
 	})
 	theirs := concurrency.NewMutex(upstream, "/locks/x")
 	if err := theirs.Lock(deadline(t)); err != nil {
@@ -154,7 +157,7 @@ func TestEntriesOfOtherClientsAreShownAndWatched(t *testing.T) {
 		locked <- lk
 	}()
 	expect(t, next, "queued ours 1")
-	q, err := adm.ShowAt(deadline(t), admin.Lock, "/locks/x")
+	q, err := adm.Show(deadline(t), admin.LockAt, "/locks/x")
 	if err != nil || len(q.Entries) != 2 {
 		t.Fatalf("%+v, %v", q, err)
 	}
@@ -174,7 +177,7 @@ func TestEntriesOfOtherClientsAreShownAndWatched(t *testing.T) {
 	if err := leader.Campaign(deadline(t), `{"v":1,"owner":"not-ours","queued_at":"2026-01-31T12:00:00Z"}`); err != nil {
 		t.Fatal(err)
 	}
-	q, err = adm.ShowAt(deadline(t), admin.Election, "/elections/x")
+	q, err = adm.Show(deadline(t), admin.ElectionAt, "/elections/x")
 	if h, _ := q.Holder(); err != nil || !h.Foreign || !strings.Contains(h.Value, "not-ours") || h.Owner != "" {
 		t.Errorf("a candidate's value is not ours to read: %+v, %v", q, err)
 	}
@@ -192,7 +195,9 @@ func TestWatchGoesOnAfterACompaction(t *testing.T) {
 			link := srv.Link(t)
 			adm := admin.New(link.Client(), nil)
 			lk := mustLock(t, locker.NewMutex(a, "x"))
-			next := watch(t, func(ctx context.Context) iter.Seq2[admin.Event, error] { return adm.Watch(ctx, admin.Lock, "x") })
+			next := watch(t, func(ctx context.Context) iter.Seq2[admin.Event, error] {
+				return adm.Watch(ctx, holdfast.KindLock, "x")
+			})
 			expect(t, next, "queued a 0", "acquired a 0")
 			link.Cut()
 			mustUnlock(t, lk)
@@ -221,7 +226,7 @@ func TestListOfSeveralPages(t *testing.T) {
 	const names = 6_000
 	hold(t, srv.Client(t), names)
 	before := link.Count()
-	all := list(deadline(t), admin.New(link.Client(), nil), admin.Lock, "job/")
+	all := list(deadline(t), admin.New(link.Client(), nil), holdfast.KindLock, "job/")
 	first, last := "job/0000000 worker-a 0", fmt.Sprintf("job/%07d worker-a 0", names-1)
 	if len(all) != names || all[0] != first || all[names-1] != last {
 		t.Errorf("%d names, %v to %v", len(all), all[0], all[len(all)-1])

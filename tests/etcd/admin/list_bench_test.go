@@ -7,6 +7,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
@@ -26,7 +27,7 @@ func BenchmarkList(b *testing.B) {
 			before, live := liveBytes(), int64(0)
 			for b.Loop() {
 				got := 0
-				for _, err := range adm.List(b.Context(), admin.Lock, "") {
+				for _, err := range adm.List(b.Context(), holdfast.KindLock, "") {
 					if err != nil {
 						b.Fatal(err)
 					}

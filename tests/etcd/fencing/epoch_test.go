@@ -35,12 +35,12 @@ func TestMissingPermissionForTheEpochIsNamed(t *testing.T) {
 	}
 	defer stranger.Close()
 	_, err = fencing.Epoch(ctx, stranger, "ns")
-	if etcderr.Classify(err) != etcderr.Unauthorised {
+	if etcderr.Classify(err) != etcderr.Unauthorized {
 		t.Fatal(err)
 	}
 	mustSay(t, err, `"ns/epoch"`, "role grant-permission ROLE read ns/epoch")
 	_, err = fencing.BumpEpoch(ctx, stranger, "ns", 1, quiet)
-	if etcderr.Classify(err) != etcderr.Unauthorised {
+	if etcderr.Classify(err) != etcderr.Unauthorized {
 		t.Fatal(err)
 	}
 	mustSay(t, err, `"ns/epoch"`, "role grant-permission ROLE readwrite ns/epoch")

@@ -8,13 +8,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/fencetest"
+	"github.com/holdfast-go/holdfast/internal/fencingtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
 var (
-	do      = fencetest.Do
-	mustSay = fencetest.MustSay
+	do      = fencingtest.Do
+	mustSay = fencingtest.MustSay
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -36,8 +36,8 @@ func (h *holder) Token() fencing.Token     { return h.token }
 func (h *holder) Client() *clientv3.Client { return h.cli }
 func (h *holder) Check() error             { return nil }
 
-func (h *holder) IsOwner() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(h.entry), "=", h.token.Revision())
+func (h *holder) Owned() []clientv3.Cmp {
+	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.entry), "=", h.token.Revision())}
 }
 
 const entry = "lock/job/@/1"

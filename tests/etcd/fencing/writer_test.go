@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/fencetest"
+	"github.com/holdfast-go/holdfast/internal/fencingtest"
 )
 
 // fence is a holder in an etcd server and its writer. The writer uses link, which can
@@ -206,7 +206,7 @@ func TestStaleHolderWritesNothing(t *testing.T) {
 			f.put(t, "k", "old")
 			lose(t, f)
 			before := f.revision(t)
-			for name, write := range fencetest.Writes {
+			for name, write := range fencingtest.Writes {
 				f.oneRPC(t, func() {
 					err := write(t.Context(), f.w)
 					if !errors.Is(err, fencing.ErrStale) || errors.Is(err, holdfast.ErrOutcomeUnknown) ||
@@ -269,7 +269,7 @@ func TestOnlyTheNewestHolderWrites(t *testing.T) {
 // The caller has given up, the request is still in a socket, and arrives when another
 // client holds the lock.
 func TestWriteThatArrivesAfterTheEntryIsGoneIsRefused(t *testing.T) {
-	fencetest.ForEachWrite(t, func(t *testing.T, write fencetest.Write) {
+	fencingtest.ForEachWrite(t, func(t *testing.T, write fencingtest.Write) {
 		f := newFence(t)
 		f.put(t, "k", "old")
 		held := f.link.Hold("Txn")
@@ -338,14 +338,14 @@ func TestUnreachableEtcdEndsWithTheContext(t *testing.T) {
 
 func TestEtcdAgreesOnTheLimitOfOperations(t *testing.T) {
 	f := newFence(t)
-	for _, c := range fencetest.Limits {
+	for _, c := range fencingtest.Limits {
 		t.Run(c.Name, func(t *testing.T) {
 			resp, err := f.w.Txn(t.Context()).If(c.Cmps...).Then(c.Then...).Else(c.Els...).Commit()
 			if c.OK != (err == nil) || c.OK && !resp.Succeeded {
 				t.Errorf("the writer: %v", err)
 			}
 			// The same without the writer's own check.
-			_, err = f.cli.Txn(t.Context()).If(f.IsOwner()).Then(clientv3.OpTxn(c.Cmps, c.Then, c.Els)).Commit()
+			_, err = f.cli.Txn(t.Context()).If(f.Owned()...).Then(clientv3.OpTxn(c.Cmps, c.Then, c.Els)).Commit()
 			if c.OK != (err == nil) || !c.OK && !errors.Is(err, rpctypes.ErrTooManyOps) {
 				t.Errorf("etcd: %v", err)
 			}

@@ -105,23 +105,6 @@ func TestDoReportsALossTheWorkIgnored(t *testing.T) {
 	}
 }
 
-// The entry is deleted just before the release, so only the release reveals it. Another client may have acquired the
-// lock while the work was running.
-func TestDoReportsALossRevealedByTheRelease(t *testing.T) {
-	t.Parallel()
-	srv := etcdtest.Start(t)
-	admin := srv.Client(t)
-	sess := open(t, srv.Client(t), session.Options{TTL: 60 * time.Second})
-	err := locker.NewMutex(sess, "x").Do(deadline(t), func(_ context.Context, lk *locker.Lock) error {
-		_, err := admin.Delete(deadline(t), lk.Key())
-		return err
-	})
-	var lost *holdfast.LostError
-	if !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted {
-		t.Errorf("Do: %v", err)
-	}
-}
-
 func TestDoSucceedsWhenOnlyTheReleaseIsUnconfirmed(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

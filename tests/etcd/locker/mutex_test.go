@@ -124,8 +124,8 @@ func TestConcurrentTryLocksHaveAtMostOneWinner(t *testing.T) {
 	if wins == 0 {
 		t.Error("no TryLock succeeded")
 	}
-	// On a busy machine a request is sent again, and a copy may arrive after etcd refused the first one. It puts an entry
-	// that nothing holds, and that the session removes.
+	// On a busy machine a request is sent again, and a copy may arrive after etcd refused the first one. It puts an
+	// entry that nothing holds, and that the session removes.
 	srv.WaitForKeys(t, "holdfast/lock/x/@/", 0)
 	entries := len(intervals(t, srv, "x"))
 	if entries < wins {
@@ -254,7 +254,7 @@ func TestReentrantLocksKeepOneEntryUntilTheLastUnlock(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
-	mu := locker.NewRWMutex(open(t, cli, session.Options{}), "x").With(locker.Options{Reentrant: true})
+	mu := locker.NewRWMutex(open(t, cli, session.Options{}), "x").WithReentry()
 	other := locker.NewMutex(open(t, cli, session.Options{}), "x")
 	var inner *locker.ReadLock
 	err := mu.Do(deadline(t), func(ctx context.Context, lk *locker.Lock) (err error) {

@@ -35,7 +35,7 @@ func BenchmarkSets(b *testing.B) {
 		var members []locker.Member
 		var oneByOne func(i int) error
 		for i := range n {
-			members = append(members, locker.W(fmt.Sprint("m", i)))
+			members = append(members, locker.Write(fmt.Sprint("m", i)))
 		}
 		oneByOne = func(i int) error {
 			if i == n {

@@ -71,9 +71,9 @@ func useSet(t *testing.T, sess *session.Session, r *rand.Rand, rooms []room) {
 	for _, i := range r.Perm(len(rooms))[:1+r.IntN(4)] {
 		alone[i] = r.IntN(2) == 0
 		if name := fmt.Sprint("room", i); alone[i] {
-			members = append(members, locker.W(name))
+			members = append(members, locker.Write(name))
 		} else {
-			members = append(members, locker.R(name))
+			members = append(members, locker.Read(name))
 		}
 	}
 	err := locker.NewSet(sess, members...).Do(deadline(t), func(ctx context.Context, set *locker.SetLock) error {
@@ -142,7 +142,7 @@ func TestLargestSetAndDeepestTreeLockFitIntoATransaction(t *testing.T) {
 	one, other := open(t, srv.Client(t), session.Options{}), open(t, srv.Client(t), session.Options{})
 	var members []locker.Member
 	for i := range locker.MaxSet {
-		members = append(members, locker.W(fmt.Sprint("m", i)))
+		members = append(members, locker.Write(fmt.Sprint("m", i)))
 	}
 	set, err := locker.NewSet(one, members...).TryLock(deadline(t))
 	if err != nil {
@@ -186,13 +186,13 @@ func TestSetWhoseLeaseIsRevokedIsToldBeforeTheNextHolds(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	one, other := open(t, srv.Client(t), session.Options{}), open(t, srv.Client(t), session.Options{})
-	set, err := locker.NewSet(one, locker.W("x"), locker.R("y")).Lock(deadline(t))
+	set, err := locker.NewSet(one, locker.Write("x"), locker.Read("y")).Lock(deadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	waits := make(chan error, 1)
 	go func() { // received below
-		waits <- locker.NewSet(other, locker.W("y"), locker.W("x")).Do(deadline(t),
+		waits <- locker.NewSet(other, locker.Write("y"), locker.Write("x")).Do(deadline(t),
 			func(context.Context, *locker.SetLock) error {
 				if set.Check() == nil {
 					return errors.New("two sets hold")

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -34,8 +35,8 @@ type observed struct {
 // observe adds recording providers to the options of a session.
 func observe(t *testing.T, o *session.Options) observed {
 	seen := observed{t, tracetest.NewSpanRecorder(), sdkmetric.NewManualReader()}
-	o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(seen.spans))
-	o.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(seen.metrics))
+	o.Telemetry.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(seen.spans))
+	o.Telemetry.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(seen.metrics))
 	return seen
 }
 
@@ -117,9 +118,11 @@ func TestSpansRecordHowALockWasAcquired(t *testing.T) {
 	}
 	looked := make(chan struct{}, 100)
 	link.LoseRequest("Txn", 0, func(request any) bool { // loses none
-		// It reads its own entry.
-		if r := request.(*pb.TxnRequest).Success[0].GetRequestRange(); len(r.GetRangeEnd()) == 0 &&
-			strings.Contains(string(r.GetKey()), "/@/") {
+		readsOwn := func(op *pb.RequestOp) bool {
+			r := op.GetRequestRange()
+			return len(r.GetRangeEnd()) == 0 && strings.Contains(string(r.GetKey()), "/@/")
+		}
+		if slices.ContainsFunc(request.(*pb.TxnRequest).Success, readsOwn) {
 			looked <- struct{}{}
 		}
 		return false
@@ -175,10 +178,11 @@ func TestMetricsCountLossesLostRepliesAndStates(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	// A quarter of the lock delay is what the session has to find out why its key was deleted.
-	o := session.Options{LockDelay: time.Minute, Attributes: func(kind, name string) []attribute.KeyValue {
+	o := session.Options{LockDelay: time.Minute}
+	o.Telemetry.Attributes = func(kind holdfast.Kind, name string) []attribute.KeyValue {
 		team, _, _ := strings.Cut(name, "/")
 		return []attribute.KeyValue{attribute.String("team", team)}
-	}}
+	}
 	seen := observe(t, &o)
 	sess := open(t, link.Client(), o)
 	link.LoseReply("Txn", 1, codes.Unavailable)
@@ -228,8 +232,9 @@ func TestLogExplainsALossInOneLineAndIsOtherwiseEmpty(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	var log logged
+	// A quarter of the lock delay is what the session has to find out why its key was deleted.
 	sess := open(t, srv.Client(t), session.Options{Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		TTL: 30 * time.Second})
+		TTL: 30 * time.Second, LockDelay: time.Minute})
 	mu := locker.NewMutex(sess, "x")
 	lk := mustLock(t, mu)
 	next := lockLater(deadline(t), mu)

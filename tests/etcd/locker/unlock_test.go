@@ -177,3 +177,40 @@ func TestCloseEndsHoldersAndWaitersAndRemovesTheirEntries(t *testing.T) {
 		t.Errorf("second Close: %v", err)
 	}
 }
+
+// A proxy answers Canceled after etcd has carried the removal out. If etcd's client sent it again, the reply to that
+// copy would say that the entry is gone, as after a deletion by hand.
+func TestReleaseWhoseReplyAProxyLosesIsNoLoss(t *testing.T) {
+	t.Parallel()
+	link := etcdtest.Start(t).Link(t)
+	sess := open(t, link.Client(), session.Options{})
+	mu := locker.NewMutex(sess, "x")
+	lk := mustLock(t, mu)
+	link.LoseReply("Txn", 1, codes.Canceled)
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+
+	calls := 0
+	err := mu.Do(deadline(t), func(context.Context, *locker.Lock) error {
+		calls++
+		link.LoseReply("Txn", 1, codes.Canceled)
+		return nil
+	})
+	if err != nil || calls != 1 {
+		t.Errorf("Do: %v, and its function was called %d times", err, calls)
+	}
+
+	d, err := locker.NewRWMutex(sess, "y").LockDowngradable(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	link.LoseReply("Txn", 1, codes.Canceled)
+	reader, err := d.Downgrade(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(reader.Check(), reader.Unlock(deadline(t))); err != nil {
+		t.Errorf("Downgrade: %v", err)
+	}
+}

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/holdfast-go/holdfast/election"
@@ -10,6 +11,11 @@ var (
 	jobs chan struct{ Key, Result string }
 	mux  *http.ServeMux
 	o    *election.Observer
+
+	cache interface {
+		Fill(ctx context.Context) error
+		Follow(ctx context.Context, until <-chan struct{}) error
+	}
 )
 
 func show(election.Leader, error) {}

@@ -123,9 +123,9 @@ func drawSet(
 		read := r.IntN(2) == 0
 		parts = append(parts, oracle.LockPart(names[i], read))
 		if read {
-			members = append(members, locker.R(names[i]))
+			members = append(members, locker.Read(names[i]))
 		} else {
-			members = append(members, locker.W(names[i]))
+			members = append(members, locker.Write(names[i]))
 		}
 		if len(members) == 2 && r.IntN(2) == 0 {
 			break
@@ -199,7 +199,7 @@ func Once(ctx context.Context, sess *session.Session, name string) (what string,
 	if err := rw.RDo(ctx, func(context.Context, *locker.ReadLock) error { return nil }); err != nil {
 		return "read", err
 	}
-	both := locker.NewSet(sess, locker.W(name), locker.R("n0"+name))
+	both := locker.NewSet(sess, locker.Write(name), locker.Read("n0"+name))
 	if err := both.Do(ctx, func(context.Context, *locker.SetLock) error { return nil }); err != nil {
 		return "lock with another", err
 	}

@@ -37,13 +37,17 @@ var imports = map[string]string{
 	"prometheus": "go.opentelemetry.io/otel/exporters/prometheus", "ctrl": "sigs.k8s.io/controller-runtime",
 
 	"bytes": "bytes", "context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os",
-	"rand": "crypto/rand", "signal": "os/signal", "slog": "log/slog", "sql": "database/sql", "strings": "strings",
+	"pprof": "runtime/pprof",
+	"rand":  "crypto/rand", "signal": "os/signal", "slog": "log/slog", "sql": "database/sql", "strings": "strings",
 	"synctest": "testing/synctest", "testing": "testing", "time": "time", "tls": "crypto/tls",
 
-	"admin": module + "/admin", "audit": module + "/audit", "election": module + "/election",
+	"holdfast": module, "admin": module + "/admin", "audit": module + "/audit", "election": module + "/election",
 	"etcdfake": module + "/etcdfake", "etcdtest": module + "/etcdtest", "fencing": module + "/fencing",
+	"fencetest":  module + "/fencing/fencetest",
 	"gocronlock": module + "/contrib/gocronlock", "httpfence": module + "/fencing/httpfence",
 	"grpcfence": module + "/fencing/grpcfence", "kubelock": module + "/contrib/kubelock", "locker": module + "/locker",
+	"member":  module + "/member",
+	"shard":   module + "/shard",
 	"session": module + "/session", "sqlfence": module + "/fencing/sqlfence", "view": module + "/view",
 }
 

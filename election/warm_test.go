@@ -1,0 +1,158 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/election"
+)
+
+func TestCandidateWarmsUpWhileItIsQueuedAndLeadsAfterThat(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		leader := campaign(t, s.other(t), "leader")
+		began, warm := make(chan struct{}), make(chan struct{})
+		var warmed time.Time
+		var lives context.Context
+		el := s.election().With(opts{Warm: func(ctx context.Context, elected <-chan struct{}) error {
+			close(began)
+			lives = ctx
+			<-elected // follows until then
+			time.Sleep(10 * time.Second)
+			warmed = time.Now()
+			close(warm)
+			return nil
+		}})
+		ran := later(func() error {
+			return el.RunWhileLeader(deadline(t), "v", func(context.Context, *election.Term) error {
+				if time.Since(warmed) != 0 || lives.Err() != nil {
+					t.Errorf("the function begins %v after Warm, whose context: %v", time.Since(warmed), lives.Err())
+				}
+				return nil
+			})
+		})
+		await(t, "Warm begins", began)
+		time.Sleep(time.Minute)
+		if len(s.entries()) != 2 {
+			t.Errorf("it is not queued: %v", s.entries())
+		}
+		resign(t, leader)
+		await(t, "Warm ends", warm)
+		if err := await(t, "the term ends", ran); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if lives.Err() == nil {
+			t.Error("the context of Warm outlives the term")
+		}
+	})
+}
+
+func TestEachCampaignWarmsUpAnew(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		running, calls := false, 0
+		ctx, cancel := context.WithCancel(t.Context())
+		el := s.election().With(opts{Warm: func(context.Context, <-chan struct{}) error {
+			if calls++; running {
+				t.Error("Warm runs beside the function")
+			}
+			return nil
+		}})
+		err := el.Run(ctx, "v", func(ctx context.Context, term *election.Term) error {
+			running = true
+			defer func() { running = false }()
+			if calls == 3 {
+				cancel()
+				return nil
+			}
+			s.srv.Revoke(term.Lease())
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) || calls != 3 {
+			t.Errorf("%d calls, %v", calls, err)
+		}
+	})
+}
+
+func TestErrorOfWarmEndsTheCampaignAndIsReturned(t *testing.T) {
+	for name, queued := range map[string]bool{"while it is queued": true, "when it leads": false} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, s *sim) {
+				entries := 0
+				if queued {
+					campaign(t, s.other(t), "leader")
+					entries = 1
+				}
+				el := s.election().With(opts{Warm: func(_ context.Context, elected <-chan struct{}) error {
+					if !queued {
+						<-elected
+					}
+					time.Sleep(time.Minute)
+					return errWork
+				}})
+				start := time.Now()
+				err := el.Run(deadline(t), "v", func(context.Context, *election.Term) error {
+					t.Error("the function was called")
+					return nil
+				})
+				if took := time.Since(start); took > time.Minute+time.Second {
+					t.Errorf("Run returned after %v", took)
+				}
+				var failed *election.CampaignError
+				if !errors.Is(err, errWork) || !errors.As(err, &failed) {
+					t.Errorf("Run returned %v", err)
+				}
+				if len(s.entries()) != entries {
+					t.Errorf("entries %v", s.entries())
+				}
+			})
+		})
+	}
+}
+
+// The term is lost while Warm runs, and its context ends: the next campaign begins.
+func TestTermThatIsLostWhileItWarmsUpCallsNoFunction(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		calls := 0
+		el := s.election().With(opts{Warm: func(ctx context.Context, elected <-chan struct{}) error {
+			<-elected
+			if calls++; calls == 1 {
+				s.srv.Revoke(s.sess.Lease())
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}})
+		err := el.RunWhileLeader(deadline(t), "v", func(_ context.Context, term *election.Term) error {
+			if calls != 2 || term.Check() != nil {
+				t.Errorf("the function was called after %d calls of Warm: %v", calls, term.Check())
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWarmThatIgnoresItsContextKeepsRunForDrainTimeout(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		finish := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		el := s.election().With(opts{DrainTimeout: 7 * time.Second,
+			Warm: func(context.Context, <-chan struct{}) error { <-finish; return nil }})
+		time.AfterFunc(time.Minute, cancel)
+		start := time.Now()
+		err := el.Run(ctx, "v", func(context.Context, *election.Term) error { t.Error("called"); return nil })
+		if took := time.Since(start); !errors.Is(err, election.ErrNotDrained) || took != time.Minute+7*time.Second {
+			t.Errorf("Run returned %v after %v", err, took)
+		}
+		if len(s.entries()) != 0 {
+			t.Errorf("entries %v", s.entries())
+		}
+		close(finish)
+	})
+}

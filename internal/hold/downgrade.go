@@ -1,0 +1,58 @@
+package hold
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/queue"
+)
+
+// Downgrade ends a hold of a queue.Downgradable, the writer's, and returns the reader's, which goes
+// on. Writers behind it go on waiting; readers that only waited for it hold. MaxHold and
+// MaxIdle begin again.
+//
+// If the hold had ended before, Downgrade returns Check's result. If etcd does not answer
+// before ctx ends, the session goes on removing the writer's entry, and the reader holds.
+func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
+	if ctx == nil {
+		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	if !h.Live() || !h.stop(holdfast.ErrReleased) {
+		return nil, h.Check()
+	}
+	reader := h.holds[1].goOn()
+	ctx, cancel := h.host.Detached(ctx)
+	defer cancel()
+	err := queue.RemoveTogether(ctx, []*queue.Grant{h.grant}, reader.grant)
+	if err == nil {
+		h.removal.wasRemoved()
+		return reader, nil
+	}
+	h.removal.inBackground()
+	switch removed := h.removal.await(ctx); {
+	case errors.Is(err, queue.ErrEntryGone): // refused: one of the two entries was deleted by hand
+		lost := reader.lossOfEntry(holdfast.CauseEntryDeleted)
+		reader.endAndRelease(lost)
+		return nil, reader.Check()
+	case removed == nil:
+	case errors.Is(removed, holdfast.ErrLost):
+		reader.endAndRelease(removed)
+		return nil, reader.Check()
+	default:
+		h.log().Warn("holdfast: downgraded to reading, but etcd has not confirmed that the writer's entry is gone; "+
+			"readers wait for that", "error", removed)
+	}
+	return reader, nil
+}
+
+// goOn returns a hold of the same entry with a life of its own. h itself has ended. What is
+// known of the entry's value is read again: a Notice in it may have been seen for h.
+func (h *Hold) goOn() *Hold {
+	next := newHold(h.grant, h.request)
+	next.removal.joined, next.telemetry = h.removal.joined, h.holds[0].telemetry
+	next.prepare([]*Hold{next})
+	next.begin()
+	h.removal.mark(nil) // so that nothing waits for it: the entry is next's now
+	return next
+}

@@ -1,0 +1,123 @@
+package hold
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/txns"
+)
+
+// entry is what a hold holds: an entry that the queue has granted, and what is known of its value.
+type entry struct {
+	grant    *queue.Grant
+	host     lease.Host
+	modified atomic.Int64 // the newest mod revision whose value is known; 0: the create revision
+}
+
+// Token is the fencing token of the hold.
+func (e *entry) Token() fencing.Token { return e.grant.Token() }
+
+// AcquiredRevision is the store's revision at the read that verified the hold.
+func (e *entry) AcquiredRevision() int64 { return e.grant.AcquiredRevision() }
+
+// Lease is the ID of the lease that the entry is bound to.
+func (e *entry) Lease() clientv3.LeaseID { return e.grant.Lease().ID() }
+
+// Key is the entry's key in etcd.
+func (e *entry) Key() string { return e.grant.Key() }
+
+// Created is the entry's create revision.
+func (e *entry) Created() int64 { return e.grant.Created() }
+
+// owned is true in a Txn as long as the entry stands.
+func (e *entry) owned() clientv3.Cmp { return e.grant.Owned() }
+
+// Client is the session's client.
+func (e *entry) Client() *clientv3.Client { return e.host.Client() }
+
+// Queue is the queue whose front the hold is.
+func (e *entry) Queue() *queue.Queue { return e.grant.Queue() }
+
+// known is the newest mod revision of the entry whose value is known.
+func (e *entry) known() int64 { return max(e.modified.Load(), e.Created()) }
+
+// sawModified records a mod revision of the entry. They only grow.
+func (e *entry) sawModified(rev int64) {
+	for {
+		known := e.modified.Load()
+		if known >= rev || e.modified.CompareAndSwap(known, rev) {
+			return
+		}
+	}
+}
+
+// unchanged is true in a Txn as long as the entry stands with the value that is known.
+func (e *entry) unchanged() clientv3.Cmp {
+	if !e.Queue().Layout().TakesNotices() {
+		return e.owned()
+	}
+	return clientv3.Compare(clientv3.ModRevision(e.Key()), "=", e.known())
+}
+
+// unknown reports whether the value that was put at mod is yet to be read.
+func (e *entry) unknown(mod int64) bool { return e.Queue().Layout().TakesNotices() && mod > e.known() }
+
+// unmodifiedSince is true in a Txn as long as the entry stands with the value that
+// was put at mod.
+func (e *entry) unmodifiedSince(mod int64) []clientv3.Cmp {
+	return []clientv3.Cmp{e.owned(), clientv3.Compare(clientv3.ModRevision(e.Key()), "=", mod)}
+}
+
+// value returns the entry's value as it was put, if it has our form.
+func (e *entry) value() (v layout.Value, ours bool) {
+	v, ok := layout.DecodeValue([]byte(e.grant.Value()))
+	return v, ok && !e.Queue().Layout().Verbatim()
+}
+
+// heldValue returns the value of an entry that is held since then, with new data. If
+// the entry's value does not have our form, it returns data.
+func (e *entry) heldValue(since time.Time, data string) string {
+	v, ours := e.value()
+	if !ours {
+		return data
+	}
+	v.Held, v.Data = since, data
+	return v.Encode()
+}
+
+// stands reads whether the entry is in etcd. Nothing can have joined the queue ahead of
+// it.
+func (e *entry) stands(ctx context.Context) (bool, error) {
+	resp, err := e.host.Sender().Get(ctx, getMeta(e.Key()))
+	return err == nil && e.grant.Is(txns.First(resp.Kvs)), err
+}
+
+// tokenText names the token for the text of an error. A reader has none.
+func (e *entry) tokenText() string {
+	if e.Token() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("token %d, ", e.Token())
+}
+
+// log returns the session's logger with what identifies the entry.
+func (e *entry) log() *slog.Logger { return logOf(e.grant) }
+
+func logOf(g *queue.Grant) *slog.Logger {
+	q := g.Queue()
+	return q.Host().Logger().With("queue", string(q.Kind()), "name", q.Name(), "key", g.Key(),
+		"lease", holdfast.LeaseID(g.Lease().ID()).String())
+}
+
+// getMeta reads a key without its value.
+func getMeta(key string) clientv3.Op { return clientv3.OpGet(key, clientv3.WithKeysOnly()) }

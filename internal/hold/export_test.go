@@ -1,0 +1,28 @@
+package hold
+
+// What tests of package hold_test see of the inside.
+
+const (
+	AbandonWait  = abandonWait
+	HistoryWait  = historyWait
+	MaxHeld      = maxHeld
+	MaxHeldBytes = maxHeldBytes
+)
+
+// Contexts is the number of contexts that the hold would cancel.
+func (l *life) Contexts() int { return len(l.contexts) }
+
+// Polled is the number of holds that the poller knows on the lease of the hold.
+func (h *Hold) Polled() int { return len(h.poll.on(h.grant.Lease())) }
+
+// SawEntry is called by the poller with what it has read.
+var SawEntry = (*Hold).sawEntry
+
+// StopWith ends the hold and leaves its entry.
+func (l *life) StopWith(cause error) { l.stop(cause) }
+
+// GoOn is the hold that Downgrade returns.
+func (h *Hold) GoOn() *Hold { return h.goOn() }
+
+// Remove removes the entry as the end of a hold does.
+func (h *Hold) Remove() { h.removal.inBackground() }

@@ -1,0 +1,104 @@
+package hold
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/txns"
+)
+
+const (
+	// heldAfter is how long a hold must have lasted before its entry says since
+	// when it is held.
+	heldAfter = time.Second
+
+	// heldEvery is the time between two requests of a heldWriter, maxHeld the number
+	// of entries that one of them updates, and maxHeldBytes their size: etcd takes
+	// 1.5 MiB, and candidates' values may be large.
+	heldEvery    = time.Second
+	maxHeld      = 16
+	maxHeldBytes = 256 << 10
+)
+
+// heldWriter adds to entries since when they are held. The put of an entry cannot
+// say that, and a second write for each grant would make every lock slower. So it is
+// done once for each hold that has lasted a while: those are the ones that people
+// look for.
+//
+// It is information for people. Nothing waits for it, and what etcd refuses is not
+// tried again: then the entry goes on saying since when it is queued.
+type heldWriter struct {
+	busy   atomic.Bool // a request is in flight
+	latest time.Time   // when one was made; of the poller's goroutine
+}
+
+// write updates the entries of those holds that need it. The poller calls it at each
+// poll with the holds on one lease; it makes at most one request a second.
+func (w *heldWriter) write(host lease.Work, holds []*Hold) {
+	if time.Since(w.latest) < heldEvery || !w.busy.CompareAndSwap(false, true) {
+		return
+	}
+	due, ops := heldUpdates(holds)
+	sent := len(due) > 0 && host.Go(func(ctx context.Context) { // joined by Close
+		defer w.busy.Store(false)
+		sendHeld(ctx, due, ops)
+	})
+	if sent {
+		w.latest = time.Now()
+	} else {
+		w.busy.Store(false)
+	}
+}
+
+// heldUpdates chooses the holds to update and makes an operation for each. It
+// compares the mod revision with the create revision: Update may have put another
+// value, which also says since when it is held, or an administrator a Notice. Neither
+// must be undone.
+func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
+	bytes := 0
+	for _, h := range holds {
+		if time.Since(h.since) < heldAfter || h.modified.Load() != 0 || h.Check() != nil {
+			continue
+		}
+		created := h.grant.Created()
+		v, ours := h.value()
+		if !ours {
+			h.sawModified(created) // the value has no place for it
+			continue
+		}
+		value := h.heldValue(h.since, v.Data)
+		if bytes += len(value); len(due) == maxHeld || len(due) > 0 && bytes > maxHeldBytes {
+			break
+		}
+		due = append(due, h)
+		then, els := []clientv3.Op{queue.PutValue(h.Key(), value)}, []clientv3.Op{clientv3.OpGet(h.Key())}
+		ops = append(ops, clientv3.OpTxn(h.unmodifiedSince(created), then, els))
+	}
+	return due, ops
+}
+
+// sendHeld sends the operations as one Txn. If it is not answered, the next poll makes another; should both be carried
+// out, the second changes nothing.
+func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
+	r, err := holds[0].grant.Commit(ctx, txns.Txn{Then: ops})
+	if err != nil && (ctx.Err() != nil || etcderr.Pending(err)) {
+		return
+	}
+	for i, h := range holds {
+		mod := h.grant.Created() // refused, or the entry is gone: do not try again
+		if err == nil {
+			if own := r.Inner(i); own.Succeeded {
+				mod = r.Header.Revision
+			} else if kv := own.First(0); h.grant.Is(kv) {
+				h.sawEntry(kv)
+			}
+		}
+		h.sawModified(mod)
+	}
+}

@@ -1,0 +1,235 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
+	"github.com/holdfast-go/holdfast/view"
+)
+
+// Request is what a caller wants of a queue, and of the hold.
+type Request struct {
+	queue.Request
+
+	MinHold time.Duration // the name stays taken for so long, also after a release; for one queue
+	MaxHold time.Duration // the hold is lost after it; 0: never
+	MaxIdle time.Duration // the hold is lost if its work makes no progress for so long; 0: never
+	Auditor audit.Auditor // is told of the hold; nil: the session's logger is
+}
+
+// Hold is one acquisition, from the moment it is granted to its end. Locks and
+// terms are made of it.
+//
+// It ends once, in stop: by a release, by the loss of its lease, because its entry
+// was deleted, or after MaxHold. The first cause stays. Of an acquisition of several
+// names each has a Hold: see queue.Set.
+type Hold struct {
+	entry
+	request   Request
+	telemetry *telemetry.Acquisition // of a Set only the first hold has one
+	removal   removal
+
+	*life
+	ownLife life     // of a hold that is not in a Set, and of a Set's first
+	alone   [1]*Hold // room for a set of one
+}
+
+// Acquire queues in each queue of the set, waits, and returns a hold for each, in their order: see queue.Set.
+func Acquire(ctx context.Context, queues queue.Set, r Request) ([]*Hold, error) {
+	grants, err := queues.Acquire(ctx, r.Request)
+	if err != nil {
+		return nil, err
+	}
+	return newHolds(grants, r), nil
+}
+
+// TryAcquire is Acquire for a caller that does not wait: see queue.Queue.TryAcquire.
+func TryAcquire(ctx context.Context, queues queue.Set, r Request) ([]*Hold, error) {
+	grants, err := queues.TryAcquire(ctx, r.Request)
+	if err != nil {
+		return nil, err
+	}
+	return newHolds(grants, r), nil
+}
+
+// AcquireOne is Acquire for one queue.
+func AcquireOne(ctx context.Context, q *queue.Queue, r Request) (*Hold, error) {
+	g, err := q.Acquire(ctx, r.Request)
+	return one(g, r, err)
+}
+
+// one returns the hold of an acquisition that has one.
+func one(g *queue.Grant, r Request, err error) (*Hold, error) {
+	if err != nil {
+		return nil, err
+	}
+	return newHolds([]*queue.Grant{g}, r)[0], nil
+}
+
+// newHolds makes the holds of what was granted to one call.
+func newHolds(grants []*queue.Grant, r Request) []*Hold {
+	first := newHold(grants[0], r)
+	holds := append(first.alone[:0], first) // allocates for a Set only
+	for _, g := range grants[1:] {
+		holds = append(holds, newHold(g, r))
+	}
+	first.prepare(holds)
+	for _, h := range holds {
+		if r.MinHold > 0 {
+			h.grant.TakeFor(r.MinHold)
+		}
+		recorder{h}.recordGrant() // before anything can end the hold
+		h.removal.joined = h.host.Joining()
+		h.grant.Show(h)
+	}
+	first.begin()
+	return holds
+}
+
+func newHold(g *queue.Grant, r Request) *Hold {
+	h := &Hold{request: r, telemetry: g.Telemetry()}
+	h.grant, h.host = g, g.Queue().Host()
+	if mod := g.Modified(); mod != g.Created() {
+		h.modified.Store(mod)
+	}
+	h.removal.hold, h.removal.done = h, make(chan struct{})
+	return h
+}
+
+// prepare gives some holds one life.
+func (h *Hold) prepare(holds []*Hold) {
+	common := &h.ownLife
+	common.holds, common.since, common.poll = holds, time.Now(), pollerOf(h.host)
+	for _, each := range holds {
+		each.life = common
+	}
+	common.limitIdle(h.request.MaxIdle)
+}
+
+// begin begins the life of h: from now on, its holds end with their lease.
+func (h *Hold) begin() {
+	h.poll.add(h.holds)
+	h.startTimers(h.request.MaxHold)
+}
+
+// Together returns the holds that end with h, itself among them, in the order of the set.
+func (h *Hold) Together() []*Hold { return h.holds }
+
+// Owned is true in a Txn as long as all entries of the hold and of its Set stand, its own first.
+func (h *Hold) Owned() []clientv3.Cmp {
+	cmps := []clientv3.Cmp{h.owned()}
+	for _, each := range h.holds {
+		if each != h {
+			cmps = append(cmps, each.owned())
+		}
+	}
+	return cmps
+}
+
+// Check judges now: nil, holdfast.ErrSuspended, a *holdfast.LostError, or
+// holdfast.ErrReleased. It allocates nothing while held.
+func (h *Hold) Check() error {
+	if cause := h.cause.Load(); cause != nil {
+		return *cause
+	}
+	err := h.grant.Lease().Check()
+	if err == nil || errors.Is(err, holdfast.ErrSuspended) {
+		if h.idle == nil || !h.idle.over() {
+			return err
+		}
+		h.endIdle()
+		return *h.cause.Load()
+	}
+	var lost *holdfast.LostError
+	if errors.As(err, &lost) {
+		h.endAndRelease(h.named(lost))
+	}
+	return *h.cause.Load()
+}
+
+// Live reports whether the hold has not ended: it is held, or suspended.
+func (h *Hold) Live() bool {
+	err := h.Check()
+	return err == nil || errors.Is(err, holdfast.ErrSuspended)
+}
+
+// Context returns a child of ctx that is canceled when the hold ends and, if
+// strict, when its session is suspended. The cause is Check's answer. If that is so
+// already, the context is done when Context returns.
+func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	err := h.Check() // which ends the hold if its lease is lost
+	if !h.addContext(&cancel) {
+		cancel(h.Check())
+		return ctx, func() {}
+	}
+	stopStrict := func() bool { return true }
+	if strict && errors.Is(err, holdfast.ErrSuspended) {
+		cancel(err)
+	} else if strict {
+		connected := h.grant.Lease().ConnectedContext()
+		stopStrict = context.AfterFunc(connected, func() { cancel(context.Cause(connected)) })
+	}
+	return ctx, func() {
+		stopStrict()
+		h.removeContext(&cancel)
+		cancel(nil)
+	}
+}
+
+// EndStale ends the hold because etcd has refused a write that compared its entry.
+// It is called through internal/stale. The refusal does not say whether the lease
+// is gone, too, so etcd is asked afterwards.
+func (h *Hold) EndStale() {
+	if h.endAndRelease(h.lossOfEntry(holdfast.CauseEntryDeleted)) {
+		h.poll.checkLease(h.grant.Lease())
+	}
+}
+
+// Shown returns what people see of the hold's entry, which another client would read a
+// second later. It reports false once the hold has ended.
+func (h *Hold) Shown() (view.Entry, bool) {
+	if h.cause.Load() != nil {
+		return view.Entry{}, false
+	}
+	seen := h.Queue().Layout().View(&mvccpb.KeyValue{
+		Key: []byte(h.Key()), Value: []byte(h.grant.Value()), CreateRevision: h.Created(), Lease: int64(h.Lease()),
+	})
+	seen.Token, seen.HeldAt = h.Token(), layout.Millis(h.since)
+	return seen, true
+}
+
+// lost returns the loss of this hold, by a cause that its lease does not share.
+func (h *Hold) lost(cause holdfast.Cause) *holdfast.LostError {
+	return h.named(&holdfast.LostError{Lease: holdfast.LeaseID(h.Lease()), Cause: cause})
+}
+
+// named returns a copy of a loss that names this hold. In the set of a tree lock, or of a Downgradable, all holds have
+// the name of the first: what its caller has asked for.
+func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
+	of := h
+	if first := h.holds[0]; h.Queue().Kind() == "tree" || h.Queue().Name() == first.Queue().Name() {
+		of = first
+	}
+	e := *lost
+	e.Kind, e.Name, e.Token = of.Queue().Kind(), of.Queue().Name(), int64(of.Token())
+	return &e
+}
+
+// lossOfEntry returns the loss of a hold whose entry is no longer in etcd: that of
+// its lease, if that is known to be lost, or else one with cause.
+func (h *Hold) lossOfEntry(cause holdfast.Cause) *holdfast.LostError {
+	if lost := h.grant.Lease().Lost(); lost != nil {
+		return h.named(lost)
+	}
+	return h.lost(cause)
+}

@@ -1,0 +1,88 @@
+package hold
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// idle ends a hold whose work makes no progress. The clock decides, the session's own:
+// Check and Progress read it, so both are right after a pause, before any timer has
+// fired. The timer is for work that calls neither.
+type idle struct {
+	most  time.Duration
+	clock func() time.Duration
+	last  atomic.Int64 // time of the latest progress, by the clock; tooLate once most has passed since
+	timer *time.Timer  // protected by life.mu
+}
+
+const tooLate = -1
+
+// limitIdle has the holds end when their work has made no progress for most, unless that
+// is 0. startTimers starts the timer.
+func (l *life) limitIdle(most time.Duration) {
+	if most > 0 {
+		l.idle = &idle{most: most, clock: l.poll.host.Clock()}
+		l.idle.last.Store(int64(l.idle.clock()))
+	}
+}
+
+// lookIdle ends the holds if their work is idle, or looks again when it may be.
+func (l *life) lookIdle() {
+	if l.holds[0].Check(); l.cause.Load() != nil {
+		return
+	}
+	left := l.idle.left()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended {
+		l.idle.timer.Reset(left)
+	}
+}
+
+// Progress records that the work goes on. It returns what has ended the hold, or nil.
+// If MaxIdle has passed since the last call, the hold ends. It takes no lock and
+// allocates nothing while held.
+func (h *Hold) Progress() error {
+	if cause := h.cause.Load(); cause != nil {
+		return *cause
+	}
+	if h.idle != nil && !h.idle.progress() {
+		h.endIdle()
+		return *h.cause.Load()
+	}
+	return nil
+}
+
+func (h *Hold) endIdle() { h.endAndRelease(h.lost(holdfast.CauseIdle)) }
+
+// left is the time until the work counts as idle.
+func (i *idle) left() time.Duration { return i.most - (i.clock() - time.Duration(i.last.Load())) }
+
+// progress reports whether it came in time.
+func (i *idle) progress() bool {
+	last, now := i.last.Load(), i.clock()
+	if last == tooLate || now-time.Duration(last) >= i.most {
+		return !i.over()
+	}
+	// If another goroutine has stored something meanwhile, it was progress or the end.
+	return i.last.CompareAndSwap(last, int64(now)) || i.last.Load() != tooLate
+}
+
+// over reports whether the work was idle for too long. That is final: no progress can
+// be recorded any more.
+func (i *idle) over() bool {
+	for {
+		last := i.last.Load()
+		if last == tooLate {
+			return true
+		}
+		if i.clock()-time.Duration(last) < i.most {
+			return false
+		}
+		if i.last.CompareAndSwap(last, tooLate) {
+			return true
+		}
+	}
+}

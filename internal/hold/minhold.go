@@ -1,0 +1,174 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/txns"
+)
+
+// With MinHold a name stays taken until that has passed since the grant, although the hold was released before, or its
+// session closed. For the rest of that time the entry is moved to its own lease, which nothing renews, so it needs
+// neither this session nor this process. To waiters it is an entry like any other.
+//
+//   - The move compares the create revision and the lease. So a copy that arrives late moves the entry of this hold, or
+//     does nothing, and none undoes what an administrator has done meanwhile (admin.Remove).
+//   - A move without a reply may have been carried out. So its lease is not revoked, which would free the name; an
+//     unused lease expires.
+//   - Until the move has a reply, the session accounts for the entry. If etcd refuses the move, the session removes the
+//     entry when the time is over.
+//   - The key is not used again, since the entry has it.
+
+// movesInFlight bounds the moves at the end of a lease.
+const movesInFlight = 8
+
+// stayTaken moves the entry of a released hold to its own lease, on a goroutine of the session. The next goroutine in
+// the line does not wait for that: it queues behind the entry.
+func (r *removal) stayTaken() {
+	r.hold.grant.LeaveLine()
+	if !r.hold.host.Go(func(context.Context) { r.keepName() }) { // joined by Close
+		r.keepName() // closed: the lease is lost, so this sends nothing; beforeRevoke moves the entry
+	}
+}
+
+func (r *removal) keepName() {
+	g := r.hold.grant
+	m := move{grant: g, host: r.hold.host}
+	err, late := m.inTime()
+	left := late
+	if late {
+		_ = queue.Sleep(g.Lease().Context(), g.TakenFor()) // the session's clock may be slower than timers
+		err = g.Remove()
+	} else {
+		left = g.Left(err)
+	}
+	r.mark(r.explain(err))
+	r.finalize()
+	if !left {
+		r.removeInTime(err)
+	}
+}
+
+// removeInTime removes the entry when MinHold has passed, after etcd has refused to move it.
+func (r *removal) removeInTime(refused error) {
+	g := r.hold.grant
+	r.hold.log().Warn("holdfast: etcd refuses to keep the name of a released lock taken by a lease of its own (MinHold); "+
+		"the session keeps it taken, as long as its lease lives", "rest", g.TakenFor(), "error", refused)
+	if queue.Sleep(g.Lease().Context(), g.TakenFor()) {
+		_ = g.Remove()
+	} else {
+		g.Left(g.Lease().Lost())
+	}
+}
+
+// move is the move of one entry. It does not change the entry, so beforeRevoke can make another move on a different
+// goroutine.
+type move struct {
+	grant      *queue.Grant
+	host       lease.Env
+	lease      clientv3.LeaseID // the entry's own; 0: none was granted yet
+	ttl        time.Duration
+	unanswered bool // a copy may have been carried out, or may be yet
+}
+
+// inTime tries to move the entry until MinHold has passed; then it is late. nil: the entry stands on its own lease.
+func (m *move) inTime() (err error, late bool) {
+	l := m.grant.Lease()
+	ctx, cancel := context.WithTimeout(l.Context(), m.grant.TakenFor())
+	defer cancel()
+	err = m.grant.Retry(ctx, m.try)
+	switch {
+	case err == nil:
+		return nil, false
+	case m.unanswered && !errors.Is(err, holdfast.ErrOutcomeUnknown):
+		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
+	}
+	return err, ctx.Err() != nil && l.Lost() == nil && !errors.Is(err, queue.ErrEntryGone)
+}
+
+// try sends the Grant, if none has a reply yet, and the put.
+func (m *move) try(ctx context.Context) error {
+	g := m.grant
+	if m.lease == clientv3.NoLease {
+		if err := m.grantLease(ctx); err != nil {
+			return err
+		}
+	}
+	r, err := g.Commit(ctx, txns.Txn{
+		If:   []clientv3.Cmp{g.Owned(), clientv3.Compare(clientv3.LeaseValue(g.Key()), "=", g.Lease().ID())},
+		Then: []clientv3.Op{clientv3.OpPut(g.Key(), m.takenValue(), clientv3.WithLease(m.lease))},
+		Else: []clientv3.Op{clientv3.OpGet(g.Key())},
+	})
+	m.unanswered = g.Queue().ReportUnknown("move", err) || r.Unanswered || m.unanswered
+	switch {
+	case etcderr.Classify(err) == etcderr.LeaseGone: // the entry's own: it was revoked by hand
+		m.lease = clientv3.NoLease
+		return backoff.Again(err)
+	case err != nil:
+		return err
+	case r.Succeeded || g.Is(r.First(0)):
+		return nil // in the second case a copy of ours has moved it, or an administrator
+	default:
+		return queue.ErrEntryGone
+	}
+}
+
+// grantLease obtains a lease for the rest of MinHold. etcd makes short ones longer. Surplus
+// leases, of Grants that were sent twice or have no reply, have no keys and expire.
+func (m *move) grantLease(ctx context.Context) error {
+	seconds := int64((m.grant.TakenFor() + time.Second - 1) / time.Second)
+	resp, _, err := sending.Once(ctx, m.host.Sender(), sending.Write,
+		func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+			return m.host.Client().Grant(ctx, max(1, seconds))
+		})
+	if err != nil {
+		return fmt.Errorf("grant a lease for the rest of MinHold: %w", err)
+	}
+	m.lease, m.ttl = resp.ID, time.Duration(resp.TTL)*time.Second
+	return nil
+}
+
+// takenValue is the entry's value after the release.
+func (m *move) takenValue() string {
+	v, ok := layout.DecodeValue([]byte(m.grant.Value()))
+	if !ok {
+		return m.grant.Value()
+	}
+	now := time.Now()
+	v.Held = m.grant.TakenSince()
+	v.Released, v.TakenUntil = now, now.Add(m.ttl)
+	return v.Encode()
+}
+
+// moveTaken moves the entries whose MinHold has not passed before their lease is revoked, once each. An entry that
+// cannot be moved expires with the lease: a deletion would free the name even if the move was carried out.
+func moveTaken(ctx context.Context, host lease.Host, l *lease.Lease) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	slots := make(chan struct{}, movesInFlight)
+	for _, g := range queue.Taken(host, l) {
+		slots <- struct{}{}
+		all.Go(func() { // joined above
+			defer func() { <-slots }()
+			m := move{grant: g, host: host}
+			if err := m.try(ctx); err == nil || errors.Is(err, queue.ErrEntryGone) {
+				g.Forget()
+			} else {
+				logOf(g).Warn("holdfast: a name that MinHold keeps taken may be free too early: "+
+					"its entry was not moved before the session's lease ended", "error", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,193 @@
+package hold_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Of a hundred holds that share a poll one gets a notice: that one ends, and one read of its value is all that it
+// costs.
+func TestNoticeIsFoundByThePollAndCostsOneRead(t *testing.T) {
+	t.Parallel()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		locks := holdtest.MustHold(t, srv, holdtest.AcquireAll(kit.Within(t, time.Minute), p, 100))
+		interval := queue.PollInterval(kit.LockDelay)
+		time.Sleep(20 * interval) // until the entries say since when they are held
+		kv := srv.Keys(locks[42].Key())[0]
+		p.Plan(nil)
+		holdtest.Notify(t, srv, kv, layout.Notice{By: "ops", Reason: "deploy"})
+		lost, after := noticed(t, locks[42])
+		if after > interval+4*kit.OneWay+time.Millisecond || lost.Cause != holdfast.CauseKicked {
+			t.Errorf("after %v: %v", after, lost)
+		}
+		time.Sleep(10 * interval)
+		if sent := p.Counts(); sent["read"] != 1 || sent["poll"] > 12 {
+			t.Errorf("requests: %v", sent)
+		}
+		for i, h := range locks {
+			if err := h.Check(); (err != nil) != (i == 42) {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+	})
+}
+
+// The read of a notice has no reply. It is made again after the next poll.
+func TestNoticeWhoseReadIsNotAnsweredIsReadAfterTheNextPoll(t *testing.T) {
+	t.Parallel()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		time.Sleep(5 * time.Second)
+		interval := queue.PollInterval(kit.LockDelay)
+		p.PlanOne("read", etcdfake.Fate{LoseRequest: true})
+		holdtest.Notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
+		if lost, after := noticed(t, h); lost.Cause != holdfast.CauseKicked || after > 2*interval+8*kit.OneWay {
+			t.Errorf("after %v: %v", after, lost)
+		}
+		if n := p.Counts()["read"]; n != 2 {
+			t.Errorf("%d reads, want 2", n)
+		}
+	})
+}
+
+// The poll finds that the entry of one of two holds is gone. Nothing is to be read of the other one.
+func TestEntryThatIsDeletedCostsNoReadOfTheOthers(t *testing.T) {
+	t.Parallel()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		for _, kind := range []holdfast.Kind{holdfast.KindLock, holdfast.KindElection} {
+			p := holdtest.Start(t, srv)
+			a, b := holdtest.MustAcquire(t, queue.New(p.Host, kind, "a")), holdtest.MustAcquire(t, queue.New(p.Host, kind, "b"))
+			time.Sleep(5 * time.Second)
+			p.Plan(nil)
+			srv.Delete(a.Key())
+			noticed(t, a)
+			time.Sleep(5 * time.Second)
+			if n := p.Counts(); n["read"] != 0 || b.Check() != nil {
+				t.Errorf("%s: sent %v, the other: %v", kind, n, b.Check())
+			}
+		}
+	})
+}
+
+// Administrators ask locks. The value of a term is its candidate's, whatever it looks like.
+func TestNoticeInTheEntryOfATermIsNone(t *testing.T) {
+	t.Parallel()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := mustLead(t, p)
+		// Before the entry says since when it is held, so that the session reads it.
+		holdtest.Notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
+		time.Sleep(5 * time.Second)
+		if err := h.Check(); err != nil {
+			t.Errorf("the term: %v", err)
+		}
+		holdtest.MustRelease(t, h)
+	})
+}
+
+// With any lock delay, and without one, a holder is told within two seconds.
+func TestNoticeIsFoundWithinTwoSecondsWhateverTheLockDelay(t *testing.T) {
+	t.Parallel()
+	for _, delay := range []time.Duration{-1, 200 * time.Millisecond, time.Second, 60 * time.Second} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := holdtest.Start(t, srv, func(o *session.Options) { o.LockDelay = delay })
+			for i := range 10 { // at different moments between two polls
+				h := holdtest.MustAcquire(t, p.Queue("x"))
+				time.Sleep(time.Duration(i) * 137 * time.Millisecond)
+				kv := srv.Keys(h.Key())[0]
+				if v, _ := layout.DecodeValue(kv.Value); v.ToldWithin != max(delay, 0)+6*time.Second {
+					t.Errorf("lock delay %v: the entry promises %v", delay, v.ToldWithin)
+				}
+				holdtest.Notify(t, srv, kv, layout.Notice{By: "ops", Reason: "deploy"})
+				if _, after := noticed(t, h); after > 2*time.Second {
+					t.Errorf("lock delay %v: told after %v", delay, after)
+				}
+				_ = h.Release(t.Context())
+			}
+		})
+	}
+}
+
+// The first entry of a queue gets a notice while it waits for its lock delay. It is told once it holds, within the time
+// that its entry promises.
+func TestNoticeForAnEntryInItsLockDelayIsFoundWhenItHolds(t *testing.T) {
+	t.Parallel()
+	for _, delay := range []time.Duration{time.Second, 20 * time.Second} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			peer := kit.Join(t, srv, holdtest.EntriesX)
+			p := holdtest.Start(t, srv, func(o *session.Options) { o.LockDelay = delay })
+			done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
+			kit.Queued(t, srv, holdtest.EntriesX, 2)
+			peer.Revoke()
+			time.Sleep(kit.Prompt)
+			given := time.Now()
+			holdtest.Notify(t, srv, kit.Standing(srv, "x")[0], layout.Notice{By: "ops", Reason: "deploy"})
+			r := holdtest.Granted(t, srv, done)
+			if _, _ = noticed(t, r.H); time.Since(given) > queue.ToldWithin(delay) {
+				t.Errorf("lock delay %v: told after %v", delay, time.Since(given))
+			}
+			_ = r.H.Release(t.Context())
+		})
+	}
+}
+
+// A notice with Removed bounds how long a hold that is never released keeps its name.
+func TestRemovedEntryGoesWithoutARelease(t *testing.T) {
+	t.Parallel()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		next := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
+		time.Sleep(2 * time.Second)
+		holdtest.Notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "ops", Reason: "deploy", Removed: true})
+		lost, _ := noticed(t, h)
+		told := time.Now()
+		var kick *holdfast.KickError
+		if lost.Cause != holdfast.CauseRemoved || !errors.As(lost, &kick) || kick.By != "ops" {
+			t.Errorf("%v", lost)
+		}
+		r := holdtest.Granted(t, srv, next)
+		if after := r.At.Sub(told); after < queue.ToldWithin(kit.LockDelay) ||
+			after > queue.ToldWithin(kit.LockDelay)+kit.Prompt {
+			t.Errorf("the next goroutine holds %v later", after)
+		}
+		if err := h.Release(t.Context()); err != error(lost) {
+			t.Errorf("Release: %v", err)
+		}
+		holdtest.MustRelease(t, r.H)
+	})
+}
+
+// A value that another client has put, and that is no notice, ends nothing, and is read once.
+func TestValueOfAnotherFormEndsNoHold(t *testing.T) {
+	t.Parallel()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		for i, value := range []string{"x", `{"v":1}`, `{"v":1,"queued_at":"2026-02-03T04:05:06Z","notice":{"by":"x"}}`} {
+			time.Sleep(3 * time.Second)
+			p.Plan(nil)
+			if _, err := srv.Client(t).Put(t.Context(), h.Key(), value, clientv3.WithIgnoreLease()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second)
+			if n := p.Counts()["read"]; n != 1 || h.Check() != nil {
+				t.Errorf("%d: %d reads, %v", i, n, h.Check())
+			}
+		}
+		holdtest.MustRelease(t, h)
+	})
+}

@@ -1,0 +1,382 @@
+package hold_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// three runs a test in virtual time with a cluster of three members.
+func three(t *testing.T, f func(t *testing.T, srv *etcdfake.Server)) {
+	t.Helper()
+	bubble.Test(t, func(t *testing.T) {
+		srv := etcdfake.New(&etcdfake.Options{Members: 3})
+		t.Cleanup(srv.Close)
+		f(t, srv)
+	})
+}
+
+func startQuiet(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options)) *holdtest.Process {
+	t.Helper()
+	return &holdtest.Process{Process: kit.StartQuiet(t, srv, change...)}
+}
+
+// rests waits until a session is at rest: its lease is watched, and what is held has been polled.
+func rests(t *testing.T, p *holdtest.Process) {
+	t.Helper()
+	time.Sleep(3 * time.Second)
+	if !p.Host.Lease().Watched() {
+		t.Fatal("the lease is not watched")
+	}
+}
+
+// requestsIn counts what a session sends in a time, by kind, without what it sends twice a minute.
+func requestsIn(p *holdtest.Process, d time.Duration) (all int, kinds map[string]int) {
+	p.Plan(nil)
+	time.Sleep(d)
+	kinds = p.Counts()
+	for kind, n := range kinds {
+		if kind != "event" && kind != "MemberList" && kind != "LeaseTimeToLive" && kind != "read" {
+			all += n
+		}
+	}
+	return all, kinds
+}
+
+func TestSessionAtRestSendsLittle(t *testing.T) {
+	three(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := startQuiet(t, srv)
+		const minutes = 2
+		for name, c := range map[string]struct {
+			holds int
+			most  int // requests in ten seconds
+		}{"it only exists": {0, 4}, "it holds one": {1, 6}, "it holds many": {30, 6}} {
+			var locks []*hold.Hold
+			for i := range c.holds {
+				locks = append(locks, holdtest.MustAcquire(t, p.Queue(fmt.Sprint("lock", i))))
+				time.Sleep(37 * time.Millisecond)
+			}
+			rests(t, p)
+			time.Sleep(12 * time.Second) // what was acquired one after the other is asked about together
+			all, kinds := requestsIn(p, minutes*time.Minute)
+			if all > c.most*6*minutes {
+				t.Errorf("%s: %d requests in %d minutes, at most %d: %v", name, all, minutes, c.most*6*minutes, kinds)
+			}
+			if kinds["MemberList"] > 2*minutes || kinds["read"] > 2*minutes {
+				t.Errorf("%s: sent more than twice a minute: %v", name, kinds)
+			}
+			t.Logf("%s: %.2f requests a second: %v", name, float64(all)/minutes/60, kinds)
+			for _, h := range locks {
+				holdtest.MustRelease(t, h)
+			}
+		}
+	})
+}
+
+func TestSessionThatWaitsSendsLittle(t *testing.T) {
+	three(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b := startQuiet(t, srv), startQuiet(t, srv)
+		h := holdtest.MustAcquire(t, a.Queue("x"))
+		waiter := holdtest.AcquireLater(kit.Within(t, 10*time.Minute), b.Queue("x"))
+		rests(t, b)
+		const minutes = 2
+		all, kinds := requestsIn(b, minutes*time.Minute)
+		if all > 4*6*minutes || kinds["read"]+kinds["MemberList"] > 3*2*minutes {
+			t.Errorf("%d requests in %d minutes: %v", all, minutes, kinds)
+		}
+		holdtest.MustRelease(t, h)
+		holdtest.MustRelease(t, holdtest.Granted(t, srv, waiter).H)
+	})
+}
+
+// Two of three members lag, or are cut off from the holder: the third watch tells.
+func TestThirdWatchTellsIfTwoMembersAreSick(t *testing.T) {
+	for _, name := range []string{"lagging", "cut off"} {
+		for i := range 3 {
+			three(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := startQuiet(t, srv)
+				h := holdtest.MustAcquire(t, p.Queue("x"))
+				rests(t, p)
+				for k, m := range srv.Members() {
+					if k != i {
+						sickness[name](m, p)
+					}
+				}
+				srv.Revoke(h.Lease())
+				if lost, after := noticed(t, h); after > kit.LockDelay {
+					t.Errorf("all but member %d are %s: told after %v: %v", i, name, after, lost)
+				}
+				for _, m := range srv.Members() {
+					m.Lag(0)
+				}
+				p.Heal()
+			})
+		}
+	}
+}
+
+func TestLockThatIsTakenAndReleasedCostsNoPoll(t *testing.T) {
+	three(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := startQuiet(t, srv)
+		rests(t, p)
+		p.Plan(nil)
+		for range 100 {
+			h := holdtest.MustAcquire(t, p.Queue("x"))
+			time.Sleep(20 * time.Millisecond)
+			holdtest.MustRelease(t, h)
+		}
+		if n := p.Counts()["poll"]; n > 0 {
+			t.Errorf("%d polls", n)
+		}
+	})
+}
+
+// sickness is what may happen to a minority of members.
+var sickness = map[string]func(m *etcdfake.Member, holder *holdtest.Process){
+	"well":         func(*etcdfake.Member, *holdtest.Process) {},
+	"hung":         func(m *etcdfake.Member, _ *holdtest.Process) { m.Hang() },
+	"lagging":      func(m *etcdfake.Member, _ *holdtest.Process) { m.Lag(time.Minute) },
+	"cut off":      func(m *etcdfake.Member, p *holdtest.Process) { p.Link.BlackHoleMember(m) },
+	"disconnected": func(m *etcdfake.Member, _ *holdtest.Process) { m.Reset() },
+}
+
+// Guarantee 16, with each member sick in each way, from long before the revocation to just before it.
+func TestRevokedHolderWhoseLeaseIsWatchedIsToldBeforeAWaiterHolds(t *testing.T) {
+	for name, makeSick := range sickness {
+		for i := range 3 {
+			for _, before := range []time.Duration{kit.OneWay, 3 * time.Second} {
+				three(t, func(t *testing.T, srv *etcdfake.Server) {
+					a, b := startQuiet(t, srv), holdtest.Start(t, srv)
+					h := holdtest.MustAcquire(t, a.Queue("x"))
+					rests(t, a)
+					waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
+					kit.Queued(t, srv, holdtest.EntriesX, 2)
+					member := srv.Members()[i]
+					makeSick(member, a)
+					time.Sleep(before)
+					srv.Revoke(h.Lease())
+					revoked := time.Now()
+					select {
+					case <-h.Done():
+					case r := <-waiter:
+						t.Errorf("member %d is %s for %v: the waiter holds %v after the revocation, and the holder is not told; %v",
+							i, name, before, r.At.Sub(revoked), r.Err)
+					}
+					if took := time.Since(revoked); took > kit.LockDelay {
+						t.Errorf("member %d is %s for %v: told after %v", i, name, before, took)
+					}
+					member.Resume()
+					member.Lag(0)
+					a.Heal()
+				})
+			}
+		}
+	}
+}
+
+// While it is not watched on so many members as it must be, each look polls; and no more once it is watched again.
+func TestHoldIsPolledWhileItsLeaseIsNotWatched(t *testing.T) {
+	three(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := startQuiet(t, srv)
+		holdtest.MustAcquire(t, p.Queue("x"))
+		rests(t, p)
+		if n := watchesOn(srv); n != [3]int{1, 1, 1} {
+			t.Errorf("watches by member: %v", n)
+		}
+		p.PlanAll("session watch", etcdfake.Fate{LoseRequest: true})
+		for i, want := range []bool{true, false, false} { // one after the other is restarted; no watch is created
+			srv.Members()[i].Reset()
+			synctest.Wait()
+			if watched := p.Host.Lease().Watched(); watched != want {
+				t.Fatalf("%d of three watches have failed: watched %v", i+1, watched)
+			}
+			polls := p.Counts()["poll"]
+			time.Sleep(10 * kit.LockDelay)
+			if n := p.Counts()["poll"] - polls; want && n > 3 || !want && n < 18 {
+				t.Errorf("%d of three watches have failed: %d polls in ten lock delays", i+1, n)
+			}
+		}
+		p.Plan(nil)
+		time.Sleep(40 * time.Second)
+		if n := watchesOn(srv); n != [3]int{1, 1, 1} || !p.Host.Lease().Watched() {
+			t.Errorf("watches by member: %v; watched %v", n, p.Host.Lease().Watched())
+		}
+		if all, kinds := requestsIn(p, time.Minute); all > 37 {
+			t.Errorf("%d requests a minute: %v", all, kinds)
+		}
+	})
+}
+
+func watchesOn(srv *etcdfake.Server) (n [3]int) {
+	for i, m := range srv.Members() {
+		n[i] = m.Watches()
+	}
+	return n
+}
+
+// The client knows one address of three members, or two; or the members are not known.
+func TestHoldIsPolledEachTimeWhereNotEnoughMembersCanBeWatched(t *testing.T) {
+	for name, c := range map[string]struct {
+		endpoints int
+		plan      func(p *kit.Process)
+		quiet     bool
+	}{
+		"one endpoint":            {endpoints: 1},
+		"two endpoints":           {endpoints: 2, quiet: true},
+		"the members are unknown": {endpoints: 3, plan: func(p *kit.Process) { p.Link.LoseRequest("MemberList", 0) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			three(t, func(t *testing.T, srv *etcdfake.Server) {
+				link := srv.Link()
+				if c.plan != nil {
+					c.plan(&kit.Process{Link: link})
+				}
+				p := kit.StartOn(t, link, kit.Dial(t, link, srv.Members()[:c.endpoints]))
+				holdtest.MustAcquire(t, queue.New(p.Host, holdfast.KindLock, "x"))
+				time.Sleep(3 * time.Second)
+				if watched := p.Host.Lease().Watched(); watched != c.quiet {
+					t.Errorf("watched: %v", watched)
+				}
+				polls, opened := p.Link.Count()["Txn"], p.Link.Count()["Watch"]
+				time.Sleep(10 * kit.LockDelay)
+				if n := p.Link.Count()["Watch"] - opened; n > 0 {
+					t.Errorf("%d watches in ten lock delays", n)
+				}
+				if n := p.Link.Count()["Txn"] - polls; c.quiet && n > 3 || !c.quiet && n < 19 {
+					t.Errorf("%d polls in ten lock delays", n)
+				}
+			})
+		})
+	}
+}
+
+// What no watch tells, a poll does, within six seconds.
+func TestWatchedHolderIsToldOfWhatNoWatchTells(t *testing.T) {
+	for _, delay := range []time.Duration{-1, 200 * time.Millisecond, time.Second, 1400 * time.Millisecond} {
+		three(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := startQuiet(t, srv, func(o *session.Options) { o.LockDelay = delay })
+			rests(t, p)
+			for i := range 8 { // at different moments between two polls
+				h := holdtest.MustAcquire(t, p.Queue("x"))
+				time.Sleep(time.Duration(i) * 737 * time.Millisecond)
+				cause := holdfast.CauseEntryDeleted
+				if i%2 == 0 {
+					cause = holdfast.CauseKicked
+					holdtest.Notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
+				} else {
+					srv.Delete(h.Key())
+				}
+				lost, after := noticed(t, h)
+				if bound := queue.ToldWithin(max(delay, 0)) - max(delay, 0); after > bound || lost.Cause != cause {
+					t.Errorf("lock delay %v: told after %v, want %v: %v", delay, after, bound, lost)
+				}
+				_ = h.Release(t.Context())
+			}
+		})
+	}
+}
+
+// ring puts the session key as it is, as an administrator's request does.
+func ring(t *testing.T, srv *etcdfake.Server, p *holdtest.Process) {
+	t.Helper()
+	_, err := srv.Client(t).Put(t.Context(), p.SessionKey(), "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease())
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The bell makes the session poll at once, also one whose poll is in flight, whose watches have just been created
+// again, or that has only just acquired.
+func TestBellMakesAHolderPollAtOnce(t *testing.T) {
+	for name, before := range map[string]func(srv *etcdfake.Server, p *holdtest.Process){
+		"at rest": func(*etcdfake.Server, *holdtest.Process) {},
+		"a member hangs": func(srv *etcdfake.Server, _ *holdtest.Process) {
+			srv.Members()[1].Hang()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			three(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := startQuiet(t, srv)
+				rests(t, p)
+				for i := range 12 {
+					h := holdtest.MustAcquire(t, p.Queue("x"))
+					time.Sleep(time.Duration(i) * 103 * time.Millisecond)
+					before(srv, p)
+					holdtest.Notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
+					ring(t, srv, p)
+					most := 8 * kit.OneWay
+					if name != "at rest" {
+						most = time.Second // until a copy has gone to another member
+					}
+					if lost, after := noticed(t, h); lost.Cause != holdfast.CauseKicked || after > most {
+						t.Errorf("%v after the grant: told after %v: %v", time.Duration(i)*103*time.Millisecond, after, lost)
+					}
+					srv.Members()[1].Resume()
+					_ = h.Release(t.Context())
+				}
+			})
+		})
+	}
+}
+
+// The bell rings for a notice, whose read has no reply. It is made again after the next poll, which follows soon.
+func TestNoticeOfABellWhoseReadIsNotAnsweredIsReadSoon(t *testing.T) {
+	three(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := startQuiet(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		rests(t, p)
+		p.Plan(func(kind string, n int) etcdfake.Fate {
+			return etcdfake.Fate{LoseRequest: kind == "read" && n <= 20} // and its repetitions
+		})
+		time.AfterFunc(time.Second, func() { p.Plan(nil) })
+		holdtest.Notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
+		ring(t, srv, p)
+		if lost, after := noticed(t, h); lost.Cause != holdfast.CauseKicked || after > 2*time.Second {
+			t.Errorf("after %v: %v", after, lost)
+		}
+	})
+}
+
+// Each bell moves the gate, which the put of an entry compares.
+func TestBellsDoNotKeepASessionFromLocking(t *testing.T) {
+	three(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := startQuiet(t, srv)
+		rests(t, p)
+		stop := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Second):
+					ring(t, srv, p)
+				}
+			}
+		}()
+		var longest time.Duration
+		pairs := 0
+		for begin := time.Now(); time.Since(begin) < 4*time.Second; pairs++ {
+			start := time.Now()
+			h := holdtest.MustAcquire(t, p.Queue("x"))
+			longest = max(longest, time.Since(start))
+			holdtest.MustRelease(t, h)
+		}
+		close(stop)
+		if longest > 8*kit.OneWay || pairs < 160 {
+			t.Errorf("%d pairs in four seconds, the longest acquisition took %v", pairs, longest)
+		}
+	})
+}

@@ -1,0 +1,155 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/queue"
+)
+
+// removal is how the entry of a hold that has ended leaves etcd.
+type removal struct {
+	hold    *Hold
+	joined  func()        // must be called when the hold is finalized: Close waits for it
+	done    chan struct{} // closed when the entry is out of etcd, or given up
+	outcome error         // set before done is closed
+
+	// Of an entry that outlives its hold:
+	taken   atomic.Bool // it is being removed
+	bounded atomic.Bool // it will be, without Release
+}
+
+// now removes the entry on the goroutine of the caller who waits for it, and reports whether that succeeded.
+func (r *removal) now(ctx context.Context) bool {
+	if !r.hold.grant.RemoveNow(ctx) {
+		return false
+	}
+	r.wasRemoved()
+	return true
+}
+
+// wasRemoved finalizes a hold whose entry its releasing caller has removed.
+func (r *removal) wasRemoved() {
+	r.mark(nil)
+	// An auditor may be slow, and the caller does not wait for it.
+	if !(recorder{r.hold}).audited() || !r.hold.host.Go(func(context.Context) { r.finalize() }) { // joined by Close
+		r.finalize()
+	}
+}
+
+// inBackground removes the entry, or hands it off to the next goroutine in
+// the line, on a goroutine of the session, which Close joins.
+func (r *removal) inBackground() {
+	remove := func(context.Context) {
+		r.mark(r.explain(r.hold.grant.HandOff()))
+		r.finalize()
+	}
+	if !r.hold.host.Go(remove) {
+		remove(nil) // closed: the lease is lost, so this sends nothing
+	}
+}
+
+// mark records what became of the entry, and wakes Release.
+func (r *removal) mark(outcome error) {
+	r.outcome = outcome
+	close(r.done)
+}
+
+// finalize is the last thing done for a hold.
+func (r *removal) finalize() {
+	defer r.joined()
+	recorder{r.hold}.recordEnd()
+}
+
+// await waits until the entry of a released hold is removed, or ctx ends, and
+// returns what Release does.
+func (r *removal) await(ctx context.Context) error {
+	select {
+	case <-r.done:
+		return r.err()
+	case <-ctx.Done():
+	}
+	select {
+	case <-r.done: // both were ready
+		return r.err()
+	default:
+	}
+	if lost := r.lossBefore(); lost != nil {
+		return lost
+	}
+	r.hold.grant.CallerReturned()
+	return r.unknown(context.Cause(ctx))
+}
+
+// leave waits until the entry is removed, or ctx ends.
+func (r *removal) leave(ctx context.Context) {
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		r.hold.grant.CallerReturned()
+	}
+}
+
+// err is what Release returns for the outcome.
+func (r *removal) err() error {
+	switch h := r.hold; {
+	case r.outcome == nil:
+		return nil
+	case errors.Is(r.outcome, holdfast.ErrOutcomeUnknown):
+		return r.unknown(r.outcome)
+	case errors.Is(r.outcome, holdfast.ErrLost):
+		return r.outcome
+	default:
+		return fmt.Errorf("release %s (%skey %s): %w", h.Queue(), h.tokenText(), names.Quote(h.Key()), r.outcome)
+	}
+}
+
+func (r *removal) unknown(err error) error {
+	h := r.hold
+	if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
+	}
+	next := "the session removes the entry once etcd answers, or it expires with the lease"
+	if h.grant.TakenFor() > 0 {
+		next = "the session keeps the name taken until MinHold has passed, as long as its lease lives"
+	}
+	return fmt.Errorf("release %s (%slease %x, session %s): %w; %s",
+		h.Queue(), h.tokenText(), int64(h.Lease()), h.host.State(), err, next)
+}
+
+// explain turns the error of the removal of a released entry into the loss that
+// caused it, if there is one.
+func (r *removal) explain(err error) error {
+	h := r.hold
+	if err == nil || !errors.Is(*h.cause.Load(), holdfast.ErrReleased) {
+		return err // in the second case the loss is known
+	}
+	if errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		if lost := r.lossBefore(); lost != nil {
+			return lost
+		}
+		return err
+	}
+	if lost := h.grant.Lease().Lost(); lost != nil {
+		return h.named(lost)
+	}
+	if errors.Is(err, queue.ErrEntryGone) {
+		return h.askWhyGone(h.grant.Lease().Context())
+	}
+	return err
+}
+
+// lossBefore returns the loss of the hold if etcd has ended its lease, or
+// nil. That may have been before the release began. So if no reply tells
+// otherwise, the hold counts as lost.
+func (r *removal) lossBefore() *holdfast.LostError {
+	lost := r.hold.grant.Lease().Lost()
+	if lost == nil || lost.Cause != holdfast.CauseRevoked && lost.Cause != holdfast.CauseClusterChanged {
+		return nil
+	}
+	return r.hold.named(lost)
+}

@@ -1,0 +1,34 @@
+package hold
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/layout"
+)
+
+// A record says who held: of a candidate its value, where that is all that there is.
+func TestRecordSaysWhoHeld(t *testing.T) {
+	t.Parallel()
+	ours := layout.Value{Identity: layout.Identity{Owner: "me", Host: "db-1", PID: 7}, Queued: time.Now()}
+	candidate := ours
+	candidate.Data = "node-1"
+	long := strings.Repeat("é", maxHolder)
+	for name, c := range map[string]struct {
+		value    string
+		verbatim bool
+		want     string
+	}{
+		"a lock":                     {ours.Encode(), false, `owner "me", host "db-1", pid 7`},
+		"a candidate":                {candidate.Encode(), false, `node-1 (owner "me", host "db-1", pid 7)`},
+		"of etcd's own kind":         {"node-1", true, "node-1"},
+		"of etcd's own, in our form": {ours.Encode(), true, ours.Encode()},
+		"of another form":            {"node-1", false, "node-1"},
+		"a long one":                 {"x" + long, true, "x" + long[:maxHolder-2]},
+	} {
+		if got := holderIn(c.value, c.verbatim); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}

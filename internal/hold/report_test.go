@@ -1,0 +1,110 @@
+package hold_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Close ends every hold. It waits for their records, because the process may end after it.
+func TestCloseWaitsUntilTheLossesItCausesAreRecorded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		recorded := make(chan audit.Record, 10)
+		slow := hold.Request{Auditor: audit.Func(func(_ context.Context, r audit.Record) {
+			if r.Event != audit.Granted {
+				time.Sleep(time.Second)
+				recorded <- r
+			}
+		})}
+		holdtest.MustAcquireAs(t, p.Queue("x"), slow)
+		holdtest.MustAcquireAs(t, p.Queue("y"), slow)
+		if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if len(recorded) != 2 {
+			t.Fatalf("%d records when Close has returned, want 2", len(recorded))
+		}
+		if r := <-recorded; r.Event != audit.Lost || !errors.Is(r.Err, holdfast.ErrClosed) {
+			t.Errorf("%v: %v", r.Event, r.Err)
+		}
+	})
+}
+
+// A lease that ends while Release waits for its reply is not worth a warning.
+func TestLossDuringAReleaseIsNotLogged(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		p := holdtest.Start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		p.Link.BlackHole()
+		_ = h.Release(kit.Within(t, 20*time.Second)) // the lease is lost before
+		time.Sleep(time.Second)
+		synctest.Wait() // nothing is being logged
+		if strings.Contains(log.String(), "msg=\"holdfast: lost\"") {
+			t.Errorf("logged:\n%s", log.String())
+		}
+	})
+}
+
+// An operator counts by these how acquisitions end.
+func TestEachAcquisitionThatGetsNoHoldIsCountedByHowItEnded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var metrics kit.Metrics
+		p := holdtest.Start(t, srv, func(o *session.Options) { metrics = kit.CollectMetrics(o) })
+		expect := func(what, outcome string) {
+			t.Helper()
+			n := int64(0)
+			for point, value := range metrics.Points(t) {
+				if strings.Contains(point, "outcome="+outcome) {
+					n += value
+				}
+			}
+			if n != 1 {
+				t.Errorf("%s: %d acquisitions have the outcome %q, want 1: %v", what, n, outcome, metrics.Points(t))
+			}
+		}
+		denied := func(ops []clientv3.Op) error {
+			if slices.ContainsFunc(ops, clientv3.Op.IsPut) {
+				return rpctypes.ErrPermissionDenied
+			}
+			return nil
+		}
+		other := holdtest.MustAcquire(t, holdtest.Start(t, srv).Queue("x"))
+		if _, err := holdtest.TryAcquire(t.Context(), p.Queue("x")); !errors.Is(err, queue.ErrOccupied) {
+			t.Error(err)
+		}
+		expect("TryAcquire", "occupied")
+		if _, err := hold.AcquireOne(kit.Within(t, time.Second), p.Queue("x"), hold.Request{}); !errors.Is(err,
+			context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		expect("Acquire", "canceled")
+		p.KV.Refuse(denied)
+		if _, err := hold.Acquire(t.Context(), p.Set("y", "z"), hold.Request{}); !errors.Is(err,
+			rpctypes.ErrPermissionDenied) {
+			t.Error(err)
+		}
+		p.KV.Refuse(nil)
+		expect("a Set", "failed")
+		holdtest.MustRelease(t, other)
+	})
+}

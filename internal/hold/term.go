@@ -1,0 +1,156 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/txns"
+)
+
+// What follows is for terms of an election, which last long: locks do not use it.
+
+// errModified: another update of the same entry came first.
+var errModified = errors.New("the value was changed in the meantime")
+
+// Update replaces the data in the entry's value. nil: the entry has it since the revision returned. Otherwise it
+// returns Check's result, if the hold has ended; ctx's error; or an error of etcd that no retry can mend. The error is
+// joined with holdfast.ErrOutcomeUnknown if a request was not answered: the update may still take effect while the
+// entry exists and no later Update has succeeded.
+//
+// Only the holder changes the value. So if the mod revision has moved, Update or heldWriter moved it, and the reply
+// says which value is there.
+func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
+	if ctx == nil {
+		return 0, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	if !h.Live() {
+		return 0, h.Check()
+	}
+	hctx, cancel := h.Context(ctx, false)
+	defer cancel()
+	u := update{hold: h, value: h.heldValue(h.since, data)}
+	err := h.Queue().Retry(hctx, u.try)
+	switch {
+	case err == nil:
+		return u.since, nil
+	case errors.Is(err, queue.ErrEntryGone):
+		h.endAndRelease(h.lossOfEntry(u.loss))
+		h.poll.checkLease(h.grant.Lease())
+		return 0, h.Check()
+	case etcderr.Classify(err) == etcderr.LeaseGone:
+		h.host.LeaseGone(ctx, h.grant.Lease(), err) // etcd has told this call before the session
+		return 0, h.Check()
+	case !h.Live():
+		return 0, h.Check()
+	case u.unanswered && !errors.Is(err, holdfast.ErrOutcomeUnknown):
+		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
+	}
+	return 0, fmt.Errorf("proclaim in %s %s (token %d): %w",
+		h.Queue().Kind(), names.Quote(h.Queue().Name()), h.Token(), err)
+}
+
+// update is one call of Update.
+type update struct {
+	hold       *Hold
+	value      string
+	since      int64          // the revision of the value, when it stands
+	unanswered bool           // a request may still arrive
+	loss       holdfast.Cause // with queue.ErrEntryGone
+}
+
+// try sends the value once. It returns queue.ErrEntryGone, or an error of which retry decides.
+func (u *update) try(ctx context.Context) error {
+	h := u.hold
+	r, err := h.grant.Commit(ctx, txns.Txn{
+		If:   h.unmodifiedSince(h.known()),
+		Then: []clientv3.Op{queue.PutValue(h.Key(), u.value)},
+		Else: []clientv3.Op{clientv3.OpGet(h.Key()), getMeta(h.host.SessionKey(h.Lease()))},
+	})
+	u.unanswered = h.Queue().ReportUnknown("proclaim", err) || r.Unanswered || u.unanswered
+	if err != nil {
+		return err
+	}
+	if r.Succeeded {
+		u.since = r.Header.Revision
+		h.sawModified(u.since)
+		return nil
+	}
+	kv := r.First(0)
+	if !h.grant.Is(kv) {
+		u.loss = h.poll.causeOf(r, 1)
+		return queue.ErrEntryGone
+	}
+	u.since = kv.ModRevision
+	h.sawModified(u.since)
+	if string(kv.Value) == u.value {
+		return nil // an earlier request was carried out after all
+	}
+	return backoff.Again(errModified)
+}
+
+// Requeue ends the hold and queues again, at the back, in one Txn: see queue.Queue.Requeue.
+//
+// If the hold had ended before, Requeue queues nothing and returns Check's result. Otherwise the hold is released, and
+// the rest is as with Acquire.
+func (h *Hold) Requeue(ctx context.Context, r Request) (*Hold, error) {
+	if ctx != nil && ctx.Err() == nil && !h.Live() {
+		return nil, h.Check()
+	}
+	g, err := h.Queue().Requeue(ctx, r.Request, func() error {
+		if h.endAndRelease(holdfast.ErrReleased) {
+			return nil
+		}
+		return h.Check() // it has ended since Live was asked
+	})
+	return one(g, r, err)
+}
+
+// abandonWait is for how long Abandon waits.
+const abandonWait = 250 * time.Millisecond
+
+// Abandon makes the hold lost, unless it has ended, and returns Check's result. It waits for the removal of the entry
+// for at most abandonWait; the session finishes it.
+func (h *Hold) Abandon(cause holdfast.Cause) error {
+	h.endAndRelease(h.lost(cause))
+	patience, cancel := context.WithTimeout(context.Background(), abandonWait)
+	defer cancel()
+	h.removal.leave(patience)
+	return h.Check()
+}
+
+// Resume waits while the hold is suspended, and then reads whether its entry exists. nil: the hold is connected, and a
+// linearizable read after the reconnection has seen the entry. Otherwise it returns Check's result, if the hold has
+// ended; ctx's error; or an error of etcd that no retry can mend.
+func (h *Hold) Resume(ctx context.Context) error {
+	hctx, cancel := h.Context(ctx, false)
+	defer cancel()
+	for {
+		stands := false
+		err := h.grant.Lease().AwaitConnected(hctx)
+		if err == nil {
+			stands, err = h.stands(hctx)
+		}
+		switch {
+		case !h.Live():
+			return h.Check()
+		case ctx.Err() != nil:
+			return backoff.ContextErr(ctx)
+		case err != nil:
+			return err
+		case !stands:
+			h.endAndRelease(h.askWhyGone(h.grant.Lease().Context()))
+			return h.Check()
+		case h.Check() == nil:
+			return nil
+		}
+	}
+}

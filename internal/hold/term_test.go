@@ -1,0 +1,227 @@
+package hold_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+const entriesOfTerm = "holdfast/election/x/@/"
+
+// mustLead returns a hold of election x.
+func mustLead(t *testing.T, p *holdtest.Process) *hold.Hold {
+	t.Helper()
+	return holdtest.MustAcquireAs(t, queue.New(p.Host, "election", "x"), hold.Request{Request: queue.Request{Data: "old"}})
+}
+
+// dataIn returns what the entry of the term says.
+func dataIn(t *testing.T, srv *etcdfake.Server) string {
+	t.Helper()
+	v, ok := layout.DecodeValue(srv.Keys(entriesOfTerm)[0].Value)
+	if !ok {
+		t.Fatal("the entry's value has another form")
+	}
+	return v.Data
+}
+
+// Whatever becomes of its first request, an update is carried out once, and its revision is that of the value.
+func TestUpdateIsSentAgainUntilItIsAnsweredAndCarriedOutOnce(t *testing.T) {
+	for name, fate := range map[string]etcdfake.Fate{
+		"answered": {}, "reply lost": holdtest.LostReply, "request lost": {LoseRequest: true}, "silent": holdtest.Silence,
+		"silent, carried out": {LoseReply: true, Silent: true}, "late": {Request: 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				h := mustLead(t, p)
+				p.Updates(func(n int) (f etcdfake.Fate) {
+					if n == 1 {
+						f = fate
+					}
+					return f
+				})
+				since, err := h.Update(kit.Within(t, time.Minute), "new")
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Second)
+				kv := srv.Keys(entriesOfTerm)[0]
+				if dataIn(t, srv) != "new" || kv.Version != 2 || kv.ModRevision != since || h.Check() != nil {
+					t.Errorf("%q, %d writes, revision %d, told %d", dataIn(t, srv), kv.Version, kv.ModRevision, since)
+				}
+				holdtest.MustRelease(t, h)
+			})
+		})
+	}
+}
+
+// etcd refuses the second copy. Whether the first one was carried out is known only if it was answered.
+func TestRefusedUpdateIsOfUnknownOutcomeIfACopyIsUnanswered(t *testing.T) {
+	refused := etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
+	for name, unanswered := range map[string]bool{"unanswered": true, "refused": false} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				h := mustLead(t, p)
+				p.Updates(func(n int) etcdfake.Fate {
+					if n == 1 && unanswered {
+						return etcdfake.Fate{LoseReply: true, Silent: true}
+					}
+					return refused
+				})
+				_, err := h.Update(kit.Within(t, time.Minute), "new")
+				if err == nil || !strings.Contains(err.Error(), "PermissionDenied") ||
+					errors.Is(err, holdfast.ErrOutcomeUnknown) != unanswered || (dataIn(t, srv) == "new") != unanswered {
+					t.Errorf("Update: %v; the entry says %q", err, dataIn(t, srv))
+				}
+				p.Plan(nil)
+				holdtest.MustRelease(t, h)
+			})
+		})
+	}
+}
+
+// An update finds that the entry is gone before the poll does.
+func TestUpdateOfAnEntryThatIsGoneEndsTheHold(t *testing.T) {
+	for name, c := range map[string]struct {
+		end     func(srv *etcdfake.Server, h *hold.Hold)
+		cause   holdfast.Cause
+		refused error
+	}{
+		"deleted": {func(srv *etcdfake.Server, h *hold.Hold) { srv.Delete(h.Key()) }, holdfast.CauseEntryDeleted, nil},
+		"deleted, and another one put": {func(srv *etcdfake.Server, h *hold.Hold) {
+			srv.Delete(h.Key())
+			srv.Put(h.Key(), "")
+		}, holdfast.CauseEntryDeleted, nil},
+		"revoked": {func(srv *etcdfake.Server, h *hold.Hold) { srv.Revoke(h.Lease()) }, holdfast.CauseRevoked, nil},
+		"refused for want of the lease": {
+			func(*etcdfake.Server, *hold.Hold) {}, holdfast.CauseRevoked, rpctypes.ErrLeaseNotFound,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				h := mustLead(t, p)
+				p.PlanAll("event", etcdfake.Fate{Reply: time.Minute})
+				c.end(srv, h)
+				if c.refused != nil {
+					p.KV.Refuse(func(ops []clientv3.Op) error { return c.refused })
+				}
+				began := time.Now()
+				_, err := h.Update(kit.Within(t, time.Minute), "new")
+				p.KV.Refuse(nil)
+				var lost *holdfast.LostError
+				if !errors.As(err, &lost) || lost.Cause != c.cause || time.Since(began) > 2*kit.OneWay {
+					t.Errorf("after %v: %v", time.Since(began), err)
+				}
+				p.Plan(nil)
+				srv.Delete(h.Key())
+			})
+		})
+	}
+}
+
+// Both are carried out, one after the other, and each is told the revision of its own.
+func TestTwoUpdatesAtOnceAreBothCarriedOut(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		h := mustLead(t, holdtest.Start(t, srv))
+		values := []string{"one", "other"}
+		since := make(chan int64, len(values))
+		for _, value := range values {
+			go func() { // the test receives from since
+				rev, err := h.Update(kit.Within(t, time.Minute), value)
+				if err != nil {
+					t.Error(err)
+				}
+				since <- rev
+			}()
+		}
+		a, b := <-since, <-since
+		if kv := srv.Keys(entriesOfTerm)[0]; kv.Version != 3 || a == b || kv.ModRevision != max(a, b) {
+			t.Errorf("%d writes, the last at revision %d; told %d and %d", kv.Version, kv.ModRevision, a, b)
+		}
+		holdtest.MustRelease(t, h)
+	})
+}
+
+// Another client may have deleted the entry of a suspended hold, so the entry is read once the lease is connected.
+func TestResumeReadsTheEntryWhenTheLeaseIsConnectedAgain(t *testing.T) {
+	for name, deleted := range map[string]bool{"stands": false, "deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				h := mustLead(t, p)
+				hang := func(renewals bool) { // the poll would find the deletion as well
+					p.Plan(func(kind string, _ int) etcdfake.Fate {
+						if kind == "poll" || renewals && kind == "LeaseKeepAlive" {
+							return holdtest.Silence
+						}
+						return etcdfake.Fate{}
+					})
+				}
+				hang(true)
+				time.Sleep(kit.Trust/2 + kit.Prompt)
+				hang(true) // counts from now on
+				done := make(chan error, 1)
+				go func() { done <- h.Resume(kit.Within(t, time.Minute)) }() // the test receives from done
+				time.Sleep(kit.Prompt)
+				if reads := p.Counts()["session"]; len(done) > 0 || reads > 1 || !errors.Is(h.Check(), holdfast.ErrSuspended) {
+					t.Fatalf("suspended: %v, %d reads, Resume has returned: %v", h.Check(), reads, len(done) > 0)
+				}
+				if deleted {
+					srv.Delete(h.Key())
+				}
+				hang(false)
+				switch err := <-done; {
+				case !deleted && (err != nil || h.Check() != nil):
+					t.Errorf("Resume: %v, Check: %v", err, h.Check())
+				case deleted && (!errors.Is(err, holdfast.ErrLost) || err != h.Check()):
+					t.Errorf("Resume without the entry: %v, Check: %v", err, h.Check())
+				}
+				p.Plan(nil)
+				_ = h.Release(kit.Within(t, time.Minute))
+			})
+		})
+	}
+}
+
+// Abandon waits for the removal for a moment only; the session goes on with it.
+func TestAbandonEndsTheHoldAndWaitsAMomentForTheRemoval(t *testing.T) {
+	for name, hangs := range map[string]bool{"etcd answers": false, "etcd hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				h := mustLead(t, p)
+				if hangs {
+					p.Link.BlackHole()
+				}
+				began := time.Now()
+				err := h.Abandon(holdfast.CauseMaxHold)
+				took := time.Since(began)
+				var lost *holdfast.LostError
+				if !errors.As(err, &lost) || lost.Cause != holdfast.CauseMaxHold || h.Check() != err {
+					t.Errorf("Abandon: %v, Check: %v", err, h.Check())
+				}
+				if hangs && took != hold.AbandonWait || !hangs && (took > 2*kit.OneWay || len(srv.Keys(entriesOfTerm)) != 0) {
+					t.Errorf("after %v stand %v", took, srv.Keys(entriesOfTerm))
+				}
+				p.Heal()
+				time.Sleep(5 * time.Second)
+				kit.NothingStands(t, srv)
+			})
+		})
+	}
+}

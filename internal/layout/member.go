@@ -1,0 +1,69 @@
+package layout
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+)
+
+// MaxMember bounds Member.Data in bytes.
+const MaxMember = 4 << 10
+
+// Member is the value of a member's key: who has joined a group, and what it says of itself.
+type Member struct {
+	Identity           // each text is cut to 256 bytes
+	Name     string    // of the member in its group; at most MaxText
+	Data     string    // any bytes, at most MaxMember
+	Draining bool      // it is about to leave
+	Joined   time.Time // by its clock, in milliseconds
+}
+
+type encodedMember struct {
+	V int `json:"v"`
+	Identity
+	Name     string    `json:"name"`
+	Text     string    `json:"value,omitempty"`
+	Bytes    []byte    `json:"value_base64,omitempty"` // if Data is not text
+	Draining bool      `json:"draining,omitempty"`
+	Joined   time.Time `json:"joined_at"`
+}
+
+// Encode returns the value as it is written in etcd.
+func (m Member) Encode() (string, error) {
+	enc := encodedMember{
+		V: format, Identity: Identity{Owner: cut(m.Owner), Host: cut(m.Host), PID: m.PID},
+		Name: m.Name, Draining: m.Draining, Joined: Millis(m.Joined),
+	}
+	if isText(m.Data) {
+		enc.Text = m.Data
+	} else {
+		enc.Bytes = []byte(m.Data)
+	}
+	var b bytes.Buffer
+	to := json.NewEncoder(&b)
+	to.SetEscapeHTML(false)
+	if err := to.Encode(enc); err != nil {
+		return "", err // a year of more than four digits
+	}
+	return string(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
+}
+
+// DecodeMember decodes a value that Encode has written, in this version or a later one. It reports false for any other.
+func DecodeMember(b []byte) (Member, bool) {
+	var enc encodedMember
+	if len(b) == 0 || b[0] != '{' || len(b) > maxValue || json.Unmarshal(b, &enc) != nil {
+		return Member{}, false
+	}
+	m := Member{
+		Identity: enc.Identity, Name: enc.Name, Data: enc.Text, Draining: enc.Draining, Joined: Millis(enc.Joined),
+	}
+	if len(enc.Bytes) > 0 {
+		m.Data = string(enc.Bytes)
+	}
+	ok := enc.V >= format && len(m.Data) <= MaxMember && plausible(m.Joined) &&
+		max(len(m.Owner), len(m.Host), len(m.Name)) <= MaxText
+	return m, ok
+}
+
+// Members returns where the members of a group stand: in the form of a queue, whose entries they are not.
+func Members(namespace, group string) Queue { return Named(namespace, "member", group) }

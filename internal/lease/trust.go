@@ -1,0 +1,42 @@
+package lease
+
+import (
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// maxTrusted is the longest time for which a renewal is trusted. A cluster with lease checkpoints may resume a longer
+// lease with less than its TTL.
+const maxTrusted = 300 * time.Second
+
+// Grant is etcd's reply to the request for a lease.
+type Grant struct {
+	ID      clientv3.LeaseID
+	Cluster uint64        // the ID of the cluster that answered
+	TTL     time.Duration // as granted
+	Margin  time.Duration // taken off the TTL; 0: the larger of TTL/10 and 200 ms
+	Sent    time.Duration // when the request was sent, by the clock of the lease
+}
+
+// longest is how long a renewal is trusted whose reply has that TTL.
+func (g Grant) longest(ttl time.Duration) time.Duration {
+	return min(g.TTL, ttl, maxTrusted) - g.Margin
+}
+
+// trusted is for how long the lease is trusted by the Grant or a renewal that was sent at from.
+func (g Grant) trusted(from, ttl time.Duration) trust { return trust{from, from + g.longest(ttl)} }
+
+// trust is the time for which a lease is trusted, by its clock.
+type trust struct {
+	from  time.Duration // send time of the last confirmed renewal, at first of the Grant
+	until time.Duration // trusted-until
+}
+
+// renewAt is when the next renewal is due: after three eighths of the trusted time, about a third of the TTL. The
+// suspension comes at a half. The eighth between the two is for the renewal, whatever the TTL and the margin are.
+func (t trust) renewAt() time.Duration { return t.from + (t.until-t.from)*3/8 }
+
+// suspendAt is when the lease becomes suspended: half of the trusted time after the last confirmed renewal. The same
+// rule covers a process that was paused, since the clock counts the pause.
+func (t trust) suspendAt() time.Duration { return t.from + (t.until-t.from)/2 }

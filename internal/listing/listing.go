@@ -1,0 +1,231 @@
+// Package listing reads all keys below a prefix, and follows them: by a watch, and by regular reads in case that it is
+// silent.
+package listing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/watching"
+)
+
+// Listing is what stands below a prefix, at one revision.
+type Listing[T comparable] struct {
+	Revision int64
+	Sent     time.Duration // when the read was sent that it began with, by the reader's clock
+	Items    map[string]T  // by key
+}
+
+// Options are the policies of a Reader: those of the ReaderOptions of other packages.
+type Options struct {
+	// Retry sets the pauses between attempts. Its Attempt bounds one read.
+	Retry backoff.Policy
+	// MaxAge is how old a listing may get: a watch is checked by a read in each third of it.
+	MaxAge time.Duration
+	// Clock is elapsed time.
+	Clock func() time.Duration
+}
+
+const (
+	defaultMaxAge = 15 * time.Second
+	minMaxAge     = 30 * time.Millisecond
+)
+
+// Resolve returns the options with the defaults of Retry and MaxAge. A value out of range is a *holdfast.ArgumentError
+// of ReaderOptions, and so is a client that cannot read.
+func (o Options) Resolve(cli *clientv3.Client) (Options, error) {
+	retry, err := sending.Policy("ReaderOptions.Retry", o.Retry)
+	switch {
+	case cli == nil || cli.KV == nil || cli.Watcher == nil:
+		return o, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
+	case o.MaxAge != 0 && o.MaxAge < minMaxAge:
+		return o, &holdfast.ArgumentError{Argument: "ReaderOptions.MaxAge", Reason: "is less than 30 ms"}
+	}
+	o.Retry, o.MaxAge = retry, cmp.Or(o.MaxAge, defaultMaxAge)
+	return o, err
+}
+
+// Reader reads what stands below a prefix, as a value V that is made of the listing. It is immutable, and may be used
+// by any number of goroutines.
+type Reader[T comparable, V any] struct {
+	client  *clientv3.Client
+	prefix  string
+	opts    Options
+	decode  func(*mvccpb.KeyValue) (T, bool)
+	value   func(Listing[T]) V
+	sender  *sending.Sender
+	streams *watching.Streams
+}
+
+// NewReader returns a reader with resolved options. A key for which decode returns false is left out.
+func NewReader[T comparable, V any](
+	cli *clientv3.Client, prefix string, o Options, decode func(*mvccpb.KeyValue) (T, bool), value func(Listing[T]) V,
+) *Reader[T, V] {
+	return &Reader[T, V]{cli, prefix, o, decode, value, sending.New(cli, o.Retry), new(watching.Streams)}
+}
+
+// Read reads the value with one linearizable read, and retries until ctx ends. It returns ctx's error, joined with that
+// of the last attempt; holdfast.ErrClientClosed; or etcd's, where a retry cannot help.
+func (r *Reader[T, V]) Read(ctx context.Context) (now V, err error) {
+	var l Listing[T]
+	err = backoff.Retry(ctx, r.retry(), func(ctx context.Context) (err error) {
+		l, err = r.list(ctx)
+		return err
+	})
+	if open := r.client.Ctx(); err != nil && ctx.Err() == nil && open != nil && open.Err() != nil {
+		err = holdfast.ErrClientClosed
+	}
+	if err != nil {
+		return now, err
+	}
+	return r.value(l), nil
+}
+
+// retry returns the policy without a limit for an attempt: the sender bounds each request, and a watch has no timeout.
+func (r *Reader[T, V]) retry() backoff.Policy {
+	policy := r.opts.Retry
+	policy.Attempt = 0
+	return policy
+}
+
+func (r *Reader[T, V]) list(ctx context.Context) (Listing[T], error) {
+	l := Listing[T]{Sent: r.opts.Clock(), Items: make(map[string]T)}
+	resp, err := r.sender.Get(ctx, clientv3.OpGet(r.prefix, clientv3.WithPrefix()))
+	if err != nil {
+		return l, err
+	}
+	l.Revision = resp.Header.Revision
+	for _, kv := range resp.Kvs {
+		r.put(l, kv)
+	}
+	return l, nil
+}
+
+func (r *Reader[T, V]) put(l Listing[T], kv *mvccpb.KeyValue) {
+	if item, ok := r.decode(kv); ok {
+		l.Items[string(kv.Key)] = item
+	} else {
+		delete(l.Items, string(kv.Key))
+	}
+}
+
+// dated is a value, and when the read was sent that its listing began with.
+type dated[V any] struct {
+	value V
+	sent  time.Duration
+}
+
+// follow calls tell with the value, after each change, and after each regular read. It survives every failure of its
+// watch.
+func (r *Reader[T, V]) follow(caller context.Context, tell func(dated[V])) error {
+	open := r.client.Ctx()
+	if open == nil { // a client that clientv3 did not make
+		open = context.Background()
+	}
+	ctx, cancel := context.WithCancel(caller)
+	defer cancel()
+	defer context.AfterFunc(open, cancel)()
+	f := follower[T, V]{r: r, tell: func(l Listing[T]) { tell(dated[V]{r.value(l), l.Sent}) }}
+	for {
+		err := backoff.Retry(ctx, r.retry(), f.watch)
+		switch {
+		case caller.Err() != nil:
+			return backoff.ContextErr(caller)
+		case open.Err() != nil:
+			return holdfast.ErrClientClosed
+		case err != nil:
+			return err
+		}
+		// The watch was healthy before it ended, so the pauses start anew.
+	}
+}
+
+// follower is one call of follow.
+type follower[T comparable, V any] struct {
+	r    *Reader[T, V]
+	tell func(Listing[T])
+	seen Listing[T]
+}
+
+// watch follows the keys until its watch ends. It returns nil if that was healthy.
+//
+// The read that follows the creation of the watch has a revision that is not smaller than that of the watch, so nothing
+// is missed in between. Events up to the revision of the read are skipped.
+func (f *follower[T, V]) watch(ctx context.Context) error {
+	r := f.r
+	look := func(ctx context.Context) error { _, err := f.read(ctx); return err }
+	st, limit := r.streams.Pick()
+	armed, err := st.Arm(ctx, watching.Request{
+		Client: r.client, Open: ctx, Key: r.prefix, Opts: []clientv3.OpOption{clientv3.WithPrefix()},
+		Within: max(limit, r.opts.Retry.Attempt), Look: look,
+	})
+	if err != nil {
+		return err
+	}
+	defer armed.Close()
+	refresh := time.NewTicker(r.opts.MaxAge / 3)
+	defer refresh.Stop()
+	if err := look(ctx); err != nil {
+		return err
+	}
+	for {
+		news, err := armed.Next(ctx, refresh.C)
+		switch {
+		case errors.Is(err, watching.ErrTick):
+			changed, err := f.read(ctx)
+			if err != nil {
+				return err
+			}
+			if changed { // it may only be late, or silent for good: its connection is dead, or its member hangs
+				return armed.GiveUp("the watch is behind")
+			}
+		case err != nil && armed.Healthy() && ctx.Err() == nil:
+			return nil
+		case err != nil:
+			return backoff.Again(err)
+		default:
+			f.hear(news.Events)
+		}
+	}
+}
+
+// read reads the keys, tells them, and reports whether they have changed since what was told before.
+func (f *follower[T, V]) read(ctx context.Context) (changed bool, err error) {
+	now, err := f.r.list(ctx)
+	if err != nil {
+		return false, err
+	}
+	changed = !maps.Equal(now.Items, f.seen.Items)
+	f.seen = now
+	f.tell(f.seen)
+	return changed, nil
+}
+
+// hear applies events.
+func (f *follower[T, V]) hear(events []*clientv3.Event) {
+	changed := false
+	for _, ev := range events {
+		if ev.Kv.ModRevision <= f.seen.Revision {
+			continue
+		}
+		changed = true
+		if ev.Type == clientv3.EventTypeDelete {
+			delete(f.seen.Items, string(ev.Kv.Key))
+		} else {
+			f.r.put(f.seen, ev.Kv)
+		}
+	}
+	if changed {
+		f.seen.Revision = events[len(events)-1].Kv.ModRevision
+		f.tell(f.seen)
+	}
+}

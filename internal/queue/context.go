@@ -1,0 +1,68 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// withSession returns ctx, ended also by the end of the session, with
+// holdfast.ErrClosed as its cause then.
+func withSession(ctx context.Context, host lease.Env) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if host.Context().Err() != nil { // AfterFunc would say so a moment later
+		cancel(holdfast.ErrClosed)
+	}
+	stop := context.AfterFunc(host.Context(), func() { cancel(holdfast.ErrClosed) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// WhileOpen calls op with ctx, ended also by the end of the session. If the end of the session or of its client ended
+// op, the error says so.
+func (q *Queue) WhileOpen(ctx context.Context, op func(ctx context.Context) error) error {
+	if err := q.usable(ctx); err != nil {
+		return err
+	}
+	open, cancel := withSession(ctx, q.host)
+	defer cancel()
+	return q.shared.closedErr(ctx, op(open))
+}
+
+// untilLost returns a child of ctx that the loss of the lease cancels, as its cause.
+func untilLost(ctx context.Context, lease *lease.Lease) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(lease.Context(), func() { cancel(lease.Lost()) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// requestContext returns the context of a request about an entry under a lease. It has ctx's values and ends with the
+// lease, or grace after ctx. A request that is cut off has an unknown outcome; one that is answered a moment later has
+// not.
+func requestContext(ctx context.Context, lease *lease.Lease, grace time.Duration) (context.Context, func()) {
+	rctx, cancel := context.WithCancel(leaseContext{lease.Context(), ctx})
+	stop := context.AfterFunc(ctx, func() {
+		if grace > 0 {
+			time.AfterFunc(grace, cancel)
+		} else {
+			cancel()
+		}
+	})
+	return rctx, func() { stop(); cancel() }
+}
+
+// leaseContext is the context of a lease with the values of another context, such
+// as its span and its credentials.
+type leaseContext struct {
+	context.Context
+	values context.Context
+}
+
+// Value asks the lease's context first: package context looks there for the context to derive a child from.
+func (c leaseContext) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
+}

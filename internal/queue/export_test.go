@@ -1,0 +1,47 @@
+package queue
+
+import (
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// What tests of package queue_test see of the inside.
+
+const (
+	GiveUpWait     = giveUpWait
+	MaxEnded       = maxEnded
+	MaxJudged      = maxJudged
+	MaxOps         = maxOps
+	MaxPatience    = maxPatience
+	MaxRemembered  = maxRemembered
+	RecheckAfter   = recheckAfter
+	RemoveRetry    = removeRetry
+	ScanEvery      = scanEvery
+	ScanAgainAfter = scanAgainAfter
+	ScanSoonAfter  = scanSoonAfter
+)
+
+// Used returns how many keys a queue's session has in use.
+func (q *Queue) Used() int {
+	q.shared.keys.mu.Lock()
+	defer q.shared.keys.mu.Unlock()
+	return len(q.shared.keys.inUse)
+}
+
+// Kept names the entries of a lease that the session accounts for.
+func (q *Queue) Kept(l *lease.Lease) (kept []string) {
+	for _, e := range q.shared.keys.of(l) {
+		kept = append(kept, fmt.Sprintf("%s, stage %v", e.key, e.stage))
+	}
+	return kept
+}
+
+// ScanSoon is called when a put is not answered.
+func (q *Queue) ScanSoon() { q.shared.orphans.scanSoon() }
+
+// Stream is what the next watch is made on.
+func (q *Queue) Stream() any {
+	stream, _ := q.shared.streams.Pick()
+	return stream
+}

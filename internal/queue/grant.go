@@ -1,0 +1,199 @@
+package queue
+
+import (
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
+	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/view"
+)
+
+// ErrEntryGone: another client has deleted the entry.
+var ErrEntryGone = errEntryGone
+
+// Grant is an entry that holds. Its owner reads it, and in the end has it leave, by exactly one of RemoveNow,
+// RemoveTogether, HandOff, and LeaveLine followed by Left or Remove. One goroutine at a time uses what changes it.
+type Grant struct {
+	entry *entry
+	line  *line
+}
+
+// newGrants returns a grant for each entry of an attempt that holds, whose turns it was.
+func newGrants(turns []turn, a *attempt) []*Grant {
+	grants := a.room.grants[:0]
+	for i, e := range a.entries {
+		e.reach(held)
+		turns[i].line.heldUnder = a.lease
+		g := &a.room.grant
+		if i > 0 {
+			g = new(Grant)
+		}
+		*g = Grant{e, turns[i].line}
+		grants = append(grants, g)
+	}
+	return grants
+}
+
+// Queue is the queue whose front the entry is.
+func (g *Grant) Queue() *Queue { return g.entry.q }
+
+// Key is the entry's key in etcd.
+func (g *Grant) Key() string { return g.entry.key }
+
+// Value is the entry's value as it was put.
+func (g *Grant) Value() string { return g.entry.value }
+
+// Created is the entry's create revision.
+func (g *Grant) Created() int64 { return g.entry.rev }
+
+// Modified is the entry's mod revision when it was granted.
+func (g *Grant) Modified() int64 { return g.entry.modRevision() }
+
+// Token is the fencing token.
+func (g *Grant) Token() fencing.Token { return g.entry.token() }
+
+// Lease is the lease that the entry is bound to.
+func (g *Grant) Lease() *lease.Lease { return g.entry.of.lease }
+
+// AcquiredRevision is the store's revision at the latest read that verified an entry of the set.
+func (g *Grant) AcquiredRevision() int64 { return g.entry.of.revision }
+
+// Telemetry is what measures the acquisition; nil for all grants of a set but the first.
+func (g *Grant) Telemetry() *telemetry.Acquisition { return g.entry.ticket.request.telemetry }
+
+// Is reports whether kv is the entry.
+func (g *Grant) Is(kv *mvccpb.KeyValue) bool { return isEntry(kv, g.entry.rev) }
+
+// Owned is true in a Txn while the entry exists. It compares the create revision, since a later entry may have the same
+// key.
+func (g *Grant) Owned() clientv3.Cmp { return g.entry.owned() }
+
+// Commit sends a Txn about the entry, perhaps with others of the session in one request.
+func (g *Grant) Commit(ctx context.Context, t txns.Txn) (txns.Reply, error) {
+	return g.entry.q.shared.commits.Commit(ctx, t)
+}
+
+// Retry calls op until it succeeds or fails for good, with the session's pauses, until ctx ends or the lease is lost.
+// Each request of op has its own timeout.
+func (g *Grant) Retry(ctx context.Context, op func(ctx context.Context) error) error {
+	return g.entry.retry(ctx, op)
+}
+
+// Shown is what callers of a session see of an entry that another goroutine of it holds; false once that has ended.
+type Shown interface{ Shown() (view.Entry, bool) }
+
+// Show has callers of this session who wait behind the entry see what shown says.
+func (g *Grant) Show(shown Shown) {
+	g.line.shared.mu.Lock()
+	defer g.line.shared.mu.Unlock()
+	g.line.shown = shown
+}
+
+// RemoveNow removes the entry with one request, on the goroutine of the caller who waits for it, and reports whether
+// that succeeded. It does nothing if another goroutine waits in the line: then the entry is to be handed off, which
+// must not end with this caller's patience.
+//
+// This is the usual release. HandOff could do it as well, but starting a goroutine for that and being woken by it costs
+// a free lock some ten microseconds.
+func (g *Grant) RemoveNow(ctx context.Context) bool {
+	if !g.line.headAlone() {
+		return false
+	}
+	ctx, cancel := requestContext(ctx, g.entry.of.lease, 0)
+	defer cancel()
+	if g.entry.tryRemove(ctx) != nil {
+		return false
+	}
+	g.removed()
+	return true
+}
+
+// RemoveTogether removes the entries of some grants by one Txn if these stand, and that of beside, which stays and may
+// be nil. After an error each is to be handed off. ErrEntryGone: etcd has refused it, because one of them was deleted.
+func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
+	first := grants[0].entry
+	ctx, cancel := requestContext(ctx, first.of.lease, 0)
+	defer cancel()
+	var t txns.Txn
+	for _, g := range grants {
+		t.If = append(t.If, g.Owned())
+		t.Then = append(t.Then, clientv3.OpDelete(g.Key()))
+	}
+	if beside != nil {
+		t.If = append(t.If, beside.Owned())
+	}
+	r, err := first.q.shared.commits.Commit(ctx, t)
+	if err == nil && r.Succeeded {
+		for _, g := range grants {
+			g.removed()
+		}
+		return nil
+	}
+	unknown := first.q.ReportUnknown("remove", err) || r.Unanswered
+	for _, g := range grants {
+		g.entry.removing = unknown
+	}
+	switch {
+	case err != nil:
+		return err
+	case r.Unanswered: // a copy of ours may have done it
+		return holdfast.ErrOutcomeUnknown
+	default:
+		return errEntryGone
+	}
+}
+
+// removed ends the turn of an entry that was removed.
+func (g *Grant) removed() {
+	g.entry.finish()
+	g.line.next()
+}
+
+// HandOff removes the entry, and makes the next goroutine in the line the head; if one waits, the same Txn puts its
+// entry. It runs until etcd has answered or the lease is lost. The error: ErrEntryGone, or that of the last try, joined
+// with holdfast.ErrOutcomeUnknown if a try was not answered.
+func (g *Grant) HandOff() error { return g.line.handOff(g.entry) }
+
+// LeaveLine makes the next goroutine in the line the head, while the entry stands. It queues behind that.
+func (g *Grant) LeaveLine() { g.line.next() }
+
+// Remove removes the entry of a grant that has left its line. It returns what HandOff does.
+func (g *Grant) Remove() error { return g.entry.remove(g.entry.of.lease.Context()) }
+
+// Left ends a grant that has left its line, by what has come of its entry. nil: the entry has a lease of its own, so
+// it stays. After an error it reports false if the entry is still to be removed: it was not deleted by another client,
+// and the lease lives.
+func (g *Grant) Left(err error) bool {
+	switch e := g.entry; {
+	case err == nil:
+		e.taken.moved = true
+		e.finish()
+	case errors.Is(err, errEntryGone):
+		e.finish()
+	case e.of.lease.Lost() != nil:
+		e.abandon()
+	default:
+		return false
+	}
+	return true
+}
+
+// CallerReturned records that the caller of a release returns although etcd has not confirmed it.
+func (g *Grant) CallerReturned() { g.line.callerReturned(g.entry) }
+
+// Retry calls op until it succeeds or fails for good, with the session's pauses, until ctx ends.
+func (q *Queue) Retry(ctx context.Context, op func(ctx context.Context) error) error {
+	return q.shared.retry(ctx, op)
+}
+
+// PutValue replaces the value of the entry with that key, which keeps its lease.
+func PutValue(key, value string) clientv3.Op {
+	return clientv3.OpPut(key, value, clientv3.WithIgnoreLease())
+}

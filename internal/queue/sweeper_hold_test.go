@@ -1,0 +1,362 @@
+package queue_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+// giveUpMany makes n attempts, each for another name, and gives each up after d.
+func giveUpMany(t *testing.T, p *holdtest.Process, n int, d time.Duration) {
+	t.Helper()
+	var all sync.WaitGroup
+	room := make(chan struct{}, 100)
+	for i := range n {
+		room <- struct{}{}
+		all.Go(func() {
+			defer func() { <-room }()
+			ctx, cancel := context.WithTimeout(context.Background(), d)
+			defer cancel()
+			if h, err := hold.AcquireOne(ctx, p.Queue(fmt.Sprint("n", i)), hold.Request{}); err == nil {
+				_ = h.Release(context.Background())
+			} else if !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Of the puts some never arrive, some are carried out, and some arrive long after their
+// attempts have ended. None is answered.
+func TestTenThousandAttemptsGivenUpInSilenceLeaveTheSessionKeyAlone(t *testing.T) {
+	n := 10_000
+	if testing.Short() || bubble.Race { // the race detector makes it ten times slower
+		n = 500
+	}
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		p.Plan(func(kind string, n int) etcdfake.Fate {
+			switch {
+			case kind != "enqueue":
+				return etcdfake.Fate{}
+			case n%3 == 0:
+				return etcdfake.Fate{Request: 2 * time.Minute}
+			default:
+				return etcdfake.Fate{LoseRequest: n%3 == 1, LoseReply: true, Silent: true}
+			}
+		})
+		giveUpMany(t, p, n, 20*time.Millisecond)
+		time.Sleep(10 * time.Minute)
+		if kvs := srv.Keys(""); len(kvs) != 1 || string(kvs[0].Key) != p.SessionKey() {
+			t.Errorf("%d keys stand, want the session key alone", len(kvs))
+		}
+		if put := kit.PutsEver(srv, "holdfast/lock/"); put < n/10 || put > n-n/10 {
+			t.Errorf("%d puts of %d attempts were carried out: this tests only one kind", put, n)
+		}
+		if n := p.Queue("x").Used(); n != 0 {
+			t.Errorf("%d keys are in use", n)
+		}
+	})
+}
+
+func TestAttemptsWithADeadlineBelowTheRoundTripLeaveNothingAndNoPutOfTheSessionKey(t *testing.T) {
+	const n = 300
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		giveUpMany(t, p, n, kit.OneWay+time.Millisecond)
+		time.Sleep(4 * kit.OneWay)
+		kit.NothingStands(t, srv)
+		if put := kit.PutsEver(srv, "holdfast/lock/"); put != n {
+			t.Errorf("%d entries were put, want %d", put, n)
+		}
+		time.Sleep(time.Minute)
+		if n := p.GateMoves(srv); n != 0 {
+			t.Errorf("the session key was put again %d times although all was answered", n)
+		}
+	})
+}
+
+// Each put of the session key refuses all puts that are in flight.
+func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
+	for _, loss := range []etcdfake.Fate{{LoseRequest: true, Silent: true}, {LoseReply: true, Silent: true},
+		{LoseReply: true}} {
+		t.Run(fmt.Sprintf("%+v", loss), func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				p.Link.Delay(100 * time.Millisecond)
+				var mu sync.Mutex // protects r
+				r := rand.New(rand.NewPCG(1, 2))
+				p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+					mu.Lock()
+					defer mu.Unlock()
+					if kind := kit.KindOf(c); kind == "event" || c.Method == "LeaseKeepAlive" || r.IntN(3) > 0 {
+						return etcdfake.Fate{}
+					}
+					return loss
+				})
+				stop := make(chan struct{})
+				var busy sync.WaitGroup
+				for i := range 8 {
+					busy.Go(func() {
+						for n := 0; ; n++ {
+							select {
+							case <-stop:
+								return
+							default:
+							}
+							ctx, cancel := context.WithTimeout(context.Background(), 150*time.Millisecond)
+							if h, err := hold.AcquireOne(ctx, p.Queue(fmt.Sprintf("busy%d-%d", i, n)), hold.Request{}); err == nil {
+								_ = h.Release(context.Background())
+							}
+							cancel()
+						}
+					})
+				}
+				const most = 20 * time.Second
+				for i := range 15 {
+					began := time.Now()
+					h, err := hold.AcquireOne(kit.Within(t, time.Minute), p.Queue(fmt.Sprint("other", i)), hold.Request{})
+					if took := time.Since(began); err != nil || took > most {
+						t.Fatalf("attempt %d: after %v: %v", i, took, err)
+					}
+					go func() { _ = h.Release(context.Background()) }() // ends when the test heals the link
+				}
+				close(stop)
+				busy.Wait()
+				p.Heal()
+				time.Sleep(time.Minute)
+				kit.NothingStands(t, srv)
+				t.Logf("the session key was put again %d times", p.GateMoves(srv))
+			})
+		})
+	}
+}
+
+// unansweredPut gives up an attempt whose put was carried out and not answered. Reads are not
+// answered until release is called.
+func unansweredPut(t *testing.T, p *holdtest.Process, srv *etcdfake.Server) (release func()) {
+	t.Helper()
+	p.Plan(func(kind string, n int) etcdfake.Fate {
+		if kind == "enqueue" || kind == "gate" || kind == "read" {
+			return etcdfake.Fate{LoseReply: true, LoseRequest: kind != "enqueue" || n > 1, Silent: true}
+		}
+		return etcdfake.Fate{}
+	})
+	before := len(srv.Keys(holdtest.EntriesX))
+	_, err := hold.AcquireOne(kit.Within(t, 50*time.Millisecond), p.Queue("x"), hold.Request{})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if len(srv.Keys(holdtest.EntriesX)) != before+1 {
+		t.Fatalf("entries %v: this tests nothing", srv.Keys(holdtest.EntriesX))
+	}
+	return func() { p.Plan(nil) }
+}
+
+func TestSweeperRemovesAnEntryLikeOneThatNeverHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave func(ahead *kit.Peer)
+		delay bool
+	}{
+		"the entry ahead stands":       {nil, false},
+		"the entry ahead was released": {(*kit.Peer).Release, false},
+		"the entry ahead was revoked":  {(*kit.Peer).Revoke, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p, behind := holdtest.Start(t, srv), holdtest.Start(t, srv)
+				ahead := kit.Join(t, srv, holdtest.EntriesX)
+				release := unansweredPut(t, p, srv)
+				entry := string(srv.Keys(holdtest.EntriesX)[1].Key)
+				last := holdtest.AcquireLater(kit.Within(t, time.Hour), behind.Queue("x"))
+				kit.Queued(t, srv, holdtest.EntriesX, 3)
+				left := time.Now()
+				if c.leave != nil {
+					c.leave(ahead)
+				}
+				release()
+				time.Sleep(time.Minute)
+				if c.leave == nil {
+					ahead.Release()
+				}
+				r := holdtest.Granted(t, srv, last)
+				if took := kit.DeletedAt(t, srv, entry).Sub(left); took > 20*time.Second || c.delay && took < kit.LockDelay {
+					t.Errorf("removed after %v; lock delay %v", took, c.delay)
+				}
+				if took := r.At.Sub(kit.DeletedAt(t, srv, entry)); c.leave != nil && took > kit.Prompt {
+					t.Errorf("the next waiter was granted %v after the removal", took)
+				}
+			})
+		})
+	}
+}
+
+// The session key was put again during the attempt: no copy of its put can be carried out any
+// more, but the entry of an earlier one stands.
+func TestEntryOfAnUnansweredPutIsRemovedAfterTheGateHasMoved(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		p.PlanAll("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
+		done := holdtest.AcquireLater(kit.Within(t, 50*time.Millisecond), p.Queue("x"))
+		time.Sleep(2 * kit.OneWay)
+		if _, err := p.Host.PutSessionKey(t.Context(), p.Host.Lease()); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-done; r.Err == nil || len(srv.Keys(holdtest.EntriesX)) != 1 {
+			t.Fatalf("%v, entries %v: this tests nothing", r.Err, srv.Keys(holdtest.EntriesX))
+		}
+		time.Sleep(kit.Prompt)
+		kit.NothingStands(t, srv)
+		if n := p.GateMoves(srv); n != 1 {
+			t.Errorf("the session key was put again %d times, want once, by the test", n)
+		}
+	})
+}
+
+func TestSweeperDeletesWhileTheStoreIsFull(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		release := unansweredPut(t, p, srv)
+		p.KV.Refuse(func(ops []clientv3.Op) error {
+			for _, op := range ops {
+				if op.IsPut() {
+					return rpctypes.ErrNoSpace
+				}
+			}
+			return nil
+		})
+		release()
+		time.Sleep(30 * time.Second)
+		kit.NothingStands(t, srv)
+		if n := p.GateMoves(srv); n != 0 {
+			t.Fatalf("the session key was put again %d times", n)
+		}
+		p.KV.Refuse(nil)
+		time.Sleep(time.Minute)
+		if n := p.GateMoves(srv); n != 1 {
+			t.Errorf("the session key was put again %d times once there was room, want once", n)
+		}
+	})
+}
+
+// The lease that an unanswered put names is given up while etcd is away: nothing is left to sweep, and nothing to tell.
+func TestSweeperForgetsTheEntriesOfALostLease(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		p := holdtest.Start(t, srv, holdtest.LogTo(&log))
+		p.Link.BlackHole()
+		if _, err := hold.AcquireOne(kit.Within(t, time.Second), p.Queue("x"), hold.Request{}); !errors.Is(err,
+			context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		time.Sleep(kit.TTL + time.Minute)
+		if n := p.Queue("x").Used(); n != 0 || strings.Contains(log.String(), "refuses to clean up") {
+			t.Errorf("%d keys are in use; logged:\n%s", n, &log)
+		}
+		p.Heal()
+		time.Sleep(time.Minute)
+		holdtest.MustRelease(t, holdtest.MustAcquire(t, p.Queue("x")))
+	})
+}
+
+// A withdrawn role may be about some names only.
+func TestRefusedRemovalDoesNotKeepOtherEntries(t *testing.T) {
+	for _, reads := range []bool{false, true} {
+		t.Run(fmt.Sprint("reads are refused: ", reads), func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				var log bytes.Buffer
+				var tries atomic.Int32
+				p := holdtest.Start(t, srv, holdtest.LogTo(&log))
+				p.Plan(func(kind string, n int) etcdfake.Fate {
+					if kind == "enqueue" {
+						return etcdfake.Fate{LoseReply: true, Silent: true}
+					}
+					return etcdfake.Fate{}
+				})
+				p.KV.Refuse(func(ops []clientv3.Op) error {
+					for _, op := range ops {
+						refused := op.IsDelete() || reads && op.IsGet()
+						key := string(op.KeyBytes())
+						two := strings.HasPrefix(key, "holdfast/lock/n0/") || strings.HasPrefix(key, "holdfast/lock/n1/")
+						if refused && two &&
+							!slices.ContainsFunc(ops, clientv3.Op.IsPut) {
+							tries.Add(1)
+							return rpctypes.ErrPermissionDenied
+						}
+					}
+					return nil
+				})
+				giveUpMany(t, p, 20, 20*time.Millisecond)
+				time.Sleep(time.Minute)
+				if kvs := srv.Keys("holdfast/lock/"); len(kvs) != 2 {
+					t.Errorf("%d entries stand, want the two whose removal is refused", len(kvs))
+				}
+				errors := 2 // one for each entry
+				if reads {
+					errors = 1 // for the sweeper
+				}
+				if n := strings.Count(log.String(), "level=ERROR"); n != errors {
+					t.Errorf("%d errors are logged, want %d:\n%s", n, errors, &log)
+				}
+				tries.Store(0)
+				time.Sleep(time.Minute)
+				if n := tries.Load(); n < 60 || n > 600 {
+					t.Errorf("%d requests were refused in a minute", n)
+				}
+			})
+		})
+	}
+}
+
+// The gate may move, for another attempt, while the reply to a removal is on its way.
+func TestCopyThatArrivesBetweenARemovalAndItsReplyIsSwept(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		p.Plan(func(kind string, n int) etcdfake.Fate {
+			switch {
+			case n > 1:
+				return etcdfake.Fate{}
+			case kind == "enqueue":
+				return etcdfake.Fate{Request: 5 * time.Second}
+			case kind == "remove":
+				return etcdfake.Fate{Reply: time.Second}
+			}
+			return etcdfake.Fate{}
+		})
+		began := time.Now()
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		time.Sleep(time.Until(began.Add(4900 * time.Millisecond)))
+		released := make(chan error, 1)
+		go func() { released <- h.Release(kit.Within(t, time.Minute)) }() // received below
+		time.Sleep(200 * time.Millisecond)
+		if n := len(srv.Keys(holdtest.EntriesX)); n != 1 {
+			t.Fatalf("%d entries stand, want the one that the late copy has put", n)
+		}
+		if _, err := p.Host.PutSessionKey(t.Context(), p.Host.Lease()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-released; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		kit.NothingStands(t, srv)
+	})
+}

@@ -1,0 +1,26 @@
+package queue
+
+import (
+	"testing"
+	"time"
+)
+
+func TestHoldsArePolledBeforeARemovedEntryGoes(t *testing.T) {
+	for _, c := range []struct{ delay, poll time.Duration }{
+		{0, time.Second},
+		{500 * time.Millisecond, 250 * time.Millisecond},
+		{time.Second, 500 * time.Millisecond},
+		{2 * time.Second, time.Second},
+		{time.Minute, time.Second},
+	} {
+		poll, told := PollInterval(c.delay), ToldWithin(c.delay)
+		if poll != c.poll || told != c.delay+6*time.Second {
+			t.Errorf("lock delay %v: polled every %v, told within %v", c.delay, poll, told)
+		}
+		s := &shared{lockDelay: c.delay}
+		if lasts := s.lookLasts(); lasts <= c.delay || lasts+poll*3/2+pollTakes > told {
+			t.Errorf("lock delay %v: a look lasts %v, the first poll is sent %v later, the entry goes after %v",
+				c.delay, lasts, poll*3/2, told)
+		}
+	}
+}

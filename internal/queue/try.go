@@ -1,0 +1,95 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-go/holdfast/internal/txns"
+)
+
+// ErrUnconfirmed is TryAcquire's error if all entries in the queue are left over
+// from earlier attempts and holds of this session.
+var ErrUnconfirmed = errors.New("etcd has not confirmed yet that an earlier entry of this session is gone; try again")
+
+// TryAcquire queues in all queues of the set and returns the grants, if all are empty. Otherwise it queues in none, and
+// returns ErrOccupied, with the place that the caller would have had, or ErrUnconfirmed. It waits for etcd's answers,
+// and for no other holder.
+func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Grant, err error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	q := s[0]
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.at.Kind, q.at.Name)
+	defer func() { r.reportEnd(ctx, err) }()
+
+	if q.sem != nil {
+		if err := q.sem.checkRoom(ctx, q.weight); err != nil {
+			return nil, err
+		}
+		return acquire(ctx, s.join(r), nil, condition{now: true})
+	}
+	for _, q := range s {
+		if err := q.shared.occupancy(q); err != nil {
+			return nil, s.naming(err, q) // by a goroutine of this session
+		}
+	}
+	if err := s.checkEmpty(ctx); err != nil {
+		return nil, err
+	}
+	turns := s.join(r)
+	if turns == nil {
+		return nil, ErrOccupied // meanwhile, by a goroutine of this session
+	}
+	return acquire(ctx, turns, nil, condition{empty: true})
+}
+
+// naming adds the name of a queue to the place that err may carry, if there are several.
+func (s Set) naming(err error, q *Queue) error {
+	if placed := (*PlacedError)(nil); len(s) > 1 && errors.As(err, &placed) {
+		placed.Place.Name = q.at.Name
+	}
+	return err
+}
+
+// checkEmpty reads whether the queues are empty, and returns ErrOccupied, with the place in the first that is not, or
+// ErrUnconfirmed if all entries are of this session. It is called while no goroutine of this session is in the line, so
+// those are left over, unless MinHold keeps one.
+func (s Set) checkEmpty(ctx context.Context) error {
+	first := s[0]
+	return first.WhileOpen(ctx, func(ctx context.Context) error {
+		ask := txns.Ops{first.shared.getEpoch} // 1 and 2 for each queue: as many as etcd takes for MaxSet
+		for _, q := range s {
+			ask.Add(q.lookAhead(0)[:2]...)
+		}
+		r, err := first.shared.read(ctx, ask...)
+		if err != nil {
+			return err
+		}
+		for i, q := range s {
+			if err := q.emptyIn(r, 1+2*i, r.Range(0).Kvs); err != nil {
+				return s.naming(err, q)
+			}
+		}
+		return nil
+	})
+}
+
+// emptyIn reads the replies to the first two reads of lookAhead(0), the first of which is response i.
+func (q *Queue) emptyIn(resp txns.Reply, i int, epoch []*mvccpb.KeyValue) error {
+	standing := resp.Range(i + 1)
+	own := q.host.Lease().ID()
+	isOwn := func(kv *mvccpb.KeyValue) bool { return q.at.IsOn(own, string(kv.Key)) }
+	first := q.aheadIn(resp, i, 0, epoch)
+	switch {
+	case len(standing.Kvs) == 0:
+		return nil
+	case standing.More || slices.ContainsFunc(standing.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }),
+		q.shared.taken(first.holder), q.shared.hasOthers(q):
+		return &PlacedError{first.place(q), ErrOccupied}
+	default:
+		return ErrUnconfirmed
+	}
+}

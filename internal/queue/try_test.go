@@ -1,0 +1,81 @@
+package queue
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+// Another goroutine of the session may hold by the time at which etcd carries out the read of TryAcquire. Then no entry
+// is left over.
+func TestTryAcquireBesideAnotherGoroutineSaysThatTheNameIsHeld(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		q := p.queue("x")
+		p.PlanOne("read", etcdfake.Fate{Request: 10 * kit.OneWay})
+		tried := make(chan error)
+		go func() {
+			_, err := Set{q}.TryAcquire(kit.Within(t, kit.TTL), Request{})
+			tried <- err
+		}()
+		synctest.Wait() // the read is sent
+		h := mustAcquire(t, q)
+		if err := <-tried; !errors.Is(err, ErrOccupied) {
+			t.Errorf("TryAcquire: %v, want ErrOccupied", err)
+		}
+		mustHandOff(t, h)
+	})
+}
+
+// Another goroutine of the session queues after etcd has read that the name is free, and before TryAcquire knows it.
+func TestTryAcquireThatAnotherGoroutineOvertakesDoesNotWaitInItsLine(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		q := p.queue("x")
+		p.PlanOne("read", etcdfake.Fate{Reply: 10 * kit.OneWay})
+		tried := make(chan error)
+		go func() {
+			_, err := Set{q}.TryAcquire(kit.Within(t, kit.TTL), Request{})
+			tried <- err
+		}()
+		time.Sleep(2 * kit.OneWay) // the read is carried out
+		h := mustAcquire(t, q)
+		if err := <-tried; !errors.Is(err, ErrOccupied) {
+			t.Errorf("TryAcquire: %v, want ErrOccupied", err)
+		}
+		mustHandOff(t, h)
+	})
+}
+
+// A place says of which queue it is, where there are several.
+func TestTryAcquireNamesTheQueueThatThisSessionHoldsAmongSeveral(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquire(t, p.queue("x"))
+		for want, set := range map[string]Set{"": {p.queue("x")}, "x": {p.queue("a"), p.queue("x")}} {
+			_, err := set.TryAcquire(kit.Within(t, kit.TTL), Request{})
+			if place, _ := WithoutPlace(err); !errors.Is(err, ErrOccupied) || !place.Known() || place.Name != want {
+				t.Errorf("of %d: %v, %+v, want the name %q", len(set), err, place, want)
+			}
+		}
+		mustHandOff(t, h)
+	})
+}
+
+// A caller that could not end its hold does not wait, and no other one waits for it.
+func TestRequeueOfAHoldThatDoesNotEndLeavesTheLine(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p, failed := start(t, srv), errors.New("it has ended")
+		q := p.queue("x")
+		h := mustAcquire(t, q)
+		if _, err := q.Requeue(t.Context(), Request{}, func() error { return failed }); !errors.Is(err, failed) {
+			t.Errorf("Requeue: %v", err)
+		}
+		mustHandOff(t, h) // would put the entry of the next in line
+		kit.NothingStands(t, srv)
+	})
+}

@@ -1,0 +1,66 @@
+// Package quietmodel searches every interleaving of what tells a holder that its lease was revoked, or that an
+// administrator wants its lock, for one in which a waiter holds before the holder knows. The queue's rule is that a
+// waiter behind a revoked lease waits for the lock delay; that this is long enough is searched here.
+//
+// A session that can watch enough members polls seldom; another one polls at each tick. The model has both. Change the
+// rules here before the code: watches and stream of package session, the poller of internal/hold.
+//
+//	holder.go  the holder: watches, ticks, polls, the bell
+//	etcd.go    members, the administrator, the waiter behind
+//	model.go   times, scenarios, the rules that are broken on purpose, what must hold
+//	state.go   the state
+//
+// # The rules
+//
+//   - A session keeps watches of its session key, each on a stream of its own that stays on its member, no two on one
+//     member. A watch stands once a linearizable read, sent after its creation, was answered. It counts no more as
+//     soon as it fails. A lease is watched while watches stand on a majority of the voting members.
+//   - A tick comes twice in a lock delay and costs no request. It polls if the lease is not watched, if the hold was
+//     never polled, or if the latest poll that was answered was sent long ago.
+//   - An administrator who puts a notice also puts the session key again, as it is: the bell. A watch that hears it,
+//     and a read after a creation that shows it, make the session poll at once, or as soon as the poll in flight is
+//     answered.
+//   - An entry that is removed stands for longer than the time between two slow polls. A waiter begins to hold only by
+//     a look at its entry that is younger than this, less the time until its first poll is answered.
+//   - A waiter reads at the end of its lock delay, and holds if the reply comes within a quarter of the delay. If it
+//     comes later, the delay runs once more, and then a read suffices, however late: so a slow network makes it wait
+//     for two delays, not for ever. Where there was no quorum for more than a lock delay, the second delay begins when
+//     there is one again.
+//
+// # What may happen
+//
+// Time passes in quarters of a lock delay. A request that can be answered is answered within one, and a member that is
+// well has applied by then what was committed, and told its watches. Each of these may happen at any moment:
+//
+//   - etcd revokes the lease although it was renewed; or an administrator puts a notice, with or without the bell, and
+//     moves the entry to a lease of its own. The holder may not hold yet then.
+//   - A member begins to lag, so that it applies and tells later or never; hangs; or is cut off from the holder alone.
+//     Nothing tells the holder. A watch there stands on, and is silent.
+//   - A watch fails, with the events that it had not delivered, and is created again, then or later.
+//   - The quorum is lost once: no request is answered, until it is back.
+//
+// # What must hold
+//
+//   - Early: the waiter does not hold while the holder does not know that its lease was revoked.
+//   - Removed: nor while it does not know that its entry was removed.
+//   - Late: what a read would show, the holder knows within a bound: a ringing kick within one request if the lease is
+//     watched, and at the first poll if not; all else by the next slow poll.
+//   - Stuck: the holder can always be told.
+//
+// # What does not hold
+//
+// TestWhatIsNotPromisedHappens has these, so that the exceptions are known to be all that is needed:
+//
+//   - A majority of the members lags at once, or is cut off from this holder alone, and the lease is revoked just then:
+//     watches that stand there count and are silent. The next slow poll tells. To need a watch on each member would
+//     avoid it, and make every session poll while one member is down.
+//   - The quorum is lost right after the revocation was judged, and is back within about a lock delay (five quarters),
+//     while no watch on a member that is well has told before. This is so whether or not each tick polls.
+//
+// # What is left out
+//
+//   - A newcomer, as in internal/queuemodel. A holder that is paused or cut off from all members: its lease expires.
+//   - Renewals and their proofs, which would tell, too. They come seldom, and later.
+//   - Learners, which must not count; and members that are added, which count once the session has listed them.
+//   - That the bell moves the gate. For the queue it is a late put of the session key, which internal/queuemodel has.
+package quietmodel

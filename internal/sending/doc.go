@@ -1,0 +1,24 @@
+// Package sending gets a request to a member of the cluster that replies.
+//
+// etcd's client sends each request to the next endpoint in turn. If that member hangs, the request hangs, although the
+// others would answer at once; and the client keeps the member as long as it answers pings. So a request that may be
+// repeated is sent again beside the first when no reply has come after a pause; see [Once].
+//
+// It is sent once for each endpoint, at the same moment. The client's round robin gives requests of one
+// moment to different endpoints, so each healthy member gets one, whatever other requests move the round robin.
+// Requests sent one after the other have no such guarantee: other traffic, repeated at a fixed pace, can move the
+// round robin so that each of them goes to the hung member.
+//
+// Fewer requests would do while only a minority hangs. But three for three endpoints also leave the round robin
+// where a single request would have left it. After the first request and two more, the next one would go to the
+// hung member again, and a caller that sends its requests one by one would meet that member every time.
+//
+// # When etcd is slow
+//
+// Copies must not add to the load that makes etcd slow: then it would stay slow although the cause has passed. So
+// the pause before them is twice what replies take now. When none of the first copies of a read is answered, no single
+// member hangs: all are slow, or have no leader, and answer when that is over. So a read is then sent one at a time,
+// ever more rarely. Renewals and writes go to each endpoint again, because a member may have passed one on to a
+// leader that hangs, and does not repeat it. Most requests are reads, so sessions that hold locks send less than three
+// times what they send in good times, whatever etcd does.
+package sending

@@ -1,0 +1,118 @@
+package sending_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/sending"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+var (
+	unavailable = rpctypes.ErrStopped // may have been carried out
+	refused     = rpctypes.ErrTooManyRequests
+	denied      = rpctypes.ErrPermissionDenied
+)
+
+const ms = time.Millisecond
+
+// reply is the result of a send: err after a time, unless its context ends before.
+type reply struct {
+	after time.Duration // less than 0: never
+	err   error
+}
+
+var hangs = reply{after: -1}
+
+// requests is a cluster: send i gets reply i, and all further sends hang.
+type requests struct {
+	t       *testing.T
+	sender  *sending.Sender
+	replies []reply
+
+	mu       sync.Mutex // protects the rest
+	began    time.Time
+	at       []time.Duration // when each send was made
+	canceled int
+}
+
+func newRequests(t *testing.T, endpoints int, replies ...reply) *requests {
+	t.Helper()
+	cli, err := clientv3.New(clientv3.Config{Endpoints: slices.Repeat([]string{"127.0.0.1:1"}, endpoints)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cli.Close() })
+	sender := sending.New(cli, backoff.Policy{Attempt: 4 * time.Second})
+	return &requests{t: t, sender: sender, replies: replies, began: time.Now()}
+}
+
+func (r *requests) send(ctx context.Context) (int, error) {
+	r.mu.Lock()
+	i := len(r.at)
+	r.at = append(r.at, time.Since(r.began))
+	reply := hangs
+	if i < len(r.replies) {
+		reply = r.replies[i]
+	}
+	r.mu.Unlock()
+	if _, ok := ctx.Deadline(); ok {
+		r.t.Error("a deadline would go to the server")
+	}
+	md, _ := metadata.FromOutgoingContext(ctx)
+	if !slices.Equal(md.Get(rpctypes.MetadataRequireLeaderKey), []string{rpctypes.MetadataHasLeader}) {
+		r.t.Errorf("no leader is required: %v", md)
+	}
+	var answered <-chan time.Time
+	if reply.after >= 0 {
+		answered = time.After(reply.after)
+	}
+	select {
+	case <-answered:
+		return i, reply.err
+	case <-ctx.Done():
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.canceled++
+		return i, ctx.Err()
+	}
+}
+
+func (r *requests) once(ctx context.Context, k sending.Kind) (i int, open bool, err error) {
+	return sending.Once(ctx, r.sender, k, r.send)
+}
+
+// ended checks that no send is in flight, and when the sends were made.
+func (r *requests) ended(sent ...time.Duration) {
+	r.t.Helper()
+	r.sender.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Equal(r.at, sent) {
+		r.t.Errorf("sent at %v, want %v", r.at, sent)
+	}
+}
+
+// again returns when a request is sent: once at first, then to each endpoint at the first of these times; at the others
+// a read once more, and anything else to each endpoint.
+func again(k sending.Kind, endpoints int, after ...time.Duration) []time.Duration {
+	sent := []time.Duration{0}
+	for i, at := range after {
+		n := endpoints
+		if i > 0 && (k == sending.Read || k == sending.Proof) {
+			n = 1
+		}
+		sent = append(sent, slices.Repeat([]time.Duration{at}, n)...)
+	}
+	return sent
+}

@@ -1,0 +1,57 @@
+package sending
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Kind is the kind of a request. How long answers take is tracked for each kind.
+type Kind int
+
+const (
+	Renewal Kind = iota // KeepAlive
+	Proof               // the read that confirms a renewal
+	Read                // any other read
+	Write               // a request that may be carried out twice without harm
+	kinds
+)
+
+const (
+	renewalBase = 250 * time.Millisecond
+	readBase    = 150 * time.Millisecond
+	// A superfluous write costs more than a read: copies that are not answered have to be stopped later.
+	writeBase = 250 * time.Millisecond
+
+	// A call lasts at most maxAttempts times the policy's Attempt.
+	maxAttempts = 3
+)
+
+// pace determines the pause before a request of one kind is sent again: twice as long as the latest reply took, to
+// one of that kind or to a read, but at least base and at most most. Only answered requests count. Otherwise one
+// election in etcd would slow down all requests after it.
+type pace struct {
+	base, most, latest atomic.Int64
+}
+
+func (p *pace) set(base, most time.Duration) {
+	p.base.Store(int64(base))
+	p.most.Store(int64(most))
+}
+
+func (p *pace) answered(took time.Duration) { p.latest.Store(int64(took)) }
+
+// pauses returns the pauses for a request that is sent now. A session that holds anything reads twice a second, and
+// renews every few seconds: its reads know first that etcd has become slow.
+func (s *Sender) pauses(k Kind) pauses {
+	p := &s.paces[k]
+	latest := max(p.latest.Load(), s.paces[Read].latest.Load())
+	most := time.Duration(p.most.Load())
+	return pauses{next: min(time.Duration(max(p.base.Load(), 2*latest)), most), most: most}
+}
+
+// pauses are the pauses of one request, each half as long again as the one before. The longer a request is unanswered,
+// the more rarely it is sent. When etcd answers again, say after an election, it is sent after at most half the time
+// that has passed.
+type pauses struct{ next, most time.Duration }
+
+func (p *pauses) grow() { p.next = min(p.next+p.next/2, p.most) }

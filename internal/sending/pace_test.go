@@ -1,0 +1,77 @@
+package sending_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/sending"
+)
+
+func TestPauseIsTwiceTheTimeOfTheLatestReply(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRequests(t, 1)
+		send := func(replies ...reply) []time.Duration {
+			r.mu.Lock()
+			r.replies, r.at, r.began = replies, nil, time.Now()
+			r.mu.Unlock()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, _, _ = r.once(ctx, sending.Write)
+			r.sender.Wait()
+			return r.at
+		}
+		for _, c := range []struct {
+			replies []reply
+			want    []time.Duration
+		}{
+			{[]reply{{200 * ms, nil}}, []time.Duration{0}},
+			{[]reply{{350 * ms, denied}}, []time.Duration{0}}, // within twice 200 ms; a verdict is a reply
+			{[]reply{{650 * ms, nil}}, []time.Duration{0}},    // within twice 350 ms
+			{[]reply{hangs, {5 * ms, refused}, {5 * ms, nil}}, []time.Duration{0, 1300 * ms, 3250 * ms}},
+			// a refusal is no reply
+			{[]reply{hangs, {5 * ms, nil}}, []time.Duration{0, 250 * ms}},
+			// 5 ms, from its own send to its reply
+			{[]reply{{1400 * ms, nil}}, again(sending.Renewal, 1, 250*ms, 625*ms, 1187500*time.Microsecond)},
+			{nil, []time.Duration{0, 2800 * ms}},
+			{[]reply{{2700 * ms, nil}}, []time.Duration{0}}, // a request without a reply changes no pause
+		} {
+			if got := send(c.replies...); !slices.Equal(got, c.want) {
+				t.Errorf("%v: sent at %v, want %v", c.replies, got, c.want)
+			}
+		}
+	})
+}
+
+// A session that holds anything reads twice a second, so reads know first that etcd has become slow. A slow write says
+// nothing about reads: the disks may be slow alone.
+func TestSlowReadMakesEveryRequestWaitLonger(t *testing.T) {
+	for _, c := range []struct {
+		slow, next sending.Kind
+		want       time.Duration
+	}{
+		{sending.Read, sending.Renewal, 2 * time.Second},
+		{sending.Read, sending.Proof, 2 * time.Second},
+		{sending.Read, sending.Write, 2 * time.Second},
+		{sending.Renewal, sending.Read, 150 * ms},
+		{sending.Write, sending.Renewal, 250 * ms},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			r := newRequests(t, 1, reply{time.Second, nil})
+			_, _, _ = r.once(t.Context(), c.slow)
+			r.sender.Wait()
+			r.mu.Lock()
+			r.replies, r.at, r.began = nil, nil, time.Now()
+			r.mu.Unlock()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			_, _, _ = r.once(ctx, c.next)
+			r.sender.Wait()
+			if len(r.at) < 2 || r.at[1] != c.want {
+				t.Errorf("kind %d was slow, then kind %d is sent at %v, want again after %v", c.slow, c.next, r.at, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package locker
+
+import (
+	"context"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/stale"
+)
+
+// hook is an alias so that the field of handle is not exported.
+type hook = stale.Hook
+
+// handle is an acquisition, until it is released or lost: what Lock, ReadLock, SetLock and Permit have in common. Its
+// documentation is theirs. With WithReentry, several can have the same hold.
+type handle struct {
+	hook   // ends the hold when a fenced write is refused
+	hold   *hold.Hold
+	own    *own // nil without WithReentry: then the handle ends with the hold
+	strict bool // contexts are canceled on suspension
+}
+
+// handle returns a handle of a hold, which it has for itself unless own says otherwise.
+func (n named) handle(h *hold.Hold, own *own) handle {
+	return handle{stale.NewHook(h), h, own, n.opts.CancelOnSuspended}
+}
+
+// AcquiredRevision returns the etcd revision at which it was found to be held: the store at that revision has what
+// holders before it did. It is at least the revision of a Lock's token, for clients that fence on revisions. Otherwise
+// use the token.
+func (h *handle) AcquiredRevision() int64 { return h.hold.AcquiredRevision() }
+
+// Lease returns the lease that it depends on.
+func (h *handle) Lease() clientv3.LeaseID { return h.hold.Lease() }
+
+// Client returns the session's etcd client.
+func (h *handle) Client() *clientv3.Client { return h.hold.Client() }
+
+// Owned returns comparisons for your own Txn, which are all true only while it is held: all entries of the acquisition
+// exist. There is one for each entry, of which a TreeMutex and a Set have several.
+//
+//	cli.Txn(ctx).If(lk.Owned()...).Then(…)
+func (h *handle) Owned() []clientv3.Cmp { return h.hold.Owned() }
+
+// Check reports whether it is held now, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects); a
+// *holdfast.LostError, which names the lock of a Set that was lost first; holdfast.ErrReleased. It is right even after
+// a pause. Time passes between a Check and what follows it; only fencing closes that gap.
+func (h *handle) Check() error {
+	if err := h.ended(); err != nil {
+		return err
+	}
+	return h.hold.Check()
+}
+
+// Progress says that the work goes on, for Options.MaxIdle. It returns what has ended the hold, a *holdfast.LostError
+// or holdfast.ErrReleased, or nil:
+//
+//	for _, item := range items {
+//		if err := lk.Progress(); err != nil {
+//			return err
+//		}
+//		…
+//	}
+//
+// It is for hot loops: it sends nothing, takes no lock and allocates nothing. It judges by the clock whether MaxIdle
+// has passed, also after a pause, but not the lease, so it is nil while the session is suspended: before a side
+// effect, call Check. Without MaxIdle it only says whether the hold has ended.
+func (h *handle) Progress() error {
+	if err := h.ended(); err != nil {
+		return err
+	}
+	return h.hold.Progress()
+}
+
+// Done returns a channel that is closed when it is lost or released. Check says which.
+func (h *handle) Done() <-chan struct{} {
+	if h.own == nil {
+		return h.hold.Done()
+	}
+	return h.own.done.Done()
+}
+
+// context returns a child of ctx that is canceled when the handle ends.
+func (h *handle) context(ctx context.Context) (context.Context, context.CancelFunc) {
+	if h.own == nil {
+		return h.hold.Context(ctx, h.strict)
+	}
+	return h.own.context(ctx, h)
+}
+
+// begin begins the work of a function under the handle.
+func (h *handle) begin(onOverrun hold.OnOverrun) *hold.Work {
+	return hold.NewWork(h.hold, onOverrun, h.strict)
+}
+
+// release ends the handle. The last one of a hold releases that.
+func (h *handle) release(ctx context.Context) error {
+	if ctx == nil || h.leave() {
+		return h.hold.Release(ctx)
+	}
+	if lost := h.lost(); lost != nil {
+		return lost
+	}
+	return nil
+}
+
+// releaseAfterWork is release for work that has finished. It returns the loss, if there is one.
+func (h *handle) releaseAfterWork(ctx context.Context) *holdfast.LostError {
+	if h.leave() {
+		return h.hold.ReleaseAfterWork(ctx)
+	}
+	return h.lost()
+}
+
+// single is a handle of one name: that of a Lock, a ReadLock or a Permit.
+type single struct{ handle }
+
+// Name returns the name, or the prefix, as it was given to NewMutex, NewMutexAt and the like. It is what the token is
+// valid for.
+func (s *single) Name() string { return s.hold.Queue().Name() }
+
+// Key returns the key of the entry in etcd.
+func (s *single) Key() string { return s.hold.Key() }
+
+// carried are the holds without a token that a context carries, to find the holder that asks again.
+type carried struct {
+	handle *handle
+	outer  *carried
+}
+
+type carriedKey struct{}
+
+// carry returns a context that carries a hold without a token.
+func carry(ctx context.Context, h *handle) context.Context {
+	outer, _ := ctx.Value(carriedKey{}).(*carried)
+	return context.WithValue(fencing.NewContext(ctx, nil), carriedKey{}, &carried{h, outer})
+}

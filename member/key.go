@@ -1,0 +1,227 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/txns"
+)
+
+// againAfter is the pause after etcd has refused a member's key, as it does when a permission was withdrawn.
+const againAfter = 5 * time.Second
+
+// key is a member's key under one lease. One goroutine uses it.
+type key struct {
+	m          *Member
+	lease      *lease.Lease
+	name       string
+	mod        int64 // its mod revision; 0: it does not exist, as far as is known
+	unanswered bool  // a put may have been carried out, or may be later
+}
+
+// run keeps the member's key as it is wanted, under one lease after the other.
+func (m *Member) run(ctx context.Context) {
+	for {
+		l, err := m.host.Await(ctx)
+		switch {
+		case ctx.Err() != nil:
+			m.end(holdfast.ErrClosed)
+			return
+		case err != nil:
+			m.end(err)
+			return
+		}
+		k := &key{m: m, lease: l, name: m.at.Key(layout.NewID(l.ID()))}
+		if err := k.keep(); err != nil {
+			m.end(err)
+			return
+		}
+	}
+}
+
+// keep puts the key, puts it again when something else is wanted, and removes it. It returns nil when the lease is
+// lost, and otherwise why the membership has ended.
+func (k *key) keep() error {
+	policy := k.m.host.RetryPolicy()
+	policy.Attempt = 0 // of each request, which the sender bounds
+	ctx := k.lease.Context()
+	for {
+		var confirmed wanted
+		err := backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
+			confirmed, err = k.bringUpToDate(ctx)
+			return err
+		})
+		if etcderr.Classify(err) == etcderr.LeaseGone {
+			k.m.host.LeaseGone(ctx, k.lease, err) // etcd has told this request before the session
+		}
+		switch {
+		case confirmed.left, ctx.Err() != nil && k.m.hasLeft():
+			return holdfast.ErrReleased
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !k.m.hasStood():
+			return k.discard(ctx, policy, err)
+		case err != nil:
+			k.m.host.Logger().Warn("holdfast: etcd refuses to write the key of a member; its role may lack the permission; "+
+				"trying again",
+				"group", k.m.Group(), "name", k.m.Name(), "key", k.name, "error", err)
+		}
+		k.m.untilChanged(ctx, confirmed, err)
+	}
+}
+
+// discard removes what an unanswered put may have left, or may leave later, after etcd has refused a further one. It
+// returns why.
+func (k *key) discard(ctx context.Context, policy backoff.Policy, refused error) error {
+	if !k.unanswered {
+		return refused
+	}
+	err := backoff.Retry(ctx, policy, func(ctx context.Context) error { return k.remove(ctx, wanted{}) })
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w; etcd has not answered an earlier request, and refuses to remove the key %s that it may have "+
+			"put, which then stands until lease %s ends: %w",
+			refused, names.Quote(k.name), holdfast.LeaseID(k.lease.ID()), err)
+	}
+	return refused
+}
+
+// bringUpToDate has etcd confirm what is wanted now, and returns that.
+func (k *key) bringUpToDate(ctx context.Context) (wanted, error) {
+	want := k.m.wants()
+	act := k.put
+	if want.left {
+		act = k.remove
+	}
+	err := act(ctx, want)
+	k.m.report(k.lease, want, err)
+	if err != nil {
+		return wanted{}, err
+	}
+	return want, nil
+}
+
+var errMoved = errors.New("another request has changed the key, or the session key")
+
+// put puts the key. It compares the session key and the key itself, so that a copy that is late cannot undo what a
+// later put or a removal has done.
+func (k *key) put(ctx context.Context, want wanted) error {
+	m := k.m
+	value, err := layout.Member{
+		Identity: m.host.Identity(), Name: m.name, Data: want.value, Draining: want.draining, Joined: m.joined,
+	}.Encode()
+	if err != nil {
+		return backoff.Final(err)
+	}
+	gate := m.host.SessionKey(k.lease.ID())
+	var other txns.Ops
+	own := other.Add(clientv3.OpGet(k.name, clientv3.WithKeysOnly()))
+	r, err := txns.Txn{
+		If: []clientv3.Cmp{
+			clientv3.Compare(clientv3.ModRevision(gate), "=", k.lease.Gate()),
+			clientv3.Compare(clientv3.ModRevision(k.name), "=", k.mod),
+		},
+		Then: []clientv3.Op{clientv3.OpPut(k.name, value, clientv3.WithLease(k.lease.ID()))},
+		Else: other,
+	}.Once(ctx, m.host.Sender(), sending.Write)
+	k.unanswered = k.unanswered || r.Unanswered || etcderr.Pending(err)
+	switch {
+	case err != nil && etcderr.Classify(err) == etcderr.Unknown:
+		return backoff.Again(err) // the comparisons allow to send it again
+	case err != nil:
+		return err
+	case r.Succeeded:
+		k.mod = r.Header.Revision
+		return nil
+	}
+	k.mod = 0 // deleted by another client
+	if kv := r.First(own); kv != nil {
+		k.mod = kv.ModRevision // put by a copy whose reply was lost
+	}
+	return backoff.Again(errMoved)
+}
+
+// remove deletes the key. If a put was not answered, the session key is put first: copies that are late then fail.
+func (k *key) remove(ctx context.Context, _ wanted) error {
+	if k.unanswered {
+		if _, err := k.m.host.PutSessionKey(ctx, k.lease); err != nil {
+			return err
+		}
+	}
+	if !k.unanswered && k.mod == 0 {
+		return nil
+	}
+	_, err := txns.Txn{Then: []clientv3.Op{clientv3.OpDelete(k.name)}}.Once(ctx, k.m.host.Sender(), sending.Write)
+	if err != nil && etcderr.Classify(err) == etcderr.Unknown {
+		return backoff.Again(err)
+	}
+	return err
+}
+
+func (m *Member) wants() wanted {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.want
+}
+
+func (m *Member) hasLeft() bool { return m.wants().left }
+
+// hasStood reports whether etcd has ever confirmed the key.
+func (m *Member) hasStood() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stands > 0
+}
+
+// report records the outcome of a request.
+func (m *Member) report(l *lease.Lease, confirmed wanted, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failure = err
+	if err == nil {
+		m.stands, m.lease = confirmed.number, l
+	}
+	m.changedLocked()
+}
+
+// end ends the membership.
+func (m *Member) end(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = err
+	m.changedLocked()
+}
+
+// untilChanged waits until something is wanted that etcd has not confirmed, until ctx ends, or, after an error, until
+// it is time to try again.
+func (m *Member) untilChanged(ctx context.Context, confirmed wanted, failed error) {
+	var again <-chan time.Time
+	if failed != nil {
+		again = time.After(againAfter)
+	}
+	for {
+		m.mu.Lock()
+		due, changed := failed == nil && m.want.number != confirmed.number, m.changed
+		m.mu.Unlock()
+		if due {
+			return
+		}
+		select {
+		case <-changed:
+		case <-again:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}

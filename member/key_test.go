@@ -1,0 +1,261 @@
+package member_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/member"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// One request after the other is spoiled; what was wanted last stands, and a copy that arrives later changes nothing.
+func TestMemberIsAsWantedThoughMessagesAreLost(t *testing.T) {
+	for name, fate := range map[string]etcdfake.Fate{
+		"the reply":             {LoseReply: true, Code: codes.Unavailable},
+		"the request":           {LoseRequest: true, Code: codes.Unavailable},
+		"the reply, silently":   {LoseReply: true, Silent: true},
+		"the reply, by a proxy": {LoseReply: true, Code: codes.Canceled},
+		"late":                  {Request: time.Minute},
+	} {
+		for n := range 4 {
+			t.Run(fmt.Sprintf("%s, of request %d", name, n+1), func(t *testing.T) {
+				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+					p := kit.Start(t, srv)
+					sent := 0
+					p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+						if writes(c) {
+							if sent == n {
+								f = fate
+							}
+							sent++
+						}
+						return f
+					})
+					m := join(t, p, member.Options{Name: "a", Value: "1"})
+					for _, value := range []string{"2", "3"} {
+						if err := m.Update(kit.Within(t, time.Minute), value); err != nil {
+							t.Error(err)
+						}
+						expect(t, "updated", group(t, srv), "a="+value)
+					}
+					if n < 3 {
+						time.Sleep(2 * time.Minute)
+						expect(t, "later", group(t, srv), "a=3")
+					}
+					if err := m.Leave(kit.Within(t, time.Minute)); err != nil {
+						t.Error(err)
+					}
+					expect(t, "left", group(t, srv))
+					time.Sleep(2 * time.Minute)
+					if expect(t, "long after", group(t, srv)); sent <= n {
+						t.Errorf("sent %d requests", sent)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The put arrives when the process has long left.
+func TestNothingIsPutAfterLeave(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		first := true
+		p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+			if writes(c) && first {
+				first, f = false, etcdfake.Fate{Request: time.Hour}
+			}
+			return f
+		})
+		m := join(t, p, member.Options{})
+		if err := m.Leave(kit.Within(t, time.Minute)); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Hour)
+		if h := srv.History(keys); first || len(h) != 2 || !h[1].Deleted {
+			t.Errorf("history %v", h)
+		}
+	})
+}
+
+func TestJoinThatEndsWithItsContextLeavesNothing(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+			f.LoseReply = writes(c)
+			f.Silent = f.LoseReply
+			return f
+		})
+		_, err := member.Join(kit.Within(t, time.Second), p.Sess, "workers", member.Options{Name: "a"})
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `join group "workers" as "a"`) {
+			t.Errorf("%v", err)
+		}
+		p.Link.Plan(nil)
+		time.Sleep(time.Minute)
+		expect(t, "afterwards", group(t, srv))
+		if h := srv.History(keys); len(h) != 2 {
+			t.Errorf("history %v", h)
+		}
+	})
+}
+
+func TestLeaveEndsWithTheLeaseThatTheKeyGoesWith(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		m := join(t, p, member.Options{Name: "a"})
+		p.Link.Cut()
+		if err := m.Leave(kit.Within(t, kit.TTL+time.Second)); err != nil {
+			t.Error(err)
+		}
+		p.Heal()
+		time.Sleep(2 * kit.TTL)
+		expect(t, "afterwards", group(t, srv))
+		if h := srv.History(keys); len(h) != 2 {
+			t.Errorf("history %v", h)
+		}
+	})
+}
+
+func TestUpdateGoesOnAfterItsContext(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		m := join(t, p, member.Options{Name: "a", Value: "1"})
+		p.Link.Cut()
+		err := m.Update(kit.Within(t, kit.TTL/4), "2")
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "etcd has not answered") {
+			t.Errorf("%v", err)
+		}
+		expect(t, "cut off", group(t, srv), "a=1")
+		p.Heal()
+		time.Sleep(kit.TTL)
+		expect(t, "healed", group(t, srv), "a=2")
+	})
+}
+
+// Others put the session key, delete it, or delete the member's.
+func TestUpdateAfterOthersHaveWritten(t *testing.T) {
+	for name, do := range map[string]func(srv *etcdfake.Server, p *kit.Process){
+		"the session key was put again": func(_ *etcdfake.Server, p *kit.Process) {
+			if _, err := p.Host.PutSessionKey(context.Background(), p.Host.Lease()); err != nil {
+				panic(err)
+			}
+		},
+		"the session key was deleted": func(srv *etcdfake.Server, p *kit.Process) { srv.Delete(p.SessionKey()) },
+		"the key was deleted": func(srv *etcdfake.Server, _ *kit.Process) {
+			srv.Delete(string(srv.Keys(keys)[0].Key))
+		},
+		"the key was replaced": func(srv *etcdfake.Server, _ *kit.Process) {
+			srv.Put(string(srv.Keys(keys)[0].Key), "?")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := kit.Start(t, srv)
+				m := join(t, p, member.Options{Name: "a", Value: "1"})
+				do(srv, p)
+				if err := m.Update(kit.Within(t, time.Minute), "2"); err != nil {
+					t.Error(err)
+				}
+				if kvs := srv.Keys(keys); len(kvs) != 1 || kvs[0].Lease != int64(p.Sess.Lease()) {
+					t.Errorf("keys %v", kvs)
+				}
+				expect(t, "updated", group(t, srv), "a=2")
+			})
+		})
+	}
+}
+
+// etcd refuses the key as it does when the role has no permission for it.
+func TestRefusedKeyIsAnErrorOfJoinAndIsTriedAgainLater(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		p := kit.Start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		var refused atomic.Bool
+		refused.Store(true)
+		p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+			if refused.Load() && writes(c) {
+				f = etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
+			}
+			return f
+		})
+		if _, err := member.Join(kit.Within(t, time.Minute), p.Sess, "workers", member.Options{}); err == nil ||
+			errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Join: %v", err)
+		}
+		refused.Store(false)
+		m := join(t, p, member.Options{Name: "a", Value: "1"})
+		refused.Store(true)
+		srv.Revoke(p.Sess.Lease())
+		time.Sleep(kit.TTL)
+		expect(t, "refused", group(t, srv))
+		refused.Store(false)
+		time.Sleep(10 * time.Second)
+		expect(t, "no more refused", group(t, srv), "a=1")
+		synctest.Wait()
+		if err := m.Check(); err != nil || !strings.Contains(log.String(), "etcd refuses to write the key of a member") {
+			t.Errorf("%v, log:\n%s", err, &log)
+		}
+		refused.Store(true)
+		if err := m.Leave(kit.Within(t, time.Second)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Leave: %v", err)
+		}
+		refused.Store(false)
+		time.Sleep(10 * time.Second)
+		expect(t, "left", group(t, srv))
+	})
+}
+
+// The first put is carried out, but not answered; the next is refused, as when a permission is withdrawn just then.
+func TestJoinThatIsRefusedAfterAnUnansweredPutLeavesNothing(t *testing.T) {
+	for name, c := range map[string]struct{ keepsDeletes, late bool }{
+		"its key was put": {}, "its key is put later": {late: true}, "deletes are refused, too": {keepsDeletes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := kit.Start(t, srv)
+				puts := 0
+				p.Link.Plan(func(call etcdfake.Call) (f etcdfake.Fate) {
+					switch {
+					case !writes(call):
+					case strings.Contains(call.Request.(*pb.TxnRequest).String(), "delete_range"):
+						if c.keepsDeletes {
+							f = etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
+						}
+					case puts == 0 && c.late:
+						puts, f = 1, etcdfake.Fate{Request: time.Minute}
+					case puts == 0:
+						puts, f = 1, etcdfake.Fate{LoseReply: true, Code: codes.Unavailable}
+					default:
+						f = etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
+					}
+					return f
+				})
+				_, err := member.Join(kit.Within(t, time.Minute), p.Sess, "workers", member.Options{})
+				if err == nil || errors.Is(err, context.DeadlineExceeded) ||
+					strings.Contains(err.Error(), "stands until lease") != c.keepsDeletes {
+					t.Errorf("Join: %v", err)
+				}
+				if stands := len(srv.Keys(keys)) > 0; stands != c.keepsDeletes {
+					t.Errorf("stands after Join: %v", stands)
+				}
+				time.Sleep(2 * time.Minute)
+				if stands := len(srv.Keys(keys)) > 0; stands != c.keepsDeletes {
+					t.Errorf("stands later: %v", stands)
+				}
+			})
+		})
+	}
+}

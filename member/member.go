@@ -1,0 +1,252 @@
+package member
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+const (
+	// MaxValue bounds a member's value: 4096 bytes.
+	MaxValue = layout.MaxMember // 4096
+
+	// MaxName bounds a member's name: 256 bytes.
+	MaxName = layout.MaxText // 256
+)
+
+// Options describe a member. The zero value of each field is its default.
+type Options struct {
+	// Name says which member of the group this is, such as os.Getenv("POD_NAME"). Default: the session's Owner. UTF-8, at
+	// most MaxName bytes. Two members may have one name, as a process and its successor have during a restart.
+	Name string
+
+	// Value is what the member says of itself, such as its address: any bytes, at most MaxValue.
+	Value string
+}
+
+// Member is a membership, from Join until Leave or the end of its session. It is safe for concurrent use.
+type Member struct {
+	host   lease.Host
+	at     layout.Queue
+	name   string
+	joined time.Time
+
+	mu      sync.Mutex    // protects what follows
+	want    wanted        // what is to stand in etcd
+	stands  int           // the number of the latest wanted that etcd has confirmed
+	lease   *lease.Lease  // under which that was; nil before
+	ended   error         // why nothing is put any more
+	failure error         // of the latest request; nil if that has succeeded
+	changed chan struct{} // closed at the next change of any of these
+}
+
+// wanted is what is to stand in etcd.
+type wanted struct {
+	number   int // each change has a larger one
+	value    string
+	draining bool
+	left     bool // nothing
+}
+
+// change is what one call changes of that.
+type change struct {
+	value        *string // nil: it stays
+	drain, leave bool
+}
+
+// Join puts the member's key and returns when etcd has confirmed it. It tries until ctx ends.
+//
+// Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is sent; holdfast.ErrClosed,
+// holdfast.ErrClientClosed, and, under session.Options.StayLost, the *holdfast.LostError; an error of etcd that no
+// retry can mend; ctx's error. After an error the process is no member: what an unanswered request may have put is
+// removed, before Join returns unless ctx has ended. If etcd refuses that too, the error says so; then the key stands
+// until the lease ends.
+func Join(ctx context.Context, sess *session.Session, group string, o Options) (*Member, error) {
+	if err := check(ctx, sess, group, o); err != nil {
+		return nil, err
+	}
+	host := lease.Open(sess.Ref())
+	m := &Member{
+		host: host, at: layout.Members(host.Namespace(), group), name: cmp.Or(o.Name, host.Identity().Owner),
+		joined: time.Now(), want: wanted{number: 1, value: o.Value}, changed: make(chan struct{}),
+	}
+	if m.name == "" {
+		return nil, &holdfast.ArgumentError{Argument: "Options.Name", Reason: "is empty, and so is the session's Owner"}
+	}
+	if !host.Go(m.run) { // joined by the session's Close
+		return nil, m.failed("join", holdfast.ErrClosed)
+	}
+	if err := m.await(ctx, m.want.number); err != nil {
+		m.leave()
+		return nil, m.failed("join", err)
+	}
+	return m, nil
+}
+
+func check(ctx context.Context, sess *session.Session, group string, o Options) error {
+	bad := func(argument, reason string) error {
+		return &holdfast.ArgumentError{Argument: argument, Reason: reason}
+	}
+	switch {
+	case ctx == nil:
+		return bad("ctx", "is nil")
+	case sess == nil:
+		return bad("sess", "is nil")
+	case len(o.Name) > MaxName:
+		return bad("Options.Name", fmt.Sprintf("is longer than %d bytes", MaxName))
+	case !utf8.ValidString(o.Name):
+		return bad("Options.Name", "is not UTF-8")
+	}
+	if err := names.Check("group", group); err != nil {
+		return err
+	}
+	return checkValue("Options.Value", o.Value)
+}
+
+func checkValue(argument, value string) error {
+	if len(value) > MaxValue {
+		return &holdfast.ArgumentError{Argument: argument, Reason: fmt.Sprintf("is longer than %d bytes", MaxValue)}
+	}
+	return nil
+}
+
+// Group returns the name of the group.
+func (m *Member) Group() string { return m.at.Name }
+
+// Name returns the member's name in its group.
+func (m *Member) Name() string { return m.name }
+
+// Update replaces the value, and returns when etcd has confirmed that. A value of more than MaxValue bytes is a
+// *holdfast.ArgumentError. After ctx's error the new value is put all the same, as soon as etcd can be reached. After
+// Leave the error is holdfast.ErrReleased; after the end of the session it is holdfast.ErrClosed.
+func (m *Member) Update(ctx context.Context, value string) error {
+	if err := checkValue("value", value); err != nil {
+		return err
+	}
+	return m.change(ctx, "update", change{value: &value})
+}
+
+// Drain says in the member's key that it is about to leave, for good. It returns as Update does.
+func (m *Member) Drain(ctx context.Context) error {
+	return m.change(ctx, "drain", change{drain: true})
+}
+
+// Leave removes the member's key, and returns when etcd has confirmed that, or when the lease is lost, with which the
+// key goes. After ctx's error the session goes on removing it. A further Leave is nil once the key is gone.
+func (m *Member) Leave(ctx context.Context) error {
+	if ctx == nil {
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	err := m.await(ctx, m.leave())
+	for _, gone := range []error{holdfast.ErrReleased, holdfast.ErrClosed, holdfast.ErrLost} {
+		if errors.Is(err, gone) {
+			return nil
+		}
+	}
+	if err != nil {
+		return m.failed("leave", err)
+	}
+	return nil
+}
+
+// Check judges the membership now, without a request: nil while the key stands, as far as this process knows;
+// holdfast.ErrSuspended; the *holdfast.LostError of the lease it stood under, until it stands under the next;
+// holdfast.ErrReleased after Leave; holdfast.ErrClosed.
+func (m *Member) Check() error {
+	m.mu.Lock()
+	lease, err := m.lease, m.endedLocked()
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return lease.Check()
+}
+
+func (m *Member) change(ctx context.Context, doing string, c change) error {
+	if ctx == nil {
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	m.mu.Lock()
+	if err := m.endedLocked(); err != nil {
+		m.mu.Unlock()
+		return m.failed(doing, err)
+	}
+	number := m.wantLocked(c)
+	m.mu.Unlock()
+	if err := m.await(ctx, number); err != nil {
+		return m.failed(doing, err)
+	}
+	return nil
+}
+
+// leave has the key removed.
+func (m *Member) leave() (number int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.want.left {
+		return m.want.number
+	}
+	return m.wantLocked(change{leave: true})
+}
+
+func (m *Member) wantLocked(c change) (number int) {
+	if c.value != nil {
+		m.want.value = *c.value
+	}
+	m.want.draining = m.want.draining || c.drain
+	m.want.left = m.want.left || c.leave
+	m.want.number++
+	m.changedLocked()
+	return m.want.number
+}
+
+// endedLocked returns why nothing is to be put any more, or nil.
+func (m *Member) endedLocked() error {
+	if m.ended == nil && m.want.left {
+		return holdfast.ErrReleased
+	}
+	return m.ended
+}
+
+func (m *Member) changedLocked() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// await waits until what was wanted under a number, or something newer, stands in etcd.
+func (m *Member) await(ctx context.Context, number int) error {
+	for {
+		m.mu.Lock()
+		stands, ended, failure, changed := m.stands, m.ended, m.failure, m.changed
+		m.mu.Unlock()
+		switch {
+		case stands >= number:
+			return nil
+		case ended != nil:
+			return ended
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if failure != nil {
+				return fmt.Errorf("%w; last error: %w", backoff.ContextErr(ctx), failure)
+			}
+			return fmt.Errorf("%w; etcd has not answered", backoff.ContextErr(ctx))
+		}
+	}
+}
+
+func (m *Member) failed(doing string, err error) error {
+	return fmt.Errorf("%s group %s as %s: %w", doing, names.Quote(m.at.Name), names.Quote(m.name), err)
+}

@@ -1,0 +1,206 @@
+package member
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/listing"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Info is a member as its key describes it.
+type Info struct {
+	Name     string           // in its group
+	Value    string           // what it says of itself
+	Draining bool             // it is about to leave
+	Joined   time.Time        // by its own clock, in UTC and milliseconds
+	Owner    string           // session.Options.Owner of its session
+	Host     string           // empty if the session is anonymous
+	PID      int              // 0 if the session is anonymous
+	Key      string           // in etcd
+	Lease    clientv3.LeaseID // of its session
+	Created  int64            // the revision at which the key was put under this lease
+	Modified int64            // the revision of the latest put
+}
+
+// Group is a group at one revision.
+type Group struct {
+	Revision int64  // the store at that revision, or a later one before the next change of the group
+	Members  []Info // by name; those of one name in the order in which they were put
+}
+
+// Snapshot is what an Observer knows.
+type Snapshot struct {
+	Group
+
+	// Age is how old that may be: the time since the last read was sent that found the group as it is here, or before
+	// changes that the watch has told since.
+	Age time.Duration
+
+	// Trusted means that Age is at most ReaderOptions.MaxAge and the observer has not ended.
+	Trusted bool
+
+	// Err is why the observer has ended, nil while it runs: context.Canceled after Close, holdfast.ErrClientClosed, or
+	// etcd's error.
+	Err error
+}
+
+// Reader reads groups, without a session and without writing: its role needs to read NAMESPACE/member/GROUP/. It is
+// immutable, does no I/O when made, and may be used by any number of goroutines.
+type Reader struct {
+	client  *clientv3.Client
+	group   string
+	listing *listing.Reader[Info, Group] // nil if err is not
+	err     error                        // why the reader cannot be used
+}
+
+// ReaderOptions are the policies of a Reader. The zero value of each field is its default. A value out of range is a
+// *holdfast.ArgumentError or *holdfast.NameError of the first call.
+type ReaderOptions struct {
+	// Namespace is that of the members' sessions, default "holdfast".
+	Namespace string
+
+	// MaxAge is the age up to which a Snapshot is trusted; a watch is checked by a read in each third of it. Default
+	// 15 s; at least 30 ms.
+	MaxAge time.Duration
+
+	// Retry sets the pauses between attempts; its Attempt bounds one read: default 4 s, less than 5 s.
+	Retry backoff.Policy
+
+	// Clock is elapsed time; default session.SystemClock(). For tests.
+	Clock func() time.Duration
+}
+
+// NewReader returns a reader of a group in the default namespace. A bad name, option or client is an error of the first
+// call. Close the client after the reader's observers.
+func NewReader(cli *clientv3.Client, group string) *Reader {
+	return (&Reader{client: cli, group: group}).With(ReaderOptions{})
+}
+
+// With returns a copy with these policies.
+func (r *Reader) With(o ReaderOptions) *Reader {
+	with := &Reader{client: r.client, group: r.group}
+	namespace, err := names.Namespace(o.Namespace)
+	if o.Clock == nil {
+		o.Clock = session.SystemClock()
+	}
+	opts, bad := listing.Options{Retry: o.Retry, MaxAge: o.MaxAge, Clock: o.Clock}.Resolve(r.client)
+	if with.err = errors.Join(err, bad, names.Check("group", r.group)); with.err != nil {
+		return with
+	}
+	with.listing = listing.NewReader(r.client, layout.Members(namespace, r.group).Entries, opts, decode, groupOf)
+	return with
+}
+
+// Group returns the name of the group.
+func (r *Reader) Group() string { return r.group }
+
+// Members asks etcd for the members, with one linearizable read, and retries until ctx ends.
+//
+// Errors: ctx's, joined with that of the last attempt; holdfast.ErrClientClosed; etcd's where a retry cannot help. A
+// *holdfast.NameError or *holdfast.ArgumentError comes before anything is sent.
+func (r *Reader) Members(ctx context.Context) (Group, error) {
+	if err := r.usable(ctx); err != nil {
+		return Group{}, err
+	}
+	now, err := r.listing.Read(ctx)
+	if err != nil {
+		return Group{}, r.failed("list", err)
+	}
+	return now, nil
+}
+
+// Watch ranges over the group: as it is now, then after each change, in etcd's order. A slow consumer misses changes,
+// but not the latest; failures of etcd only delay them. The error, one of those of Members, ends the range.
+//
+//	for group, err := range r.Watch(ctx) {
+//		if err != nil {
+//			return err
+//		}
+//		…
+//	}
+//
+// Each range has a watch, and a read in each third of MaxAge.
+func (r *Reader) Watch(ctx context.Context) iter.Seq2[Group, error] {
+	return func(yield func(Group, error) bool) {
+		if err := r.usable(ctx); err != nil {
+			yield(Group{}, err)
+			return
+		}
+		same := func(a, b Group) bool { return slices.Equal(a.Members, b.Members) }
+		err := r.listing.Watch(ctx, same, func(now Group) bool { return yield(now, nil) })
+		if err != nil {
+			yield(Group{}, r.failed("watch", err))
+		}
+	}
+}
+
+// Observer keeps a group in memory. It may be used by any number of goroutines.
+type Observer struct{ of *listing.Observer[Group] }
+
+// Observer starts an observer and returns it after its first read, which ctx bounds. Close it after use. It has a
+// watch, and reads in each third of MaxAge. The errors are those of Members.
+func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
+	if err := r.usable(ctx); err != nil {
+		return nil, err
+	}
+	of, err := r.listing.Observe(ctx)
+	if err != nil {
+		return nil, r.failed("observe", err)
+	}
+	return &Observer{of}, nil
+}
+
+// Current returns what the observer knows now, without a request or an allocation. Do not change its Members.
+func (o *Observer) Current() Snapshot {
+	now := o.of.Current()
+	return Snapshot{now.Value, now.Age, now.Trusted, now.Err}
+}
+
+// Close ends the observer and waits for its goroutine. Current then returns the last known group, untrusted.
+func (o *Observer) Close() { o.of.Close() }
+
+func (r *Reader) usable(ctx context.Context) error {
+	switch {
+	case r.err != nil:
+		return r.err
+	case r.listing == nil:
+		return &holdfast.ArgumentError{Argument: "Reader", Reason: "is the zero value: make it with NewReader"}
+	case ctx == nil:
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	return nil
+}
+
+// failed adds the group to an error.
+func (r *Reader) failed(doing string, err error) error {
+	return fmt.Errorf("%s group %s: %w", doing, names.Quote(r.group), err)
+}
+
+// decode returns the member that a key is. One that no member of ours has put is none.
+func decode(kv *mvccpb.KeyValue) (Info, bool) {
+	m, ok := layout.DecodeMember(kv.Value)
+	return Info{
+		Name: m.Name, Value: m.Data, Draining: m.Draining, Joined: m.Joined, Owner: m.Owner, Host: m.Host, PID: m.PID,
+		Key: string(kv.Key), Lease: clientv3.LeaseID(kv.Lease), Created: kv.CreateRevision, Modified: kv.ModRevision,
+	}, ok
+}
+
+func groupOf(l listing.Listing[Info]) Group {
+	return Group{l.Revision, slices.SortedFunc(maps.Values(l.Items), func(a, b Info) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Created, b.Created), cmp.Compare(a.Key, b.Key))
+	})}
+}

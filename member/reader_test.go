@@ -1,0 +1,282 @@
+package member_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/member"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// watch sends what Watch tells, each group as one text. The channel is closed at the end of the range, after its error.
+func watch(ctx context.Context, r *member.Reader) <-chan string {
+	told := make(chan string, 1000)
+	go func() { // ends with ctx
+		defer close(told)
+		for g, err := range r.Watch(ctx) {
+			if err != nil {
+				told <- err.Error()
+				return
+			}
+			told <- strings.Join(describe(g), " ")
+		}
+	}()
+	return told
+}
+
+func TestWatchTellsEachChange(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := kit.Start(t, srv)
+		r := member.NewReader(srv.Client(t), "workers")
+		told := watch(ctx, r)
+		next := func(want string) {
+			t.Helper()
+			if got := <-told; got != want {
+				t.Errorf("told %q, want %q", got, want)
+			}
+		}
+		next("")
+		a := join(t, p, member.Options{Name: "a", Value: "1"})
+		next("a=1")
+		b := join(t, p, member.Options{Name: "b"})
+		next("a=1 b=")
+		if err := errors.Join(a.Update(ctx, "2"), b.Drain(ctx)); err != nil {
+			t.Error(err)
+		}
+		next("a=2 b=")
+		next("a=2 b=, draining")
+		if err := b.Leave(ctx); err != nil {
+			t.Error(err)
+		}
+		next("a=2")
+		time.Sleep(time.Hour) // the regular reads tell nothing
+		srv.Revoke(p.Sess.Lease())
+		next("")
+		next("a=2")
+		cancel()
+		next(`watch group "workers": context canceled`)
+		if _, more := <-told; more {
+			t.Error("told more after the error")
+		}
+	})
+}
+
+// What changes while no watch stands is found by the read after the next one.
+func TestWatchTellsAFreshListingAfterALostStream(t *testing.T) {
+	for name, lose := range map[string]func(srv *etcdfake.Server, link *etcdfake.Link){
+		"the watch ends": func(srv *etcdfake.Server, _ *etcdfake.Link) { srv.CancelWatches(errors.New("gone")) },
+		"compacted": func(srv *etcdfake.Server, link *etcdfake.Link) {
+			link.Cut()
+			srv.Put("other", "")
+			srv.Compact()
+		},
+		"silent": func(_ *etcdfake.Server, link *etcdfake.Link) {
+			link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+				if c.Request == nil { // an event
+					f.Reply = time.Hour
+				}
+				return f
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				ctx, cancel := context.WithCancel(t.Context())
+				p, link := kit.Start(t, srv), srv.Link()
+				told := watch(ctx, member.NewReader(link.Client(), "workers"))
+				a := join(t, p, member.Options{Name: "a"})
+				for <-told != "a=" {
+				}
+				lose(srv, link)
+				join(t, p, member.Options{Name: "b"})
+				if err := a.Leave(ctx); err != nil {
+					t.Error(err)
+				}
+				link.Heal()
+				began := time.Now()
+				for <-told != "b=" {
+				}
+				if took := time.Since(began); took > 10*time.Second {
+					t.Errorf("told after %v", took)
+				}
+				cancel()
+				for range told {
+				}
+			})
+		})
+	}
+}
+
+// The group changes between the creation of the watch and the read that follows; the events of that come later, one by
+// one. They tell what the read has shown already, and undo nothing.
+func TestEventsOlderThanTheReadChangeNothing(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx, cancel := context.WithCancel(t.Context())
+		p, link := kit.Start(t, srv), srv.Link()
+		m := join(t, p, member.Options{Name: "a", Value: "0"})
+		created := false
+		link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+			switch c.Request.(type) {
+			case *pb.RangeRequest:
+				f.Request = 3 * time.Second
+			case nil: // that the watch is created; then an event
+				if created {
+					f.Reply = 20 * time.Second
+				}
+				created = true
+			}
+			return f
+		})
+		told := watch(ctx, member.NewReader(link.Client(), "workers"))
+		for _, value := range []string{"1", "2", "3"} {
+			time.Sleep(time.Second / 2)
+			if err := m.Update(ctx, value); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		cancel()
+		for now := range told {
+			if now != "a=3" && now != `watch group "workers": context canceled` {
+				t.Errorf("told %q", now)
+			}
+		}
+	})
+}
+
+func TestObserverSaysHowOldTheGroupMayBe(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p, link := kit.Start(t, srv), srv.Link()
+		a := join(t, p, member.Options{Name: "a", Value: "1"})
+		const maxAge = 3 * time.Second
+		r := member.NewReader(link.Client(), "workers").With(member.ReaderOptions{MaxAge: maxAge})
+		o, err := r.Observer(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		current := func(what, want string, trusted bool) {
+			t.Helper()
+			synctest.Wait()
+			s := o.Current()
+			got := strings.Join(describe(s.Group), " ")
+			if got != want || s.Trusted != trusted || s.Trusted != (s.Age <= maxAge) {
+				t.Errorf("%s: %q, trusted %v, age %v", what, got, s.Trusted, s.Age)
+			}
+		}
+		current("at first", "a=1", true)
+		if err := a.Update(t.Context(), "2"); err != nil {
+			t.Error(err)
+		}
+		current("updated", "a=2", true)
+		time.Sleep(time.Hour)
+		current("an hour later", "a=2", true)
+		link.Cut()
+		time.Sleep(maxAge + time.Second)
+		current("cut off", "a=2", false)
+		link.Heal()
+		time.Sleep(maxAge)
+		current("healed", "a=2", true)
+		if n := testing.AllocsPerRun(100, func() { o.Current() }); n > 0 {
+			t.Errorf("Current allocates %v times", n)
+		}
+		o.Close()
+		if s := o.Current(); s.Trusted || !errors.Is(s.Err, context.Canceled) || len(s.Members) != 1 {
+			t.Errorf("closed: %+v", s)
+		}
+	})
+}
+
+func TestReaderEndsWithItsClient(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		cli := srv.Link().Client()
+		r := member.NewReader(cli, "workers")
+		o, err := r.Observer(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := watch(t.Context(), r)
+		<-told
+		_ = cli.Close()
+		want := holdfast.ErrClientClosed.Error()
+		if got := <-told; !strings.HasSuffix(got, want) {
+			t.Errorf("Watch: %s", got)
+		}
+		synctest.Wait()
+		if s := o.Current(); s.Trusted || !errors.Is(s.Err, holdfast.ErrClientClosed) {
+			t.Errorf("Observer: %+v", s)
+		}
+		o.Close()
+		if _, err := r.Members(t.Context()); !errors.Is(err, holdfast.ErrClientClosed) {
+			t.Errorf("Members: %v", err)
+		}
+		if _, err := r.Observer(t.Context()); !errors.Is(err, holdfast.ErrClientClosed) {
+			t.Errorf("another Observer: %v", err)
+		}
+	})
+}
+
+func TestReaderReadsAnotherNamespace(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv, func(o *session.Options) { o.Namespace = "other" })
+		join(t, p, member.Options{Name: "a"})
+		expect(t, "the default namespace", group(t, srv))
+		r := member.NewReader(srv.Client(t), "workers").With(member.ReaderOptions{Namespace: "other"})
+		g, err := r.Members(t.Context())
+		if err != nil || r.Group() != "workers" {
+			t.Error(err)
+		}
+		expect(t, "the other one", describe(g), "a=")
+	})
+}
+
+func TestReaderRefusesBadInputBeforeAnyRequest(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		link := srv.Link()
+		cli := link.Client()
+		with := func(o member.ReaderOptions) *member.Reader { return member.NewReader(cli, "x").With(o) }
+		for name, r := range map[string]*member.Reader{
+			"the zero value":   {},
+			"no client":        member.NewReader(nil, "x"),
+			"a zero client":    member.NewReader(&clientv3.Client{}, "x"),
+			"no name":          member.NewReader(cli, ""),
+			"a bad name":       member.NewReader(cli, "a//b"),
+			"a bad namespace":  with(member.ReaderOptions{Namespace: "a/b"}),
+			"a short MaxAge":   with(member.ReaderOptions{MaxAge: time.Millisecond}),
+			"a bad policy":     with(member.ReaderOptions{Retry: backoff.Policy{Multiplier: -1}}),
+			"too long a retry": with(member.ReaderOptions{Retry: backoff.Policy{Attempt: 5 * time.Second}}),
+		} {
+			_, list := r.Members(t.Context())
+			_, observe := r.Observer(t.Context())
+			var watched error
+			for _, watched = range r.Watch(t.Context()) {
+			}
+			for _, err := range []error{list, observe, watched} {
+				var argument *holdfast.ArgumentError
+				var bad *holdfast.NameError
+				if !errors.As(err, &argument) && !errors.As(err, &bad) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+		var noContext context.Context
+		var argument *holdfast.ArgumentError
+		if _, err := member.NewReader(cli, "x").Members(noContext); !errors.As(err, &argument) || argument.Argument != "ctx" {
+			t.Errorf("no context: %v", err)
+		}
+		if sent := link.Count(); len(sent) != 0 {
+			t.Errorf("sent %v", sent)
+		}
+	})
+}

@@ -1,0 +1,147 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// leases knows the latest lease, and wakes those who wait for the next one.
+type leases struct {
+	*env
+
+	mu       sync.Mutex    // protects what follows
+	latest   *lease.Lease  // never nil once New has returned
+	refused  error         // why etcd last refused another lease; nil if it did not
+	refusals int           // how often it did
+	replaced chan struct{} // closed when another lease follows, or is refused
+	closed   bool          // none will follow
+}
+
+func (ls *leases) Lease() *lease.Lease {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.latest
+}
+
+func (ls *leases) Check() error {
+	if ls.ctx.Err() != nil {
+		return holdfast.ErrClosed
+	}
+	return ls.Lease().Check()
+}
+
+func (ls *leases) State() holdfast.State {
+	switch err := ls.Check(); {
+	case err == nil:
+		return holdfast.Connected
+	case errors.Is(err, holdfast.ErrSuspended):
+		return holdfast.Suspended
+	case errors.Is(err, holdfast.ErrClosed):
+		return holdfast.Closed
+	default:
+		return holdfast.Lost
+	}
+}
+
+// install makes next the latest lease. It reports false if the session was closed in the meantime.
+func (ls *leases) install(next *lease.Lease) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.closed {
+		return false
+	}
+	ls.latest, ls.refused = next, nil
+	ls.wakeLocked()
+	return true
+}
+
+// refuse tells callers of Await that permission for a new lease is refused. The session keeps trying, since roles get
+// repaired.
+func (ls *leases) refuse(err error) {
+	ls.mu.Lock()
+	first := ls.refused == nil
+	ls.refused = err
+	ls.refusals++
+	ls.wakeLocked()
+	ls.mu.Unlock()
+	if first {
+		ls.opts.Logger.Warn("holdfast: permission for a new lease is refused; the session keeps trying", "error", err)
+	}
+}
+
+func (ls *leases) wakeLocked() {
+	close(ls.replaced)
+	ls.replaced = make(chan struct{})
+}
+
+// close returns the last lease: no other one will follow. It reports whether this is the first call.
+func (ls *leases) close() (last *lease.Lease, first bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	first, ls.closed = !ls.closed, true
+	return ls.latest, first
+}
+
+func (ls *leases) Await(ctx context.Context) (*lease.Lease, error) {
+	known := -1 // refusals when the call began; roles may have been repaired since
+	for {
+		ls.mu.Lock()
+		l, replaced, refused, refusals := ls.latest, ls.replaced, ls.refused, ls.refusals
+		ls.mu.Unlock()
+		if known < 0 {
+			known = refusals
+		}
+		if ls.ctx.Err() != nil {
+			return nil, holdfast.ErrClosed
+		}
+		if l.Context().Err() == nil {
+			return l, nil
+		}
+		if err := ls.endedErr(l); err != nil {
+			return nil, err
+		}
+		if refusals > known {
+			return nil, fmt.Errorf("no new lease: %w", refused)
+		}
+		select {
+		case <-replaced:
+		case <-ls.client.Ctx().Done():
+		case <-ls.ctx.Done():
+		case <-ctx.Done():
+			return nil, backoff.ContextErr(ctx)
+		}
+	}
+}
+
+// endedErr returns why no lease will follow l, which is lost, or nil if one will.
+func (ls *leases) endedErr(l *lease.Lease) error {
+	lost := l.Lost()
+	switch {
+	case ls.clientClosed() && lost.Cause != holdfast.CauseClientClosed:
+		return fmt.Errorf("%w; before, %w", holdfast.ErrClientClosed, lost)
+	case ls.clientClosed() || ls.opts.StayLost:
+		return lost
+	}
+	return nil
+}
+
+// endWithClient has the latest lease be lost as soon as the client is closed: nothing else can renew it.
+func (ls *leases) endWithClient() (stop func() bool) {
+	return context.AfterFunc(ls.client.Ctx(), func() {
+		ls.Lease().Lose(holdfast.CauseClientClosed, holdfast.ErrClientClosed)
+	})
+}
+
+func (ls *leases) LeaseGone(ctx context.Context, l *lease.Lease, err error) *holdfast.LostError {
+	return ls.keyOf(l).leaseGone(ctx, err)
+}
+
+func (ls *leases) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) {
+	return ls.keyOf(l).put(ctx)
+}

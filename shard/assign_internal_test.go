@@ -1,0 +1,140 @@
+package shard
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// deployed returns the names of m members, sorted, as those of one deployment.
+func deployed(deployment, m int) (all []string) {
+	for i := range m {
+		all = append(all, fmt.Sprintf("orders-%d-%d", deployment, i))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// load returns how many shards each member has.
+func load(owners []int, m int) []int {
+	of := make([]int, m)
+	for _, owner := range owners {
+		of[owner]++
+	}
+	return of
+}
+
+// Processes of other versions compute the same: these values must never change.
+func TestAssignmentAndShardsOfKeysStayAsTheyAre(t *testing.T) {
+	for key, want := range map[string]int{"": 27, "a": 56, "customer-4711": 61, "\xff": 13} {
+		if got := Of(key, 64); got != want {
+			t.Errorf("Of(%q, 64) = %d, want %d", key, got, want)
+		}
+	}
+	got := assign([]string{"pod-0", "pod-1", "pod-2"}, 16)
+	if want := []int{2, 2, 1, 1, 2, 2, 0, 0, 1, 1, 1, 0, 0, 2, 0, 1}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestLoadsDifferByAtMostOne(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 7, 8, 64, 100, 1024} {
+		for _, m := range []int{1, 2, 3, 5, 8, 13, 20} {
+			owners := assign(deployed(n, m), n)
+			if of := load(owners, m); slices.Max(of)-slices.Min(of) > 1 {
+				t.Errorf("%d shards, %d members: loads %v", n, m, of)
+			}
+		}
+	}
+	if owners := assign(nil, 3); !slices.Equal(owners, []int{-1, -1, -1}) {
+		t.Errorf("without members: %v", owners)
+	}
+}
+
+// What the rule says: all pairs in the order of their hashes.
+func TestAssignmentTakesPairsInTheOrderOfTheirHashes(t *testing.T) {
+	for _, c := range []struct{ n, m int }{{1, 3}, {5, 8}, {10, 3}, {64, 7}, {64, 8}, {300, 20}} {
+		for deployment := range 5 {
+			members := deployed(deployment, c.m)
+			a := newAssignment(members, c.n)
+			var all []pair
+			for shard := range c.n {
+				for p := a.next(shard, 0); p.member >= 0; p = a.next(shard, p.hash+1) {
+					all = append(all, p)
+				}
+			}
+			if len(all) != c.n*c.m {
+				t.Fatalf("%d pairs", len(all))
+			}
+			slices.SortFunc(all, func(a, b pair) int { return cmp.Compare(a.hash, b.hash) })
+			want, of := make([]int, c.n), make([]int, c.m)
+			for shard := range want {
+				want[shard] = -1
+			}
+			for _, p := range all {
+				if want[p.shard] < 0 && of[p.member] < a.room[p.member] {
+					want[p.shard] = p.member
+					of[p.member]++
+				}
+			}
+			if got := assign(members, c.n); !slices.Equal(got, want) {
+				t.Errorf("%d shards, %d members: %v, want %v", c.n, c.m, got, want)
+			}
+		}
+	}
+}
+
+// A member that joins, or, in the other direction, leaves.
+func TestFewShardsMoveWhenAMemberJoins(t *testing.T) {
+	const deployments = 20
+	for _, c := range []struct{ n, m int }{{64, 7}, {64, 8}, {200, 10}, {1024, 20}} {
+		moved := 0
+		for deployment := range deployments {
+			all := deployed(deployment, c.m+1)
+			joined := deployment % len(all)
+			before := slices.Delete(slices.Clone(all), joined, joined+1)
+			was, is := assign(before, c.n), assign(all, c.n)
+			for shard := range c.n {
+				if before[was[shard]] != all[is[shard]] {
+					moved++
+				}
+			}
+		}
+		mean, most := float64(moved)/deployments, 1.5*float64((c.n+c.m-1)/c.m)
+		t.Logf("%d shards, %d members and one more: %.1f move, at best %.1f", c.n, c.m, mean, float64(c.n)/float64(c.m+1))
+		if mean > most {
+			t.Errorf("%d shards, %d members and one more: %.1f move, want at most %.1f", c.n, c.m, mean, most)
+		}
+	}
+}
+
+func TestKeysSpreadOverAllShards(t *testing.T) {
+	const keys = 100
+	for _, n := range []int{2, 3, 64} {
+		of := make([]int, n)
+		for i := range keys * n {
+			of[Of(fmt.Sprintf("customer-%d", i), n)]++
+		}
+		if slices.Min(of) < keys/2 || slices.Max(of) > 2*keys {
+			t.Errorf("%d shards: %v keys", n, of)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("0 shards did not panic")
+		}
+	}()
+	Of("a", 0)
+}
+
+func BenchmarkAssign(b *testing.B) {
+	for _, c := range []struct{ n, m int }{{64, 8}, {1024, 20}, {10_000, 100}} {
+		b.Run(fmt.Sprintf("%d shards, %d members", c.n, c.m), func(b *testing.B) {
+			members := deployed(0, c.m)
+			for b.Loop() {
+				assign(members, c.n)
+			}
+		})
+	}
+}

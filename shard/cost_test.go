@@ -1,0 +1,137 @@
+package shard_test
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+var full = flag.Bool("shard.full", false, "tests of many members and shards have as many as docs/shards.md names")
+
+// size returns how many shards and members a test has.
+func size() (n, m int) {
+	if *full {
+		return 200, 10
+	}
+	return 40, 4
+}
+
+func startAll(f *fleet, m int) (all []*running) {
+	for i := range m {
+		all = append(all, f.start(fmt.Sprint("m", i), 0))
+	}
+	time.Sleep(settled)
+	return all
+}
+
+// Members whose shards do not move send nothing, and a move costs the same however many members and shards there are.
+func TestJoinCostsRequestsForTheShardsThatMove(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		n, m := size()
+		f := newFleet(t, srv, n)
+		all := startAll(f, m)
+		before := f.calls()
+		for _, r := range all {
+			r.Plan(nil)
+		}
+		p := kit.Start(t, srv)
+		p.Plan(nil)
+		all = append(all, f.startWith(p, "joins", f.work("joins", 0)))
+		time.Sleep(settled)
+		moved := f.calls() - before
+		sent := make(map[string]int)
+		for _, r := range all {
+			for kind, n := range r.Counts() {
+				sent[kind] += n
+			}
+		}
+		t.Logf("%d shards, %d members and one more: %d moved, sent %v", n, m, moved, sent)
+		// In batches; the member that joins queues for its shards, and puts the count and its key.
+		if writes := sent["enqueue"] + sent["remove"] + sent["hand-off"]; writes > 2*moved+2+m {
+			t.Errorf("%d writes for %d moves", writes, moved)
+		}
+		if sent["watch"] > moved+1 || sent["read"] > 2*moved+m {
+			t.Errorf("%d watches and %d reads for %d moves", sent["watch"], sent["read"], moved)
+		}
+	})
+}
+
+// Each process leaves, and another one of its name joins, one after the other.
+func TestRollingRestart(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		n, m := size()
+		f := newFleet(t, srv, n)
+		all := startAll(f, m)
+		before := f.calls()
+		for _, r := range all {
+			r.stop()
+			time.Sleep(kit.LockDelay / 10)
+			f.start(r.name, 0)
+			time.Sleep(settled)
+		}
+		mean := float64(f.calls()-before) / float64(n)
+		t.Logf("%d shards, %d members: %.1f moves of a shard, at most %v without an owner", n, m, mean, f.longest)
+		if mean > 3 {
+			t.Errorf("a shard moved %.1f times", mean)
+		}
+		// The way to etcd and back, and 100 ms if the watch was created after the removal.
+		if f.longest > 300*time.Millisecond {
+			t.Errorf("a shard had no owner for %v", f.longest)
+		}
+		if f.owned() != n {
+			t.Errorf("%d of %d shards are owned", f.owned(), n)
+		}
+	})
+}
+
+// A member at rest sends what a session with as many locks does, and reads the list of members every five minutes.
+func TestMembersAtRestSendNothing(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 8)
+		a, b := f.start("a", 0), f.start("b", 0)
+		time.Sleep(time.Minute)
+		a.Plan(nil)
+		b.Plan(nil)
+		time.Sleep(10 * time.Minute)
+		for _, p := range []*running{a, b} {
+			sent := p.Counts()
+			for kind, n := range sent {
+				switch kind {
+				case "session", "LeaseKeepAlive", "LeaseTimeToLive", "poll": // the session's own
+				case "read":
+					if n > 2 {
+						t.Errorf("%s: %d reads", p.name, n)
+					}
+				default:
+					t.Errorf("%s: %d of %s", p.name, n, kind)
+				}
+			}
+			t.Log(p.name, sent)
+		}
+	})
+}
+
+// As docs/shards.md says.
+func TestShardThatIsOwnedNeedsTwoGoroutines(t *testing.T) {
+	goroutines := func(n int) (all int) {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			f := newFleet(t, srv, n)
+			f.start("a", 0)
+			time.Sleep(time.Minute)
+			if f.owned() != n {
+				t.Errorf("%d of %d shards are owned", f.owned(), n)
+			}
+			all = runtime.NumGoroutine()
+		})
+		return all
+	}
+	const few, many = 4, 20
+	if more := goroutines(many) - goroutines(few); more != 2*(many-few) {
+		t.Errorf("%d shards more need %d goroutines more", many-few, more)
+	}
+}

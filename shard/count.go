@@ -1,0 +1,49 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/txns"
+)
+
+// ensureCount compares the number of shards with that in etcd, and puts it if there is none.
+func (s *Shards) ensureCount(ctx context.Context) error {
+	policy := s.host.RetryPolicy()
+	policy.Attempt = 0 // of each request, which the sender bounds
+	return backoff.Retry(ctx, policy, s.tryCount)
+}
+
+func (s *Shards) tryCount(ctx context.Context) error {
+	key := layout.Named(s.host.Namespace(), holdfast.KindShard, s.name).CountKey()
+	get := clientv3.OpGet(key)
+	t := txns.Txn{
+		If:   []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
+		Then: []clientv3.Op{clientv3.OpPut(key, strconv.Itoa(s.n)), get},
+		Else: []clientv3.Op{get},
+	}
+	resp, err := t.Ask(ctx, s.host.Sender(), sending.Write)
+	if err != nil {
+		return err
+	}
+	kv := resp.First(len(resp.Responses) - 1)
+	if kv == nil {
+		return backoff.Again(fmt.Errorf("another client has deleted %s", names.Quote(key)))
+	}
+	switch n, err := strconv.Atoi(string(kv.Value)); {
+	case err != nil || n < 1:
+		return backoff.Final(fmt.Errorf("the number of shards %s at %s is %.64q: put %q there", names.Quote(s.name),
+			names.Quote(key), kv.Value, strconv.Itoa(s.n)))
+	case n != s.n:
+		return backoff.Final(&CountError{Name: s.name, Count: n, Named: s.n, Key: key})
+	}
+	return nil
+}

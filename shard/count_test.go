@@ -1,0 +1,51 @@
+package shard_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/shard"
+)
+
+func TestAnotherCountIsRefused(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		nothing := func(context.Context, *shard.Shard) error { return nil }
+		newFleet(t, srv, 4).start("a", 0)
+		time.Sleep(settled)
+		err := shard.New(p.Sess, "orders", 5).Run(kit.Within(t, time.Minute), nothing)
+		var other *shard.CountError
+		if !errors.As(err, &other) || other.Count != 4 || other.Named != 5 || other.Name != "orders" || other.Key != count ||
+			!strings.Contains(err.Error(), "4 shards") || !strings.Contains(err.Error(), "names 5") {
+			t.Errorf("%v", err)
+		}
+		if kvs := srv.Keys(members); len(kvs) != 1 {
+			t.Errorf("%d members", len(kvs))
+		}
+		srv.Put(count, "many")
+		if err := shard.New(p.Sess, "orders", 4).Run(kit.Within(t, time.Minute), nothing); err == nil ||
+			!strings.Contains(err.Error(), `"many"`) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// The count is put once, whatever message is lost.
+func TestCountIsPutThoughTheReplyIsLost(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		p.PlanOne("enqueue", etcdfake.Fate{LoseReply: true, Silent: true})
+		f := newFleet(t, srv, 4)
+		f.startWith(p, "a", f.work("a", 0))
+		time.Sleep(2 * settled)
+		f.even("afterwards", "a")
+		if h := srv.History(count); len(h) != 1 {
+			t.Errorf("history of the count: %v", h)
+		}
+	})
+}

@@ -1,0 +1,41 @@
+// Package shard shares N shards (partitions, tenants, keys of controllers) among the processes that are there: each
+// shard has one owner at a time, a process that joins takes its part, and one that leaves hands its part over.
+//
+//	err := shard.New(sess, "orders", 64).Run(ctx, func(ctx context.Context, s *shard.Shard) error {
+//		return consume(ctx, s.Index(), s.Token())
+//	})
+//
+// Each shard is a lock of its own, in the same kind of queue as that of a locker.Mutex, with its fencing token. A
+// [Shard] is a fencing.Holder. The members stand in a group of package member. From their names alone each computes
+// which shards are its own: it queues for those, and hands over what is no more its own. There is no leader.
+//
+// A [Reader] needs no session. It says from memory who owns which shard, to send a request to the process in charge:
+//
+//	owner := observer.Owner(shard.Of(key, 64))
+//
+// # Guarantees
+//
+//   - Two members never both hold a shard. This is what a locker.Mutex guarantees, and it does not depend on what the
+//     members see of each other: views that differ delay a hand-over, and do no harm.
+//   - The functions of one shard in one call of Run never overlap.
+//   - Once all see the same members, each shard belongs to one of them, and no two members differ by more than one.
+//   - A shard is released after its function has returned, or DrainTimeout after its context has ended.
+//
+// # Not guaranteed
+//
+//   - What is not guaranteed of a Mutex: work that goes on after its context has ended may overlap with the next
+//     owner's. Only a fencing token refuses it.
+//   - That a shard has an owner at any moment: it has none from the release to the next grant, and, after its owner has
+//     died, until the lease ends and for LockDelay. If its owner's function fails again and again, it stays with that
+//     owner.
+//   - Members of one name count as one.
+//   - That an owner whose lease was revoked, by hand or by a deposed leader of etcd, is told before the next one holds,
+//     if that has joined since: all others wait for LockDelay when a member has gone without draining.
+//   - The number of shards is compared when Run begins. Delete its key only when no member runs.
+//
+// # What it costs
+//
+// At rest a member sends what its session does for as many locks, and reads the list of members once in five minutes.
+// It has a goroutine for itself, one for each shard that it waits for, and two for each that it holds. A change of the
+// members is told to each of them. Then each shard that moves costs a put, a watch and a removal, sent in batches.
+package shard

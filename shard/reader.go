@@ -1,0 +1,238 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/listing"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// Owner is the owner of a shard as its entry describes it. The zero Owner means that the shard has none.
+type Owner struct {
+	Member   string           // Options.Member
+	Value    string           // Options.Value, such as its address
+	Host     string           // machine name; empty if its session is anonymous
+	PID      int              // 0 if its session is anonymous
+	Since    time.Time        // since when it owns the shard, by its clock; zero until about a second after that
+	Key      string           // of its entry in etcd
+	Lease    clientv3.LeaseID // of its session
+	Revision int64            // at which it queued: that of its token, without an epoch
+}
+
+// Owners are the owners of all shards, at one revision.
+type Owners struct {
+	Revision int64   // the store at that revision, or a later one before the next change
+	Owners   []Owner // by index; empty before the first Run
+}
+
+// Owner returns the owner of a shard: zero if it has none, or if there is no such shard.
+func (o Owners) Owner(index int) Owner {
+	if index < 0 || index >= len(o.Owners) {
+		return Owner{}
+	}
+	return o.Owners[index]
+}
+
+// Snapshot is what an Observer knows.
+type Snapshot struct {
+	Owners
+
+	// Age is how old that may be: the time since the last read was sent that found the owners as they are here, or before
+	// changes that the watch has told since.
+	Age time.Duration
+
+	// Trusted means that Age is at most ReaderOptions.MaxAge and the observer has not ended. It says nothing of what has
+	// happened since: let the owner compare its token.
+	Trusted bool
+
+	// Err is why the observer has ended, nil while it runs: context.Canceled after Close, holdfast.ErrClientClosed, or
+	// etcd's error.
+	Err error
+}
+
+// Reader reads who owns which shard, without a session and without writing: its role needs to read
+// NAMESPACE/shard/NAME/. It is immutable, does no I/O when made, and may be used by any number of goroutines.
+type Reader struct {
+	client  *clientv3.Client
+	name    string
+	prefix  string                        // of all keys of the shards
+	count   string                        // the key that says how many there are
+	listing *listing.Reader[item, Owners] // nil if err is not
+	err     error                         // why the reader cannot be used
+}
+
+// ReaderOptions are the policies of a Reader. The zero value of each field is its default. A value out of range is a
+// *holdfast.ArgumentError or *holdfast.NameError of the first call.
+type ReaderOptions struct {
+	// Namespace is that of the members' sessions, default "holdfast".
+	Namespace string
+
+	// MaxAge is the age up to which a Snapshot is trusted; a watch is checked by a read in each third of it. Default
+	// 15 s; at least 30 ms.
+	MaxAge time.Duration
+
+	// Retry sets the pauses between attempts; its Attempt bounds one read: default 4 s, less than 5 s.
+	Retry backoff.Policy
+
+	// Clock is elapsed time; default session.SystemClock(). For tests.
+	Clock func() time.Duration
+}
+
+// NewReader returns a reader of the shards of that name in the default namespace. A bad name, option or client is an
+// error of the first call. Close the client after the reader's observers.
+func NewReader(cli *clientv3.Client, name string) *Reader {
+	return (&Reader{client: cli, name: name}).With(ReaderOptions{})
+}
+
+// With returns a copy with these policies.
+func (r *Reader) With(o ReaderOptions) *Reader {
+	with := &Reader{client: r.client, name: r.name}
+	namespace, err := names.Namespace(o.Namespace)
+	if o.Clock == nil {
+		o.Clock = session.SystemClock()
+	}
+	opts, bad := listing.Options{Retry: o.Retry, MaxAge: o.MaxAge, Clock: o.Clock}.Resolve(r.client)
+	if with.err = errors.Join(err, bad, CheckName(r.name)); with.err != nil {
+		return with
+	}
+	with.prefix = layout.Names(namespace, holdfast.KindShard) + r.name + "/"
+	with.count = layout.Named(namespace, holdfast.KindShard, r.name).CountKey()
+	with.listing = listing.NewReader(r.client, with.prefix, opts, with.decode, ownersOf)
+	return with
+}
+
+// Name returns the name of the shards.
+func (r *Reader) Name() string { return r.name }
+
+// Owners asks etcd who owns which shard, with one linearizable read, and retries until ctx ends.
+//
+// Errors: ctx's, joined with that of the last attempt; holdfast.ErrClientClosed; etcd's where a retry cannot help. A
+// *holdfast.NameError or *holdfast.ArgumentError comes before anything is sent.
+func (r *Reader) Owners(ctx context.Context) (Owners, error) {
+	if err := r.usable(ctx); err != nil {
+		return Owners{}, err
+	}
+	now, err := r.listing.Read(ctx)
+	if err != nil {
+		return Owners{}, r.failed("list", err)
+	}
+	return now, nil
+}
+
+// Watch ranges over the owners: as they are now, then after each change of any of them. A slow consumer misses changes,
+// but not the latest; failures of etcd only delay them. The error, one of those of Owners, ends the range. Each range
+// has a watch, and a read in each third of MaxAge.
+func (r *Reader) Watch(ctx context.Context) iter.Seq2[Owners, error] {
+	return func(yield func(Owners, error) bool) {
+		if err := r.usable(ctx); err != nil {
+			yield(Owners{}, err)
+			return
+		}
+		same := func(a, b Owners) bool { return slices.Equal(a.Owners, b.Owners) }
+		err := r.listing.Watch(ctx, same, func(now Owners) bool { return yield(now, nil) })
+		if err != nil {
+			yield(Owners{}, r.failed("watch", err))
+		}
+	}
+}
+
+// Observer keeps the owners in memory. It may be used by any number of goroutines.
+type Observer struct{ of *listing.Observer[Owners] }
+
+// Observer starts an observer and returns it after its first read, which ctx bounds. Close it after use. It has a
+// watch, and reads in each third of MaxAge. The errors are those of Owners.
+func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
+	if err := r.usable(ctx); err != nil {
+		return nil, err
+	}
+	of, err := r.listing.Observe(ctx)
+	if err != nil {
+		return nil, r.failed("observe", err)
+	}
+	return &Observer{of}, nil
+}
+
+// Current returns what the observer knows now, without a request or an allocation. Do not change its Owners.
+func (o *Observer) Current() Snapshot {
+	now := o.of.Current()
+	return Snapshot{now.Value, now.Age, now.Trusted, now.Err}
+}
+
+// Owner returns who owned a shard when the observer last heard of it, as Current does.
+func (o *Observer) Owner(index int) Owner { return o.Current().Owner(index) }
+
+// Close ends the observer and waits for its goroutine. Current then returns the last known owners, untrusted.
+func (o *Observer) Close() { o.of.Close() }
+
+func (r *Reader) usable(ctx context.Context) error {
+	switch {
+	case r.err != nil:
+		return r.err
+	case r.listing == nil:
+		return &holdfast.ArgumentError{Argument: "Reader", Reason: "is the zero value: make it with NewReader"}
+	case ctx == nil:
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	return nil
+}
+
+func (r *Reader) failed(doing string, err error) error {
+	return fmt.Errorf("%s owners of shards %s: %w", doing, names.Quote(r.name), err)
+}
+
+// item is a key of the shards: an entry, or how many there are.
+type item struct {
+	count int // 0: it is an entry
+	index int
+	owner Owner // if it is the first entry of its shard
+}
+
+// decode returns what a key is. Keys of other names, such as "orders/eu" of "orders", are left out.
+func (r *Reader) decode(kv *mvccpb.KeyValue) (item, bool) {
+	if string(kv.Key) == r.count {
+		n, err := strconv.Atoi(string(kv.Value))
+		return item{count: n}, err == nil && 0 < n && n <= MaxCount
+	}
+	shard, id, isEntry := strings.Cut(strings.TrimPrefix(string(kv.Key), r.prefix), "/@/")
+	index, err := strconv.Atoi(shard)
+	if !isEntry || err != nil || strings.Contains(id, "/") {
+		return item{}, false
+	}
+	o := Owner{Key: string(kv.Key), Lease: clientv3.LeaseID(kv.Lease), Revision: kv.CreateRevision}
+	if v, ok := layout.DecodeValue(kv.Value); ok {
+		o.Member, o.Value, o.Host, o.PID, o.Since = v.Owner, v.Data, v.Host, v.PID, v.Held
+	}
+	return item{index: index, owner: o}, true
+}
+
+// ownersOf returns the owners: of the entries of a shard the oldest one holds.
+func ownersOf(l listing.Listing[item]) Owners {
+	n := 0
+	for _, it := range l.Items {
+		n = max(n, it.count)
+	}
+	owners := make([]Owner, n)
+	for _, it := range l.Items {
+		if it.count > 0 || it.index < 0 || it.index >= n {
+			continue
+		}
+		if first := owners[it.index].Revision; first == 0 || it.owner.Revision < first {
+			owners[it.index] = it.owner
+		}
+	}
+	return Owners{l.Revision, owners}
+}

@@ -1,0 +1,158 @@
+package shard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/shard"
+)
+
+// agree checks that a reader names the owners.
+func (f *fleet) agree(what string, got shard.Owners) {
+	f.t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(got.Owners) != f.n {
+		f.t.Errorf("%s: %d shards", what, len(got.Owners))
+	}
+	for index := range f.n {
+		o, want := got.Owner(index), f.owner[index]
+		if o.Member != want || want != "" && (o.Value != "http://"+want || o.Revision != f.last[index].Revision()) ||
+			want == "" && o != (shard.Owner{}) {
+			f.t.Errorf("%s: the owner of shard %d is %q, the reader says %+v", what, index, want, o)
+		}
+	}
+}
+
+func TestReaderNamesTheOwners(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 8)
+		r := shard.NewReader(srv.Client(t), "orders")
+		if none, err := r.Owners(t.Context()); err != nil || len(none.Owners) != 0 || none.Owner(0) != (shard.Owner{}) {
+			t.Errorf("before the first Run: %+v, %v", none, err)
+		}
+		o, err := r.Observer(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer o.Close()
+		agree := func(what string) {
+			t.Helper()
+			synctest.Wait()
+			asked, err := r.Owners(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			f.agree(what+", asked", asked)
+			if now := o.Current(); !now.Trusted || now.Age > 15*time.Second {
+				t.Errorf("%s: %+v", what, now)
+			}
+			f.agree(what+", observed", o.Current().Owners)
+		}
+		a := f.start("a", time.Second)
+		time.Sleep(settled)
+		agree("one member")
+		b := f.start("b", 0)
+		time.Sleep(time.Second / 2)
+		agree("while functions end")
+		time.Sleep(settled)
+		agree("two members")
+		if one := o.Owner(3); one.Since.IsZero() || one.PID == 0 || one.Host == "" || one.Lease == 0 || one.Key == "" {
+			t.Errorf("%+v", one)
+		}
+		srv.Put("holdfast/shard/orders/eu/3/@/x", "of other shards")
+		srv.Put("holdfast/shard/orders/eu/@count", "100")
+		srv.Put("holdfast/shard/orders/99/@/x", "of no shard")
+		agree("with keys of others")
+		b.stop()
+		time.Sleep(settled)
+		agree("one has left")
+		a.stop()
+		agree("the last member has left")
+		if n := testing.AllocsPerRun(100, func() { o.Owner(1) }); n > 0 {
+			t.Errorf("Owner allocates %v times", n)
+		}
+	})
+}
+
+func TestWatchTellsEachMove(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		told := make(chan string, 100)
+		go func() { // ends with ctx
+			defer close(told)
+			for owners, err := range shard.NewReader(srv.Client(t), "orders").Watch(ctx) {
+				if err != nil {
+					told <- err.Error()
+					return
+				}
+				told <- owners.Owner(0).Member
+			}
+		}()
+		var all []string
+		until := func(want string) {
+			t.Helper()
+			for {
+				select {
+				case who := <-told:
+					if all = append(all, who); who == want {
+						return
+					}
+				case <-time.After(time.Minute):
+					t.Errorf("told %q, want %q", all, want)
+					return
+				}
+			}
+		}
+		until("")
+		a := f.start("a", 0)
+		until("a")
+		a.stop()
+		until("")
+		f.start("b", 0)
+		until("b")
+		cancel()
+		until(`watch owners of shards "orders": context canceled`)
+	})
+}
+
+func TestReaderRefusesBadInputBeforeAnyRequest(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		link := srv.Link()
+		cli := link.Client()
+		with := func(o shard.ReaderOptions) *shard.Reader { return shard.NewReader(cli, "x").With(o) }
+		for name, r := range map[string]*shard.Reader{
+			"the zero value":  {},
+			"no client":       shard.NewReader(nil, "x"),
+			"a zero client":   shard.NewReader(&clientv3.Client{}, "x"),
+			"a bad name":      shard.NewReader(cli, "a//b"),
+			"a bad namespace": with(shard.ReaderOptions{Namespace: "a/b"}),
+			"a short MaxAge":  with(shard.ReaderOptions{MaxAge: time.Millisecond}),
+		} {
+			_, list := r.Owners(kit.Within(t, time.Minute))
+			_, observe := r.Observer(kit.Within(t, time.Minute))
+			var watched error
+			for _, watched = range r.Watch(kit.Within(t, time.Minute)) {
+			}
+			for _, err := range []error{list, observe, watched} {
+				var argument *holdfast.ArgumentError
+				var bad *holdfast.NameError
+				if !errors.As(err, &argument) && !errors.As(err, &bad) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+		if sent := link.Count(); len(sent) != 0 {
+			t.Errorf("sent %v", sent)
+		}
+	})
+}

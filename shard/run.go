@@ -1,0 +1,266 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/callback"
+	"github.com/holdfast-go/holdfast/member"
+)
+
+const (
+	// announceWithin bounds how long Run tells the others that it drains before the contexts of functions end.
+	announceWithin = time.Second
+
+	// maxAge is that of the reader of the members, which reads them once in a third of it, in case that its watch is
+	// silent although its connection lives.
+	maxAge = 15 * time.Minute
+)
+
+// Run joins the members, and calls fn for each shard that is assigned to this one, each on its own goroutine, until ctx
+// ends. fn gets a shard once this member holds its lock. fn's context carries the shard for package fencing. It ends
+// when the shard is lost, when it is assigned to another member (with cause ErrMoved), and after ctx has ended. When fn
+// has returned, the shard is released, and its next owner, which already waits, holds it.
+//
+//   - fn returned while the shard is still assigned to this member: its error is told to OnError. After a pause the
+//     member queues for the shard again.
+//   - It was suspended, under Options.CancelOnSuspended: when the suspension has ended and a read finds the entry, fn
+//     is called again with the same Shard.
+//   - It did not return within Options.DrainTimeout: the shard is lost, and the next owner may hold it. This member
+//     queues for it again once fn has returned.
+//   - It panicked, or called runtime.Goexit: Run ends as if ctx had ended, and continues it on its own goroutine.
+//
+// When ctx ends, Run says in etcd that this member drains, so that others queue for its shards; that may take 1 s. Then
+// it ends the functions' contexts. It returns when all functions have returned and their shards are released, with
+// ctx's error; joined with ErrNotDrained, if a function is still running DrainTimeout after that.
+//
+// Other errors, after which the functions were joined in the same way: a *holdfast.ArgumentError or *holdfast.NameError
+// before anything is sent; a *CountError; holdfast.ErrClosed, holdfast.ErrClientClosed; under session.Options.StayLost
+// the *holdfast.LostError; an error of etcd that no retry can mend, as to a role that may not read the members.
+func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error) error {
+	if err := s.validate(ctx, fn); err != nil {
+		return s.failed(err)
+	}
+	if err := s.ensureCount(ctx); err != nil {
+		return s.failed(err)
+	}
+	m, err := member.Join(ctx, s.sess, s.Group(), member.Options{Name: s.opts.Member, Value: s.opts.Value})
+	if err != nil {
+		return s.failed(err)
+	}
+	r := &run{shards: s, member: m, fn: fn, slots: make(map[int]slot)}
+	following, end := context.WithCancelCause(ctx)
+	r.end = end
+	r.functions, r.stopAll = context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	defer context.AfterFunc(s.host.Context(), func() { end(holdfast.ErrClosed) })()
+
+	err = r.follow(following)
+	r.leave(ctx, err)
+	r.rethrow()
+	return r.result(ctx, err)
+}
+
+// run is one call of Run.
+type run struct {
+	shards *Shards
+	member *member.Member
+	fn     func(context.Context, *Shard) error
+
+	end       context.CancelCauseFunc // ends Run
+	functions context.Context         // ends when all functions are to return
+	stopAll   context.CancelCauseFunc // ends it
+
+	slots   map[int]slot // of the shards that were ever wanted; follow's goroutine uses it
+	vanish  vanished     // likewise
+	workers sync.WaitGroup
+	told    callback.Queue
+
+	mu         sync.Mutex // protects what follows
+	notDrained error      // of a function that is still running
+	exit       *outcome   // of the first function that panicked
+}
+
+// slot is what works for one shard.
+type slot struct {
+	stop context.CancelCauseFunc // nil: the shard is not wanted
+	done chan struct{}           // closed when the latest worker has ended
+}
+
+// follow wants and gives up shards as the members come and go, until ctx ends. It returns why.
+func (r *run) follow(ctx context.Context) error {
+	host := r.shards.host
+	members := member.NewReader(host.Client(), r.shards.Group()).With(member.ReaderOptions{
+		Namespace: host.Namespace(), MaxAge: maxAge, Retry: host.RetryPolicy(), Clock: host.Clock(),
+	})
+	for group, err := range members.Watch(ctx) {
+		if err != nil && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		r.assign(group)
+	}
+	return context.Cause(ctx)
+}
+
+// assign wants the shards that are assigned to this member, and gives up the others.
+//
+// A member whose key was deleted by hand counts itself, and puts the key again: it would give up its shards for
+// nothing.
+func (r *run) assign(group member.Group) {
+	var present []string // sorted, as the group is
+	for _, m := range group.Members {
+		if !m.Draining {
+			present = append(present, m.Name)
+		}
+	}
+	present = slices.Compact(present)
+	r.vanish.see(group.Members, r.member.Name())
+	own, found := slices.BinarySearch(present, r.member.Name())
+	if !found && r.member.Check() == nil {
+		present, found = slices.Insert(present, own, r.member.Name()), true
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = r.member.Update(ended, r.shards.opts.Value) // goes on without its context
+	}
+	for index, owner := range assign(present, r.shards.n) {
+		if found && owner == own {
+			r.want(index)
+		} else {
+			r.giveUp(index)
+		}
+	}
+}
+
+// vanished notices members that go without draining first, as one does whose lease was revoked, by hand or by a deposed
+// leader of etcd. It may not have been told yet, and no entry is left in the queues of its shards that a waiter could
+// see. So the shards that are wanted next are waited for as a waiter behind it would have: for LockDelay.
+type vanished struct {
+	keys map[string]bool // of the members that were there, and did not drain
+	last time.Time       // when one of them was missed last
+}
+
+func (v *vanished) see(members []member.Info, own string) {
+	there, staying := make(map[string]bool), make(map[string]bool)
+	for _, m := range members {
+		there[m.Key] = true
+		if !m.Draining && m.Name != own { // this process knows what it has lost
+			staying[m.Key] = true
+		}
+	}
+	for key := range v.keys {
+		if !there[key] {
+			v.last = time.Now()
+		}
+	}
+	v.keys = staying
+}
+
+// want has a worker hold the shard. It begins when the one before has ended: two functions of a shard never overlap.
+func (r *run) want(index int) {
+	s := r.slots[index]
+	if s.stop != nil {
+		return
+	}
+	before, due := s.done, r.vanish.last.Add(r.shards.host.LockDelay())
+	var ctx context.Context
+	ctx, s.stop = context.WithCancelCause(r.functions)
+	s.done = make(chan struct{})
+	r.slots[index] = s
+	r.workers.Go(func() { // joined by leave
+		defer close(s.done)
+		defer s.stop(nil)
+		if before != nil {
+			<-before
+		}
+		sleep(ctx, time.Until(due))
+		newWorker(r, index).run(ctx)
+	})
+}
+
+func (r *run) giveUp(index int) {
+	s, ever := r.slots[index]
+	if !ever || s.stop == nil {
+		return
+	}
+	s.stop(ErrMoved)
+	s.stop = nil
+	r.slots[index] = s
+}
+
+// leave hands all shards over, and returns when all functions have returned, or DrainTimeout has passed.
+func (r *run) leave(ctx context.Context, why error) {
+	announce, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceWithin)
+	_ = r.member.Drain(announce) // goes on without its context
+	cancel()
+	r.stopAll(why)
+	r.workers.Wait()
+	detached, cancel := r.shards.host.Detached(ctx)
+	defer cancel()
+	_ = r.member.Leave(detached) // the session goes on with it
+	select {
+	case <-r.told.Idle():
+	case <-time.After(r.shards.opts.drainTimeout()):
+		r.shards.log().Warn("holdfast: Run returns while OnError is still running")
+	}
+}
+
+func (r *run) result(ctx context.Context, ended error) error {
+	r.mu.Lock()
+	notDrained := r.notDrained
+	r.mu.Unlock()
+	err := r.shards.failed(ended)
+	if ctx.Err() != nil {
+		err = backoff.ContextErr(ctx)
+	}
+	if notDrained != nil {
+		return errors.Join(err, notDrained)
+	}
+	return err
+}
+
+// tell tells an error that Run survives.
+func (r *run) tell(index int, err error) {
+	onError := r.shards.opts.OnError
+	if onError == nil {
+		r.shards.log().Warn("holdfast: a shard has failed; queueing for it again while it is assigned to this member",
+			"shard", index, "error", err)
+		return
+	}
+	r.told.Add(callback.Call{Callback: "OnError", Log: r.shards.log(), Run: func() { onError(index, err) }})
+}
+
+// exited ends Run because a function has panicked or called runtime.Goexit.
+func (r *run) exited(o outcome) {
+	r.mu.Lock()
+	if r.exit == nil {
+		r.exit = &o
+	}
+	r.mu.Unlock()
+	r.end(errors.New("a function has panicked"))
+}
+
+// rethrow continues the panic or Goexit of a function. The panic keeps its value; the stack it had is logged.
+func (r *run) rethrow() {
+	r.mu.Lock()
+	exit := r.exit
+	r.mu.Unlock()
+	switch {
+	case exit == nil:
+	case exit.panicked == nil:
+		runtime.Goexit()
+	default:
+		r.shards.log().Error("holdfast: function panicked; all shards were released",
+			"panic", fmt.Sprint(exit.panicked), "stack", string(exit.stack))
+		panic(exit.panicked)
+	}
+}

@@ -1,0 +1,228 @@
+package shard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/stale"
+	"github.com/holdfast-go/holdfast/member"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// MaxCount is the largest number of shards of one name: 16,384.
+const MaxCount = 1 << 14
+
+const defaultDrainTimeout = 30 * time.Second
+
+// Options are the policies of Shards. The zero value of each field is its default. A value out of range is a
+// *holdfast.ArgumentError of Run.
+type Options struct {
+	// Member names this member, and stays the same when its process is started again: os.Getenv("POD_NAME") of a
+	// StatefulSet. What is assigned depends on the members' names alone. UTF-8, at most member.MaxName bytes. Default: the
+	// session's Owner. Members of one name count as one, and the first of them to queue holds.
+	Member string
+
+	// Value is what readers see of the owner of a shard, such as its address; at most member.MaxValue bytes. It stands in
+	// the entry of each shard.
+	Value string
+
+	// DrainTimeout is how long Run waits for a function after its context has ended; then the shard is lost with
+	// holdfast.CauseNotDrained. Default 30 s. Too short, and the next owner starts beside the function's cleanup; a stuck
+	// function keeps its shard from the next owner for so long.
+	DrainTimeout time.Duration
+
+	// CancelOnSuspended cancels the functions' contexts already when the session is suspended, with cause
+	// holdfast.ErrSuspended. By default work continues through a short outage of etcd, while fenced writers refuse.
+	CancelOnSuspended bool
+
+	// Auditor is told when a shard begins to be held, is released, or is lost. Default: the session's Logger.
+	Auditor audit.Auditor
+
+	// Retry sets the pauses before a member queues again for a shard whose function has returned, or for which it could
+	// not queue; they start over after a hold of 1 s. Default: up to 10 ms at first, up to 1 s later. Attempt is not used.
+	Retry backoff.Policy
+
+	// OnError is told what Run survives: an error of a function, unless it only says that its context has ended; a
+	// function that has not returned within DrainTimeout (ErrNotDrained); an error of etcd, after which the member queues
+	// again. Calls are made one at a time, in order, on a goroutine of their own. Default: a warning in the session's log.
+	OnError func(shard int, err error)
+}
+
+func (o Options) validate() error {
+	bad := func(field, reason string) error {
+		return &holdfast.ArgumentError{Argument: "Options." + field, Reason: reason}
+	}
+	if o.DrainTimeout < 0 {
+		return bad("DrainTimeout", "is negative")
+	}
+	if err := o.Retry.Validate(); err != nil {
+		return bad("Retry", err.Error())
+	}
+	switch {
+	case len(o.Member) > member.MaxName:
+		return bad("Member", fmt.Sprintf("is longer than %d bytes", member.MaxName))
+	case !utf8.ValidString(o.Member):
+		return bad("Member", "is not UTF-8")
+	case len(o.Value) > member.MaxValue:
+		return bad("Value", fmt.Sprintf("is longer than %d bytes", member.MaxValue))
+	}
+	return nil
+}
+
+func (o Options) drainTimeout() time.Duration { return cmp.Or(o.DrainTimeout, defaultDrainTimeout) }
+
+// Shards are the shards of one name, with policies. They are immutable, do no I/O when made, and may be copied and used
+// by any number of goroutines.
+type Shards struct {
+	sess *session.Session
+	host lease.Host // nil without a session
+	name string
+	n    int
+	opts Options
+}
+
+// New names n shards, 1 to MaxCount, in the session's namespace; see CheckName. A bad name, a bad n or a nil session is
+// an error of Run.
+func New(sess *session.Session, name string, n int) *Shards {
+	s := &Shards{sess: sess, name: name, n: n}
+	if sess != nil {
+		s.host = lease.Open(sess.Ref())
+	}
+	return s
+}
+
+// With returns a copy with these policies.
+func (s *Shards) With(o Options) *Shards {
+	with := *s
+	with.opts = o
+	return &with
+}
+
+// Name returns the name given to New.
+func (s *Shards) Name() string { return s.name }
+
+// Count returns the number of shards.
+func (s *Shards) Count() int { return s.n }
+
+// Group returns the group that members of the shards join: "shard/NAME". Read it with member.NewReader; only Run should
+// join it, because every member of it is assigned shards.
+func (s *Shards) Group() string { return groupOf(s.name) }
+
+func groupOf(name string) string { return "shard/" + name }
+
+// queue returns the queue of one shard: that of the name NAME/INDEX.
+func (s *Shards) queue(index int) *queue.Queue {
+	return queue.New(s.host, holdfast.KindShard, s.name+"/"+strconv.Itoa(index))
+}
+
+func (s *Shards) validate(ctx context.Context, fn func(context.Context, *Shard) error) error {
+	bad := func(argument, reason string) error {
+		return &holdfast.ArgumentError{Argument: argument, Reason: reason}
+	}
+	switch {
+	case s == nil || s.host == nil:
+		return bad("sess", "is nil")
+	case s.n < 1 || s.n > MaxCount:
+		return bad("n", fmt.Sprintf("is not between 1 and %d", MaxCount))
+	case ctx == nil:
+		return bad("ctx", "is nil")
+	case fn == nil:
+		return bad("fn", "is nil")
+	case s.opts.Member == "" && s.host.Identity().Owner == "":
+		return bad("Options.Member", "is empty, and so is the session's Owner")
+	}
+	if err := CheckName(s.name); err != nil {
+		return err
+	}
+	return s.opts.validate()
+}
+
+func (s *Shards) failed(err error) error {
+	if s == nil {
+		return fmt.Errorf("run shards: %w", err)
+	}
+	return fmt.Errorf("run shards %s: %w", names.Quote(s.name), err)
+}
+
+func (s *Shards) log() *slog.Logger {
+	return s.host.Logger().With("kind", string(holdfast.KindShard), "name", s.name)
+}
+
+// hook is an alias so that Shard's field is not exported.
+type hook = stale.Hook
+
+// Shard is one hold of a shard, until it is released or lost, and never again after. It may be used by any number of
+// goroutines. It is a fencing.Holder.
+type Shard struct {
+	hook   // ends the hold when a fenced write is refused
+	hold   *hold.Hold
+	index  int
+	strict bool // contexts are canceled on suspension
+}
+
+var _ fencing.Holder = (*Shard)(nil)
+
+// Index says which shard it is: 0 to n-1.
+func (s *Shard) Index() int { return s.index }
+
+// Name is the name of the shard's lock: NAME/INDEX, such as "orders/7". Send it with the token.
+func (s *Shard) Name() string { return s.hold.Queue().Name() }
+
+// Token is the fencing token, larger than that of every earlier owner of this shard. Send it, with Name, to what can
+// compare it.
+func (s *Shard) Token() fencing.Token { return s.hold.Token() }
+
+// AcquiredRevision is the etcd revision at which the shard was found to be held, at least the token's, for clients that
+// fence on revisions. Otherwise use Token.
+func (s *Shard) AcquiredRevision() int64 { return s.hold.AcquiredRevision() }
+
+// Lease is the lease of the shard's entry.
+func (s *Shard) Lease() clientv3.LeaseID { return s.hold.Lease() }
+
+// Key is the key of the shard's entry in etcd.
+func (s *Shard) Key() string { return s.hold.Key() }
+
+// Client is the session's etcd client.
+func (s *Shard) Client() *clientv3.Client { return s.hold.Client() }
+
+// Owned is a comparison for your own Txn: the shard's entry exists.
+func (s *Shard) Owned() []clientv3.Cmp { return s.hold.Owned() }
+
+// Check reports whether the shard is held now, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects);
+// a *holdfast.LostError; holdfast.ErrReleased. It is right even after a pause. Time passes between a Check and what
+// follows it; only fencing closes that gap.
+func (s *Shard) Check() error { return s.hold.Check() }
+
+// end returns why the contexts of the shard are to end, or nil.
+func (s *Shard) end() error {
+	err := s.Check()
+	if errors.Is(err, holdfast.ErrSuspended) && !s.strict {
+		return nil
+	}
+	return err
+}
+
+// Done is closed when the hold has ended. Check says how.
+func (s *Shard) Done() <-chan struct{} { return s.hold.Done() }
+
+// WithContext returns a child of ctx that carries the shard for fencing.FromContext and is canceled when the hold ends,
+// or, with Options.CancelOnSuspended, is suspended. context.Cause is Check's error then. Call cancel when done with it.
+func (s *Shard) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return s.hold.Context(fencing.NewContext(ctx, s), s.strict)
+}

@@ -1,0 +1,195 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/jitter"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/stale"
+)
+
+// steadyHold is how long a shard must be held for the pauses to start over.
+const steadyHold = time.Second
+
+// worker holds one shard, as long as this member wants it, and runs the function.
+type worker struct {
+	r      *run
+	index  int
+	queue  *queue.Queue
+	pauses *jitter.Pauses
+}
+
+func newWorker(r *run, index int) *worker {
+	retry := r.shards.opts.Retry
+	return &worker{
+		r: r, index: index, queue: r.shards.queue(index),
+		pauses: jitter.New(retry.Initial, retry.Max, retry.Multiplier, retry.Rand),
+	}
+}
+
+// run holds the shard again and again until ctx ends: the shard is given up, or Run ends.
+func (w *worker) run(ctx context.Context) {
+	for ; ctx.Err() == nil; sleep(ctx, w.pauses.NextBackOff()) {
+		h, err := w.acquire(ctx)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return
+		case permanent(err):
+			w.r.end(err)
+			return
+		default:
+			w.r.tell(w.index, err)
+			continue
+		}
+		held := time.Now()
+		o := w.hold(ctx, h)
+		switch {
+		case o.exited:
+			w.r.exited(o)
+			return
+		case o.err != nil && !o.isContextEnd():
+			w.r.tell(w.index, o.err)
+		}
+		if time.Since(held) >= steadyHold {
+			w.pauses.Reset()
+		}
+	}
+}
+
+func (w *worker) acquire(ctx context.Context) (*hold.Hold, error) {
+	opts := w.r.shards.opts
+	h, err := hold.AcquireOne(ctx, w.queue, hold.Request{
+		Request: queue.Request{Owner: w.r.member.Name(), Data: opts.Value}, Auditor: opts.Auditor,
+	})
+	_, err = queue.WithoutPlace(err)
+	if err != nil {
+		return nil, fmt.Errorf("shard %s not acquired: %w", names.Quote(w.queue.Name()), err)
+	}
+	return h, nil
+}
+
+// hold runs the function of a shard that is held, and releases the shard after it.
+func (w *worker) hold(ctx context.Context, h *hold.Hold) outcome {
+	s := &Shard{stale.NewHook(h), h, w.index, w.r.shards.opts.CancelOnSuspended}
+	var o outcome
+	for ctx.Err() == nil {
+		o = w.call(ctx, s)
+		if !errors.Is(o.ended, holdfast.ErrSuspended) || h.Resume(ctx) != nil {
+			break
+		}
+	}
+	_ = h.ReleaseAfterWork(ctx) // the auditor is told a loss
+	return o
+}
+
+// outcome is how one call of the function ended.
+type outcome struct {
+	err      error // what it returned
+	ended    error // why its context had ended when it returned; nil: it had not
+	exited   bool  // it ended by a panic or runtime.Goexit
+	panicked any   // the panic's value; nil: Goexit
+	stack    []byte
+}
+
+// isContextEnd reports whether the error only says that the context has ended.
+func (o outcome) isContextEnd() bool {
+	return o.ended != nil && (errors.Is(o.err, context.Canceled) || status.Code(o.err) == codes.Canceled ||
+		errors.Is(o.err, o.ended))
+}
+
+// call calls the function and waits for it. Once its context has ended it waits for at most DrainTimeout; then the
+// shard is lost, and call waits on, until Run ends.
+func (w *worker) call(ctx context.Context, s *Shard) outcome {
+	fctx, cancel := s.WithContext(ctx)
+	defer cancel()
+	outcomes, abandoned := make(chan outcome), make(chan struct{})
+	go w.invoke(fctx, s, outcomes, abandoned) // received below, or it ends when the function returns
+
+	select {
+	case o := <-outcomes:
+		return o
+	case <-fctx.Done():
+	}
+	drain := time.NewTimer(w.r.shards.opts.drainTimeout())
+	defer drain.Stop()
+	select {
+	case o := <-outcomes:
+		return o
+	case <-drain.C:
+	}
+	late := fmt.Errorf("shard %s: %w within %v: %w", names.Quote(s.Name()), ErrNotDrained,
+		w.r.shards.opts.drainTimeout(), s.hold.Abandon(holdfast.CauseNotDrained))
+	w.r.tell(w.index, late)
+	select {
+	case o := <-outcomes:
+		return o
+	case <-w.r.functions.Done():
+		close(abandoned)
+		w.r.abandon(late)
+		return outcome{ended: late}
+	}
+}
+
+// abandon records that a function is still running when Run returns.
+func (r *run) abandon(late error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notDrained = late
+}
+
+// invoke calls the function and sends the outcome. If the call was abandoned it reports the end itself: it logs an
+// error and lets a panic end the process, since no caller is left to receive either.
+func (w *worker) invoke(ctx context.Context, s *Shard, outcomes chan<- outcome, abandoned <-chan struct{}) {
+	o := outcome{exited: true}
+	defer func() {
+		if o.exited {
+			if o.panicked = recover(); o.panicked != nil {
+				o.stack = debug.Stack()
+			}
+		}
+		select {
+		case outcomes <- o:
+		case <-abandoned:
+			w.r.shards.log().Warn("holdfast: abandoned function has returned", "shard", w.index, "error", o.err)
+			if o.panicked != nil {
+				panic(o.panicked)
+			}
+		}
+	}()
+	o.err = w.r.fn(ctx, s)
+	o.ended = context.Cause(ctx)
+	if o.ended == nil && o.err != nil {
+		o.ended = s.end() // a function that polls Check may see the end before its context is canceled
+	}
+	o.exited = false
+}
+
+// permanent reports whether an acquisition failed for a reason that a retry cannot change. It survives the loss of its
+// lease, so ErrLost means StayLost.
+func permanent(err error) bool {
+	var name *holdfast.NameError
+	var argument *holdfast.ArgumentError
+	return errors.As(err, &name) || errors.As(err, &argument) || errors.Is(err, holdfast.ErrClosed) ||
+		errors.Is(err, holdfast.ErrClientClosed) || errors.Is(err, holdfast.ErrReentrant) || errors.Is(err, holdfast.ErrLost)
+}
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
