@@ -2,6 +2,7 @@ package hold_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -356,7 +357,8 @@ func TestBellsDoNotKeepASessionFromLocking(t *testing.T) {
 		p := startQuiet(t, srv)
 		rests(t, p)
 		stop := make(chan struct{})
-		go func() {
+		var ringer sync.WaitGroup
+		ringer.Go(func() {
 			for {
 				select {
 				case <-stop:
@@ -365,7 +367,7 @@ func TestBellsDoNotKeepASessionFromLocking(t *testing.T) {
 					ring(t, srv, p)
 				}
 			}
-		}()
+		})
 		var longest time.Duration
 		pairs := 0
 		for begin := time.Now(); time.Since(begin) < 4*time.Second; pairs++ {
@@ -375,6 +377,7 @@ func TestBellsDoNotKeepASessionFromLocking(t *testing.T) {
 			holdtest.MustRelease(t, h)
 		}
 		close(stop)
+		ringer.Wait() // a ring that the end of the test cuts off is an error
 		if longest > 8*kit.OneWay || pairs < 160 {
 			t.Errorf("%d pairs in four seconds, the longest acquisition took %v", pairs, longest)
 		}
