@@ -29,5 +29,6 @@
 // # What it costs
 //
 // At rest a member sends nothing beyond what its session does, and has one goroutine. A Reader that watches has one
-// watch, and reads the group once in a third of ReaderOptions.MaxAge.
+// watch, and reads the group once in a third of ReaderOptions.MaxAge. With Options.Rejoin a member has another lease
+// and goroutine, and a renewal in each half of Rejoin.
 package member

@@ -23,6 +23,12 @@ const (
 
 	// MaxName bounds a member's name: 256 bytes.
 	MaxName = layout.MaxText // 256
+
+	// MinRejoin is the least Options.Rejoin: 1 s.
+	MinRejoin = time.Second
+
+	// MaxRejoin is the largest Options.Rejoin: a day.
+	MaxRejoin = 24 * time.Hour
 )
 
 // Options describe a member. The zero value of each field is its default.
@@ -33,14 +39,21 @@ type Options struct {
 
 	// Value is what the member says of itself, such as its address: any bytes, at most MaxValue.
 	Value string
+
+	// Rejoin is how long readers list the member in Group.Absent after it has left, or has died and its key has gone: in
+	// that time a process of its Name is expected back. After a death it is up to half as long again, and twice as long
+	// if it cannot be said when the member leaves. It costs a lease more, and a renewal in each half of Rejoin. Default 0:
+	// not at all. MinRejoin to MaxRejoin.
+	Rejoin time.Duration
 }
 
 // Member is a membership, from Join until Leave or the end of its session. It is safe for concurrent use.
 type Member struct {
-	host   lease.Host
-	at     layout.Queue
-	name   string
-	joined time.Time
+	host     lease.Host
+	at       layout.Queue
+	name     string
+	joined   time.Time
+	reserved *reservation // nil without Rejoin
 
 	mu      sync.Mutex    // protects what follows
 	want    wanted        // what is to stand in etcd
@@ -91,6 +104,9 @@ func Join(ctx context.Context, sess *session.Session, group string, o Options) (
 		m.leave()
 		return nil, m.failed("join", err)
 	}
+	if o.Rejoin > 0 {
+		m.reserved = reserve(m, o.Rejoin)
+	}
 	return m, nil
 }
 
@@ -107,6 +123,8 @@ func check(ctx context.Context, sess *session.Session, group string, o Options) 
 		return bad("Options.Name", fmt.Sprintf("is longer than %d bytes", MaxName))
 	case !utf8.ValidString(o.Name):
 		return bad("Options.Name", "is not UTF-8")
+	case o.Rejoin != 0 && (o.Rejoin < MinRejoin || o.Rejoin > MaxRejoin):
+		return bad("Options.Rejoin", fmt.Sprintf("is not between %v and %v", MinRejoin, MaxRejoin))
 	}
 	if err := names.Check("group", group); err != nil {
 		return err
@@ -144,9 +162,13 @@ func (m *Member) Drain(ctx context.Context) error {
 
 // Leave removes the member's key, and returns when etcd has confirmed that, or when the lease is lost, with which the
 // key goes. After ctx's error the session goes on removing it. A further Leave is nil once the key is gone.
+// With Options.Rejoin readers list the member as absent from then on.
 func (m *Member) Leave(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	if m.reserved != nil {
+		m.reserved.shorten(ctx)
 	}
 	err := m.await(ctx, m.leave())
 	for _, gone := range []error{holdfast.ErrReleased, holdfast.ErrClosed, holdfast.ErrLost} {

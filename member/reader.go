@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"time"
 
@@ -40,6 +39,10 @@ type Info struct {
 type Group struct {
 	Revision int64  // the store at that revision, or a later one before the next change of the group
 	Members  []Info // by name; those of one name in the order in which they were put
+
+	// Absent are those with Options.Rejoin that have left or died less than that ago, one for each name, by name. None is
+	// in Members under that name. Value is empty.
+	Absent []Info
 }
 
 // Snapshot is what an Observer knows.
@@ -63,7 +66,7 @@ type Snapshot struct {
 type Reader struct {
 	client  *clientv3.Client
 	group   string
-	listing *listing.Reader[Info, Group] // nil if err is not
+	listing *listing.Reader[item, Group] // nil if err is not
 	err     error                        // why the reader cannot be used
 }
 
@@ -140,7 +143,9 @@ func (r *Reader) Watch(ctx context.Context) iter.Seq2[Group, error] {
 			yield(Group{}, err)
 			return
 		}
-		same := func(a, b Group) bool { return slices.Equal(a.Members, b.Members) }
+		same := func(a, b Group) bool {
+			return slices.Equal(a.Members, b.Members) && slices.Equal(a.Absent, b.Absent)
+		}
 		err := r.listing.Watch(ctx, same, func(now Group) bool { return yield(now, nil) })
 		if err != nil {
 			yield(Group{}, r.failed("watch", err))
@@ -190,17 +195,40 @@ func (r *Reader) failed(doing string, err error) error {
 	return fmt.Errorf("%s group %s: %w", doing, names.Quote(r.group), err)
 }
 
-// decode returns the member that a key is. One that no member of ours has put is none.
-func decode(kv *mvccpb.KeyValue) (Info, bool) {
-	m, ok := layout.DecodeMember(kv.Value)
-	return Info{
-		Name: m.Name, Value: m.Data, Draining: m.Draining, Joined: m.Joined, Owner: m.Owner, Host: m.Host, PID: m.PID,
-		Key: string(kv.Key), Lease: clientv3.LeaseID(kv.Lease), Created: kv.CreateRevision, Modified: kv.ModRevision,
-	}, ok
+// item is a member, or the reservation of one.
+type item struct {
+	Info
+	reserved bool
 }
 
-func groupOf(l listing.Listing[Info]) Group {
-	return Group{l.Revision, slices.SortedFunc(maps.Values(l.Items), func(a, b Info) int {
+// decode returns what a key is. One that no member of ours has put is left out.
+func decode(kv *mvccpb.KeyValue) (item, bool) {
+	m, ok := layout.DecodeMember(kv.Value)
+	return item{Info{
+		Name: m.Name, Value: m.Data, Draining: m.Draining, Joined: m.Joined, Owner: m.Owner, Host: m.Host, PID: m.PID,
+		Key: string(kv.Key), Lease: clientv3.LeaseID(kv.Lease), Created: kv.CreateRevision, Modified: kv.ModRevision,
+	}, m.Reserved}, ok
+}
+
+func groupOf(l listing.Listing[item]) Group {
+	g := Group{Revision: l.Revision}
+	there := make(map[string]bool)
+	for _, it := range l.Items {
+		if !it.reserved {
+			g.Members = append(g.Members, it.Info)
+			there[it.Name] = true
+		}
+	}
+	for _, it := range l.Items {
+		if it.reserved && !there[it.Name] {
+			g.Absent = append(g.Absent, it.Info)
+		}
+	}
+	order := func(a, b Info) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Created, b.Created), cmp.Compare(a.Key, b.Key))
-	})}
+	}
+	slices.SortFunc(g.Members, order)
+	slices.SortFunc(g.Absent, order)
+	g.Absent = slices.CompactFunc(g.Absent, func(a, b Info) bool { return a.Name == b.Name })
+	return g
 }

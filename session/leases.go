@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"sync"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
 // leases knows the latest lease, and wakes those who wait for the next one.
@@ -144,4 +147,12 @@ func (ls *leases) LeaseGone(ctx context.Context, l *lease.Lease, err error) *hol
 
 func (ls *leases) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) {
 	return ls.keyOf(l).put(ctx)
+}
+
+func (ls *leases) Renew(ctx context.Context, id clientv3.LeaseID) error {
+	_, _, err := sending.Once(ctx, ls.sender, sending.Write, func(ctx context.Context) (struct{}, error) {
+		_, err := keepAlive(ctx, ls.client, id)
+		return struct{}{}, err
+	})
+	return err
 }

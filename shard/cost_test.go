@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/shard"
 )
 
 var full = flag.Bool("shard.full", false, "tests of many members and shards have as many as docs/shards.md names")
@@ -21,9 +22,9 @@ func size() (n, m int) {
 	return 40, 4
 }
 
-func startAll(f *fleet, m int) (all []*running) {
+func startAll(f *fleet, m int, change ...func(*shard.Options)) (all []*running) {
 	for i := range m {
-		all = append(all, f.start(fmt.Sprint("m", i), 0))
+		all = append(all, f.start(fmt.Sprint("m", i), 0, change...))
 	}
 	time.Sleep(settled)
 	return all

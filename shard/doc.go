@@ -26,8 +26,8 @@
 //   - What is not guaranteed of a Mutex: work that goes on after its context has ended may overlap with the next
 //     owner's. Only a fencing token refuses it.
 //   - That a shard has an owner at any moment: it has none from the release to the next grant, and, after its owner has
-//     died, until the lease ends and for LockDelay. If its owner's function fails again and again, it stays with that
-//     owner.
+//     died, until the lease ends and for LockDelay. With Options.Rejoin it has none while its process is restarted. If
+//     its owner's function fails again and again, it stays with that owner.
 //   - Members of one name count as one.
 //   - That an owner whose lease was revoked, by hand or by a deposed leader of etcd, is told before the next one holds,
 //     if that has joined since: all others wait for LockDelay when a member has gone without draining.

@@ -37,9 +37,10 @@ const (
 //     queues for it again once fn has returned.
 //   - It panicked, or called runtime.Goexit: Run ends as if ctx had ended, and continues it on its own goroutine.
 //
-// When ctx ends, Run says in etcd that this member drains, so that others queue for its shards; that may take 1 s. Then
-// it ends the functions' contexts. It returns when all functions have returned and their shards are released, with
-// ctx's error; joined with ErrNotDrained, if a function is still running DrainTimeout after that.
+// When ctx ends, Run says in etcd that this member drains, so that others queue for its shards; that may take 1 s. With
+// Options.Rejoin it does not: the shards are for the next process of this name. Then it ends the functions' contexts.
+// It returns when all functions have returned and their shards are released, with ctx's error; joined with
+// ErrNotDrained, if a function is still running DrainTimeout after that.
 //
 // Other errors, after which the functions were joined in the same way: a *holdfast.ArgumentError or *holdfast.NameError
 // before anything is sent; a *CountError; holdfast.ErrClosed, holdfast.ErrClientClosed; under session.Options.StayLost
@@ -51,7 +52,9 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	if err := s.ensureCount(ctx); err != nil {
 		return s.failed(err)
 	}
-	m, err := member.Join(ctx, s.sess, s.Group(), member.Options{Name: s.opts.Member, Value: s.opts.Value})
+	m, err := member.Join(ctx, s.sess, s.Group(), member.Options{
+		Name: s.opts.Member, Value: s.opts.Value, Rejoin: s.opts.Rejoin,
+	})
 	if err != nil {
 		return s.failed(err)
 	}
@@ -112,26 +115,32 @@ func (r *run) follow(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// assign wants the shards that are assigned to this member, and gives up the others.
+// assign wants the shards that are assigned to this member, and gives up the others. Those that are absent and expected
+// back have their part, too.
 //
 // A member whose key was deleted by hand counts itself, and puts the key again: it would give up its shards for
 // nothing.
 func (r *run) assign(group member.Group) {
-	var present []string // sorted, as the group is
+	var present []string
 	for _, m := range group.Members {
 		if !m.Draining {
 			present = append(present, m.Name)
 		}
 	}
-	present = slices.Compact(present)
 	r.vanish.see(group.Members, r.member.Name())
-	own, found := slices.BinarySearch(present, r.member.Name())
+	found := slices.Contains(present, r.member.Name())
 	if !found && r.member.Check() == nil {
-		present, found = slices.Insert(present, own, r.member.Name()), true
+		present, found = append(present, r.member.Name()), true
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = r.member.Update(ended, r.shards.opts.Value) // goes on without its context
 	}
+	for _, m := range group.Absent {
+		present = append(present, m.Name)
+	}
+	slices.Sort(present)
+	present = slices.Compact(present)
+	own, _ := slices.BinarySearch(present, r.member.Name())
 	for index, owner := range assign(present, r.shards.n) {
 		if found && owner == own {
 			r.want(index)
@@ -199,9 +208,11 @@ func (r *run) giveUp(index int) {
 
 // leave hands all shards over, and returns when all functions have returned, or DrainTimeout has passed.
 func (r *run) leave(ctx context.Context, why error) {
-	announce, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceWithin)
-	_ = r.member.Drain(announce) // goes on without its context
-	cancel()
+	if r.shards.opts.Rejoin == 0 {
+		announce, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceWithin)
+		_ = r.member.Drain(announce) // goes on without its context
+		cancel()
+	}
 	r.stopAll(why)
 	r.workers.Wait()
 	detached, cancel := r.shards.host.Detached(ctx)

@@ -42,6 +42,12 @@ type Options struct {
 	// the entry of each shard.
 	Value string
 
+	// Rejoin is how long the others leave the shards of this member to the next process of its name, after it has left or
+	// died: a restart within that time moves no shard. A member that does not come back leaves its shards without an owner
+	// for so long; see docs/shards.md. It costs a lease more, and a renewal in each half of Rejoin. It needs Member.
+	// Default 0: the others take over at once. member.MinRejoin (1 s) to member.MaxRejoin (24 h).
+	Rejoin time.Duration
+
 	// DrainTimeout is how long Run waits for a function after its context has ended; then the shard is lost with
 	// holdfast.CauseNotDrained. Default 30 s. Too short, and the next owner starts beside the function's cleanup; a stuck
 	// function keeps its shard from the next owner for so long.
@@ -75,6 +81,10 @@ func (o Options) validate() error {
 		return bad("Retry", err.Error())
 	}
 	switch {
+	case o.Rejoin != 0 && (o.Rejoin < member.MinRejoin || o.Rejoin > member.MaxRejoin):
+		return bad("Rejoin", fmt.Sprintf("is not between %v and %v", member.MinRejoin, member.MaxRejoin))
+	case o.Rejoin != 0 && o.Member == "":
+		return bad("Rejoin", "needs Options.Member: the session's Owner is another one after a restart")
 	case len(o.Member) > member.MaxName:
 		return bad("Member", fmt.Sprintf("is longer than %d bytes", member.MaxName))
 	case !utf8.ValidString(o.Member):

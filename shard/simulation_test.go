@@ -30,8 +30,9 @@ var (
 // owner, and loads differ by at most one; when all have left, nothing stands in etcd.
 type simulation struct {
 	*fleet
-	rand  *rand.Rand
-	lossy bool // messages are lost, late, and events lag; then no lease is revoked: its holder would be told too late
+	rand   *rand.Rand
+	rejoin bool // Options.Rejoin is set, to 1 to 10 s
+	lossy  bool // messages are lost, late, and events lag; then no lease is revoked: its holder would be told too late
 
 	names   int // that were given
 	running []*running
@@ -52,7 +53,7 @@ func TestSimulationOfShards(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				r := rand.New(rand.NewPCG(seed, 0))
 				s := &simulation{
-					fleet: newFleet(t, srv, 1+r.IntN(24)), rand: r, lossy: r.IntN(2) == 0,
+					fleet: newFleet(t, srv, 1+r.IntN(24)), rand: r, lossy: r.IntN(2) == 0, rejoin: seed%2 == 0,
 					stopped: make(map[*running]bool), held: make(map[*shard.Shard]*running),
 				}
 				s.run(seed)
@@ -70,7 +71,7 @@ func (s *simulation) run(seed uint64) {
 	note := func(format string, args ...any) {
 		s.log = append(s.log, fmt.Sprintf("%8v ", time.Since(began).Round(time.Millisecond))+fmt.Sprintf(format, args...))
 	}
-	note("%d shards, lossy %v", s.n, s.lossy)
+	note("%d shards, lossy %v, rejoin %v", s.n, s.lossy, s.rejoin)
 	for range 2 {
 		s.join(seed)
 	}
@@ -140,7 +141,11 @@ func (s *simulation) join(seed uint64) *running {
 		name = s.names
 	}
 	r := &running{}
-	started := s.startWith(kit.Start(s.t, s.srv), fmt.Sprint("m", name), s.function(r, seed))
+	started := s.startWith(kit.Start(s.t, s.srv), fmt.Sprint("m", name), s.function(r, seed), func(o *shard.Options) {
+		if s.rejoin {
+			o.Rejoin = time.Duration(1+s.rand.IntN(10)) * time.Second
+		}
+	})
 	*r = *started // what function needs of it
 	s.plan(started, seed)
 	s.running = append(s.running, started)
@@ -240,7 +245,11 @@ func (s *simulation) settle() {
 		for _, kv := range s.srv.Keys(members) {
 			now = append(now, fmt.Sprint(string(kv.Key), kv.ModRevision))
 		}
-		if key := strings.Join(now, " "); key == last && len(now) == len(s.running) {
+		want := len(s.running)
+		if s.rejoin {
+			want *= 2 // each with its reservation
+		}
+		if key := strings.Join(now, " "); key == last && len(now) == want {
 			break
 		} else {
 			last = key

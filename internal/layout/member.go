@@ -15,6 +15,7 @@ type Member struct {
 	Name     string    // of the member in its group; at most MaxText
 	Data     string    // any bytes, at most MaxMember
 	Draining bool      // it is about to leave
+	Reserved bool      // it is the reservation of a member, which may be absent
 	Joined   time.Time // by its clock, in milliseconds
 }
 
@@ -25,6 +26,7 @@ type encodedMember struct {
 	Text     string    `json:"value,omitempty"`
 	Bytes    []byte    `json:"value_base64,omitempty"` // if Data is not text
 	Draining bool      `json:"draining,omitempty"`
+	Reserved bool      `json:"reserved,omitempty"`
 	Joined   time.Time `json:"joined_at"`
 }
 
@@ -32,7 +34,7 @@ type encodedMember struct {
 func (m Member) Encode() (string, error) {
 	enc := encodedMember{
 		V: format, Identity: Identity{Owner: cut(m.Owner), Host: cut(m.Host), PID: m.PID},
-		Name: m.Name, Draining: m.Draining, Joined: Millis(m.Joined),
+		Name: m.Name, Draining: m.Draining, Reserved: m.Reserved, Joined: Millis(m.Joined),
 	}
 	if isText(m.Data) {
 		enc.Text = m.Data
@@ -55,7 +57,8 @@ func DecodeMember(b []byte) (Member, bool) {
 		return Member{}, false
 	}
 	m := Member{
-		Identity: enc.Identity, Name: enc.Name, Data: enc.Text, Draining: enc.Draining, Joined: Millis(enc.Joined),
+		Identity: enc.Identity, Name: enc.Name, Data: enc.Text, Draining: enc.Draining, Reserved: enc.Reserved,
+		Joined: Millis(enc.Joined),
 	}
 	if len(enc.Bytes) > 0 {
 		m.Data = string(enc.Bytes)
@@ -67,3 +70,6 @@ func DecodeMember(b []byte) (Member, bool) {
 
 // Members returns where the members of a group stand: in the form of a queue, whose entries they are not.
 func Members(namespace, group string) Queue { return Named(namespace, "member", group) }
+
+// ReservationKey is the key of the reservation of a member of a group.
+func (q Queue) ReservationKey(id string) string { return q.Entries + "reserved-" + id }

@@ -82,6 +82,10 @@ type Leases interface {
 	// PutSessionKey puts the session key of l again and returns the new gate. Every request that compares an older gate
 	// fails from then on.
 	PutSessionKey(ctx context.Context, l *Lease) (int64, error)
+
+	// Renew renews another lease than the session's, once: a key that is to outlive the session has one of its own. The
+	// reply is not proved, so nothing may be held by that lease.
+	Renew(ctx context.Context, id clientv3.LeaseID) error
 }
 
 // Work is what runs on a session, and is kept there, until Close.

@@ -1,0 +1,125 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/txns"
+)
+
+// reservation has readers list a member as absent once its key has gone, for Options.Rejoin: a second key, under a
+// lease of its own that outlives the session's.
+//
+// The lease is renewed once in half of Rejoin. Its TTL is that of the session, Rejoin,
+// and the time between two renewals. So after a crash the reservation stands for at least Rejoin longer than the
+// member's key, and for at most one and a half times Rejoin. A member that leaves puts another one, for Rejoin.
+//
+// Nothing compares this key. A late copy of a put brings it back under a lease that nothing renews, or that has ended.
+type reservation struct {
+	m      *Member
+	rejoin time.Duration
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when nothing renews it any more
+	leave  sync.Once
+
+	lease clientv3.LeaseID // of the key that stands; 0: none. After ended it is leave's
+	key   string
+}
+
+// reserve puts a reservation, and keeps it until the member leaves or its session closes.
+func reserve(m *Member, rejoin time.Duration) *reservation {
+	ctx, cancel := context.WithCancel(m.host.Context())
+	r := &reservation{m: m, rejoin: rejoin, cancel: cancel, ended: make(chan struct{})}
+	keep := func(context.Context) {
+		defer close(r.ended)
+		r.keep(ctx)
+	}
+	if !m.host.Go(keep) { // joined by the session's Close
+		close(r.ended)
+	}
+	return r
+}
+
+func (r *reservation) keep(ctx context.Context) {
+	var refused bool
+	for {
+		pause, err := r.rejoin/2, r.renew(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			pause = min(pause, againAfter)
+		}
+		if err != nil && !refused && r.m.Check() == nil {
+			r.m.host.Logger().Warn("holdfast: the reservation of a member was not renewed; trying again; "+
+				"if its process dies meanwhile, others may not wait for it to rejoin",
+				"group", r.m.Group(), "name", r.m.Name(), "error", err)
+		}
+		refused = err != nil
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// renew renews the lease, or puts the key under a new one if that has ended.
+func (r *reservation) renew(ctx context.Context) error {
+	if r.lease != clientv3.NoLease {
+		err := r.m.host.Renew(ctx, r.lease)
+		if etcderr.Classify(err) != etcderr.LeaseGone {
+			return err
+		}
+	}
+	return r.put(ctx, r.m.host.Lease().TTL()+r.rejoin+r.rejoin/2)
+}
+
+// shorten ends the renewals, and has the reservation end in Rejoin. If that fails, it ends when its lease does.
+func (r *reservation) shorten(ctx context.Context) {
+	r.leave.Do(func() {
+		r.cancel()
+		<-r.ended
+		if r.m.host.Context().Err() != nil {
+			return // what is sent now is not joined by Close
+		}
+		if err := r.put(ctx, r.rejoin); err != nil {
+			r.m.host.Logger().Warn("holdfast: a member leaves without a reservation of the right length; "+
+				"others may not wait for it to rejoin, or wait up to twice as long",
+				"group", r.m.Group(), "name", r.m.Name(), "error", err)
+		}
+	})
+}
+
+// put puts the key under a new lease, and deletes the one before. The lease of that expires.
+func (r *reservation) put(ctx context.Context, ttl time.Duration) error {
+	host := r.m.host
+	granted, _, err := sending.Once(ctx, host.Sender(), sending.Write,
+		func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+			return host.Client().Grant(ctx, int64((ttl+time.Second-1)/time.Second))
+		})
+	if err != nil {
+		return fmt.Errorf("grant a lease for a reservation: %w", err)
+	}
+	value, err := layout.Member{Identity: host.Identity(), Name: r.m.name, Reserved: true, Joined: r.m.joined}.Encode()
+	if err != nil {
+		return err
+	}
+	key := r.m.at.ReservationKey(layout.NewID(granted.ID))
+	ops := []clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(granted.ID))}
+	if r.key != "" {
+		ops = append(ops, clientv3.OpDelete(r.key))
+	}
+	if _, err := (txns.Txn{Then: ops}).Ask(ctx, host.Sender(), sending.Write); err != nil {
+		return fmt.Errorf("put a reservation: %w", err)
+	}
+	r.lease, r.key = granted.ID, key
+	return nil
+}

@@ -1,0 +1,178 @@
+package member_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/member"
+)
+
+const rejoin = 20 * time.Second
+
+// absence is the absent members, as a reader finds them.
+func absence(t *testing.T, srv *etcdfake.Server) (names []string) {
+	t.Helper()
+	g, err := member.NewReader(srv.Client(t), "workers").Members(kit.Within(t, time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range g.Absent {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+func TestMemberThatHasLeftIsAbsentForRejoin(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a := join(t, kit.Start(t, srv), member.Options{Name: "a", Rejoin: rejoin})
+		b := join(t, kit.Start(t, srv), member.Options{Name: "b"})
+		time.Sleep(time.Second)
+		expect(t, "while they are there", absence(t, srv))
+		for range 2 {
+			if err := errors.Join(a.Leave(t.Context()), b.Leave(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}
+		expect(t, "members", group(t, srv))
+		expect(t, "both have left", absence(t, srv), "a")
+		time.Sleep(rejoin - time.Second)
+		expect(t, "before Rejoin", absence(t, srv), "a")
+		again := join(t, kit.Start(t, srv), member.Options{Name: "a"})
+		expect(t, "it is back", absence(t, srv))
+		if err := again.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Second)
+		expect(t, "after Rejoin", absence(t, srv))
+		if kvs := srv.Keys(keys); len(kvs) > 0 {
+			t.Errorf("left: %s", kvs[0].Key)
+		}
+	})
+}
+
+// One leaves before its reservation stands.
+func TestMemberThatLeavesAtOnceIsAbsentForRejoin(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a := join(t, kit.Start(t, srv), member.Options{Name: "a", Rejoin: rejoin})
+		if err := a.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		expect(t, "at once", absence(t, srv), "a")
+		time.Sleep(rejoin + 2*time.Second)
+		expect(t, "after Rejoin", absence(t, srv))
+	})
+}
+
+// It dies at any time between two renewals of its reservation. Its key has gone up to the TTL later.
+func TestMemberThatHasDiedIsAbsentForRejoin(t *testing.T) {
+	for died := time.Minute; died < time.Minute+rejoin/2; died += time.Second {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := kit.Start(t, srv)
+			join(t, p, member.Options{Name: "a", Rejoin: rejoin})
+			time.Sleep(died)
+			p.Link.BlackHole()
+			for len(group(t, srv)) > 0 {
+				time.Sleep(100 * time.Millisecond)
+			}
+			gone := time.Now()
+			for len(absence(t, srv)) > 0 {
+				time.Sleep(100 * time.Millisecond)
+			}
+			if d := time.Since(gone); d < rejoin || d > rejoin+rejoin/2+kit.TTL {
+				t.Errorf("died after %v: absent for %v", died, d)
+			}
+		})
+	}
+}
+
+// It comes back as the member does.
+func TestReservationOfACutOffMemberEnds(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		join(t, p, member.Options{Name: "a", Rejoin: rejoin})
+		time.Sleep(time.Second)
+		p.Link.Cut()
+		time.Sleep(2*rejoin + 2*kit.TTL)
+		if kvs := srv.Keys(keys); len(kvs) > 0 {
+			t.Errorf("it stands: %s", kvs[0].Key)
+		}
+		p.Heal()
+		time.Sleep(rejoin)
+		if kvs := srv.Keys(keys); len(kvs) != 2 {
+			t.Errorf("%d keys, want the member and its reservation", len(kvs))
+		}
+	})
+}
+
+// As Options.Rejoin says.
+func TestReservationCostsARenewalInHalfOfRejoin(t *testing.T) {
+	const d = 20 * rejoin
+	sent := func(o member.Options) (n int) {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := kit.Start(t, srv)
+			join(t, p, o)
+			time.Sleep(time.Second)
+			p.Plan(nil)
+			time.Sleep(d)
+			for kind, count := range p.Counts() {
+				n += count
+				if kind != "session" && kind != "LeaseKeepAlive" {
+					t.Errorf("%d of %s", count, kind)
+				}
+			}
+		})
+		return n
+	}
+	more := sent(member.Options{Rejoin: rejoin}) - sent(member.Options{})
+	if want := int(d / (rejoin / 2)); more < want-2 || more > want+2 {
+		t.Errorf("%d requests more in %v, want %d", more, d, want)
+	}
+}
+
+// etcd has answered neither the Grant nor the put; each is sent again.
+func TestReservationStandsThoughRepliesAreLost(t *testing.T) {
+	for _, method := range []string{"LeaseGrant", "Txn"} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := kit.Start(t, srv)
+			lost := 0
+			a := join(t, p, member.Options{Name: "a", Rejoin: rejoin})
+			p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+				f := etcdfake.Fate{Request: kit.OneWay, Reply: kit.OneWay}
+				if c.Method == method && c.Request != nil {
+					lost++
+					f.LoseReply, f.Silent = lost == 1, lost == 1
+				}
+				return f
+			})
+			if err := a.Leave(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if lost < 2 {
+				t.Errorf("%s was sent %d times", method, lost)
+			}
+			expect(t, method+": it has left", absence(t, srv), "a")
+			time.Sleep(2*rejoin + kit.TTL)
+			if kvs := srv.Keys(keys); len(kvs) > 0 {
+				t.Errorf("%s: left: %s", method, kvs[0].Key)
+			}
+		})
+	}
+}
+
+func TestRejoinOutOfRangeIsRefused(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		for _, d := range []time.Duration{-1, member.MinRejoin - 1, member.MaxRejoin + 1} {
+			_, err := member.Join(context.Background(), p.Sess, "workers", member.Options{Rejoin: d})
+			var bad *holdfast.ArgumentError
+			if !errors.As(err, &bad) || bad.Argument != "Options.Rejoin" {
+				t.Errorf("%v: %v", d, err)
+			}
+		}
+	})
+}
