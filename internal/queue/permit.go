@@ -46,8 +46,9 @@ type permit struct {
 
 // goneAhead is a permit ahead that has gone.
 type goneAhead struct {
-	key, session string // keys of the entry and of its session
-	at           int64  // the revision of the deletion; 0: it is not known
+	kv      *mvccpb.KeyValue // of the entry
+	session string           // key of its session
+	at      int64            // the revision of the deletion; 0: it is not known
 }
 
 // place records the place of a permit, by what was seen to stand ahead of it at a revision. With delay, what went

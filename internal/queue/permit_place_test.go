@@ -248,7 +248,7 @@ func TestPermitsAreReadAsTheyStood(t *testing.T) {
 func TestPermitKnowsUpToWhereRevokedOnesWereWaitedFor(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		q := start(t, srv).permits(3, 1)
-		gone := []goneAhead{{"entry", "session", 8}}
+		gone := []goneAhead{{nil, "session", 8}}
 		for name, c := range map[string]struct {
 			p           permit
 			delay       time.Duration
@@ -278,8 +278,8 @@ func TestEachSessionThatHasGoneIsComparedOnce(t *testing.T) {
 	t.Parallel()
 	var p permit
 	for i := range maxJudged {
-		for _, key := range []string{"a", "b"} {
-			p.gone = append(p.gone, goneAhead{key: key, session: fmt.Sprint("session", i)})
+		for range 2 {
+			p.gone = append(p.gone, goneAhead{session: fmt.Sprint("session", i)})
 		}
 	}
 	if cmps, ok := p.sessionsStand(); len(cmps) != maxJudged || !ok {

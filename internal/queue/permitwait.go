@@ -79,11 +79,13 @@ func (p *permit) lookForMark(ctx context.Context) error {
 // hearMark handles what the watch of the entry ahead tells.
 func (p *permit) hearMark(ctx context.Context, events []*clientv3.Event) error {
 	for _, event := range events {
-		if event.Type == mvccpb.DELETE {
+		switch ahead := p.w.ahead; {
+		case isEndOf(ahead, event):
 			return p.judge(ctx, event.Kv.ModRevision)
-		}
-		if p.followMark(event.Kv); !p.far {
-			return nil
+		case isEntry(event.Kv, ahead.CreateRevision):
+			if p.followMark(event.Kv); !p.far {
+				return nil
+			}
 		}
 	}
 	return nil
@@ -198,6 +200,7 @@ func (p *permit) hearRoom(ctx context.Context, events []*clientv3.Event) error {
 		switch {
 		case key == q.at.LimitKey() && event.Type == mvccpb.DELETE:
 			return p.lookForRoom(ctx)
+		case key == q.at.LimitKey() && event.Kv.ModRevision <= p.limit.Mod: // told late, and known
 		case key == q.at.LimitKey():
 			limit, err := q.sem.ensure(ctx, event.Kv)
 			if err != nil {
@@ -205,17 +208,18 @@ func (p *permit) hearRoom(ctx context.Context, events []*clientv3.Event) error {
 			}
 			p.limit = limit
 		case event.Type == mvccpb.DELETE:
-			p.hearDeletion(key, event.Kv.ModRevision)
+			p.hearDeletion(event)
 		}
 		p.heard = max(p.heard, event.Kv.ModRevision)
 	}
 	return nil
 }
 
-// hearDeletion handles the deletion of a permit at a revision.
-func (p *permit) hearDeletion(key string, at int64) {
+// hearDeletion handles the deletion of a permit.
+func (p *permit) hearDeletion(event *clientv3.Event) {
+	at := event.Kv.ModRevision
 	for i, kv := range p.ahead {
-		if string(kv.Key) == key {
+		if isEndOf(kv, event) {
 			p.ahead = slices.Delete(slices.Clone(p.ahead), i, i+1)
 			p.sum = weights(p.ahead)
 			p.addGone(kv, at)
@@ -223,7 +227,7 @@ func (p *permit) hearDeletion(key string, at int64) {
 		}
 	}
 	for i := range p.gone { // the look after the watch stood has found it before
-		if g := &p.gone[i]; g.key == key && g.at == 0 {
+		if g := &p.gone[i]; isEndOf(g.kv, event) && g.at == 0 {
 			g.at = at
 		}
 	}
@@ -232,7 +236,7 @@ func (p *permit) hearDeletion(key string, at int64) {
 // addGone records a permit ahead that is gone, which is to be judged.
 func (p *permit) addGone(kv *mvccpb.KeyValue, at int64) {
 	if lease, ours := layout.LeaseOf(string(kv.Key)); ours {
-		p.gone = append(p.gone, goneAhead{string(kv.Key), p.w.e.q.host.SessionKey(lease), at})
+		p.gone = append(p.gone, goneAhead{kv, p.w.e.q.host.SessionKey(lease), at})
 	}
 }
 

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -122,9 +123,22 @@ func (w *wait) awaitAhead(ctx context.Context) error {
 		look: w.verify,
 		told: w.heardOf,
 		hear: func(ctx context.Context, events []*clientv3.Event) error {
-			return w.judge(ctx, events[0].Kv.ModRevision)
+			for _, event := range events {
+				if isEndOf(ahead, event) {
+					return w.judge(ctx, event.Kv.ModRevision)
+				}
+			}
+			return nil
 		},
 	}.await(ctx, w.e.q)
+}
+
+// isEndOf reports whether an event is the deletion of an entry. Keys are used again, and a watch on a member that lags
+// also tells what came before it was created: perhaps the deletion of an earlier entry at this key. Who judged by that
+// revision would hold beside the present one.
+func isEndOf(entry *mvccpb.KeyValue, event *clientv3.Event) bool {
+	return event.Type == clientv3.EventTypeDelete && bytes.Equal(event.Kv.Key, entry.Key) &&
+		event.Kv.ModRevision > entry.CreateRevision
 }
 
 // untilTrusted waits until no lock delay runs for an entry that nothing is ahead of, its lease is trusted, and it was
