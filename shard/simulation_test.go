@@ -9,10 +9,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -25,38 +25,67 @@ var (
 	schedules = flag.Int("shard.count", 2, "number of schedules, each with the next seed")
 )
 
-// simulation is a schedule in which members join, leave, crash, are paused, and lose their leases. It has a judge of
-// its own: no two members trust that they own a shard; when the members have not changed for 5 s, each shard has an
-// owner, and loads differ by at most one; when all have left, nothing stands in etcd.
+// lag is by how much a view may be late.
+const lag = 8 * time.Second
+
+// simulation is a schedule in which members join, leave, crash, are paused and lose their leases, while messages of
+// others are lost, late, or do not pass. A judge compares it with etcd's history. When all troubles have ended and the
+// members have not changed for 5 s, each shard has an owner, and loads differ by at most one; when all have left,
+// nothing stands in etcd.
 type simulation struct {
 	*fleet
+	judge  *judge
+	seed   uint64
 	rand   *rand.Rand
 	rejoin bool // Options.Rejoin is set, to 1 to 10 s
-	lossy  bool // messages are lost, late, and events lag; then no lease is revoked: its holder would be told too late
+	began  time.Time
+	log    []string
 
-	names   int // that were given
-	running []*running
-	stopped map[*running]bool // by SIGSTOP
-	log     []string
+	names   int      // that were given
+	running []*actor // in the order in which they joined
+	crashed []*actor
+	lasting time.Time // until then what has happened may delay members
 
-	mu    sync.Mutex // protects what follows
-	held  map[*shard.Shard]*running
-	calls uint64
-	calm  bool // functions return only when their contexts end
-	moved int
+	calls uint64 // protected by judge.mu
+	calm  bool   // likewise: functions return only when their contexts end
+}
+
+// Troubles of an actor that are treated in their own ways.
+const (
+	paused       = "paused"
+	crashed      = "crashed"
+	lateView     = "late view"
+	lostMessages = "lost messages"
+)
+
+// actor is a member of the schedule.
+type actor struct {
+	*running
+	name   string
+	joined time.Time
+
+	// Protected by judge.mu.
+	stopped   bool      // by SIGSTOP, or crashed
+	trouble   string    // that it has, or ""
+	until     time.Time // when that ends
+	calmSince time.Time // when the last one ended
 }
 
 func TestSimulationOfShards(t *testing.T) {
+	all := make(map[string]int)
 	for i := range *schedules {
 		seed := *firstSeed + uint64(i)
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				r := rand.New(rand.NewPCG(seed, 0))
 				s := &simulation{
-					fleet: newFleet(t, srv, 1+r.IntN(24)), rand: r, lossy: r.IntN(2) == 0, rejoin: seed%2 == 0,
-					stopped: make(map[*running]bool), held: make(map[*shard.Shard]*running),
+					fleet: newFleet(t, srv, 1+r.IntN(16)), judge: newJudge(t, srv), seed: seed, rand: r, rejoin: seed%2 == 0,
+					began: time.Now(),
 				}
-				s.run(seed)
+				s.run()
+				for what, n := range s.judge.counts {
+					all[what] += n
+				}
 				if t.Failed() {
 					t.Logf("repeat: go test ./shard -run TestSimulationOfShards -shard.seed=%d -shard.count=1\n%s", seed,
 						strings.Join(s.log, "\n"))
@@ -64,183 +93,234 @@ func TestSimulationOfShards(t *testing.T) {
 			})
 		})
 	}
+	t.Logf("%d schedules", *schedules)
+	for _, what := range slices.Sorted(maps.Keys(all)) {
+		t.Logf("%8d %s", all[what], what)
+	}
+	if all[done] == 0 || all[refused] == 0 || all[refusedThere] == 0 {
+		t.Errorf("the schedules prove nothing: %v", all)
+	}
 }
 
-func (s *simulation) run(seed uint64) {
-	began := time.Now()
-	note := func(format string, args ...any) {
-		s.log = append(s.log, fmt.Sprintf("%8v ", time.Since(began).Round(time.Millisecond))+fmt.Sprintf(format, args...))
-	}
-	note("%d shards, lossy %v, rejoin %v", s.n, s.lossy, s.rejoin)
+func (s *simulation) note(format string, args ...any) {
+	at := time.Since(s.began).Round(time.Millisecond)
+	s.log = append(s.log, fmt.Sprintf("%10v ", at)+fmt.Sprintf(format, args...))
+}
+
+func (s *simulation) run() {
+	s.note("%d shards, rejoin %v", s.n, s.rejoin)
 	for range 2 {
-		s.join(seed)
+		s.join()
 	}
-	for range 6 {
-		what := s.step(seed)
-		note("%s", what)
-		s.observe(time.Duration(s.rand.IntN(int(3 * kit.TTL / 2))))
-		if s.rand.IntN(3) == 0 && !s.lossy {
+	for range 8 {
+		s.note("%s", s.step())
+		s.observe(s.upTo(kit.TTL))
+		if s.rand.IntN(6) == 0 {
 			s.settle()
-			note("settled, %d members", len(s.running))
 		}
 	}
 	s.settle()
-	if s.moved < s.n {
-		s.t.Errorf("the schedule proves nothing: %d functions were called for %d shards", s.moved, s.n)
-	}
-	for _, r := range s.running {
-		r.stop()
+	for _, a := range s.running {
+		a.stop()
 	}
 	s.empty()
+	for _, a := range s.crashed { // as if they had only been paused: they find that they have lost everything
+		a.leave()
+		s.relieve(a)
+		a.stop()
+	}
+	s.empty()
+	s.judge.history()
+}
+
+func (s *simulation) upTo(d time.Duration) time.Duration {
+	return time.Duration(s.rand.Int64N(int64(d)))
 }
 
 // step does one thing, and says what.
-func (s *simulation) step(seed uint64) string {
-	var r *running
-	if len(s.running) > 0 {
-		r = s.running[s.rand.IntN(len(s.running))]
+func (s *simulation) step() string {
+	well := slices.DeleteFunc(slices.Clone(s.running), func(a *actor) bool { return a.trouble != "" })
+	n := s.rand.IntN(20)
+	if len(well) == 0 || n < 4 && len(s.running) < 6 {
+		return "join " + s.join().name
 	}
-	switch n := s.rand.IntN(10); {
-	case r == nil || n < 3 && len(s.running) < 6:
-		return "join " + s.join(seed).name
-	case n < 5:
-		s.drop(r)
-		r.leave()
-		return "leave " + r.name
-	case n == 5:
-		s.drop(r)
-		r.Link.BlackHole()
-		r.leave()
-		return "crash " + r.name
-	case n == 6 && !s.lossy:
-		s.srv.Revoke(r.Sess.Lease())
-		s.observe(kit.LockDelay)
-		return "revoke the lease of " + r.name
-	case n == 7:
-		s.stopped[r] = true
-		r.Stop()
-		s.observe(time.Duration(s.rand.IntN(int(2 * kit.TTL))))
-		r.Resume()
-		s.plan(r, seed)
-		delete(s.stopped, r)
-		return "paused " + r.name
+	a := well[s.rand.IntN(len(well))]
+	switch {
+	case n < 6:
+		a = s.running[s.rand.IntN(len(s.running))] // whatever trouble it has
+		if !a.stopped {
+			s.drop(a)
+			a.leave()
+		}
+		return "leave " + a.name + " " + a.trouble
+	case n == 6:
+		s.drop(a)
+		s.crashed = append(s.crashed, a)
+		s.trouble(a, crashed, a.Stop)
+		return "crash " + a.name
+	case n < 10:
+		if n > 7 {
+			a = s.running[s.rand.IntN(len(s.running))]
+		}
+		s.judge.mu.Lock()
+		s.judge.revoked[a.Sess.Lease()] = time.Now()
+		s.judge.mu.Unlock()
+		s.srv.Revoke(a.Sess.Lease())
+		return "revoke the lease of " + a.name + " " + a.trouble
+	case n == 10:
+		deposed := s.upTo(kit.TTL)
+		s.late(deposed + kit.TTL/2)
+		s.srv.ChangeLeader(deposed)
+		return "another leader"
+	case n < 13:
+		s.trouble(a, paused, a.Stop)
+	case n == 13:
+		s.trouble(a, "cut off", a.Link.Cut)
+	case n == 14:
+		s.trouble(a, "hears no replies", a.Link.BlackHoleReplies)
+	case n < 17:
+		s.trouble(a, lateView, func() { s.plan(a, true, false) })
 	default:
-		r.Link.Cut()
-		s.observe(time.Duration(s.rand.IntN(int(2 * kit.TTL))))
-		r.Heal()
-		s.plan(r, seed)
-		return "cut off " + r.name
+		s.trouble(a, lostMessages, func() { s.plan(a, true, true) })
+	}
+	return a.name + ": " + a.trouble + " until " + a.until.Sub(s.began).Round(time.Millisecond).String()
+}
+
+// late notes that what has happened may delay members for a while.
+func (s *simulation) late(d time.Duration) {
+	if until := time.Now().Add(d); until.After(s.lasting) {
+		s.lasting = until
 	}
 }
 
 // join starts a member. Every other one has the name of one that has gone, perhaps a moment ago.
-func (s *simulation) join(seed uint64) *running {
+func (s *simulation) join() *actor {
 	name := s.rand.IntN(s.names + 1)
-	for slices.ContainsFunc(s.running, func(r *running) bool { return r.name == fmt.Sprint("m", name) }) {
+	for slices.ContainsFunc(s.running, func(a *actor) bool { return a.name == fmt.Sprint("m", name) }) {
 		s.names++
 		name = s.names
 	}
-	r := &running{}
-	started := s.startWith(kit.Start(s.t, s.srv), fmt.Sprint("m", name), s.function(r, seed), func(o *shard.Options) {
+	a := &actor{name: fmt.Sprint("m", name), joined: time.Now()}
+	a.running = s.startWith(kit.Start(s.t, s.srv), a.name, s.function(a), func(o *shard.Options) {
 		if s.rejoin {
 			o.Rejoin = time.Duration(1+s.rand.IntN(10)) * time.Second
 		}
 	})
-	*r = *started // what function needs of it
-	s.plan(started, seed)
-	s.running = append(s.running, started)
-	return started
+	s.plan(a, false, false)
+	s.running = append(s.running, a)
+	return a
 }
 
-func (s *simulation) drop(r *running) {
-	s.running = slices.DeleteFunc(s.running, func(other *running) bool { return other == r })
+func (s *simulation) drop(a *actor) {
+	s.running = slices.DeleteFunc(s.running, func(other *actor) bool { return other == a })
 }
 
-// plan spoils what the member sends, if the schedule does that.
-func (s *simulation) plan(r *running, seed uint64) {
-	if !s.lossy {
-		return
+// trouble begins a trouble of an actor, which ends by itself. A crash does not.
+func (s *simulation) trouble(a *actor, what string, begin func()) {
+	s.judge.mu.Lock()
+	a.trouble, a.until = what, time.Now().Add(s.upTo(2*kit.TTL))
+	a.stopped = what == paused || what == crashed
+	s.judge.mu.Unlock()
+	begin()
+}
+
+// relieve ends the trouble of an actor. Messages that are late still arrive.
+func (s *simulation) relieve(a *actor) {
+	switch a.trouble {
+	case lateView:
+		s.late(lag)
+	case lostMessages:
+		s.late(2 * time.Minute) // late ones still arrive, and orphans are removed by the next list
 	}
-	draw := rand.New(rand.NewPCG(seed, s.rand.Uint64()))
-	r.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
-		f.Request, f.Reply = kit.OneWay, kit.OneWay
-		switch n := draw.IntN(100); {
-		case c.Request == nil && n < 20: // an event
-			f.Reply = time.Duration(draw.IntN(int(5 * time.Second)))
+	a.Resume()
+	s.plan(a, false, false)
+	s.judge.mu.Lock()
+	defer s.judge.mu.Unlock()
+	if a.trouble != "" {
+		a.stopped, a.trouble, a.calmSince = false, "", time.Now()
+	}
+}
+
+// plan has fenced writes be late, events if the view is to lag, and all messages be lost or late if they are to be.
+func (s *simulation) plan(a *actor, lagging, lossy bool) {
+	draw := rand.New(rand.NewPCG(s.seed, s.rand.Uint64()))
+	upTo := func(d time.Duration) time.Duration { return time.Duration(draw.Int64N(int64(d))) }
+	late := upTo(lag)
+	a.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+		n := draw.IntN(100)
+		switch {
+		case n < 20 && writesData(c):
+			f.Request = upTo(2 * kit.TTL)
+		case lagging && c.Request == nil:
+			f.Reply = late
+		case !lossy:
 		case n < 2:
 			f = etcdfake.Fate{LoseRequest: true, Silent: n == 0, Code: codes.Unavailable}
 		case n < 4:
 			f = etcdfake.Fate{LoseReply: true, Silent: n == 2, Code: codes.Unavailable}
 		case n < 5:
-			f.Request = time.Duration(draw.IntN(int(time.Minute)))
+			f.Request = upTo(time.Minute)
 		}
 		return f
 	})
 }
 
-// function is what members call: until its context ends, and a moment longer; some calls return before.
-func (s *simulation) function(of *running, seed uint64) func(context.Context, *shard.Shard) error {
+func writesData(c etcdfake.Call) bool {
+	txn, ok := c.Request.(*pb.TxnRequest)
+	return ok && len(txn.Success) == 1 && strings.HasPrefix(string(txn.Success[0].GetRequestPut().GetKey()), data)
+}
+
+// function is what members call: it writes until its context ends, and returns a moment later; some calls return
+// before. Some write once more, long after.
+func (s *simulation) function(a *actor) func(context.Context, *shard.Shard) error {
 	return func(ctx context.Context, sh *shard.Shard) error {
-		s.mu.Lock()
+		s.judge.mu.Lock()
 		s.calls++
-		s.moved++
-		draw := rand.New(rand.NewPCG(seed, s.calls))
-		s.held[sh] = of
-		calm := s.calm
-		s.mu.Unlock()
-		defer func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			delete(s.held, sh)
-		}()
-		if !calm && draw.IntN(10) == 0 {
-			time.Sleep(time.Duration(draw.IntN(int(time.Second))))
+		draw := rand.New(rand.NewPCG(s.seed, s.calls))
+		broken := !s.calm && draw.IntN(10) == 0
+		s.judge.mu.Unlock()
+		upTo := func(d time.Duration) time.Duration { return time.Duration(draw.Int64N(int64(d))) }
+		h := s.judge.begin(sh, a)
+		defer s.judge.end(h)
+		if broken {
+			time.Sleep(upTo(time.Second))
 			return errors.New("broken")
 		}
-		<-ctx.Done()
-		time.Sleep(time.Duration(draw.IntN(int(300 * time.Millisecond))))
+		for ctx.Err() == nil {
+			s.judge.write(sh, 0)
+			select {
+			case <-time.After(upTo(20 * time.Second)):
+			case <-ctx.Done():
+			}
+		}
+		if draw.IntN(3) == 0 {
+			s.judge.write(stubborn{sh}, upTo(5*time.Second))
+		}
+		time.Sleep(upTo(300 * time.Millisecond))
 		return nil
 	}
 }
 
-// observe lets time pass, and judges all the while.
+// observe lets time pass, ends troubles, and judges all the while, not only when holds begin.
 func (s *simulation) observe(d time.Duration) {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		s.trusted()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+		for _, a := range s.running {
+			if a.trouble != "" && time.Now().After(a.until) {
+				s.relieve(a)
+			}
+		}
+		s.judge.trusted()
 	}
 }
 
-// trusted returns who trusts that it owns which shard: at most one.
-func (s *simulation) trusted() map[int]string {
-	s.mu.Lock()
-	held := maps.Clone(s.held)
-	s.mu.Unlock()
-	owners := make(map[int]string)
-	for sh, r := range held {
-		paused := slices.ContainsFunc(slices.Collect(maps.Keys(s.stopped)), func(p *running) bool { return p.Sess == r.Sess })
-		if paused || sh.Check() != nil {
-			continue
-		}
-		if other := owners[sh.Index()]; other != "" {
-			s.t.Errorf("%s and %s both trust that they own shard %d", other, r.name, sh.Index())
-		}
-		owners[sh.Index()] = r.name
-	}
-	return owners
-}
-
-// settle heals all connections, waits until the members have not changed for 5 s, and judges.
+// settle ends all troubles, waits until the members have not changed for 5 s, and judges.
 func (s *simulation) settle() {
-	s.mu.Lock()
-	s.calm = true
-	s.mu.Unlock()
-	for _, r := range s.running {
-		r.Link.Plan(nil)
+	s.setCalm(true)
+	for _, a := range s.running {
+		s.relieve(a)
 	}
-	if s.lossy { // late messages may still arrive, and orphans are removed by the next list
-		s.observe(2 * time.Minute)
-	}
-	for last := ""; ; s.observe(settled) {
+	s.observe(time.Until(s.lasting))
+	for last, tries := "", 0; ; s.observe(settled) {
 		var now []string
 		for _, kv := range s.srv.Keys(members) {
 			now = append(now, fmt.Sprint(string(kv.Key), kv.ModRevision))
@@ -254,12 +334,16 @@ func (s *simulation) settle() {
 		} else {
 			last = key
 		}
+		if tries++; tries > 50 {
+			s.t.Errorf("%d members run, and in etcd there are: %v", len(s.running), now)
+			break
+		}
 	}
 	loads := make(map[string]int)
-	for _, r := range s.running {
-		loads[r.name] = 0
+	for _, a := range s.running {
+		loads[a.name] = 0
 	}
-	owners := s.trusted()
+	owners := s.judge.trusted()
 	for _, owner := range owners {
 		loads[owner]++
 	}
@@ -267,10 +351,12 @@ func (s *simulation) settle() {
 	if len(of) > 0 && (len(owners) != s.n || len(of) != len(s.running) || slices.Max(of)-slices.Min(of) > 1) {
 		s.t.Errorf("members unchanged for 5 s: %d of %d shards are owned: %v", len(owners), s.n, loads)
 	}
-	s.mu.Lock()
-	s.calm = false
-	s.mu.Unlock()
-	for _, r := range s.running {
-		s.plan(r, s.rand.Uint64())
-	}
+	s.note("settled, %d members", len(s.running))
+	s.setCalm(false)
+}
+
+func (s *simulation) setCalm(calm bool) {
+	s.judge.mu.Lock()
+	defer s.judge.mu.Unlock()
+	s.calm = calm
 }
