@@ -114,22 +114,25 @@ func (w *worker) call(ctx context.Context, s *Shard) outcome {
 	fctx, cancel := s.WithContext(ctx)
 	defer cancel()
 	outcomes, abandoned := make(chan outcome), make(chan struct{})
-	go w.invoke(fctx, s, outcomes, abandoned) // received below, or it ends when the function returns
+	opts := w.r.shards.opts
+	work := hold.NewWork(s.hold, opts.OnOverrun, opts.CancelOnSuspended)
+	go w.invoke(fctx, s, work, outcomes, abandoned) // received below, or it ends when the function returns
 
 	select {
 	case o := <-outcomes:
 		return o
 	case <-fctx.Done():
 	}
-	drain := time.NewTimer(w.r.shards.opts.drainTimeout())
+	drain := time.NewTimer(opts.drainTimeout())
 	defer drain.Stop()
 	select {
 	case o := <-outcomes:
 		return o
 	case <-drain.C:
 	}
+	work.Overrun(holdfast.CauseNotDrained, time.Now().Add(-opts.drainTimeout()))
 	late := fmt.Errorf("shard %s: %w within %v: %w", names.Quote(s.Name()), ErrNotDrained,
-		w.r.shards.opts.drainTimeout(), s.hold.Abandon(holdfast.CauseNotDrained))
+		opts.drainTimeout(), s.hold.Abandon(holdfast.CauseNotDrained))
 	w.r.tell(w.index, late)
 	select {
 	case o := <-outcomes:
@@ -150,7 +153,9 @@ func (r *run) abandon(late error) {
 
 // invoke calls the function and sends the outcome. If the call was abandoned it reports the end itself: it logs an
 // error and lets a panic end the process, since no caller is left to receive either.
-func (w *worker) invoke(ctx context.Context, s *Shard, outcomes chan<- outcome, abandoned <-chan struct{}) {
+func (w *worker) invoke(
+	ctx context.Context, s *Shard, work *hold.Work, outcomes chan<- outcome, abandoned <-chan struct{},
+) {
 	o := outcome{exited: true}
 	defer func() {
 		if o.exited {
@@ -167,6 +172,7 @@ func (w *worker) invoke(ctx context.Context, s *Shard, outcomes chan<- outcome, 
 			}
 		}
 	}()
+	defer work.End()
 	o.err = w.r.fn(ctx, s)
 	o.ended = context.Cause(ctx)
 	if o.ended == nil && o.err != nil {
