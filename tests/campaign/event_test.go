@@ -17,6 +17,7 @@ type job struct {
 	TTL        time.Duration
 	Seed       uint64
 	Goroutines int
+	Shards     string // the name of shards that all workers share
 }
 
 // An event is a report of a worker.

@@ -30,6 +30,7 @@ type round struct {
 	links   []*etcdtest.Link // of each process
 	number  int
 	names   []string // of locks and semaphores
+	shards  string   // the name of the shards
 	length  time.Duration
 	stats   oracle.Stats
 
@@ -43,6 +44,7 @@ type round struct {
 	byHand  map[string]bool           // entries that were deleted by hand, by entryID
 	killed  []string                  // processes
 	holding map[string]int            // number of locks, by process
+	owning  map[int]string            // which process says that it owns a shard
 }
 
 type fault struct {
@@ -62,7 +64,8 @@ func (f *round) run(t *testing.T) {
 	r := rand.New(rand.NewPCG(*seed, uint64(f.number)))
 	f.workers, f.events, f.faults, f.killed = nil, nil, nil, nil
 	f.revoked, f.byHand, f.holding = make(map[clientv3.LeaseID]bool), make(map[string]bool), make(map[string]int)
-	f.names = nil
+	f.owning = make(map[int]string)
+	f.names, f.shards = nil, fmt.Sprintf("round%d", f.number)
 	for i := range 4 {
 		f.names = append(f.names, fmt.Sprintf("round%d-%d", f.number, i))
 	}
@@ -97,6 +100,10 @@ func (f *round) run(t *testing.T) {
 	lanes.Wait()
 	f.heal()
 	for _, w := range f.workers {
+		testkit.MustSucceed(t, w.Tell("settle"))
+	}
+	f.awaitShards(t)
+	for _, w := range f.workers {
 		testkit.MustSucceed(t, w.Tell("end"))
 	}
 	f.running.Wait()
@@ -107,7 +114,7 @@ func (f *round) run(t *testing.T) {
 	testkit.Eventually(t, "no entry is left", func() bool {
 		resp, err := cli.Get(t.Context(), oracle.Keys, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 		return err == nil && !slices.ContainsFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool {
-			return oracle.IsEntry(string(kv.Key))
+			return oracle.IsEntry(string(kv.Key)) || oracle.IsMember(string(kv.Key))
 		})
 	})
 	for _, d := range f.faults {
@@ -134,7 +141,7 @@ func (f *round) start(link, generation int, r *rand.Rand) *workerProcess {
 		ended: make(chan struct{})}
 	var err error
 	w.Child, err = child.Start[event]("worker", job{ID: w.id, Endpoints: w.link.Endpoints(),
-		Names: f.names, TTL: time.Duration(2+r.IntN(4)) * time.Second, Seed: r.Uint64(), Goroutines: 2 + r.IntN(4)})
+		Names: f.names, Shards: f.shards, TTL: time.Duration(2+r.IntN(4)) * time.Second, Seed: r.Uint64(), Goroutines: 2 + r.IntN(4)})
 	if err != nil {
 		panic(err)
 	}
@@ -147,10 +154,12 @@ func (f *round) start(link, generation int, r *rand.Rand) *workerProcess {
 			}
 			f.mu.Lock()
 			f.events = append(f.events, ev)
-			switch ev.What {
-			case held:
+			switch {
+			case ev.Kind == shardKind:
+				f.own(w.id, ev)
+			case ev.What == held:
 				f.holding[w.id]++
-			case ended:
+			case ev.What == ended:
 				f.holding[w.id]--
 			}
 			f.mu.Unlock()

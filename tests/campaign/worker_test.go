@@ -26,12 +26,13 @@ import (
 const (
 	permitKind = family.Kinds + iota
 	minHoldKind
-	allKinds
+	allKinds             // that a goroutine draws
+	shardKind = allKinds // what a worker owns meanwhile
 )
 
 // What kinds are called in the report.
-var kindNames = [allKinds]string{"writer", "reader", "set", "tree lock", "downgradable lock, or its reader", "permit",
-	"writer with MinHold"}
+var kindNames = [allKinds + 1]string{"writer", "reader", "set", "tree lock", "downgradable lock, or its reader", "permit",
+	"writer with MinHold", "shard"}
 
 // reports is the kind of event that package child carries here.
 const reports = "reports"
@@ -43,6 +44,7 @@ type worker struct {
 	sess   *session.Session
 	stop   context.Context
 	keep   atomic.Bool // holds are not released
+	calm   atomic.Bool // shards are held until they move
 }
 
 func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]) error {
@@ -62,10 +64,12 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	for g := range j.Goroutines {
 		all.Go(func() { w.work(g) })
 	}
+	all.Go(w.ownShards)
 	for message := ""; message != "end"; w.keep.Store(message == "keep") {
 		if message, err = parent.Hear(ctx); err != nil {
 			return err
 		}
+		w.calm.Store(message == "settle")
 	}
 	cancel()
 	all.Wait()
@@ -154,14 +158,14 @@ func (w *worker) call(who string, r *rand.Rand) {
 	holds := []time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second}
 	hold := family.UpTo(r, holds[r.IntN(len(holds))])
 	began := event{What: held, Who: who, Kind: kind, MinHold: minHold}
-	end := w.hold(began, lk, parts, hold, r)
+	end := w.hold(began, lk, parts, hold, nil, r)
 	if lk, ok := lk.(*locker.DowngradableLock); ok && r.IntN(2) == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		if rd, err := lk.Downgrade(ctx); err == nil {
 			end.Downgraded = true
 			w.say(end)
-			w.unlock(w.hold(began, rd, []oracle.Part{{Prefix: parts[0].Prefix, Shared: true}}, hold, r), rd, r)
+			w.unlock(w.hold(began, rd, []oracle.Part{{Prefix: parts[0].Prefix, Shared: true}}, hold, nil, r), rd, r)
 			return
 		}
 	}
@@ -194,9 +198,11 @@ func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand
 	return acquire, parts, 0
 }
 
-// hold reports an acquisition, and checks it again and again for d, or until it is lost. It returns the report of its
-// end.
-func (w *worker) hold(began event, lk family.Lock, parts []oracle.Part, d time.Duration, r *rand.Rand) (end event) {
+// hold reports an acquisition, and checks it again and again for d, until over, or until it is lost. It returns the
+// report of its end.
+func (w *worker) hold(
+	began event, lk family.Held, parts []oracle.Part, d time.Duration, over <-chan struct{}, r *rand.Rand,
+) (end event) {
 	h := family.Hold(began.Who, "", lk, parts...)
 	h.Granted = sinceBoot()
 	previous := h.Granted
@@ -219,7 +225,7 @@ func (w *worker) hold(began event, lk family.Lock, parts []oracle.Part, d time.D
 		cancel()
 		previous = sinceBoot()
 	}
-	end = event{What: ended, Who: h.Who, Hold: h}
+	end = event{What: ended, Who: h.Who, Kind: began.Kind, Hold: h}
 	timer, tick := time.NewTimer(d), time.NewTicker(2*time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -236,6 +242,10 @@ func (w *worker) hold(began event, lk family.Lock, parts []oracle.Part, d time.D
 				return end
 			}
 			timer.Reset(100 * time.Millisecond)
+		case <-over:
+			check()
+			h.Ended = sinceBoot()
+			return end
 		}
 	}
 }

@@ -15,6 +15,11 @@ import (
 // Keys is the prefix of all keys of holdfast.
 const Keys = "holdfast/"
 
+const (
+	shardKeys  = Keys + "shard/"
+	memberKeys = Keys + "member/"
+)
+
 // A Part is a queue that an acquisition has an entry in.
 type Part struct {
 	Prefix string // of the queue
@@ -27,13 +32,24 @@ func LockPart(name string, shared bool) Part { return Part{Keys + "lock/" + name
 // PermitPart is the part of a permit.
 func PermitPart(name string) Part { return Part{Keys + "sem/" + name + "/@/", true} }
 
+// ShardPart is the part of a shard.
+func ShardPart(name string, index int) Part {
+	return Part{fmt.Sprintf("%s%s/%d/@/", shardKeys, name, index), false}
+}
+
 // excludes reports whether p is held alone among what uses the queue as the other one does.
 func (p Part) excludes(other Part) bool {
 	return p.Prefix == other.Prefix && !(p.Shared && other.Shared)
 }
 
 // IsEntry reports whether a key is that of an entry.
-func IsEntry(key string) bool { return strings.Contains(key, "/@/") }
+func IsEntry(key string) bool { return strings.Contains(key, "/@/") && !IsMember(key) }
+
+// MembersOf is the prefix of the members of a group.
+func MembersOf(group string) string { return memberKeys + group + "/@/" }
+
+// IsMember reports whether a key is that of a member of a group.
+func IsMember(key string) bool { return strings.HasPrefix(key, memberKeys) }
 
 // PartOf returns the part that an entry is.
 func PartOf(key string) Part {
@@ -101,16 +117,21 @@ type history struct {
 	all     []*entry
 	queues  map[string][]*entry // by prefix, in order of their puts
 	keys    map[string][]*Change
+	joined  map[clientv3.LeaseID]*Change // by which a member was put first with that lease
 }
 
 func newHistory(changes []Change) *history {
-	h := &history{changes: changes, queues: make(map[string][]*entry), keys: make(map[string][]*Change)}
+	h := &history{changes: changes, queues: make(map[string][]*entry), keys: make(map[string][]*Change),
+		joined: make(map[clientv3.LeaseID]*Change)}
 	standing := make(map[string]*entry)
 	for i := range changes {
 		c := &changes[i]
 		key := string(c.Kv.Key)
 		if !IsEntry(key) {
 			h.keys[key] = append(h.keys[key], c)
+			if lease := clientv3.LeaseID(c.Kv.Lease); IsMember(key) && !c.Deleted && h.joined[lease] == nil {
+				h.joined[lease] = c
+			}
 			continue
 		}
 		e := standing[key]

@@ -21,6 +21,9 @@ const (
 	// foundWithin is recheckAfter of internal/queue: a waiter looks that often whether its entries stand.
 	foundWithin = 30 * time.Second
 
+	// knownWithin is the time within which a member has read who the others are, while its connection works.
+	knownWithin = 3 * time.Second
+
 	// promptly is the time within which a waiter must hold after a release while nothing fails: the lock delay.
 	promptly = time.Second
 )

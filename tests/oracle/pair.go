@@ -1,6 +1,9 @@
 package oracle
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // checkPair checks two holds that exclude each other.
 func (j *judge) checkPair(a, b *Hold) {
@@ -39,7 +42,7 @@ func (j *judge) excused(a, b *Hold) string {
 		return "a loss is told within 6 s"
 	case e.removed() && !j.couldBeTold(a, e):
 		return "it had less than 6 s to be told"
-	case !j.waited(a, b, e.gone.Revision):
+	case !j.waited(a, b, e.gone.Revision) && !j.knew(b, e.gone):
 		return "a newcomer waits for no lock delay"
 	case j.disturbed(a.Process, e.gone.Before-j.Late, b.First):
 		return "the process was stopped or cut off"
@@ -47,6 +50,14 @@ func (j *judge) excused(a, b *Hold) string {
 		return "the machine was too busy"
 	}
 	return ""
+}
+
+// knew reports whether the new owner of a shard was a member, and knew the others, when the lease of the one before was
+// revoked. Then it sees that one vanish, and waits for the lock delay although it had no entry.
+func (j *judge) knew(b *Hold, revoked *Change) bool {
+	joined := j.joined[b.Lease]
+	return strings.HasPrefix(b.Key, shardKeys) && joined != nil &&
+		j.calmSince(b.Process, joined.Before, revoked.After)+knownWithin < revoked.After
 }
 
 // waited reports whether the caller of b waited behind a when that was revoked at a revision. It may have had another
