@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// With one rule taken out by hand, -full failed: no lock delay; a reader that passes writers; a permit more than the
+// Workers acquire locks of all kinds, and share shards. With one rule taken out by hand, -full failed: no lock delay; a reader that passes writers; a permit more than the
 // limit; a lease that is trusted for four seconds longer.
 func TestLockFamilyOnARealClusterUnderFaults(t *testing.T) {
 	dir := t.TempDir()

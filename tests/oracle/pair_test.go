@@ -139,3 +139,41 @@ func TestMutexesWaitBehindEachOther(t *testing.T) {
 		s.check(t, want)
 	}
 }
+
+// No other entry stands in the queue of a shard while it is owned. Who was a member when the lease was revoked waits.
+func TestNextOwnerOfAShardWaitsIfItKnewTheLastOne(t *testing.T) {
+	const gone = 9000
+	for name, c := range map[string]struct {
+		joined int
+		fault  int // of the next owner, for 100 ms
+		want   string
+	}{
+		"a member":                   {joined: 1000, want: "held together for 1ms"},
+		"it has just joined":         {joined: gone - 2000},
+		"it has joined since":        {joined: gone + 50},
+		"it was cut off just before": {joined: 1000, fault: gone - 2000},
+		"it was cut off long before": {joined: 1000, fault: 2000, want: "held together for 1ms"},
+		"it is cut off since":        {joined: 1000, fault: gone + 10, want: "held together for 1ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory()
+			part := ShardPart("x", 7)
+			s.Faults = []Fault{{Process: "b", From: s.at(c.fault).now, To: s.at(c.fault + 100).now}}
+			join := func() { s.at(c.joined).put(MembersOf("shard/x")+"2", "", leaseOf("b")) }
+			if c.joined < gone {
+				join()
+			}
+			a := s.at(c.joined+500).queue("a1", part)
+			ha := s.grant(a)
+			s.at(gone).delete(a, ByRevocation)
+			if c.joined > gone {
+				join()
+			}
+			b := s.at(gone+100).queue("b1", part)
+			s.at(gone + 201).until(ha)
+			hb := s.at(gone + 200).grant(b)
+			s.at(gone+900).release(b, hb)
+			s.check(t, c.want)
+		})
+	}
+}
