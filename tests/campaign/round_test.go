@@ -141,7 +141,8 @@ func (f *round) start(link, generation int, r *rand.Rand) *workerProcess {
 		ended: make(chan struct{})}
 	var err error
 	w.Child, err = child.Start[event]("worker", job{ID: w.id, Endpoints: w.link.Endpoints(),
-		Names: f.names, Shards: f.shards, TTL: time.Duration(2+r.IntN(4)) * time.Second, Seed: r.Uint64(), Goroutines: 2 + r.IntN(4)})
+		Names: f.names, Shards: f.shards,
+		TTL: time.Duration(2+r.IntN(4)) * time.Second, Seed: r.Uint64(), Goroutines: 2 + r.IntN(4)})
 	if err != nil {
 		panic(err)
 	}

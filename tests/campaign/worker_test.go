@@ -31,8 +31,8 @@ const (
 )
 
 // What kinds are called in the report.
-var kindNames = [allKinds + 1]string{"writer", "reader", "set", "tree lock", "downgradable lock, or its reader", "permit",
-	"writer with MinHold", "shard"}
+var kindNames = [allKinds + 1]string{"writer", "reader", "set", "tree lock", "downgradable lock, or its reader",
+	"permit", "writer with MinHold", "shard"}
 
 // reports is the kind of event that package child carries here.
 const reports = "reports"
