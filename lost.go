@@ -95,7 +95,7 @@ const (
 	// CauseClientClosed: the etcd client was closed before the session.
 	CauseClientClosed
 	// CauseKicked: an administrator asked the holder to let go. The name stays taken until the holder releases the
-	// lock, which Do does when its work has returned. LostError.Err is a *KickError.
+	// lock, which Do does when its work has returned, or resigns, as Run does then. LostError.Err is a *KickError.
 	CauseKicked
 	// CauseRemoved: an administrator is taking the lock away. The name is free when the holder releases the lock, and
 	// without that a few seconds later. LostError.Err is a *KickError.

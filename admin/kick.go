@@ -32,10 +32,10 @@ var (
 	// ErrWaits: the entry with that token waits for the lock.
 	ErrWaits = errors.New("it waits and does not hold")
 
-	// ErrNotTold: the holder does not look for requests: it is of another client or of an older version, or a candidate
-	// of an election. See docs/operations.md.
+	// ErrNotTold: the holder does not look for requests: it is of another client or of an older version, or leads an
+	// election under a prefix. See docs/operations.md.
 	ErrNotTold = errors.New("its holder takes no requests: it is of another client or of an older version, " +
-		"or a candidate of an election")
+		"or leads an election under a prefix, whose entries have no place for them")
 )
 
 // HolderError says why a holder cannot be asked to let go. Nothing was written, unless errors.Is says
@@ -62,7 +62,7 @@ func (e *HolderError) Error() string {
 // Unwrap returns Err.
 func (e *HolderError) Unwrap() error { return e.Err }
 
-// Kick asks the holder of a lock to let go: the one whose acquisition has that token, which Show
+// Kick asks the holder of a lock, or a leader, to let go: the one whose acquisition has that token, which Show
 // tells. It writes who asks (Options.Owner) and the reason, 1 to 256 bytes of UTF-8, into the entry of
 // the holder.
 //
@@ -75,7 +75,11 @@ func (e *HolderError) Unwrap() error { return e.Err }
 //
 // A lock of several names (locker.Set, locker.TreeMutex) ends as a whole, by a request in the entry of any of
 // them. If it is the first of this queue and still waits in another one, it gives up its place in all of them once
-// it looks, within 30 seconds, and queues again at the back. Leaders of elections take no requests: ErrNotTold.
+// it looks, within 30 seconds, and queues again at the back.
+//
+// A leader ends its work and resigns: RunWhileLeader and Run do, when their function has returned, or after
+// election.Options.DrainTimeout. Run then campaigns again, at the back. A Term of Campaign leads on until Resign, as
+// others see it. A leader of an election under a prefix (election.NewAt) takes no requests: ErrNotTold.
 //
 // A permit of a semaphore has no token: give fencing.Token(Entry.Revision). So also where Entry.Token is 0 because the
 // epoch was raised after the holder queued, and etcd has compacted what it was before. While a limit was just lowered,
@@ -240,7 +244,7 @@ func (r *request) find(ctx context.Context) error {
 	r.holder = holder{entry: e}
 	for _, kv := range own {
 		v, ok := layout.DecodeValue(kv.Value)
-		if !ok || v.ToldWithin == 0 {
+		if !ok || v.ToldWithin == 0 || r.queue.Verbatim() {
 			return r.failed(ErrNotTold, now)
 		}
 		r.holder.writable = append(r.holder.writable, writable{string(kv.Key), kv.ModRevision, v})

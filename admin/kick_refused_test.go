@@ -31,6 +31,11 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		const lookalike = `{"v":1,"queued_at":"2026-02-03T04:05:06Z","told_within_ms":7000}`
+		foreignTerm, err := election.NewAt(a, "/legacy/led").Campaign(t.Context(), lookalike)
+		if err != nil {
+			t.Fatal(err)
+		}
 		const prefix = "/legacy/job"
 		grant, err := srv.Client(t).Grant(t.Context(), 3600)
 		if err != nil {
@@ -76,8 +81,8 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 			"an election's name": {func() error {
 				return ops.Kick(t.Context(), holdfast.KindLock, "led", term.Token(), "x")
 			}, admin.ErrNotHeld},
-			"an election's entry": {func() error {
-				return ops.Kick(t.Context(), admin.LockAt, "holdfast/election/led/@", term.Token(), "x")
+			"a leader under a prefix": {func() error {
+				return ops.Kick(t.Context(), admin.ElectionAt, "/legacy/led", foreignTerm.Token(), "x")
 			}, admin.ErrNotTold},
 			"another client": {func() error {
 				return ops.Kick(t.Context(), admin.LockAt, prefix, fencing.Token(foreign.Header.Revision), "x")

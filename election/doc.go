@@ -19,6 +19,8 @@
 //     a resignation.
 //   - The entry stays until the function has returned or Options.DrainTimeout is over; then others
 //     lead, and Run waits for the function. Functions of one election on one session never overlap.
+//   - A leader that an administrator kicks (admin.Client.Kick) is told as fast. Its entry stays until its
+//     function has returned, or until Term.Resign, so the next one leads after that.
 //   - First in, first out; tokens grow; one resignation wakes one candidate. Observers see leaders in
 //     etcd's order.
 //   - A failed campaign leaves no entry. If etcd did not answer, the session removes it later, or it

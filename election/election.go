@@ -102,7 +102,7 @@ func (e *Election) validate(ctx context.Context, value string) error {
 		return err
 	}
 	for h := range fencing.Holders(ctx) {
-		if t, ok := h.(*Term); ok && t != nil && t.hold.Queue().Same(e.queue) && t.hold.Live() {
+		if t, ok := h.(*Term); ok && t != nil && t.hold.Queue().Same(e.queue) && t.hold.Blocks() {
 			return holdfast.ErrReentrant
 		}
 	}

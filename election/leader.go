@@ -48,12 +48,13 @@ func leaderOf(f front.Front) Leader {
 	}
 }
 
-// equalExceptSince reports whether nothing has changed since before, or only that
-// Since is known now.
-func (l Leader) equalExceptSince(before Leader) bool {
+// equalForObservers reports whether nothing has changed since before, or only that Since is known now, or that an
+// administrator has asked the leader to resign.
+func (l Leader) equalForObservers(before Leader) bool {
 	if before.Since.IsZero() {
-		before.Since, before.Revision = l.Since, l.Revision
+		before.Since = l.Since
 	}
+	before.Revision = l.Revision
 	return l == before
 }
 

@@ -20,8 +20,8 @@ const (
 // *holdfast.ArgumentError of the first call.
 type Options struct {
 	// DrainTimeout is how long Run and RunWhileLeader wait for the function after its context has ended; then the term
-	// is lost with holdfast.CauseNotDrained. Default 30 s. Too short, and the next leader starts beside the function's
-	// cleanup; a stuck function blocks the next leader for so long.
+	// is lost with holdfast.CauseNotDrained, or the cause that ended it before. Default 30 s. Too short, and the next
+	// leader starts beside the function's cleanup; a stuck function blocks the next leader for so long.
 	DrainTimeout time.Duration
 
 	// Warm prepares this process for a term while it is queued: Run and RunWhileLeader call it beside each campaign, on a

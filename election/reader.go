@@ -137,7 +137,7 @@ func (r *Reader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		var last *Leader
 		err := r.follow(ctx, func(f front.Front) bool {
 			l := leaderOf(f)
-			if last != nil && l.equalExceptSince(*last) {
+			if last != nil && l.equalForObservers(*last) {
 				return true
 			}
 			last = &l

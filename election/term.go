@@ -132,6 +132,9 @@ func (t *Term) Yield(ctx context.Context) (*Term, error) {
 	}
 	hold, err := t.hold.Requeue(ctx, e.request(value))
 	if err != nil {
+		if t.hold.Blocks() && !t.hold.Live() && !termsOf(e).scoped(t) {
+			_ = t.Resign(ctx) // an administrator has ended the term, whose entry is left to this
+		}
 		return nil, e.failed(time.Since(start), err)
 	}
 	return newTerm(e, hold, value), nil

@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-const kickHelp = `Ask the holder of a lock to let go, and wait until it has. Who asks and why is written
-into the holder's entry, told to the holder, and recorded.
+const kickHelp = `Ask the holder of a lock, or a leader, to let go, and wait until it has. Who asks and why is
+written into the holder's entry, told to the holder, and recorded.
 
 A holder that reaches etcd learns of it at once, or within six seconds if this user may
 not write session keys. Its contexts end, its Check
@@ -38,8 +38,11 @@ its TTL. Only a store that compares fencing tokens refuses what it writes. Witho
 rather stop its process first, or wait for its TTL. In the end kick says whether the
 holder has let go.
 
-Holders that are no processes of holdfast, and leaders of elections, take no requests:
-stop their processes, or revoke their lease (etcdctl lease revoke LEASE), which has the
+A leader (--kind election) ends its work and resigns; as a rule it campaigns again, behind
+those that wait. "holdfast elect" does, and ends its command as "holdfast run" does.
+
+Holders that are no processes of holdfast, and leaders under a prefix (--at), take no
+requests: stop their processes, or revoke their lease (etcdctl lease revoke LEASE), which has the
 consequences of --force.
 
 The exit code is 0 when the holder has let go, or the lock was free; 75 when it still
@@ -48,7 +51,8 @@ how the hold has ended, it also reads the keys of sessions.`
 
 const kickExamples = `  holdfast show billing/job-7
   holdfast kick billing/job-7 --token 1042 --reason "stuck since 3 a.m., see INC-7"
-  holdfast kick billing/job-7 --token 1042 --reason "host is gone" --force`
+  holdfast kick billing/job-7 --token 1042 --reason "host is gone" --force
+  holdfast kick scheduler --kind election --reason "moves to the new host"`
 
 type kicker struct {
 	place  place
@@ -61,7 +65,7 @@ type kicker struct {
 func newKick(a *app) *cobra.Command {
 	k := &kicker{}
 	cmd := &cobra.Command{
-		Use: "kick NAME --reason TEXT [flags]", Short: "Ask the holder of a lock to let go, or take it away",
+		Use: "kick NAME --reason TEXT [flags]", Short: "Ask a holder or a leader to let go, or take the name away",
 		Long: kickHelp, Example: kickExamples,
 		Args: exactly(1, "one NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -84,7 +88,7 @@ func newKick(a *app) *cobra.Command {
 		"(default: that of the only one)")
 	f.BoolVar(&k.force, "force", false, "take the lock away, whatever the holder does")
 	f.DurationVar(&k.wait, "wait", 15*time.Second, "how `long` to wait until the holder has let go; 0: not at all")
-	k.place.addKind(cmd, "what NAME is: lock, tree or semaphore")
+	k.place.addKind(cmd, "what NAME is: lock, tree, semaphore or election")
 	f.BoolVar(&k.place.at, "at", false, "NAME is a prefix of etcd's own clients")
 	return cmd
 }

@@ -52,9 +52,10 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	}
 }
 
-// sawEntry takes note of the entry's value, and ends the hold if that has a notice.
+// sawEntry takes note of the entry's value, and ends the hold if that has a notice. It does so in this order: an Update
+// replaces a value that is known, and the notice must stay.
 func (h *Hold) sawEntry(kv *mvccpb.KeyValue) {
-	h.sawModified(kv.ModRevision)
+	defer h.sawModified(kv.ModRevision)
 	v, ok := layout.DecodeValue(kv.Value)
 	if !ok || !h.Queue().Layout().TakesNotices() || !v.Notice.Given() {
 		return

@@ -82,20 +82,72 @@ func TestEntryThatIsDeletedCostsNoReadOfTheOthers(t *testing.T) {
 	})
 }
 
-// Administrators ask locks. The value of a term is its candidate's, whatever it looks like.
-func TestNoticeInTheEntryOfATermIsNone(t *testing.T) {
+// The value of a leader of an election under a prefix is its candidate's, whatever it looks like.
+func TestNoticeUnderAPrefixOfAnElectionIsNone(t *testing.T) {
 	t.Parallel()
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
-		h := mustLead(t, p)
-		// Before the entry says since when it is held, so that the session reads it.
-		holdtest.Notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
-		time.Sleep(5 * time.Second)
+		h := holdtest.MustAcquire(t, queue.At(p.Host, holdfast.KindElection, "/legacy/x"))
+		notice := layout.Value{Queued: time.Now(), Notice: layout.Notice{By: "ops", Reason: "deploy", At: time.Now()}}
+		_, err := srv.Client(t).Put(t.Context(), h.Key(), notice.Encode(), clientv3.WithIgnoreLease())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Second)
 		if err := h.Check(); err != nil {
 			t.Errorf("the term: %v", err)
 		}
 		holdtest.MustRelease(t, h)
 	})
+}
+
+// A notice and an Update meet. Whichever comes first, and whatever becomes of the update's first request: the notice
+// stays in the entry, the leader is told of it, and the update says so unless it was carried out before.
+func TestUpdateReplacesNoNotice(t *testing.T) {
+	t.Parallel()
+	for name, fate := range map[string]etcdfake.Fate{
+		"late": {Request: 300 * time.Millisecond}, "request lost": {LoseRequest: true}, "reply lost": holdtest.LostReply,
+		"answered late": {Reply: 300 * time.Millisecond}, "silent, carried out": {LoseReply: true, Silent: true},
+	} {
+		for _, before := range []bool{false, true} {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				h := mustLead(t, p)
+				time.Sleep(5 * time.Second)
+				p.Updates(func(n int) (f etcdfake.Fate) {
+					if n == 1 {
+						f = fate
+					}
+					return f
+				})
+				notice := layout.Notice{By: "ops", Reason: "deploy"}
+				if before {
+					holdtest.Notify(t, srv, srv.Keys(entriesOfTerm)[0], notice)
+				}
+				updated := make(chan error, 1)
+				go func() {
+					_, err := h.Update(kit.Within(t, time.Minute), "new")
+					updated <- err
+				}()
+				time.Sleep(100 * time.Millisecond)
+				if !before {
+					holdtest.Notify(t, srv, srv.Keys(entriesOfTerm)[0], notice)
+				}
+				lost, _ := noticed(t, h)
+				var is *holdfast.LostError
+				if err := <-updated; err != nil && (!errors.As(err, &is) || is.Cause != holdfast.CauseKicked) {
+					t.Errorf("%s: Update: %v", name, err)
+				}
+				time.Sleep(5 * time.Second)
+				v, _ := layout.DecodeValue(srv.Keys(entriesOfTerm)[0].Value)
+				if lost.Cause != holdfast.CauseKicked || v.Notice.Reason != "deploy" || before && v.Data != "old" {
+					t.Errorf("%s, noticed before %v: %v, and the entry says %+v", name, before, lost, v)
+				}
+				_ = h.Release(t.Context())
+				kit.NothingStands(t, srv)
+			})
+		}
+	}
 }
 
 // With any lock delay, and without one, a holder is told within two seconds.

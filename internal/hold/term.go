@@ -26,8 +26,8 @@ var errModified = errors.New("the value was changed in the meantime")
 // joined with holdfast.ErrOutcomeUnknown if a request was not answered: the update may still take effect while the
 // entry exists and no later Update has succeeded.
 //
-// Only the holder changes the value. So if the mod revision has moved, Update or heldWriter moved it, and the reply
-// says which value is there.
+// Besides the holder only administrators change the value, whose notice must not be replaced: see internal/quietmodel.
+// So if the mod revision has moved, the reply says which value is there, and who has put it.
 func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	if ctx == nil {
 		return 0, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -70,8 +70,12 @@ type update struct {
 // try sends the value once. It returns queue.ErrEntryGone, or an error of which retry decides.
 func (u *update) try(ctx context.Context) error {
 	h := u.hold
+	known := h.known()
+	if !h.Live() { // asked after known: what finds a notice ends the hold first
+		return h.Check()
+	}
 	r, err := h.grant.Commit(ctx, txns.Txn{
-		If:   h.unmodifiedSince(h.known()),
+		If:   h.unmodifiedSince(known),
 		Then: []clientv3.Op{queue.PutValue(h.Key(), u.value)},
 		Else: []clientv3.Op{clientv3.OpGet(h.Key()), getMeta(h.host.SessionKey(h.Lease()))},
 	})
@@ -90,7 +94,9 @@ func (u *update) try(ctx context.Context) error {
 		return queue.ErrEntryGone
 	}
 	u.since = kv.ModRevision
-	h.sawModified(u.since)
+	if h.sawEntry(kv); !h.Live() {
+		return h.Check()
+	}
 	if string(kv.Value) == u.value {
 		return nil // an earlier request was carried out after all
 	}
@@ -117,10 +123,12 @@ func (h *Hold) Requeue(ctx context.Context, r Request) (*Hold, error) {
 // abandonWait is for how long Abandon waits.
 const abandonWait = 250 * time.Millisecond
 
-// Abandon makes the hold lost, unless it has ended, and returns Check's result. It waits for the removal of the entry
-// for at most abandonWait; the session finishes it.
+// Abandon makes the hold lost, unless it has ended, and returns Check's result. An entry that was left to Release goes,
+// too. Abandon waits for the removal for at most abandonWait; the session finishes it.
 func (h *Hold) Abandon(cause holdfast.Cause) error {
-	h.endAndRelease(h.lost(cause))
+	if !h.endAndRelease(h.lost(cause)) {
+		h.removeKept()
+	}
 	patience, cancel := context.WithTimeout(context.Background(), abandonWait)
 	defer cancel()
 	h.removal.leave(patience)

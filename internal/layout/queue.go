@@ -75,8 +75,8 @@ func (q Queue) String() string { return string(q.Kind) + " " + names.Quote(q.Nam
 // ignore those of others.)
 func (q Queue) Verbatim() bool { return q.Foreign && q.Kind == "election" }
 
-// TakesNotices reports whether holders look for notices.
-func (q Queue) TakesNotices() bool { return q.Kind != "election" }
+// TakesNotices reports whether holders look for notices: where the value of an entry has a place for them.
+func (q Queue) TakesNotices() bool { return !q.Verbatim() }
 
 // Own is what all keys of a name begin with: those of its entries and of what stands beside them.
 func (q Queue) Own() string { return strings.TrimSuffix(q.Entries, "/") }

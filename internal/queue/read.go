@@ -37,7 +37,7 @@ func (s scope) youngestConflicting() clientv3.Op {
 // Downgradable have one create revision, so it reads two: see holderIn.
 func (s scope) oldest() clientv3.Op {
 	opts := clientv3.WithFirstCreate()
-	if s.at.TakesNotices() {
+	if s.at.Kind != "election" {
 		opts = append(opts, clientv3.WithLimit(2))
 	}
 	return clientv3.OpGet(s.at.Entries, opts...)

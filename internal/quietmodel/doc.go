@@ -5,10 +5,11 @@
 // A session that can watch enough members polls seldom; another one polls at each tick. The model has both. Change the
 // rules here before the code: watches and stream of package session, the poller of internal/hold.
 //
-//	holder.go  the holder: watches, ticks, polls, the bell
-//	etcd.go    members, the administrator, the waiter behind
-//	model.go   times, scenarios, the rules that are broken on purpose, what must hold
-//	state.go   the state
+//	holder.go    the holder: watches, ticks, polls, the bell
+//	proclaim.go  what a leader writes into its entry
+//	etcd.go      members, the administrator, the waiter behind
+//	model.go     times, scenarios, the rules that are broken on purpose, what must hold
+//	state.go     the state
 //
 // # The rules
 //
@@ -20,6 +21,8 @@
 //   - An administrator who puts a notice also puts the session key again, as it is: the bell. A watch that hears it,
 //     and a read after a creation that shows it, make the session poll at once, or as soon as the poll in flight is
 //     answered.
+//   - A leader replaces the value of its entry only where that is one it knows, and a value with a notice counts as
+//     known once the leader was told. A put that is refused reads what stands, and finds a notice there.
 //   - An entry that is removed stands for longer than the time between two slow polls. A waiter begins to hold only by
 //     a look at its entry that is younger than this, less the time until its first poll is answered.
 //   - A waiter reads at the end of its lock delay, and holds if the reply comes within a quarter of the delay. If it
@@ -34,6 +37,7 @@
 //
 //   - etcd revokes the lease although it was renewed; or an administrator puts a notice, with or without the bell, and
 //     moves the entry to a lease of its own. The holder may not hold yet then.
+//   - A leader proclaims. The put, or its reply, is late or lost, and it is sent again.
 //   - A member begins to lag, so that it applies and tells later or never; hangs; or is cut off from the holder alone.
 //     Nothing tells the holder. A watch there stands on, and is silent.
 //   - A watch fails, with the events that it had not delivered, and is created again, then or later.
@@ -43,6 +47,7 @@
 //
 //   - Early: the waiter does not hold while the holder does not know that its lease was revoked.
 //   - Removed: nor while it does not know that its entry was removed.
+//   - Kept: no proclaim replaces a notice.
 //   - Late: what a read would show, the holder knows within a bound: a ringing kick within one request if the lease is
 //     watched, and at the first poll if not; all else by the next slow poll.
 //   - Stuck: the holder can always be told.
@@ -59,6 +64,8 @@
 //
 // # What is left out
 //
+//   - Elections, but for what a leader writes. The entry of a leader, its poll and its notice are those of a lock, and
+//     so is what internal/queuemodel says of a removal. Poll and read of a notice are one step here.
 //   - A newcomer, as in internal/queuemodel. A holder that is paused or cut off from all members: its lease expires.
 //   - Renewals and their proofs, which would tell, too. They come seldom, and later.
 //   - Learners, which must not count; and members that are added, which count once the session has listed them.

@@ -22,12 +22,13 @@ func (m *model) etcdSteps(s *state) {
 }
 
 func (m *model) mayKick(s *state) bool {
-	return m.kicks != never && !s.noticed && !s.revoked && (m.kicks != ringingWatched || s.granted && m.watched(s))
+	return m.kicks != never && !s.asked && !s.revoked && (m.kicks != ringingWatched || s.granted && m.watched(s))
 }
 
 // putNotice is a Kick or, where the scenario says so, a Remove: that grants the lease for the entry afterwards.
 func (m *model) putNotice(s *state) {
-	s.noticed, s.rung = true, m.kicks >= ringing
+	s.asked, s.noticed, s.rung = true, true, m.kicks >= ringing
+	s.version++
 	if m.removedIn > 0 {
 		s.moved, s.leaves = true, m.removedIn
 	}

@@ -66,9 +66,12 @@ func (m *model) holderSteps(s *state) {
 	if m.isDue(s) {
 		m.step(s, "a tick, or the bell has rung", func(t *state) {
 			c := &t.poll
-			c.sent, c.age, c.next = m.mustPoll(t), 0, interval
+			c.sent, c.age, c.next, c.compares = m.mustPoll(t), 0, interval, t.known
 			c.rang = false
 		})
+	}
+	if s.found {
+		m.step(s, "the holder is told of the notice that a poll has found", func(t *state) { t.told = true })
 	}
 	switch c := s.poll; {
 	case c.read:
@@ -79,7 +82,7 @@ func (m *model) holderSteps(s *state) {
 		})
 	case c.sent && m.answers(s, true):
 		m.step(s, "a poll is carried out", func(t *state) {
-			t.told = t.revoked || t.noticed
+			m.sees(t)
 			t.poll.read = true
 		})
 	case c.sent && m.failsFast:

@@ -25,6 +25,7 @@ type scenario struct {
 
 	revokes   bool // etcd may revoke the lease although it was renewed
 	kicks     kick // an administrator may put a notice
+	proclaims bool // a leader may put another value into its entry
 	removedIn int8 // and move the entry to a lease of its own, which lasts so long; 0: not
 
 	toldIn int8 // of what etcd would answer, the holder knows after so long; 0: within a request
@@ -60,6 +61,9 @@ const (
 	bellWaits            rule = "a bell is looked after at the next tick"
 	removedTooSoon       rule = "a removed entry stands no longer than it does for a holder that polls at each tick"
 	oldLookSuffices      rule = "a waiter holds by a look so old that its entry may go before the first poll is answered"
+	comparesEntryOnly    rule = "a proclaim compares that the entry stands, and not its value"
+	refusedIsResent      rule = "a proclaim that is refused is sent again, whatever value stands"
+	knownBeforeTold      rule = "the value with a notice counts as known before the holder is told"
 	holdsWithoutRead     rule = "a waiter holds at the end of its delay, without a read"
 	lateReadSuffices     rule = "a waiter holds by a read at the end of its delay, however late the reply comes"
 )
@@ -79,6 +83,8 @@ func (m *model) search() modelsearch.Result {
 // check returns what is wrong with a state, "" if nothing is.
 func (m *model) check(s *state) string {
 	switch {
+	case s.replaced:
+		return "kept: a proclaim has replaced the notice of an administrator"
 	case s.told || !s.granted:
 		return ""
 	case s.waiter.stage == holding && s.gone:
@@ -111,6 +117,7 @@ func (m *model) expand(s *state) []modelsearch.Step[state] {
 		m.watchSteps(s, i)
 	}
 	m.holderSteps(s)
+	m.proclaimSteps(s)
 	m.waiterSteps(s)
 	if !m.mustHappen(s) {
 		m.step(s, "time passes", m.pass)

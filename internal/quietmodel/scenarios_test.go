@@ -57,7 +57,9 @@ var (
 		func(s *scenario) { s.kicks, s.steady = ringingWatched, true })
 	kickedInSilence = with(kicked, " without the bell", sick(1, lagging, hung, cutOff), toldIn(slowly),
 		func(s *scenario) { s.kicks = silent })
-	removed = with(kicked, ", the entry is removed", slots(2), sick(2, lagging), toldIn(forever), removedIn(slowPoll+1))
+	kickedLeader = with(kicked, ", of a leader that proclaims", func(s *scenario) { s.proclaims = true })
+	removed      = with(kicked, ", the entry is removed", slots(2), sick(2, lagging), toldIn(forever),
+		removedIn(slowPoll+1))
 )
 
 var small = []scenario{
@@ -69,7 +71,7 @@ var small = []scenario{
 	with(oneSick, ", no quorum for more than a lock delay", always, outage(lockDelay+1)),
 	kicked, kickedWatched, kickedInSilence,
 	with(kicked, "", always, func(s *scenario) { s.kicks = silent }),
-	removed,
+	removed, kickedLeader,
 }
 
 var large = []scenario{
@@ -79,6 +81,8 @@ var large = []scenario{
 	with(five, ", two sick", sick(2, lagging, hung, cutOff)),
 	with(five, ", two sick", sick(2, lagging, hung, cutOff), always),
 	with(three, ", one sick, a kick", sick(1, lagging, hung, cutOff), func(s *scenario) { s.kicks = ringing }),
+	with(three, ", one sick, a leader is kicked", sick(1, lagging, hung, cutOff), toldIn(slowly),
+		func(s *scenario) { s.revokes, s.kicks, s.proclaims = false, ringing, true }),
 }
 
 // notPromised is what is not promised: see DESIGN.md.
@@ -103,6 +107,9 @@ var broken = []scenario{
 	with(kickedWatched, "", breaking(bellInFlightIsLost, "late")),
 	with(kicked, "", breaking(bellAtCreationIsLost, "late")),
 	with(kickedWatched, "", breaking(bellWaits, "late")),
+	with(kickedLeader, "", breaking(comparesEntryOnly, "kept")),
+	with(kickedLeader, "", breaking(refusedIsResent, "kept")),
+	with(kickedLeader, "", breaking(knownBeforeTold, "kept")),
 	with(removed, "", removedIn(firstPoll+interval), breaking(removedTooSoon, "removed")),
 	with(removed, "", breaking(oldLookSuffices, "removed")),
 	with(oneSick, "", always, outage(lockDelay+1), breaking(holdsWithoutRead, "early")),

@@ -16,7 +16,8 @@ type state struct {
 
 	granted bool // the holder holds
 	revoked bool // etcd has revoked its lease
-	noticed bool // an administrator's notice stands in its entry
+	asked   bool // an administrator has put a notice into its entry
+	noticed bool // which stands there
 	rung    bool // and the bell was rung with it
 	moved   bool // Remove has moved the entry to a lease of its own
 	gone    bool // which has ended
@@ -24,8 +25,14 @@ type state struct {
 	untold  int8 // for how long a read would have told the holder
 	told    bool // the holder knows; nothing more is looked at
 
-	poll   poll
-	waiter waiter
+	version  int8 // of the entry's value: how often it was put
+	known    int8 // the latest whose value the holder knows
+	found    bool // a poll has read the notice, and the holder is not told: only where that rule is broken
+	replaced bool // a proclaim has replaced the notice
+
+	poll     poll
+	proclaim proclaim
+	waiter   waiter
 }
 
 // A quorum says whether requests can be carried out, but for members that hang.
@@ -71,13 +78,14 @@ const (
 
 // A poll is what the holder knows of its polls, for which a local timer ticks.
 type poll struct {
-	next   int8 // time until the next tick
-	sent   bool // one is in flight
-	read   bool // etcd has carried it out, and the reply says that all is well
-	age    int8 // time since it was sent
-	polled bool // one was answered since the grant
-	since  int8 // time since the latest one that was answered was sent
-	rang   bool // the bell was heard, and no poll was sent since
+	next     int8 // time until the next tick
+	sent     bool // one is in flight
+	read     bool // etcd has carried it out, and the reply says that all is well
+	age      int8 // time since it was sent
+	compares int8 // the version of the entry that it takes for known
+	polled   bool // one was answered since the grant
+	since    int8 // time since the latest one that was answered was sent
+	rang     bool // the bell was heard, and no poll was sent since
 }
 
 type waiter struct {

@@ -120,3 +120,25 @@ func TestSignalEndsACandidate(t *testing.T) {
 	p.exits(128 + int(syscall.SIGTERM))
 	srv.WaitForKeys(t, candidates, 1)
 }
+
+// A leader that is kicked ends its command in order. The next candidate starts its own, and the first campaigns again.
+func TestKickedLeadersCommandEndsAndTheNextOneLeads(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	a := elect(t, srv.Endpoints(), "--value", "a")
+	first := a.pidOf("pid")
+	b := elect(t, srv.Endpoints(), "--value", "b")
+	srv.WaitForKeys(t, candidates, 2)
+	k := holdfast(t, srv.Endpoints(), "kick", "x", "--kind=election", "--reason", "because of INC-7", "--wait=1m")
+	k.exits(0)
+	if out := k.stdout.String(); !strings.Contains(out, " has let go of election x\n") || !gone(first) {
+		t.Errorf("kick: %s; the command has ended: %v", out, gone(first))
+	}
+	b.prints(b.stdout, "value b")
+	a.prints(a.stderr, "INC-7")
+	srv.WaitForKeys(t, candidates, 2)
+	for _, p := range []*process{b, a} {
+		p.signal(syscall.SIGTERM)
+	}
+	b.exits(128 + int(syscall.SIGTERM))
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
@@ -223,4 +224,45 @@ func (l dyingLease) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantR
 		return nil, context.Canceled
 	}
 	return l.Lease.Grant(ctx, ttl)
+}
+
+// Scenario 68: a kicked leader ends its work and resigns, and leads again behind the one that waited.
+func TestKickedLeaderResignsInARealEtcd(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	ctx, stop := context.WithCancel(throughout(t))
+	ended := make(chan error, 2)
+	lead := func(value string, terms chan<- *election.Term) {
+		el := election.New(open(t, srv.Client(t), session.Options{}), "kicked")
+		go func() { // joined below
+			ended <- el.Run(ctx, value, func(ctx context.Context, term *election.Term) error {
+				terms <- term
+				<-ctx.Done()
+				return nil
+			})
+		}()
+	}
+	ofA, ofB := make(chan *election.Term, 4), make(chan *election.Term, 4)
+	lead("a", ofA)
+	first := <-ofA
+	lead("b", ofB)
+	srv.WaitForKeys(t, "holdfast/election/kicked/@/", 2)
+	ops := administrator(srv.Client(t))
+	mustSucceed(t, ops.Kick(deadline(t), holdfast.KindElection, "kicked", first.Token(), "deploy"))
+	second := <-ofB
+	var kick *holdfast.KickError
+	if err := first.Check(); !errors.As(err, &kick) || kick.By != "ops" || second.Token() <= first.Token() {
+		t.Errorf("the first leader: %v; tokens %v, %v", err, first.Token(), second.Token())
+	}
+	srv.WaitForKeys(t, "holdfast/election/kicked/@/", 2) // a campaigns again
+	mustSucceed(t, ops.Remove(deadline(t), holdfast.KindElection, "kicked", second.Token(), "deploy"))
+	if third := <-ofA; third.Token() <= second.Token() {
+		t.Errorf("tokens %v, then %v", second.Token(), third.Token())
+	}
+	stop()
+	for range 2 {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,20 +33,21 @@ func (s *simulation) administer() {
 			return jitter.Float64()
 		}},
 	})
+	kind := cmp.Or(s.kind, holdfast.KindLock)
 	for !s.stop.Load() {
 		time.Sleep(family.UpTo(r, s.profile.every) + time.Millisecond)
 		name, remove := s.names[r.IntN(len(s.names))], r.IntN(2) == 0
 		bound := family.UpTo(r, 10*time.Second) + time.Nanosecond
 		ctx, cancel := context.WithTimeout(context.Background(), bound)
 		start := s.now()
-		q, err := adm.Show(ctx, holdfast.KindLock, name)
+		q, err := adm.Show(ctx, kind, name)
 		if holders := q.Holders(); err == nil && len(holders) > 0 {
 			h := holders[r.IntN(len(holders))]
 			do := adm.Kick
 			if remove {
 				do = adm.Remove
 			}
-			err = do(ctx, holdfast.KindLock, name, h.Token, "simulation")
+			err = do(ctx, kind, name, h.Token, "simulation")
 			s.log(fmt.Sprintf("administrator: %s, token %v, removal %v: %v", name, h.Token, remove, err))
 			var failed *admin.HolderError
 			if err != nil && !errors.As(err, &failed) && ctx.Err() == nil && !errors.Is(err, holdfast.ErrOutcomeUnknown) {

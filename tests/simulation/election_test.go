@@ -18,7 +18,7 @@ import (
 // and observers.
 func TestSimulationOfElections(t *testing.T) {
 	simulateAll(t, 6, shows{oracle.Granted: 50}, func(seed uint64) *simulation {
-		return &simulation{seed: seed, work: useElections, once: leadOnce}
+		return &simulation{seed: seed, work: useElections, once: leadOnce, administered: true, kind: holdfast.KindElection}
 	})
 }
 

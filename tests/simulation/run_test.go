@@ -12,6 +12,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
@@ -37,6 +38,7 @@ type simulation struct {
 	minHold bool // half of the holds keep the name taken
 	// administered: in half of the schedules holders are asked to let go, and removed.
 	administered bool
+	kind         holdfast.Kind // of the names; empty: locks
 	srv          *etcdfake.Server
 	begin        time.Time
 	names        []string
