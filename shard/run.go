@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/callback"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/member"
 )
 
@@ -58,7 +59,7 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	if err != nil {
 		return s.failed(err)
 	}
-	r := &run{shards: s, member: m, fn: fn, slots: make(map[int]slot)}
+	r := &run{shards: s, member: m, fn: fn, slots: make(map[int]slot), telemetry: s.host.Telemetry().Shards(s.name)}
 	following, end := context.WithCancelCause(ctx)
 	r.end = end
 	r.functions, r.stopAll = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -76,6 +77,8 @@ type run struct {
 	shards *Shards
 	member *member.Member
 	fn     func(context.Context, *Shard) error
+
+	telemetry *telemetry.Shards
 
 	end       context.CancelCauseFunc // ends Run
 	functions context.Context         // ends when all functions are to return
@@ -188,6 +191,8 @@ func (r *run) want(index int) {
 	r.workers.Go(func() { // joined by leave
 		defer close(s.done)
 		defer s.stop(nil)
+		r.telemetry.State("", waiting)
+		defer r.telemetry.State(waiting, "")
 		if before != nil {
 			<-before
 		}

@@ -21,6 +21,12 @@ import (
 // steadyHold is how long a shard must be held for the pauses to start over.
 const steadyHold = time.Second
 
+// The states of a shard that are counted.
+const (
+	waiting = "waiting"
+	owned   = "owned"
+)
+
 // worker holds one shard, as long as this member wants it, and runs the function.
 type worker struct {
 	r      *run
@@ -53,12 +59,16 @@ func (w *worker) run(ctx context.Context) {
 			continue
 		}
 		held := time.Now()
+		w.r.telemetry.State(waiting, owned)
 		o := w.hold(ctx, h)
+		w.r.telemetry.State(owned, waiting)
 		switch {
 		case o.exited:
+			w.r.telemetry.Failed("panic")
 			w.r.exited(o)
 			return
 		case o.err != nil && !o.isContextEnd():
+			w.r.telemetry.Failed("error")
 			w.r.tell(w.index, o.err)
 		}
 		if time.Since(held) >= steadyHold {
@@ -130,6 +140,7 @@ func (w *worker) call(ctx context.Context, s *Shard) outcome {
 		return o
 	case <-drain.C:
 	}
+	w.r.telemetry.Failed("not drained")
 	work.Overrun(holdfast.CauseNotDrained, time.Now().Add(-opts.drainTimeout()))
 	late := fmt.Errorf("shard %s: %w within %v: %w", names.Quote(s.Name()), ErrNotDrained,
 		opts.drainTimeout(), s.hold.Abandon(holdfast.CauseNotDrained))

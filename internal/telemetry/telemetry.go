@@ -54,6 +54,9 @@ type Telemetry struct {
 
 	ran metric.Float64Gauge
 	due metric.Float64Gauge
+
+	shards   metric.Int64UpDownCounter
+	failures metric.Int64Counter
 }
 
 // New creates the instruments. If the SDK refuses one, OpenTelemetry's error
@@ -98,6 +101,11 @@ func New(o Options) *Telemetry {
 			metric.WithDescription("When a recurring job was last recorded to have run, in seconds since 1970."))),
 		due: orNothing(m.Float64Gauge("holdfast.run.due", metric.WithUnit("s"),
 			metric.WithDescription("When the next run of a recurring job is overdue, in seconds since 1970."))),
+
+		shards: orNothing(m.Int64UpDownCounter("holdfast.shards", metric.WithUnit("{shard}"),
+			metric.WithDescription("Shards that are assigned to this member or owned by it, by state."))),
+		failures: orNothing(m.Int64Counter("holdfast.shard.failures", metric.WithUnit("{failure}"),
+			metric.WithDescription("Functions of shards that failed, by how."))),
 	}
 }
 
@@ -121,7 +129,7 @@ const (
 	nameKey     = attribute.Key("holdfast.name")     // of a lock or election whose runs are recorded
 	outcomeKey  = attribute.Key("holdfast.outcome")  // how it ended
 	causeKey    = attribute.Key("holdfast.cause")    // of a loss
-	stateKey    = attribute.Key("holdfast.state")    // of a session
+	stateKey    = attribute.Key("holdfast.state")    // of a session or shard
 	requestKey  = attribute.Key("holdfast.request")  // the request without a reply
 	positionKey = attribute.Key("holdfast.position") // number of entries ahead
 	unprovenKey = attribute.Key("holdfast.unproven") // seconds since the last confirmed renewal was sent

@@ -63,6 +63,9 @@ func reportAll(t *telemetry.Telemetry) {
 	t.Sweeping("lock")
 	t.PollFailed()
 	t.Ran("lock", "x", time.Now(), time.Now())
+	t.Shards("x").State("", "waiting")
+	t.Shards("x").State("waiting", "owned")
+	t.Shards("x").Failed("error")
 }
 
 // row describes a metric or span, as a row of a table in docs/telemetry.md does.

@@ -161,7 +161,7 @@ func valuesOf(t *testing.T, metric, label string) (values []string) {
 	t.Helper()
 	switch label {
 	case "holdfast_kind":
-		return []string{"lock", "election", "session"}
+		return []string{"lock", "election", "shard", "session"}
 	case "holdfast_cause":
 		for cause := holdfast.CauseExpired; !strings.HasPrefix(cause.String(), "Cause("); cause++ {
 			values = append(values, cause.String())

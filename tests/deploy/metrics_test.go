@@ -1,6 +1,8 @@
 package deploy_test
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net/http/httptest"
 	"regexp"
@@ -17,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/shard"
 )
 
 // series has the labels of each metric that Prometheus gets, by the metric's name.
@@ -98,6 +101,18 @@ func exported(t *testing.T) series {
 		time.Sleep(20 * time.Second) // holdfast.losses
 		link.Heal()
 		if err := lock().Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		err = shard.New(sess, "x", 2).Run(ctx, func(ctx context.Context, s *shard.Shard) error { // holdfast.shards
+			if s.Index() == 0 {
+				return errors.New("broken") // holdfast.shard.failures
+			}
+			<-ctx.Done()
+			return nil
+		})
+		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		all = scrape(t, registry)
