@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 }
 
 // Workers acquire locks of all kinds, and share shards. With one rule taken out by hand, -full failed: no lock delay; a
-// reader that passes writers; a permit more than the limit; a lease that is trusted for four seconds longer. Without
-// it, too: members that want all shards.
+// reader that passes writers; a permit more than the limit; a lease that is trusted for four seconds longer. A short
+// round fails if members want all shards.
 func TestLockFamilyOnARealClusterUnderFaults(t *testing.T) {
 	dir := t.TempDir()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{Processes: true, DefaultTicks: true, Dir: dir})
