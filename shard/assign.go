@@ -6,6 +6,8 @@ import (
 	"hash/fnv"
 	"math"
 	"slices"
+
+	"github.com/holdfast-go/holdfast/member"
 )
 
 // Of returns the shard that a key is in, of n: 0 to n-1. It is the same in every process and every version: FNV-1a of
@@ -33,6 +35,30 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
+}
+
+// Assigned returns the name of the member that each of n shards is assigned to, by index, as all members compute it
+// from their group (see [Reader.Group]); "" if there are no members. Those that drain are assigned none; those that are
+// absent and expected back keep theirs. It is advice: who owns a shard is in [Owners].
+func Assigned(group member.Group, n int) []string {
+	var present []string
+	for _, m := range group.Members {
+		if !m.Draining {
+			present = append(present, m.Name)
+		}
+	}
+	for _, m := range group.Absent {
+		present = append(present, m.Name)
+	}
+	slices.Sort(present)
+	present = slices.Compact(present)
+	all := make([]string, max(0, n))
+	for index, m := range assign(present, len(all)) {
+		if m >= 0 {
+			all[index] = present[m]
+		}
+	}
+	return all
 }
 
 // assign returns the owner of each of n shards: an index into members, or -1 if there are none. All processes with one

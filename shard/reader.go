@@ -118,6 +118,9 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 // Name returns the name of the shards.
 func (r *Reader) Name() string { return r.name }
 
+// Group returns the group of the members, for member.NewReader; its role needs to read NAMESPACE/member/shard/NAME/.
+func (r *Reader) Group() string { return groupOf(r.name) }
+
 // Owners asks etcd who owns which shard, with one linearizable read, and retries until ctx ends.
 //
 // Errors: ctx's, joined with that of the last attempt; holdfast.ErrClientClosed; etcd's where a retry cannot help. A

@@ -118,34 +118,22 @@ func (r *run) follow(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// assign wants the shards that are assigned to this member, and gives up the others. Those that are absent and expected
-// back have their part, too.
+// assign wants the shards that are assigned to this member, and gives up the others.
 //
 // A member whose key was deleted by hand counts itself, and puts the key again: it would give up its shards for
 // nothing.
 func (r *run) assign(group member.Group) {
-	var present []string
-	for _, m := range group.Members {
-		if !m.Draining {
-			present = append(present, m.Name)
-		}
-	}
 	r.vanish.see(group.Members, r.member.Name())
-	found := slices.Contains(present, r.member.Name())
-	if !found && r.member.Check() == nil {
-		present, found = append(present, r.member.Name()), true
+	own := r.member.Name()
+	there := slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own && !m.Draining })
+	if !there && r.member.Check() == nil {
+		group.Members, there = append(slices.Clone(group.Members), member.Info{Name: own}), true
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = r.member.Update(ended, r.shards.opts.Value) // goes on without its context
 	}
-	for _, m := range group.Absent {
-		present = append(present, m.Name)
-	}
-	slices.Sort(present)
-	present = slices.Compact(present)
-	own, _ := slices.BinarySearch(present, r.member.Name())
-	for index, owner := range assign(present, r.shards.n) {
-		if found && owner == own {
+	for index, owner := range Assigned(group, r.shards.n) {
+		if there && owner == own {
 			r.want(index)
 		} else {
 			r.giveUp(index)

@@ -162,9 +162,11 @@ func exactly(n int, what string) cobra.PositionalArgs {
 
 // withAdmin calls fn with a client of admin, and closes what that needs.
 func (a *app) withAdmin(ctx context.Context, fn func(*admin.Client) error) error {
-	return a.withClient(ctx, func(cli *clientv3.Client) error {
-		return fn(admin.New(cli, &admin.Options{Namespace: a.namespace}))
-	})
+	return a.withClient(ctx, func(cli *clientv3.Client) error { return fn(a.admin(cli)) })
+}
+
+func (a *app) admin(cli *clientv3.Client) *admin.Client {
+	return admin.New(cli, &admin.Options{Namespace: a.namespace})
 }
 
 func (a *app) withClient(ctx context.Context, fn func(*clientv3.Client) error) error {

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
@@ -30,12 +31,17 @@ Of a job that is done again and again, "show" has the last run that was recorded
 (run --expect), and by when the next one is due. With --overdue it prints nothing if
 all is well, and exits with 1 if that time is over, or if no run is recorded.
 
+With --kind shard NAME is that of all shards: "show" has a table of them, each with its
+owner, for how long that owns it, and the member that it is assigned to, if that is
+another one. "show --kind shard orders/7" shows the queue of one shard.
+
 A lock that is free is no error: "show" says so and exits with 0. Any name that is
 not in use is free, a misspelled one too, so a hint on stderr says where to look.`
 
 const showExamples = `  holdfast show billing/job-7
   holdfast show --kind election scheduler
   holdfast show --kind semaphore uploads
+  holdfast show --kind shard orders
   holdfast show --at /app/locks/report       # what etcdctl lock /app/locks/report locks
   holdfast show billing/job-7 -o json | jq .held
   holdfast show --overdue nightly            # in a crontab, which mails what is said
@@ -49,9 +55,16 @@ func newShow(a *app) *cobra.Command {
 		Args: exactly(1, "one NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.name = args[0]
-			return a.withAdmin(cmd.Context(), func(adm *admin.Client) error {
+			return a.withClient(cmd.Context(), func(cli *clientv3.Client) error {
+				adm := a.admin(cli)
 				ctx, cancel := a.bounded(cmd.Context())
 				defer cancel()
+				if p.of() == holdfast.KindShard && !late {
+					all, err := a.readShards(ctx, cli, p.name)
+					if err != nil || len(all.owners.Owners) > 0 {
+						return a.printShards(cmd.OutOrStdout(), all, err)
+					}
+				}
 				q, err := p.show(ctx, adm)
 				if err != nil {
 					return err

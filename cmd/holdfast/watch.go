@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/term"
 
 	"github.com/holdfast-go/holdfast"
@@ -35,10 +36,14 @@ The events:
     gone       an entry was removed while the watch was interrupted
     taken      released, and the name stays taken (run --min-hold)
     kicked     an administrator has asked the holder to let go
-    removed    an administrator takes the lock away`
+    removed    an administrator takes the lock away
+
+With --kind shard NAME is that of all shards, and there are two events, a line for each:
+a shard is owned by a member, or unowned.`
 
 const watchExamples = `  holdfast watch billing/job-7
   holdfast watch --kind election scheduler | tee -a leaders.log
+  holdfast watch --kind shard orders
   holdfast watch billing/job-7 -o json | jq -r 'select(.event == "lost") | .entry.owner'`
 
 func newWatch(a *app) *cobra.Command {
@@ -49,11 +54,17 @@ func newWatch(a *app) *cobra.Command {
 		Args: exactly(1, "one NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.name = args[0]
-			return a.withAdmin(cmd.Context(), func(adm *admin.Client) error {
-				ctx := cmd.Context()
+			return a.withClient(cmd.Context(), func(cli *clientv3.Client) error {
+				ctx, adm := cmd.Context(), a.admin(cli)
 				// The first read is bounded; after it an outage is waited out.
 				first, cancel := a.bounded(ctx)
 				defer cancel()
+				if p.of() == holdfast.KindShard {
+					all, err := a.readShards(first, cli, p.name)
+					if err != nil || len(all.owners.Owners) > 0 {
+						return a.watchShards(ctx, cmd.OutOrStdout(), cli, p.name, err)
+					}
+				}
 				if _, err := p.show(first, adm); err != nil {
 					return err
 				}
@@ -65,7 +76,7 @@ func newWatch(a *app) *cobra.Command {
 			})
 		},
 	}
-	p.addFlags(cmd, "lock, tree or election")
+	p.addFlags(cmd, "lock, tree, election or shard")
 	cmd.Flags().BoolVar(&lines, "lines", false, "print a line for each event on a terminal, too")
 	return cmd
 }

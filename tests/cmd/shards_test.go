@@ -1,0 +1,94 @@
+//go:build linux
+
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/shard"
+)
+
+// own has a member own shards until the test ends, or stop is called.
+func own(t *testing.T, srv *etcdtest.Server, name string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	sess := open(t, srv.Client(t), name)
+	done := make(chan struct{})
+	go func() { // joined by stop
+		defer close(done)
+		_ = shard.New(sess, "orders", 4).Run(ctx, func(ctx context.Context, _ *shard.Shard) error {
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
+}
+
+// owners waits until these members own all shards.
+func owners(t *testing.T, srv *etcdtest.Server, names ...string) {
+	t.Helper()
+	r := shard.NewReader(srv.Client(t), "orders")
+	eventually(t, "the shards are shared by "+strings.Join(names, ", "), func() bool {
+		now, err := r.Owners(deadline(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := make(map[string]bool)
+		for _, o := range now.Owners {
+			found[o.Member] = true
+		}
+		return len(now.Owners) == 4 && len(found) == len(names) && found[names[0]]
+	})
+}
+
+func TestShowAndWatchShards(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	stop := own(t, srv, "host-1:1")
+	owners(t, srv, "host-1:1")
+
+	watch := holdfast(t, srv.Endpoints(), "watch", "orders", "--kind", "shard")
+	watch.prints(watch.stdout, "owned     shard 3  by host-1:1")
+	own(t, srv, "host-2:2")
+	owners(t, srv, "host-1:1", "host-2:2")
+	watch.prints(watch.stdout, "by host-2:2")
+
+	out := holdfast(t, srv.Endpoints(), "show", "orders", "--kind", "shard").exits(0).stdout.String()
+	for _, part := range []string{
+		"shard orders: 4 shards, 0 without an owner\n", "      2 owned  host-1:1\n", "      2 owned  host-2:2\n",
+		"\n     3 ",
+	} {
+		if !strings.Contains(out, part) {
+			t.Errorf("show does not have %q:\n%s", part, out)
+		}
+	}
+	var all struct {
+		Kind    string
+		Members []struct{ Name string }
+		Shards  []struct{ Owner, Assigned string }
+	}
+	out = holdfast(t, srv.Endpoints(), "show", "orders", "--kind", "shard", "-o", "json").exits(0).stdout.String()
+	if err := json.Unmarshal([]byte(out), &all); err != nil || all.Kind != "shard" || len(all.Members) != 2 ||
+		len(all.Shards) != 4 || all.Shards[0].Owner == "" || all.Shards[0].Owner != all.Shards[0].Assigned {
+		t.Errorf("%v in %s", err, out)
+	}
+	out = holdfast(t, srv.Endpoints(), "show", "orders/3", "--kind", "shard").exits(0).stdout.String()
+	if !strings.HasPrefix(out, "shard orders/3\n  held by   host-") {
+		t.Errorf("show of one shard:\n%s", out)
+	}
+	out = holdfast(t, srv.Endpoints(), "ls", "--kind", "shard", "orders/").exits(0).stdout.String()
+	if strings.Count(out, "shard ") != 4 {
+		t.Errorf("ls:\n%s", out)
+	}
+	stop()
+	watch.prints(watch.stdout, "by host-2:2, before by host-1:1")
+	watch.signal(syscall.SIGINT)
+	watch.exits(130)
+}
