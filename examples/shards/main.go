@@ -1,40 +1,42 @@
-// Shards shares 12 shards among members that come and go. Each line shows the owner of each shard, as a reader sees it:
+//go:build unix
+
+// Shards shares 12 shards among four processes that come and go. Each line shows the owner of each shard, as a reader
+// sees it, how many have moved, and how long that took:
 //
 //	go run ./examples/shards
 //	go run ./examples/shards --endpoints host1:2379,host2:2379
 //
-//	 time  who       what                                                                   token
-//	0.06s  A, B, C   A, B and C join
-//	0.27s  reader    A B C B C C C A B A B A
-//	0.27s  D         D joins
-//	0.28s  reader    A B D B C C C A D A D B
-//	0.28s  B         B is killed: its shards are free when its lease has ended
-//	2.54s  reader    A D C D C C C A D A D A
-//	2.54s  B         B is started again, and gets the shards that it had
-//	2.54s  reader    A B D B C C C A D A D B
-//	2.54s  D         D leaves: it hands its shards over
-//	2.55s  reader    A B C B C C C A B A B A
-//	2.55s  A, B, C   all leave
-//	2.55s  reader    - - - - - - - - - - - -
+//	  time  who       what                                                                   token
+//	 0.06s  A, B, C   A, B and C join
+//	 0.10s  reader    A B C B C C C A B A B A   0 moved in 0.04 s
+//	 0.10s  D         D joins
+//	 0.12s  reader    A B D B C C C A D A D B   4 moved in 0.02 s
+//	 0.12s  B         B is killed: its shards are free when its lease has ended
+//	 3.51s  reader    A D C D C C C A D A D A   4 moved in 3.39 s
+//	 3.51s  B         B is started again, and gets the shards that it had
+//	 3.53s  reader    A B D B C C C A D A D B   4 moved in 0.02 s
+//	 3.53s  D         D is asked to leave: it hands its shards over
+//	 3.54s  reader    A B C B C C C A B A B A   4 moved in 0.01 s
+//	 3.54s  A, B, C   all leave
+//	 3.56s  reader    - - - - - - - - - - - -   0 moved in 0.02 s
 //
-// Each member has a client and a session of its own, as a process has. Without --endpoints the program runs its own
-// etcd. It exits with code 0 only if it observed every step.
+// On a terminal a table below these lines shows the shards of each process as they move. Without --endpoints the
+// program runs its own etcd. It exits with code 0 only if it observed every step.
+//
+// This file has the steps and the code of the processes, table.go what is shown.
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
+	"syscall"
+	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sync/errgroup"
-
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
+	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/shard"
 )
@@ -44,127 +46,137 @@ const (
 	shards = 12
 )
 
-func main() { demo.Main(run) }
+func main() {
+	child.Main(member) // runs a member, if this process is one, and exits
+	demo.Main(run)
+}
+
+// job is the input of a member.
+type job struct{ Endpoints []string }
+
+// nothing is what members report.
+type nothing struct{}
+
+// member is what each process does.
+func member(ctx context.Context, member string, j job, _ *child.Parent[nothing]) (err error) {
+	cli, err := session.NewClient(ctx, session.ClientConfig(j.Endpoints...))
+	if err != nil {
+		return err
+	}
+	defer cli.Close()
+	sess, err := session.New(ctx, cli, &session.Options{TTL: demo.TTL, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sess.Close(context.WithoutCancel(ctx))) }()
+	all := shard.New(sess, name, shards).With(shard.Options{Member: member}) // a name that it keeps
+	err = all.Run(ctx, func(ctx context.Context, s *shard.Shard) error {
+		<-ctx.Done() // here a process would do the shard's work, and send s.Token() with what it writes
+		return nil
+	})
+	if errors.Is(err, context.Canceled) {
+		return nil // asked to end; its shards are handed over
+	}
+	return err
+}
 
 // story is what the steps share.
 type story struct {
 	*demo.Demo
-	members errgroup.Group
-	running map[string]*running
-}
-
-// running is a member.
-type running struct {
-	client *clientv3.Client
-	leave  context.CancelFunc
+	all     []*child.Child[nothing]          // that were started
+	running map[string]*child.Child[nothing] // those that run
+	owners  []string                         // after the last step
+	moved   int
+	slowest time.Duration
+	because string
 }
 
 func run(ctx context.Context, d *demo.Demo) error {
-	s := &story{Demo: d, running: make(map[string]*running)}
+	s := &story{Demo: d, running: make(map[string]*child.Child[nothing])}
 	d.Header()
 	err := d.Play(ctx, []demo.Step{
 		s.step("A, B and C join", s.join, "A", "B", "C"),
 		s.step("D joins", s.join, "D"),
 		s.step("B is killed: its shards are free when its lease has ended", s.kill, "B"),
 		s.step("B is started again, and gets the shards that it had", s.join, "B"),
-		s.step("D leaves: it hands its shards over", s.leave, "D"),
+		s.step("D is asked to leave: it hands its shards over", s.leave, "D"),
 		s.step("all leave", s.leave, "A", "B", "C"),
 	})
-	for _, r := range s.running { // after a failure
-		r.leave()
+	d.Live() // no more
+	if err == nil {
+		d.Print(demo.Plain, "%d shards moved %d times. The slowest step took %.1f s: %s.", shards, s.moved,
+			s.slowest.Seconds(), s.because)
 	}
+	err = child.KillAll(err, s.all...)
 	_, left := d.Client.Delete(context.WithoutCancel(ctx), "holdfast/shard/"+name+"/@count") // no member runs any more
-	return errors.Join(err, left, s.members.Wait())
+	return errors.Join(err, left)
 }
 
 // step has something happen to members, and waits until those that run own all shards.
 func (s *story) step(what string, do func(ctx context.Context, name string) error, names ...string) demo.Step {
 	return demo.Step{Name: what, Observe: func(ctx context.Context) error {
 		s.Row(strings.Join(names, ", "), 0, demo.Dim, "%s", what)
+		began := time.Now()
 		for _, name := range names {
 			if err := do(ctx, name); err != nil {
 				return err
 			}
 		}
-		return s.settle(ctx)
+		if err := s.settle(ctx, what, began); err != nil {
+			return err
+		}
+		return s.Look(ctx)
 	}}
 }
 
 // settle waits until the members that run own all shards, evenly.
-func (s *story) settle(ctx context.Context) error {
-	for owners, err := range shard.NewReader(s.Client, name).Watch(ctx) {
+func (s *story) settle(ctx context.Context, what string, began time.Time) error {
+	for now, err := range shard.NewReader(s.Client, name).Watch(ctx) {
 		if err != nil {
 			return err
 		}
-		loads, table := make([]int, 0, len(s.running)), make([]string, 0, shards)
-		for i := range owners.Owners {
-			table = append(table, cmp.Or(owners.Owner(i).Member, "-"))
+		owners := ownersOf(now)
+		s.Live(s.table(owners)...)
+		if !s.even(owners) {
+			continue
 		}
-		for name := range s.running {
-			loads = append(loads, strings.Count(strings.Join(table, ""), name))
+		moved, took := movedSince(s.owners, owners), time.Since(began)
+		s.Row("reader", 0, demo.Good, "%s   %d moved in %.2f s", strings.Join(owners, " "), moved, took.Seconds())
+		s.owners, s.moved = owners, s.moved+moved
+		if took > s.slowest {
+			s.slowest, s.because = took, what
 		}
-		none := strings.Count(strings.Join(table, ""), "-")
-		if len(loads) == 0 && none == len(table) || len(loads) > 0 && none == 0 &&
-			sum(loads) == shards && slices.Max(loads)-slices.Min(loads) <= 1 {
-			s.Row("reader", 0, demo.Good, "%s", strings.Join(table, " "))
-			return nil
-		}
+		return nil
 	}
 	return context.Cause(ctx)
 }
 
-func sum(all []int) (sum int) {
-	for _, n := range all {
-		sum += n
-	}
-	return sum
-}
-
 // join starts a member.
-func (s *story) join(ctx context.Context, name string) error {
-	cli, err := session.NewClient(ctx, session.ClientConfig(s.Endpoints...))
+func (s *story) join(_ context.Context, name string) error {
+	c, err := child.Start[nothing](name, job{s.Endpoints})
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the step's ends before
-	s.running[name] = &running{cli, cancel}
-	s.members.Go(func() error {
-		defer cli.Close()
-		err := member(ctx, cli, name)
-		if errors.Is(err, context.Canceled) || errors.Is(err, holdfast.ErrClientClosed) {
-			return nil // it was to leave, or killed
-		}
-		return fmt.Errorf("%s: %w", name, err)
-	})
+	s.all, s.running[name] = append(s.all, c), c
 	return nil
 }
 
-// member is what a process does.
-func member(ctx context.Context, cli *clientv3.Client, member string) error {
-	sess, err := session.New(ctx, cli, &session.Options{TTL: demo.TTL, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
-	defer sess.Close(context.WithoutCancel(ctx))
-	all := shard.New(sess, name, shards).With(shard.Options{Member: member})
-	return all.Run(ctx, func(ctx context.Context, s *shard.Shard) error {
-		<-ctx.Done() // here a process would do the shard's work, and send s.Token() with what it writes
-		return nil
-	})
-}
-
-// leave ends a member: it hands its shards over.
-func (s *story) leave(_ context.Context, name string) error {
-	s.running[name].leave()
+// leave asks a member to end: it hands its shards over.
+func (s *story) leave(ctx context.Context, name string) error {
+	c := s.running[name]
 	delete(s.running, name)
+	if err := c.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	if err := c.Exited(ctx); err != nil {
+		return fmt.Errorf("after SIGTERM: %w", err)
+	}
 	return nil
 }
 
-// kill ends a member as a crash does: it says nothing to etcd.
+// kill ends a member with SIGKILL: it says nothing to etcd.
 func (s *story) kill(_ context.Context, name string) error {
-	killed := s.running[name]
+	s.running[name].Kill()
 	delete(s.running, name)
-	err := killed.client.Close()
-	killed.leave()
-	return err
+	return nil
 }

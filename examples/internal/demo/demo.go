@@ -33,7 +33,8 @@ type Demo struct {
 	Client    *clientv3.Client // of the parent process
 
 	out      io.Writer
-	colored  bool
+	colored  bool     // it is a terminal
+	live     []string // lines that are shown below
 	started  time.Time
 	patience time.Duration
 }

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -47,7 +48,38 @@ func (d *Demo) Print(tone Tone, format string, args ...any) {
 	if code := colors[tone]; d.colored && code != "" {
 		line = "\x1b[" + code + "m" + line + "\x1b[0m"
 	}
+	live := d.live
+	d.Live()
 	fmt.Fprintln(d.out, line)
+	d.Live(live...)
+}
+
+// Live shows lines below all that is printed, in place of those that it has shown before. Where the output is no
+// terminal it shows nothing.
+func (d *Demo) Live(lines ...string) {
+	if !d.colored {
+		return
+	}
+	if n := len(d.live); n > 0 {
+		fmt.Fprintf(d.out, "\x1b[%dA\x1b[J", n) // up, and clear all below
+	}
+	for _, line := range lines {
+		fmt.Fprintln(d.out, line)
+	}
+	d.live = lines
+}
+
+// Look leaves people two seconds to look at what is shown. Where the output is no terminal it returns at once.
+func (d *Demo) Look(ctx context.Context) error {
+	if !d.colored {
+		return nil
+	}
+	select {
+	case <-time.After(2 * time.Second):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func isTerminal(f *os.File) bool {
