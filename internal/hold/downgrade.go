@@ -51,6 +51,7 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 func (h *Hold) goOn() *Hold {
 	next := newHold(h.grant, h.request)
 	next.removal.joined, next.telemetry = h.removal.joined, h.holds[0].telemetry
+	next.telemetry.GoesOn()
 	next.prepare([]*Hold{next})
 	next.begin()
 	h.removal.mark(nil) // so that nothing waits for it: the entry is next's now

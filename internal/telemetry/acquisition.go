@@ -22,6 +22,7 @@ type Acquisition struct {
 	withAttrs trace.SpanStartEventOption
 	span      trace.Span
 	asked     time.Time
+	presence
 }
 
 // Acquire starts an acquisition. The returned context carries its span, for
@@ -31,6 +32,7 @@ func (t *Telemetry) Acquire(ctx context.Context, kind holdfast.Kind, name string
 	a.attrs = append([]attribute.KeyValue{kindKey.String(string(kind))}, t.extra(kind, name)...)
 	a.withAttrs = trace.WithAttributes(a.attrs...)
 	ctx, a.span = t.tracer.Start(ctx, "holdfast.acquire", a.withAttrs)
+	a.waits()
 	return ctx, a
 }
 
@@ -53,6 +55,7 @@ func Verified(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("verifi
 // Held ends the wait: the lock or term is held.
 func (a *Acquisition) Held() {
 	if a != nil {
+		a.holdsNow()
 		a.endWait("held")
 	}
 }
@@ -60,6 +63,7 @@ func (a *Acquisition) Held() {
 // Failed ends the wait without a hold. isError tells an error from an outcome, such
 // as that a lock is taken.
 func (a *Acquisition) Failed(outcome string, isError bool) {
+	a.ended()
 	if isError {
 		a.span.SetStatus(codes.Error, outcome)
 	}
@@ -97,6 +101,7 @@ func (a *Acquisition) Release(ctx context.Context) (end func(outcome string)) {
 // Released records the end of a hold by its release.
 func (a *Acquisition) Released(held time.Duration) {
 	if a != nil {
+		a.ended()
 		a.record(a.t.holds, held, "released")
 	}
 }
@@ -107,6 +112,7 @@ func (a *Acquisition) Lost(held time.Duration, cause string, unproven time.Durat
 	if a == nil {
 		return
 	}
+	a.ended()
 	a.record(a.t.holds, held, "lost")
 	a.t.lost(a.span.SpanContext(), a.attrs, cause, unproven)
 }

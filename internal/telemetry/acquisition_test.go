@@ -24,20 +24,20 @@ func BenchmarkTelemetry(b *testing.B) {
 		a.Release(ctx)("released")
 		a.Released(time.Second)
 	}
-	b.Run("no SDK", func(b *testing.B) {
+	run := func(b *testing.B, t *telemetry.Telemetry) {
+		t.State("", "connected")
+		defer t.State("connected", "")
 		b.ReportAllocs()
-		for t := telemetry.New(telemetry.Options{}); b.Loop(); {
-			once(t)
-		}
-	})
-	b.Run("SDK", func(b *testing.B) {
-		b.ReportAllocs()
-		t := telemetry.New(telemetry.Options{
-			TracerProvider: sdktrace.NewTracerProvider(),
-			MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
-		})
 		for b.Loop() {
 			once(t)
 		}
+	}
+	b.Run("no SDK", func(b *testing.B) { run(b, telemetry.New(telemetry.Options{})) })
+	b.Run("profile", func(b *testing.B) { run(b, telemetry.New(telemetry.Options{Profile: true})) })
+	b.Run("SDK", func(b *testing.B) {
+		run(b, telemetry.New(telemetry.Options{
+			TracerProvider: sdktrace.NewTracerProvider(),
+			MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
+		}))
 	})
 }

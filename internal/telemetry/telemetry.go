@@ -34,6 +34,9 @@ type Options struct {
 	// Attributes returns attributes to add for a lock or election; it is called at
 	// every acquisition. nil: none.
 	Attributes func(kind holdfast.Kind, name string) []attribute.KeyValue
+
+	// Profile has the stack of each wait and each hold in the profile "holdfast" of runtime/pprof.
+	Profile bool
 }
 
 // Telemetry holds the instruments of one session. It is safe for concurrent use.
@@ -41,6 +44,16 @@ type Telemetry struct {
 	tracer trace.Tracer
 	extra  func(kind holdfast.Kind, name string) []attribute.KeyValue
 
+	provider metric.MeterProvider
+	board    *board // of an open session
+	leave    func() // takes it away
+	profile  bool
+
+	instruments
+}
+
+// instruments are those that are recorded when something happens.
+type instruments struct {
 	sessions metric.Int64UpDownCounter
 	renewals metric.Float64Histogram
 	margin   metric.Float64Gauge
@@ -77,6 +90,14 @@ func New(o Options) *Telemetry {
 		tracer: o.TracerProvider.Tracer(scope),
 		extra:  o.Attributes,
 
+		provider: o.MeterProvider, profile: o.Profile,
+
+		instruments: newInstruments(m),
+	}
+}
+
+func newInstruments(m metric.Meter) instruments {
+	return instruments{
 		sessions: orNothing(m.Int64UpDownCounter("holdfast.sessions", metric.WithUnit("{session}"),
 			metric.WithDescription("Open sessions by state."))),
 		renewals: orNothing(m.Float64Histogram("holdfast.renewal.duration", metric.WithUnit("s"), buckets,

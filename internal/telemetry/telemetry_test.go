@@ -39,8 +39,9 @@ func newSDK() sdk {
 	return s
 }
 
-// reportAll makes every report once.
+// reportAll makes every report once. At its end one call waits, and one lock is held.
 func reportAll(t *telemetry.Telemetry) {
+	t.State("", "connected")
 	ctx, a := t.Acquire(context.Background(), "lock", "x")
 	telemetry.Queued(ctx, 1)
 	telemetry.Armed(ctx)
@@ -54,7 +55,6 @@ func reportAll(t *telemetry.Telemetry) {
 	_, a = t.Acquire(context.Background(), "lock", "x")
 	a.Held()
 	a.Lost(time.Second, "expired", time.Second)
-	t.State("", "connected")
 	t.State("connected", "lost")
 	t.Renewed(time.Now(), time.Second)
 	t.RenewalFailed(time.Now(), "failed", "unknown")
@@ -66,6 +66,9 @@ func reportAll(t *telemetry.Telemetry) {
 	t.Shards("x").State("", "waiting")
 	t.Shards("x").State("waiting", "owned")
 	t.Shards("x").Failed("error")
+	t.Acquire(context.Background(), "lock", "x")
+	_, a = t.Acquire(context.Background(), "lock", "x")
+	a.Held()
 }
 
 // row describes a metric or span, as a row of a table in docs/telemetry.md does.

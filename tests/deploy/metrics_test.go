@@ -100,12 +100,9 @@ func exported(t *testing.T) series {
 		link.BlackHole()
 		time.Sleep(20 * time.Second) // holdfast.losses
 		link.Heal()
-		if err := lock().Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		within, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		err = shard.New(sess, "x", 2).Run(ctx, func(ctx context.Context, s *shard.Shard) error { // holdfast.shards
+		err = shard.New(sess, "x", 2).Run(within, func(ctx context.Context, s *shard.Shard) error { // holdfast.shards
 			if s.Index() == 0 {
 				return errors.New("broken") // holdfast.shard.failures
 			}
@@ -115,7 +112,20 @@ func exported(t *testing.T) series {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
+		lk = lock() // holdfast.held
+		ctx, giveUp := context.WithCancel(t.Context())
+		waited := make(chan struct{})
+		go func() {
+			defer close(waited)
+			_, _ = locker.NewMutex(sess, "x").Lock(ctx) // holdfast.waiting
+		}()
+		time.Sleep(time.Second)
 		all = scrape(t, registry)
+		giveUp()
+		<-waited
+		if err := lk.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
 		if err := sess.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
