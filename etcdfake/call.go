@@ -57,9 +57,11 @@ func (l *Link) pass(direction int, on *conn, f func()) {
 	}
 }
 
-func (c *conn) isBroken() bool {
+func (c *conn) isBroken() bool { return isClosed(c.broken) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-c.broken:
+	case <-c:
 		return true
 	default:
 		return false

@@ -156,14 +156,7 @@ func (l *Link) toNext() *conn {
 	return l.conns[(l.next-1)%len(l.conns)]
 }
 
-func (l *Link) isOpen() bool {
-	select {
-	case <-l.open:
-		return true
-	default:
-		return false
-	}
-}
+func (l *Link) isOpen() bool { return isClosed(l.open) }
 
 // BlackHole holds all messages in both directions. They arrive after Heal, even requests whose callers gave up.
 func (l *Link) BlackHole() { l.hold(requests, replies) }
@@ -171,11 +164,29 @@ func (l *Link) BlackHole() { l.hold(requests, replies) }
 // BlackHoleReplies holds replies and events; requests are carried out.
 func (l *Link) BlackHoleReplies() { l.hold(replies) }
 
-// BlackHoleMember holds all messages between this client and a member, in both directions. They arrive after Heal.
+// BlackHoleMember holds all messages between this client and a member, in both directions, until Heal or HealMember.
 func (l *Link) BlackHoleMember(m *Member) {
 	l.srv.mu.Lock()
 	defer l.srv.mu.Unlock()
 	l.holes = append(l.holes, m)
+}
+
+// HealMember ends BlackHoleMember, and no other fault. Messages that were held arrive, in order.
+func (l *Link) HealMember(m *Member) {
+	l.srv.mu.Lock()
+	defer l.srv.mu.Unlock()
+	l.holes = slices.DeleteFunc(l.holes, func(hole *Member) bool { return hole == m })
+	l.passWaiting()
+}
+
+// passWaiting passes the messages that wait for no fault any more.
+func (l *Link) passWaiting() {
+	for d, waiting := range l.waiting {
+		l.waiting[d] = nil
+		for _, f := range waiting {
+			f()
+		}
+	}
 }
 
 func (l *Link) hold(directions ...int) {
@@ -229,12 +240,7 @@ func (l *Link) Heal() {
 	l.srv.mu.Lock()
 	defer l.srv.mu.Unlock()
 	l.delay, l.plan, l.faults, l.held, l.holes = 0, nil, nil, [2]bool{}, nil
-	for d, waiting := range l.waiting {
-		l.waiting[d] = nil
-		for _, f := range waiting {
-			f()
-		}
-	}
+	l.passWaiting()
 	if !l.isOpen() {
 		close(l.open)
 		l.resume()

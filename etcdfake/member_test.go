@@ -20,23 +20,41 @@ import (
 	"github.com/holdfast-go/holdfast/internal/fakedial"
 )
 
-// three runs f in virtual time with a cluster of three members, and a link to it.
-func three(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link)) {
+// three runs f in virtual time with a cluster of three members, and a link to it: with clients that have a connection
+// to each member, and with those that have none.
+func three(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, dial dialer)) {
 	t.Helper()
-	bubble.Test(t, func(t *testing.T) {
-		srv := etcdfake.New(&etcdfake.Options{Members: 3})
-		t.Cleanup(srv.Close)
-		f(t, srv, srv.Link())
-	})
+	for name, dial := range map[string]dialer{"over gRPC": dialed, "directly": direct} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				srv := etcdfake.New(&etcdfake.Options{Members: 3})
+				t.Cleanup(srv.Close)
+				f(t, srv, srv.Link(), dial)
+			})
+		})
+	}
 }
 
-// dial returns a client with a real connection to each member.
-func dial(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) *clientv3.Client {
+type dialer func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) *clientv3.Client
+
+func dialed(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) *clientv3.Client {
 	t.Helper()
 	cli := fakedial.Dial(t, link, srv.Members())
 	cli.Watcher = link.Client().Watcher
 	cli.ActiveConnection().Connect()
 	synctest.Wait() // connected to each member
+	return cli
+}
+
+func direct(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) *clientv3.Client {
+	t.Helper()
+	cli := fakedial.Direct(link, srv.Members())
+	conn := cli.ActiveConnection()
+	cli.KV = clientv3.NewKVFromKVClient(pb.NewKVClient(conn), cli)
+	cli.Lease = clientv3.NewLeaseFromLeaseClient(pb.NewLeaseClient(conn), cli, time.Second)
+	cli.Cluster = clientv3.NewClusterFromClusterClient(pb.NewClusterClient(conn), cli)
+	cli.Watcher = link.Client().Watcher
+	t.Cleanup(func() { _ = cli.Close() })
 	return cli
 }
 
@@ -97,7 +115,7 @@ func receive(t *testing.T, stream pb.Watch_WatchClient) *pb.WatchResponse {
 }
 
 func TestClientFindsAllMembersAndGoesToEachInTurn(t *testing.T) {
-	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, dial dialer) {
 		for name, cli := range map[string]*clientv3.Client{"in memory": link.Client(), "over gRPC": dial(t, srv, link)} {
 			resp, err := cli.MemberList(t.Context())
 			if err != nil {
@@ -121,7 +139,7 @@ func TestClientFindsAllMembersAndGoesToEachInTurn(t *testing.T) {
 }
 
 func TestMemberThatLagsTellsAndRepliesLate(t *testing.T) {
-	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, dial dialer) {
 		cli := dial(t, srv, link)
 		streams := openStreams(t.Context(), t, cli, 3)
 		lagging := srv.Members()[1]
@@ -172,7 +190,7 @@ func TestMemberThatLagsTellsAndRepliesLate(t *testing.T) {
 }
 
 func TestMemberThatHangsRepliesNothingUntilItGoesOn(t *testing.T) {
-	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, dial dialer) {
 		cli := dial(t, srv, link)
 		streams := openStreams(t.Context(), t, cli, 3)
 		hung := srv.Members()[2]
@@ -202,7 +220,7 @@ func TestMemberThatHangsRepliesNothingUntilItGoesOn(t *testing.T) {
 }
 
 func TestMemberCanBeHiddenFromOneClientOnly(t *testing.T) {
-	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, dial dialer) {
 		streams := openStreams(t.Context(), t, dial(t, srv, link), 3)
 		others := openStreams(t.Context(), t, dial(t, srv, srv.Link()), 3)
 		hidden := srv.Members()[0].ID()
@@ -226,7 +244,7 @@ func TestMemberCanBeHiddenFromOneClientOnly(t *testing.T) {
 }
 
 func TestResetMovesWatchesOfTheWatcherAndEndsStreams(t *testing.T) {
-	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, dial dialer) {
 		streams := openStreams(t.Context(), t, dial(t, srv, link), 3)
 		events := link.Client().Watch(t.Context(), "k", clientv3.WithCreatedNotify())
 		others := link.Client().Watch(t.Context(), "k", clientv3.WithCreatedNotify())
@@ -264,7 +282,7 @@ func TestResetMovesWatchesOfTheWatcherAndEndsStreams(t *testing.T) {
 }
 
 func TestStreamHasSeveralWatchesUntilEachIsCanceled(t *testing.T) {
-	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, dial dialer) {
 		cli := dial(t, srv, link)
 		ctx, cancel := context.WithCancel(t.Context())
 		stream, err := pb.NewWatchClient(cli.ActiveConnection()).Watch(ctx)
@@ -318,7 +336,7 @@ func TestStreamHasSeveralWatchesUntilEachIsCanceled(t *testing.T) {
 }
 
 func TestStreamThatRequiresALeaderEndsWithoutOne(t *testing.T) {
-	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link) {
+	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, dial dialer) {
 		cli := dial(t, srv, link)
 		strict := openStreams(clientv3.WithRequireLeader(t.Context()), t, cli, 1)
 		patient := openStreams(t.Context(), t, cli, 1)

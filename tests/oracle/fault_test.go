@@ -13,6 +13,7 @@ func TestCalmIsWhatNoFaultCovers(t *testing.T) {
 		{Process: "b", From: second(6), To: second(7)},
 		{From: second(8), To: second(9)},
 		{Process: Everywhere, From: second(12), To: second(13)},
+		{Process: "c", From: second(20), To: second(22), NoQuorum: true},
 	}}}
 	for name, c := range map[string]struct {
 		process      string
@@ -30,11 +31,18 @@ func TestCalmIsWhatNoFaultCovers(t *testing.T) {
 		"nothing":             {"a", 5, 5, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			longest, sum := j.calm(c.process, second(c.from), second(c.to))
+			longest, sum := j.calm(c.process, andCluster, second(c.from), second(c.to))
 			if longest != second(c.longest) || sum != second(c.sum) {
 				t.Errorf("%v and %v, want %d s and %d s", longest, sum, c.longest, c.sum)
 			}
 		})
+	}
+	if _, sum := j.calm("c", own, second(20), second(23)); sum != second(1) || j.disturbed("c", second(20), second(23)) {
+		t.Errorf("%v of three seconds are calm, of which two had no quorum", sum)
+	}
+	j.Sick = []Fault{{From: second(9), To: second(10)}}
+	if _, sum := j.calm("c", andSick, second(7), second(11)); sum != second(2) {
+		t.Errorf("%v without the cluster's fault and that of a member", sum)
 	}
 	if j.disturbed("c", second(7), second(10)) || !j.disturbed("c", second(12), second(14)) {
 		t.Error("a fault of the cluster disturbs no process, one of all processes does")

@@ -58,7 +58,7 @@ func (j *judge) checkFront(entries []*entry, lease Lease, holds []*Hold) {
 		}
 		for _, at := range j.atFront(entries, owner, begin, min(end, until)) {
 			for _, idle := range without(at, holds) {
-				_, wait := j.calm(lease.Process, idle.From, idle.To)
+				_, wait := j.calm(lease.Process, andSick, idle.From, idle.To)
 				j.verdict.most("at the front without a holder, apart from the time of faults", wait)
 				if wait > limit {
 					j.fail("%s: %s of revision %d was at the front for %v without a holder", owner, entries[0].key,

@@ -8,7 +8,7 @@ import (
 func TestEntryAtTheFrontSoonHasAHolder(t *testing.T) {
 	const front = 5000 // when nothing is ahead anymore
 	cut := func(process string, from, to int) []Fault {
-		return []Fault{{process, time.Duration(from) * time.Second, time.Duration(to) * time.Second}}
+		return []Fault{{Process: process, From: time.Duration(from) * time.Second, To: time.Duration(to) * time.Second}}
 	}
 	for name, c := range map[string]struct {
 		granted, released, gone int // 0: never granted

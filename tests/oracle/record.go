@@ -27,6 +27,10 @@ type Record struct {
 	Prompt   bool
 	Unsteady []Fault // faults of the cluster, as a change of its leader, that may delay a hand-over and nothing else
 
+	// Sick is when a minority of the members hangs, lags, or is cut off from some: a waiter whose watch is there may learn
+	// late that it is first. What holders are promised holds.
+	Sick []Fault
+
 	// OnlyMutexes: everything is held alone, and in one queue.
 	OnlyMutexes bool
 }
@@ -71,6 +75,9 @@ type Lease struct {
 type Fault struct {
 	Process  string // "": the cluster fails, for all
 	From, To time.Duration
+
+	// NoQuorum: no request is answered, for longer than five quarters of a lock delay, so none holds meanwhile by a delay.
+	NoQuorum bool
 }
 
 // Everywhere as the Process of a Fault is all processes.

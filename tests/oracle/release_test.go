@@ -56,6 +56,11 @@ func TestMinHoldKeepsTheName(t *testing.T) {
 	}
 }
 
+// fault returns one that lasts from one second to another.
+func fault(process string, from, to int) []Fault {
+	return []Fault{{Process: process, From: time.Duration(from) * time.Second, To: time.Duration(to) * time.Second}}
+}
+
 func TestReleaseCostsTheNextNoDelay(t *testing.T) {
 	for name, c := range map[string]struct {
 		granted  int
@@ -72,9 +77,9 @@ func TestReleaseCostsTheNextNoDelay(t *testing.T) {
 		"after the lock delay":       {granted: 4100, want: "granted 1.1s after the release of the only entry"},
 		"its watch was not armed":    {granted: 4100, queued: 2500},
 		"the lease ended":            {granted: 4100, cause: ByLease},
-		"the network failed":         {granted: 4100, faults: []Fault{{"b", 2 * time.Second, 3 * time.Second}}},
-		"the cluster failed":         {granted: 4100, unsteady: []Fault{{"", 2 * time.Second, 3 * time.Second}}},
-		"it failed before":           {granted: 4100, unsteady: []Fault{{"", 0, time.Second}}, want: "granted 1.1s"},
+		"the network failed":         {granted: 4100, faults: fault("b", 2, 3)},
+		"the cluster failed":         {granted: 4100, unsteady: fault("", 2, 3)},
+		"it failed before":           {granted: 4100, unsteady: fault("", 0, 1), want: "granted 1.1s"},
 		"the session ended before":   {granted: 4100, key: true},
 		"two were ahead":             {granted: 4100, third: true},
 		"where requests may be slow": {granted: 4100, any: true},

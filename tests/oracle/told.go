@@ -12,7 +12,7 @@ func (j *judge) checkTold(h *Hold) {
 			continue
 		}
 		j.verdict.most("Check was nil after an administrator had asked", h.Last-e.notice.Before)
-		if late, _ := j.calm(h.Process, max(e.notice.Before, h.Granted), h.Last); late > toldWithin {
+		if late, _ := j.calm(h.Process, andCluster, max(e.notice.Before, h.Granted), h.Last); late > toldWithin {
 			j.fail("%s: Check returned nil %v after an administrator had asked it to let go", h.Who, late)
 		}
 	}
@@ -43,7 +43,7 @@ func (j *judge) checkLoss(h *Hold, e *entry) {
 		if e.gone.Cause.forced() && e.gone.Cause != ByDeletion {
 			within = revocationToldWithin
 		}
-		if late, _ = j.calm(h.Process, max(at, h.Granted), h.Last); late <= within {
+		if late, _ = j.calm(h.Process, andCluster, max(at, h.Granted), h.Last); late <= within {
 			return
 		}
 	}

@@ -174,9 +174,6 @@ func (s *simulation) injectFaults() {
 			s.revoke(r)
 			continue
 		}
-		trouble := func(d time.Duration) { // that no connection is to blame for
-			s.record.Unsteady = append(s.record.Unsteady, oracle.Fault{From: s.now(), To: s.now() + d + attempt})
-		}
 		switch n := r.IntN(10); n {
 		case 0, 1, 2:
 			s.log(fmt.Sprint("session ", c.id, ": ", [...]string{"cut", "black hole", "no replies"}[n], " for ", d))
@@ -190,26 +187,19 @@ func (s *simulation) injectFaults() {
 			c.link.Reset()
 		case 4, 5:
 			s.log(fmt.Sprint("new leader, the old one acknowledges renewals for ", d))
-			trouble(d)
+			s.trouble(d)
 			s.srv.ChangeLeader(d)
 		case 6:
-			s.log(fmt.Sprint("no leader for ", d))
-			for _, c := range s.processes {
-				s.noteFault(c, d+attempt)
-			}
-			trouble(d + 3*time.Second)
-			s.srv.LoseLeader()
-			time.Sleep(d)
-			s.srv.ChangeLeader(family.UpTo(r, 3*time.Second))
+			s.loseQuorum(r, d)
 		case 7:
 			s.log("compacted")
-			trouble(0)
+			s.trouble(0)
 			s.srv.Compact()
 			c.link.Reset() // an idle watch starts again from a compacted revision
 			s.noteFault(c, attempt)
 		case 8:
 			s.log("watches canceled")
-			trouble(0)
+			s.trouble(0)
 			s.srv.CancelWatches(rpctypes.ErrNoLeader)
 		case 9:
 			if s.profile.skip {
@@ -218,11 +208,37 @@ func (s *simulation) injectFaults() {
 					c.offset.Add(int64(float64(d) * c.rate))
 				}
 				s.paused()
-				trouble(0)
+				s.trouble(0)
 				s.srv.Skip(d)
 			}
 		}
 	}
+}
+
+// loseQuorum leaves the cluster without a leader for d.
+func (s *simulation) loseQuorum(r *rand.Rand, d time.Duration) {
+	s.log(fmt.Sprint("no leader for ", d))
+	for _, c := range s.processes {
+		if d <= 2*lockDelay {
+			s.noteFault(c, d+attempt)
+			continue
+		}
+		s.mu.Lock()
+		s.record.Faults = append(s.record.Faults,
+			oracle.Fault{Process: c.name(), From: s.now(), To: s.now() + d + attempt, NoQuorum: true})
+		s.mu.Unlock()
+	}
+	s.trouble(d + 3*time.Second)
+	s.srv.LoseLeader()
+	time.Sleep(d)
+	s.srv.ChangeLeader(family.UpTo(r, 3*time.Second))
+}
+
+// trouble records a fault for d from now that no connection is to blame for.
+func (s *simulation) trouble(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.record.Unsteady = append(s.record.Unsteady, oracle.Fault{From: s.now(), To: s.now() + d + attempt})
 }
 
 // revoke acts as a leader of etcd that resumes after a pause and revokes leases that its

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -17,6 +18,7 @@ type hold struct {
 	held    family.Held
 	process *process
 	ended   error // the first result of Check that reported the end
+	watched bool  // its lease, when Check last returned nil
 }
 
 // observe calls Check. It is called with s.mu held, so that no two calls overlap.
@@ -29,6 +31,7 @@ func (s *simulation) observe(h *hold) {
 			s.violations = append(s.violations, fmt.Sprintf("%s: Check returned %v and now %v", h.Who, h.ended, err))
 		}
 	case err == nil:
+		h.watched = lease.Open(h.process.session().Ref()).Lease().Watched()
 		if h.Last = now; h.First == 0 {
 			h.First = now
 		}
@@ -41,6 +44,10 @@ func (s *simulation) observe(h *hold) {
 		}
 		if errors.As(err, new(*holdfast.KickError)) {
 			s.asked++
+		}
+		var lost *holdfast.LostError
+		if h.watched && errors.As(err, &lost) && lost.Cause == holdfast.CauseRevoked {
+			s.quietly++
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 const (
 	closeTimeout = 2 * time.Second
 	attempt      = time.Second
+	lockDelay    = time.Second            // the default
 	giveUp       = 500 * time.Millisecond // giveUpWait of internal/queue
 	slack        = 50 * time.Millisecond  // for calls that wait for several timers
 )
@@ -39,6 +40,8 @@ type simulation struct {
 	// administered: in half of the schedules holders are asked to let go, and removed.
 	administered bool
 	kind         holdfast.Kind // of the names; empty: locks
+	restful      bool          // few who hold for long, and a network that works: see useAtRest
+	quiet        bool          // sessions watch several members, of which few are sick: see members_test.go
 	srv          *etcdfake.Server
 	begin        time.Time
 	names        []string
@@ -54,8 +57,10 @@ type simulation struct {
 	record     oracle.Record
 	holds      []*hold
 	asked      int // holds that an administrator has ended
+	quietly    int // holds of revoked leases that were watched just before
 	violations []string
 	lines      []string // of the trace
+	clients    []*clientv3.Client
 }
 
 // source returns the random source of one part of the schedule.
@@ -84,8 +89,9 @@ func (s *simulation) log(what string) {
 
 func (s *simulation) run() {
 	s.begin, s.record.Leases = time.Now(), make(map[clientv3.LeaseID]oracle.Lease)
-	s.srv = etcdfake.New(&etcdfake.Options{MinTTL: time.Second})
+	s.srv = etcdfake.New(&etcdfake.Options{MinTTL: time.Second, Members: s.drawMembers()})
 	defer s.srv.Close()
+	defer s.closeClients()
 	r := s.source(0)
 	s.profile = drawProfile(r)
 	names, goroutines := 1+r.IntN(2), 2
@@ -96,6 +102,8 @@ func (s *simulation) run() {
 		names, goroutines = s.drawFamily(r)
 	case s.permits:
 		names, goroutines = s.drawPermits(r)
+	case s.restful:
+		names, goroutines = s.drawRest(r)
 	}
 	for i := range names {
 		s.names = append(s.names, fmt.Sprintf("n%d", i))
@@ -115,7 +123,14 @@ func (s *simulation) run() {
 
 	var workers, watcher sync.WaitGroup
 	watcher.Go(s.watchHolds)
-	workers.Go(s.injectFaults)
+	if s.restful {
+		workers.Go(s.disturbRest)
+	} else {
+		workers.Go(s.injectFaults)
+	}
+	if s.quiet {
+		workers.Go(s.makeMembersSick)
+	}
 	workers.Go(s.administer)
 	for _, p := range s.processes {
 		for i := range goroutines + r.IntN(2) {
@@ -133,6 +148,10 @@ func (s *simulation) run() {
 	}
 	s.ended.Store(true)
 	watcher.Wait()
+	for _, m := range s.srv.Members() {
+		m.Resume()
+		m.Lag(0)
+	}
 	for _, p := range s.processes {
 		p.link.Heal()
 		p.link.Delay(5 * time.Millisecond) // without a delay a loop of requests would stop virtual time

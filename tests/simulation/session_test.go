@@ -23,7 +23,7 @@ import (
 type process struct {
 	id     int
 	link   *etcdfake.Link
-	client *clientv3.Client
+	client func() (cli *clientv3.Client, started func()) // see simulation.client
 	begin  time.Time
 	ttl    time.Duration
 	jitter *rand.Rand
@@ -58,14 +58,20 @@ func (s *simulation) start(id int, r *rand.Rand) (*process, error) {
 	for i := range c.hurry {
 		c.hurry[i], c.end[i] = context.WithCancel(context.Background())
 	}
-	c.client, c.jitter = c.link.Client(), s.source(100+uint64(id))
+	few := s.source(700+uint64(id)).IntN(4) == 0
+	c.client = func() (*clientv3.Client, func()) { return s.client(c.link, few) }
+	c.jitter = s.source(100 + uint64(id))
 	c.ttl = time.Duration(1+r.IntN(5)) * time.Second
+	if s.quiet {
+		c.ttl *= 3 // or the proofs of renewals tell what watches and polls should
+	}
 	return c, c.open(context.Background())
 }
 
 // open gives the client a session.
 func (c *process) open(ctx context.Context) error {
-	sess, err := session.New(ctx, c.client, &session.Options{
+	cli, started := c.client()
+	sess, err := session.New(ctx, cli, &session.Options{
 		TTL:          c.ttl,
 		CloseTimeout: closeTimeout,
 		Clock: func() time.Duration {
@@ -79,6 +85,7 @@ func (c *process) open(ctx context.Context) error {
 		Logger: slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 1})),
 	})
 	if err == nil {
+		started()
 		c.sess.Store(sess)
 	}
 	return err

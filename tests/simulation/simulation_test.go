@@ -45,6 +45,7 @@ func TestSimulationOfMinHold(t *testing.T) {
 const (
 	batches = "batches of Txns"
 	asked   = "holds that an administrator has ended"
+	quietly = "holds of revoked leases that were watched just before"
 )
 
 // shows are the least numbers of what the schedules of a test must have had, or they prove nothing.
@@ -72,6 +73,7 @@ func simulateAll(t *testing.T, few int, least shows, plan func(seed uint64) *sim
 				all.Add(s.verdict.Stats)
 				all.Counts[batches] += int(s.batches.Load())
 				all.Counts[asked] += s.asked
+				all.Counts[quietly] += s.quietly
 				most = max(most, s.requests.Load())
 			})
 		}

@@ -20,6 +20,10 @@ import (
 // surprise revokes the lease of a holder, or of a waiter, and has others release and give up just before and after:
 // what they leave behind must not hide from a waiter that the former is yet to be told.
 func (s *simulation) surprise(r *rand.Rand) {
+	if s.quiet {
+		defer s.makeSick(r, s.processes[r.IntN(len(s.processes))])()
+		time.Sleep(family.UpTo(r, time.Second))
+	}
 	queues := make(map[string][]*mvccpb.KeyValue)
 	for _, kv := range s.srv.Keys(oracle.Keys) {
 		if key := string(kv.Key); oracle.IsEntry(key) {
@@ -62,7 +66,7 @@ func (s *simulation) surprise(r *rand.Rand) {
 		time.Sleep(family.UpTo(r, []time.Duration{3 * s.profile.latency, 300 * time.Millisecond}[r.IntN(2)]))
 		s.hurryUp(c, r, who...)
 	}
-	time.Sleep(time.Second)
+	time.Sleep(lockDelay)
 	c.link.Plan(s.fates(c, 300+uint64(r.IntN(1000))))
 }
 
