@@ -146,6 +146,9 @@ func (m *model) awaitAhead(s *state, i, k int8) {
 		}
 	case s.standing(p.ahead) == nil:
 		m.judge(s, i, k)
+	case m.broken == earlierEndCounts: // what stood before the entry ahead had been put
+		p := m.step(s, "hears how an earlier entry at the key ahead went", i).place(i, k)
+		p.ahead = m.nearest(s, s.own(i, k), p.ahead.created-1)
 	case (m.unknown || k != 0) && p.seen < s.now:
 		m.step(s, "sees that its entry ahead stands", i).place(i, k).seen = s.now
 	}

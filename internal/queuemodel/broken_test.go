@@ -74,6 +74,7 @@ var broken = []scenario{
 	with(readers, breaking(readersPassWaitingWriters, order)),
 	with(readers, breaking(writersPassReaders, order)),
 	with(three, breaking(nothingIsReadAfterAWake, order)),
+	with(three, breaking(earlierEndCounts, order)),
 	with(ofOneSession, breaking(twoOfAQueueInABatch, both)),
 	with(lockAllByHand, breaking(othersAreNotCompared, early)),
 	with(lockAllRemoved, breaking(noticeIsOverlooked, early)),

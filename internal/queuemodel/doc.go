@@ -85,7 +85,8 @@
 //   - One Txn and the reading of its reply are one step, except for the enqueue and for a grant: an
 //     attempt may hold although its entry is gone by then.
 //   - The unanswered hand-off of an entry that never held; it is modelled as answered.
-//   - A key that is used again for a later entry: here each entry has its own.
+//   - A key that is used again for a later entry: here each entry has its own. That a watch on a member that lags also
+//     tells of an earlier entry at the key is a broken rule only: who knows which entry an event is about does nothing.
 //   - How long MinHold lasts: its end may come at any time.
 //   - Txns in a batch. Two about one queue must never be in one, as a broken rule shows.
 //   - A write that etcd's client itself repeats after its reply was read. Nothing prevents it;

@@ -102,6 +102,7 @@ const (
 	moveWithoutDelay            rule = "the lease of a removal does not outlast the lock delay of the entry itself"
 	readersPassWaitingWriters   rule = "a reader waits for no writer that waits"
 	writersPassReaders          rule = "a writer does not wait for readers"
+	earlierEndCounts            rule = "how an earlier entry at the key ahead went is taken for the end of the one ahead"
 	nothingIsReadAfterAWake     rule = "an attempt holds when the entry ahead is gone, and reads nothing"
 	twoOfAQueueInABatch         rule = "two enqueues of one queue go in one batch"
 	othersAreNotCompared        rule = "an attempt that waits in a queue does not compare its entries in the others"
