@@ -15,6 +15,36 @@ import (
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
+// counted is the number of shards as it was compared under one lease.
+type counted struct {
+	lease clientv3.LeaseID
+	done  chan struct{} // closed when err is set
+	err   error
+}
+
+// confirmCount compares the number of shards once under each lease, before a function is called. While the member had
+// no key, as between two leases, admin.ResizeShards may have changed it. While a shard is held, it cannot.
+func (r *run) confirmCount(ctx context.Context, lease clientv3.LeaseID) error {
+	r.mu.Lock()
+	c := r.counted
+	first := c == nil || c.lease != lease
+	if first {
+		c = &counted{lease: lease, done: make(chan struct{})}
+		r.counted = c
+	}
+	r.mu.Unlock()
+	if first {
+		c.err = r.shards.ensureCount(r.functions)
+		close(c.done)
+	}
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // ensureCount compares the number of shards with that in etcd, and puts it if there is none.
 func (s *Shards) ensureCount(ctx context.Context) error {
 	policy := s.host.RetryPolicy()

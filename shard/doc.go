@@ -31,7 +31,8 @@
 //   - Members of one name count as one.
 //   - That an owner whose lease was revoked, by hand or by a deposed leader of etcd, is told before the next one holds,
 //     if that has joined since: all others wait for LockDelay when a member has gone without draining.
-//   - The number of shards is compared when Run begins. Delete its key only when no member runs.
+//   - The number of shards is compared when Run begins, and once under each lease. Change it with "holdfast shards
+//     resize", which refuses while members run; delete its key only when none does.
 //
 // # What it costs
 //

@@ -42,6 +42,6 @@ type CountError struct {
 
 func (e *CountError) Error() string {
 	return fmt.Sprintf("there are %d shards %s by %s, and this program names %d: all programs must name the "+
-		"same number; to change it, stop all members, delete the key, and start them with the new number",
+		"same number; to change it, stop all members, run \"holdfast shards resize\", and start them with the new number",
 		e.Count, names.Quote(e.Name), names.Quote(e.Key), e.Named)
 }

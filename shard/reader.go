@@ -119,7 +119,7 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 func (r *Reader) Name() string { return r.name }
 
 // Group returns the group of the members, for member.NewReader; its role needs to read NAMESPACE/member/shard/NAME/.
-func (r *Reader) Group() string { return groupOf(r.name) }
+func (r *Reader) Group() string { return layout.ShardGroup(r.name) }
 
 // Owners asks etcd who owns which shard, with one linearizable read, and retries until ctx ends.
 //

@@ -89,9 +89,15 @@ type run struct {
 	workers sync.WaitGroup
 	told    callback.Queue
 
-	mu         sync.Mutex // protects what follows
-	notDrained error      // of a function that is still running
-	exit       *outcome   // of the first function that panicked
+	mu      sync.Mutex // protects what follows
+	counted *counted   // under the latest lease; nil before
+	failures
+}
+
+// failures are what Run ends with.
+type failures struct {
+	notDrained error    // of a function that is still running
+	exit       *outcome // of the first function that panicked
 }
 
 // slot is what works for one shard.

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -26,7 +27,7 @@ import (
 )
 
 // MaxCount is the largest number of shards of one name: 16,384.
-const MaxCount = 1 << 14
+const MaxCount = layout.MaxShards // 16,384
 
 const defaultDrainTimeout = 30 * time.Second
 
@@ -142,9 +143,7 @@ func (s *Shards) Count() int { return s.n }
 
 // Group returns the group that members of the shards join: "shard/NAME". Read it with member.NewReader; only Run should
 // join it, because every member of it is assigned shards.
-func (s *Shards) Group() string { return groupOf(s.name) }
-
-func groupOf(name string) string { return "shard/" + name }
+func (s *Shards) Group() string { return layout.ShardGroup(s.name) }
 
 // queue returns the queue of one shard: that of the name NAME/INDEX.
 func (s *Shards) queue(index int) *queue.Queue {

@@ -58,6 +58,13 @@ func (w *worker) run(ctx context.Context) {
 			w.r.tell(w.index, err)
 			continue
 		}
+		if err := w.r.confirmCount(ctx, h.Lease()); err != nil {
+			_ = h.ReleaseAfterWork(ctx)
+			if ctx.Err() == nil {
+				w.r.end(err)
+			}
+			return
+		}
 		held := time.Now()
 		w.r.telemetry.State(waiting, owned)
 		o := w.hold(ctx, h)

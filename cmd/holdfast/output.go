@@ -56,6 +56,7 @@ An entry, one holder or waiter:
 "kick":    name, token, forced, free (false: it still holds), let_go (false: it was
            taken away, or its lease has ended), holder (an entry)
 "epoch":   namespace, epoch
+"shards resize": name, before, shards (how many there were, and are)
 "check":   check, result ("ok", "warning", "failed", "info"), detail, advice; the
            last line has fit (true or false) instead
 `

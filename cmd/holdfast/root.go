@@ -90,7 +90,7 @@ func newRoot(sig *signals) *cobra.Command {
 	}
 	add("see", newLs(a), newShow(a), newWatch(a))
 	add("act", newRun(a), newElect(a))
-	add("operate", newKick(a), newCheck(a), newEpoch(a))
+	add("operate", newKick(a), newCheck(a), newEpoch(a), newShards(a))
 	topics := map[string][2]string{
 		"connection": {"flags and variables of the connection to etcd", connectionHelp},
 		"exit-codes": {"what an exit code means", exitHelp},

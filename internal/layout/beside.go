@@ -38,6 +38,9 @@ func LimitIn(kv *mvccpb.KeyValue) (Limit, bool) {
 	return l, true
 }
 
+// MaxShards is the largest number of shards of one name.
+const MaxShards = 1 << 14
+
 // CountKey is the key of the number of shards of a name, whose entries are those of the names NAME/0, NAME/1 and so on.
 // Nothing of holdfast deletes it.
 func (q Queue) CountKey() string { return q.Own() + "count" }

@@ -73,3 +73,9 @@ func Members(namespace, group string) Queue { return Named(namespace, "member", 
 
 // ReservationKey is the key of the reservation of a member of a group.
 func (q Queue) ReservationKey(id string) string { return q.Entries + "reserved-" + id }
+
+// MemberKeys returns the range of the keys of members, without reservations: they begin with a lease in hexadecimal.
+func (q Queue) MemberKeys() (from, end string) { return q.Entries, q.Entries + "g" }
+
+// ShardGroup is the group of the members that share the shards of a name.
+func ShardGroup(name string) string { return "shard/" + name }

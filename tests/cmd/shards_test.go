@@ -92,3 +92,26 @@ func TestShowAndWatchShards(t *testing.T) {
 	watch.signal(syscall.SIGINT)
 	watch.exits(130)
 }
+
+func TestResizeShards(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	stop := own(t, srv, "host-1:1")
+	owners(t, srv, "host-1:1")
+	refused := holdfast(t, srv.Endpoints(), "shards", "resize", "orders", "8").exits(75).stderr.String()
+	if !strings.Contains(refused, `members run: ["host-1:1"]`) {
+		t.Errorf("%s", refused)
+	}
+	stop()
+	out := holdfast(t, srv.Endpoints(), "shards", "resize", "orders", "8").exits(0).stdout.String()
+	if out != "there are 8 shards orders now, before 4\n" {
+		t.Errorf("%s", out)
+	}
+	out = holdfast(t, srv.Endpoints(), "show", "orders", "--kind", "shard").exits(0).stdout.String()
+	if !strings.HasPrefix(out, "shard orders: 8 shards, 8 without an owner\n") {
+		t.Errorf("%s", out)
+	}
+	holdfast(t, srv.Endpoints(), "shards", "resize", "other", "8").exits(1)
+	holdfast(t, srv.Endpoints(), "shards", "resize", "orders", "many").exits(64)
+	holdfast(t, srv.Endpoints(), "shards", "resize", "orders", "0").exits(64)
+}

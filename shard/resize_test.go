@@ -1,0 +1,166 @@
+package shard_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/shard"
+)
+
+// number is what etcd has.
+func number(srv *etcdfake.Server) string {
+	for _, kv := range srv.Keys(entries) {
+		if string(kv.Key) == count {
+			return string(kv.Value)
+		}
+	}
+	return ""
+}
+
+func TestNumberIsChangedWhileNoMemberRuns(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		adm := admin.New(srv.Client(t), nil)
+		if _, err := adm.ResizeShards(t.Context(), "orders", 8); !errors.Is(err, admin.ErrNoShards) {
+			t.Errorf("before the first Run: %v", err)
+		}
+		f := newFleet(t, srv, 4)
+		a, b := f.start("a", 0, withRejoin), f.start("b", 0)
+		time.Sleep(settled)
+		_, err := adm.ResizeShards(t.Context(), "orders", 8)
+		var running *admin.MembersError
+		if !errors.As(err, &running) || !slices.Equal(running.Members, []string{"a", "b"}) ||
+			!strings.Contains(err.Error(), `"a" "b"`) {
+			t.Errorf("while members run: %v", err)
+		}
+		if before, err := adm.ResizeShards(t.Context(), "orders", 4); err != nil || before != 4 {
+			t.Errorf("to the same number: %d, %v", before, err)
+		}
+		b.stop()
+		a.stop() // absent from now on
+		for range 2 {
+			if before, err := adm.ResizeShards(t.Context(), "orders", 8); err != nil || before != 4 && before != 8 {
+				t.Errorf("afterwards: %d, %v", before, err)
+			}
+		}
+		err = shard.New(a.Sess, "orders", 4).Run(t.Context(), f.work("a", 0))
+		var other *shard.CountError
+		if !errors.As(err, &other) || other.Count != 8 || !strings.Contains(err.Error(), "holdfast shards resize") {
+			t.Errorf("with the old number: %v", err)
+		}
+		f = newFleet(t, srv, 8)
+		f.start("c", 0)
+		time.Sleep(rejoin + settled)
+		f.even("with the new number", "c")
+	})
+}
+
+// Its key was deleted by hand, and it puts it again; but its shards stand.
+func TestNumberIsNotChangedWhileAShardIsOwned(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 4)
+		a := f.start("a", 0)
+		time.Sleep(settled)
+		a.Link.Cut()
+		srv.Delete(string(srv.Keys(members)[0].Key))
+		_, err := admin.New(srv.Client(t), nil).ResizeShards(t.Context(), "orders", 8)
+		var running *admin.MembersError
+		if !errors.As(err, &running) || len(running.Members) != 0 || len(running.Entries) != 4 ||
+			!strings.Contains(err.Error(), "4 shards are owned") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// A member joins, or the same is asked for, between the read and the write; or a reply is lost.
+func TestResizeComparesWhatItHasRead(t *testing.T) {
+	for name, meanwhile := range map[string]func(srv *etcdfake.Server, f *fleet) (ok bool){
+		"a member joins":     func(_ *etcdfake.Server, f *fleet) bool { f.start("b", 0); return false },
+		"a key of a member":  func(srv *etcdfake.Server, _ *fleet) bool { srv.Put(members+"5eed-X", ""); return false },
+		"an entry":           func(srv *etcdfake.Server, _ *fleet) bool { srv.Put(entries+"2/@/x", ""); return false },
+		"another name":       func(srv *etcdfake.Server, _ *fleet) bool { srv.Put(entries+"eu/7", ""); return true },
+		"another has it so":  func(srv *etcdfake.Server, _ *fleet) bool { srv.Put(count, "8"); return true },
+		"the reply is lost":  nil,
+		"the number is none": func(srv *etcdfake.Server, _ *fleet) bool { srv.Put(count, "many"); return true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				f := newFleet(t, srv, 4)
+				a := f.start("a", 0)
+				time.Sleep(settled)
+				a.stop()
+				link := srv.Link()
+				txns, want := 0, true
+				link.Plan(func(c etcdfake.Call) (fate etcdfake.Fate) {
+					if c.Method != "Txn" || c.Request == nil {
+						return fate
+					}
+					if txns++; txns == 2 && meanwhile == nil {
+						fate.LoseReply, fate.Silent = true, true
+					} else if txns == 2 {
+						fate.Request = 10 * time.Second
+					}
+					return fate
+				})
+				if meanwhile != nil {
+					time.AfterFunc(time.Second, func() { want = meanwhile(srv, f) })
+				}
+				before, err := admin.New(link.Client(), nil).ResizeShards(kit.Within(t, time.Hour), "orders", 8)
+				var running *admin.MembersError
+				if want && (err != nil || before != 4) || !want && !errors.As(err, &running) {
+					t.Errorf("%d, %v", before, err)
+				}
+				if n := number(srv); want != (n == "8") {
+					t.Errorf("there are %s shards", n)
+				}
+			})
+		})
+	}
+}
+
+// While it had no lease, the number was changed. It calls no function with the old one.
+func TestMemberThatComesBackSeesThatTheNumberWasChanged(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 4)
+		a := f.start("a", 0)
+		time.Sleep(settled)
+		calls := f.calls()
+		a.Link.Cut()
+		time.Sleep(kit.TTL + settled)
+		if _, err := admin.New(srv.Client(t), nil).ResizeShards(t.Context(), "orders", 8); err != nil {
+			t.Fatal(err)
+		}
+		a.Heal()
+		<-a.done
+		var other *shard.CountError
+		if !errors.As(a.err, &other) || other.Count != 8 || f.calls() != calls {
+			t.Errorf("%d functions were called; Run: %v", f.calls()-calls, a.err)
+		}
+		f.n = 8 // for empty
+		f.empty()
+	})
+}
+
+func TestResizeRefusesBadInput(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		adm := admin.New(srv.Client(t), nil)
+		for _, n := range []int{-1, 0, shard.MaxCount + 1} {
+			_, err := adm.ResizeShards(t.Context(), "orders", n)
+			var bad *holdfast.ArgumentError
+			if !errors.As(err, &bad) || bad.Argument != "n" {
+				t.Errorf("%d: %v", n, err)
+			}
+		}
+		var bad *holdfast.NameError
+		if _, err := adm.ResizeShards(context.Background(), "a//b", 1); !errors.As(err, &bad) {
+			t.Errorf("%v", err)
+		}
+	})
+}
