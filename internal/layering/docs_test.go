@@ -206,27 +206,28 @@ func TestTestingGuideShowsARealTest(t *testing.T) {
 
 // Each piece of code in these guides must be one that CI compiles.
 func TestGuidesShowRealExamples(t *testing.T) {
-	for guide, c := range map[string]struct {
-		examples string
-		pieces   int
+	for _, c := range []struct {
+		guide, examples string
+		pieces          int
 	}{
-		"docs/choosing.md":      {"locker/example_choosing_test.go", 1},
-		"docs/cron.md":          {"locker/example_cron_test.go", 4},
-		"docs/kubernetes.md":    {"election/example_kubernetes_test.go", 1},
-		"docs/migrating.md":     {"locker/example_migrating_test.go", 3},
-		"docs/operations.md":    {"locker/example_operations_test.go", 1},
-		"docs/object-stores.md": {"fencing/example_objectstore_test.go", 3},
+		{"docs/choosing.md", "locker/example_choosing_test.go", 1},
+		{"docs/cron.md", "locker/example_cron_test.go", 4},
+		{"docs/kubernetes.md", "election/example_kubernetes_test.go", 1},
+		{"docs/kubernetes.md", "tests/kubelock/reconciler_test.go", 1},
+		{"docs/migrating.md", "locker/example_migrating_test.go", 3},
+		{"docs/operations.md", "locker/example_operations_test.go", 1},
+		{"docs/object-stores.md", "fencing/example_objectstore_test.go", 3},
 	} {
 		pieces := strings.Split(read(t, c.examples), "\n// guide: ")
 		if len(pieces) != c.pieces+2 { // what is before the first marker, the examples, what is after the last
 			t.Errorf("%s has %d markers", c.examples, len(pieces)-1)
 			continue
 		}
-		text := read(t, guide)
+		text := read(t, c.guide)
 		for _, piece := range pieces[1 : len(pieces)-1] {
 			name, code, _ := strings.Cut(piece, "\n\n")
 			if !strings.Contains(text, "```go\n"+code+"```\n") {
-				t.Errorf("%s must show the piece %q of %s:\n%s", guide, name, c.examples, code)
+				t.Errorf("%s must show the piece %q of %s:\n%s", c.guide, name, c.examples, code)
 			}
 		}
 	}
