@@ -88,7 +88,7 @@ func newRoot(sig *signals) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("see", newLs(a), newShow(a), newWatch(a))
+	add("see", newLs(a), newShow(a), newWatch(a), newExplain(a))
 	add("act", newRun(a), newElect(a))
 	add("operate", newKick(a), newCheck(a), newEpoch(a), newShards(a))
 	topics := map[string][2]string{

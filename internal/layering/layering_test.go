@@ -58,6 +58,7 @@ var layers = map[string][]string{
 	"internal/hold":      slices.Concat(locks, []string{"internal/queue"}),
 	"internal/lastrun":   slices.Concat(locks, []string{"internal/queue"}),
 	"internal/front":     locks,
+	"internal/explain":   above("internal/layout", "fencing", "view"),
 	"admin":              slices.Concat(requests, []string{"fencing", "view"}),
 	"locker":             slices.Concat(locks, []string{"session", "internal/queue", "internal/hold", "internal/lastrun"}),
 	"election": slices.Concat(locks, []string{

@@ -299,3 +299,40 @@ func TestWatchShowsALiveViewOnATerminal(t *testing.T) {
 		t.Errorf("it does not redraw the screen: %q", w.stdout)
 	}
 }
+
+// explain tells who held, who waited and why each ended: the cause from the log of the holder, on stdin.
+func TestExplainTellsWhatHasHappened(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	p := holdfast(t, srv.Endpoints(), run(ignoresTERM, "--drain=1s", "x")...)
+	p.pidOf("pid")
+	holdfast(t, srv.Endpoints(), "kick", "x", "--reason", "because of INC-7", "--wait=1m").exits(0)
+	p.exits(79)
+	holdfast(t, srv.Endpoints(), "run", "x", "--", "true").exits(0)
+	out := holdfast(t, srv.Endpoints(), "explain", "x").exits(0).stdout.String()
+	for _, want := range []string{"lock x: etcd's revisions 1 to ", "held since rev ", "INC-7", "removed alone",
+		"cause of the loss: not known", "free until rev", "free\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it lacks %q:\n%s", want, out)
+		}
+	}
+	log := t.TempDir() + "/log"
+	if err := os.WriteFile(log, []byte(p.stderr.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out = holdfast(t, srv.Endpoints(), "explain", "x", "--log", log).exits(0).stdout.String()
+	if !strings.Contains(out, "cause of the loss: kicked") || !strings.Contains(out, ": lost, cause kicked") {
+		t.Errorf("with a log:\n%s", out)
+	}
+	out = holdfast(t, srv.Endpoints(), "explain", "x", "-o", "json", "--log", log).exits(0).stdout.String()
+	first, _, _ := strings.Cut(out, "\n")
+	var spell struct {
+		Cause string
+		Asked []struct{ Reason string }
+	}
+	if err := json.Unmarshal([]byte(first), &spell); err != nil || spell.Cause != "kicked" || len(spell.Asked) != 1 {
+		t.Errorf("json: %s, %v", out, err)
+	}
+	holdfast(t, srv.Endpoints(), "explain", "x", "--rev", "999999").exits(1)
+	holdfast(t, srv.Endpoints(), "explain", "x", "--kind", "semaphore").exits(1)
+}

@@ -1,0 +1,168 @@
+// Package explain_test tests internal/explain on a real etcd.
+package explain_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/explain"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/testkit"
+)
+
+// within bounds what a test waits for.
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// A log may be written to by several goroutines.
+type syncLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *syncLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// faults are what may end a hold, and how its entry goes.
+var faults = []struct {
+	what string
+	do   func(t *testing.T, link *etcdtest.Link, adm *admin.Client, lk *locker.Lock)
+	ends explain.End
+}{
+	{"released", func(t *testing.T, _ *etcdtest.Link, _ *admin.Client, lk *locker.Lock) {
+		_ = lk.Unlock(within(t))
+	}, explain.Alone},
+	{"revoked", func(t *testing.T, _ *etcdtest.Link, _ *admin.Client, lk *locker.Lock) {
+		if _, err := lk.Client().Revoke(within(t), lk.Lease()); err != nil {
+			t.Error(err)
+		}
+	}, explain.LeaseEnded},
+	{"deleted", func(t *testing.T, _ *etcdtest.Link, _ *admin.Client, lk *locker.Lock) {
+		if _, err := lk.Client().Delete(within(t), lk.Key()); err != nil {
+			t.Error(err)
+		}
+	}, explain.Alone},
+	{"kicked", func(t *testing.T, _ *etcdtest.Link, adm *admin.Client, lk *locker.Lock) {
+		if err := adm.Kick(within(t), holdfast.KindLock, lk.Name(), lk.Token(), "deploy"); err != nil {
+			t.Error(err)
+		}
+		<-lk.Done()
+		_ = lk.Unlock(within(t))
+	}, explain.Alone},
+	{"cut off", func(_ *testing.T, link *etcdtest.Link, _ *admin.Client, _ *locker.Lock) {
+		link.BlackHole()
+	}, explain.LeaseEnded},
+}
+
+// Twenty holds end, each by a fault: the cause is that of the loss, or not known without the log of the holder.
+func TestCauseIsThatOfTheLossOrNotKnownInARealEtcd(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	cli := srv.Client(t)
+	adm := admin.New(cli, &admin.Options{Owner: "ops", Auditor: testkit.Unrecorded})
+	for i := range 20 {
+		fault, name := faults[i%len(faults)], fmt.Sprint("job-", i)
+		t.Run(fmt.Sprint(fault.what, " ", i), func(t *testing.T) {
+			t.Parallel()
+			var log syncLog
+			link := srv.Link(t)
+			sess, err := session.New(within(t), link.Client(), &session.Options{
+				TTL: 3 * time.Second, Owner: "a", StayLost: true,
+				Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lk, err := locker.NewMutex(sess, name).Lock(within(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fault.do(t, link, adm, lk)
+			<-lk.Done()
+			srv.WaitForKeys(t, "holdfast/lock/"+name+"/", 0)
+			link.Heal()
+			_ = sess.Close(within(t)) // its log is complete
+
+			story, err := explain.Read(within(t), cli, explain.Of{
+				Namespace: "holdfast", Kind: holdfast.KindLock, Name: name,
+			})
+			if err != nil || len(story.Spells) != 1 || !story.All {
+				t.Fatalf("%+v, %v", story, err)
+			}
+			s := story.Spells[0]
+			if _, known := s.Cause(); known || s.End != fault.ends || s.Held != lk.Token().Revision() || s.Ended <= s.Held {
+				t.Errorf("without a log: %+v", s)
+			}
+			lines, err := explain.Lines(&log.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			story.Add(lines)
+			var lost *holdfast.LostError
+			isLost := errors.As(lk.Check(), &lost)
+			if cause, known := s.Cause(); known != isLost || known && cause != lost.Cause || s.Released() == isLost {
+				t.Errorf("the cause is told as %v, %v, and it is %v; lines %+v", cause, known, lk.Check(), s.Lines)
+			}
+		})
+	}
+}
+
+// etcd tells a long history in pieces, and none is missing; and after a compaction it begins there.
+func TestLongHistoryIsToldToItsEnd(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	cli := srv.Client(t)
+	sess, err := session.New(within(t), cli, &session.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sess.Close(context.Background())
+	of := explain.Of{Namespace: "holdfast", Kind: holdfast.KindLock, Name: "busy"}
+	const times = 1500
+	mu, last := locker.NewMutex(sess, "busy"), int64(0)
+	for range times {
+		lk, err := mu.Lock(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = lk.Token().Revision()
+		if err := lk.Unlock(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	story, err := explain.Read(within(t), cli, of)
+	if err != nil || len(story.Spells) != times || len(story.Free()) != times+1 {
+		t.Fatalf("%d spells, %v", len(story.Spells), err)
+	}
+	for _, s := range story.Spells {
+		if s.End != explain.Alone || s.Held != s.Entry.Revision {
+			t.Fatalf("%+v", s)
+		}
+	}
+	if _, err := cli.Compact(within(t), last, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	story, err = explain.Read(within(t), cli, of)
+	if err != nil || len(story.Spells) != 1 || story.From != last || story.All {
+		t.Errorf("after a compaction: %+v, %v", story, err)
+	}
+}
