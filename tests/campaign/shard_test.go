@@ -74,7 +74,8 @@ func (f *round) awaitShards(t *testing.T) {
 	t.Helper()
 	cli := f.cluster.Client(t)
 	owners := shard.NewReader(cli, f.shards)
-	since, was := sinceBoot()+afterFault, ""
+	changed, was := sinceBoot(), ""
+	since := changed + afterFault
 	testkit.Eventually(t, "all shards are owned, evenly", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -89,12 +90,13 @@ func (f *round) awaitShards(t *testing.T) {
 			present += fmt.Sprintln(string(kv.Key), kv.ModRevision)
 		}
 		if present != was {
-			since, was = max(since, sinceBoot()), present
+			changed, was = sinceBoot(), present
+			since = max(since, changed)
 		}
 		state, even := f.sharing(now)
 		switch {
 		case even:
-			f.stats.Worst[shared] = max(f.stats.Worst[shared], sinceBoot()-since)
+			f.stats.Worst[shared] = max(f.stats.Worst[shared], sinceBoot()-changed)
 			return true
 		case sent-since > sharedWithin && !f.history.busySince(since):
 			t.Fatalf("round %d: %v after the faults and the last change of the members:\n%s\nmembers:\n%s", f.number,
