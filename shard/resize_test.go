@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,23 +98,30 @@ func TestResizeComparesWhatItHasRead(t *testing.T) {
 				time.Sleep(settled)
 				a.stop()
 				link := srv.Link()
-				txns, want := 0, true
+				txns, began := 0, time.Now()
+				var refused atomic.Bool
 				link.Plan(func(c etcdfake.Call) (fate etcdfake.Fate) {
 					if c.Method != "Txn" || c.Request == nil {
 						return fate
 					}
 					if txns++; txns == 2 && meanwhile == nil {
 						fate.LoseReply, fate.Silent = true, true
-					} else if txns == 2 {
-						fate.Request = 10 * time.Second
+					} else if txns > 1 && time.Since(began) < 2*time.Second { // all copies of the write
+						fate.Request = 3 * time.Second
 					}
 					return fate
 				})
 				if meanwhile != nil {
-					time.AfterFunc(time.Second, func() { want = meanwhile(srv, f) })
+					time.AfterFunc(time.Second, func() { refused.Store(!meanwhile(srv, f)) })
+					defer func() {
+						if time.Since(began) < 2*time.Second {
+							t.Error("the write was not late")
+						}
+					}()
 				}
 				before, err := admin.New(link.Client(), nil).ResizeShards(kit.Within(t, time.Hour), "orders", 8)
 				var running *admin.MembersError
+				want := !refused.Load()
 				if want && (err != nil || before != 4) || !want && !errors.As(err, &running) {
 					t.Errorf("%d, %v", before, err)
 				}
