@@ -20,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -201,6 +202,11 @@ func TestShardWaitsForItsReconciliations(t *testing.T) {
 	}
 	own.mu.RUnlock()
 	testkit.Eventually(t, "b owns all", func() bool { return b.owns() == shards })
+}
+
+func TestReconcilerThatSharesIsAddedToAManager(t *testing.T) {
+	sess := testkit.Open(t, etcdtest.Start(t).Client(t), session.Options{})
+	testkit.MustSucceed(t, setUp(newManager(t, manager.Options{}), sess, "a"))
 }
 
 func TestStaleReconciliationIsRefused(t *testing.T) {
