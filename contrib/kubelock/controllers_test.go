@@ -1,0 +1,122 @@
+package kubelock_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/contrib/kubelock"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// fakeController lists for a minute before it works, unless it was warmed, and starts once, as one of
+// controller-runtime.
+type fakeController struct {
+	warm, listed, started bool
+	failed                error
+	worked                chan time.Time
+}
+
+func (c *fakeController) list(ctx context.Context) {
+	if c.listed {
+		return
+	}
+	select {
+	case <-time.After(time.Minute):
+		c.listed = true
+	case <-ctx.Done():
+	}
+}
+
+func (c *fakeController) Warmup(ctx context.Context) error {
+	if c.warm {
+		c.list(ctx)
+	}
+	return c.failed
+}
+
+func (c *fakeController) Start(ctx context.Context) error {
+	if c.started {
+		return errors.New("started twice")
+	}
+	c.started = true
+	if c.list(ctx); ctx.Err() == nil {
+		c.worked <- time.Now()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// replicaOf runs controllers in an election, and tells when each works for the first time.
+func replicaOf(
+	t *testing.T, srv *etcdfake.Server, warm bool, failed error,
+) (sess *session.Session, worked chan time.Time, stop func() error) {
+	t.Helper()
+	sess, err := session.New(t.Context(), srv.Client(t), &session.Options{
+		Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worked = make(chan time.Time, 10)
+	ctrls := kubelock.NewControllers(func(context.Context) ([]kubelock.Starter, error) {
+		return []kubelock.Starter{&fakeController{warm: warm, failed: failed, worked: worked}}, nil
+	})
+	el := election.New(sess, "operator").With(election.Options{Warm: ctrls.Warm})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- kubelock.NewRunnable(el, "pod", ctrls.Run).Start(ctx) }() // joined by stop
+	stop = func() error {
+		cancel()
+		err := <-ended
+		ended <- err
+		return err
+	}
+	t.Cleanup(func() { _ = stop(); _ = sess.Close(context.Background()) })
+	return sess, worked, stop
+}
+
+// A replica that was warmed works after a hand-over at once; a cold one lists first. Each term has other controllers.
+func TestWarmControllersWorkRightAfterAHandOver(t *testing.T) {
+	for _, warm := range []bool{false, true} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			_, firstWorked, stopFirst := replicaOf(t, srv, warm, nil)
+			<-firstWorked
+			second, secondWorked, _ := replicaOf(t, srv, warm, nil)
+			time.Sleep(2 * time.Minute)
+			handedOver := time.Now()
+			if err := stopFirst(); err != nil {
+				t.Error(err)
+			}
+			took := (<-secondWorked).Sub(handedOver)
+			if warm && took > time.Second || !warm && took < time.Minute {
+				t.Errorf("warm %v: works %v after the hand-over", warm, took)
+			}
+			srv.Revoke(second.Lease()) // the next term has other controllers, which list again
+			time.Sleep(10 * time.Second)
+			<-secondWorked
+		})
+	}
+}
+
+// What fails while it is warmed ends the manager.
+func TestErrorOfAWarmupEndsTheRunnable(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		_, _, stop := replicaOf(t, srv, true, errors.New("no such resource"))
+		time.Sleep(2 * time.Minute)
+		if err := stop(); err == nil || !strings.Contains(err.Error(), "no such resource") {
+			t.Errorf("%v", err)
+		}
+	})
+	var bad *holdfast.ArgumentError
+	none := kubelock.NewControllers(func(context.Context) ([]kubelock.Starter, error) { return nil, nil })
+	if err := none.Run(t.Context(), nil); !errors.As(err, &bad) {
+		t.Errorf("no controllers: %v", err)
+	}
+}
