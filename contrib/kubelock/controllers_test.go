@@ -120,3 +120,22 @@ func TestErrorOfAWarmupEndsTheRunnable(t *testing.T) {
 		t.Errorf("no controllers: %v", err)
 	}
 }
+
+// Election.Run calls its function again in the same term after a suspension, and a controller starts only once.
+func TestEachRunHasControllersOfItsOwn(t *testing.T) {
+	built := 0
+	ctrls := kubelock.NewControllers(func(context.Context) ([]kubelock.Starter, error) {
+		built++
+		return []kubelock.Starter{&fakeController{}}, nil
+	})
+	if err := ctrls.Warm(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	for n := range 2 {
+		if err := ctrls.Run(ctx, nil); err != nil || built != n+1 {
+			t.Errorf("run %d: %v, built %d", n, err, built)
+		}
+	}
+}
