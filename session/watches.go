@@ -30,6 +30,10 @@ const (
 	// listEvery is the time between two lists of the members.
 	listEvery = 30 * time.Second
 
+	// When a watch ends, the members are listed within so long. Nothing is urgent: a member that has left lets no more
+	// watches be needed. And one that dies ends watches of all sessions at once.
+	listSpread = 5 * time.Second
+
 	// A slot that no member is left for rests at least so long, and at most as long as the members are not listed.
 	shortestRest = time.Second
 
@@ -55,6 +59,7 @@ type watches struct {
 	voters    map[uint64]bool // nil: not known
 	endpoints int             // of the client, when the members were listed
 	listing   bool
+	hurried   bool // again lists them soon
 	slots     []slot
 }
 
@@ -254,15 +259,17 @@ func (w *watches) count(i int) {
 	w.publishLocked()
 }
 
-// ends records that the watch of a slot has ended. Perhaps its member was removed.
+// ends records that the watch of a slot has ended. Perhaps its member was removed, so the members are listed soon.
 func (w *watches) ends(i int) {
+	mayList := w.again != nil && w.key.lease.Context().Err() == nil
 	w.mu.Lock()
-	stood := w.slots[i].stands
+	hurry := w.slots[i].stands && !w.hurried && mayList
+	w.hurried = w.hurried || hurry
 	w.slots[i].stands, w.slots[i].member = false, 0
 	w.publishLocked()
 	w.mu.Unlock()
-	if stood {
-		w.list()
+	if hurry {
+		w.again.Reset(jitter.New(listSpread, listSpread, 1, w.key.opts.Retry.Rand).NextBackOff())
 	}
 }
 
@@ -273,14 +280,19 @@ func (w *watches) list() {
 	}
 	w.mu.Lock()
 	listing := w.listing
-	w.listing = true
+	w.listing, w.hurried = true, false
 	w.mu.Unlock()
 	if listing {
 		return
 	}
 	w.work.Go(func(context.Context) {
 		w.listed(w.members(), len(w.key.client.Endpoints()))
-		w.again.Reset(listEvery)
+		w.mu.Lock()
+		hurried := w.hurried
+		w.mu.Unlock()
+		if !hurried {
+			w.again.Reset(listEvery)
+		}
 	})
 }
 

@@ -1,5 +1,7 @@
 package hold
 
+import "context"
+
 // What tests of package hold_test see of the inside.
 
 const (
@@ -26,3 +28,6 @@ func (h *Hold) GoOn() *Hold { return h.goOn() }
 
 // Remove removes the entry as the end of a hold does.
 func (h *Hold) Remove() { h.removal.inBackground() }
+
+// BeforeRevoke is what the session calls before it revokes the lease of the hold.
+func (h *Hold) BeforeRevoke(ctx context.Context) { h.poll.beforeRevoke(ctx, h.grant.Lease()) }

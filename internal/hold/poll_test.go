@@ -215,3 +215,23 @@ func TestPollThatCloseInterruptsIsNotReported(t *testing.T) {
 		}
 	})
 }
+
+// What is held has ended before a session removes its entries: package queue does that next, and a waiter holds then.
+func TestHoldsHaveEndedBeforeTheirEntriesAreRemoved(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		for range 20 { // the goroutine that also ends them may come first
+			p := holdtest.Start(t, srv)
+			h := holdtest.MustAcquire(t, p.Queue("x"))
+			p.Host.Lease().Lose(holdfast.CauseClosed, nil)
+			h.BeforeRevoke(t.Context())
+			select {
+			case <-h.Done():
+			default:
+				t.Error("it has not ended")
+			}
+			if err := p.Sess.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
