@@ -24,7 +24,9 @@ type need struct {
 }
 
 // purposes are the values of --for.
-var purposes = []string{"lock", "tree", "semaphore", "election", "shard", "observe", "inspect", "admin", "epoch"}
+var purposes = []string{
+	"lock", "tree", "semaphore", "election", "shard", "observe", "inspect", "admin", "ring", "epoch",
+}
 
 // permissions are those that docs/client.md lists, for each value of --for.
 var permissions = map[string]func(namespace, name string) []need{
@@ -46,6 +48,7 @@ var permissions = map[string]func(namespace, name string) []need{
 		lock, tree := layout.Names(ns, "lock"), layout.Names(ns, "tree")
 		return []need{{names.EpochKey(ns), false, "read"}, {lock, true, "readwrite"}, {tree, true, "readwrite"}}
 	},
+	"ring": func(ns, _ string) []need { return []need{{names.SessionKeys(ns), true, "readwrite"}} }, // the bell
 	"inspect": func(ns, name string) []need {
 		all := []need{{names.EpochKey(ns), false, "read"}}
 		for _, kind := range []holdfast.Kind{holdfast.KindLock, holdfast.KindTree, holdfast.KindElection} {
@@ -117,6 +120,9 @@ func (c *checker) permissions(ctx context.Context, timeout time.Duration) {
 func (c *checker) findOut(ask func(need) error) {
 	var may, not []string
 	for _, purpose := range purposes {
+		if purpose == "ring" && !slices.Contains(may, "admin") {
+			continue // who locks may ring, and has nothing to ring for
+		}
 		lacks := func(n need) bool { return exitCode(ask(n)) == exitDenied }
 		if slices.ContainsFunc(permissions[purpose](c.namespace, c.name), lacks) {
 			not = append(not, purpose)

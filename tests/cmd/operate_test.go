@@ -123,6 +123,12 @@ func TestCheckJudgesWhatTheUserMayDo(t *testing.T) {
 	addUser(t, cli, "inspectors", password, clientv3.PermRead,
 		"holdfast/epoch", "holdfast/lock/", "holdfast/tree/", "holdfast/election/", "holdfast/session/")
 	addUser(t, cli, "observers", password, clientv3.PermRead, "holdfast/epoch", "holdfast/election/")
+	for _, user := range []string{"admins", "both"} {
+		addUser(t, cli, user, password, clientv3.PermRead, "holdfast/epoch")
+		allow(t, cli, user, clientv3.PermReadWrite, "holdfast/lock/", "holdfast/tree/")
+	}
+	allow(t, cli, "both", clientv3.PermReadWrite, "holdfast/session/")
+	addUser(t, cli, "ringers", password, clientv3.PermReadWrite, "holdfast/session/")
 	enableAuth(t, cli, password)
 	for user, c := range map[string]struct {
 		args []string
@@ -133,8 +139,12 @@ func TestCheckJudgesWhatTheUserMayDo(t *testing.T) {
 		"observers":    {nil, 0, "for observe"},
 		"inspectors ":  {[]string{"--for=inspect"}, 0, "for inspect"},
 		"inspectors  ": {[]string{"--for=lock"}, 1, ""},
+		"admins":       {nil, 0, "for admin"},
+		"admins ":      {[]string{"--for=admin,ring"}, 1, ""},
+		"ringers":      {[]string{"--for=ring"}, 0, "for ring"},
+		"both":         {nil, 0, "for lock, tree, admin, ring"},
 		"nothing":      {nil, 1, ""},
-		"root":         {nil, 0, "for lock, tree, semaphore, election, shard, observe, inspect, admin, epoch"},
+		"root":         {nil, 0, "for lock, tree, semaphore, election, shard, observe, inspect, admin, ring, epoch"},
 	} {
 		args := []string{"check", "-o", "json", "--ttl=600s", "--user=" + strings.TrimSpace(user) + ":" + password}
 		found := findings(t, holdfast(t, srv.Endpoints(), append(args, c.args...)...).exits(c.code))
