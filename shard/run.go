@@ -53,6 +53,7 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	if err := s.ensureCount(ctx); err != nil {
 		return s.failed(err)
 	}
+	lease := s.host.Lease().ID()
 	m, err := member.Join(ctx, s.sess, s.Group(), member.Options{
 		Name: s.opts.Member, Value: s.opts.Value, Rejoin: s.opts.Rejoin,
 	})
@@ -66,6 +67,11 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	defer end(nil)
 	defer context.AfterFunc(s.host.Context(), func() { end(holdfast.ErrClosed) })()
 
+	r.workers.Go(func() { // joined by leave
+		if err := r.confirmCount(r.functions, lease); err != nil { // while the list of members is read
+			end(err)
+		}
+	})
 	err = r.follow(following)
 	r.leave(ctx, err)
 	r.rethrow()
