@@ -136,3 +136,46 @@ func TestObserverCurrentDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// The cost of an observation does not depend on the number of candidates.
+func TestObserveReadsOnlyWhenTheLeaderChanges(t *testing.T) {
+	t.Parallel()
+	simulate(t, func(t *testing.T, s *sim) {
+		leader := campaign(t, s.other(t), "leader")
+		link := s.srv.Link()
+		el := election.New(open(t, link.Client(), session.Options{TTL: 600 * time.Second}), "x")
+		told := observe(t, el.With(opts{MaxAge: time.Hour})) // it also reads each third of that
+		expect(t, told, "leader")
+		costs := func(what string, want map[string]int, do func()) {
+			t.Helper()
+			synctest.Wait()
+			before := link.Count()
+			do()
+			synctest.Wait()
+			sent := link.Count()
+			maps.DeleteFunc(sent, func(method string, n int) bool { return n == before[method] })
+			for method := range sent {
+				sent[method] -= before[method]
+			}
+			if !maps.Equal(sent, want) {
+				t.Errorf("%s: sent %v, want %v", what, sent, want)
+			}
+		}
+		costs("20 candidates and a new value", map[string]int{}, func() {
+			for range 20 {
+				waiting := campaignLater(within(t, 50*time.Millisecond), s.other(t), "v")
+				if r := await(t, "the candidate gives up", waiting); r.err == nil {
+					t.Fatal("a candidate has won")
+				}
+			}
+			if err := leader.Proclaim(deadline(t), "proclaimed"); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, told, "proclaimed")
+		})
+		costs("a new leader", map[string]int{"Txn": 1}, func() {
+			resign(t, leader)
+			expect(t, told, "")
+		})
+	})
+}

@@ -266,31 +266,3 @@ func TestObserveWatchesFromNow(t *testing.T) {
 		t.Errorf("watches from revisions %v, want one from 0", from)
 	}
 }
-
-// The cost of an observation does not depend on the number of candidates.
-func TestObserveReadsOnlyWhenTheLeaderChanges(t *testing.T) {
-	t.Parallel()
-	srv := etcdtest.Start(t)
-	link := srv.Link(t)
-	other := newElection(t, srv.Client(t), session.Options{})
-	leader := campaign(t, other, "leader")
-	el := newElection(t, link.Client(), session.Options{TTL: 600 * time.Second})
-	told := observe(t, el.With(election.Options{MaxAge: time.Hour})) // it also reads each third of that
-	expect(t, told, "leader")
-	before := settled(t, link)
-	for range 20 {
-		c := open(t, srv.Client(t), session.Options{})
-		waiting := campaignLater(within(t, 50*time.Millisecond), election.New(c, "x"), "v")
-		await(t, "the candidate gives up", waiting)
-	}
-	proclaim(t, leader, "proclaimed")
-	expect(t, told, "proclaimed")
-	if sent := link.Count().Since(before); sent.Total() != 0 {
-		t.Errorf("20 candidates and a new value cost %v", sent)
-	}
-	resign(t, leader)
-	expect(t, told, "")
-	if sent := link.Count().Since(before); sent["Txn"] != 1 || sent.Total() != 1 {
-		t.Errorf("a new leader costs %v", sent)
-	}
-}
