@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/internal/hold"
@@ -355,6 +356,31 @@ func TestCopyThatArrivesBetweenARemovalAndItsReplyIsSwept(t *testing.T) {
 		}
 		if err := <-released; err != nil {
 			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		kit.NothingStands(t, srv)
+	})
+}
+
+// An administrator deletes the entry. Then the first copy of its acquisition arrives, and puts it again, at a revision
+// that the holder does not know. The simulation found this case.
+func TestEntryRecreatedByALateAcquireIsRemoved(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		const late = 5 * time.Second
+		p.PlanOne("enqueue", etcdfake.Fate{Request: late})
+		began := time.Now()
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		time.Sleep(time.Until(began.Add(late - kit.OneWay)))
+		if _, err := srv.Client(t).Delete(t.Context(), h.Key()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(began.Add(late + 2*kit.OneWay)))
+		if now := srv.Keys(holdtest.EntriesX); len(now) != 1 || holdtest.IsFirst(srv, h) {
+			t.Fatalf("%d entries stand, want another one at the same key", len(now))
+		}
+		if err := h.Release(t.Context()); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("Release: %v", err)
 		}
 		time.Sleep(10 * time.Second)
 		kit.NothingStands(t, srv)
