@@ -59,6 +59,12 @@ func sessionKey(t *testing.T, srv *etcdtest.Server, sess *session.Session) *mvcc
 // revision of the last put is returned.
 func awaitRewrite(t *testing.T, srv *etcdtest.Server, sess *session.Session, gate int64) (revision int64) {
 	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("gate %d, session key %v; the session: %v; entries %v",
+				gate, srv.Keys(t, "holdfast/session/"), sess.Check(), srv.Keys(t, "holdfast/lock/"))
+		}
+	})
 	eventually(t, "the session key is put again", func() bool {
 		revision = sessionKey(t, srv, sess).ModRevision
 		return revision > gate
