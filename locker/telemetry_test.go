@@ -47,7 +47,7 @@ func describe(s sdktrace.ReadOnlySpan) string {
 	pairs := func(attrs []attribute.KeyValue) {
 		for _, kv := range attrs {
 			if kv.Key != "holdfast.unproven" { // a time
-				fmt.Fprintf(&b, " %s=%s", strings.TrimPrefix(string(kv.Key), "holdfast."), kv.Value.String())
+				fmt.Fprintf(&b, " %s=%v", strings.TrimPrefix(string(kv.Key), "holdfast."), kv.Value.AsInterface())
 			}
 		}
 	}

@@ -205,7 +205,7 @@ func (r *reader) firstRevision(ctx context.Context) error {
 			return compactedError{answer.CompactRevision}
 		}
 	}
-	return cmp.Or(backoff.ContextErr(ctx), error(rpctypes.ErrCompacted))
+	return cmp.Or(backoff.ContextErr(ctx), rpctypes.ErrCompacted)
 }
 
 // apply replays events. Those of one revision belong together: an entry and the next one may change places in it.

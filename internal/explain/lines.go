@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -44,10 +45,10 @@ func Lines(from io.Reader) (all []Line, err error) {
 	lines := bufio.NewReaderSize(from, maxLine)
 	for {
 		text, err := lines.ReadSlice('\n')
-		if line, ok := parse(strings.TrimSpace(string(text))); ok && err != bufio.ErrBufferFull {
+		if line, ok := parse(strings.TrimSpace(string(text))); ok && !errors.Is(err, bufio.ErrBufferFull) {
 			all = append(all, line)
 		}
-		for err == bufio.ErrBufferFull {
+		for errors.Is(err, bufio.ErrBufferFull) {
 			_, err = lines.ReadSlice('\n')
 		}
 		switch {
