@@ -1,5 +1,6 @@
 // Dashboard makes trouble, so that the dashboard and the alerts in deploy can be seen live. Three workers want the same
-// locks and lead in turn; one after the other is cut off, kicked, stuck, and more. Their metrics are for Prometheus.
+// locks, lead in turn and share shards; one after the other is cut off, kicked, stuck, and more. Their metrics are for
+// Prometheus.
 //
 //	go run ./examples/dashboard
 //	prometheus --config.file examples/dashboard/prometheus.yml --storage.tsdb.path "$(mktemp -d)" \
@@ -35,7 +36,7 @@
 //	291.70s  worker-1  is well again
 //	306.70s  all       had each trouble
 //
-// In a round each panel has something to show, and six of the ten alerts fire; the others need what stays slow.
+// In a round each panel has something to show, and six of the fifteen alerts fire; the others need what stays slow.
 // docs/dashboards.md says what each of them means.
 package main
 

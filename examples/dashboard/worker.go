@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/shard"
 )
 
 // worker stands for a process, with a session and metrics of its own.
@@ -54,6 +55,7 @@ func newWorker(ctx context.Context, endpoints []string, name string, ttl time.Du
 	}
 	w.ended.Go(func() { w.lead(ctx) })
 	w.ended.Go(func() { w.work(ctx) })
+	w.ended.Go(func() { w.share(ctx) })
 	return w, nil
 }
 
@@ -87,6 +89,22 @@ func (w *worker) work(ctx context.Context) {
 		_ = w.mutex("minutely").Do(ctx, recorded)
 		_ = w.mutex("invoice").TryDo(ctx, something)
 		_ = pause(ctx, rand.N(100*time.Millisecond))
+	}
+}
+
+var errShard = errors.New("this shard fails now and then")
+
+// share does its part of six shards, until ctx ends. One of them fails now and then.
+func (w *worker) share(ctx context.Context) {
+	for ctx.Err() == nil { // Run ends if etcd refuses its requests
+		_ = shard.New(w.sess, "examples/dashboard", 6).Run(ctx, func(ctx context.Context, s *shard.Shard) error {
+			if s.Index() == 0 && pause(ctx, rand.N(time.Second)) == nil {
+				return errShard
+			}
+			<-ctx.Done()
+			return nil
+		})
+		_ = pause(ctx, time.Second)
 	}
 }
 
