@@ -69,16 +69,17 @@ func await(t *testing.T, owners <-chan shard.Owners, what string, names ...strin
 	for {
 		select {
 		case now := <-owners:
-			loads := make(map[string]int)
+			loads, owned := make(map[string]int), 0
 			for i := range now.Owners {
 				if o := now.Owner(i); o.Value == "at "+o.Member {
 					loads[o.Member]++
+					owned++
 				}
 			}
 			all := slices.Collect(maps.Values(loads))
 			if len(names) == 0 && len(all) == 0 ||
 				slices.Equal(slices.Sorted(maps.Keys(loads)), names) && slices.Max(all)-slices.Min(all) <= 1 &&
-					len(now.Owners) == shards {
+					owned == shards {
 				return
 			}
 		case <-deadline:
