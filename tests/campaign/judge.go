@@ -1,13 +1,11 @@
 //go:build linux
 
-package campaign
+package main
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -25,29 +23,50 @@ const (
 	late = 2 * time.Second
 )
 
-// judge has the oracle compare what the processes have reported with the changes of the store.
-func (f *round) judge(t *testing.T, changes []oracle.Change, log *raftlog.Log) {
-	t.Helper()
+// A recorded round is all that is needed to judge it again.
+type recorded struct {
+	Seed     uint64
+	Round    int
+	Etcd     string // the version of the members
+	Record   *oracle.Record
+	Faults   []fault
+	Failures []string // beside what the oracle finds
+
+	violations []string // what judge has found
+}
+
+// judge returns the verdict of the oracle; the failures beside that come first among its violations.
+func (rec *recorded) judge() oracle.Verdict {
+	verdict := rec.Record.Judge()
+	verdict.Violations = slices.Concat(rec.Failures, verdict.Violations)
+	rec.violations = verdict.Violations
+	return verdict
+}
+
+// record puts together what the processes have reported and the changes of the store, and judges it.
+func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
+	f.history.mu.Lock()
+	defer f.history.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.setCauses(changes, log)
 	record := &oracle.Record{Changes: changes, Late: late, Fast: true,
 		Wanted: make(map[string][]oracle.Part), Leases: make(map[clientv3.LeaseID]oracle.Lease)}
 	for _, d := range f.faults {
+		f.stats.Counts[faultPrefix+d.What]++
 		record.Faults = append(record.Faults, oracle.Fault{Process: d.Process, From: d.From, To: d.To + afterFault})
 	}
-	f.history.mu.Lock()
-	defer f.history.mu.Unlock()
 	tooBusy := f.history.tooBusy(record.Faults)
 	record.Faults = append(record.Faults, tooBusy...)
 	f.stats.Counts["times when the machine was too busy for a judgment"] += len(tooBusy)
-	var failures []string
 	current := make(map[string]*oracle.Hold) // by owner: a writer, or the reader that it has become
 	for _, ev := range f.events {
 		switch ev.What {
 		case wants:
-			f.stats.Counts["calls"]++
+			f.stats.Counts[calls]++
 			record.Wanted[ev.Who] = ev.Parts
 		case held:
-			f.stats.Counts["acquired: "+kindNames[ev.Kind]]++
+			f.stats.Counts[acquiredPrefix+kindNames[ev.Kind]]++
 			h := ev.Hold
 			h.Process = processOf(h.Who)
 			if ev.MinHold > 0 {
@@ -60,25 +79,30 @@ func (f *round) judge(t *testing.T, changes []oracle.Change, log *raftlog.Log) {
 			process, until := h.Process, h.TakenUntil
 			*h = *ev.Hold
 			h.Process, h.TakenUntil = process, until
+			if h.Unlocked != 0 {
+				f.stats.Counts[released]++
+			}
 		case cannot:
-			failures = append(failures, fmt.Sprintf("%s after all faults were healed: %s", ev.Who, ev.Err))
+			f.failures = append(f.failures, fmt.Sprintf("%s after all faults were healed: %s", ev.Who, ev.Err))
 		case closed:
 			if ev.Err != "" {
-				failures = append(failures, fmt.Sprintf("%s: Close: %s", ev.Who, ev.Err))
+				f.failures = append(f.failures, fmt.Sprintf("%s: Close: %s", ev.Who, ev.Err))
 			}
 		}
 	}
 	f.setLeases(record)
-	verdict := record.Judge()
-	f.stats.Add(verdict.Stats)
-	failures = append(failures, verdict.Violations...)
-	for _, v := range failures {
-		t.Errorf("round %d: %s", f.number, v)
-	}
-	if len(failures) > 0 && *trace {
-		t.Log(f.text(record))
-	}
+	rec := &recorded{Seed: f.seed, Round: f.number, Record: record, Faults: f.faults, Failures: f.failures}
+	f.stats.Add(rec.judge().Stats)
+	return rec
 }
+
+// What the statistics of a round have beside those of the oracle.
+const (
+	calls          = "calls"
+	released       = "confirmed releases"
+	faultPrefix    = "fault: "
+	acquiredPrefix = "acquired: "
+)
 
 // setCauses finds out why entries were deleted.
 func (f *round) setCauses(changes []oracle.Change, log *raftlog.Log) {
@@ -132,30 +156,4 @@ func (f *round) setLeases(record *oracle.Record) {
 		}
 		record.Leases[id] = l
 	}
-}
-
-// text returns all that is known of the round, in order.
-func (f *round) text(record *oracle.Record) string {
-	lines := make(map[time.Duration]string)
-	for _, d := range f.faults {
-		lines[d.From] += fmt.Sprintf("begin: %s %s\n", d.Process, d.what)
-		lines[d.To] += fmt.Sprintf("end: %s %s\n", d.Process, d.what)
-	}
-	for _, h := range record.Holds {
-		lines[h.Granted] += fmt.Sprintf("granted: %+v\n", *h)
-		lines[max(h.Last, h.Told, h.Unlocked)] += fmt.Sprintf("ended: %s\n", h.Who)
-	}
-	for _, c := range record.Changes {
-		verb := "put"
-		if c.Deleted {
-			verb = "delete (" + c.Cause.String() + ")"
-		}
-		lines[c.Before] += fmt.Sprintf("revision %d %s %s, lease %x, created %d: %s\n", c.Revision, verb, c.Kv.Key,
-			c.Kv.Lease, max(c.Kv.CreateRevision, c.Prev.GetCreateRevision()), c.Kv.Value)
-	}
-	var all strings.Builder
-	for _, at := range slices.Sorted(maps.Keys(lines)) {
-		fmt.Fprintf(&all, "%.4f %s", at.Seconds(), lines[at])
-	}
-	return all.String()
 }

@@ -1,13 +1,12 @@
 //go:build linux
 
-package campaign
+package main
 
 import (
 	"context"
 	"math/rand/v2"
 	"slices"
 	"syscall"
-	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -15,8 +14,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
-	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -66,7 +65,7 @@ func (f *round) disturbCluster(ctx context.Context, r *rand.Rand) {
 			m, who = other, "a follower"
 		}
 	}
-	longest := min(18*time.Second, f.length/2)
+	longest := min(18*time.Second, f.round/2)
 	stop := func(d time.Duration) {
 		if err := m.Pause(); err == nil {
 			pauseFor(ctx, d)
@@ -107,13 +106,13 @@ func (f *round) disturbCluster(ctx context.Context, r *rand.Rand) {
 
 // disturbProcess makes a process or its connection fail. Its holds last as long, so that they are lost. Each of two
 // lanes has its own processes.
-func (f *round) disturbProcess(ctx context.Context, t *testing.T, r *rand.Rand, lane int) {
+func (f *round) disturbProcess(ctx context.Context, r *rand.Rand, lane int) {
 	i := lane + 2*r.IntN((len(f.workers)+1-lane)/2)
 	w := f.workers[i]
 	name := processOf(w.id)
 	check := func(err error) {
 		if err != nil {
-			t.Error(err)
+			f.failf("%s: %v", w.id, err)
 		}
 	}
 	during := func(what string, begin, end func()) {
@@ -132,15 +131,18 @@ func (f *round) disturbProcess(ctx context.Context, t *testing.T, r *rand.Rand, 
 	}
 	switch r.IntN(7) {
 	case 0, 1:
-		during("a process is stopped", func() { check(w.Stop(t.Context())) }, func() { check(w.Continue()) })
+		during("a process is stopped", func() { check(w.Stop(context.WithoutCancel(ctx))) }, func() { check(w.Continue()) })
 	case 2:
 		f.mu.Lock()
 		f.killed = append(f.killed, w.id)
 		generation := len(f.killed)
 		f.mu.Unlock()
 		during("a process is killed", func() { check(w.Signal(syscall.SIGKILL)); <-w.ended }, func() {})
-		w.end(t)
-		f.workers[i] = f.start(i, generation, r)
+		f.end(w)
+		next, err := f.start(i, generation, r)
+		if check(err); err == nil {
+			f.workers[i] = next
+		}
 		return
 	case 3:
 		during("connections are reset", w.link.Cut, w.link.Heal)
@@ -160,6 +162,9 @@ func (f *round) holds(id string) bool {
 	defer f.mu.Unlock()
 	return f.holding[id] > 0
 }
+
+// unrecorded is an auditor for requests whose effects are judged.
+var unrecorded = audit.Func(func(context.Context, audit.Record) {})
 
 // interfere acts as an administrator.
 func (f *round) interfere(ctx context.Context, r *rand.Rand) {
@@ -199,7 +204,7 @@ func (f *round) interfere(ctx context.Context, r *rand.Rand) {
 		}
 	case 4, 5, 6:
 		name := f.names[r.IntN(len(f.names))]
-		adm := admin.New(cli, &admin.Options{Owner: "administrator", Auditor: testkit.Unrecorded})
+		adm := admin.New(cli, &admin.Options{Owner: "administrator", Auditor: unrecorded})
 		q, err := adm.Show(ctx, holdfast.KindLock, name)
 		if holders := q.Holders(); err == nil && len(holders) > 0 {
 			do, what := adm.Kick, "a holder is asked to let go"

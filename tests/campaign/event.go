@@ -1,4 +1,6 @@
-package campaign
+//go:build linux
+
+package main
 
 import (
 	"time"
@@ -18,6 +20,7 @@ type job struct {
 	Seed       uint64
 	Goroutines int
 	Shards     string // the name of shards that all workers share
+	Log        string // the file for what the session logs
 }
 
 // An event is a report of a worker.

@@ -1,4 +1,6 @@
-package campaign
+//go:build linux
+
+package main
 
 import (
 	"context"
@@ -6,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,15 +48,23 @@ type worker struct {
 	stop   context.Context
 	keep   atomic.Bool // holds are not released
 	calm   atomic.Bool // shards are held until they move
+	writes sync.WaitGroup
 }
 
 func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]) error {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
+	log, err := os.Create(j.Log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
 	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
 	if err != nil {
 		return err
 	}
-	sess, err := session.New(ctx, cli, &session.Options{TTL: j.TTL, CloseTimeout: 20 * time.Second})
+	sess, err := session.New(ctx, cli, &session.Options{
+		TTL: j.TTL, CloseTimeout: 20 * time.Second, Logger: slog.New(slog.NewJSONHandler(log, nil)),
+	})
 	if err != nil {
 		return err
 	}
@@ -73,6 +84,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	}
 	cancel()
 	all.Wait()
+	w.writes.Wait()
 	w.recover(ctx)
 	err = sess.Close(ctx)
 	w.say(event{What: closed, Who: j.ID, Err: text(err)})
@@ -219,13 +231,18 @@ func (w *worker) hold(
 	check()
 	began.Hold = h
 	w.say(began)
-	if owner, ok := lk.(fencing.Owner); ok && r.IntN(2) == 0 {
-		ctx, cancel := context.WithTimeout(w.stop, time.Second)
-		_, _ = fencing.NewFencedWriter(owner).Put(ctx, oracle.DataKey(parts[0].Prefix), h.Who)
-		cancel()
-		previous = sinceBoot()
-	}
 	end = event{What: ended, Who: h.Who, Kind: began.Kind, Hold: h}
+	if owner, ok := lk.(fencing.Owner); ok && r.IntN(2) == 0 {
+		holding, over := context.WithCancel(w.stop)
+		defer over() // what is on its way may still be carried out
+		fenced, data, plain := fencing.NewFencedWriter(owner), oracle.DataKey(parts[0].Prefix), oracle.PlainKey(parts[0].Prefix)
+		w.write(holding, r.Uint64(), func(ctx context.Context) { _, _ = fenced.Put(ctx, data, h.Who) })
+		w.write(holding, r.Uint64(), func(ctx context.Context) {
+			if lk.Check() == nil {
+				_, _ = owner.Client().Put(ctx, plain, h.Who)
+			}
+		})
+	}
 	timer, tick := time.NewTimer(d), time.NewTicker(2*time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -248,6 +265,19 @@ func (w *worker) hold(
 			return end
 		}
 	}
+}
+
+// write writes again and again while a lock is held. Each write is given time to arrive late.
+func (w *worker) write(holding context.Context, seed uint64, put func(context.Context)) {
+	w.writes.Go(func() {
+		r := rand.New(rand.NewPCG(seed, 0))
+		for holding.Err() == nil {
+			ctx, cancel := context.WithTimeout(w.stop, 20*time.Second)
+			put(ctx)
+			cancel()
+			pauseFor(holding, family.UpTo(r, 500*time.Millisecond))
+		}
+	})
 }
 
 func (w *worker) unlock(end event, lk family.Lock, r *rand.Rand) {
