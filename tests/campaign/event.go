@@ -35,6 +35,8 @@ type event struct {
 
 	MinHold    time.Duration // of held
 	Downgraded bool          // of ended
+
+	Stretch stretch // of heldUpstream
 }
 
 // What a worker reports.
@@ -45,6 +47,8 @@ const (
 	ended  = "ended"  // a hold has ended
 	cannot = "cannot" // a name could not be acquired after all faults were healed
 	closed = "closed" // the session is closed
+
+	heldUpstream = "held upstream" // a hold of etcd's own lock has ended
 )
 
 // text returns the text of an error, or "".

@@ -72,7 +72,7 @@ func (f *round) disturbCluster(ctx context.Context, r *rand.Rand) {
 			_ = m.Resume()
 		}
 	}
-	switch r.IntN(7) {
+	switch r.IntN(9) {
 	case 0, 1:
 		f.during("", who+" is stopped", func() { stop(longest/9 + family.UpTo(r, longest)) })
 	case 2, 3: // slow commits
@@ -101,6 +101,40 @@ func (f *round) disturbCluster(ctx context.Context, r *rand.Rand) {
 			for m.Restart() != nil { // its port is taken for a moment
 			}
 		})
+	case 7:
+		f.during("", "another member is made the leader", func() { f.moveLeader(ctx, r) })
+	case 8:
+		f.during("", who+" is defragmented", func() {
+			within, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			cli, err := m.NewClient()
+			if err != nil {
+				return
+			}
+			defer cli.Close()
+			_, _ = cli.Defragment(within, m.Endpoints()[0])
+		})
+	}
+}
+
+// moveLeader has etcd's leader hand over to another member.
+func (f *round) moveLeader(ctx context.Context, r *rand.Rand) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	next := r.IntN(3)
+	var ids [3]uint64
+	var leader uint64
+	for i, cli := range f.history.clients {
+		status, err := cli.Status(ctx, cli.Endpoints()[0])
+		if err != nil {
+			return
+		}
+		ids[i], leader = status.Header.MemberId, status.Leader
+	}
+	for i, id := range ids {
+		if id == leader && ids[next] != leader {
+			_, _ = f.history.clients[i].MoveLeader(ctx, ids[next])
+		}
 	}
 }
 
@@ -129,7 +163,7 @@ func (f *round) disturbProcess(ctx context.Context, r *rand.Rand, lane int) {
 			end()
 		})
 	}
-	switch r.IntN(7) {
+	switch r.IntN(8) {
 	case 0, 1:
 		during("a process is stopped", func() { check(w.Stop(context.WithoutCancel(ctx))) }, func() { check(w.Continue()) })
 	case 2:
@@ -151,6 +185,8 @@ func (f *round) disturbProcess(ctx context.Context, r *rand.Rand, lane int) {
 	case 5:
 		during("connections carry no replies", w.link.BlackHoleReplies, w.link.Heal)
 	case 6:
+		during("replies are lost", w.link.BlackHoleReplies, func() { w.link.Cut(); w.link.Heal() })
+	case 7:
 		during("connections are slow", func() { w.link.Delay(family.UpTo(r, 200*time.Millisecond)) }, w.link.Heal)
 	}
 	check(w.Tell("go on"))
@@ -203,15 +239,18 @@ func (f *round) interfere(ctx context.Context, r *rand.Rand) {
 			count("an entry is deleted by hand")
 		}
 	case 4, 5, 6:
-		name := f.names[r.IntN(len(f.names))]
+		name, kind := f.names[r.IntN(len(f.names))], holdfast.KindLock
+		if r.IntN(4) == 0 {
+			kind = holdfast.KindElection
+		}
 		adm := admin.New(cli, &admin.Options{Owner: "administrator", Auditor: unrecorded})
-		q, err := adm.Show(ctx, holdfast.KindLock, name)
+		q, err := adm.Show(ctx, kind, name)
 		if holders := q.Holders(); err == nil && len(holders) > 0 {
 			do, what := adm.Kick, "a holder is asked to let go"
 			if r.IntN(2) == 0 {
 				do, what = adm.Remove, "a holder is removed"
 			}
-			if do(ctx, holdfast.KindLock, name, holders[r.IntN(len(holders))].Token, "a test") == nil {
+			if do(ctx, kind, name, holders[r.IntN(len(holders))].Token, "a test") == nil {
 				count(what)
 			}
 		}

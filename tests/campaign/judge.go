@@ -91,6 +91,7 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 		}
 	}
 	f.setLeases(record)
+	f.countUpstream()
 	rec := &recorded{Seed: f.seed, Round: f.number, Record: record, Faults: f.faults, Failures: f.failures}
 	f.stats.Add(rec.judge().Stats)
 	return rec

@@ -42,6 +42,7 @@ type summary struct {
 	Margins      map[string]float64 // the least time from "lost" told to its holder until another held, by cause
 	Overlaps     map[string]overlap // two held, as docs/guarantees.md says; by reason and cause
 	Recoveries   recoveries
+	Upstream     upstream // etcd's own lock, under the same faults
 	Violations   []string
 
 	Counts map[string]int     // all that was counted
@@ -166,6 +167,7 @@ func (s *summary) fill() {
 	for reason, n := range below(c, oracle.OverlapPrefix) {
 		s.Overlaps[reason] = overlap{n, s.stats.Worst[oracle.OverlapPrefix+reason+", at most"].Seconds()}
 	}
+	s.Upstream = upstream{c[upstreamHeld], c[upstreamBoth], s.Worst[upstreamBothAtMost]}
 	if n := s.Recoveries.Count; n > 0 {
 		s.Recoveries.Mean = s.Recoveries.total.Seconds() / float64(n)
 	}
@@ -235,6 +237,7 @@ func (s *summary) String() string {
 	for _, reason := range slices.Sorted(maps.Keys(s.Overlaps)) {
 		line("%8d times, %.3f s at most: %s", s.Overlaps[reason].Count, s.Overlaps[reason].Longest, reason)
 	}
+	line("%v", s.Upstream)
 	line("violations: %d", len(s.Violations))
 	for _, v := range s.Violations {
 		line("  %s", v)

@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/locker"
@@ -29,13 +30,14 @@ import (
 const (
 	permitKind = family.Kinds + iota
 	minHoldKind
+	leaderKind
 	allKinds             // that a goroutine draws
 	shardKind = allKinds // what a worker owns meanwhile
 )
 
 // What kinds are called in the report.
 var kindNames = [allKinds + 1]string{"writer", "reader", "set", "tree lock", "downgradable lock, or its reader",
-	"permit", "writer with MinHold", "shard"}
+	"permit", "writer with MinHold", "leadership", "shard"}
 
 // reports is the kind of event that package child carries here.
 const reports = "reports"
@@ -44,6 +46,7 @@ const reports = "reports"
 type worker struct {
 	job
 	parent *child.Parent[event]
+	cli    *clientv3.Client
 	sess   *session.Session
 	stop   context.Context
 	keep   atomic.Bool // holds are not released
@@ -70,12 +73,13 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	}
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &worker{job: j, parent: parent, sess: sess, stop: stop}
+	w := &worker{job: j, parent: parent, cli: cli, sess: sess, stop: stop}
 	var all sync.WaitGroup
 	for g := range j.Goroutines {
 		all.Go(func() { w.work(g) })
 	}
 	all.Go(w.ownShards)
+	all.Go(w.lockUpstream)
 	for message := ""; message != "end"; w.keep.Store(message == "keep") {
 		if message, err = parent.Hear(ctx); err != nil {
 			return err
@@ -205,10 +209,23 @@ func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand
 		minHold = family.UpTo(r, 2*time.Second) + time.Nanosecond
 		mu := locker.NewMutex(w.sess, name).With(locker.Options{Owner: who}).WithMinHold(minHold)
 		return family.Mutex(mu, r.IntN(4) == 0), []oracle.Part{oracle.LockPart(name, false)}, minHold
+	case leaderKind:
+		return func(ctx context.Context) (family.Lock, error) {
+			term, err := election.New(w.sess, name).Campaign(ctx, who)
+			if err != nil {
+				return nil, err
+			}
+			return leadership{term}, nil
+		}, []oracle.Part{oracle.ElectionPart(name)}, 0
 	}
 	acquire, parts = family.Draw(w.sess, w.Names, r, kind, who)
 	return acquire, parts, 0
 }
+
+// leadership is a Term with the method that releases a lock.
+type leadership struct{ *election.Term }
+
+func (l leadership) Unlock(ctx context.Context) error { return l.Resign(ctx) }
 
 // hold reports an acquisition, and checks it again and again for d, until over, or until it is lost. It returns the
 // report of its end.
