@@ -125,6 +125,8 @@ func (f *round) setCauses(changes []oracle.Change, log *raftlog.Log) {
 		switch {
 		case f.byHand[entryID(c.Prev)]:
 			c.Cause = oracle.ByDeletion
+		case lease != id && f.revoked[lease]: // its session has nothing to do with it
+			c.Cause = oracle.ByDeletion
 		case lease != id: // of an administrator, or MinHold's
 			c.Cause = oracle.ByLease
 		case f.revoked[lease]:

@@ -104,17 +104,25 @@ func machine() string {
 func (s *summary) add(f *round, rec *recorded, took time.Duration) {
 	s.Rounds++
 	s.Hours += took.Hours()
-	for _, busy := range rec.Record.Faults {
-		if busy.Process == oracle.Everywhere {
-			s.Busy += (busy.To - busy.From).Seconds()
-		}
-	}
+	s.Busy += busyTime(rec.Record.Faults).Seconds()
 	s.stats.Add(f.stats)
 	s.addRecoveries(rec)
 	for _, v := range rec.violations {
 		s.Violations = append(s.Violations, fmt.Sprintf("seed %d, round %d: %s", s.Seed, f.number, v))
 	}
 	s.fill()
+}
+
+// busyTime returns for how long the machine was too busy for a judgment.
+func busyTime(faults []oracle.Fault) (sum time.Duration) {
+	busy := slices.DeleteFunc(slices.Clone(faults), func(f oracle.Fault) bool { return f.Process != oracle.Everywhere })
+	slices.SortFunc(busy, func(a, b oracle.Fault) int { return cmp.Compare(a.From, b.From) })
+	var until time.Duration
+	for _, f := range busy { // they overlap: each member has its own
+		sum += max(f.To-max(f.From, until), 0)
+		until = max(until, f.To)
+	}
+	return sum
 }
 
 // addRecoveries finds, for each fault, when the process that had it acquired again, or any if the cluster had it.
