@@ -66,7 +66,8 @@ func (s saboteur) send(root string) (time.Duration, error) {
 		return 0, err
 	}
 	began := time.Now()
-	cmd := exec.Command("go", "test", "-count=1", "-vet=off", "-timeout=5m", "-overlay", overlay, "-run", "^"+s.test, s.dir)
+	cmd := exec.Command("go", "test", "-count=1", "-vet=off", "-timeout=5m", "-overlay", overlay, "-run", "^"+s.test,
+		s.dir)
 	cmd.Dir = root
 	text, err := cmd.CombinedOutput()
 	switch {
@@ -111,7 +112,8 @@ func (s saboteur) overlay(root, dir string) (string, error) {
 		replace[filepath.Join(root, file)] = to
 	}
 	apply := exec.Command("git", "apply", patch)
-	apply.Dir, apply.Env = dir, append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir)) // no repository is there
+	apply.Dir = dir
+	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir)) // dir is in no repository
 	if said, err := apply.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("the patch does not apply to the present code; make it anew: %w\n%s", err, said)
 	}
