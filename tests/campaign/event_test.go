@@ -42,6 +42,8 @@ const (
 	ended  = "ended"  // a hold has ended
 	cannot = "cannot" // a name could not be acquired after all faults were healed
 	closed = "closed" // the session is closed
+
+	refused = "refused" // a guarded write after the end of a hold
 )
 
 // text returns the text of an error, or "".

@@ -60,6 +60,8 @@ func (f *round) judge(t *testing.T, changes []oracle.Change, log *raftlog.Log) {
 			process, until := h.Process, h.TakenUntil
 			*h = *ev.Hold
 			h.Process, h.TakenUntil = process, until
+		case refused:
+			f.stats.Counts["writes of a former owner of a shard that etcd refused"]++
 		case cannot:
 			failures = append(failures, fmt.Sprintf("%s after all faults were healed: %s", ev.Who, ev.Err))
 		case closed:
