@@ -193,6 +193,39 @@ func TestFunctionSeesASuspension(t *testing.T) {
 	}
 }
 
+// It has lost its shards before it hears that they are assigned to another one: that is a consequence.
+func TestFunctionOfAStoppedProcessIsToldThatItsShardIsLost(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 16)
+		var mu sync.Mutex
+		var causes []error
+		a := f.startWith(kit.Start(t, srv), "a", func(ctx context.Context, _ *shard.Shard) error {
+			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			causes = append(causes, context.Cause(ctx))
+			return nil
+		})
+		f.startWith(kit.Start(t, srv), "b", f.work("b", 0))
+		time.Sleep(2 * settled)
+		moved := len(causes)
+		a.Stop()
+		time.Sleep(kit.TTL + kit.LockDelay + settled)
+		a.Resume()
+		time.Sleep(2 * settled)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, cause := range causes[moved:] {
+			if !errors.Is(cause, holdfast.ErrLost) {
+				t.Errorf("%v", cause)
+			}
+		}
+		if n := len(causes) - moved; n != 8 {
+			t.Errorf("%d functions have ended", n)
+		}
+	})
+}
+
 func TestFunctionHasItsShardForFencing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		f := newFleet(t, srv, 3)
