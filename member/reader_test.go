@@ -260,6 +260,17 @@ func TestReaderEndsWithItsClient(t *testing.T) {
 	})
 }
 
+func TestReaderSaysOnceThatEtcdDoesNotAnswer(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		link := srv.Link()
+		link.Cut()
+		_, err := member.NewReader(link.Client(), "workers").Members(kit.Within(t, time.Minute))
+		if !errors.Is(err, context.DeadlineExceeded) || strings.Count(err.Error(), "last error") != 1 {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 func TestReaderReadsAnotherNamespace(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv, func(o *session.Options) { o.Namespace = "other" })
