@@ -39,7 +39,9 @@ rather stop its process first, or wait for its TTL. In the end kick says whether
 holder has let go.
 
 A leader (--kind election) ends its work and resigns; as a rule it campaigns again, behind
-those that wait. "holdfast elect" does, and ends its command as "holdfast run" does.
+those that wait. "holdfast elect" does, and ends its command as "holdfast run" does. The
+owner of a shard (--kind shard, NAME/INDEX) ends the shard's function. As the shard is
+still assigned to it, it then owns it again, and calls the function anew.
 
 Holders that are no processes of holdfast, and leaders under a prefix (--at), take no
 requests: stop their processes, or revoke their lease (etcdctl lease revoke LEASE), which has the
@@ -88,7 +90,7 @@ func newKick(a *app) *cobra.Command {
 		"(default: that of the only one)")
 	f.BoolVar(&k.force, "force", false, "take the lock away, whatever the holder does")
 	f.DurationVar(&k.wait, "wait", 15*time.Second, "how `long` to wait until the holder has let go; 0: not at all")
-	k.place.addKind(cmd, "what NAME is: lock, tree, semaphore or election")
+	k.place.addKind(cmd, "what NAME is: lock, tree, semaphore, election or shard")
 	f.BoolVar(&k.place.at, "at", false, "NAME is a prefix of etcd's own clients")
 	return cmd
 }

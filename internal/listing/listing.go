@@ -76,11 +76,7 @@ func NewReader[T comparable, V any](
 // Read reads the value with one linearizable read, and retries until ctx ends. It returns ctx's error, joined with that
 // of the last attempt; holdfast.ErrClientClosed; or etcd's, where a retry cannot help.
 func (r *Reader[T, V]) Read(ctx context.Context) (now V, err error) {
-	var l Listing[T]
-	err = backoff.Retry(ctx, r.retry(), func(ctx context.Context) (err error) {
-		l, err = r.list(ctx)
-		return err
-	})
+	l, err := r.list(ctx)
 	if open := r.client.Ctx(); err != nil && ctx.Err() == nil && open != nil && open.Err() != nil {
 		err = holdfast.ErrClientClosed
 	}
