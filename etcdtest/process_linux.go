@@ -64,17 +64,18 @@ type process struct {
 	paused bool          // Server.mu protects it
 }
 
-// startProcess runs the executable of this process again; there, init calls beMember.
-func startProcess(s spec) (member, error) {
+// startProcess runs a program, by default the executable of this process again; there, init calls beMember.
+func startProcess(program string, s spec) (member, error) {
 	encoded, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
+	if program == "" {
+		if program, err = os.Executable(); err != nil {
+			return nil, err
+		}
 	}
-	m := &process{cmd: exec.Command(exe), client: s.Client, ready: make(chan struct{}), exited: make(chan struct{})}
+	m := &process{cmd: exec.Command(program), client: s.Client, ready: make(chan struct{}), exited: make(chan struct{})}
 	m.cmd.Env = append(os.Environ(), memberEnv+"="+string(encoded))
 	m.cmd.Stderr = os.Stderr
 	// In a process group of its own it gets no signals from the terminal, and the kernel continues it if the parent

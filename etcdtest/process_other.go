@@ -4,6 +4,6 @@ package etcdtest
 
 import "errors"
 
-func startProcess(spec) (member, error) {
+func startProcess(string, spec) (member, error) {
 	return nil, errors.New("Options.Processes works on Linux only")
 }

@@ -37,6 +37,10 @@ type Options struct {
 	// Processes runs each member in a process of its own, which can be paused: this program again, with ETCDTEST_MEMBER
 	// in its environment. The start takes a few times as long. Linux only; Configure must be nil.
 	Processes bool
+
+	// Program is what runs each member instead of this program, for another release of etcd. It has to understand
+	// ETCDTEST_MEMBER: tests/versions of holdfast has such programs. It needs Processes. Default: this program.
+	Program string
 }
 
 // A Server is one etcd member, with its own store or as a member of a [Cluster]. Its methods are safe for
@@ -126,12 +130,14 @@ func (s *Server) Restart() error {
 // start starts the member. The caller holds mu, unless no other goroutine has s yet.
 func (s *Server) start() (err error) {
 	switch {
+	case !s.opts.Processes && s.opts.Program != "":
+		err = errors.New("Options: Program needs Processes")
 	case !s.opts.Processes:
 		s.member, err = startEmbedded(s.spec, s.opts.Configure)
 	case s.opts.Configure != nil:
 		err = errors.New("Options: Processes and Configure exclude each other")
 	default:
-		s.member, err = startProcess(s.spec)
+		s.member, err = startProcess(s.opts.Program, s.spec)
 	}
 	if err != nil {
 		return fmt.Errorf("etcdtest: start %s: %w", s.spec.Name, err)

@@ -32,6 +32,9 @@ func LockPart(name string, shared bool) Part { return Part{Keys + "lock/" + name
 // PermitPart is the part of a permit.
 func PermitPart(name string) Part { return Part{Keys + "sem/" + name + "/@/", true} }
 
+// ElectionPart is the part of a leadership.
+func ElectionPart(name string) Part { return Part{Keys + "election/" + name + "/@/", false} }
+
 // ShardPart is the part of a shard.
 func ShardPart(name string, index int) Part {
 	return Part{fmt.Sprintf("%s%s/%d/@/", shardKeys, name, index), false}

@@ -97,6 +97,14 @@ const (
 	Taken           = "names that stayed taken by MinHold"
 	ByForce         = "holds whose entry was removed by force"
 	ByRemoval       = "holds that an administrator has removed"
+
+	FencedWrites    = "fenced writes"
+	PlainWrites     = "writes without a fence"
+	LatePlainWrites = "writes without a fence when the writer held no more"
+
+	LostPrefix    = "lost: "                                      // and the cause
+	OverlapPrefix = "two held, as documented: "                   // and why, and the cause
+	MarginPrefix  = "a lost hold was told before the next held: " // and the cause
 )
 
 func (s Stats) count(what string) { s.Counts[what]++ }

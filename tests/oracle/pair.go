@@ -26,10 +26,10 @@ func (j *judge) checkPair(a, b *Hold) {
 			j.fail("%s (revision %d) and %s (revision %d) were held together for %v", a.Who, a.rev, b.Who, b.rev, both)
 			return
 		}
-		j.verdict.count("two held, as documented: " + why + ", " + e.how())
-		j.verdict.most("two held, as documented: "+why+", "+e.how(), both)
+		j.verdict.count(OverlapPrefix + why + ", " + e.how())
+		j.verdict.most(OverlapPrefix+why+", "+e.how(), both)
 	case a.Told != 0 && e != nil && b.rev < e.gone.Revision: // b waited
-		j.verdict.least("a lost hold was told before the next held: "+e.how(), -both)
+		j.verdict.least(MarginPrefix+e.how(), -both)
 	}
 }
 

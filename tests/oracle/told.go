@@ -28,7 +28,7 @@ func (j *judge) checkLoss(h *Hold, e *entry) {
 		j.verdict.count(ByForce)
 	}
 	if h.Told != 0 {
-		j.verdict.count("lost: " + how)
+		j.verdict.count(LostPrefix + how)
 	}
 	if e.gone.Cause == ByLease && !e.removed() && h.Suspended > at {
 		j.fail("%s: its lease ended at %v, and at %v Check reported only a suspension", h.Who, at, h.Suspended)

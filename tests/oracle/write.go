@@ -5,26 +5,42 @@ import (
 	"strings"
 )
 
-const dataKeys = "data/"
+const (
+	dataKeys  = "data/"
+	plainKeys = "plain/"
+)
 
 // DataKey returns a key that the holders in a queue write, by fenced writes. Each writes its owner.
 func DataKey(queue string) string { return dataKeys + strings.TrimPrefix(queue, Keys) }
 
-// checkWrites checks that each write of a holder was made while it held by etcd's record.
+// PlainKey returns a key that they write by ordinary puts, right after Check has returned nil.
+func PlainKey(queue string) string { return plainKeys + strings.TrimPrefix(queue, Keys) }
+
+// checkWrites checks that each fenced write of a holder was made while it held by etcd's record, and counts the others.
 func (j *judge) checkWrites() {
 	for _, c := range j.changes {
-		if !strings.HasPrefix(string(c.Kv.Key), dataKeys) || c.Deleted {
+		key := string(c.Kv.Key)
+		fenced := strings.HasPrefix(key, dataKeys)
+		if c.Deleted || !fenced && !strings.HasPrefix(key, plainKeys) {
 			continue
 		}
-		j.verdict.count("fenced writes")
 		who := string(c.Kv.Value)
-		if !slices.ContainsFunc(j.holds, func(h *Hold) bool {
+		held := slices.ContainsFunc(j.holds, func(h *Hold) bool {
 			if h.Who != who {
 				return false
 			}
 			missing, ahead := j.standing(h, c.Revision)
 			return missing == nil && ahead == nil
-		}) {
+		})
+		switch {
+		case !fenced:
+			j.verdict.count(PlainWrites)
+			if !held {
+				j.verdict.count(LatePlainWrites)
+			}
+		case held:
+			j.verdict.count(FencedWrites)
+		default:
 			j.fail("%s wrote at revision %d, at which it did not hold", who, c.Revision)
 		}
 	}

@@ -2,7 +2,9 @@ module github.com/holdfast-go/holdfast/tests/versions/v3.5
 
 go 1.26.0
 
-require go.etcd.io/etcd/server/v3 v3.5.35
+require github.com/holdfast-go/holdfast/tests/versions/member v0.0.0
+
+replace github.com/holdfast-go/holdfast/tests/versions/member => ../member
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -47,6 +49,7 @@ require (
 	go.etcd.io/etcd/client/v3 v3.5.35 // indirect
 	go.etcd.io/etcd/pkg/v3 v3.5.35 // indirect
 	go.etcd.io/etcd/raft/v3 v3.5.35 // indirect
+	go.etcd.io/etcd/server/v3 v3.5.35 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.46.0 // indirect
 	go.opentelemetry.io/otel v1.45.0 // indirect

@@ -1,10 +1,6 @@
 // Command v3.5 is an etcd 3.5 server for the tests in package versions.
 package main
 
-import (
-	"os"
+import "github.com/holdfast-go/holdfast/tests/versions/member"
 
-	"go.etcd.io/etcd/server/v3/etcdmain"
-)
-
-func main() { etcdmain.Main(os.Args) }
+func main() { member.Main() }

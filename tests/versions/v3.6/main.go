@@ -2,10 +2,6 @@
 // of GHSA-xg4h-6gfc-h4m8, which v3.5 and package etcdtest have.
 package main
 
-import (
-	"os"
+import "github.com/holdfast-go/holdfast/tests/versions/member"
 
-	"go.etcd.io/etcd/server/v3/etcdmain"
-)
-
-func main() { etcdmain.Main(os.Args) }
+func main() { member.Main() }

@@ -1,13 +1,12 @@
 //go:build linux
 
-package campaign
+package main
 
 import (
 	"context"
 	"math/rand/v2"
 	"slices"
 	"syscall"
-	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -15,8 +14,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
-	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -66,14 +65,14 @@ func (f *round) disturbCluster(ctx context.Context, r *rand.Rand) {
 			m, who = other, "a follower"
 		}
 	}
-	longest := min(18*time.Second, f.length/2)
+	longest := min(18*time.Second, f.round/2)
 	stop := func(d time.Duration) {
 		if err := m.Pause(); err == nil {
 			pauseFor(ctx, d)
 			_ = m.Resume()
 		}
 	}
-	switch r.IntN(7) {
+	switch r.IntN(9) {
 	case 0, 1:
 		f.during("", who+" is stopped", func() { stop(longest/9 + family.UpTo(r, longest)) })
 	case 2, 3: // slow commits
@@ -102,18 +101,52 @@ func (f *round) disturbCluster(ctx context.Context, r *rand.Rand) {
 			for m.Restart() != nil { // its port is taken for a moment
 			}
 		})
+	case 7:
+		f.during("", "another member is made the leader", func() { f.moveLeader(ctx, r) })
+	case 8:
+		f.during("", who+" is defragmented", func() {
+			within, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			cli, err := m.NewClient()
+			if err != nil {
+				return
+			}
+			defer cli.Close()
+			_, _ = cli.Defragment(within, m.Endpoints()[0])
+		})
+	}
+}
+
+// moveLeader has etcd's leader hand over to another member.
+func (f *round) moveLeader(ctx context.Context, r *rand.Rand) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	next := r.IntN(3)
+	var ids [3]uint64
+	var leader uint64
+	for i, cli := range f.history.clients {
+		status, err := cli.Status(ctx, cli.Endpoints()[0])
+		if err != nil {
+			return
+		}
+		ids[i], leader = status.Header.MemberId, status.Leader
+	}
+	for i, id := range ids {
+		if id == leader && ids[next] != leader {
+			_, _ = f.history.clients[i].MoveLeader(ctx, ids[next])
+		}
 	}
 }
 
 // disturbProcess makes a process or its connection fail. Its holds last as long, so that they are lost. Each of two
 // lanes has its own processes.
-func (f *round) disturbProcess(ctx context.Context, t *testing.T, r *rand.Rand, lane int) {
+func (f *round) disturbProcess(ctx context.Context, r *rand.Rand, lane int) {
 	i := lane + 2*r.IntN((len(f.workers)+1-lane)/2)
 	w := f.workers[i]
 	name := processOf(w.id)
 	check := func(err error) {
 		if err != nil {
-			t.Error(err)
+			f.failf("%s: %v", w.id, err)
 		}
 	}
 	during := func(what string, begin, end func()) {
@@ -130,17 +163,20 @@ func (f *round) disturbProcess(ctx context.Context, t *testing.T, r *rand.Rand, 
 			end()
 		})
 	}
-	switch r.IntN(7) {
+	switch r.IntN(8) {
 	case 0, 1:
-		during("a process is stopped", func() { check(w.Stop(t.Context())) }, func() { check(w.Continue()) })
+		during("a process is stopped", func() { check(w.Stop(context.WithoutCancel(ctx))) }, func() { check(w.Continue()) })
 	case 2:
 		f.mu.Lock()
 		f.killed = append(f.killed, w.id)
 		generation := len(f.killed)
 		f.mu.Unlock()
 		during("a process is killed", func() { check(w.Signal(syscall.SIGKILL)); <-w.ended }, func() {})
-		w.end(t)
-		f.workers[i] = f.start(i, generation, r)
+		f.end(w)
+		next, err := f.start(i, generation, r)
+		if check(err); err == nil {
+			f.workers[i] = next
+		}
 		return
 	case 3:
 		during("connections are reset", w.link.Cut, w.link.Heal)
@@ -149,6 +185,8 @@ func (f *round) disturbProcess(ctx context.Context, t *testing.T, r *rand.Rand, 
 	case 5:
 		during("connections carry no replies", w.link.BlackHoleReplies, w.link.Heal)
 	case 6:
+		during("replies are lost", w.link.BlackHoleReplies, func() { w.link.Cut(); w.link.Heal() })
+	case 7:
 		during("connections are slow", func() { w.link.Delay(family.UpTo(r, 200*time.Millisecond)) }, w.link.Heal)
 	}
 	check(w.Tell("go on"))
@@ -160,6 +198,9 @@ func (f *round) holds(id string) bool {
 	defer f.mu.Unlock()
 	return f.holding[id] > 0
 }
+
+// unrecorded is an auditor for requests whose effects are judged.
+var unrecorded = audit.Func(func(context.Context, audit.Record) {})
 
 // interfere acts as an administrator.
 func (f *round) interfere(ctx context.Context, r *rand.Rand) {
@@ -198,15 +239,18 @@ func (f *round) interfere(ctx context.Context, r *rand.Rand) {
 			count("an entry is deleted by hand")
 		}
 	case 4, 5, 6:
-		name := f.names[r.IntN(len(f.names))]
-		adm := admin.New(cli, &admin.Options{Owner: "administrator", Auditor: testkit.Unrecorded})
-		q, err := adm.Show(ctx, holdfast.KindLock, name)
+		name, kind := f.names[r.IntN(len(f.names))], holdfast.KindLock
+		if r.IntN(4) == 0 {
+			kind = holdfast.KindElection
+		}
+		adm := admin.New(cli, &admin.Options{Owner: "administrator", Auditor: unrecorded})
+		q, err := adm.Show(ctx, kind, name)
 		if holders := q.Holders(); err == nil && len(holders) > 0 {
 			do, what := adm.Kick, "a holder is asked to let go"
 			if r.IntN(2) == 0 {
 				do, what = adm.Remove, "a holder is removed"
 			}
-			if do(ctx, holdfast.KindLock, name, holders[r.IntN(len(holders))].Token, "a test") == nil {
+			if do(ctx, kind, name, holders[r.IntN(len(holders))].Token, "a test") == nil {
 				count(what)
 			}
 		}

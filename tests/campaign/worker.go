@@ -1,4 +1,6 @@
-package campaign
+//go:build linux
+
+package main
 
 import (
 	"context"
@@ -6,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/locker"
@@ -26,13 +30,14 @@ import (
 const (
 	permitKind = family.Kinds + iota
 	minHoldKind
+	leaderKind
 	allKinds             // that a goroutine draws
 	shardKind = allKinds // what a worker owns meanwhile
 )
 
 // What kinds are called in the report.
 var kindNames = [allKinds + 1]string{"writer", "reader", "set", "tree lock", "downgradable lock, or its reader",
-	"permit", "writer with MinHold", "shard"}
+	"permit", "writer with MinHold", "leadership", "shard"}
 
 // reports is the kind of event that package child carries here.
 const reports = "reports"
@@ -41,30 +46,40 @@ const reports = "reports"
 type worker struct {
 	job
 	parent *child.Parent[event]
+	cli    *clientv3.Client
 	sess   *session.Session
 	stop   context.Context
 	keep   atomic.Bool // holds are not released
 	calm   atomic.Bool // shards are held until they move
+	writes sync.WaitGroup
 }
 
 func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]) error {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
+	log, err := os.Create(j.Log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
 	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
 	if err != nil {
 		return err
 	}
-	sess, err := session.New(ctx, cli, &session.Options{TTL: j.TTL, CloseTimeout: 20 * time.Second})
+	sess, err := session.New(ctx, cli, &session.Options{
+		TTL: j.TTL, CloseTimeout: 20 * time.Second, Logger: slog.New(slog.NewJSONHandler(log, nil)),
+	})
 	if err != nil {
 		return err
 	}
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &worker{job: j, parent: parent, sess: sess, stop: stop}
+	w := &worker{job: j, parent: parent, cli: cli, sess: sess, stop: stop}
 	var all sync.WaitGroup
 	for g := range j.Goroutines {
 		all.Go(func() { w.work(g) })
 	}
 	all.Go(w.ownShards)
+	all.Go(w.lockUpstream)
 	for message := ""; message != "end"; w.keep.Store(message == "keep") {
 		if message, err = parent.Hear(ctx); err != nil {
 			return err
@@ -73,6 +88,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	}
 	cancel()
 	all.Wait()
+	w.writes.Wait()
 	w.recover(ctx)
 	err = sess.Close(ctx)
 	w.say(event{What: closed, Who: j.ID, Err: text(err)})
@@ -193,10 +209,23 @@ func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand
 		minHold = family.UpTo(r, 2*time.Second) + time.Nanosecond
 		mu := locker.NewMutex(w.sess, name).With(locker.Options{Owner: who}).WithMinHold(minHold)
 		return family.Mutex(mu, r.IntN(4) == 0), []oracle.Part{oracle.LockPart(name, false)}, minHold
+	case leaderKind:
+		return func(ctx context.Context) (family.Lock, error) {
+			term, err := election.New(w.sess, name).Campaign(ctx, who)
+			if err != nil {
+				return nil, err
+			}
+			return leadership{term}, nil
+		}, []oracle.Part{oracle.ElectionPart(name)}, 0
 	}
 	acquire, parts = family.Draw(w.sess, w.Names, r, kind, who)
 	return acquire, parts, 0
 }
+
+// leadership is a Term with the method that releases a lock.
+type leadership struct{ *election.Term }
+
+func (l leadership) Unlock(ctx context.Context) error { return l.Resign(ctx) }
 
 // hold reports an acquisition, and checks it again and again for d, until over, or until it is lost. It returns the
 // report of its end.
@@ -219,13 +248,18 @@ func (w *worker) hold(
 	check()
 	began.Hold = h
 	w.say(began)
-	if owner, ok := lk.(fencing.Owner); ok && r.IntN(2) == 0 {
-		ctx, cancel := context.WithTimeout(w.stop, time.Second)
-		_, _ = fencing.NewFencedWriter(owner).Put(ctx, oracle.DataKey(parts[0].Prefix), h.Who)
-		cancel()
-		previous = sinceBoot()
-	}
 	end = event{What: ended, Who: h.Who, Kind: began.Kind, Hold: h}
+	if owner, ok := lk.(fencing.Owner); ok && r.IntN(2) == 0 {
+		holding, over := context.WithCancel(w.stop)
+		defer over() // what is on its way may still be carried out
+		fenced, data, plain := fencing.NewFencedWriter(owner), oracle.DataKey(parts[0].Prefix), oracle.PlainKey(parts[0].Prefix)
+		w.write(holding, r.Uint64(), func(ctx context.Context) { _, _ = fenced.Put(ctx, data, h.Who) })
+		w.write(holding, r.Uint64(), func(ctx context.Context) {
+			if lk.Check() == nil {
+				_, _ = owner.Client().Put(ctx, plain, h.Who)
+			}
+		})
+	}
 	timer, tick := time.NewTimer(d), time.NewTicker(2*time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -248,6 +282,19 @@ func (w *worker) hold(
 			return end
 		}
 	}
+}
+
+// write writes again and again while a lock is held. Each write is given time to arrive late.
+func (w *worker) write(holding context.Context, seed uint64, put func(context.Context)) {
+	w.writes.Go(func() {
+		r := rand.New(rand.NewPCG(seed, 0))
+		for holding.Err() == nil {
+			ctx, cancel := context.WithTimeout(w.stop, 20*time.Second)
+			put(ctx)
+			cancel()
+			pauseFor(holding, family.UpTo(r, 500*time.Millisecond))
+		}
+	})
 }
 
 func (w *worker) unlock(end event, lk family.Lock, r *rand.Rand) {

@@ -1,4 +1,6 @@
-package campaign
+//go:build linux
+
+package main
 
 import (
 	"time"
@@ -18,6 +20,7 @@ type job struct {
 	Seed       uint64
 	Goroutines int
 	Shards     string // the name of shards that all workers share
+	Log        string // the file for what the session logs
 }
 
 // An event is a report of a worker.
@@ -32,6 +35,8 @@ type event struct {
 
 	MinHold    time.Duration // of held
 	Downgraded bool          // of ended
+
+	Stretch stretch // of heldUpstream
 }
 
 // What a worker reports.
@@ -43,6 +48,7 @@ const (
 	cannot = "cannot" // a name could not be acquired after all faults were healed
 	closed = "closed" // the session is closed
 
+	heldUpstream = "held upstream" // a hold of etcd's own lock has ended
 	refused = "refused" // a guarded write after the end of a hold
 )
 

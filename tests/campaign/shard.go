@@ -1,6 +1,6 @@
 //go:build linux
 
-package campaign
+package main
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,7 +19,6 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/shard"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
-	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -92,14 +90,18 @@ func (f *round) own(id string, ev event) {
 
 // awaitShards waits until each shard is owned by one of the processes that are left, evenly: by what is in etcd, and by
 // what the processes say. It must be so when the members have not changed for five seconds, if the machine kept up.
-func (f *round) awaitShards(t *testing.T) {
-	t.Helper()
-	cli := f.cluster.Client(t)
+func (f *round) awaitShards(ctx context.Context) error {
+	cli, err := f.cluster.NewClient()
+	if err != nil {
+		return err
+	}
+	defer cli.Close()
 	owners := shard.NewReader(cli, f.shards)
 	changed, was := sinceBoot(), ""
 	since := changed + afterFault
-	testkit.Eventually(t, "all shards are owned, evenly", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	var late error
+	err = eventually(ctx, "all shards are owned, evenly", func() bool {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		sent := sinceBoot()
 		members, err := cli.Get(ctx, oracle.MembersOf("shard/"+f.shards), clientv3.WithPrefix())
@@ -121,11 +123,13 @@ func (f *round) awaitShards(t *testing.T) {
 			f.stats.Worst[shared] = max(f.stats.Worst[shared], sinceBoot()-changed)
 			return true
 		case sent-since > sharedWithin && !f.history.busySince(since):
-			t.Fatalf("round %d: %v after the faults and the last change of the members:\n%s\nmembers:\n%s", f.number,
-				sent-since, state, present)
+			late = fmt.Errorf("%v after the faults and the last change of the members:\n%s\nmembers:\n%s", sent-since, state,
+				present)
+			return true
 		}
 		return false
 	})
+	return errors.Join(late, err)
 }
 
 // sharing returns who owns which shard, and whether each one is owned, evenly, by those that are left.

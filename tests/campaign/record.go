@@ -1,13 +1,13 @@
 //go:build linux
 
-package campaign
+package main
 
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
-	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -15,22 +15,24 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
 // A history is etcd's history, with bounds of the time of each revision.
 type history struct {
 	clients []*clientv3.Client // one to each member
+	cancel  context.CancelFunc // ends all
+	all     sync.WaitGroup
 
-	mu      sync.Mutex                  // protects what follows
-	changes map[int64][]*clientv3.Event // by revision
-	seen    map[int64]time.Duration     // when a member first told of it: it was made before
-	last    int64                       // all up to it are known
-	probes  []linearizable
-	starved []oracle.Fault              // when this process did not run
-	slow    []oracle.Fault              // when a member answered slowly, for whatever reason
-	stand   map[string]*mvccpb.KeyValue // by key; used by between
+	mu        sync.Mutex                  // protects what follows
+	changes   map[int64][]*clientv3.Event // by revision
+	seen      map[int64]time.Duration     // when a member first told of it: it was made before
+	last      int64                       // all up to it are known
+	forgotten int64                       // all up to it have been judged
+	probes    []linearizable
+	starved   []oracle.Fault              // when this process did not run
+	slow      []oracle.Fault              // when a member answered slowly, for whatever reason
+	stand     map[string]*mvccpb.KeyValue // by key; used by between
 }
 
 // A linearizable is a linearizable read. Revisions above that of its reply were made after it was sent.
@@ -40,21 +42,31 @@ type linearizable struct {
 }
 
 // watchHistory watches all keys from the first revision on, at each member.
-func watchHistory(t *testing.T, cluster *etcdtest.Cluster) *history {
-	t.Helper()
+func watchHistory(cluster *etcdtest.Cluster) (*history, error) {
 	h := &history{changes: make(map[int64][]*clientv3.Event), seen: make(map[int64]time.Duration), last: 1,
 		stand: make(map[string]*mvccpb.KeyValue)}
-	ctx, cancel := context.WithCancel(context.Background())
-	var all sync.WaitGroup
+	var ctx context.Context
+	ctx, h.cancel = context.WithCancel(context.Background())
 	for _, m := range cluster.Members() {
-		cli := m.Client(t)
+		cli, err := m.NewClient()
+		if err != nil {
+			h.close()
+			return nil, err
+		}
 		h.clients = append(h.clients, cli)
-		all.Go(func() { h.watch(ctx, cli) })
-		all.Go(func() { h.probe(ctx, cli) })
+		h.all.Go(func() { h.watch(ctx, cli) })
+		h.all.Go(func() { h.probe(ctx, cli) })
 	}
-	all.Go(func() { h.beat(ctx) })
-	t.Cleanup(func() { cancel(); all.Wait() })
-	return h
+	h.all.Go(func() { h.beat(ctx) })
+	return h, nil
+}
+
+func (h *history) close() {
+	h.cancel()
+	h.all.Wait()
+	for _, cli := range h.clients {
+		_ = cli.Close() // says that it is canceled
+	}
 }
 
 func (h *history) watch(ctx context.Context, cli *clientv3.Client) {
@@ -70,7 +82,7 @@ func (h *history) watch(ctx context.Context, cli *clientv3.Client) {
 				from = ev.Kv.ModRevision + 1
 			}
 			for rev, events := range revisions {
-				if h.changes[rev] == nil {
+				if h.changes[rev] == nil && rev > h.forgotten {
 					h.changes[rev], h.seen[rev] = events, now
 				}
 			}
@@ -140,20 +152,20 @@ func (h *history) complete() int64 {
 }
 
 // revision returns the present revision when all changes up to it are known.
-func (h *history) revision(t *testing.T) (rev int64) {
-	t.Helper()
-	testkit.Eventually(t, "all changes are known", func() bool {
-		within, cancel := context.WithTimeout(t.Context(), time.Second)
+func (h *history) revision(ctx context.Context) (rev int64, err error) {
+	var fatal error
+	err = eventually(ctx, "all changes are known", func() bool {
+		within, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		resp, err := h.clients[0].Get(within, "probe")
 		if err == nil {
 			rev = resp.Header.Revision
 		} else if errors.Is(err, rpctypes.ErrCompacted) {
-			t.Fatal(err)
+			fatal = err
 		}
-		return err == nil && h.complete() >= rev
+		return fatal != nil || err == nil && h.complete() >= rev
 	})
-	return rev
+	return rev, errors.Join(fatal, err)
 }
 
 // notBefore returns a time before which a revision was not made. It is called with mu held.
@@ -165,6 +177,21 @@ func (h *history) notBefore(rev int64) (at time.Duration) {
 	}
 	return at
 }
+
+// forget drops what is only needed for a judgment of changes up to a revision.
+func (h *history) forget(upTo int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.changes, func(rev int64, _ []*clientv3.Event) bool { return rev <= upTo })
+	maps.DeleteFunc(h.seen, func(rev int64, _ time.Duration) bool { return rev <= upTo })
+	if n := len(h.probes); n > keptProbes {
+		h.probes = slices.Clone(h.probes[n-keptProbes:])
+	}
+	h.starved, h.slow, h.forgotten = nil, nil, upTo
+}
+
+// keptProbes bound the times of the first changes that come next.
+const keptProbes = 1000
 
 // between returns the changes after a revision up to another one.
 func (h *history) between(from, to int64) (all []oracle.Change) {

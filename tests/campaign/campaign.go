@@ -1,0 +1,128 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+)
+
+// options are those of a campaign.
+type options struct {
+	duration time.Duration // no round begins later
+	rounds   int           // no more than these; 0: any number
+	round    time.Duration // how long the faults of a round last
+	seed     uint64
+	workers  int
+	etcd     string // the program of the members; "": the etcd of package etcdtest
+	out      string // where records are kept
+	summary  string // the file of the summary
+	note     string
+	progress io.Writer
+}
+
+// roundsOfACluster bounds what a judgment has to read of a cluster's Raft log.
+const roundsOfACluster = 10
+
+// A campaign is a number of rounds on one cluster after the other.
+type campaign struct {
+	options
+	begin   time.Time
+	summary *summary
+}
+
+// run makes a campaign, and returns its summary also if it could not go on.
+func run(ctx context.Context, o options) (*summary, error) {
+	c := &campaign{options: o, begin: time.Now(), summary: newSummary(o)}
+	var err error
+	for err == nil && c.goesOn(ctx) {
+		err = c.onOneCluster(ctx)
+	}
+	return c.summary, errors.Join(err, c.save())
+}
+
+// goesOn reports whether another round begins.
+func (c *campaign) goesOn(ctx context.Context) bool {
+	n := c.summary.Rounds
+	return ctx.Err() == nil && (n == 0 || time.Since(c.begin) < c.duration) && (c.rounds == 0 || n < c.rounds)
+}
+
+// onOneCluster makes rounds on a new cluster.
+func (c *campaign) onOneCluster(ctx context.Context) (err error) {
+	dir, err := os.MkdirTemp("", "campaign-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	cluster, err := etcdtest.NewCluster(3, &etcdtest.Options{Processes: true, Program: c.etcd, DefaultTicks: true, Dir: dir})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cluster.Close()) }()
+	history, err := watchHistory(cluster)
+	if err != nil {
+		return err
+	}
+	defer history.close()
+	var links []*etcdtest.Link
+	for range c.workers {
+		link, err := cluster.NewLink()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, link.Close()) }()
+		links = append(links, link)
+	}
+	if c.summary.Etcd, err = version(ctx, cluster); err != nil {
+		return err
+	}
+	for n := 0; n < roundsOfACluster && c.goesOn(ctx); n++ {
+		f := newRound(cluster, history, dir, links, c.summary.Rounds, c.options)
+		began := time.Now()
+		rec, err := f.run(ctx)
+		if rec != nil {
+			c.summary.add(f, rec, time.Since(began))
+			if len(rec.violations) > 0 {
+				err = errors.Join(err, c.keep(f, rec))
+			}
+		}
+		c.tell(rec)
+		if err := errors.Join(err, c.save()); err != nil {
+			return fmt.Errorf("round %d: %w", f.number, err)
+		}
+	}
+	return nil
+}
+
+// version returns that of a cluster.
+func version(ctx context.Context, cluster *etcdtest.Cluster) (string, error) {
+	cli, err := cluster.NewClient()
+	if err != nil {
+		return "", err
+	}
+	defer cli.Close()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	status, err := cli.Status(ctx, cluster.Endpoints()[0])
+	if err != nil {
+		return "", err
+	}
+	return status.Version, nil
+}
+
+// tell prints a line about the latest round, and all of them.
+func (c *campaign) tell(rec *recorded) {
+	s, of := c.summary, 0
+	if rec != nil {
+		of = len(rec.Record.Holds)
+	}
+	fmt.Fprintf(c.progress, "%s round %d: %d acquisitions; in all %.2f h, %d acquisitions, %d losses, %d faults, %d violations\n",
+		time.Now().Format(time.TimeOnly), s.Rounds-1, of, s.Hours, s.Acquisitions, s.losses(), s.faults(),
+		len(s.Violations))
+}

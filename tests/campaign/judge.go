@@ -1,0 +1,164 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
+	"github.com/holdfast-go/holdfast/tests/oracle"
+)
+
+const (
+	// afterFault is how long a fault has effects after its end: connections are made again, a leader is elected.
+	afterFault = 3 * time.Second
+
+	// late is how much later than it was made a change may have been seen.
+	late = 2 * time.Second
+)
+
+// A recorded round is all that is needed to judge it again.
+type recorded struct {
+	Seed     uint64
+	Round    int
+	Etcd     string // the version of the members
+	Record   *oracle.Record
+	Faults   []fault
+	Failures []string // beside what the oracle finds
+
+	violations []string // what judge has found
+}
+
+// judge returns the verdict of the oracle; the failures beside that come first among its violations.
+func (rec *recorded) judge() oracle.Verdict {
+	verdict := rec.Record.Judge()
+	verdict.Violations = slices.Concat(rec.Failures, verdict.Violations)
+	rec.violations = verdict.Violations
+	return verdict
+}
+
+// record puts together what the processes have reported and the changes of the store, and judges it.
+func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
+	f.history.mu.Lock()
+	defer f.history.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.setCauses(changes, log)
+	record := &oracle.Record{Changes: changes, Late: late, Fast: true,
+		Wanted: make(map[string][]oracle.Part), Leases: make(map[clientv3.LeaseID]oracle.Lease)}
+	for _, d := range f.faults {
+		f.stats.Counts[faultPrefix+d.What]++
+		record.Faults = append(record.Faults, oracle.Fault{Process: d.Process, From: d.From, To: d.To + afterFault})
+	}
+	tooBusy := f.history.tooBusy(record.Faults)
+	record.Faults = append(record.Faults, tooBusy...)
+	f.stats.Counts["times when the machine was too busy for a judgment"] += len(tooBusy)
+	current := make(map[string]*oracle.Hold) // by owner: a writer, or the reader that it has become
+	for _, ev := range f.events {
+		switch ev.What {
+		case wants:
+			f.stats.Counts[calls]++
+			record.Wanted[ev.Who] = ev.Parts
+		case held:
+			f.stats.Counts[acquiredPrefix+kindNames[ev.Kind]]++
+			h := ev.Hold
+			h.Process = processOf(h.Who)
+			if ev.MinHold > 0 {
+				h.TakenUntil = f.history.notBefore(h.AcquiredAt) + ev.MinHold
+			}
+			current[h.Who] = h
+			record.Holds = append(record.Holds, h)
+		case ended:
+			h := current[ev.Who]
+			process, until := h.Process, h.TakenUntil
+			*h = *ev.Hold
+			h.Process, h.TakenUntil = process, until
+			if h.Unlocked != 0 {
+				f.stats.Counts[released]++
+			}
+		case refused:
+			f.stats.Counts["writes of a former owner of a shard that etcd refused"]++
+		case cannot:
+			f.failures = append(f.failures, fmt.Sprintf("%s after all faults were healed: %s", ev.Who, ev.Err))
+		case closed:
+			if ev.Err != "" {
+				f.failures = append(f.failures, fmt.Sprintf("%s: Close: %s", ev.Who, ev.Err))
+			}
+		}
+	}
+	f.setLeases(record)
+	f.countUpstream()
+	rec := &recorded{Seed: f.seed, Round: f.number, Record: record, Faults: f.faults, Failures: f.failures}
+	f.stats.Add(rec.judge().Stats)
+	return rec
+}
+
+// What the statistics of a round have beside those of the oracle.
+const (
+	calls          = "calls"
+	released       = "confirmed releases"
+	faultPrefix    = "fault: "
+	acquiredPrefix = "acquired: "
+)
+
+// setCauses finds out why entries were deleted.
+func (f *round) setCauses(changes []oracle.Change, log *raftlog.Log) {
+	withKey := make(map[string]bool) // session keys that were deleted, by key and revision
+	at := func(key string, rev int64) string { return fmt.Sprint(key, " ", rev) }
+	for _, c := range changes {
+		if key := string(c.Kv.Key); c.Deleted && !oracle.IsEntry(key) {
+			withKey[at(key, c.Revision)] = true
+		}
+	}
+	for i := range changes {
+		c := &changes[i]
+		key := string(c.Kv.Key)
+		if !c.Deleted || !oracle.IsEntry(key) || c.Prev == nil {
+			continue
+		}
+		id, _ := layout.LeaseOf(key)
+		lease := clientv3.LeaseID(c.Prev.Lease)
+		switch {
+		case f.byHand[entryID(c.Prev)]:
+			c.Cause = oracle.ByDeletion
+		case lease != id && f.revoked[lease]: // its session has nothing to do with it
+			c.Cause = oracle.ByDeletion
+		case lease != id: // of an administrator, or MinHold's
+			c.Cause = oracle.ByLease
+		case f.revoked[lease]:
+			c.Cause = oracle.ByRevocation
+		case !withKey[at(oracle.SessionKey(id), c.Revision)]:
+			c.Cause = oracle.ByRequest
+		case log.Deposed(lease):
+			c.Cause = oracle.ByDeposed
+		default:
+			c.Cause = oracle.ByLease
+		}
+	}
+}
+
+// setLeases finds out which lease each process has. Those of processes that were killed hold nothing.
+func (f *round) setLeases(record *oracle.Record) {
+	for _, c := range record.Changes {
+		key := string(c.Kv.Key)
+		if c.Deleted || !oracle.IsEntry(key) {
+			continue
+		}
+		id, _ := layout.LeaseOf(key)
+		v, _ := layout.DecodeValue(c.Kv.Value)
+		if _, known := record.Leases[id]; known || record.Wanted[v.Owner] == nil {
+			continue
+		}
+		l := oracle.Lease{Process: processOf(v.Owner)}
+		if slices.ContainsFunc(f.killed, func(id string) bool { return strings.HasPrefix(v.Owner, id+" ") }) {
+			l.Ended = 1 // before any of its entries
+		}
+		record.Leases[id] = l
+	}
+}

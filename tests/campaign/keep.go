@@ -1,0 +1,71 @@
+//go:build linux
+
+package main
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// save writes the summary, if it has a file.
+func (c *campaign) save() error { return c.summary.write(c.options.summary) }
+
+// keep keeps the record of a round that broke a promise: what is needed to judge it again, its timeline as text and as
+// a page, and the logs of the processes.
+func (c *campaign) keep(f *round, rec *recorded) error {
+	rec.Etcd = c.summary.Etcd
+	name := strings.ReplaceAll(fmt.Sprintf("seed%d-round%d-etcd%s", rec.Seed, rec.Round, rec.Etcd), "/", "-")
+	dir := filepath.Join(c.out, name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	err := errors.Join(
+		rec.store(filepath.Join(dir, recordFile)),
+		os.WriteFile(filepath.Join(dir, "timeline.txt"), []byte(rec.text()), 0o600),
+		os.WriteFile(filepath.Join(dir, "timeline.html"), []byte(rec.page()), 0o600),
+		os.CopyFS(filepath.Join(dir, "logs"), os.DirFS(f.logs)),
+	)
+	fmt.Fprintf(c.progress, "seed %d, round %d broke a promise:\n", rec.Seed, rec.Round)
+	for _, v := range rec.violations {
+		fmt.Fprintf(c.progress, "  %s\n", v)
+	}
+	fmt.Fprintf(c.progress, "  kept in %s; judge it again by\n  go run ./tests/campaign -judge %s\n", dir,
+		filepath.Join(dir, recordFile))
+	return err
+}
+
+const recordFile = "record.json.gz"
+
+// store writes the record to a file.
+func (rec *recorded) store(file string) (err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	z := gzip.NewWriter(f)
+	return errors.Join(json.NewEncoder(z).Encode(rec), z.Close())
+}
+
+// load reads a record that store has written.
+func load(file string) (*recorded, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	rec := new(recorded)
+	if err := json.NewDecoder(z).Decode(rec); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return rec, nil
+}

@@ -1,0 +1,92 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/child"
+)
+
+// The exit codes.
+const (
+	fine     = 0
+	violated = 1
+	unusable = 2
+)
+
+func main() {
+	child.Main(runWorker)
+	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// command runs a campaign, or judges the record of a round again. It returns the exit code.
+func command(args []string, out, errors io.Writer) (code int) {
+	flags := flag.NewFlagSet("campaign", flag.ContinueOnError)
+	flags.SetOutput(errors)
+	o := options{progress: out}
+	flags.DurationVar(&o.duration, "duration", 2*time.Minute, "for how long rounds begin")
+	flags.DurationVar(&o.round, "round", 40*time.Second, "how long the faults of a round last")
+	flags.Uint64Var(&o.seed, "seed", 1, "of the faults, which come as fast as the machine lets them")
+	flags.IntVar(&o.workers, "workers", 5, "how many processes acquire locks, at least 2")
+	flags.StringVar(&o.etcd, "etcd", "", "`program` of the members, built in tests/versions, for an older etcd")
+	flags.StringVar(&o.out, "out", "campaign-records", "`directory` for the record of each round that broke a promise")
+	flags.StringVar(&o.summary, "summary", "", "`file` for the summary as JSON, written anew after each round")
+	flags.StringVar(&o.note, "note", "", "a `text` for the summary, as what else the machine did")
+	again := flags.String("judge", "", "judge the record of a round in this `file` again, and do nothing else")
+	switch err := flags.Parse(args); {
+	case err == flag.ErrHelp:
+		return fine
+	case err != nil:
+		return unusable
+	case flags.NArg() > 0:
+		fmt.Fprintf(errors, "campaign: unknown argument %q\n", flags.Arg(0))
+		return unusable
+	case *again != "":
+		return judgeAgain(*again, out, errors)
+	case o.workers < 2:
+		fmt.Fprintln(errors, "campaign: -workers must be at least 2, since each of two lanes of faults has its own")
+		return unusable
+	case o.round < time.Second || o.duration <= 0:
+		fmt.Fprintln(errors, "campaign: -round must be at least 1s, and -duration above 0")
+		return unusable
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	s, err := run(ctx, o)
+	fmt.Fprintf(out, "\n%v", s)
+	switch {
+	case len(s.Violations) > 0:
+		return violated
+	case err != nil:
+		fmt.Fprintln(errors, "campaign:", err)
+		return unusable
+	}
+	return fine
+}
+
+// judgeAgain prints what is wrong with a record.
+func judgeAgain(file string, out, errors io.Writer) (code int) {
+	rec, err := load(file)
+	if err != nil {
+		fmt.Fprintln(errors, "campaign:", err)
+		return unusable
+	}
+	failures := rec.judge().Violations
+	for _, v := range failures {
+		fmt.Fprintln(out, v)
+	}
+	fmt.Fprintf(out, "%d holds, %d changes of the store, %d faults: %d violations\n", len(rec.Record.Holds),
+		len(rec.Record.Changes), len(rec.Faults), len(failures))
+	if len(failures) > 0 {
+		return violated
+	}
+	return fine
+}

@@ -1,0 +1,274 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
+	"github.com/holdfast-go/holdfast/tests/oracle"
+)
+
+// A round is a number of processes and the faults that they meet.
+type round struct {
+	options
+	cluster *etcdtest.Cluster
+	history *history
+	dir     string           // of the cluster
+	logs    string           // the directory of the processes' logs
+	links   []*etcdtest.Link // of each process
+	number  int
+	names   []string // of locks and semaphores
+	shards  string   // the name of the shards
+	stats   oracle.Stats
+
+	workers []*workerProcess // the present ones, by link
+	running sync.WaitGroup   // readers of their reports
+
+	mu       sync.Mutex // protects what follows
+	events   []event
+	faults   []fault                   // in order of their beginnings
+	revoked  map[clientv3.LeaseID]bool // by hand
+	byHand   map[string]bool           // entries that were deleted by hand, by entryID
+	killed   []string                  // processes
+	holding  map[string]int            // number of locks, by process
+	owning   map[int]string            // which process says that it owns a shard
+	failures []string                  // beside what the oracle finds
+}
+
+// A fault is one that was made.
+type fault struct {
+	What string
+	oracle.Fault
+}
+
+type workerProcess struct {
+	*child.Child[event]
+	id    string
+	link  *etcdtest.Link
+	ended chan struct{} // closed when it has ended, and all its reports are read
+}
+
+func newRound(
+	cluster *etcdtest.Cluster, h *history, dir string, links []*etcdtest.Link, number int, o options,
+) *round {
+	f := &round{
+		options: o, cluster: cluster, history: h, dir: dir, links: links, number: number,
+		logs: filepath.Join(dir, fmt.Sprintf("logs%d", number)), shards: fmt.Sprintf("round%d", number),
+		stats: oracle.NewStats(), revoked: make(map[clientv3.LeaseID]bool), byHand: make(map[string]bool),
+		holding: make(map[string]int), owning: make(map[int]string),
+	}
+	for i := range 4 {
+		f.names = append(f.names, fmt.Sprintf("round%d-%d", number, i))
+	}
+	return f
+}
+
+// run makes one round: faults, then none, and the judgment. What does not come about when all faults have ended is a
+// failure of the record, too. It returns no record if ctx ends before that.
+func (f *round) run(ctx context.Context) (*recorded, error) {
+	if err := os.MkdirAll(f.logs, 0o700); err != nil {
+		return nil, err
+	}
+	from, err := f.history.revision(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, w := range f.workers {
+			w.Kill()
+		}
+		f.running.Wait()
+	}()
+	if err := f.live(ctx); err != nil {
+		f.heal()
+		f.failf("%v", err)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	to, err := f.history.revision(ctx)
+	if err != nil {
+		f.failf("%v", err)
+		to = f.history.complete()
+	}
+	log, err := raftlog.Read(f.dir)
+	if err != nil {
+		return nil, err
+	}
+	rec := f.record(f.history.between(from, to), log)
+	f.history.forget(to)
+	return rec, nil
+}
+
+// live is the life of the processes. Its error says what did not come about.
+func (f *round) live(ctx context.Context) error {
+	r := rand.New(rand.NewPCG(f.seed, uint64(f.number)))
+	for i := range f.links {
+		w, err := f.start(i, 0, r)
+		if err != nil {
+			return err
+		}
+		f.workers = append(f.workers, w)
+	}
+	for _, w := range f.workers { // on a busy machine they begin late
+		if err := eventually(ctx, w.id+" has acquired a lock", func() bool { return f.hasHeld(w.id) }); err != nil {
+			return err
+		}
+	}
+	f.disturbAll(ctx, r)
+	f.heal()
+	if err := f.tellAll("settle"); err != nil {
+		return err
+	}
+	if err := f.awaitShards(ctx); err != nil {
+		return err
+	}
+	if err := f.tellAll("end"); err != nil {
+		return err
+	}
+	f.running.Wait()
+	for _, w := range f.workers {
+		f.end(w)
+	}
+	cli, err := f.cluster.NewClient()
+	if err != nil {
+		return err
+	}
+	defer cli.Close()
+	return eventually(ctx, "no entry is left", func() bool {
+		resp, err := cli.Get(ctx, oracle.Keys, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		return err == nil && !slices.ContainsFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool {
+			return oracle.IsEntry(string(kv.Key)) || oracle.IsMember(string(kv.Key))
+		})
+	})
+}
+
+// disturbAll makes faults until the round is over.
+func (f *round) disturbAll(ctx context.Context, r *rand.Rand) {
+	ctx, cancel := context.WithTimeout(ctx, f.round)
+	defer cancel()
+	var lanes sync.WaitGroup
+	lane := func(do func(context.Context, *rand.Rand)) {
+		r := rand.New(rand.NewPCG(r.Uint64(), 0))
+		lanes.Go(func() { f.disturb(ctx, r, do) })
+	}
+	lane(f.disturbCluster)
+	if f.number%2 == 0 {
+		lane(f.interfere)
+	}
+	if f.number%3 != 1 {
+		for i := range 2 {
+			lane(func(ctx context.Context, r *rand.Rand) { f.disturbProcess(ctx, r, i) })
+		}
+	}
+	lanes.Wait()
+}
+
+// tellAll sends all processes a message.
+func (f *round) tellAll(message string) error {
+	for _, w := range f.workers {
+		if err := w.Tell(message); err != nil {
+			return child.KillAll(err, w.Child)
+		}
+	}
+	return nil
+}
+
+// failf notes what is wrong beside what the oracle finds.
+func (f *round) failf(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failures = append(f.failures, fmt.Sprintf(format, args...))
+}
+
+// hasHeld reports whether a process has held a lock.
+func (f *round) hasHeld(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, ok := f.holding[id]
+	return ok
+}
+
+// start starts the process that uses a link.
+func (f *round) start(link, generation int, r *rand.Rand) (*workerProcess, error) {
+	w := &workerProcess{id: fmt.Sprintf("round %d process %d.%d", f.number, link, generation), link: f.links[link],
+		ended: make(chan struct{})}
+	var err error
+	w.Child, err = child.Start[event]("worker", job{ID: w.id, Endpoints: w.link.Endpoints(),
+		Names: f.names, Shards: f.shards, Log: filepath.Join(f.logs, fmt.Sprintf("process%d.%d.log", link, generation)),
+		TTL: time.Duration(2+r.IntN(4)) * time.Second, Seed: r.Uint64(), Goroutines: 2 + r.IntN(4)})
+	if err != nil {
+		return nil, err
+	}
+	f.running.Go(func() {
+		defer close(w.ended)
+		for {
+			ev, err := w.Await(context.Background(), reports) // until the process ends
+			if err != nil {
+				return
+			}
+			f.mu.Lock()
+			f.events = append(f.events, ev)
+			switch {
+			case ev.Kind == shardKind:
+				f.own(w.id, ev)
+			case ev.What == held:
+				f.holding[w.id]++
+			case ev.What == ended:
+				f.holding[w.id]--
+			}
+			f.mu.Unlock()
+		}
+	})
+	return w, nil
+}
+
+// end kills a process, and checks that it has written nothing to stderr: no panic, no data race.
+func (f *round) end(w *workerProcess) {
+	unexpected := errors.New("the process wrote to stderr")
+	if err := child.KillAll(unexpected, w.Child); err != unexpected {
+		f.failf("%s: %v", w.id, err)
+	}
+}
+
+// heal ends all faults.
+func (f *round) heal() {
+	f.cluster.Heal()
+	for _, l := range f.links {
+		l.Heal()
+	}
+}
+
+// entryID identifies an entry, since a session uses its keys again.
+func entryID(kv *mvccpb.KeyValue) string { return fmt.Sprint(string(kv.Key), " ", kv.CreateRevision) }
+
+// eventually polls until ok returns true. Its error says what did not become so for a minute, or the cause of ctx.
+func eventually(ctx context.Context, what string, ok func() bool) error {
+	end := fmt.Errorf("timed out waiting until %s", what)
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, end)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+//go:build linux
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/tests/oracle"
+)
+
+func TestRecoveryCountsFromTheLastFaultBeforeTheNextAcquisition(t *testing.T) {
+	rec := heldFrom(30*time.Second, 40*time.Second)
+	faultOf := func(process string, from, to time.Duration) {
+		rec.Faults = append(rec.Faults, fault{"a fault", oracle.Fault{Process: process, From: from, To: to}})
+	}
+	faultOf("process 0", 10*time.Second, 20*time.Second) // until 28 s nothing can be acquired
+	faultOf("", 19*time.Second, 28*time.Second)
+	faultOf("process 1", 12*time.Second, 35*time.Second)
+	faultOf("", 41*time.Second, 42*time.Second) // nothing is acquired any more
+	s := newSummary(options{})
+	s.addRecoveries(rec)
+	if got := s.Recoveries; got.Count != 3 || int(got.Longest) != 5 || got.total.Round(time.Second) != 9*time.Second {
+		t.Errorf("%+v, want 2 + 2 + 5 seconds", got)
+	}
+}
+
+func TestTimesOfABusyMachineCountOnce(t *testing.T) {
+	faults := []oracle.Fault{
+		{Process: oracle.Everywhere, From: 3 * time.Second, To: 5 * time.Second},
+		{Process: "", From: 0, To: time.Hour},
+		{Process: oracle.Everywhere, From: 1 * time.Second, To: 4 * time.Second},
+		{Process: oracle.Everywhere, From: 10 * time.Second, To: 11 * time.Second},
+	}
+	if got := busyTime(faults); got != 5*time.Second {
+		t.Errorf("%v, want 5s", got)
+	}
+}
+
+func TestSummaryHasWhatTheRoundsHad(t *testing.T) {
+	s := newSummary(options{seed: 9})
+	s.stats.Counts[oracle.Granted] = 3
+	s.stats.Counts[oracle.LostPrefix+"by a test"] = 2
+	s.stats.Counts[faultPrefix+"a fault"] = 4
+	s.stats.Counts[oracle.OverlapPrefix+"a reason"] = 1
+	s.stats.Worst[oracle.OverlapPrefix+"a reason, at most"] = time.Second
+	s.stats.Worst[oracle.MarginPrefix+"a cause, at least"] = 2 * time.Second
+	s.fill()
+	if s.Acquisitions != 3 || s.losses() != 2 || s.faults() != 4 || s.Margins["a cause"] != 2 ||
+		s.Overlaps["a reason"] != (overlap{1, 1}) {
+		t.Errorf("%+v", s)
+	}
+	for _, want := range []string{"seed 9", "3 acquisitions", "2 by a test", "4 a fault", "2.000 s a cause"} {
+		if !strings.Contains(s.String(), want) {
+			t.Errorf("the summary is without %q:\n%v", want, s)
+		}
+	}
+}
