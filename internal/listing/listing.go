@@ -73,14 +73,15 @@ func NewReader[T comparable, V any](
 	return &Reader[T, V]{cli, prefix, o, decode, value, sending.New(cli, o.Retry), new(watching.Streams)}
 }
 
-// Usable returns why the reader of another package cannot be called that has this one, or nil: what was wrong when it was
-// made, that it is the zero value, that ctx is nil.
+// Usable returns why the reader of another package cannot be called that has this one, or nil: what was wrong when that
+// was made, that it is the zero value, that ctx is nil.
 func (r *Reader[T, V]) Usable(ctx context.Context, wrong error) error {
 	switch {
 	case wrong != nil:
 		return wrong
 	case r == nil:
-		return &holdfast.ArgumentError{Argument: "Reader", Reason: "is the zero value: make it with NewReader"}
+		reason := "is the zero value: make it with NewReader"
+		return &holdfast.ArgumentError{Argument: "Reader", Reason: reason}
 	case ctx == nil:
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
