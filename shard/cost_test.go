@@ -110,7 +110,7 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
-// A process that dies tells nobody: its shards are free when its lease has ended, and owned after LockDelay.
+// A process that dies says nothing: its shards are free when its lease has ended, and owned after LockDelay.
 func TestShardsOfAProcessThatDiesAreOwnedAfterTTLAndLockDelay(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		n, m := size()
@@ -125,7 +125,8 @@ func TestShardsOfAProcessThatDiesAreOwnedAfterTTLAndLockDelay(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		took := time.Since(began)
-		t.Logf("%d of %d shards had no owner for at most %v; the TTL is %v, LockDelay %v", lost, n, took, kit.TTL, kit.LockDelay)
+		t.Logf("%d of %d shards had no owner for at most %v; the TTL is %v, LockDelay %v", lost, n, took, kit.TTL,
+			kit.LockDelay)
 		// etcd ends leases twice a second.
 		if least, most := kit.LockDelay, kit.TTL+kit.LockDelay+time.Second; took < least || took > most {
 			t.Errorf("%v, want %v to %v", took, least, most)

@@ -46,7 +46,7 @@ var permissions = map[string]func(namespace, name string) []need{
 	"member": func(ns, name string) []need {
 		group := layout.Names(ns, "member")
 		if name != "" {
-			group = layout.Members(ns, name).Own()
+			group = layout.Members(ns, name).Entries
 		}
 		return []need{{names.SessionKeys(ns), true, "readwrite"}, {group, true, "readwrite"}}
 	},

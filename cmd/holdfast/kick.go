@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -124,6 +125,12 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	h, held := q.Holder()
 	token := fencing.Token(k.token)
 	switch holders := q.Holders(); {
+	case !held && k.place.of() == holdfast.KindShard:
+		all, err := a.readShards(asking, cli, k.place.name)
+		if n := len(all.owners.Owners); err != nil || n > 0 {
+			return cmp.Or(err, usage("%s are %d shards: give one of them, such as %[1]s/0", k.place.name, n))
+		}
+		fallthrough
 	case !held:
 		return k.print(a, out, kickJSON{Name: k.place.name, Free: true}, "%s is free", k.lock())
 	case h.Released() && !k.force:

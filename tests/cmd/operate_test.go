@@ -130,7 +130,7 @@ func TestCheckJudgesWhatTheUserMayDo(t *testing.T) {
 	allow(t, cli, "both", clientv3.PermReadWrite, "holdfast/session/")
 	addUser(t, cli, "ringers", password, clientv3.PermReadWrite, "holdfast/session/")
 	addUser(t, cli, "members", password, clientv3.PermReadWrite, "holdfast/session/", "holdfast/member/")
-	addUser(t, cli, "member", password, clientv3.PermReadWrite, "holdfast/session/", "holdfast/member/workers/@")
+	addUser(t, cli, "member", password, clientv3.PermReadWrite, "holdfast/session/", "holdfast/member/workers/@/")
 	enableAuth(t, cli, password)
 	for user, c := range map[string]struct {
 		args []string

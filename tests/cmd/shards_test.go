@@ -92,6 +92,10 @@ func TestShowAndWatchShards(t *testing.T) {
 	}
 	holdfast(t, srv.Endpoints(), "kick", "orders/3", "--kind", "shard", "--reason=r").exits(0)
 	owners(t, srv, "host-1:1", "host-2:2")
+	said := holdfast(t, srv.Endpoints(), "kick", "orders", "--kind", "shard", "--reason=r").exits(64).stderr.String()
+	if !strings.Contains(said, "such as orders/0") {
+		t.Errorf("kick of all: %s", said)
+	}
 	stop()
 	watch.prints(watch.stdout, "by host-2:2, before by host-1:1")
 	watch.signal(syscall.SIGINT)
