@@ -98,7 +98,7 @@ func (i *issuer) expired(t *testing.T, token string) bool {
 // observes goes on.
 func TestLockOutlivesATokenThatTheProgramReplaces(t *testing.T) {
 	t.Parallel()
-	g := guard(t, shortTokens(t))
+	g := guard(t, signedTokens(t, "10m"))
 	g.user(t, "service", "locks", "elections", "data")
 	other := open(t, g.admin, session.Options{TTL: 600 * time.Second})
 	ahead, err := locker.NewMutex(other, "waited-for").Lock(deadline(t))
@@ -147,7 +147,7 @@ func TestLockOutlivesATokenThatTheProgramReplaces(t *testing.T) {
 // A token in Config.Token is never replaced. When it has expired, the session is lost at its deadline, and says why.
 func TestSessionIsLostWithATokenThatIsNotReplaced(t *testing.T) {
 	t.Parallel()
-	g := guard(t, shortTokens(t))
+	g := guard(t, signedTokens(t, "10m"))
 	g.user(t, "service", "locks")
 	for ctx := deadline(t); ; {
 		cfg := session.ClientConfig(g.srv.Endpoints()...)
