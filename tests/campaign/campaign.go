@@ -60,7 +60,8 @@ func (c *campaign) onOneCluster(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	cluster, err := etcdtest.NewCluster(3, &etcdtest.Options{Processes: true, Program: c.etcd, DefaultTicks: true, Dir: dir})
+	cluster, err := etcdtest.NewCluster(3,
+		&etcdtest.Options{Processes: true, Program: c.etcd, DefaultTicks: true, Dir: dir})
 	if err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func (c *campaign) tell(rec *recorded) {
 	if rec != nil {
 		of = len(rec.Record.Holds)
 	}
-	fmt.Fprintf(c.progress, "%s round %d: %d acquisitions; in all %.2f h, %d acquisitions, %d losses, %d faults, %d violations\n",
-		time.Now().Format(time.TimeOnly), s.Rounds-1, of, s.Hours, s.Acquisitions, s.losses(), s.faults(),
-		len(s.Violations))
+	fmt.Fprintf(c.progress, "%s round %d: %d acquisitions; in all %.2f h, %d acquisitions, %d losses, %d faults, "+
+		"%d violations\n", time.Now().Format(time.TimeOnly), s.Rounds-1, of, s.Hours, s.Acquisitions, s.losses(),
+		s.faults(), len(s.Violations))
 }

@@ -41,6 +41,7 @@ func command(args []string, out, errors io.Writer) (code int) {
 	flags.StringVar(&o.summary, "summary", "", "`file` for the summary as JSON, written anew after each round")
 	flags.StringVar(&o.note, "note", "", "a `text` for the summary, as what else the machine did")
 	again := flags.String("judge", "", "judge the record of a round in this `file` again, and do nothing else")
+	records := flags.String("evidence", "", "print the tables of docs/evidence.md, of the summaries in this `directory`")
 	switch err := flags.Parse(args); {
 	case err == flag.ErrHelp:
 		return fine
@@ -51,6 +52,14 @@ func command(args []string, out, errors io.Writer) (code int) {
 		return unusable
 	case *again != "":
 		return judgeAgain(*again, out, errors)
+	case *records != "":
+		tables, err := evidence(*records)
+		if err != nil {
+			fmt.Fprintln(errors, "campaign:", err)
+			return unusable
+		}
+		fmt.Fprint(out, tables)
+		return fine
 	case o.workers < 2:
 		fmt.Fprintln(errors, "campaign: -workers must be at least 2, since each of two lanes of faults has its own")
 		return unusable

@@ -219,8 +219,8 @@ func (s *summary) String() string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("etcd %s, holdfast %s, %s, seed %d, %d processes", s.Etcd, s.Holdfast, s.Go, s.Seed, s.Workers)
 	line("%s", s.Machine)
-	line("%d rounds, %.2f hours; for %.0f s of them the machine was too busy for judgments of its speed", s.Rounds, s.Hours,
-		s.Busy)
+	line("%d rounds, %.2f hours; for %.0f s of them the machine was too busy for judgments of its speed", s.Rounds,
+		s.Hours, s.Busy)
 	line("%d calls, %d acquisitions, %d confirmed releases", s.Calls, s.Acquisitions, s.Releases)
 	list := func(title string, counts map[string]int) {
 		line("%s: %d", title, sum(counts))
@@ -235,8 +235,8 @@ func (s *summary) String() string {
 	list("losses that were told", s.Losses)
 	line("writes of holders: %d guarded, none late unless a violation says so; %d unguarded, %d of them carried out when "+
 		"the writer held no more", s.Writes.Guarded, s.Writes.Unguarded, s.Writes.Late)
-	line("from the end of a fault to the next acquisition: %d times, %.2f s on average, %.2f s at most", s.Recoveries.Count,
-		s.Recoveries.Mean, s.Recoveries.Longest)
+	line("from the end of a fault to the next acquisition: %d times, %.2f s on average, %.2f s at most",
+		s.Recoveries.Count, s.Recoveries.Mean, s.Recoveries.Longest)
 	line("a lost hold was told before the next one held, at least by:")
 	for _, cause := range slices.Sorted(maps.Keys(s.Margins)) {
 		line("%8.3f s %s", s.Margins[cause], cause)

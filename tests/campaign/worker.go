@@ -238,11 +238,13 @@ func (w *worker) hold(
 	check := func() {
 		called := sinceBoot()
 		h.Gap, previous = max(h.Gap, called-previous), called
-		if lk.Check() != nil {
-			return
-		}
-		if h.Last = called; h.First == 0 {
-			h.First = sinceBoot()
+		switch err := lk.Check(); {
+		case errors.Is(err, holdfast.ErrSuspended):
+			h.Suspended = called
+		case err == nil:
+			if h.Last = called; h.First == 0 {
+				h.First = sinceBoot()
+			}
 		}
 	}
 	check()
@@ -252,7 +254,8 @@ func (w *worker) hold(
 	if owner, ok := lk.(fencing.Owner); ok && r.IntN(2) == 0 {
 		holding, over := context.WithCancel(w.stop)
 		defer over() // what is on its way may still be carried out
-		fenced, data, plain := fencing.NewFencedWriter(owner), oracle.DataKey(parts[0].Prefix), oracle.PlainKey(parts[0].Prefix)
+		fenced := fencing.NewFencedWriter(owner)
+		data, plain := oracle.DataKey(parts[0].Prefix), oracle.PlainKey(parts[0].Prefix)
 		w.write(holding, r.Uint64(), func(ctx context.Context) { _, _ = fenced.Put(ctx, data, h.Who) })
 		w.write(holding, r.Uint64(), func(ctx context.Context) {
 			if lk.Check() == nil {

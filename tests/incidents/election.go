@@ -147,7 +147,7 @@ func failedCampaign(ctx context.Context, l *lab) (outcome, error) {
 	if len(now.Kvs) == 0 {
 		return heldWith("the campaign failed, and left no key")
 	}
-	return failedWith("Campaign failed and left its key: when the leader resigns, that key is first, and nobody leads")
+	return failedWith("Campaign failed and left its key: when the leader resigns, that key is first, and none leads")
 }
 
 func failedCampaignHere(ctx context.Context, l *lab) (outcome, error) {

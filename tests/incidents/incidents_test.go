@@ -41,7 +41,8 @@ func TestWhatFailedInPublicFailsAndHoldfastDoesNot(t *testing.T) {
 
 func TestUnknownIncidentIsRefused(t *testing.T) {
 	var out strings.Builder
-	if code := command(context.Background(), []string{"nothing"}, &out); code != 2 || !strings.Contains(out.String(), `"nothing"`) {
+	code := command(context.Background(), []string{"nothing"}, &out)
+	if code != 2 || !strings.Contains(out.String(), `"nothing"`) {
 		t.Errorf("%d: %s", code, out.String())
 	}
 }

@@ -119,7 +119,7 @@ func cutOffHolders(
 		return failedWith("two held: %d of %d holders were told after the next one held, %v after it at most", late, cutOffs,
 			ms(worst))
 	}
-	return heldWith("%d of %d holders were told before the next one held, %v before it at least", cutOffs, cutOffs, ms(-worst))
+	return heldWith("all %d holders were told before the next one held, %v before it at least", cutOffs, ms(-worst))
 }
 
 // each calls f for each holder, side by side.
