@@ -149,7 +149,7 @@ func TestCheckJudgesWhatTheUserMayDo(t *testing.T) {
 		"member ":      {[]string{"--for=member"}, 1, ""},
 		"both":         {nil, 0, "for lock, tree, admin, ring"},
 		"nothing":      {nil, 1, ""},
-		"root":         {nil, 0, "for lock, tree, semaphore, election, shard, member, observe, inspect, admin, ring, "+
+		"root": {nil, 0, "for lock, tree, semaphore, election, shard, member, observe, inspect, admin, ring, " +
 			"epoch"},
 	} {
 		args := []string{"check", "-o", "json", "--ttl=600s", "--user=" + strings.TrimSpace(user) + ":" + password}
