@@ -12,7 +12,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/listing"
@@ -116,7 +115,7 @@ func (r *Reader) Group() string { return r.group }
 // Errors: ctx's, joined with that of the last attempt; holdfast.ErrClientClosed; etcd's where a retry cannot help. A
 // *holdfast.NameError or *holdfast.ArgumentError comes before anything is sent.
 func (r *Reader) Members(ctx context.Context) (Group, error) {
-	if err := r.usable(ctx); err != nil {
+	if err := r.listing.Usable(ctx, r.err); err != nil {
 		return Group{}, err
 	}
 	now, err := r.listing.Read(ctx)
@@ -139,7 +138,7 @@ func (r *Reader) Members(ctx context.Context) (Group, error) {
 // Each range has a watch, and a read in each third of MaxAge.
 func (r *Reader) Watch(ctx context.Context) iter.Seq2[Group, error] {
 	return func(yield func(Group, error) bool) {
-		if err := r.usable(ctx); err != nil {
+		if err := r.listing.Usable(ctx, r.err); err != nil {
 			yield(Group{}, err)
 			return
 		}
@@ -159,7 +158,7 @@ type Observer struct{ of *listing.Observer[Group] }
 // Observer starts an observer and returns it after its first read, which ctx bounds. Close it after use. It has a
 // watch, and reads in each third of MaxAge. The errors are those of Members.
 func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
-	if err := r.usable(ctx); err != nil {
+	if err := r.listing.Usable(ctx, r.err); err != nil {
 		return nil, err
 	}
 	of, err := r.listing.Observe(ctx)
@@ -177,18 +176,6 @@ func (o *Observer) Current() Snapshot {
 
 // Close ends the observer and waits for its goroutine. Current then returns the last known group, untrusted.
 func (o *Observer) Close() { o.of.Close() }
-
-func (r *Reader) usable(ctx context.Context) error {
-	switch {
-	case r.err != nil:
-		return r.err
-	case r.listing == nil:
-		return &holdfast.ArgumentError{Argument: "Reader", Reason: "is the zero value: make it with NewReader"}
-	case ctx == nil:
-		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
-	}
-	return nil
-}
 
 // failed adds the group to an error.
 func (r *Reader) failed(doing string, err error) error {

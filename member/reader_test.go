@@ -198,6 +198,39 @@ func TestObserverSaysHowOldTheGroupMayBe(t *testing.T) {
 	})
 }
 
+// Most of it is the question for the time: the system's clock, which counts sleep, is a system call.
+func BenchmarkObserverCurrent(b *testing.B) {
+	srv := etcdfake.New(nil)
+	defer srv.Close()
+	cli := srv.Client(b)
+	sess, err := session.New(b.Context(), cli, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := member.Join(b.Context(), sess, "workers", member.Options{Name: "a", Value: "1"}); err != nil {
+		b.Fatal(err)
+	}
+	for name, clock := range map[string]func() time.Duration{"system": nil, "monotonic": session.MonotonicClock()} {
+		b.Run("clock="+name, func(b *testing.B) {
+			r := member.NewReader(cli, "workers").With(member.ReaderOptions{Clock: clock})
+			o, err := r.Observer(b.Context())
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer o.Close()
+			b.ReportAllocs()
+			for b.Loop() {
+				if now := o.Current(); now.Err != nil || len(now.Members) != 1 {
+					b.Fatalf("%+v", now)
+				}
+			}
+		})
+	}
+	if err := sess.Close(context.Background()); err != nil {
+		b.Error(err)
+	}
+}
+
 func TestReaderEndsWithItsClient(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		cli := srv.Link().Client()
@@ -223,6 +256,17 @@ func TestReaderEndsWithItsClient(t *testing.T) {
 		}
 		if _, err := r.Observer(t.Context()); !errors.Is(err, holdfast.ErrClientClosed) {
 			t.Errorf("another Observer: %v", err)
+		}
+	})
+}
+
+func TestReaderSaysOnceThatEtcdDoesNotAnswer(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		link := srv.Link()
+		link.Cut()
+		_, err := member.NewReader(link.Client(), "workers").Members(kit.Within(t, time.Minute))
+		if !errors.Is(err, context.DeadlineExceeded) || strings.Count(err.Error(), "last error") != 1 {
+			t.Errorf("%v", err)
 		}
 	})
 }

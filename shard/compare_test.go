@@ -125,8 +125,8 @@ func (c *comparison) loads() (largest, smallest, owned int) {
 func (c *comparison) requests() map[*running]int {
 	all := make(map[*running]int)
 	for _, r := range c.all {
-		for _, kind := range []string{"enqueue", "hand-off", "remove", "read", "watch"} {
-			all[r] += r.Counts()[kind]
+		for _, n := range r.shared() {
+			all[r] += n
 		}
 	}
 	return all

@@ -22,9 +22,9 @@ func size() (n, m int) {
 	return 40, 4
 }
 
-func startAll(f *fleet, m int, change ...func(*shard.Options)) (all []*running) {
+func startAll(f *fleet, m int, longer time.Duration, change ...func(*shard.Options)) (all []*running) {
 	for i := range m {
-		all = append(all, f.start(fmt.Sprint("m", i), 0, change...))
+		all = append(all, f.start(fmt.Sprint("m", i), longer, change...))
 	}
 	time.Sleep(settled)
 	return all
@@ -35,7 +35,7 @@ func TestJoinCostsRequestsForTheShardsThatMove(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		n, m := size()
 		f := newFleet(t, srv, n)
-		all := startAll(f, m)
+		all := startAll(f, m, 0)
 		before := f.calls()
 		for _, r := range all {
 			r.Plan(nil)
@@ -62,23 +62,43 @@ func TestJoinCostsRequestsForTheShardsThatMove(t *testing.T) {
 	})
 }
 
-// Each process leaves, and another one of its name joins, one after the other.
+// Each process leaves, and another one of its name joins, one after the other. Functions need a second to return.
 func TestRollingRestart(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		n, m := size()
 		f := newFleet(t, srv, n)
-		all := startAll(f, m)
+		const drain = time.Second
+		all := startAll(f, m, drain)
 		before := f.calls()
 		for _, r := range all {
+			r.delayed()
+		}
+		for _, r := range all[:m] {
 			r.stop()
 			time.Sleep(kit.LockDelay / 10)
-			f.start(r.name, 0)
+			p := kit.Start(t, srv)
+			again := &running{Process: p}
+			again.delayed()
+			all = append(all, again)
+			f.startWith(p, r.name, f.work(r.name, drain))
 			time.Sleep(settled)
 		}
-		mean := float64(f.calls()-before) / float64(n)
-		t.Logf("%d shards, %d members: %.1f moves of a shard, at most %v without an owner", n, m, mean, f.longest)
+		moved := f.calls() - before
+		mean, sent := float64(moved)/float64(n), make(map[string]int)
+		for _, r := range all {
+			for kind, n := range r.shared() {
+				sent[kind] += n
+			}
+		}
+		t.Logf("%d shards, %d members: %.1f moves of a shard, at most %v without an owner after its function has returned; "+
+			"sent %v", n, m, mean, f.longest, sent)
 		if mean > 3 {
 			t.Errorf("a shard moved %.1f times", mean)
+		}
+		// Each of 2m times that the members change each member reads and queues in batches; the rest is for the moves.
+		if writes := sent["enqueue"] + sent["remove"] + sent["hand-off"]; writes > 2*moved+2*m*m ||
+			sent["watch"] > moved+2*m*m || sent["read"] > 2*moved+2*m*m {
+			t.Errorf("sent %v for %d moves", sent, moved)
 		}
 		// The way to etcd and back, and 100 ms if the watch was created after the removal.
 		if f.longest > 300*time.Millisecond {
@@ -86,6 +106,30 @@ func TestRollingRestart(t *testing.T) {
 		}
 		if f.owned() != n {
 			t.Errorf("%d of %d shards are owned", f.owned(), n)
+		}
+	})
+}
+
+// A process that dies says nothing: its shards are free when its lease has ended, and owned after LockDelay.
+func TestShardsOfAProcessThatDiesAreOwnedAfterTTLAndLockDelay(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		n, m := size()
+		f := newFleet(t, srv, n)
+		all := startAll(f, m, 0)
+		all[0].Link.BlackHole()
+		began, lost := time.Now(), f.gone(all[0].name)
+		for f.owned() < n {
+			if time.Since(began) > time.Minute {
+				t.Fatalf("%d of %d shards are owned", f.owned(), n)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		took := time.Since(began)
+		t.Logf("%d of %d shards had no owner for at most %v; the TTL is %v, LockDelay %v", lost, n, took, kit.TTL,
+			kit.LockDelay)
+		// etcd ends leases twice a second.
+		if least, most := kit.LockDelay, kit.TTL+kit.LockDelay+time.Second; took < least || took > most {
+			t.Errorf("%v, want %v to %v", took, least, most)
 		}
 	})
 }

@@ -130,6 +130,20 @@ func (r *running) stop() {
 	<-r.done
 }
 
+// delayed has messages take their time, and counts requests from now on.
+func (r *running) delayed() {
+	r.Plan(func(string, int) etcdfake.Fate { return etcdfake.Fate{Request: kit.OneWay, Reply: kit.OneWay} })
+}
+
+// shared returns how many requests that share shards were sent since then, by kind; others are the session's.
+func (r *running) shared() map[string]int {
+	all := r.Counts()
+	maps.DeleteFunc(all, func(kind string, _ int) bool {
+		return !slices.Contains([]string{"enqueue", "hand-off", "remove", "read", "watch"}, kind)
+	})
+	return all
+}
+
 // even checks that these members own all shards, with loads that differ by at most one.
 func (f *fleet) even(what string, names ...string) {
 	f.t.Helper()

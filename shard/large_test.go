@@ -9,11 +9,6 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-// delayed has messages take their time, and counts requests from now on.
-func (r *running) delayed() {
-	r.Plan(func(string, int) etcdfake.Fate { return etcdfake.Fate{Request: kit.OneWay, Reply: kit.OneWay} })
-}
-
 // In a large fleet, too, a member that joins costs requests for the shards that move, in batches, and each other member
 // a few for those that it hands over. No request goes to all.
 func TestJoinOfALargeFleetIsNoHerd(t *testing.T) {
@@ -23,7 +18,7 @@ func TestJoinOfALargeFleetIsNoHerd(t *testing.T) {
 			n, m = 10_000, 100
 		}
 		f := newFleet(t, srv, n)
-		all := startAll(f, m)
+		all := startAll(f, m, 0)
 		time.Sleep(time.Minute)
 		if f.owned() != n {
 			t.Fatalf("%d of %d shards are owned", f.owned(), n)
@@ -43,11 +38,9 @@ func TestJoinOfALargeFleetIsNoHerd(t *testing.T) {
 		others, most := make(map[string]int), 0
 		for _, r := range all {
 			sum := 0
-			for kind, n := range r.Counts() {
-				if kind == "enqueue" || kind == "remove" || kind == "hand-off" || kind == "read" || kind == "watch" {
-					others[kind] += n
-					sum += n
-				}
+			for kind, n := range r.shared() {
+				others[kind] += n
+				sum += n
 			}
 			most = max(most, sum)
 		}

@@ -14,10 +14,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/listing"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -75,22 +75,8 @@ type Reader struct {
 	err     error                         // why the reader cannot be used
 }
 
-// ReaderOptions are the policies of a Reader. The zero value of each field is its default. A value out of range is a
-// *holdfast.ArgumentError or *holdfast.NameError of the first call.
-type ReaderOptions struct {
-	// Namespace is that of the members' sessions, default "holdfast".
-	Namespace string
-
-	// MaxAge is the age up to which a Snapshot is trusted; a watch is checked by a read in each third of it. Default
-	// 15 s; at least 30 ms.
-	MaxAge time.Duration
-
-	// Retry sets the pauses between attempts; its Attempt bounds one read: default 4 s, less than 5 s.
-	Retry backoff.Policy
-
-	// Clock is elapsed time; default session.SystemClock(). For tests.
-	Clock func() time.Duration
-}
+// ReaderOptions are the policies of a Reader: those of readers of groups.
+type ReaderOptions = member.ReaderOptions
 
 // NewReader returns a reader of the shards of that name in the default namespace. A bad name, option or client is an
 // error of the first call. Close the client after the reader's observers.
@@ -126,7 +112,7 @@ func (r *Reader) Group() string { return layout.ShardGroup(r.name) }
 // Errors: ctx's, joined with that of the last attempt; holdfast.ErrClientClosed; etcd's where a retry cannot help. A
 // *holdfast.NameError or *holdfast.ArgumentError comes before anything is sent.
 func (r *Reader) Owners(ctx context.Context) (Owners, error) {
-	if err := r.usable(ctx); err != nil {
+	if err := r.listing.Usable(ctx, r.err); err != nil {
 		return Owners{}, err
 	}
 	now, err := r.listing.Read(ctx)
@@ -141,7 +127,7 @@ func (r *Reader) Owners(ctx context.Context) (Owners, error) {
 // has a watch, and a read in each third of MaxAge.
 func (r *Reader) Watch(ctx context.Context) iter.Seq2[Owners, error] {
 	return func(yield func(Owners, error) bool) {
-		if err := r.usable(ctx); err != nil {
+		if err := r.listing.Usable(ctx, r.err); err != nil {
 			yield(Owners{}, err)
 			return
 		}
@@ -159,7 +145,7 @@ type Observer struct{ of *listing.Observer[Owners] }
 // Observer starts an observer and returns it after its first read, which ctx bounds. Close it after use. It has a
 // watch, and reads in each third of MaxAge. The errors are those of Owners.
 func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
-	if err := r.usable(ctx); err != nil {
+	if err := r.listing.Usable(ctx, r.err); err != nil {
 		return nil, err
 	}
 	of, err := r.listing.Observe(ctx)
@@ -180,18 +166,6 @@ func (o *Observer) Owner(index int) Owner { return o.Current().Owner(index) }
 
 // Close ends the observer and waits for its goroutine. Current then returns the last known owners, untrusted.
 func (o *Observer) Close() { o.of.Close() }
-
-func (r *Reader) usable(ctx context.Context) error {
-	switch {
-	case r.err != nil:
-		return r.err
-	case r.listing == nil:
-		return &holdfast.ArgumentError{Argument: "Reader", Reason: "is the zero value: make it with NewReader"}
-	case ctx == nil:
-		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
-	}
-	return nil
-}
 
 func (r *Reader) failed(doing string, err error) error {
 	return fmt.Errorf("%s owners of shards %s: %w", doing, names.Quote(r.name), err)

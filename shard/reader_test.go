@@ -83,6 +83,24 @@ func TestReaderNamesTheOwners(t *testing.T) {
 	})
 }
 
+func BenchmarkObserverOwner(b *testing.B) {
+	srv := etcdfake.New(nil)
+	defer srv.Close()
+	srv.Put(count, "64")
+	srv.Put(entries+"7/@/x", `{"owner":"a"}`)
+	o, err := shard.NewReader(srv.Client(b), "orders").Observer(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer o.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if owner := o.Owner(7); owner.Key == "" {
+			b.Fatalf("%+v", o.Current())
+		}
+	}
+}
+
 func TestWatchTellsEachMove(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		f := newFleet(t, srv, 1)

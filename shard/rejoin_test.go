@@ -43,7 +43,7 @@ func TestRestartWithinRejoinMovesNoShard(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		n, m := size()
 		f := newFleet(t, srv, n)
-		all := startAll(f, m, withRejoin)
+		all := startAll(f, m, 0, withRejoin)
 		owners, calls := f.owners(), f.calls()
 		if len(owners) != n {
 			t.Fatalf("%d of %d shards are owned", len(owners), n)
@@ -70,7 +70,7 @@ func TestRollingRestartWithRejoin(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		n, m := size()
 		f := newFleet(t, srv, n)
-		all := startAll(f, m, withRejoin)
+		all := startAll(f, m, 0, withRejoin)
 		owners, calls := f.owners(), f.calls()
 		const restart = 10 * time.Second
 		for _, r := range all {

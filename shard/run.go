@@ -138,7 +138,12 @@ func (r *run) assign(group member.Group) {
 	r.vanish.see(group.Members, r.member.Name())
 	own := r.member.Name()
 	there := slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own && !m.Draining })
-	if !there && r.member.Check() == nil {
+	why, state := ErrMoved, r.member.Check()
+	switch {
+	case there:
+	case errors.Is(state, holdfast.ErrLost):
+		why = state // its shards are lost with its lease
+	case state == nil:
 		group.Members, there = append(slices.Clone(group.Members), member.Info{Name: own}), true
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -148,7 +153,7 @@ func (r *run) assign(group member.Group) {
 		if there && owner == own {
 			r.want(index)
 		} else {
-			r.giveUp(index)
+			r.giveUp(index, why)
 		}
 	}
 }
@@ -201,12 +206,12 @@ func (r *run) want(index int) {
 	})
 }
 
-func (r *run) giveUp(index int) {
+func (r *run) giveUp(index int, why error) {
 	s, ever := r.slots[index]
 	if !ever || s.stop == nil {
 		return
 	}
-	s.stop(ErrMoved)
+	s.stop(why)
 	s.stop = nil
 	r.slots[index] = s
 }

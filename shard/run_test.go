@@ -3,17 +3,14 @@ package shard_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/shard"
@@ -74,54 +71,6 @@ func TestMemberThatLeavesDrainsFirst(t *testing.T) {
 	})
 }
 
-func TestShardMovesWhenItsFunctionHasReturned(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		f := newFleet(t, srv, 8)
-		const longer = 10 * time.Second
-		f.start("a", longer)
-		time.Sleep(settled)
-		f.start("b", 0)
-		time.Sleep(longer - settled/2)
-		f.even("the functions run on", "a")
-		time.Sleep(settled)
-		f.even("they have returned", "a", "b")
-	})
-}
-
-func TestFunctionThatReturnsIsCalledAgain(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		f := newFleet(t, srv, 2)
-		broken := errors.New("broken")
-		var mu sync.Mutex
-		calls, told := make(map[int]int), make(map[int]int)
-		r := f.startWith(kit.Start(t, srv), "a", func(ctx context.Context, s *shard.Shard) error {
-			mu.Lock()
-			calls[s.Index()]++
-			mu.Unlock()
-			if s.Index() == 1 {
-				return broken
-			}
-			return nil
-		}, func(o *shard.Options) {
-			o.OnError = func(index int, err error) {
-				mu.Lock()
-				defer mu.Unlock()
-				told[index]++
-				if !errors.Is(err, broken) {
-					t.Errorf("shard %d: %v", index, err)
-				}
-			}
-		})
-		time.Sleep(time.Minute)
-		r.stop()
-		// The pauses are up to 1 s.
-		if calls[0] < 60 || calls[0] > 300 || calls[1] != told[1] || told[0] != 0 {
-			t.Errorf("called %v, told %v", calls, told)
-		}
-		f.empty()
-	})
-}
-
 func TestPanicEndsRunAfterAllFunctionsHaveReturned(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		f := newFleet(t, srv, 4)
@@ -141,152 +90,6 @@ func TestPanicEndsRunAfterAllFunctionsHaveReturned(t *testing.T) {
 			t.Errorf("begun %v, still running %v", f.begun, f.owner)
 		}
 		f.empty()
-	})
-}
-
-func TestFunctionThatDoesNotReturnLosesItsShard(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		f := newFleet(t, srv, 2)
-		const drain = 10 * time.Second
-		release := make(chan struct{})
-		var mu sync.Mutex
-		var told []error
-		stuck := make(map[*shard.Shard]bool)
-		a := f.startWith(kit.Start(t, srv), "a", func(ctx context.Context, s *shard.Shard) error {
-			mu.Lock()
-			stuck[s] = true
-			mu.Unlock()
-			<-release
-			return nil
-		}, func(o *shard.Options) {
-			o.DrainTimeout = drain
-			o.OnError = func(_ int, err error) {
-				mu.Lock()
-				defer mu.Unlock()
-				told = append(told, err)
-			}
-		})
-		time.Sleep(settled)
-		f.start("b", 0)
-		time.Sleep(settled)
-		if n := f.owned(); n != 0 {
-			t.Errorf("before DrainTimeout: %d are owned", n)
-		}
-		time.Sleep(drain)
-		synctest.Wait()
-		mu.Lock()
-		if f.owned() != 1 || len(told) != 1 || !errors.Is(told[0], shard.ErrNotDrained) ||
-			!errors.Is(told[0], holdfast.ErrLost) {
-			t.Errorf("after DrainTimeout: %d are owned, told %v", f.owned(), told)
-		}
-		mu.Unlock()
-		a.stop()
-		if !errors.Is(a.err, context.Canceled) || !errors.Is(a.err, shard.ErrNotDrained) {
-			t.Errorf("Run: %v", a.err)
-		}
-		time.Sleep(settled)
-		f.even("afterwards", "b")
-		for s := range stuck {
-			var lost *holdfast.LostError
-			if !errors.As(s.Check(), &lost) || lost.Cause != holdfast.CauseNotDrained || lost.Kind != holdfast.KindShard {
-				t.Errorf("%v", s.Check())
-			}
-		}
-		close(release)
-	})
-}
-
-// The shard comes back to a member whose function, which has lost it, still runs.
-func TestFunctionsOfAShardNeverOverlapInAProcess(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		f := newFleet(t, srv, 2)
-		release := make(chan struct{})
-		var mu sync.Mutex
-		calls := make(map[int]int)
-		f.startWith(kit.Start(t, srv), "a", func(ctx context.Context, s *shard.Shard) error {
-			mu.Lock()
-			calls[s.Index()]++
-			first := calls[s.Index()] == 1
-			mu.Unlock()
-			<-ctx.Done()
-			if first {
-				<-release
-			}
-			return nil
-		}, func(o *shard.Options) { o.DrainTimeout = time.Second })
-		time.Sleep(settled)
-		for range 2 {
-			b := f.start("b", 0)
-			time.Sleep(settled)
-			b.stop()
-			time.Sleep(settled)
-		}
-		count := func() int {
-			mu.Lock()
-			defer mu.Unlock()
-			return calls[0] + calls[1]
-		}
-		if n := count(); n != 2 {
-			t.Errorf("%d calls while a function runs", n)
-		}
-		close(release)
-		time.Sleep(settled)
-		if n := count(); n != 3 {
-			t.Errorf("%d calls afterwards", n)
-		}
-	})
-}
-
-func TestFunctionSeesASuspension(t *testing.T) {
-	for _, strict := range []bool{false, true} {
-		t.Run(fmt.Sprintf("CancelOnSuspended %v", strict), func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				f := newFleet(t, srv, 1)
-				var calls []*shard.Shard
-				var causes []error
-				r := f.startWith(kit.Start(t, srv), "a", func(ctx context.Context, s *shard.Shard) error {
-					calls = append(calls, s)
-					<-ctx.Done()
-					causes = append(causes, context.Cause(ctx))
-					return ctx.Err()
-				}, func(o *shard.Options) {
-					o.CancelOnSuspended = strict
-					o.OnError = func(_ int, err error) { t.Error(err) }
-				})
-				time.Sleep(settled)
-				r.Link.Cut()
-				for r.Sess.State() != holdfast.Suspended {
-					time.Sleep(100 * time.Millisecond)
-				}
-				r.Heal()
-				time.Sleep(kit.TTL)
-				r.stop()
-				if strict && (len(calls) != 2 || calls[0] != calls[1] || !errors.Is(causes[0], holdfast.ErrSuspended)) ||
-					!strict && (len(calls) != 1 || !errors.Is(causes[0], context.Canceled)) {
-					t.Errorf("%d calls, causes %v", len(calls), causes)
-				}
-			})
-		})
-	}
-}
-
-func TestFunctionHasItsShardForFencing(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		f := newFleet(t, srv, 3)
-		r := f.startWith(kit.Start(t, srv), "a", func(ctx context.Context, s *shard.Shard) error {
-			h, ok := fencing.FromContext(ctx)
-			if !ok || h != fencing.Source(s) || s.Name() != fmt.Sprintf("orders/%d", s.Index()) || s.Check() != nil ||
-				!strings.HasPrefix(s.Key(), entries) || s.Token() == 0 || s.AcquiredRevision() < s.Token().Revision() {
-				t.Errorf("shard %d: %v, %s", s.Index(), h, s.Name())
-			}
-			<-ctx.Done()
-			if !errors.Is(s.Check(), nil) {
-				t.Errorf("while the function returns: %v", s.Check())
-			}
-			return nil
-		})
-		time.Sleep(settled)
-		r.stop()
 	})
 }
 

@@ -19,8 +19,8 @@ const checkHelp = `Check whether this etcd cluster is fit for locks and election
 and with this user, and say what to do if it is not. It exits with 0 if it is, with 1 if
 it is not. It writes nothing but a lease, which it revokes.
 
-    members      each endpoint answers, has a leader, is no learner; the endpoints are
-                 all members of the cluster
+    members      each endpoint answers, has a leader, is no learner, and no grpc-proxy;
+                 the endpoints are all members of the cluster
     version      each server has the fixes that holdfast relies on
     roles        where auth is on, each server keeps users to their roles
     alarms       no alarm is raised (NOSPACE, CORRUPT)

@@ -24,10 +24,11 @@ const asRoot = "Run \"holdfast check\" once more as a user with the role root: u
 // members asks each endpoint how it is, and the cluster which members it has.
 func (c *checker) members(ctx context.Context, timeout time.Duration) {
 	answered := make(map[uint64]*clientv3.StatusResponse)
-	for _, endpoint := range c.cli.Endpoints() {
+	for _, address := range c.cli.Endpoints() {
 		asked, cancel := context.WithTimeout(ctx, timeout)
-		status, err := c.cli.Status(asked, endpoint)
+		status, err := c.cli.Status(asked, address)
 		cancel()
+		endpoint := address
 		if at := strings.LastIndexByte(endpoint, '@'); at >= 0 {
 			endpoint = endpoint[at+1:] // without the user and the password of a URL
 		}
@@ -37,6 +38,7 @@ func (c *checker) members(ctx context.Context, timeout time.Duration) {
 		}
 		answered[status.Header.MemberId] = status
 		c.member(endpoint, status)
+		c.proxy(ctx, timeout, address, endpoint)
 	}
 	c.roles(ctx, timeout)
 	listed, cancel := context.WithTimeout(ctx, timeout)

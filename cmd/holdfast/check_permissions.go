@@ -25,7 +25,7 @@ type need struct {
 
 // purposes are the values of --for.
 var purposes = []string{
-	"lock", "tree", "semaphore", "election", "shard", "observe", "inspect", "admin", "ring", "epoch",
+	"lock", "tree", "semaphore", "election", "shard", "member", "observe", "inspect", "admin", "ring", "epoch",
 }
 
 // permissions are those that docs/client.md lists, for each value of --for.
@@ -36,13 +36,19 @@ var permissions = map[string]func(namespace, name string) []need{
 	"election":  func(ns, name string) []need { return entriesOf(ns, "election", name) },
 	"shard": func(ns, name string) []need {
 		all := entriesOf(ns, "shard", "")
-		members := need{layout.Members(ns, "shard").Own(), true, "readwrite"}
-		members.key = strings.TrimSuffix(members.key, "@")
+		members := need{layout.Names(ns, "member") + "shard/", true, "readwrite"}
 		if name != "" {
 			all[2].key += name + "/" // the entries of NAME/0, NAME/1 and so on, and the count
 			members.key += name + "/"
 		}
 		return append(all, members)
+	},
+	"member": func(ns, name string) []need {
+		group := layout.Names(ns, "member")
+		if name != "" {
+			group = layout.Members(ns, name).Entries
+		}
+		return []need{{names.SessionKeys(ns), true, "readwrite"}, {group, true, "readwrite"}}
 	},
 	"admin": func(ns, _ string) []need {
 		lock, tree := layout.Names(ns, "lock"), layout.Names(ns, "tree")

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -24,6 +25,9 @@ type connection struct {
 	dialTimeout    time.Duration
 	commandTimeout time.Duration
 
+	discoverySRV, discoveryName string
+	insecureDiscovery           bool
+
 	cacert, cert, key  string
 	insecureTransport  bool
 	insecureSkipVerify bool
@@ -40,6 +44,12 @@ Variables of etcdctl that are not listed here are ignored.
 
     --endpoints                 host:port or URLs, separated by commas; list all
                                 members of the cluster, no load balancer
+    --discovery-srv             domain whose SRV records name the endpoints, in
+                                place of --endpoints: _etcd-client-ssl._tcp and
+                                _etcd-client._tcp; asked once, at the start
+    --discovery-srv-name        suffix of these services: _etcd-client-NAME._tcp
+    --insecure-discovery        true by default; false: only servers with TLS, whose
+                                certificates name the domain
     --cacert                    file of the CAs that the servers' certificates are
                                 verified with; default: those of the system
     --cert, --key               files of the client's certificate and its key
@@ -68,6 +78,9 @@ var ownVariables = map[string]string{"namespace": "HOLDFAST_NAMESPACE"}
 
 func (c *connection) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.endpoints, "endpoints", []string{"127.0.0.1:2379"}, "etcd's members, separated by commas")
+	f.StringVarP(&c.discoverySRV, "discovery-srv", "d", "", "`domain` whose SRV records name the endpoints")
+	f.StringVar(&c.discoveryName, "discovery-srv-name", "", "`suffix` of the services that are looked up")
+	f.BoolVar(&c.insecureDiscovery, "insecure-discovery", true, "take servers without TLS, too, from --discovery-srv")
 	f.DurationVar(&c.dialTimeout, "dial-timeout", 2*time.Second, "for the login")
 	f.DurationVar(&c.commandTimeout, "command-timeout", 5*time.Second, "until etcd must have answered")
 	f.StringVar(&c.cacert, "cacert", "", "`file` of the CAs that servers' certificates are verified with")
@@ -104,6 +117,9 @@ func (c *connection) fromEnvironment(f *pflag.FlagSet) error {
 
 // dial returns a client. It asks for a missing password on the terminal.
 func (c *connection) dial(ctx context.Context) (*clientv3.Client, error) {
+	if err := c.discover(ctx, net.DefaultResolver.LookupSRV); err != nil {
+		return nil, err
+	}
 	cfg, err := c.config()
 	if err != nil {
 		return nil, err
@@ -133,13 +149,17 @@ func (c *connection) tls() (*tls.Config, error) {
 	if (c.cert == "") != (c.key == "") {
 		return nil, usage("--cert and --key need each other")
 	}
-	if c.insecureTransport && c.cacert == "" && c.cert == "" && !c.insecureSkipVerify {
+	byDomain := c.discoverySRV != "" && !c.insecureDiscovery
+	if c.insecureTransport && c.cacert == "" && c.cert == "" && !c.insecureSkipVerify && !byDomain {
 		return nil, nil
 	}
 	if c.insecureTransport && c.cacert == "" && c.cert == "" && !c.secureEndpoint() {
 		return nil, nil // --insecure-skip-tls-verify alone asks for no TLS
 	}
 	t := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.insecureSkipVerify}
+	if byDomain {
+		t.ServerName = c.discoverySRV // DNS may be forged: a certificate for any of its names would not do
+	}
 	if c.cacert != "" {
 		pem, err := os.ReadFile(c.cacert)
 		if err != nil {

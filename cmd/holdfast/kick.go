@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -39,7 +40,9 @@ rather stop its process first, or wait for its TTL. In the end kick says whether
 holder has let go.
 
 A leader (--kind election) ends its work and resigns; as a rule it campaigns again, behind
-those that wait. "holdfast elect" does, and ends its command as "holdfast run" does.
+those that wait. "holdfast elect" does, and ends its command as "holdfast run" does. The
+owner of a shard (--kind shard, NAME/INDEX) ends the shard's function. As the shard is
+still assigned to it, it then owns it again, and calls the function anew.
 
 Holders that are no processes of holdfast, and leaders under a prefix (--at), take no
 requests: stop their processes, or revoke their lease (etcdctl lease revoke LEASE), which has the
@@ -88,7 +91,7 @@ func newKick(a *app) *cobra.Command {
 		"(default: that of the only one)")
 	f.BoolVar(&k.force, "force", false, "take the lock away, whatever the holder does")
 	f.DurationVar(&k.wait, "wait", 15*time.Second, "how `long` to wait until the holder has let go; 0: not at all")
-	k.place.addKind(cmd, "what NAME is: lock, tree, semaphore or election")
+	k.place.addKind(cmd, "what NAME is: lock, tree, semaphore, election or shard")
 	f.BoolVar(&k.place.at, "at", false, "NAME is a prefix of etcd's own clients")
 	return cmd
 }
@@ -122,6 +125,12 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	h, held := q.Holder()
 	token := fencing.Token(k.token)
 	switch holders := q.Holders(); {
+	case !held && k.place.of() == holdfast.KindShard:
+		all, err := a.readShards(asking, cli, k.place.name)
+		if n := len(all.owners.Owners); err != nil || n > 0 {
+			return cmp.Or(err, usage("%s are %d shards: give one of them, such as %[1]s/0", k.place.name, n))
+		}
+		fallthrough
 	case !held:
 		return k.print(a, out, kickJSON{Name: k.place.name, Free: true}, "%s is free", k.lock())
 	case h.Released() && !k.force:

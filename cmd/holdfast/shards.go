@@ -70,10 +70,11 @@ type shardsJSON struct {
 }
 
 type memberJSON struct {
-	Name     string `json:"name"`
-	Owned    int    `json:"owned"`
-	Draining bool   `json:"draining,omitempty"`
-	Absent   bool   `json:"absent,omitempty"`
+	Name      string `json:"name"`
+	Owned     int    `json:"owned"`
+	Processes int    `json:"processes"` // of that name: more than one but for a moment are a mistake
+	Draining  bool   `json:"draining,omitempty"`
+	Absent    bool   `json:"absent,omitempty"`
 }
 
 type shardJSON struct {
@@ -113,10 +114,11 @@ func (s shards) members() (all []memberJSON) {
 	}
 	for _, m := range s.group.Members {
 		if i := len(all) - 1; i >= 0 && all[i].Name == m.Name { // by name
+			all[i].Processes++
 			all[i].Draining = all[i].Draining && m.Draining
 			continue
 		}
-		all = append(all, memberJSON{Name: m.Name, Owned: owned[m.Name], Draining: m.Draining})
+		all = append(all, memberJSON{Name: m.Name, Owned: owned[m.Name], Processes: 1, Draining: m.Draining})
 	}
 	for _, m := range s.group.Absent {
 		all = append(all, memberJSON{Name: m.Name, Owned: owned[m.Name], Absent: true})
@@ -142,6 +144,9 @@ func (s shards) describe(now time.Time, columns int) []string {
 			what = ", draining"
 		case m.Absent:
 			what = ", absent, expected back"
+		}
+		if m.Processes > 1 {
+			what += fmt.Sprintf(", %d processes have this name", m.Processes)
 		}
 		lines = append(lines, fmt.Sprintf("  member  %5d owned  %s%s", m.Owned, clean(m.Name, 0), what))
 	}

@@ -28,7 +28,7 @@ func TestTableOfShards(t *testing.T) {
 	lines := s.describe(now, 80)
 	want := []string{
 		"shard orders: 4 shards, 1 without an owner", "  member      0 owned  a, absent, expected back",
-		`  member      1 owned  "b\x1b[2J", draining`, "  member      1 owned  " + long, "",
+		`  member      1 owned  "b\x1b[2J", draining`, "  member      1 owned  " + long + ", 2 processes have this name", "",
 		" SHARD      FOR  GOES TO                   OWNER",
 	}
 	if !slices.Equal(lines[:len(want)], want) {

@@ -212,6 +212,7 @@ func TestGuidesShowRealExamples(t *testing.T) {
 	}{
 		{"docs/choosing.md", "locker/example_choosing_test.go", 1},
 		{"docs/cron.md", "locker/example_cron_test.go", 4},
+		{"docs/fencing-sql.md", "tests/sqlfence/orm_test.go", 2},
 		{"docs/kubernetes.md", "election/example_kubernetes_test.go", 1},
 		{"docs/kubernetes.md", "tests/kubelock/reconciler_test.go", 1},
 		{"docs/migrating.md", "locker/example_migrating_test.go", 3},

@@ -73,14 +73,25 @@ func NewReader[T comparable, V any](
 	return &Reader[T, V]{cli, prefix, o, decode, value, sending.New(cli, o.Retry), new(watching.Streams)}
 }
 
+// Usable returns why the reader of another package cannot be called that has this one, or nil: what was wrong when that
+// was made, that it is the zero value, that ctx is nil.
+func (r *Reader[T, V]) Usable(ctx context.Context, wrong error) error {
+	switch {
+	case wrong != nil:
+		return wrong
+	case r == nil:
+		reason := "is the zero value: make it with NewReader"
+		return &holdfast.ArgumentError{Argument: "Reader", Reason: reason}
+	case ctx == nil:
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	return nil
+}
+
 // Read reads the value with one linearizable read, and retries until ctx ends. It returns ctx's error, joined with that
 // of the last attempt; holdfast.ErrClientClosed; or etcd's, where a retry cannot help.
 func (r *Reader[T, V]) Read(ctx context.Context) (now V, err error) {
-	var l Listing[T]
-	err = backoff.Retry(ctx, r.retry(), func(ctx context.Context) (err error) {
-		l, err = r.list(ctx)
-		return err
-	})
+	l, err := r.list(ctx)
 	if open := r.client.Ctx(); err != nil && ctx.Err() == nil && open != nil && open.Err() != nil {
 		err = holdfast.ErrClientClosed
 	}

@@ -5,6 +5,7 @@ package names
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -45,7 +46,7 @@ func SessionKeys(namespace string) string { return namespace + "/session/" }
 
 // SessionKey returns the session key of a lease.
 func SessionKey(namespace string, id clientv3.LeaseID) string {
-	return fmt.Sprintf("%s%x", SessionKeys(namespace), int64(id))
+	return SessionKeys(namespace) + strconv.FormatInt(int64(id), 16)
 }
 
 // Quote returns a name for use in a message: escaped, and cut after 128 bytes.

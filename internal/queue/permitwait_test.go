@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"testing"
@@ -103,6 +104,50 @@ func TestWaitersAfterALoweredLimitCostConstantMessagesEach(t *testing.T) {
 		holdtest.MustRelease(t, h)
 		if events := waiting.Counts()["event"]; events > 4*n {
 			t.Errorf("%d waiters were sent %d events", n, events)
+		}
+	})
+}
+
+// The limit was 1,000, then 1, and is 2. Those that queued at 1 wait since then, and each knows it of the one ahead. So
+// when every second one of them gives up, the next one neither delays nor watches all.
+func TestWaitersThatGiveUpAfterTheLimitWasChangedTwiceCostNoDelay(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		const n = 40
+		ctx := kit.Within(t, time.Hour)
+		p, waiting := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		holdtest.MustRelease(t, holdtest.MustAcquire(t, p.Permits(1000, 1)))
+		resize := func(from, to int) {
+			if err := p.Semaphore(from).Resize(ctx, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		resize(1000, 1)
+		h := holdtest.MustAcquire(t, p.Permits(1, 1))
+		var got []<-chan holdtest.Result
+		var cancels []context.CancelFunc
+		for i := range n {
+			c, cancel := context.WithCancel(ctx)
+			defer cancel()
+			got, cancels = append(got, holdtest.AcquireLater(c, waiting.Permits(1, 1))), append(cancels, cancel)
+			kit.Queued(t, srv, permitsX, i+2)
+		}
+		resize(1, 2)
+		holdtest.MustRelease(t, h)
+		holds := []*hold.Hold{heldNow(t, got[0]), heldNow(t, got[1])}
+		for i := 3; i < n; i += 2 {
+			cancels[i]()
+			<-got[i]
+		}
+		waiting.Plan(nil)
+		for i := 2; i < n; i += 2 {
+			holdtest.MustRelease(t, holds[0])
+			holds = append(holds[1:], heldNow(t, got[i]))
+		}
+		if events := waiting.Counts()["event"]; events > 4*n {
+			t.Errorf("%d waiters were sent %d events", n/2, events)
+		}
+		for _, h := range holds {
+			holdtest.MustRelease(t, h)
 		}
 	})
 }

@@ -168,12 +168,13 @@ func (s *Semaphore) Resize(ctx context.Context, to int) error {
 
 func (s *Semaphore) tryResize(ctx context.Context, to int) error {
 	for {
-		resp, err := s.queue.shared.get(ctx, clientv3.OpGet(s.queue.at.LimitKey()))
+		r, err := s.queue.shared.read(ctx,
+			clientv3.OpGet(s.queue.at.LimitKey()), s.permitsAhead(0, 0, clientv3.WithLimit(1)))
 		if err != nil {
 			return err
 		}
 		from := layout.Limit{Permits: s.permits, High: s.permits} // there is none
-		if kv := txns.First(resp.Kvs); kv != nil {
+		if kv := r.First(0); kv != nil {
 			if from, err = s.parse(kv); err != nil {
 				return err
 			}
@@ -185,6 +186,9 @@ func (s *Semaphore) tryResize(ctx context.Context, to int) error {
 			return s.limitErr(from.Permits, 0)
 		}
 		want := layout.Limit{Permits: to, High: max(from.High, to)}
+		if oldest := r.First(1); oldest == nil || oldest.CreateRevision > from.Mod {
+			want.High = max(from.Permits, to) // at which all were put that stand, and those that come until this is put
+		}
 		kv, err := s.put(ctx, from.Mod, want)
 		if err != nil {
 			return err
@@ -291,7 +295,7 @@ func weights(kvs []*mvccpb.KeyValue) (sum int) {
 
 // mayHold reports whether the youngest permit that was seen may hold without a mark, because there was room for it when
 // it was put. Otherwise it waits: the weights up to it exceed the limit of then. That is the present one if it has not
-// changed since, and else at most the largest that there ever was.
+// changed since, and else at most the highest at which one that stands was put.
 func (s permitsSeen) mayHold() bool {
 	sum := weights(s.ahead)
 	return sum <= s.limit.Permits || sum <= s.limit.High && s.limit.Mod > s.youngest.CreateRevision

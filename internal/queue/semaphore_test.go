@@ -196,3 +196,33 @@ func TestLateCopyOfAResizeDoesNothing(t *testing.T) {
 		}
 	})
 }
+
+// Beside the limit stands the highest one at which a permit was put that stands. With a higher one, waiters take those
+// ahead that wait for some that hold.
+func TestHighestLimitComesDownWhenNoPermitOfItStands(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		resize := func(from, to int, want string) {
+			t.Helper()
+			if err := p.Semaphore(from).Resize(kit.Within(t, time.Minute), to); err != nil {
+				t.Fatal(err)
+			}
+			if got := string(srv.Keys(kit.LimitX)[0].Value); got != want {
+				t.Errorf("after Resize from %d to %d: %q, want %q", from, to, got, want)
+			}
+		}
+		old := holdtest.MustAcquire(t, p.Permits(1000, 1))
+		resize(1000, 2, "2 1000")
+		h := holdtest.MustAcquire(t, p.Permits(2, 1))
+		resize(2, 3, "3 1000") // the old one stands
+		holdtest.MustRelease(t, old)
+		resize(3, 4, "4 1000") // the other one was put at 2, which is not known
+		holdtest.MustRelease(t, h)
+		h = holdtest.MustAcquire(t, p.Permits(4, 1))
+		resize(4, 3, "3 4")
+		holdtest.MustRelease(t, h)
+		resize(3, 5, "5 5")
+		resize(5, 1, "1 5") // one may be put at 5 until this is
+		resize(1, 2, "2 2")
+	})
+}

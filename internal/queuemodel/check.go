@@ -52,7 +52,9 @@ func (m *model) checkHold(s *state, i, k int8) string {
 			case s.standing(other) != nil:
 				return fmt.Sprintf("exclusion: attempts %d and %d both hold by etcd's record", i, n)
 			case a.newcomerTo.has(b.lease):
-				m.overlaps++
+				if m.overlaps++; a.behind.has(b.lease) {
+					m.late++
+				}
 			default:
 				return fmt.Sprintf("early: attempt %d holds while %d, which has lost its entry, believes that it holds", i, n)
 			}

@@ -79,7 +79,9 @@
 //   - A newcomer: an attempt that queues after a revocation. Nothing is left that it could see, so it holds as soon as
 //     what it does see has gone, perhaps before the revoked holder is told: at once, or when another newcomer lets go,
 //     another reader, or who holds in another queue of its set. A waiter that delays for the revoked holder holds it
-//     back. Only the session's watch makes this time short. The tests log in how many states it happens.
+//     back. So in the queue of a Mutex none holds early that queued behind one who was there before the revocation;
+//     TestNewcomerBehindOneThatWaitedHoldsEarlyOnlyWhereSeveralHold counts the states. Only the session's watch makes
+//     this time short.
 //   - Entries of holders deleted by hand, and those of waiters while a revoked holder is not told. Only the poller
 //     tells of the first, and nothing of the others.
 //   - One Txn and the reading of its reply are one step, except for the enqueue and for a grant: an

@@ -157,6 +157,23 @@ func (m *model) apply(s *state, c *enqueueCopy) {
 	// A second copy puts them anew, if those of the first were removed before the attempt knew of them.
 	if a := &s.attempts[c.attempt]; !(a.queued && a.requeued) && a.stage == enqueuing && a.try == c.try {
 		a.queued, a.newcomerTo = true, s.untold()
+		m.noteBehind(s, c.attempt)
+	}
+}
+
+// noteBehind records, for check, behind whom an attempt has queued.
+func (m *model) noteBehind(s *state, i int8) {
+	if !m.behind {
+		return
+	}
+	a := &s.attempts[i]
+	for k := range s.entryCount {
+		e := &s.entries[k]
+		for own := range int8(len(m.members[i])) {
+			if e.deleted == 0 && e.created < s.now && m.exclude(name{i, a.try, own}, e.name) {
+				a.behind |= a.newcomerTo &^ s.attempts[e.name.attempt].newcomerTo
+			}
+		}
 	}
 }
 

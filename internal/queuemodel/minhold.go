@@ -24,7 +24,7 @@ func (m *model) keep(s *state, i int8) {
 	}
 	try := a.try
 	m.next(s, i)
-	a.stage, a.queued, a.newcomerTo = idle, false, 0 // it queues like any newcomer
+	a.stage, a.queued, a.newcomerTo, a.behind = idle, false, 0, 0 // it queues like any newcomer
 	if m.broken == keptKeyIsUsedAgain {
 		a.try = try
 	}

@@ -100,3 +100,35 @@ func TestEveryInterleavingKeepsTheRules(t *testing.T) {
 		})
 	}
 }
+
+// A newcomer queues after a revocation. Where whoever is ahead of it waits for all who hold, as in the queue of a Mutex,
+// one that was there before the revocation delays for the revoked holder, and the newcomer waits for that one. Where
+// others held beside the revoked holder it may wait for one of these, who does not delay. README and
+// docs/guarantees.md say for whom the delay is.
+func TestNewcomerBehindOneThatWaitedHoldsEarlyOnlyWhereSeveralHold(t *testing.T) {
+	for name, c := range map[string]struct {
+		scenario scenario
+		late     bool
+	}{
+		"a mutex":                   {three, false},
+		"a mutex with lines":        {handingOn, false},
+		"a writer behind readers":   {readers, true},
+		"a set of two":              {lockAllBetween, true},
+		"a tree":                    {tree, true},
+		"readers behind a writer":   {writersAmongReaders, true},
+		"a lock that is downgraded": {downgradeFour, true},
+	} {
+		if modelsearch.Race && len(c.scenario.attempts) > 3 {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			m := newModel(c.scenario)
+			m.behind = true
+			if r := m.search(); r.Wrong != "" || m.overlaps == 0 || (m.late > 0) != c.late {
+				t.Errorf("%d states of %d, %d of them behind one who was there before, %s", m.overlaps, r.States, m.late, r.Wrong)
+			} else {
+				t.Logf("%d states of %d, %d of them behind one who was there before", m.overlaps, r.States, m.late)
+			}
+		})
+	}
+}

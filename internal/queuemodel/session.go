@@ -152,7 +152,7 @@ func (m *model) tell(s *state, l int8) {
 	}
 	for i := range m.attempts {
 		a := &s.attempts[i]
-		a.newcomerTo &^= 1 << l
+		a.newcomerTo, a.behind = a.newcomerTo&^(1<<l), a.behind&^(1<<l)
 		for k := range a.places {
 			a.places[k].delay.until &^= 1 << l
 			a.left[k].delay.until &^= 1 << l
@@ -171,7 +171,10 @@ func (m *model) tell(s *state, l int8) {
 		case idle, done:
 		case waiting, enqueuing:
 			if again := a.try + 1; again < maxTries && !s.sessions[n].closing && !m.lostForGood(s, n) {
-				*a = attempt{try: again, lease: l, requeued: true, handedOn: a.handedOn, queued: a.queued, newcomerTo: a.newcomerTo}
+				*a = attempt{
+					try: again, lease: l, requeued: true, handedOn: a.handedOn,
+					queued: a.queued, newcomerTo: a.newcomerTo, behind: a.behind,
+				}
 				break
 			}
 			fallthrough

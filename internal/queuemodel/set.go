@@ -124,7 +124,7 @@ func (m *model) queueAnew(s *state, i int8) {
 		m.passToSweeper(s, i)
 		*a = attempt{
 			try: a.try + 1, lease: a.lease, requeued: true, left: a.places, leftTry: a.try, suspects: a.suspects,
-			queued: a.queued, newcomerTo: a.newcomerTo,
+			queued: a.queued, newcomerTo: a.newcomerTo, behind: a.behind,
 		}
 	}
 }

@@ -113,6 +113,7 @@ type attempt struct {
 	// For check; the attempt does not know it.
 	queued     bool
 	newcomerTo leaseSet // leases that were revoked, and not told, when it first queued
+	behind     leaseSet // of these, those before whose revocation another queued that it queued behind
 }
 
 // A place is what an attempt knows of the place of an entry in its queue. A hand-off passes it on whole.

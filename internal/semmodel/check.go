@@ -70,10 +70,10 @@ func (m *model) check(s *state) string {
 		}
 		sum += m.attempts[i].weight
 	}
-	if sum > s.high && believers {
+	if sum > s.most && believers {
 		return "early: with those whose lease was revoked, and who do not know it, too many hold"
 	}
-	if sum > s.high {
+	if sum > s.most {
 		return "limit: more are held than ever were allowed"
 	}
 	return ""

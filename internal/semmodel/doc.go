@@ -19,7 +19,9 @@
 // deletion. The others, which are far, watch the one entry ahead of them.
 //
 //   - An attempt is far only behind an entry that waits, which is certain if the weights up to that entry exceed the
-//     limit, and that has not changed since the entry was put, or exceed the largest limit there ever was.
+//     limit, and that has not changed since the entry was put, or exceed the highest limit at which an entry that
+//     stands may have been put. That one is kept beside the limit: it comes down with a change of the limit before
+//     which all that stand were put since the change before.
 //   - An attempt that holds after a wait puts a mark into its entry. That wakes the attempt behind it, which becomes
 //     the first waiter.
 //   - The mark says up to which revision each revoked permit was waited for. The first waiter goes on from there:

@@ -54,6 +54,7 @@ const (
 	compactedIsClean       rule = "a history that is compacted causes no delay"
 	requeuedWithoutDelay   rule = "an attempt that queues again after a loss holds without a delay"
 	placedByLimitOfNow     rule = "an attempt whose put had no reply holds without a mark if it fits into the limit of now"
+	highIsThatOfTheLast    rule = "the highest limit is that of the last change and the one before, whatever stands"
 	tooHeavyWaits          rule = "an attempt whose weight is above the limit waits on"
 )
 
@@ -72,7 +73,7 @@ func (m *model) search() modelsearch.Result {
 }
 
 func (m *model) start() state {
-	s := state{now: 1, limit: m.limit, high: m.limit, limitAt: 1}
+	s := state{now: 1, limit: m.limit, high: m.limit, most: m.limit, limitAt: 1}
 	for i := range s.attempts {
 		if i >= len(m.attempts) {
 			s.attempts[i].stage = done
@@ -96,12 +97,22 @@ func (m *model) expand(s *state) []modelsearch.Step[state] {
 	if int(s.resized) < len(m.resizes) {
 		m.choose(s, 0, "limit is changed", func(t *state) {
 			t.now++
-			t.limit, t.limitAt = m.resizes[t.resized], t.now
-			t.high = max(t.high, t.limit)
+			m.resize(t, m.resizes[t.resized])
 			t.resized++
 		})
 	}
 	return m.steps
+}
+
+// resize changes the limit. The highest limit at which a permit may have been put that stands is kept beside it. It
+// comes down once all that stand were put at the limit before: since that was changed last.
+func (m *model) resize(s *state, to int8) {
+	before, since := s.limit, s.limitAt
+	s.limit, s.limitAt = to, s.now
+	s.high, s.most = max(s.high, to), max(s.most, to)
+	if m.broken == highIsThatOfTheLast || !s.olderStands(since) {
+		s.high = max(before, to)
+	}
 }
 
 // must adds a step that happens by itself, sooner or later.

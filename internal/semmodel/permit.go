@@ -79,7 +79,7 @@ func (m *model) look(s *state, created, at revision) (l look) {
 
 // mayHold reports whether the nearest entry may hold, or has held, without a mark: it was admitted when it was put.
 // That is excluded if it did not fit into the limit then: the weights up to it exceed the limit, which has not changed
-// since, or the largest that there ever was.
+// since, or the highest at which one that stands was put.
 func (m *model) mayHold(s *state, l look) bool {
 	return l.nearest == nil || l.sum <= s.limit || l.sum <= s.high &&
 		s.limitAt > l.nearest.created && m.broken != limitOfNowExcludes

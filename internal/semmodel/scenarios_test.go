@@ -62,6 +62,14 @@ var (
 		name: "two permits, then one, one of weight two", limit: 2, resizes: []int8{1},
 		attempts: permits(1, 2, 1, 1),
 	}
+	secondResize = scenario{
+		name: "three permits, then one, then two, weights 2 1 1", limit: 3, resizes: []int8{1, 2},
+		attempts: permits(2, 1, 1),
+	}
+	secondResizeOfFour = scenario{
+		name: "three permits, then one, then two, weights 2 1 1 1, one gives up", limit: 3, resizes: []int8{1, 2},
+		attempts: giveUp(permits(2, 1, 1, 1), 2),
+	}
 	lowered = scenario{
 		name: "two permits, then one, one gives up, watches fail", limit: 2, resizes: []int8{1},
 		attempts: giveUp(permits(1, 1, 1, 1), 2), unknown: true, compacted: true,
@@ -102,7 +110,7 @@ var (
 
 	small = []scenario{
 		with(three, revoking(2)), with(four, revoking(1)), with(heavyAhead, revoking(1)), crashing, weighted,
-		resized, shrunk, grown, with(requeued, revoking(2)), with(lossy, revoking(1)), clean,
+		resized, shrunk, grown, secondResize, with(requeued, revoking(2)), with(lossy, revoking(1)), clean,
 	}
 	// The race detector makes a search ten times slower and has nothing to find: one goroutine searches.
 	underRace = []scenario{with(three, revoking(2)), shrunk, with(requeued, revoking(2)), clean}
@@ -110,7 +118,7 @@ var (
 	large = []scenario{
 		with(four, revoking(2)), with(watchesFail, revoking(2)), with(weighted, revoking(2)),
 		with(heavyAhead, revoking(2)), with(shrunk, revoking(1)), with(resized, revoking(1)),
-		with(lowered, revoking(1)), with(grown, revoking(1)), five, fiveWeighted,
+		with(lowered, revoking(1)), with(grown, revoking(1)), with(secondResizeOfFour, revoking(1)), five, fiveWeighted,
 	}
 
 	broken = []scenario{
@@ -132,6 +140,7 @@ var (
 		with(pair, revoking(1), breaking(markIsReadNow, "early")),
 		with(watchesFail, revoking(1), breaking(compactedIsClean, "early")),
 		with(requeued, revoking(2), breaking(requeuedWithoutDelay, "early")),
+		with(secondResize, breaking(highIsThatOfTheLast, "missed")),
 		with(shrunk, breaking(tooHeavyWaits, "missed")),
 		with(grown, breaking(placedByLimitOfNow, "missed")),
 	}

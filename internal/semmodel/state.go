@@ -23,8 +23,10 @@ type state struct {
 	attempts [maxAttempts]attempt
 	leases   [maxTries * maxAttempts]lease // attempt i has lease 2i and, after a loss, 2i+1
 
-	limit, high int8 // how many permits there are, and the most that there ever were
-	limitAt     revision
+	limit   int8 // how many permits there are
+	high    int8 // the highest limit at which a permit may have been put that stands
+	limitAt revision
+	most    int8 // the highest limit that there ever was; for check, the attempts do not know it
 
 	entryCount, revoked, crashed, resized int8
 }
@@ -99,6 +101,16 @@ func (s *state) standing(created revision) *entry {
 		}
 	}
 	return nil
+}
+
+// olderStands reports whether an entry stands that was created at a revision or before.
+func (s *state) olderStands(at revision) bool {
+	for i := range s.entryCount {
+		if e := &s.entries[i]; e.deleted == 0 && e.created <= at {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *entry) stoodAt(at revision) bool {

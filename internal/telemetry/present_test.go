@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"runtime"
 	"runtime/pprof"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -92,7 +94,7 @@ func TestGaugesTellWhatWaitsAndWhatIsHeldInAllSessions(t *testing.T) {
 	})
 }
 
-// Without an SDK that collects them, the gauges cost a lock no allocation, and nothing runs for them.
+// Without an SDK that collects them, and without the profile, what waits and is held costs a lock no allocation.
 func TestPresenceAllocatesNothing(t *testing.T) {
 	count := func(tel *telemetry.Telemetry) float64 {
 		return testing.AllocsPerRun(1000, func() {
@@ -107,6 +109,26 @@ func TestPresenceAllocatesNothing(t *testing.T) {
 	if with, without := count(opened), count(closed); with != without {
 		t.Errorf("%v allocations, %v without", with, without)
 	}
+}
+
+// Nor does anything wake up for it: no goroutine runs, with the gauges and the profile on.
+func TestNothingWakesUpForWhatWaitsAndIsHeld(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := newSDK()
+		s.options.Profile = true
+		tel := telemetry.New(s.options)
+		tel.State("", "connected")
+		defer tel.State("connected", "")
+		before := runtime.NumGoroutine()
+		waits, held := acquireHere(tel), acquireHere(tel)
+		held.Held()
+		synctest.Wait()
+		if n := runtime.NumGoroutine(); n != before {
+			t.Errorf("%d goroutines, %d before", n, before)
+		}
+		waits.Failed("canceled", false)
+		held.Released(time.Second)
+	})
 }
 
 // profiled returns the profile as text.

@@ -16,11 +16,12 @@ func environment(command string, p plan, at time.Time) string {
 - date: %s
 - machine: %d × %s, %s/%s, kernel %s
 - %s, etcd %s, fsync on
-- %d rounds; in each the sides take turns, %v a side. Times and ratios are medians over the rounds (smallest–largest).
+- %d rounds, of a free lock %d; in each the sides take turns, all rounds of a side take %v. Times and ratios are medians
+  over the rounds (the interval in which they lie with 95 %% confidence; of 5 rounds the smallest and the largest)
 `,
 		"`"+strings.ReplaceAll(command, "`", "'")+"`", at.UTC().Format("2006-01-02 15:04 MST"),
 		runtime.NumCPU(), cpu(), runtime.GOOS, runtime.GOARCH, kernel(), runtime.Version(), version.Version,
-		p.rounds, p.time/time.Duration(p.rounds))
+		p.rounds, max(p.rounds, manyRounds), p.time)
 }
 
 func cpu() string {

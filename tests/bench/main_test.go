@@ -30,7 +30,7 @@ func TestCommandRewritesOnlyTheFiguresOfTheDocument(t *testing.T) {
 	time := `[\d.]+ (ms|µs|ns) \([\d.]+–[\d.]+\)`
 	for _, want := range []string{
 		`\n\| 1 \| [^|]+trylock[^|]+ \| ` + time + ` \| ` + time + ` \| ` + time + ` \| [\d.]+ \(`,
-		`\n\| 1 \| [^|]+floor/put[^|]+ \| – \| – \| ` + time + ` \| – \| – \|\n`,
+		`\n\| 1 \| [^|]+floor/put[^|]+ \| – \| – \| ` + time + ` \| – \| – \| – \|\n`,
 		`\n\| none \| [^|]+overhead[^|]+ \| ` + time + `, \d+ allocations \|`,
 		`\(chart\.svg\)`,
 	} {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"time"
 )
@@ -58,7 +59,14 @@ type plan struct {
 	time   time.Duration // for each side of a subject, over all rounds
 }
 
-// measure runs the sides of a subject in turns, so that other load on the machine affects them equally.
+// of returns the plan for a subject that needs at least so many rounds.
+func (p plan) of(sub subject) plan {
+	p.rounds = max(p.rounds, sub.rounds)
+	return p
+}
+
+// measure runs the sides of a subject in turns, so that other load on the machine affects them equally. Each round has
+// an order of its own: what a side leaves behind in etcd does not always cost the same other side.
 func (p plan) measure(etcds stores, sub subject, size int) (_ result, err error) {
 	r := result{subject: sub, size: size, sides: make(map[string]series)}
 	type ready struct {
@@ -84,8 +92,11 @@ func (p plan) measure(etcds stores, sub subject, size int) (_ result, err error)
 		}
 		all = append(all, ready{sd, e, call})
 	}
+	p = p.of(sub)
+	order := rand.New(rand.NewPCG(1, 1))
 	for range p.rounds {
-		for _, s := range all {
+		for _, i := range order.Perm(len(all)) {
+			s := all[i]
 			took, allocs, err := p.round(s.env, s.op, sub.perCall())
 			if err != nil {
 				return r, fmt.Errorf("%s: %w", s.env.name, err)

@@ -12,7 +12,7 @@ import (
 )
 
 // overhead measures the client's own share of a lock. Requests succeed at once without being sent, so all time and
-// allocations are those of the library. The floor is the two Txns that a lock sends.
+// allocations are those of the library.
 func overhead() []subject {
 	return []subject{{
 		name:       "overhead",
@@ -45,34 +45,7 @@ func overhead() []subject {
 				return mu.Unlock(e.ctx)
 			}, nil
 		},
-		floor: func(e *env) (op, error) {
-			cli, err := e.client(0)
-			return func(timer) error {
-				return bareLock(e.ctx, cli, e.name, 1)
-			}, err
-		},
 	}}
-}
-
-// bareLock sends the two Txns that Lock and Unlock of a free lock send.
-func bareLock(ctx context.Context, cli *clientv3.Client, name string, lease clientv3.LeaseID) error {
-	const id = "5eed5eed5eed5eed-ABCDEFGHIJKLMNOP"
-	entries, epoch, gate := name+"/@/", name+"/epoch", name+"/session"
-	key := entries + id
-	resp, err := cli.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), clientv3.Compare(clientv3.ModRevision(gate), "=", 0)).
-		Then(clientv3.OpGet(entries, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1),
-			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend)),
-			clientv3.OpGet(epoch), clientv3.OpPut(key, "{}", clientv3.WithLease(lease))).
-		Commit()
-	if err != nil {
-		return err
-	}
-	_, err = cli.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(key), "=", resp.Header.Revision)).
-		Then(clientv3.OpDelete(key)).
-		Commit()
-	return err
 }
 
 // instantClient returns a client with leases of etcdfake, whose key-value requests succeed without being sent.

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// spread is the median, minimum and maximum of n values.
+// spread is the median of n values, and the interval in which it lies with a confidence of 95 %: from the smallest to
+// the largest value if there are at most eight.
 type spread struct {
-	n               int
-	median          float64
-	lowest, highest float64
+	n         int
+	median    float64
+	low, high float64
 }
 
 func spreadOf(values []float64) spread {
@@ -20,7 +21,9 @@ func spreadOf(values []float64) spread {
 	if n == 0 {
 		return spread{}
 	}
-	return spread{n, (sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[0], sorted[n-1]}
+	// How many of n values are below the median varies by half the square root of n.
+	low := max(0, int(float64(n)/2-0.98*math.Sqrt(float64(n)))-1)
+	return spread{n, (sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[low], sorted[n-1-low]}
 }
 
 // ratio divides a by b round by round, so that a disturbance of a whole round cancels out. It skips rounds in which b
@@ -70,7 +73,7 @@ func formatDurations(s spread) string {
 		}
 	}
 	in := func(v float64) string { return formatNumber(v / float64(unit.of)) }
-	return fmt.Sprintf("%s %s (%s–%s)", in(s.median), unit.name, in(s.lowest), in(s.highest))
+	return fmt.Sprintf("%s %s (%s–%s)", in(s.median), unit.name, in(s.low), in(s.high))
 }
 
 // formatRatios formats a spread of ratios.
@@ -78,5 +81,5 @@ func formatRatios(s spread) string {
 	if s.n == 0 {
 		return "–"
 	}
-	return fmt.Sprintf("%s (%s–%s)", formatNumber(s.median), formatNumber(s.lowest), formatNumber(s.highest))
+	return fmt.Sprintf("%s (%s–%s)", formatNumber(s.median), formatNumber(s.low), formatNumber(s.high))
 }

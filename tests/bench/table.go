@@ -10,17 +10,18 @@ import (
 // table formats the results in Markdown. Only the first row of a subject has its description.
 func table(results []result) string {
 	var b strings.Builder
-	b.WriteString("| members | one operation | holdfast | upstream | floor | upstream / holdfast | holdfast / floor |\n" +
-		"| --- | --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| members | one operation | holdfast | upstream | floor " +
+		"| upstream / holdfast | holdfast / floor | upstream / floor |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for i, r := range results {
 		what := "`" + escapeCell(r.name) + "`"
 		if i == 0 || results[i-1].name != r.name {
 			what = escapeCell(r.what) + "<br>" + what
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.members(), what,
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", r.members(), what,
 			r.cell("holdfast"), r.cell("upstream"), r.cell("floor"),
 			formatRatios(ratio(r.sides["upstream"], r.sides["holdfast"])),
-			formatRatios(ratio(r.sides["holdfast"], r.sides["floor"])))
+			formatRatios(ratio(r.sides["holdfast"], r.sides["floor"])),
+			formatRatios(ratio(r.sides["upstream"], r.sides["floor"])))
 	}
 	return b.String()
 }

@@ -49,6 +49,7 @@ const (
 	closed = "closed" // the session is closed
 
 	heldUpstream = "held upstream" // a hold of etcd's own lock has ended
+	refused      = "refused"       // a guarded write after the end of a hold
 )
 
 // text returns the text of an error, or "".

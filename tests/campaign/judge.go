@@ -83,6 +83,8 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 			if h.Unlocked != 0 {
 				f.stats.Counts[released]++
 			}
+		case refused:
+			f.stats.Counts["writes of a former owner of a shard that etcd refused"]++
 		case cannot:
 			f.failures = append(f.failures, fmt.Sprintf("%s after all faults were healed: %s", ev.Who, ev.Err))
 		case closed:

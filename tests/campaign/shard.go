@@ -10,11 +10,13 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/shard"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
@@ -30,9 +32,16 @@ const (
 	shared = "from the last fault or change of members until all shards were owned, evenly, at most"
 )
 
+// formerOwner is an owner of a shard that was paused between its Check and its write: the Check was nil.
+type formerOwner struct{ *shard.Shard }
+
+func (formerOwner) Check() error { return nil }
+
 // ownShards owns its part of the shards until the worker is to stop. Its successor has its name.
 func (w *worker) ownShards() {
 	var calls atomic.Uint64
+	var late sync.WaitGroup
+	defer late.Wait()
 	all := shard.New(w.sess, w.Shards, shards).With(shard.Options{
 		Member: processOf(w.ID), OnError: func(int, error) {},
 	})
@@ -46,10 +55,23 @@ func (w *worker) ownShards() {
 		began := event{What: held, Kind: shardKind, Who: fmt.Sprintf("%s shard %d call %d", w.ID, s.Index(), call)}
 		end := w.hold(began, s, []oracle.Part{oracle.ShardPart(w.Shards, s.Index())}, d, ctx.Done(), r)
 		w.say(end)
+		late.Go(func() { w.writeLate(s, began.Who) })
 		return nil
 	})
 	if w.stop.Err() == nil {
 		w.say(event{What: cannot, Who: w.ID, Err: fmt.Sprintf("own shards: %v", err)})
+	}
+}
+
+// writeLate writes behind a fence when a shard is not owned any more. The oracle judges what etcd has not refused.
+func (w *worker) writeLate(s *shard.Shard, who string) {
+	<-s.Done()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	key := oracle.DataKey(oracle.ShardPart(w.Shards, s.Index()).Prefix)
+	_, err := fencing.NewFencedWriter(formerOwner{s}).Put(ctx, key, who)
+	if errors.Is(err, fencing.ErrStale) {
+		w.say(event{What: refused, Who: who})
 	}
 }
 

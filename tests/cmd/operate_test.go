@@ -129,6 +129,8 @@ func TestCheckJudgesWhatTheUserMayDo(t *testing.T) {
 	}
 	allow(t, cli, "both", clientv3.PermReadWrite, "holdfast/session/")
 	addUser(t, cli, "ringers", password, clientv3.PermReadWrite, "holdfast/session/")
+	addUser(t, cli, "members", password, clientv3.PermReadWrite, "holdfast/session/", "holdfast/member/")
+	addUser(t, cli, "member", password, clientv3.PermReadWrite, "holdfast/session/", "holdfast/member/workers/@/")
 	enableAuth(t, cli, password)
 	for user, c := range map[string]struct {
 		args []string
@@ -142,9 +144,13 @@ func TestCheckJudgesWhatTheUserMayDo(t *testing.T) {
 		"admins":       {nil, 0, "for admin"},
 		"admins ":      {[]string{"--for=admin,ring"}, 1, ""},
 		"ringers":      {[]string{"--for=ring"}, 0, "for ring"},
+		"members":      {nil, 0, "for member"},
+		"member":       {[]string{"--for=member", "--name=workers"}, 0, "for member"},
+		"member ":      {[]string{"--for=member"}, 1, ""},
 		"both":         {nil, 0, "for lock, tree, admin, ring"},
 		"nothing":      {nil, 1, ""},
-		"root":         {nil, 0, "for lock, tree, semaphore, election, shard, observe, inspect, admin, ring, epoch"},
+		"root": {nil, 0, "for lock, tree, semaphore, election, shard, member, observe, inspect, admin, ring, " +
+			"epoch"},
 	} {
 		args := []string{"check", "-o", "json", "--ttl=600s", "--user=" + strings.TrimSpace(user) + ":" + password}
 		found := findings(t, holdfast(t, srv.Endpoints(), append(args, c.args...)...).exits(c.code))

@@ -126,16 +126,22 @@ func must(t *testing.T) func(any, error) {
 	}
 }
 
+// tokenKey signs tokens.
+const tokenKey = "a key of a test's own"
+
 // shortTokens has tokens expire one to two seconds after they were issued, used or
 // not: etcd cuts the end of a JWT to whole seconds. With less, a busy machine would
 // use many of them when they have expired.
-func shortTokens(t *testing.T) func(*embed.Config) {
+func shortTokens(t *testing.T) func(*embed.Config) { return signedTokens(t, "2s") }
+
+// signedTokens has etcd issue tokens for a time, and take those that are signed with tokenKey.
+func signedTokens(t *testing.T, ttl string) func(*embed.Config) {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte("a key of a test's own"), 0o600); err != nil {
+	if err := os.WriteFile(key, []byte(tokenKey), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return func(c *embed.Config) { c.AuthToken = "jwt,sign-method=HS256,ttl=2s,priv-key=" + key }
+	return func(c *embed.Config) { c.AuthToken = "jwt,sign-method=HS256,ttl=" + ttl + ",priv-key=" + key }
 }
 
 // expire returns when every token issued so far has expired.

@@ -31,10 +31,36 @@ func leadOnce(ctx context.Context, c *process, name string) (string, error) {
 	return "resign", term.Resign(ctx)
 }
 
+// leadWhile leads in a function that heeds its context, and so never outlives its term.
+func (s *simulation) leadWhile(c *process, el *election.Election, who string, bound, hold time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	slept := c.offset.Load()
+	el = el.With(election.Options{OnOverrun: func(lost *holdfast.LostError, since time.Time) {
+		if slept == c.offset.Load() { // otherwise the loss was noticed when it had no time left
+			s.fail("%s heeds its context, and outlives its term by %v: %v", who, time.Since(since), lost)
+		}
+	}})
+	err := el.RunWhileLeader(ctx, who, func(ctx context.Context, term *election.Term) error {
+		s.granted(c, who, term, oracle.Part{Prefix: oracle.Keys + "election/" + el.Name() + "/@/"})
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(hold):
+			return nil
+		}
+	})
+	var failed *election.CampaignError
+	if err != nil && !errors.As(err, &failed) && !errors.Is(err, holdfast.ErrLost) && ctx.Err() == nil {
+		s.fail("%s: RunWhileLeader returned %v", who, err)
+	}
+}
+
 // useElections is one goroutine of a process. The first of each process observes, the
 // others campaign, lead, proclaim, and resign or yield.
 func useElections(s *simulation, c *process, i int) {
 	r := s.source(2000 + 100*uint64(c.id) + uint64(i))
+	scoped := s.source(3000 + 100*uint64(c.id) + uint64(i))
 	time.Sleep(family.UpTo(r, 100*time.Millisecond)) // so that goroutines do not start at the same instant
 	for !s.stop.Load() {
 		el := election.New(c.session(), s.names[r.IntN(len(s.names))])
@@ -44,6 +70,10 @@ func useElections(s *simulation, c *process, i int) {
 		if i == 0 {
 			s.observeLeaders(el, who, bound)
 			time.Sleep(family.UpTo(r, time.Second) + time.Microsecond)
+			continue
+		}
+		if scoped.IntN(4) == 0 {
+			s.leadWhile(c, el, who, bound, family.UpTo(scoped, 4*time.Second))
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), bound)

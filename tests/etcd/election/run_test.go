@@ -6,11 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
 
 func TestRunCampaignsAgainAfterEachRevocation(t *testing.T) {
@@ -37,5 +40,24 @@ func TestRunCampaignsAgainAfterEachRevocation(t *testing.T) {
 	}
 	if kvs := srv.Keys(t, prefix); len(kvs) != 0 {
 		t.Errorf("entries %v", kvs)
+	}
+}
+
+// A proxy answers Canceled after etcd has carried the resignation out. If Run took that for a loss, it would drop what
+// the function returned, and call it again.
+func TestRunWhoseResignationAProxyCancelsReturnsWhatItsFunctionDid(t *testing.T) {
+	t.Parallel()
+	link := etcdtest.Start(t).Link(t)
+	el := newElection(t, link.Client(), session.Options{})
+	done := errors.New("done")
+	calls := 0
+	err := el.Run(deadline(t), "v", func(context.Context, *election.Term) error {
+		if calls++; calls == 1 {
+			link.LoseReply("Txn", 1, codes.Canceled, testkit.IsTxnThatDeletes)
+		}
+		return done
+	})
+	if !errors.Is(err, done) || errors.Is(err, holdfast.ErrLost) || calls != 1 {
+		t.Errorf("%d calls, %v", calls, err)
 	}
 }

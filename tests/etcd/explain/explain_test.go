@@ -68,15 +68,20 @@ var faults = []struct {
 		<-lk.Done()
 		_ = lk.Unlock(within(t))
 	}, explain.Alone},
+	{"removed", func(t *testing.T, _ *etcdtest.Link, adm *admin.Client, lk *locker.Lock) {
+		if err := adm.Remove(within(t), holdfast.KindLock, lk.Name(), lk.Token(), "host is gone"); err != nil {
+			t.Error(err)
+		}
+	}, explain.Moved},
 	{"cut off", func(_ *testing.T, link *etcdtest.Link, _ *admin.Client, _ *locker.Lock) {
 		link.BlackHole()
 	}, explain.LeaseEnded},
 }
 
 // Twenty holds end, each by a fault: the cause is that of the loss, or not known without the log of the holder.
-func TestCauseIsThatOfTheLossOrNotKnownInARealEtcd(t *testing.T) {
+func TestCauseIsThatOfTheLossOrNotKnownInARealCluster(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.Start(t)
+	srv := etcdtest.StartCluster(t, 3)
 	cli := srv.Client(t)
 	adm := admin.New(cli, &admin.Options{Owner: "ops", Auditor: testkit.Unrecorded})
 	for i := range 20 {

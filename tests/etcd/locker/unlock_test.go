@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
 
 // Invariant 13.
@@ -186,7 +187,7 @@ func TestReleaseWhoseReplyAProxyLosesIsNoLoss(t *testing.T) {
 	sess := open(t, link.Client(), session.Options{})
 	mu := locker.NewMutex(sess, "x")
 	lk := mustLock(t, mu)
-	link.LoseReply("Txn", 1, codes.Canceled)
+	link.LoseReply("Txn", 1, codes.Canceled, testkit.IsTxnThatDeletes)
 	if err := lk.Unlock(deadline(t)); err != nil {
 		t.Errorf("Unlock: %v", err)
 	}
@@ -194,18 +195,27 @@ func TestReleaseWhoseReplyAProxyLosesIsNoLoss(t *testing.T) {
 	calls := 0
 	err := mu.Do(deadline(t), func(context.Context, *locker.Lock) error {
 		calls++
-		link.LoseReply("Txn", 1, codes.Canceled)
+		link.LoseReply("Txn", 1, codes.Canceled, testkit.IsTxnThatDeletes)
 		return nil
 	})
 	if err != nil || calls != 1 {
 		t.Errorf("Do: %v, and its function was called %d times", err, calls)
 	}
 
+	p, err := locker.NewSemaphore(sess, "z", 1).Acquire(deadline(t), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link.LoseReply("Txn", 1, codes.Canceled, testkit.IsTxnThatDeletes)
+	if err := p.Release(deadline(t)); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+
 	d, err := locker.NewRWMutex(sess, "y").LockDowngradable(deadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	link.LoseReply("Txn", 1, codes.Canceled)
+	link.LoseReply("Txn", 1, codes.Canceled, testkit.IsTxnThatDeletes)
 	reader, err := d.Downgrade(deadline(t))
 	if err != nil {
 		t.Fatal(err)

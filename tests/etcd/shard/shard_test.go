@@ -62,8 +62,8 @@ func start(t *testing.T, srv *etcdtest.Server, name string) (sess *session.Sessi
 	return sess, leave
 }
 
-// await waits until these members own all shards, evenly, as a reader sees them.
-func await(t *testing.T, owners <-chan shard.Owners, what string, names ...string) {
+// await waits until these members own all shards, evenly, and none under the lease that is gone, as a reader sees them.
+func await(t *testing.T, owners <-chan shard.Owners, what string, gone clientv3.LeaseID, names ...string) {
 	t.Helper()
 	deadline := time.After(time.Minute)
 	for {
@@ -71,15 +71,16 @@ func await(t *testing.T, owners <-chan shard.Owners, what string, names ...strin
 		case now := <-owners:
 			loads, owned := make(map[string]int), 0
 			for i := range now.Owners {
-				if o := now.Owner(i); o.Value == "at "+o.Member {
+				if o := now.Owner(i); o.Value == "at "+o.Member && o.Lease != gone {
 					loads[o.Member]++
 					owned++
 				}
 			}
+			if !slices.Equal(slices.Sorted(maps.Keys(loads)), names) {
+				continue
+			}
 			all := slices.Collect(maps.Values(loads))
-			if len(names) == 0 && len(all) == 0 ||
-				slices.Equal(slices.Sorted(maps.Keys(loads)), names) && slices.Max(all)-slices.Min(all) <= 1 &&
-					owned == shards {
+			if len(names) == 0 || owned == shards && slices.Max(all)-slices.Min(all) <= 1 {
 				return
 			}
 		case <-deadline:
@@ -104,10 +105,10 @@ func TestShardsAreSharedOnARealEtcd(t *testing.T) {
 		}
 	})
 	_, leaveA := start(t, srv, "a")
-	await(t, owners, "alone", "a")
+	await(t, owners, "alone", 0, "a")
 	sessB, leaveB := start(t, srv, "b")
 	_, leaveC := start(t, srv, "c")
-	await(t, owners, "three", "a", "b", "c")
+	await(t, owners, "three", 0, "a", "b", "c")
 
 	listed := 0
 	for s, err := range admin.New(cli, nil).List(testkit.Deadline(t), holdfast.KindShard, "orders/") {
@@ -123,13 +124,13 @@ func TestShardsAreSharedOnARealEtcd(t *testing.T) {
 	}
 
 	leaveA()
-	await(t, owners, "one has left", "b", "c")
-	srv.Revoke(t, sessB.Lease())
-	await(t, owners, "without b", "c")
-	await(t, owners, "b is back", "b", "c")
+	await(t, owners, "one has left", 0, "b", "c")
+	revoked := sessB.Lease()
+	srv.Revoke(t, revoked)
+	await(t, owners, "b is back", revoked, "b", "c")
 	leaveB()
 	leaveC()
-	await(t, owners, "all have left")
+	await(t, owners, "all have left", 0)
 	stop()
 	watch.Wait()
 	for _, prefix := range []string{"holdfast/shard/", "holdfast/member/"} {

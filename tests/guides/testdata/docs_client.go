@@ -9,4 +9,5 @@ var (
 	tlsConfig      *tls.Config
 	roots          *x509.CertPool
 	user, password string
+	current        func() string
 )

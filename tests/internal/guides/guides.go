@@ -36,6 +36,9 @@ var imports = map[string]string{
 	"gocron": "github.com/go-co-op/gocron/v2", "metric": "go.opentelemetry.io/otel/sdk/metric",
 	"prometheus": "go.opentelemetry.io/otel/exporters/prometheus", "ctrl": "sigs.k8s.io/controller-runtime",
 
+	"dialect": "entgo.io/ent/dialect", "entsql": "entgo.io/ent/dialect/sql", "gorm": "gorm.io/gorm",
+	"grpc": "google.golang.org/grpc", "rpctypes": "go.etcd.io/etcd/api/v3/v3rpc/rpctypes",
+
 	"bytes": "bytes", "context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os",
 	"pprof": "runtime/pprof",
 	"rand":  "crypto/rand", "signal": "os/signal", "slog": "log/slog", "sql": "database/sql", "strings": "strings",

@@ -5,9 +5,11 @@ import (
 	"context"
 	"flag"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/audit"
@@ -102,3 +104,9 @@ func CreateRevision(t testing.TB, cli *clientv3.Client, key string) int64 {
 
 // Unrecorded is an auditor for requests that tests look at by their effects.
 var Unrecorded = audit.Func(func(context.Context, audit.Record) {})
+
+// IsTxnThatDeletes matches a Txn that deletes a key if its comparisons are true.
+func IsTxnThatDeletes(request any) bool {
+	txn, ok := request.(*pb.TxnRequest)
+	return ok && slices.ContainsFunc(txn.Success, func(op *pb.RequestOp) bool { return op.GetRequestDeleteRange() != nil })
+}
