@@ -31,7 +31,7 @@ var saboteurs = []saboteur{
 	{"late-copy-not-swept", "what a late copy of a put has left is removed",
 		"./internal/queue", "TestEntryRecreatedByALateAcquireIsRemoved"},
 	{"set-partly-found", "a set of which only a part stands queues again",
-		"./internal/queue", "TestSet"},
+		"./internal/queue", "TestSetOfWhichOneEntryIsFoundQueuesAgain"},
 	{"mark-not-passed-on", "a first waiter of a semaphore that gives up says what was waited for",
 		"./internal/queue", "TestFirstWaiterThatGivesUpPassesOnWhatIsToBeWaitedFor"},
 	{"minhold-moves-without-comparison", "the move of MinHold compares the entry and its lease",
