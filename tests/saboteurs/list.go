@@ -34,7 +34,7 @@ var saboteurs = []saboteur{
 		"./internal/queue", "TestSetOfWhichOneEntryIsFoundQueuesAgain"},
 	{"mark-not-passed-on", "a first waiter of a semaphore that gives up says what it has judged",
 		"./internal/queue", "TestWaitersThatGiveUpCostNoDelay"},
-	{"minhold-moves-without-comparison", "the move of MinHold compares the entry and its lease",
+	{"minhold-moves-without-comparison", "the move of MinHold compares the lease of the entry",
 		"./internal/queue", "TestMoveDoesNotUndoARemovalByAnAdministrator"},
 	{"fence-without-comparison", "a fenced write compares the entry of its holder",
 		"./tests/etcd/fencing", "TestStaleHolderWritesNothing"},
