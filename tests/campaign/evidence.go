@@ -38,37 +38,39 @@ func evidence(dir string) (string, error) {
 			return "", fmt.Errorf("%s: %w", file, err)
 		}
 		name := filepath.Base(file)
-		line("| %s | %d | %.2f | %d | %d | %d | %d | [%s](evidence/%s) |", s.Etcd, s.Seed, s.Hours, s.Acquisitions, s.faults(),
-			s.losses(), len(s.Violations), name, name)
+		line("| %s | %d | %.2f | %d | %d | %d | %d | [%s](evidence/%s) |", s.Etcd, s.Seed, s.Hours, s.Acquisitions,
+			s.faults(), s.losses(), len(s.Violations), name, name)
 		all.join(&s)
 		faults += s.faults()
 	}
-	line("| in all | | %.2f | %d | %d | %d | %d | |", all.Hours, all.Acquisitions, faults, all.losses(), len(all.Violations))
+	line("| in all | | %.2f | %d | %d | %d | %d | |", all.Hours, all.Acquisitions, faults, all.losses(),
+		len(all.Violations))
 	line("")
 	line("| promise | what was seen |")
 	line("| --- | --- |")
-	line("| no two hold what excludes each other | %d acquisitions in %d rounds, each compared with all that it excludes |",
-		all.Acquisitions, all.Rounds)
+	line("| no two hold what excludes each other | %d acquisitions in %d rounds, each compared with all that it "+
+		"excludes |", all.Acquisitions, all.Rounds)
 	line("| a release that is confirmed has removed the entry | %d releases |", all.Releases)
 	for _, cause := range slices.Sorted(maps.Keys(all.Losses)) {
 		least := "none of the next holders had waited for it"
 		if margin, ok := all.Margins[cause]; ok {
 			least = fmt.Sprintf("%.0f ms before the next one held, at least", margin*1000)
 		}
-		line("| a holder is told before one that waited holds; lost because: %s | %d times; %s |", cause, all.Losses[cause], least)
+		line("| a holder is told before one that waited holds; lost because: %s | %d times; %s |", cause,
+			all.Losses[cause], least)
 	}
 	line("| a fenced write takes effect only while its holder holds | %d were carried out, each while its writer held |",
 		all.Writes.Guarded)
-	line("| *not promised:* the same of a write without a fence, right after `Check` | %d were carried out, %d of them when "+
-		"the writer held no more |", all.Writes.Unguarded, all.Writes.Late)
+	line("| *not promised:* the same of a write without a fence, right after `Check` | %d were carried out, %d of them "+
+		"when the writer held no more |", all.Writes.Unguarded, all.Writes.Late)
 	for _, reason := range slices.Sorted(maps.Keys(all.Overlaps)) {
 		line("| *not promised:* two held, because %s | %d times, %.0f ms at most |", reason, all.Overlaps[reason].Count,
 			all.Overlaps[reason].Longest*1000)
 	}
 	line("| when a fault has ended, locks are acquired again | %d times, after %.2f s on average, %.1f s at most |",
 		all.Recoveries.Count, all.Recoveries.Mean, all.Recoveries.Longest)
-	line("| *for comparison:* etcd's own lock, by `concurrency`, under the same faults | %d acquisitions; two held %d times, "+
-		"for %.0f ms at most |", all.Upstream.Acquisitions, all.Upstream.TwoHeld, all.Upstream.Longest*1000)
+	line("| *for comparison:* etcd's own lock, by `concurrency`, under the same faults | %d acquisitions; two held %d "+
+		"times, for %.0f ms at most |", all.Upstream.Acquisitions, all.Upstream.TwoHeld, all.Upstream.Longest*1000)
 	return b.String(), nil
 }
 

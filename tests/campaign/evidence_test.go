@@ -18,7 +18,7 @@ func TestEvidenceSaysWhatItsRecordsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), tables) {
-		t.Errorf("docs/evidence.md is without these tables; print them by go run ./tests/campaign -evidence docs/evidence\n%s",
+		t.Errorf("docs/evidence.md is without these tables, of go run ./tests/campaign -evidence docs/evidence:\n%s",
 			tables)
 	}
 }

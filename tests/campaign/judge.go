@@ -31,6 +31,7 @@ type recorded struct {
 	Record   *oracle.Record
 	Faults   []fault
 	Failures []string // beside what the oracle finds
+	Raft     []string // who led, and who revoked which lease, by etcd's own log
 
 	violations []string // what judge has found
 }
@@ -94,7 +95,8 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 	}
 	f.setLeases(record)
 	f.countUpstream()
-	rec := &recorded{Seed: f.seed, Round: f.number, Record: record, Faults: f.faults, Failures: f.failures}
+	rec := &recorded{Seed: f.seed, Round: f.number, Record: record, Faults: f.faults, Failures: f.failures,
+		Raft: log.Lines()}
 	f.stats.Add(rec.judge().Stats)
 	return rec
 }

@@ -29,6 +29,7 @@ func (c *campaign) keep(f *round, rec *recorded) error {
 		os.WriteFile(filepath.Join(dir, "timeline.txt"), []byte(rec.text()), 0o600),
 		os.WriteFile(filepath.Join(dir, "timeline.html"), []byte(rec.page()), 0o600),
 		os.CopyFS(filepath.Join(dir, "logs"), os.DirFS(f.logs)),
+		keepLogs(f.dir, dir),
 	)
 	fmt.Fprintf(c.progress, "seed %d, round %d broke a promise:\n", rec.Seed, rec.Round)
 	for _, v := range rec.violations {
@@ -36,6 +37,19 @@ func (c *campaign) keep(f *round, rec *recorded) error {
 	}
 	fmt.Fprintf(c.progress, "  kept in %s; judge it again by\n  go run ./tests/campaign -judge %s\n", dir,
 		filepath.Join(dir, recordFile))
+	return err
+}
+
+// keepLogs copies the logs of the members: those of older releases write one.
+func keepLogs(from, to string) error {
+	logs, err := filepath.Glob(filepath.Join(from, "*.log"))
+	for _, log := range logs {
+		text, failed := os.ReadFile(log)
+		if failed == nil {
+			failed = os.WriteFile(filepath.Join(to, filepath.Base(log)), text, 0o600)
+		}
+		err = errors.Join(err, failed)
+	}
 	return err
 }
 

@@ -34,6 +34,9 @@ func (rec *recorded) text() string {
 	for _, v := range rec.violations {
 		fmt.Fprintf(&all, "VIOLATION: %s\n", v)
 	}
+	for _, line := range rec.Raft {
+		fmt.Fprintf(&all, "Raft: %s\n", line)
+	}
 	for _, at := range slices.Sorted(maps.Keys(lines)) {
 		fmt.Fprintf(&all, "%.4f %s", at.Seconds(), lines[at])
 	}

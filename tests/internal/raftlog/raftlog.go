@@ -2,12 +2,14 @@
 package raftlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
@@ -48,6 +50,21 @@ func (l *Log) Early(id clientv3.LeaseID) (early bool, why string, err error) {
 func (l *Log) Deposed(id clientv3.LeaseID) bool {
 	r, ok := l.revokes[id]
 	return ok && r.proposer != l.leaders[r.term]
+}
+
+// Lines tells who led at which term, and which lease was revoked by whom.
+func (l *Log) Lines() (lines []string) {
+	for _, term := range slices.Sorted(maps.Keys(l.leaders)) {
+		lines = append(lines, fmt.Sprintf("term %d: member %x led", term, l.leaders[term]))
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(l.revokes), func(a, b clientv3.LeaseID) int {
+		return cmp.Compare(l.revokes[a].index, l.revokes[b].index)
+	}) {
+		r := l.revokes[id]
+		lines = append(lines,
+			fmt.Sprintf("index %d, term %d: member %x revoked lease %x", r.index, r.term, r.proposer, int64(id)))
+	}
+	return lines
 }
 
 // Read reads the logs of a cluster whose etcdtest.Options.Dir is dir. Members may be running. The log that is furthest

@@ -56,7 +56,7 @@ func (s spec) config() *embed.Config {
 		cfg.TickMs, cfg.ElectionMs = 10, 100
 	}
 	cfg.UnsafeNoFsync = !s.Fsync
-	cfg.LogLevel, cfg.LogOutputs = "panic", []string{"stderr"}
+	cfg.LogLevel, cfg.LogOutputs = "info", []string{s.Dir + ".log"} // beside its directory
 	cfg.EnableGRPCGateway = false
 	return cfg
 }
