@@ -9,8 +9,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/jitter"
+	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -111,7 +111,7 @@ func (s *shared) retry(ctx context.Context, op func(ctx context.Context) error) 
 	policy.Attempt = 0
 	conn := s.host.Client().ActiveConnection()
 	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		return etcderr.WithConnection(conn, op(ctx))
+		return judge.WithConnection(conn, op(ctx))
 	})
 }
 
@@ -124,7 +124,7 @@ func (s *shared) retryUnder(ctx context.Context, lease *lease.Lease, op func(ctx
 	ctx, cancel := untilLost(ctx, lease)
 	defer cancel()
 	if ended := backoff.ContextErr(ctx); ended != nil {
-		return fmt.Errorf("%w; last error: %w", ended, etcderr.WithConnection(s.host.Client().ActiveConnection(), err))
+		return fmt.Errorf("%w; last error: %w", ended, judge.WithConnection(s.host.Client().ActiveConnection(), err))
 	}
 	called := true
 	return s.retry(ctx, func(ctx context.Context) error {
