@@ -170,14 +170,10 @@ func (q *Queue) entryValue(r Request) string {
 	}
 	who := q.host.Identity()
 	who.Owner = cmp.Or(r.Owner, who.Owner)
-	v := layout.Value{Identity: who, Mode: q.mode(), Data: cmp.Or(r.Data, q.below)}
+	v := layout.Value{Identity: who, Mode: q.mode(), Queued: time.Now(), Data: cmp.Or(r.Data, q.below)}
 	if q.at.TakesNotices() {
 		v.ToldWithin = ToldWithin(q.shared.lockDelay)
 	}
-	if r.Owner == "" && v.Data == "" { // as most are, so there are few templates
-		return q.shared.template(v).At(time.Now())
-	}
-	v.Queued = time.Now()
 	return v.Encode()
 }
 

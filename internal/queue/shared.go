@@ -24,9 +24,8 @@ type shared struct {
 
 	warnedOfSlash atomic.Bool // not a sync.Once: the user's logger may make a queue
 
-	mu        sync.Mutex        // protects what follows and the fields of each line
-	lines     map[lineKey]*line // only those with a head
-	templates map[layout.Value]layout.Template
+	mu    sync.Mutex        // protects lines and the fields of each line
+	lines map[lineKey]*line // only those with a head
 
 	keys    keys
 	commits txns.Committer
@@ -41,7 +40,7 @@ func sharedBy(host lease.Host) *shared {
 	return host.Extension(sharedKey{}, func() any {
 		s := &shared{
 			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
-			lines: make(map[lineKey]*line), templates: make(map[layout.Value]layout.Template),
+			lines:   make(map[lineKey]*line),
 			keys:    keys{inUse: make(map[string]*entry)},
 			commits: txns.Committer{Sender: host.Sender(), Go: host.Go},
 			sweeper: sweeper{host: host, suspects: make(map[*entry]bool)},
@@ -53,18 +52,6 @@ func sharedBy(host lease.Host) *shared {
 		host.BeforeRevoke(s.beforeRevoke)
 		return s
 	}).(*shared)
-}
-
-// template returns the template of values like v.
-func (s *shared) template(v layout.Value) layout.Template {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, known := s.templates[v]
-	if !known {
-		t = v.Template()
-		s.templates[v] = t
-	}
-	return t
 }
 
 // warnOfSlash tells the session's logger of a prefix that ends in "/", unless the session's options say that it is
