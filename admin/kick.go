@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/sending"
@@ -316,7 +317,7 @@ func (r *request) write(
 		return err
 	case err != nil:
 		r.unanswered = r.unanswered || resp.Unanswered || etcderr.Classify(err) == etcderr.Unknown
-		return etcderr.WithConnection(r.client.ActiveConnection(), err)
+		return judge.WithConnection(r.client.ActiveConnection(), err)
 	case !resp.Succeeded:
 		r.unanswered = r.unanswered || resp.Unanswered // perhaps it was a copy of this that has changed the entry
 		return backoff.Again(errEntryChanged)

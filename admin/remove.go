@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/sending"
 )
@@ -74,7 +75,7 @@ func (r *request) move(ctx context.Context) error {
 		grant := func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) { return r.client.Grant(ctx, seconds) }
 		lease, _, err := sending.Once(ctx, r.sender, sending.Write, grant)
 		if err != nil {
-			return fmt.Errorf("grant a lease: %w", etcderr.WithConnection(r.client.ActiveConnection(), err))
+			return fmt.Errorf("grant a lease: %w", judge.WithConnection(r.client.ActiveConnection(), err))
 		}
 		until := time.Now().Add(time.Duration(lease.TTL) * time.Second)
 		putUntil := func(n layout.Notice) layout.Notice { n.Until = until; return n }

@@ -104,8 +104,8 @@ func (r *resizing) try(ctx context.Context) error {
 		running.Members = append(running.Members, m.Name)
 	}
 	for _, kv := range reply.Range(all).Kvs {
-		if index, _, isEntry := strings.Cut(strings.TrimPrefix(string(kv.Key), shards), "/@/"); isEntry {
-			if _, err := strconv.Atoi(index); err == nil {
+		if entry, isEntry := layout.Of(r.namespace, string(kv.Key)); isEntry {
+			if _, err := strconv.Atoi(strings.TrimPrefix(entry.Name, r.at.Name+"/")); err == nil {
 				running.Entries = append(running.Entries, string(kv.Key))
 			}
 		}

@@ -55,7 +55,7 @@ func (c Class) String() string {
 //
 // Unknown are also an exhausted quota (rpctypes.ErrNoSpace), since the request that first exceeds it is carried out;
 // "no leader", which also ends streams whose requests have been passed on; and a failed TLS handshake, for which etcd's
-// client returns only the end of the context: see WithConnection.
+// client returns only the end of the context: see ErrNotConnected.
 func Classify(err error) Class { return Class(judge.Classify(err)) }
 
 // Retryable reports whether the same request is worth sending again, provided that carrying it out twice does no harm:

@@ -1,5 +1,5 @@
 // Package etcderr says what an error of etcd means for the request that failed: may it have been carried out
-// ([Classify]), is it worth sending again ([Retryable]), why there was no connection ([WithConnection]).
+// ([Classify]), is it worth sending again ([Retryable]), was there no connection ([ErrNotConnected]).
 //
 // The class that matters most is Unknown: without a reply the request may have been carried out, may be later (from the
 // socket of a paused server, say), or may be lost. With any other class etcd has refused the request before it did

@@ -75,7 +75,7 @@ func certificateName(leaf *x509.Certificate) string {
 	return fmt.Sprintf("the client certificate %s (serial %x)", names.Quote(leaf.Subject.String()), leaf.SerialNumber)
 }
 
-// maintenanceStatus is the request by which etcderr.WithConnection asks why there is no connection.
+// maintenanceStatus is the request by which judge.WithConnection asks why there is no connection.
 const maintenanceStatus = "/etcdserverpb.Maintenance/Status"
 
 // intercept adds the problem to the reason why there is no connection. A request that succeeds shows that the

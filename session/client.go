@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -203,7 +204,7 @@ func (s *startup) explain(ctx context.Context, cc *grpc.ClientConn, refused erro
 	if ended == nil {
 		ended = ctx.Err()
 	}
-	why := etcderr.WithConnection(cc, ended)
+	why := judge.WithConnection(cc, ended)
 	if !errors.Is(why, etcderr.ErrNotConnected) {
 		why = nil
 		if refused != nil {

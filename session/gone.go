@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
@@ -55,5 +55,5 @@ func (k *keeper) noteRequest(request string) {
 // explainFailure adds to the error of the last renewal why there is no connection, if there is none.
 func (k *keeper) explainFailure() {
 	failure := k.lease.Failure()
-	k.lease.Explain(failure, etcderr.WithConnection(k.client.ActiveConnection(), failure))
+	k.lease.Explain(failure, judge.WithConnection(k.client.ActiveConnection(), failure))
 }

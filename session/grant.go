@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/sending"
@@ -32,7 +33,7 @@ type granter struct {
 func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	l, err := g.grant(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("grant a lease: %w", etcderr.WithConnection(g.client.ActiveConnection(), err))
+		return nil, fmt.Errorf("grant a lease: %w", judge.WithConnection(g.client.ActiveConnection(), err))
 	}
 	if err := l.Check(); err != nil {
 		// The reply took so long that the lease is no longer trusted: etcd's client may have repeated the

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/judge"
 )
 
 var (
@@ -53,7 +54,7 @@ func (k *keeper) renewOnce(ctx context.Context, e *evidence) error {
 		k.telemetry.Renewed(began, left)
 		return nil
 	}
-	err = etcderr.WithConnection(k.client.ActiveConnection(), err)
+	err = judge.WithConnection(k.client.ActiveConnection(), err)
 	k.lease.Failed(err)
 	if k.ctx.Err() == nil {
 		k.telemetry.RenewalFailed(began, renewalOutcome(err), etcderr.Classify(err).String())

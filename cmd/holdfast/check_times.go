@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -129,5 +129,5 @@ func withConnection(cli *clientv3.Client, err error) error {
 	if err == nil {
 		return nil
 	}
-	return etcderr.WithConnection(cli.ActiveConnection(), err)
+	return judge.WithConnection(cli.ActiveConnection(), err)
 }

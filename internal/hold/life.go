@@ -131,3 +131,10 @@ func (l *life) endAndRelease(cause error) (ended bool) {
 	}
 	return ended
 }
+
+// keepsEntry reports whether a hold that ended with that cause leaves its entry to
+// Release.
+func keepsEntry(cause error) bool {
+	var lost *holdfast.LostError
+	return errors.As(cause, &lost) && (lost.Cause == holdfast.CauseKicked || lost.Cause == holdfast.CauseRemoved)
+}

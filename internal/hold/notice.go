@@ -2,25 +2,16 @@ package hold
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
-
-// keepsEntry reports whether a hold that ended with that cause leaves its entry to
-// Release.
-func keepsEntry(cause error) bool {
-	var lost *holdfast.LostError
-	return errors.As(cause, &lost) && (lost.Cause == holdfast.CauseKicked || lost.Cause == holdfast.CauseRemoved)
-}
 
 // Blocks reports whether the hold keeps its name from other callers of its session: it
 // has not ended, or its entry is left to Release.

@@ -5,7 +5,6 @@ package names
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -46,7 +45,7 @@ func SessionKeys(namespace string) string { return namespace + "/session/" }
 
 // SessionKey returns the session key of a lease.
 func SessionKey(namespace string, id clientv3.LeaseID) string {
-	return SessionKeys(namespace) + strconv.FormatInt(int64(id), 16)
+	return fmt.Sprintf("%s%x", SessionKeys(namespace), int64(id))
 }
 
 // Quote returns a name for use in a message: escaped, and cut after 128 bytes.

@@ -1,27 +1,29 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// Request is what a caller wants of a queue.
-type Request struct {
-	Owner string // for the entry's value; empty: the session's
-	Data  string // for the entry's value: a candidate's
+// MaxSet is the largest number of queues in a Set: etcd limits a Txn to 128 operations,
+// and the put of an entry takes two.
+const MaxSet = 63
 
-	OnWait func(view.Place) // is called by Acquire while it waits; may be nil
+// Set is several queues in which one attempt has an entry each. One Txn puts all entries,
+// so they have one create revision, and two attempts that meet in several queues are in
+// the same order in all of them. So they never wait for each other, however they name
+// their queues. The attempt holds when each of its entries is at the front of its queue.
+//
+// There is a hold for each queue, in the order of the queues. They end together: what
+// ends one of them ends all, with the same cause, and a release of one releases all.
+type Set []*Queue
 
-	telemetry *telemetry.Acquisition // set by the queue
-}
-
-// Acquire queues, waits, and returns the grant. It ends with ctx's error,
+// Acquire queues, waits, and returns a grant for each queue. It ends with ctx's error,
 // holdfast.ErrClosed, or what etcd said that no retry can mend; then nothing is
 // held. With ctx's error comes the place in the queue, as a *PlacedError. If etcd did
 // not answer, an entry may still stand or appear, which the session removes once etcd
@@ -29,8 +31,11 @@ type Request struct {
 //
 // A lease that is lost on the way costs the place in the queue and does not end the
 // call: it queues again, at the back, under the next lease.
+func (s Set) Acquire(ctx context.Context, r Request) ([]*Grant, error) { return s.queueUp(ctx, r, nil) }
+
+// Acquire is Set.Acquire for one queue.
 func (q *Queue) Acquire(ctx context.Context, r Request) (*Grant, error) {
-	return single(q.queueUp(ctx, r, nil))
+	return single(Set{q}.queueUp(ctx, r, nil))
 }
 
 // Requeue is Acquire for a caller who holds the name, and queues again, at the back. It calls release once the caller
@@ -38,7 +43,7 @@ func (q *Queue) Acquire(ctx context.Context, r Request) (*Grant, error) {
 // this session that were already waiting go first. If release returns an error, Requeue queues nothing and returns
 // that.
 func (q *Queue) Requeue(ctx context.Context, r Request, release func() error) (*Grant, error) {
-	return single(q.queueUp(ctx, r, release))
+	return single(Set{q}.queueUp(ctx, r, release))
 }
 
 // single returns the grant of an acquisition that has one.
@@ -50,40 +55,67 @@ func single(grants []*Grant, err error) (*Grant, error) {
 }
 
 // queueUp is Requeue or, without release, Acquire.
-func (q *Queue) queueUp(ctx context.Context, r Request, release func() error) (_ []*Grant, err error) {
-	if err := q.usable(ctx); err != nil {
+func (s Set) queueUp(ctx context.Context, r Request, release func() error) (_ []*Grant, err error) {
+	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
+	q := s[0]
 	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.at.Kind, q.at.Name)
 	defer func() { r.reportEnd(ctx, err) }()
 
-	t := newTicket(q, r)
+	turns := s.join(r, false)
+	ln, t := turns[0].line, turns[0].ticket // with more than one, all are heads
 	defer t.endWaits()
-	ln := q.shared.join(t, false)
 	if release != nil {
-		if err := release(); err != nil {
-			ln.withdraw(t)
-			return nil, err
+		err = release()
+	}
+	var a *attempt
+	if err == nil {
+		if t.place != nil {
+			t.tell(func() view.Place { return ln.place(t) })
 		}
+		a, err = ln.awaitTurn(ctx, t)
 	}
-	if t.place != nil {
-		t.tell(func() view.Place { return ln.place(t) })
-	}
-	a, err := ln.awaitTurn(ctx, t)
 	if err != nil {
+		if !ln.cancel(t) { // its turn has come meanwhile
+			giveUp(turns, <-t.turn)
+		}
 		return nil, err
 	}
-	return acquire(ctx, []turn{{ln, t}}, a, condition{})
+	return acquire(ctx, turns, a, condition{})
 }
 
-func (q *Queue) usable(ctx context.Context) error {
-	if err := q.Err(); err != nil {
-		return err
+func (s Set) usable(ctx context.Context) error {
+	if len(s) == 0 {
+		return errNoQueue
 	}
-	if ctx == nil {
-		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	for _, q := range s {
+		if err := q.usable(ctx); err != nil {
+			return err
+		}
 	}
-	return backoff.ContextErr(ctx)
+	return nil
+}
+
+// join gives the caller a ticket in each queue. Those of several queues have lines of their own, so each is the head at
+// once. With ifEmpty, join returns nil if the line of a single queue is not empty.
+func (s Set) join(r Request, ifEmpty bool) []turn {
+	turns := make([]turn, len(s))
+	for i, q := range s {
+		t := newTicket(q, r)
+		if len(s) > 1 {
+			t.alone, t.inSet = true, true
+		}
+		if i > 0 {
+			t.waits, t.request.telemetry = turns[0].ticket.waits, nil
+		}
+		ln := q.shared.join(t, ifEmpty)
+		if ln == nil {
+			return nil
+		}
+		turns[i] = turn{ln, t}
+	}
+	return turns
 }
 
 // reportEnd reports to telemetry how a call that returned err ended. The owner of a grant reports that.
@@ -101,12 +133,6 @@ func (r Request) reportEnd(ctx context.Context, err error) {
 	default:
 		r.telemetry.Failed("failed", true)
 	}
-}
-
-// turn is a ticket that is the head of its line.
-type turn struct {
-	line   *line
-	ticket *ticket
 }
 
 // acquire takes the heads of some lines to their holds, or ends their turns. A lock has
@@ -137,5 +163,60 @@ func acquire(ctx context.Context, turns []turn, a *attempt, c condition) ([]*Gra
 		if ended := pauses.next(ctx, host, err); ended != nil {
 			return nil, fail(ctx, turns, nil, fmt.Errorf("%w; last error: %w", ended, err))
 		}
+	}
+}
+
+// fail ends the turns of a call that failed with err, and returns the error for its
+// caller.
+func fail(ctx context.Context, turns []turn, a *attempt, err error) error {
+	t, first := turns[0].ticket, false
+	if a != nil {
+		e := cmp.Or(a.waiting(), a.entries[0])
+		if text := e.wait.describe(ctx); text != "" {
+			err = fmt.Errorf("%w%s", err, text)
+		}
+		t, first = e.ticket, e.stage == placed && e.wait.ahead == nil
+	} else if ctx.Err() != nil {
+		err = fmt.Errorf("%w; the session had no lease", err)
+	}
+	giveUp(turns, a)
+	if err = t.q.shared.closedErr(ctx, err); first || ctx.Err() == nil && !errors.Is(err, ErrOccupied) {
+		return err
+	}
+	return &PlacedError{stale(t.knownAhead()), err}
+}
+
+// giveUp ends turns without a hold. It waits for the entries to be removed, for
+// giveUpWait at most; the session goes on with it.
+func giveUp(turns []turn, a *attempt) {
+	if a == nil {
+		for _, t := range turns {
+			t.line.next() // nothing was put
+		}
+		return
+	}
+	removed := make([]<-chan struct{}, len(turns))
+	for i, e := range a.entries { // each leaves by itself
+		if e.stage < created {
+			_ = turns[i].line.handOff(e) // sends nothing: the sweeper takes over
+		} else {
+			removed[i] = turns[i].line.handOffInBackground(e)
+		}
+	}
+	patience, cancel := context.WithTimeout(context.Background(), giveUpWait)
+	defer cancel()
+	for i, e := range a.entries {
+		if removed[i] != nil {
+			turns[i].line.awaitRemoval(patience, e, removed[i])
+		}
+	}
+}
+
+// awaitRemoval waits until done is closed, or ctx ends.
+func (ln *line) awaitRemoval(ctx context.Context, e *entry, done <-chan struct{}) {
+	select {
+	case <-done:
+	case <-ctx.Done():
+		ln.callerReturned(e)
 	}
 }

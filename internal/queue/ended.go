@@ -28,28 +28,6 @@ const (
 	probes   = 15 // reads of each session key in one Txn: after five rounds, a million revisions are searched
 )
 
-// past is which revision the store had a lock delay ago, as far as an attempt has heard from replies and its watches.
-type past struct {
-	revision int64 // 0: not known
-	later    int64 // heard since
-	at       time.Time
-}
-
-// heard records that the store has a revision now.
-func (p *past) heard(revision int64, now time.Time, lockDelay time.Duration) {
-	if p.later == 0 || now.Sub(p.at) >= lockDelay {
-		*p = past{p.later, revision, now}
-	}
-}
-
-// known returns a revision that the store had a lock delay ago; 0: none is known.
-func (p *past) known(now time.Time, lockDelay time.Duration) int64 {
-	if now.Sub(p.at) >= lockDelay {
-		return p.later
-	}
-	return p.revision
-}
-
 // inquest finds out how sessions have ended that had entries ahead.
 type inquest struct {
 	*wait

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,12 +18,22 @@ import (
 var (
 	// ErrOccupied is TryAcquire's error if the queue has a holder or waiters.
 	ErrOccupied = errors.New("the queue is not empty")
+	// ErrUnconfirmed is TryAcquire's error if all entries in the queue are left over
+	// from earlier attempts and holds of this session.
+	ErrUnconfirmed = errors.New("etcd has not confirmed yet that an earlier entry of this session is gone; try again")
 	// errEntryGone: another client deleted the entry, or has written to it.
 	errEntryGone = errors.New("the entry is no longer in the queue as it was put")
 )
 
 // stage is how far an entry has come. It only grows.
 type stage int
+
+// taken is how an entry outlives its hold: see TakeFor.
+type taken struct {
+	until time.Duration // by the session's clock: the end; 0 if the name may be free
+	since time.Time     // the beginning, for people
+	moved bool          // the entry stands on a lease of its own
+}
 
 const (
 	unsent  stage = iota // its put was not sent
@@ -170,4 +181,15 @@ func (e *entry) finish() {
 // Each request of op has its own timeout.
 func (e *entry) retry(ctx context.Context, op func(ctx context.Context) error) error {
 	return e.q.shared.retryUnder(ctx, e.of.lease, op)
+}
+
+// takenFor is the rest of MinHold.
+func (e *entry) takenFor() time.Duration {
+	e.mu.Lock()
+	until := e.taken.until
+	e.mu.Unlock()
+	if until == 0 {
+		return 0
+	}
+	return max(0, until-e.q.host.Clock()())
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -197,3 +198,40 @@ func (q *Queue) Retry(ctx context.Context, op func(ctx context.Context) error) e
 func PutValue(key, value string) clientv3.Op {
 	return clientv3.OpPut(key, value, clientv3.WithIgnoreLease())
 }
+
+// TakeFor makes the name stay taken for d from now on: until then the session deletes the entry only if its owner does.
+// TakeFor(0) undoes that.
+func (g *Grant) TakeFor(d time.Duration) {
+	until := g.entry.q.host.Clock()() + d
+	if d == 0 {
+		until = 0
+	}
+	e := g.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.taken.until, e.taken.since = until, time.Now()
+}
+
+// TakenFor is the rest of what TakeFor was called with.
+func (g *Grant) TakenFor() time.Duration { return g.entry.takenFor() }
+
+// TakenSince is when TakeFor was called.
+func (g *Grant) TakenSince() time.Time {
+	g.entry.mu.Lock()
+	defer g.entry.mu.Unlock()
+	return g.entry.taken.since
+}
+
+// Taken returns grants for the entries of a lost lease that are to stay: see TakeFor. They are for Forget, and for
+// reading.
+func Taken(host lease.Host, l *lease.Lease) (taken []*Grant) {
+	for _, e := range sharedBy(host).keys.of(l) {
+		if e.takenFor() > 0 {
+			taken = append(taken, &Grant{entry: e})
+		}
+	}
+	return taken
+}
+
+// Forget has the session not account for the entry any more: it was moved to another lease, or is gone.
+func (g *Grant) Forget() { g.entry.q.shared.keys.unregister(g.entry) }

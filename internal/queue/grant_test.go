@@ -21,7 +21,7 @@ func TestGrantIsRemovedNowOnlyIfNoGoroutineWaitsBehindIt(t *testing.T) {
 		if first.RemoveNow(t.Context()) || len(srv.Keys(entriesX)) != 1 {
 			t.Error("removed, though the entry is to be handed off")
 		}
-		ln.withdraw(next)
+		ln.cancel(next)
 		if !first.RemoveNow(t.Context()) || len(srv.Keys(entriesX)) != 0 {
 			t.Error("not removed")
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // handOff ends the head's turn: it removes e from etcd and makes the next ticket the head. If a ticket waits, one Txn
@@ -101,4 +102,28 @@ func (ln *line) handOffInBackground(e *entry) <-chan struct{} {
 		handOff(nil) // closed: the lease is lost, so this sends nothing
 	}
 	return done
+}
+
+// passOthers has the entry that is to be put in place of this one remember the readers that this one
+// waits for. Those that are gone by then are not ahead of it any more.
+func (w *wait) passOthers(ctx context.Context, successor *wait) error {
+	if err := w.untilRemovable(ctx); err != nil { // it learns the place, if that is unknown
+		return err
+	}
+	if w.e.stage != placed || w.ahead == nil {
+		return nil // whatever the entry waited for is judged
+	}
+	if q := w.e.q; w.mustLearnOthers() {
+		switch resp, err := q.shared.get(ctx, q.othersAhead(w.e.rev)); {
+		case err == nil:
+			w.others.add(q, resp.Kvs, w.e.rev, false)
+		case errors.Is(err, rpctypes.ErrCompacted):
+			w.others.add(q, nil, w.e.rev, true)
+		default:
+			return err
+		}
+	}
+	successor.others = w.others
+	successor.others.known = false // its own are yet to be read
+	return nil
 }

@@ -23,15 +23,6 @@ import (
 // Nothing can join a queue ahead of an entry. So what is ahead only shrinks, and
 // each judgment below stays true.
 
-const (
-	// maxRemembered bounds how many entries ahead are read to learn of their sessions: 100 kB of keys, of which a lease
-	// ID is kept for each session. With more entries, the lease of one is presumed to have ended.
-	maxRemembered = 1024
-
-	// maxJudged is the bound where each session key needs an operation of one Txn, and none inside another.
-	maxJudged = 64
-)
-
 // verify reads whether the entry and the one ahead of it exist. If that is gone, it finds out which entry is ahead now
 // and whether the lock delay begins. If no other entry was ever ahead, the same Txn reads the session key of the one.
 func (w *wait) verify(ctx context.Context) error {
@@ -83,6 +74,18 @@ func isSame(kv, ahead *mvccpb.KeyValue) bool {
 	return isEntry(kv, ahead.CreateRevision) && bytes.Equal(kv.Key, ahead.Key)
 }
 
+// onlyOneAhead reports whether the entry ahead is the only one that has ever stood
+// ahead, so that the way it goes decides alone.
+func (w *wait) onlyOneAhead() bool {
+	return w.ahead != nil && w.position == 1 && len(w.others.sessions) == 0 && !w.others.unknown
+}
+
+// mustLearnOthers reports whether entries of the other mode may be ahead that the entry does not
+// remember.
+func (w *wait) mustLearnOthers() bool {
+	return w.ahead != nil && !w.others.known && !w.onlyOneAhead()
+}
+
 // judge finds out, after the entry ahead was deleted at revision d, which entry is ahead now and whether the lock delay
 // begins.
 //
@@ -110,21 +113,6 @@ func (w *wait) judge(ctx context.Context, d int64) error {
 	}
 	withItsKey := len(went.absent(r, session)) > 0
 	return w.inquest().judge(ctx, d, w.others.absent(r, others), w.others.unknown || withItsKey)
-}
-
-// counts reads whether a key stood at a revision; 0: now.
-func counts(key string, at int64) clientv3.Op {
-	return clientv3.OpGet(key, clientv3.WithRev(at), clientv3.WithCountOnly())
-}
-
-// anyAbsent reports whether one of the reads of counts has found no key.
-func anyAbsent(r txns.Reply, from, end int) bool {
-	for i := from; i < end; i++ {
-		if r.Range(i).Count == 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // judgeUnknown is judge if no watch told the revision of the deletion, and the queue was free at a later one. Any of

@@ -24,8 +24,6 @@ type keys struct {
 	free  []string          // endings that can be used again
 }
 
-func newKeys() keys { return keys{inUse: make(map[string]*entry)} }
-
 // newEntry returns an entry of an attempt, with a key that no other entry uses.
 func (k *keys) newEntry(q *Queue, a *attempt) *entry {
 	e := &a.room.entry

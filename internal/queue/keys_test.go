@@ -49,7 +49,7 @@ func TestKeyIsUsedAgainIfEachCopyOfItsPutWasAnswered(t *testing.T) {
 // An entry that the scanner has found has no ending of its own, and an ending names the lease.
 func TestOnlyEndingsOfThePresentLeaseAreKept(t *testing.T) {
 	t.Parallel()
-	k := newKeys()
+	k := keys{inUse: make(map[string]*entry)}
 	k.lease = new(lease.Lease)
 	k.recycle(&entry{of: &attempt{lease: k.lease}, key: "found"})
 	k.recycle(&entry{of: &attempt{lease: new(lease.Lease)}, id: "of another lease"})

@@ -58,6 +58,12 @@ type ticket struct {
 	ownWaits waits
 }
 
+// turn is a ticket that is the head of its line.
+type turn struct {
+	line   *line
+	ticket *ticket
+}
+
 // newTicket returns the ticket of a caller, which join gives a place.
 func newTicket(q *Queue, r Request) *ticket {
 	q.shared.orphans.used(q)
@@ -94,7 +100,7 @@ func (s *shared) join(t *ticket, ifEmpty bool) *line {
 }
 
 // awaitTurn waits until t is the head, and returns the attempt whose entry the previous
-// head has put for it, or nil.
+// head has put for it, or nil. After an error the caller cancels t.
 func (ln *line) awaitTurn(ctx context.Context, t *ticket) (a *attempt, err error) {
 	closed := ln.shared.host.Context().Done()
 	select {
@@ -106,18 +112,10 @@ func (ln *line) awaitTurn(ctx context.Context, t *ticket) (a *attempt, err error
 	case <-closed:
 		err = holdfast.ErrClosed
 	}
-	ln.withdraw(t)
 	return nil, err
 }
 
-// withdraw takes a caller that gives up out of the line. If it has its turn by now, withdraw ends that.
-func (ln *line) withdraw(t *ticket) {
-	if !ln.cancel(t) {
-		giveUp([]turn{{ln, t}}, <-t.turn)
-	}
-}
-
-// cancel takes t out of the line. It reports false if t has become the head: then
+// cancel takes a caller that gives up out of the line. It reports false if t has become the head: then
 // its turn is in the channel, and the caller must end it.
 func (ln *line) cancel(t *ticket) bool {
 	ln.shared.mu.Lock()

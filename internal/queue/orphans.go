@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/sending"
@@ -119,7 +119,7 @@ func (s *orphanScanner) list(ctx context.Context, lease *lease.Lease) map[string
 	}
 	resp, _, err := sending.Once(ctx, s.host.Sender(), sending.Read, send)
 	if err != nil {
-		err = etcderr.WithConnection(client.ActiveConnection(), err)
+		err = judge.WithConnection(client.ActiveConnection(), err)
 		s.host.Logger().Debug("holdfast: could not list the keys of the lease", "error", err)
 		return nil
 	}

@@ -331,3 +331,13 @@ func (p *permit) delayForGone() {
 	p.due, p.gone = p.heard, nil
 	p.w.setAhead(p.w.ahead, p.heard, true)
 }
+
+// anyAbsent reports whether one of the reads of counts has found no key.
+func anyAbsent(r txns.Reply, from, end int) bool {
+	for i := from; i < end; i++ {
+		if r.Range(i).Count == 0 {
+			return true
+		}
+	}
+	return false
+}

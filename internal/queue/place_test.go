@@ -91,7 +91,7 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 					if p, want := ln.place(nil), min(ahead+1+i+1, view.MaxAhead); p.Ahead != want {
 						t.Errorf("a caller who does not join, behind %d in the line: %+v, want %d ahead", i+1, p, want)
 					}
-					ln.withdraw(line[i])
+					ln.cancel(line[i])
 				}
 				if holds {
 					mustHandOff(t, held)

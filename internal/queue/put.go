@@ -20,14 +20,7 @@ var (
 	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
 	// errAheadLeft: the entry to hand off is no longer behind the one that it waited for.
 	errAheadLeft = errors.New("the entry ahead is gone")
-	// errLimitMoved: the request is to be sent again, with the limit that is known now.
-	errLimitMoved = errors.New("the limit of the semaphore is another than this request compares")
 )
-
-// giveUpWait is how long a call continues after its context has ended: for the reply to a request in flight, then for
-// the removal of its entry. A healthy etcd needs far less. Otherwise the call returns, and the session continues in the
-// background.
-const giveUpWait = 250 * time.Millisecond
 
 // slowPut is the duration after which etcd's client may have sent a put twice:
 // one copy may still be carried out although the other was answered.

@@ -11,6 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Queue is the queue of one name, as used by one session. It is immutable and does
@@ -27,6 +29,16 @@ type Queue struct {
 	weight int        // of a semaphore: the permits that an attempt asks for at once
 
 	youngest clientv3.Op // reads the conflicting entry that was created last, with its value
+}
+
+// Request is what a caller wants of a queue.
+type Request struct {
+	Owner string // for the entry's value; empty: the session's
+	Data  string // for the entry's value: a candidate's
+
+	OnWait func(view.Place) // is called by Acquire while it waits; may be nil
+
+	telemetry *telemetry.Acquisition // set by the queue
 }
 
 // New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
@@ -79,6 +91,11 @@ func (q *Queue) Above(path string) *Queue {
 	above.below = path
 	return above
 }
+
+// Downgradable returns the queue as one acquisition uses it that is to hold alone first, and
+// then beside readers: as a writer and as a reader. The entries of both stand from the
+// beginning, so no writer can come in between.
+func (q *Queue) Downgradable() Set { return Set{q, q.Readers()} }
 
 // key is a key of an entry that is put through q.
 func (q *Queue) key(id string) string {
@@ -153,14 +170,10 @@ func (q *Queue) entryValue(r Request) string {
 	}
 	who := q.host.Identity()
 	who.Owner = cmp.Or(r.Owner, who.Owner)
-	v := layout.Value{Identity: who, Mode: q.mode(), Data: cmp.Or(r.Data, q.below)}
+	v := layout.Value{Identity: who, Mode: q.mode(), Queued: time.Now(), Data: cmp.Or(r.Data, q.below)}
 	if q.at.TakesNotices() {
 		v.ToldWithin = ToldWithin(q.shared.lockDelay)
 	}
-	if r.Owner == "" && v.Data == "" { // as most are, so there are few templates
-		return q.shared.template(v).At(time.Now())
-	}
-	v.Queued = time.Now()
 	return v.Encode()
 }
 

@@ -107,3 +107,8 @@ func getMeta(key string) clientv3.Op { return clientv3.OpGet(key, clientv3.WithK
 
 // isEntry reports whether kv is the entry that was created at rev.
 func isEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.CreateRevision == rev }
+
+// counts reads whether a key stood at a revision; 0: now.
+func counts(key string, at int64) clientv3.Op {
+	return clientv3.OpGet(key, clientv3.WithRev(at), clientv3.WithCountOnly())
+}

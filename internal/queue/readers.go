@@ -2,12 +2,9 @@ package queue
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
@@ -23,6 +20,15 @@ import (
 // A reader remembers the writers ahead in the same way. A writer that gives up may leave
 // while the entry ahead of it stands. If that is a reader, it may be one that waits for
 // the lock delay after a revoked writer, and it does not hold up the reader behind.
+
+const (
+	// maxRemembered bounds how many entries ahead are read to learn of their sessions: 100 kB of keys, of which a lease
+	// ID is kept for each session. With more entries, the lease of one is presumed to have ended.
+	maxRemembered = 1024
+
+	// maxJudged is the bound where each session key needs an operation of one Txn, and none inside another.
+	maxJudged = 64
+)
 
 // othersAhead are the sessions of entries that stood ahead: of an entry that remembers them, those of the other mode.
 type othersAhead struct {
@@ -76,40 +82,4 @@ func (r othersAhead) absent(reply txns.Reply, first int) (leases []clientv3.Leas
 		}
 	}
 	return leases
-}
-
-// onlyOneAhead reports whether the entry ahead is the only one that has ever stood
-// ahead, so that the way it goes decides alone.
-func (w *wait) onlyOneAhead() bool {
-	return w.ahead != nil && w.position == 1 && len(w.others.sessions) == 0 && !w.others.unknown
-}
-
-// mustLearnOthers reports whether entries of the other mode may be ahead that the entry does not
-// remember.
-func (w *wait) mustLearnOthers() bool {
-	return w.ahead != nil && !w.others.known && !w.onlyOneAhead()
-}
-
-// passOthers has the entry that is to be put in place of this one remember the readers that this one
-// waits for. Those that are gone by then are not ahead of it any more.
-func (w *wait) passOthers(ctx context.Context, successor *wait) error {
-	if err := w.untilRemovable(ctx); err != nil { // it learns the place, if that is unknown
-		return err
-	}
-	if w.e.stage != placed || w.ahead == nil {
-		return nil // whatever the entry waited for is judged
-	}
-	if q := w.e.q; w.mustLearnOthers() {
-		switch resp, err := q.shared.get(ctx, q.othersAhead(w.e.rev)); {
-		case err == nil:
-			w.others.add(q, resp.Kvs, w.e.rev, false)
-		case errors.Is(err, rpctypes.ErrCompacted):
-			w.others.add(q, nil, w.e.rev, true)
-		default:
-			return err
-		}
-	}
-	successor.others = w.others
-	successor.others.known = false // its own are yet to be read
-	return nil
 }

@@ -236,8 +236,12 @@ type permitsSeen struct {
 	reply    txns.Reply // these were the first in it
 }
 
-// errHigherLimit: more permits may be held than were read.
-var errHigherLimit = errors.New("the limit was higher than it was known to be")
+var (
+	// errHigherLimit: more permits may be held than were read.
+	errHigherLimit = errors.New("the limit was higher than it was known to be")
+	// errLimitMoved: the request is to be sent again, with the limit that is known now.
+	errLimitMoved = errors.New("the limit of the semaphore is another than this request compares")
+)
 
 // permitsIn reads the replies to lookAtPermits, the first in r. If it returns errHigherLimit, they must be read again.
 func (s *Semaphore) permitsIn(ctx context.Context, r txns.Reply, most int) (seen permitsSeen, err error) {

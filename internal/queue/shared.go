@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
@@ -23,9 +24,8 @@ type shared struct {
 
 	warnedOfSlash atomic.Bool // not a sync.Once: the user's logger may make a queue
 
-	mu        sync.Mutex        // protects what follows and the fields of each line
-	lines     map[lineKey]*line // only those with a head
-	templates map[layout.Value]layout.Template
+	mu    sync.Mutex        // protects lines and the fields of each line
+	lines map[lineKey]*line // only those with a head
 
 	keys    keys
 	commits txns.Committer
@@ -40,8 +40,8 @@ func sharedBy(host lease.Host) *shared {
 	return host.Extension(sharedKey{}, func() any {
 		s := &shared{
 			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
-			lines: make(map[lineKey]*line), templates: make(map[layout.Value]layout.Template),
-			keys:    newKeys(),
+			lines:   make(map[lineKey]*line),
+			keys:    keys{inUse: make(map[string]*entry)},
 			commits: txns.Committer{Sender: host.Sender(), Go: host.Go},
 			sweeper: sweeper{host: host, suspects: make(map[*entry]bool)},
 			orphans: orphanScanner{
@@ -52,18 +52,6 @@ func sharedBy(host lease.Host) *shared {
 		host.BeforeRevoke(s.beforeRevoke)
 		return s
 	}).(*shared)
-}
-
-// template returns the template of values like v.
-func (s *shared) template(v layout.Value) layout.Template {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, known := s.templates[v]
-	if !known {
-		t = v.Template()
-		s.templates[v] = t
-	}
-	return t
 }
 
 // warnOfSlash tells the session's logger of a prefix that ends in "/", unless the session's options say that it is
@@ -106,3 +94,43 @@ func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 
 // maxOps keeps a Txn below etcd's default limit of 128 operations.
 const maxOps = 100
+
+// SlowPoll is the time between two polls of a hold whose lease is watched.
+const SlowPoll = 5 * time.Second
+
+// ToldWithin is Value.ToldWithin of a session with that lock delay: the first entry of
+// a queue may have to wait for the delay before it holds, and six seconds later its
+// holder has been told: a SlowPoll, until the next look whether to poll half a second,
+// and as much for the reply.
+func ToldWithin(lockDelay time.Duration) time.Duration { return lockDelay + SlowPoll + time.Second }
+
+// PollInterval is the time between two looks whether to poll a hold. A hold younger
+// than half of that is not polled, so three quarters of the lock delay may pass until
+// a poll begins while the lease is not watched, and a quarter is left for its answer.
+// A longer lock delay changes nothing.
+func PollInterval(lockDelay time.Duration) time.Duration {
+	if lockDelay > 0 {
+		return min(lockDelay/2, time.Second)
+	}
+	return time.Second
+}
+
+// pollTakes is how long it takes until the poll of a new hold is answered. By then a copy has gone to another member.
+const pollTakes = 250 * time.Millisecond
+
+// lookLasts is for how long an attempt may begin to hold by a look at its entries, from the time at which the request
+// for that was sent. Right after the look an administrator may have removed an entry, which is then gone within
+// ToldWithin. By then a poll of the hold must have been answered, which is sent before it is one and a half intervals
+// old.
+func (s *shared) lookLasts() time.Duration {
+	return ToldWithin(s.lockDelay) - 3*PollInterval(s.lockDelay)/2 - pollTakes
+}
+
+// taken reports whether MinHold keeps the oldest entry of a queue.
+func (s *shared) taken(oldest *mvccpb.KeyValue) bool {
+	if oldest == nil {
+		return false
+	}
+	v, ok := layout.DecodeValue(oldest.Value)
+	return ok && !v.Released.IsZero() || s.keys.taken(string(oldest.Key))
+}

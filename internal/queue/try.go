@@ -10,10 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
-// ErrUnconfirmed is TryAcquire's error if all entries in the queue are left over
-// from earlier attempts and holds of this session.
-var ErrUnconfirmed = errors.New("etcd has not confirmed yet that an earlier entry of this session is gone; try again")
-
 // TryAcquire queues in all queues of the set and returns the grants, if all are empty. Otherwise it queues in none, and
 // returns ErrOccupied, with the place that the caller would have had, or ErrUnconfirmed. It waits for etcd's answers,
 // and for no other holder.
@@ -29,7 +25,7 @@ func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Grant, err error) 
 		if err := q.sem.checkRoom(ctx, q.weight); err != nil {
 			return nil, err
 		}
-		return acquire(ctx, s.join(r), nil, condition{now: true})
+		return acquire(ctx, s.join(r, true), nil, condition{now: true})
 	}
 	for _, q := range s {
 		if err := q.shared.occupancy(q); err != nil {
@@ -39,7 +35,7 @@ func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Grant, err error) 
 	if err := s.checkEmpty(ctx); err != nil {
 		return nil, err
 	}
-	turns := s.join(r)
+	turns := s.join(r, true)
 	if turns == nil {
 		return nil, ErrOccupied // meanwhile, by a goroutine of this session
 	}

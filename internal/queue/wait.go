@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -133,14 +132,6 @@ func (w *wait) awaitAhead(ctx context.Context) error {
 	}.await(ctx, w.e.q)
 }
 
-// isEndOf reports whether an event is the deletion of an entry. Keys are used again, and a watch on a member that lags
-// also tells what came before it was created: perhaps the deletion of an earlier entry at this key. Who judged by that
-// revision would hold beside the present one.
-func isEndOf(entry *mvccpb.KeyValue, event *clientv3.Event) bool {
-	return event.Type == clientv3.EventTypeDelete && bytes.Equal(event.Kv.Key, entry.Key) &&
-		event.Kv.ModRevision > entry.CreateRevision
-}
-
 // untilTrusted waits until no lock delay runs for an entry that nothing is ahead of, its lease is trusted, and it was
 // seen not long ago.
 func (w *wait) untilTrusted(ctx context.Context) error {
@@ -229,4 +220,26 @@ func (w *wait) describe(ctx context.Context) string {
 	default:
 		return "; it was first in the queue, and the session was not connected"
 	}
+}
+
+// past is which revision the store had a lock delay ago, as far as an attempt has heard from replies and its watches.
+type past struct {
+	revision int64 // 0: not known
+	later    int64 // heard since
+	at       time.Time
+}
+
+// heard records that the store has a revision now.
+func (p *past) heard(revision int64, now time.Time, lockDelay time.Duration) {
+	if p.later == 0 || now.Sub(p.at) >= lockDelay {
+		*p = past{p.later, revision, now}
+	}
+}
+
+// known returns a revision that the store had a lock delay ago; 0: none is known.
+func (p *past) known(now time.Time, lockDelay time.Duration) int64 {
+	if now.Sub(p.at) >= lockDelay {
+		return p.later
+	}
+	return p.revision
 }

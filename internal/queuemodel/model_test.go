@@ -101,10 +101,10 @@ func TestEveryInterleavingKeepsTheRules(t *testing.T) {
 	}
 }
 
-// A newcomer queues after a revocation. Where whoever is ahead of it waits for all who hold, as in the queue of a Mutex,
-// one that was there before the revocation delays for the revoked holder, and the newcomer waits for that one. Where
-// others held beside the revoked holder it may wait for one of these, who does not delay. README and
-// docs/guarantees.md say for whom the delay is.
+// A newcomer queues after a revocation. In the queue of a Mutex each entry waits for all that hold. So one that was
+// there before the revocation delays for the revoked holder, and the newcomer behind it waits for that one. Where
+// several hold, the newcomer may wait for one that held beside the revoked holder, and that one does not delay. README
+// and docs/guarantees.md say for whom the delay is.
 func TestNewcomerBehindOneThatWaitedHoldsEarlyOnlyWhereSeveralHold(t *testing.T) {
 	for name, c := range map[string]struct {
 		scenario scenario

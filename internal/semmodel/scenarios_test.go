@@ -118,7 +118,8 @@ var (
 	large = []scenario{
 		with(four, revoking(2)), with(watchesFail, revoking(2)), with(weighted, revoking(2)),
 		with(heavyAhead, revoking(2)), with(shrunk, revoking(1)), with(resized, revoking(1)),
-		with(lowered, revoking(1)), with(grown, revoking(1)), with(secondResizeOfFour, revoking(1)), five, fiveWeighted,
+		with(lowered, revoking(1)), with(grown, revoking(1)), secondResizeOfFour, with(secondResize, revoking(1)),
+		five, fiveWeighted,
 	}
 
 	broken = []scenario{

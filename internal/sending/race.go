@@ -23,23 +23,16 @@ type race[T any] struct {
 	op     func(ctx context.Context) (T, error)
 	caller context.Context
 	began  time.Time
+	cancel context.CancelFunc // of the first send
 
-	mu      sync.Mutex // protects what follows
-	flights []flight   // that were not given up, the oldest first
-	room    [1]flight  // for the first copy, which is most often the only one
+	mu      sync.Mutex           // protects what follows
+	cancels []context.CancelFunc // of the other sends
 	timer   *time.Timer
-	resend  time.Time // when more copies are sent
 	pauses  pauses
 	sends   int           // copies sent so far
 	over    bool          // nothing more is sent
 	decided chan struct{} // closed once over; nil unless the caller waits
 	outcome outcome[T]
-}
-
-// flight is copies that were sent at once.
-type flight struct {
-	began  time.Time
-	cancel context.CancelFunc
 }
 
 // outcome is what the copies of a request have come to.
@@ -62,38 +55,41 @@ func (o *outcome[T]) add(v T, err error, answered, pending bool) bool {
 func newRace[T any](
 	ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error),
 ) (r *race[T], first context.Context) {
-	now := time.Now()
-	r = &race[T]{s: s, kind: k, op: op, caller: ctx, began: now, pauses: s.pauses(k)}
-	r.flights = r.room[:0]
-	first, cancel := r.context()
-	r.begin(1, now, cancel)
+	r = &race[T]{s: s, kind: k, op: op, caller: ctx, began: time.Now(), pauses: s.pauses(k), sends: 1}
+	r.outcome.running = 1
+	first, r.cancel = r.context()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timer = time.AfterFunc(min(r.pauses.next, r.bound()), r.repeat)
 	return r, first
 }
 
-// context returns the context for copies that are sent now.
+// context returns the context for copies that are sent now. A write is canceled after the policy's Attempt: a
+// member with more time might answer that its own deadline has passed, and etcd's client would send the write again
+// unnoticed.
 func (r *race[T]) context() (ctx context.Context, cancel context.CancelFunc) {
-	ctx, cancel = context.WithCancel(r.caller)
+	if r.kind == Write {
+		ctx, cancel = context.WithTimeout(r.caller, r.s.policy.Attempt)
+	} else {
+		ctx, cancel = context.WithCancel(r.caller)
+	}
 	return requireLeader(withoutDeadline{ctx}), cancel
 }
 
-// ends is when the race is given up.
-func (r *race[T]) ends() time.Time { return r.began.Add(maxAttempts * r.s.policy.Attempt) }
+func (r *race[T]) bound() time.Duration { return maxAttempts * r.s.policy.Attempt }
 
-// repeat sends copies if it is time for that, and cancels those that are to be given up. It ends the race when its time
-// is up. It runs on the timer's goroutine.
+// repeat sends copies and sets the timer for the next time, or ends the race when its time is up. It runs on the
+// timer's goroutine.
 func (r *race[T]) repeat() {
-	now := time.Now()
-	if !now.Before(r.ends()) {
+	left := r.bound() - time.Since(r.began)
+	if left <= 0 {
 		r.end()
-		return
-	}
-	if r.giveUp(now) {
 		return
 	}
 	n := r.s.copies(r.kind, r.sent())
 	ctx, cancel := r.context()
 	r.s.count(n)
-	if !r.begin(n, now, cancel) {
+	if !r.begin(n, left, cancel) {
 		cancel()
 		r.s.count(-n)
 		return
@@ -102,39 +98,6 @@ func (r *race[T]) repeat() {
 		go r.sendBeside(ctx) // joined by Sender.Wait
 	}
 	r.sendBeside(ctx)
-}
-
-// giveUp cancels the copies of a write that were sent the policy's Attempt ago: a member with more time might answer
-// that its own deadline has passed, and etcd's client would send the write again unnoticed. It reports whether there is
-// nothing else to do now.
-func (r *race[T]) giveUp(now time.Time) (done bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.kind == Write {
-		for len(r.flights) > 0 && !now.Before(r.flights[0].began.Add(r.s.policy.Attempt)) {
-			r.flights[0].cancel()
-			r.flights = r.flights[1:]
-		}
-	}
-	if r.over || !now.Before(r.resend) {
-		return r.over
-	}
-	r.setTimerLocked(now)
-	return true
-}
-
-// setTimerLocked has repeat called when there is something to do next. One timer does for all: a context with a
-// deadline would set another one for each write, which nearly all writes stop again a moment later.
-func (r *race[T]) setTimerLocked(now time.Time) {
-	next := min(r.resend.Sub(now), r.ends().Sub(now))
-	if r.kind == Write && len(r.flights) > 0 {
-		next = min(next, r.flights[0].began.Add(r.s.policy.Attempt).Sub(now))
-	}
-	if r.timer == nil {
-		r.timer = time.AfterFunc(next, r.repeat)
-	} else {
-		r.timer.Reset(next)
-	}
 }
 
 // copies returns how many copies are sent next of a request that was sent so often. The first ones go to each endpoint,
@@ -155,7 +118,7 @@ func (r *race[T]) sent() int {
 }
 
 // begin counts n more copies. It returns false if the race is over.
-func (r *race[T]) begin(n int, now time.Time, cancel context.CancelFunc) bool {
+func (r *race[T]) begin(n int, left time.Duration, cancel context.CancelFunc) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
@@ -163,12 +126,9 @@ func (r *race[T]) begin(n int, now time.Time, cancel context.CancelFunc) bool {
 	}
 	r.sends += n
 	r.outcome.running += n
-	r.flights = append(r.flights, flight{now, cancel})
-	if r.sends > 1 {
-		r.pauses.grow()
-	}
-	r.resend = now.Add(r.pauses.next)
-	r.setTimerLocked(now)
+	r.cancels = append(r.cancels, cancel)
+	r.pauses.grow()
+	r.timer.Reset(min(r.pauses.next, left))
 	return true
 }
 
@@ -222,11 +182,12 @@ func (r *race[T]) end() {
 		r.decided = nil
 	}
 	r.timer.Stop()
-	flights := r.flights
-	r.flights = nil
+	cancels := r.cancels
+	r.cancels = nil
 	r.mu.Unlock()
-	for _, f := range flights {
-		f.cancel()
+	r.cancel()
+	for _, cancel := range cancels {
+		cancel()
 	}
 }
 

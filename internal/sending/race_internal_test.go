@@ -27,8 +27,8 @@ func TestTimerThatFiresAsTheRaceEndsSendsNothing(t *testing.T) {
 		end(r, first)
 		ended = true
 		r.repeat()
-		if s.beside != 0 || len(r.flights) != 0 {
-			t.Errorf("race that ended %s: %d sends in flight, %d to be canceled", name, s.beside, len(r.flights))
+		if s.beside != 0 || len(r.cancels) != 0 {
+			t.Errorf("race that ended %s: %d sends in flight, %d to be canceled", name, s.beside, len(r.cancels))
 		}
 	}
 }

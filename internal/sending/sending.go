@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/judge"
 )
 
 // Sender sends the requests of one session or reader. It is safe for concurrent use.
@@ -108,7 +108,7 @@ func Ask[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Cont
 	policy.Attempt = 0 // Once has its own bound
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
 		v, _, err = Once(ctx, s, k, op)
-		return etcderr.WithConnection(s.client.ActiveConnection(), err)
+		return judge.WithConnection(s.client.ActiveConnection(), err)
 	})
 	return v, err
 }

@@ -150,12 +150,12 @@ func (c *Committer) takeLocked() []*pending {
 
 // sendBatches sends a batch, unless it is nil, and after its reply the next one, on a goroutine that Close joins. If
 // the session is closed, it sends nothing: then the context of each caller is done.
-func (c *Committer) sendBatches(first []*pending) {
-	if first == nil {
+func (c *Committer) sendBatches(batch []*pending) {
+	if batch == nil {
 		return
 	}
 	c.Go(func(ctx context.Context) {
-		for batch := first; batch != nil; batch = c.next() {
+		for ; batch != nil; batch = c.next() {
 			c.sendBatch(ctx, batch)
 		}
 	})
