@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -28,9 +29,9 @@ func main() {
 }
 
 // command runs a campaign, or judges the record of a round again. It returns the exit code.
-func command(args []string, out, errors io.Writer) (code int) {
+func command(args []string, out, errOut io.Writer) (code int) {
 	flags := flag.NewFlagSet("campaign", flag.ContinueOnError)
-	flags.SetOutput(errors)
+	flags.SetOutput(errOut)
 	o := options{progress: out}
 	flags.DurationVar(&o.duration, "duration", 2*time.Minute, "for how long rounds begin")
 	flags.DurationVar(&o.round, "round", 40*time.Second, "how long the faults of a round last")
@@ -43,28 +44,28 @@ func command(args []string, out, errors io.Writer) (code int) {
 	again := flags.String("judge", "", "judge the record of a round in this `file` again, and do nothing else")
 	records := flags.String("evidence", "", "print the tables of docs/evidence.md, of the summaries in this `directory`")
 	switch err := flags.Parse(args); {
-	case err == flag.ErrHelp:
+	case errors.Is(err, flag.ErrHelp):
 		return fine
 	case err != nil:
 		return unusable
 	case flags.NArg() > 0:
-		fmt.Fprintf(errors, "campaign: unknown argument %q\n", flags.Arg(0))
+		fmt.Fprintf(errOut, "campaign: unknown argument %q\n", flags.Arg(0))
 		return unusable
 	case *again != "":
-		return judgeAgain(*again, out, errors)
+		return judgeAgain(*again, out, errOut)
 	case *records != "":
 		tables, err := evidence(*records)
 		if err != nil {
-			fmt.Fprintln(errors, "campaign:", err)
+			fmt.Fprintln(errOut, "campaign:", err)
 			return unusable
 		}
 		fmt.Fprint(out, tables)
 		return fine
 	case o.workers < 2:
-		fmt.Fprintln(errors, "campaign: -workers must be at least 2, since each of two lanes of faults has its own")
+		fmt.Fprintln(errOut, "campaign: -workers must be at least 2, since each of two lanes of faults has its own")
 		return unusable
 	case o.round < time.Second || o.duration <= 0:
-		fmt.Fprintln(errors, "campaign: -round must be at least 1s, and -duration above 0")
+		fmt.Fprintln(errOut, "campaign: -round must be at least 1s, and -duration above 0")
 		return unusable
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -75,17 +76,17 @@ func command(args []string, out, errors io.Writer) (code int) {
 	case len(s.Violations) > 0:
 		return violated
 	case err != nil:
-		fmt.Fprintln(errors, "campaign:", err)
+		fmt.Fprintln(errOut, "campaign:", err)
 		return unusable
 	}
 	return fine
 }
 
 // judgeAgain prints what is wrong with a record.
-func judgeAgain(file string, out, errors io.Writer) (code int) {
+func judgeAgain(file string, out, errOut io.Writer) (code int) {
 	rec, err := load(file)
 	if err != nil {
-		fmt.Fprintln(errors, "campaign:", err)
+		fmt.Fprintln(errOut, "campaign:", err)
 		return unusable
 	}
 	failures := rec.judge().Violations

@@ -193,8 +193,8 @@ func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand
 	acquire family.Acquire, parts []oracle.Part, minHold time.Duration,
 ) {
 	name := w.Names[r.IntN(len(w.Names))]
-	switch kind {
-	case permitKind:
+	switch {
+	case kind == permitKind:
 		sem, limit, err := w.semaphore(ctx, name)
 		if err != nil {
 			return nil, nil, 0
@@ -205,11 +205,11 @@ func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand
 		}
 		sem = sem.With(locker.Options{Owner: who})
 		return family.Permit(sem, 1+r.IntN(limit), false), []oracle.Part{oracle.PermitPart(name)}, 0
-	case minHoldKind:
+	case kind == minHoldKind:
 		minHold = family.UpTo(r, 2*time.Second) + time.Nanosecond
 		mu := locker.NewMutex(w.sess, name).With(locker.Options{Owner: who}).WithMinHold(minHold)
 		return family.Mutex(mu, r.IntN(4) == 0), []oracle.Part{oracle.LockPart(name, false)}, minHold
-	case leaderKind:
+	case kind == leaderKind:
 		return func(ctx context.Context) (family.Lock, error) {
 			term, err := election.New(w.sess, name).Campaign(ctx, who)
 			if err != nil {

@@ -47,26 +47,35 @@ func heldWith(format string, args ...any) (outcome, error) {
 	return outcome{text: fmt.Sprintf(format, args...)}, nil
 }
 
-// chances is how often the other client may not fail, since some failures depend on the moment, or the machine is busy.
-const chances = 3
+const (
+	// chances is how often the other client may not fail, since some failures depend on the moment; and how often the
+	// situation may not come about, since a busy machine loses short leases.
+	chances = 3
+	// patience is how long one of them may take.
+	patience = 40 * time.Second
+)
 
 // run runs both sides, each on an etcd of its own.
 func (i incident) run(ctx context.Context) (theirs, ours outcome, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
 	for n := 0; n < chances && !theirs.failed; n++ {
 		theirs, err = onNewEtcd(ctx, i.theirs)
 	}
 	if err != nil {
 		return theirs, ours, fmt.Errorf("%s: %w", i.other, err)
 	}
-	if ours, err = onNewEtcd(ctx, i.ours); err != nil {
+	err = errors.New("it was not run")
+	for n := 0; n < chances && err != nil; n++ {
+		ours, err = onNewEtcd(ctx, i.ours)
+	}
+	if err != nil {
 		return theirs, ours, fmt.Errorf("holdfast: %w", err)
 	}
 	return theirs, ours, nil
 }
 
 func onNewEtcd(ctx context.Context, do side) (o outcome, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	srv, err := etcdtest.New(nil)
 	if err != nil {
 		return o, err
@@ -80,7 +89,8 @@ func onNewEtcd(ctx context.Context, do side) (o outcome, err error) {
 type lab struct {
 	srv *etcdtest.Server
 
-	mu      sync.Mutex // protects closers
+	mu      sync.Mutex // protects links, closers
+	links   []*etcdtest.Link
 	closers []func() error
 }
 
@@ -91,6 +101,9 @@ func (l *lab) defers(f func() error) {
 }
 
 func (l *lab) close() error {
+	for _, link := range l.links {
+		link.Heal() // or a session could not be closed
+	}
 	var errs []error
 	for i := len(l.closers) - 1; i >= 0; i-- {
 		errs = append(errs, l.closers[i]())
@@ -115,6 +128,9 @@ func (l *lab) link() (*etcdtest.Link, *clientv3.Client, error) {
 		return nil, nil, err
 	}
 	l.defers(link.Close)
+	l.mu.Lock()
+	l.links = append(l.links, link)
+	l.mu.Unlock()
 	cli, err := link.NewClient()
 	return link, cli, err
 }
@@ -132,10 +148,9 @@ func (l *lab) open(ctx context.Context, cli *clientv3.Client, o session.Options)
 		return nil, err
 	}
 	l.defers(func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		_ = sess.Close(ctx) // it may be cut off
-		return nil
+		return sess.Close(ctx)
 	})
 	return sess, nil
 }

@@ -49,7 +49,7 @@ func toldLate(ctx context.Context, l *lab) (outcome, error) {
 
 func toldLateHere(ctx context.Context, l *lab) (outcome, error) {
 	return cutOffHolders(ctx, l, func(name string, cutOff, cli *clientv3.Client) (h holder, err error) {
-		first, err := l.open(ctx, cutOff, session.Options{TTL: 2 * time.Second, StayLost: true})
+		first, err := l.open(ctx, cutOff, session.Options{TTL: 2 * time.Second})
 		if err != nil {
 			return h, err
 		}
