@@ -10,7 +10,7 @@ import (
 	entsql "entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"entgo.io/ent/schema/field"
-	"gorm.io/driver/postgres"
+	gormpostgres "gorm.io/driver/postgres"
 	"gorm.io/gorm"
 
 	"github.com/holdfast-go/holdfast/fencing"
@@ -80,7 +80,7 @@ func TestGORMWritesInAGuardedTransaction(t *testing.T) {
 		for name, cfg := range map[string]*gorm.Config{"plain": {}, "prepared": {PrepareStmt: true}} {
 			t.Run(name, func(t *testing.T) {
 				d := newDatabase(t, k)
-				orm, err := gorm.Open(postgres.New(postgres.Config{Conn: d.db}), cfg)
+				orm, err := gorm.Open(gormpostgres.New(gormpostgres.Config{Conn: d.db}), cfg)
 				if err != nil {
 					t.Fatal(err)
 				}
