@@ -141,8 +141,8 @@ func TestRemovedHolderThatIsCutOffIsFencedInARealEtcd(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
-	// A long TTL, so that it is not what frees the name.
-	sess := open(t, link.Client(), session.Options{TTL: 60 * time.Second})
+	// A long TTL, so that it is not what frees the name, and a slow machine does not suspend the session meanwhile.
+	sess := open(t, link.Client(), session.Options{TTL: 10 * time.Minute})
 	lk := lock(t, sess, "cut-off")
 	waiter := holdLater(t, "lock", open(t, srv.Client(t), session.Options{}), "cut-off")
 	srv.WaitForKeys(t, "holdfast/lock/cut-off/@/", 2)
