@@ -161,7 +161,7 @@ func (m *model) apply(s *state, c *enqueueCopy) {
 	}
 }
 
-// noteBehind records, for check, behind whom an attempt has queued.
+// noteBehind records, for check, which entries an attempt has queued behind.
 func (m *model) noteBehind(s *state, i int8) {
 	if !m.behind {
 		return

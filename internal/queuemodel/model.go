@@ -19,7 +19,7 @@ type model struct {
 	refs     []*revision               // those of the state that is reduced
 	past     revision                  // what is judged in a step was seen a lock delay ago up to here: see judge
 	overlaps int                       // states in which a newcomer holds beside a revoked holder that believes
-	behind   bool                      // newcomers are told apart by whom they queue behind
+	behind   bool                      // newcomers are told apart by what they queue behind
 	late     int                       // overlaps of those that queued behind one who was there before the revocation
 }
 

@@ -52,7 +52,7 @@ func (l *Log) Deposed(id clientv3.LeaseID) bool {
 	return ok && r.proposer != l.leaders[r.term]
 }
 
-// Lines tells who led at which term, and which lease was revoked by whom.
+// Lines tells who led at which term, and which member revoked which lease.
 func (l *Log) Lines() (lines []string) {
 	for _, term := range slices.Sorted(maps.Keys(l.leaders)) {
 		lines = append(lines, fmt.Sprintf("term %d: member %x led", term, l.leaders[term]))
