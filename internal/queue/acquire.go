@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -95,6 +96,16 @@ func (s Set) usable(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (q *Queue) usable(ctx context.Context) error {
+	if err := q.Err(); err != nil {
+		return err
+	}
+	if ctx == nil {
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	return backoff.ContextErr(ctx)
 }
 
 // join gives the caller a ticket in each queue. Those of several queues have lines of their own, so each is the head at
