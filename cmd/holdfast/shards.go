@@ -72,7 +72,7 @@ type shardsJSON struct {
 type memberJSON struct {
 	Name      string `json:"name"`
 	Owned     int    `json:"owned"`
-	Processes int    `json:"processes"` // of that name: more than one but for a moment are a mistake
+	Processes int    `json:"processes"` // of that name; more than one, for longer than a moment, is a mistake
 	Draining  bool   `json:"draining,omitempty"`
 	Absent    bool   `json:"absent,omitempty"`
 }

@@ -18,7 +18,7 @@ const MaxPermits = 1024
 // Limit is the limit of a semaphore. Nothing but Resize changes it, and nothing of holdfast deletes it.
 type Limit struct {
 	Permits int
-	High    int   // the highest limit at which a permit may have been put that stands
+	High    int   // the highest limit at which any permit that stands may have been put
 	Mod     int64 // the key's mod revision
 }
 

@@ -73,8 +73,8 @@ func NewReader[T comparable, V any](
 	return &Reader[T, V]{cli, prefix, o, decode, value, sending.New(cli, o.Retry), new(watching.Streams)}
 }
 
-// Usable returns why the reader of another package cannot be called that has this one, or nil: what was wrong when that
-// was made, that it is the zero value, that ctx is nil.
+// Usable returns why a reader that is built on r cannot be called, or nil. wrong is what its constructor has found. r is
+// nil if that reader is the zero value.
 func (r *Reader[T, V]) Usable(ctx context.Context, wrong error) error {
 	switch {
 	case wrong != nil:
