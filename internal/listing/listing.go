@@ -73,8 +73,8 @@ func NewReader[T comparable, V any](
 	return &Reader[T, V]{cli, prefix, o, decode, value, sending.New(cli, o.Retry), new(watching.Streams)}
 }
 
-// Usable returns why a reader that is built on r cannot be called, or nil. wrong is what its constructor has found. r is
-// nil if that reader is the zero value.
+// Usable returns why a reader that is built on r cannot be called, or nil. wrong is what its constructor has found. If
+// that reader is the zero value, r is nil.
 func (r *Reader[T, V]) Usable(ctx context.Context, wrong error) error {
 	switch {
 	case wrong != nil:

@@ -298,8 +298,9 @@ func weights(kvs []*mvccpb.KeyValue) (sum int) {
 }
 
 // mayHold reports whether the youngest permit that was seen may hold without a mark, because there was room for it when
-// it was put. Otherwise it waits: the weights up to it exceed the limit that was in force then. If the limit has changed
-// since, that one is not known, but it was at most the highest at which any permit that stands may have been put.
+// it was put. Otherwise it waits: the weights up to it exceed the limit that was in force then. If the limit has
+// changed since, that one is not known, but it was at most the highest at which any permit that stands may have been
+// put.
 func (s permitsSeen) mayHold() bool {
 	sum := weights(s.ahead)
 	return sum <= s.limit.Permits || sum <= s.limit.High && s.limit.Mod > s.youngest.CreateRevision
