@@ -24,6 +24,9 @@ func overLink(t *testing.T, o session.Options) (*etcdtest.Server, *etcdtest.Link
 	return srv, link, open(t, link.Client(), o)
 }
 
+// quiet has a session poll so rarely that on a slow machine, too, the next Txn is the one that the test is about.
+var quiet = session.Options{TTL: 10 * time.Minute, LockDelay: time.Minute}
+
 // Invariant 3, scenario 1: the acquire commits, but its reply is lost.
 func TestAcquireWithLostReplyFindsItsOwnEntry(t *testing.T) {
 	t.Parallel()
@@ -133,7 +136,7 @@ func TestLateAcquireAfterAReleasedRetryLeavesNoEntry(t *testing.T) {
 // A hand-over within a session is one Txn, which removes the holder's entry and puts that of the next.
 func TestHandOffWithLostReplyHappensOnce(t *testing.T) {
 	t.Parallel()
-	srv, link, sess := overLink(t, session.Options{})
+	srv, link, sess := overLink(t, quiet)
 	mu := locker.NewMutex(sess, "x")
 	first := mustLock(t, mu)
 	next := lockBehind(deadline(t), mu)
@@ -159,7 +162,7 @@ func TestHandOffWithLostReplyHappensOnce(t *testing.T) {
 // The next waiter gives up while the Txn that puts its entry is in flight.
 func TestHandOffOnARealEtcdToACanceledCallerGoesToTheNext(t *testing.T) {
 	t.Parallel()
-	srv, link, sess := overLink(t, session.Options{})
+	srv, link, sess := overLink(t, quiet)
 	mu := locker.NewMutex(sess, "x")
 	first := mustLock(t, mu)
 	ctx, cancel := context.WithCancel(deadline(t))

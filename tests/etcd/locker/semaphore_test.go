@@ -107,6 +107,8 @@ func TestWaitersOfASemaphoreAreServedInOrderOnARealEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	patient, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // a hundred in turn, on a slow machine
+	defer cancel()
 	settled(t, link)
 	before := link.Count()
 	acquired := make(map[string]int64) // revisions, by key; protected by mu
@@ -114,7 +116,7 @@ func TestWaitersOfASemaphoreAreServedInOrderOnARealEtcd(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range waiters {
 		wg.Go(func() {
-			err := sem.Do(deadline(t), 1, func(_ context.Context, p *locker.Permit) error {
+			err := sem.Do(patient, 1, func(_ context.Context, p *locker.Permit) error {
 				mu.Lock()
 				defer mu.Unlock()
 				acquired[p.Key()] = p.AcquiredRevision()
