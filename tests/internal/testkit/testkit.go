@@ -28,11 +28,14 @@ func Main(m *testing.M) {
 }
 
 // Open starts a session and closes it with the test, whether its link is healed or not. Without a Logger it logs
-// nothing.
+// nothing. Without a TTL it has one of a minute, which a machine that is busy with other tests does not use up.
 func Open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Session {
 	t.Helper()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.TTL == 0 {
+		o.TTL = time.Minute
 	}
 	sess, err := session.New(Deadline(t), cli, &o)
 	if err != nil {
@@ -47,7 +50,7 @@ func Open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Sessio
 }
 
 // Deadline returns a context for calls that end much sooner. A test that reaches its end has failed.
-func Deadline(t testing.TB) context.Context { return Within(t, time.Minute) }
+func Deadline(t testing.TB) context.Context { return Within(t, 3*time.Minute) }
 
 // Within returns a context with a timeout, which is canceled with the test.
 func Within(t testing.TB, d time.Duration) context.Context {
