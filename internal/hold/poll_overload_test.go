@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/fakedial"
 	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -73,74 +74,117 @@ func perSecond(n float64) time.Duration {
 // withLease keeps sessions from using the client's connection, which leads nowhere.
 type withLease struct{ clientv3.Lease }
 
+// seldomWatched returns a client with three endpoints, of which no session can watch enough members.
+func seldomWatched(t *testing.T, _ *etcdfake.Server, link *etcdfake.Link) *clientv3.Client {
+	t.Helper()
+	cli, err := clientv3.New(clientv3.Config{Endpoints: slices.Repeat([]string{"127.0.0.1:1"}, 3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cli.KV, cli.Lease, cli.Watcher = link.Client().KV, withLease{link.Client().Lease}, link.Client().Watcher
+	cli.Maintenance = nil
+	return cli
+}
+
+// watched returns a client of three members, of which its session watches enough.
+func watched(_ *testing.T, srv *etcdfake.Server, link *etcdfake.Link) *clientv3.Client {
+	return fakedial.Direct(link, srv.Members())
+}
+
 // Sessions that hold do not make a slow etcd slower, and do not keep it busy after what made it slow has passed. Each
-// has a client for three endpoints. In good times it sends 2 polls a second, and 0.4 requests to renew.
+// has a client for three endpoints. In good times one whose lease is watched sends 0.6 requests a second: a third each
+// are polls, renewals, and their proofs. One whose lease is not watched sends 2 polls a second.
 func TestSessionsDoNotKeepEtcdOverloaded(t *testing.T) {
-	for name, c := range map[string]struct {
-		happens func(c *busyCluster)
-		lasts   time.Duration
-		most    float64 // requests of each session in a second, meanwhile
+	silent := func(c *busyCluster) { c.silent = true }
+	hung := func(c *busyCluster) { c.hung = 2 }
+	reply := func(after time.Duration) func(*busyCluster) { return func(c *busyCluster) { c.reply = after } }
+	serves := func(n float64) func(*busyCluster) { return func(c *busyCluster) { c.each = perSecond(n) } }
+	stalls := func(d time.Duration, then float64) func(*busyCluster) {
+		return func(c *busyCluster) { c.each, c.free = perSecond(then), time.Now().Add(d) }
+	}
+	for kind, of := range map[string]struct {
+		client func(*testing.T, *etcdfake.Server, *etcdfake.Link) *clientv3.Client
+		atRest float64
+		cases  map[string]overload
 	}{
-		"replies take 0.3 s":    {func(c *busyCluster) { c.reply = 300 * time.Millisecond }, 20 * time.Second, 2.7},
-		"replies take 3 s":      {func(c *busyCluster) { c.reply = 3 * time.Second }, 20 * time.Second, 1.7},
-		"a member hangs":        {func(c *busyCluster) { c.hung = 2 }, 20 * time.Second, 5},
-		"none answers":          {func(c *busyCluster) { c.silent = true }, 5 * time.Second, 6.5},
-		"2 a second are served": {func(c *busyCluster) { c.each = perSecond(2) }, 40 * time.Second, 2.3},
-		"none is served for 3 s, then 3 a second": {func(c *busyCluster) {
-			c.each, c.free = perSecond(3), time.Now().Add(3*time.Second)
-		}, 20 * time.Second, 3},
+		"watched": {watched, 0.9, map[string]overload{
+			"replies take 0.3 s":                      {reply(300 * time.Millisecond), 20 * time.Second, 1.5},
+			"replies take 3 s":                        {reply(3 * time.Second), 20 * time.Second, 2.5},
+			"a member hangs":                          {hung, 20 * time.Second, 1.8},
+			"none answers":                            {silent, 5 * time.Second, 5.8},
+			"2 a second are served":                   {serves(2), 40 * time.Second, 1.1},
+			"none is served for 3 s, then 4 a second": {stalls(3*time.Second, 4), 20 * time.Second, 2.5},
+		}},
+		"not watched": {seldomWatched, 2.7, map[string]overload{
+			"replies take 0.3 s":                      {reply(300 * time.Millisecond), 20 * time.Second, 3},
+			"replies take 3 s":                        {reply(3 * time.Second), 20 * time.Second, 2.1},
+			"a member hangs":                          {hung, 20 * time.Second, 5.5},
+			"none answers":                            {silent, 5 * time.Second, 7},
+			"2 a second are served":                   {serves(2), 40 * time.Second, 2.6},
+			"none is served for 3 s, then 3 a second": {stalls(3*time.Second, 3), 20 * time.Second, 3},
+		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				cluster := &busyCluster{each: perSecond(100)}
-				var lost atomic.Int64
-				var links []*etcdfake.Link
-				for i := range busySessions {
-					link := srv.Link()
-					links = append(links, link)
-					cli, err := clientv3.New(clientv3.Config{Endpoints: slices.Repeat([]string{"127.0.0.1:1"}, 3)})
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { _ = cli.Close() })
-					cli.KV, cli.Lease, cli.Watcher = link.Client().KV, withLease{link.Client().Lease}, link.Client().Watcher
-					cli.Maintenance = nil
-					link.Plan(cluster.serve(i))
-					sess, err := session.New(t.Context(), cli, &session.Options{
-						Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
-						OnStateChange: func(ev session.Event) {
-							if ev.State == holdfast.Lost {
-								lost.Add(1)
-							}
-						},
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { _ = sess.Close(t.Context()) })
-					holdtest.MustAcquire(t, queue.New(lease.Open(sess.Ref()), "lock", fmt.Sprint(i)))
-					time.Sleep(530 * time.Millisecond) // spreads their renewals and their polls
-				}
-				time.Sleep(10 * time.Second)
-				cluster.mu.Lock()
-				c.happens(cluster)
-				cluster.mu.Unlock()
-				during := cluster.count(c.lasts)
-				cluster.mu.Lock()
-				cluster.silent, cluster.hung, cluster.reply, cluster.each = false, 0, 0, perSecond(10)
-				cluster.mu.Unlock()
-				time.Sleep(20 * time.Second)
-				after := cluster.count(10 * time.Second)
-				if lost.Load() > 0 || during > c.most || after > 2.6 {
-					t.Errorf("%d sessions lost; each sent %.2f requests a second, at most %.2f; 20 s later %.2f, at most 2.6",
-						lost.Load(), during, c.most, after)
-				} else {
-					t.Logf("each session sent %.2f requests a second, 20 s later %.2f", during, after)
-				}
-				for _, link := range links {
-					link.Heal()
-				}
+		for name, c := range of.cases {
+			t.Run(kind+", "+name, func(t *testing.T) {
+				three(t, func(t *testing.T, srv *etcdfake.Server) { c.run(t, srv, of.client, of.atRest) })
 			})
+		}
+	}
+}
+
+// overload is what happens to a cluster.
+type overload struct {
+	happens func(c *busyCluster)
+	lasts   time.Duration
+	most    float64 // requests of each session in a second, meanwhile
+}
+
+func (o overload) run(t *testing.T, srv *etcdfake.Server,
+	client func(*testing.T, *etcdfake.Server, *etcdfake.Link) *clientv3.Client, atRest float64) {
+	cluster := &busyCluster{each: perSecond(100)}
+	var lost atomic.Int64
+	var links []*etcdfake.Link
+	for i := range busySessions {
+		link := srv.Link()
+		links = append(links, link)
+		cli := client(t, srv, link)
+		t.Cleanup(func() { _ = cli.Close() })
+		link.Plan(cluster.serve(i))
+		sess, err := session.New(t.Context(), cli, &session.Options{
+			Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
+			OnStateChange: func(ev session.Event) {
+				if ev.State == holdfast.Lost {
+					lost.Add(1)
+				}
+			},
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sess.Close(t.Context()) })
+		holdtest.MustAcquire(t, queue.New(lease.Open(sess.Ref()), "lock", fmt.Sprint(i)))
+		time.Sleep(530 * time.Millisecond) // spreads their renewals and their polls
+	}
+	time.Sleep(10 * time.Second)
+	if before := cluster.count(10 * time.Second); before > atRest {
+		t.Errorf("in good times each session sends %.2f requests a second, at most %.2f", before, atRest)
+	}
+	cluster.mu.Lock()
+	o.happens(cluster)
+	cluster.mu.Unlock()
+	during := cluster.count(o.lasts)
+	cluster.mu.Lock()
+	cluster.silent, cluster.hung, cluster.reply, cluster.each = false, 0, 0, perSecond(10)
+	cluster.mu.Unlock()
+	time.Sleep(20 * time.Second)
+	after := cluster.count(10 * time.Second)
+	if lost.Load() > 0 || during > o.most || after > atRest {
+		t.Errorf("%d sessions lost; each sent %.2f requests a second, at most %.2f; 20 s later %.2f, at most %.2f",
+			lost.Load(), during, o.most, after, atRest)
+	} else {
+		t.Logf("each session sent %.2f requests a second, 20 s later %.2f", during, after)
+	}
+	for _, link := range links {
+		link.Heal()
 	}
 }

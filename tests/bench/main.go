@@ -34,6 +34,8 @@ func command(ctx context.Context, args []string, out io.Writer) (err error) {
 	markdown := flags.String("markdown", "tests/bench/README.md", "update the figures in `file`; empty: none")
 	svg := flags.String("svg", "tests/bench/figures.svg", "write the chart to `file`; empty: none")
 	flags.DurationVar(&p.time, "time", 2*time.Second, "measuring time for each side of each subject, over all rounds")
+	rest := idlePlan{processes: 30, settle: 10 * time.Second}
+	flags.DurationVar(&rest.window, "idle", time.Minute, "time in which the requests of idle processes are counted")
 	flags.IntVar(&p.rounds, "rounds", 5, "number of rounds; in each, every side is measured once")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -61,10 +63,20 @@ func command(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	measured := table(results)
+	if selected.MatchString(idleName) {
+		idle, err := rest.idle(ctx)
+		if err != nil {
+			return err
+		}
+		measured += "\n" + idle
+	} else if len(results) == 0 {
+		return fmt.Errorf("no subject matches -run %q", selected)
+	}
 	about := environment(strings.Join(append([]string{"go run ./tests/bench"}, args...), " "), p, began)
-	fmt.Fprintf(out, "\n%s\n%s", about, table(results))
+	fmt.Fprintf(out, "\n%s\n%s", about, measured)
 	if *markdown != "" {
-		if err := rewrite(*markdown, "\n"+about+"\n"+chartLink(*svg)+table(results)+"\n"); err != nil {
+		if err := rewrite(*markdown, "\n"+about+"\n"+chartLink(*svg)+measured+"\n"); err != nil {
 			return err
 		}
 	}
@@ -100,9 +112,6 @@ func measureAll(ctx context.Context, p plan, selected *regexp.Regexp, out io.Wri
 			fmt.Fprintln(out)
 			results = append(results, r)
 		}
-	}
-	if len(results) == 0 {
-		return nil, fmt.Errorf("no subject matches -run %q", selected)
 	}
 	return results, nil
 }

@@ -26,6 +26,7 @@ const parallel = 64
 type fleet struct {
 	endpoints []string
 	options   session.Options
+	polling   bool // see plan
 	processes []*process
 
 	lost    atomic.Int64          // sessions that were lost: the machine is too small for the fleet
@@ -76,9 +77,13 @@ func (f *fleet) open(ctx context.Context, n int) error {
 		f.processes = append(f.processes, &process{})
 	}
 	return f.each(func(_ int, p *process) (err error) {
-		if p.cli, err = session.NewClient(ctx, session.ClientConfig(f.endpoints...)); err == nil {
-			p.sess, err = session.New(ctx, p.cli, &f.options)
+		if p.cli, err = session.NewClient(ctx, session.ClientConfig(f.endpoints...)); err != nil {
+			return err
 		}
+		if f.polling {
+			p.cli.Watcher = struct{ clientv3.Watcher }{p.cli.Watcher} // replaced, so the session has one watch
+		}
+		p.sess, err = session.New(ctx, p.cli, &f.options)
 		return err
 	})
 }

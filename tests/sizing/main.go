@@ -22,6 +22,7 @@ type plan struct {
 	locks     int           // held by each process
 	settle    time.Duration // passes before each row: what a new lock costs once is no part of it
 	window    time.Duration // each row is measured for that long
+	polling   bool          // sessions cannot watch enough members, and ask twice a second about what they hold
 	busy      int           // processes that lock and unlock in a loop; 0: that row is left out
 	session   session.Options
 }
@@ -33,6 +34,7 @@ func main() {
 	flag.DurationVar(&p.window, "for", 30*time.Second, "how `long` each row is measured")
 	flag.DurationVar(&p.settle, "settle", 5*time.Second, "how `long` to wait before each row")
 	flag.IntVar(&p.busy, "busy", 0, "`number` of processes that at last lock and unlock in a loop")
+	flag.BoolVar(&p.polling, "polling", false, "sessions poll, as those do that cannot watch enough members: to compare")
 	flag.DurationVar(&p.session.TTL, "ttl", 0, "session.Options.TTL: a `time`")
 	flag.DurationVar(&p.session.LockDelay, "lock-delay", 0, "session.Options.LockDelay: a `time`")
 	flag.Parse()
@@ -52,6 +54,7 @@ func run(ctx context.Context, out io.Writer, p plan) (err error) {
 	}
 	defer func() { _ = srv.Close() }() // the figures are made by then
 	f := newFleet(srv.Endpoints(), p.session)
+	f.polling = p.polling
 	defer f.close()
 	m := meter{metrics: "http://" + srv.Endpoints()[0] + "/metrics", out: out, plan: p, fleet: f}
 	if err := m.begin(ctx); err != nil {
