@@ -31,7 +31,7 @@ func show(t *testing.T, adm *admin.Client, kind holdfast.Kind, name string) []st
 	var owners []string
 	for _, e := range q.Entries {
 		owners = append(owners, e.Owner)
-		if e.TTL <= 0 || e.TTL > session.DefaultTTL || e.Token <= 0 || e.Foreign || e.QueuedAt.IsZero() {
+		if e.TTL <= 0 || e.TTL > testkit.TTL || e.Token <= 0 || e.Foreign || e.QueuedAt.IsZero() {
 			t.Errorf("entry %+v", e)
 		}
 	}

@@ -27,15 +27,18 @@ func Main(m *testing.M) {
 	leak.Main(m)
 }
 
+// TTL is that of sessions without one of their own. A machine that is busy with other tests does not use it up.
+const TTL = time.Minute
+
 // Open starts a session and closes it with the test, whether its link is healed or not. Without a Logger it logs
-// nothing. Without a TTL it has one of a minute, which a machine that is busy with other tests does not use up.
+// nothing.
 func Open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Session {
 	t.Helper()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.TTL == 0 {
-		o.TTL = time.Minute
+		o.TTL = TTL
 	}
 	sess, err := session.New(Deadline(t), cli, &o)
 	if err != nil {
