@@ -1,0 +1,90 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// inPauses runs f in virtual time with a session whose pauses are 1 s, 2 s, 4 s, … without jitter.
+func inPauses(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, sess *session.Session, s *shared)) {
+	t.Helper()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		sess, err := session.New(t.Context(), srv.Client(t), &session.Options{Retry: backoff.Policy{
+			Initial: time.Second, Max: time.Minute, Multiplier: 2, Rand: func() float64 { return 0.999999 },
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = sess.Close(context.Background()) }()
+		f(t, srv, sess, sharedBy(lease.Open(sess.Ref())))
+	})
+}
+
+func TestPausesGrowAndBeginAnew(t *testing.T) {
+	inPauses(t, func(t *testing.T, _ *etcdfake.Server, _ *session.Session, s *shared) {
+		var p pauses
+		var took []time.Duration
+		for i := range 4 {
+			if i == 3 {
+				p.reset()
+			}
+			began := time.Now()
+			if err := p.next(t.Context(), s.host, nil); err != nil {
+				t.Fatal(err)
+			}
+			took = append(took, time.Since(began).Round(time.Second))
+		}
+		if took[0] >= took[1] || took[1] >= took[2] || took[3] != took[0] {
+			t.Errorf("pauses: %v", took)
+		}
+	})
+}
+
+func TestPauseEndsWithItsContextAndWithTheSession(t *testing.T) {
+	inPauses(t, func(t *testing.T, _ *etcdfake.Server, sess *session.Session, s *shared) {
+		var p pauses
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := p.next(ctx, s.host, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		time.AfterFunc(time.Millisecond, func() { _ = sess.Close(context.Background()) })
+		if err := p.next(t.Context(), s.host, nil); !errors.Is(err, holdfast.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+// What is retried under a lease is called again after the session's pause, and ends with the lease.
+func TestRetryUnderALeaseEndsWithIt(t *testing.T) {
+	inPauses(t, func(t *testing.T, srv *etcdfake.Server, _ *session.Session, s *shared) {
+		l, err := s.host.Await(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls, began := 0, time.Now()
+		notYet := errors.New("not yet")
+		err = s.retryUnder(t.Context(), l, func(context.Context) error {
+			if calls++; calls < 3 {
+				return backoff.Again(notYet)
+			}
+			return nil
+		})
+		if err != nil || calls != 3 || time.Since(began) < time.Second {
+			t.Errorf("after %v: %d calls, %v", time.Since(began), calls, err)
+		}
+		time.AfterFunc(time.Minute, func() { srv.Revoke(l.ID()) })
+		err = s.retryUnder(t.Context(), l, func(context.Context) error { return backoff.Again(notYet) })
+		if !errors.Is(err, holdfast.ErrLost) || !errors.Is(err, notYet) {
+			t.Errorf("after the lease was lost: %v", err)
+		}
+	})
+}
