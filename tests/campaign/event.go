@@ -37,6 +37,7 @@ type event struct {
 	Downgraded bool          // of ended
 
 	Stretch stretch // of heldUpstream
+	Overrun overrun `json:",omitzero"` // of overran and returned
 }
 
 // What a worker reports.
@@ -48,6 +49,8 @@ const (
 	cannot = "cannot" // a name could not be acquired after all faults were healed
 	closed = "closed" // the session is closed
 
+	overran      = "overran"       // OnOverrun was called
+	returned     = "returned"      // a function under a hold is about to return
 	heldUpstream = "held upstream" // a hold of etcd's own lock has ended
 	refused      = "refused"       // a guarded write after the end of a hold
 )

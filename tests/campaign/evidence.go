@@ -59,6 +59,9 @@ func evidence(dir string) (string, error) {
 		line("| a holder is told before one that waited holds; lost because: %s | %d times; %s |", cause,
 			all.Losses[cause], least)
 	}
+	if all.Overruns > 0 {
+		line("| `OnOverrun` is called only if a function has not returned in time | %d calls |", all.Overruns)
+	}
 	line("| a fenced write takes effect only while its holder holds | %d were carried out, each while its writer held |",
 		all.Writes.Guarded)
 	line("| *not promised:* the same of a write without a fence, right after `Check` | %d were carried out, %d of them "+
@@ -87,6 +90,7 @@ func (s *summary) join(other *summary) {
 	s.Hours += other.Hours
 	s.Acquisitions += other.Acquisitions
 	s.Releases += other.Releases
+	s.Overruns += other.Overruns
 	s.Writes.Guarded += other.Writes.Guarded
 	s.Writes.Unguarded += other.Writes.Unguarded
 	s.Writes.Late += other.Writes.Late

@@ -165,7 +165,7 @@ func (f *round) disturbProcess(ctx context.Context, r *rand.Rand, lane int) {
 	}
 	switch r.IntN(8) {
 	case 0, 1:
-		during("a process is stopped", func() { check(w.Stop(context.WithoutCancel(ctx))) }, func() { check(w.Continue()) })
+		during(stopsProcess, func() { check(w.Stop(context.WithoutCancel(ctx))) }, func() { check(w.Continue()) })
 	case 2:
 		f.mu.Lock()
 		f.killed = append(f.killed, w.id)
@@ -191,6 +191,8 @@ func (f *round) disturbProcess(ctx context.Context, r *rand.Rand, lane int) {
 	}
 	check(w.Tell("go on"))
 }
+
+const stopsProcess = "a process is stopped"
 
 // holds reports whether a process holds a lock.
 func (f *round) holds(id string) bool {

@@ -210,13 +210,19 @@ func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand
 		mu := locker.NewMutex(w.sess, name).With(locker.Options{Owner: who}).WithMinHold(minHold)
 		return family.Mutex(mu, r.IntN(4) == 0), []oracle.Part{oracle.LockPart(name, false)}, minHold
 	case kind == leaderKind:
+		parts := []oracle.Part{oracle.ElectionPart(name)}
+		if r.IntN(2) == 0 {
+			return w.leadWithin(name, who), parts, 0
+		}
 		return func(ctx context.Context) (family.Lock, error) {
 			term, err := election.New(w.sess, name).Campaign(ctx, who)
 			if err != nil {
 				return nil, err
 			}
 			return leadership{term}, nil
-		}, []oracle.Part{oracle.ElectionPart(name)}, 0
+		}, parts, 0
+	case kind == family.Writer && r.IntN(2) == 0:
+		return w.lockWithin(name, who), []oracle.Part{oracle.LockPart(name, false)}, 0
 	}
 	acquire, parts = family.Draw(w.sess, w.Names, r, kind, who)
 	return acquire, parts, 0
@@ -301,6 +307,9 @@ func (w *worker) write(holding context.Context, seed uint64, put func(context.Co
 }
 
 func (w *worker) unlock(end event, lk family.Lock, r *rand.Rand) {
+	if fn, ok := lk.(interface{ overstay(r *rand.Rand) }); ok && end.Hold.Told != 0 {
+		fn.overstay(r)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), family.UpTo(r, 3*time.Second)+time.Millisecond)
 	defer cancel()
 	if err := lk.Unlock(ctx); err == nil {
