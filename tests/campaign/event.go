@@ -36,8 +36,9 @@ type event struct {
 	MinHold    time.Duration // of held
 	Downgraded bool          // of ended
 
-	Stretch stretch // of heldUpstream
-	Overrun overrun `json:",omitzero"` // of overran and returned
+	Stretch stretch    // of heldUpstream
+	Overrun overrun    `json:",omitzero"` // of overran and returned
+	Used    registerOp // of used
 }
 
 // What a worker reports.
@@ -52,6 +53,7 @@ const (
 	overran      = "overran"       // OnOverrun was called
 	returned     = "returned"      // a function under a hold is about to return
 	heldUpstream = "held upstream" // a hold of etcd's own lock has ended
+	used         = "used"          // a holder has written or read a register
 	refused      = "refused"       // a guarded write after the end of a hold
 )
 

@@ -64,6 +64,10 @@ func evidence(dir string) (string, error) {
 	}
 	line("| a fenced write takes effect only while its holder holds | %d were carried out, each while its writer held |",
 		all.Writes.Guarded)
+	if all.Operations > 0 {
+		line("| histories of data behind a `FencedWriter`, and of `EtcdMarks`, are linearizable, by porcupine | %d "+
+			"operations |", all.Operations)
+	}
 	line("| *not promised:* the same of a write without a fence, right after `Check` | %d were carried out, %d of them "+
 		"when the writer held no more |", all.Writes.Unguarded, all.Writes.Late)
 	for _, reason := range slices.Sorted(maps.Keys(all.Overlaps)) {
@@ -91,6 +95,7 @@ func (s *summary) join(other *summary) {
 	s.Acquisitions += other.Acquisitions
 	s.Releases += other.Releases
 	s.Overruns += other.Overruns
+	s.Operations += other.Operations
 	s.Writes.Guarded += other.Writes.Guarded
 	s.Writes.Unguarded += other.Writes.Unguarded
 	s.Writes.Late += other.Writes.Late

@@ -36,6 +36,7 @@ type recorded struct {
 
 	Overruns []overrun                       // calls of OnOverrun
 	Returned map[fencing.Token]time.Duration // when a function under a hold was about to return
+	Used     []registerOp                    // in no order
 
 	violations []string // what judge has found
 }
@@ -43,7 +44,8 @@ type recorded struct {
 // judge returns the verdict of the oracle, with what is wrong beside that among its violations.
 func (rec *recorded) judge() oracle.Verdict {
 	verdict := rec.Record.Judge()
-	verdict.Violations = slices.Concat(rec.Failures, verdict.Violations, rec.judgeOverruns())
+	verdict.Violations = slices.Concat(rec.Failures, verdict.Violations, rec.judgeOverruns(),
+		rec.judgeRegisters())
 	rec.violations = verdict.Violations
 	return verdict
 }
@@ -94,6 +96,9 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 			rec.Overruns = append(rec.Overruns, ev.Overrun)
 		case returned:
 			rec.Returned[ev.Overrun.Token] = ev.Overrun.At
+		case used:
+			f.stats.Counts[operations]++
+			rec.Used = append(rec.Used, ev.Used)
 		case refused:
 			f.stats.Counts["writes of a former owner of a shard that etcd refused"]++
 		case cannot:
@@ -116,6 +121,7 @@ const (
 	calls          = "calls"
 	released       = "confirmed releases"
 	overruns       = "calls of OnOverrun"
+	operations     = "operations on registers"
 	faultPrefix    = "fault: "
 	acquiredPrefix = "acquired: "
 )

@@ -73,9 +73,8 @@ func (w *worker) writeLate(s *shard.Shard, who string) {
 	<-s.Done()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	key := oracle.DataKey(oracle.ShardPart(w.Shards, s.Index()).Prefix)
-	_, err := fencing.NewFencedWriter(formerOwner{s}).Put(ctx, key, who)
-	if errors.Is(err, fencing.ErrStale) {
+	former := fencedHolder{w, formerOwner{s}, oracle.ShardPart(w.Shards, s.Index()), who}
+	if err := former.put(ctx, 0); errors.Is(err, fencing.ErrStale) {
 		w.say(event{What: refused, Who: who})
 	}
 }

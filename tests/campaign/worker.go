@@ -260,9 +260,16 @@ func (w *worker) hold(
 	if owner, ok := lk.(fencing.Owner); ok && r.IntN(2) == 0 {
 		holding, over := context.WithCancel(w.stop)
 		defer over() // what is on its way may still be carried out
-		fenced := fencing.NewFencedWriter(owner)
-		data, plain := oracle.DataKey(parts[0].Prefix), oracle.PlainKey(parts[0].Prefix)
-		w.write(holding, r.Uint64(), func(ctx context.Context) { _, _ = fenced.Put(ctx, data, h.Who) })
+		fenced, n := fencedHolder{w, owner, parts[0], h.Who}, 0
+		w.write(holding, r.Uint64(), func(ctx context.Context) {
+			n++
+			_ = fenced.put(ctx, n)
+		})
+		if fenced.token() != 0 {
+			w.write(holding, r.Uint64(), fenced.mark)
+			w.writes.Go(func() { fenced.markLate(holding) })
+		}
+		plain := oracle.PlainKey(parts[0].Prefix)
 		w.write(holding, r.Uint64(), func(ctx context.Context) {
 			if lk.Check() == nil {
 				_, _ = owner.Client().Put(ctx, plain, h.Who)
