@@ -21,6 +21,7 @@ type job struct {
 	Goroutines int
 	Shards     string // the name of shards that all workers share
 	Log        string // the file for what the session logs
+	Sets       string // the socket of the sets, if it is to add to them and to do nothing else
 }
 
 // An event is a report of a worker.

@@ -42,6 +42,7 @@ func command(args []string, out, errOut io.Writer) (code int) {
 	flags.StringVar(&o.summary, "summary", "", "`file` for the summary as JSON, written anew after each round")
 	flags.StringVar(&o.note, "note", "", "a `text` for the summary, as what else the machine did")
 	again := flags.String("judge", "", "judge the record of a round in this `file` again, and do nothing else")
+	lockSets := flags.Bool("sets", false, "run Jepsen's workload for locks instead: sets that are changed under a lock")
 	records := flags.String("evidence", "", "print the tables of docs/evidence.md, of the summaries in this `directory`")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -70,6 +71,9 @@ func command(args []string, out, errOut io.Writer) (code int) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *lockSets {
+		return commandSets(ctx, o, out, errOut)
+	}
 	s, err := run(ctx, o)
 	fmt.Fprintf(out, "\n%v", s)
 	switch {

@@ -56,6 +56,9 @@ type worker struct {
 
 func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]) error {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
+	if j.Sets != "" {
+		return runAdder(ctx, j, parent)
+	}
 	log, err := os.Create(j.Log)
 	if err != nil {
 		return err
