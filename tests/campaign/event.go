@@ -16,6 +16,7 @@ type job struct {
 	ID         string
 	Names      []string // of locks and semaphores; the limit of the last semaphore changes
 	Endpoints  []string
+	Prefix     string // of all keys in etcd
 	TTL        time.Duration
 	Seed       uint64
 	Goroutines int

@@ -163,7 +163,11 @@ func (f *round) disturbProcess(ctx context.Context, r *rand.Rand, lane int) {
 			end()
 		})
 	}
-	switch r.IntN(8) {
+	kinds := 8
+	if w.link == nil { // only its process fails
+		kinds = 3
+	}
+	switch r.IntN(kinds) {
 	case 0, 1:
 		during(stopsProcess, func() { check(w.Stop(context.WithoutCancel(ctx))) }, func() { check(w.Continue()) })
 	case 2:
@@ -208,7 +212,7 @@ var unrecorded = audit.Func(func(context.Context, audit.Record) {})
 func (f *round) interfere(ctx context.Context, r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	cli := f.history.clients[r.IntN(3)]
+	cli := f.history.clients[r.IntN(len(f.history.clients))]
 	count := func(what string) { f.during("", what, func() {}) }
 	resp, err := cli.Get(ctx, oracle.Keys, clientv3.WithPrefix())
 	if err != nil {
@@ -222,7 +226,11 @@ func (f *round) interfere(ctx context.Context, r *rand.Rand) {
 	if r.IntN(2) == 0 { // the oldest holds
 		kv = slices.MinFunc(entries, func(a, b *mvccpb.KeyValue) int { return int(a.CreateRevision - b.CreateRevision) })
 	}
-	switch r.IntN(8) {
+	kinds := 8
+	if f.cluster.foreign() { // the history is everybody's
+		kinds = 7
+	}
+	switch r.IntN(kinds) {
 	case 0, 1, 2:
 		lease := clientv3.LeaseID(kv.Lease)
 		f.mu.Lock()

@@ -25,11 +25,11 @@ import (
 // A round is a number of processes and the faults that they meet.
 type round struct {
 	options
-	cluster *etcdtest.Cluster
+	cluster target
 	history *history
 	dir     string           // of the cluster
 	logs    string           // the directory of the processes' logs
-	links   []*etcdtest.Link // of each process
+	links   []*etcdtest.Link // of each process; nil on the user's etcd
 	number  int
 	names   []string // of locks and semaphores
 	shards  string   // the name of the shards
@@ -63,10 +63,10 @@ type workerProcess struct {
 }
 
 func newRound(
-	cluster *etcdtest.Cluster, h *history, dir string, links []*etcdtest.Link, number int, o options,
+	on target, h *history, dir string, links []*etcdtest.Link, number int, o options,
 ) *round {
 	f := &round{
-		options: o, cluster: cluster, history: h, dir: dir, links: links, number: number,
+		options: o, cluster: on, history: h, dir: dir, links: links, number: number,
 		logs: filepath.Join(dir, fmt.Sprintf("logs%d", number)), shards: fmt.Sprintf("round%d", number),
 		stats: oracle.NewStats(), revoked: make(map[clientv3.LeaseID]bool), byHand: make(map[string]bool),
 		holding: make(map[string]int), owning: make(map[int]string),
@@ -105,9 +105,11 @@ func (f *round) run(ctx context.Context) (*recorded, error) {
 		f.failf("%v", err)
 		to = f.history.complete()
 	}
-	log, err := raftlog.Read(f.dir)
-	if err != nil {
-		return nil, err
+	log := new(raftlog.Log)
+	if !f.cluster.foreign() {
+		if log, err = raftlog.Read(f.dir); err != nil {
+			return nil, err
+		}
 	}
 	rec := f.record(f.history.between(from, to), log)
 	f.history.forget(to)
@@ -166,7 +168,9 @@ func (f *round) disturbAll(ctx context.Context, r *rand.Rand) {
 		r := rand.New(rand.NewPCG(r.Uint64(), 0))
 		lanes.Go(func() { f.disturb(ctx, r, do) })
 	}
-	lane(f.disturbCluster)
+	if !f.cluster.foreign() {
+		lane(f.disturbCluster)
+	}
 	if f.number%2 == 0 {
 		lane(f.interfere)
 	}
@@ -207,8 +211,12 @@ func (f *round) hasHeld(id string) bool {
 func (f *round) start(link, generation int, r *rand.Rand) (*workerProcess, error) {
 	w := &workerProcess{id: fmt.Sprintf("round %d process %d.%d", f.number, link, generation), link: f.links[link],
 		ended: make(chan struct{})}
+	endpoints := f.cluster.endpoints
+	if w.link != nil {
+		endpoints = w.link.Endpoints()
+	}
 	var err error
-	w.Child, err = child.Start[event]("worker", job{ID: w.id, Endpoints: w.link.Endpoints(),
+	w.Child, err = child.Start[event]("worker", job{ID: w.id, Endpoints: endpoints, Prefix: f.cluster.namespace,
 		Names: f.names, Shards: f.shards, Log: filepath.Join(f.logs, fmt.Sprintf("process%d.%d.log", link, generation)),
 		TTL: time.Duration(2+r.IntN(4)) * time.Second, Seed: r.Uint64(), Goroutines: 2 + r.IntN(4)})
 	if err != nil {
@@ -247,6 +255,9 @@ func (f *round) end(w *workerProcess) {
 
 // heal ends all faults.
 func (f *round) heal() {
+	if f.cluster.foreign() {
+		return
+	}
 	f.cluster.Heal()
 	for _, l := range f.links {
 		l.Heal()

@@ -24,6 +24,7 @@ type summary struct {
 	Go       string
 	Machine  string
 	Note     string `json:",omitempty"`
+	Foreign  bool   `json:",omitempty"` // on the user's etcd, whose members had no faults
 	Seed     uint64
 	Workers  int // processes in each round
 	Started  time.Time
@@ -75,7 +76,7 @@ type recoveries struct {
 func newSummary(o options) *summary {
 	return &summary{
 		Holdfast: commit(), Go: runtime.Version(), Machine: machine(), Note: o.note, Seed: o.seed, Workers: o.workers,
-		Started: time.Now().UTC().Truncate(time.Second), stats: oracle.NewStats(),
+		Foreign: len(o.foreign.endpoints) > 0, Started: time.Now().UTC().Truncate(time.Second), stats: oracle.NewStats(),
 	}
 }
 
@@ -222,6 +223,9 @@ func (s *summary) String() string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("etcd %s, holdfast %s, %s, seed %d, %d processes", s.Etcd, s.Holdfast, s.Go, s.Seed, s.Workers)
 	line("%s", s.Machine)
+	if s.Foreign {
+		line("on an etcd that was named by -endpoints, whose members had no faults")
+	}
 	line("%d rounds, %.2f hours; for %.0f s of them the machine was too busy for judgments of its speed", s.Rounds,
 		s.Hours, s.Busy)
 	line("%d calls, %d acquisitions, %d confirmed releases", s.Calls, s.Acquisitions, s.Releases)

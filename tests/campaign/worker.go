@@ -64,7 +64,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 		return err
 	}
 	defer log.Close()
-	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
+	cli, err := connect(j.Endpoints, j.Prefix)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// Of forty writes at one time the search tries all orders, since one read has what nobody wrote.
+// Of forty writes at one time the search tries all orders, since one read has what no write has.
 func TestUnknownIsAnError(t *testing.T) {
 	var history []Op
 	for i := range 40 {
