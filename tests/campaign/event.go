@@ -18,6 +18,7 @@ type job struct {
 	Endpoints  []string
 	Prefix     string // of all keys in etcd
 	TTL        time.Duration
+	ClockRate  float64 // of the session's clock; 1: as all others
 	Seed       uint64
 	Goroutines int
 	Shards     string // the name of shards that all workers share

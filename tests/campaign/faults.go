@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -72,7 +73,7 @@ func (f *round) disturbCluster(ctx context.Context, r *rand.Rand) {
 			_ = m.Resume()
 		}
 	}
-	switch r.IntN(9) {
+	switch r.IntN(10) {
 	case 0, 1:
 		f.during("", who+" is stopped", func() { stop(longest/9 + family.UpTo(r, longest)) })
 	case 2, 3: // slow commits
@@ -114,6 +115,21 @@ func (f *round) disturbCluster(ctx context.Context, r *rand.Rand) {
 			defer cli.Close()
 			_, _ = cli.Defragment(within, m.Endpoints()[0])
 		})
+	case 9:
+		f.during("", who+" is replaced", func() { f.replace(m) })
+	}
+}
+
+// replace replaces a member by a new one without data.
+func (f *round) replace(m *etcdtest.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := f.cluster.Replace(ctx, m)
+	for err != nil && ctx.Err() == nil {
+		err = f.cluster.Replace(ctx, m)
+	}
+	if err != nil {
+		f.failf("a member could not be replaced: %v", err)
 	}
 }
 

@@ -211,13 +211,15 @@ func (f *round) hasHeld(id string) bool {
 func (f *round) start(link, generation int, r *rand.Rand) (*workerProcess, error) {
 	w := &workerProcess{id: fmt.Sprintf("round %d process %d.%d", f.number, link, generation), link: f.links[link],
 		ended: make(chan struct{})}
+	rate := f.clockRate(r)
 	endpoints := f.cluster.endpoints
 	if w.link != nil {
 		endpoints = w.link.Endpoints()
 	}
 	var err error
 	w.Child, err = child.Start[event]("worker", job{ID: w.id, Endpoints: endpoints, Prefix: f.cluster.namespace,
-		Names: f.names, Shards: f.shards, Log: filepath.Join(f.logs, fmt.Sprintf("process%d.%d.log", link, generation)),
+		ClockRate: rate, Names: f.names, Shards: f.shards,
+		Log: filepath.Join(f.logs, fmt.Sprintf("process%d.%d.log", link, generation)),
 		TTL: time.Duration(2+r.IntN(4)) * time.Second, Seed: r.Uint64(), Goroutines: 2 + r.IntN(4)})
 	if err != nil {
 		return nil, err
@@ -243,6 +245,25 @@ func (f *round) start(link, generation int, r *rand.Rand) (*workerProcess, error
 		}
 	})
 	return w, nil
+}
+
+// mostDrift is by how much a clock is fast or slow. The drift margin is a tenth of the TTL here, or more, so no rule of
+// the judge looks away.
+const mostDrift = 0.09
+
+// clockRate draws the rate of a process's clock. Half of the processes have the same.
+func (f *round) clockRate(r *rand.Rand) float64 {
+	what, rate := "the clock of a process is slow", 1-mostDrift
+	switch r.IntN(4) {
+	case 0, 1:
+		return 1
+	case 2:
+		what, rate = "the clock of a process is fast", 1+mostDrift
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Counts[faultPrefix+what]++
+	return rate
 }
 
 // end kills a process, and checks that it has written nothing to stderr: no panic, no data race.

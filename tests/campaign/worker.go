@@ -68,8 +68,10 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	if err != nil {
 		return err
 	}
+	system := session.SystemClock()
 	sess, err := session.New(ctx, cli, &session.Options{
 		TTL: j.TTL, CloseTimeout: 20 * time.Second, Logger: slog.New(slog.NewJSONHandler(log, nil)),
+		Clock: func() time.Duration { return time.Duration(float64(system()) * j.ClockRate) },
 	})
 	if err != nil {
 		return err
