@@ -228,7 +228,8 @@ func runSets(ctx context.Context, o options) (s *sets, err error) {
 	return s, nil
 }
 
-// stopReaders stops processes that have read a set, one after the other, for up to four TTLs.
+// stopReaders stops processes that have read a set, one after the other, for up to four TTLs, and returns when each set
+// has an element.
 func stopReaders(ctx context.Context, s *sets, all []*child.Child[event], o options) error {
 	within, cancel := context.WithTimeout(ctx, o.duration)
 	defer cancel()
@@ -247,5 +248,9 @@ func stopReaders(ctx context.Context, s *sets, all []*child.Child[event], o opti
 			return err
 		}
 	}
-	return context.Cause(ctx)
+	return eventually(ctx, "something is added in each way", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return !slices.ContainsFunc(s.all, func(of *set) bool { return len(of.added) == 0 })
+	})
 }

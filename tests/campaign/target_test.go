@@ -29,6 +29,7 @@ func TestPrefixWithKeysOfOthersIsRefusedAndLeftAlone(t *testing.T) {
 
 // Others write to the same etcd meanwhile.
 func TestCampaignOnTheUsersEtcdKeepsToItsPrefix(t *testing.T) {
+	t.Parallel()
 	srv := etcdtest.Start(t)
 	writing, stop := context.WithCancel(t.Context())
 	var others sync.WaitGroup
