@@ -3,12 +3,15 @@
 package main
 
 import (
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/tests/internal/register"
 	"github.com/holdfast-go/holdfast/tests/oracle"
@@ -127,5 +130,25 @@ func TestMarkThatIsRefusedNeedsALargerOne(t *testing.T) {
 	j.Used = append(j.Used, mark(13*time.Second, first, true))
 	if got := j.judge().Violations; len(got) != 1 || !strings.Contains(got[0], "holdfast/mark/x is not linearizable") {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestRegistersAndOverrunsAreJudgedAgain(t *testing.T) {
+	j := newJournal()
+	j.used(16*time.Second, put(j.of[1].Token, "b"))
+	j.used(17*time.Second, put(j.of[0].Token, "a"))
+	j.Overruns = []overrun{{j.of[0].Token, holdfast.CauseExpired, 14 * time.Second}}
+	j.Returned = map[fencing.Token]time.Duration{j.of[0].Token: 12 * time.Second}
+	file := filepath.Join(t.TempDir(), recordFile)
+	if err := j.store(file); err != nil {
+		t.Fatal(err)
+	}
+	again, err := load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := j.judge().Violations, again.judge().Violations
+	if len(first) != 2 || !slices.Equal(first, second) {
+		t.Errorf("%q, and again %q", first, second)
 	}
 }
