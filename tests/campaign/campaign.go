@@ -21,6 +21,7 @@ type options struct {
 	seed     uint64
 	workers  int
 	etcd     string // the program of the members; "": the etcd of package etcdtest
+	foreign  target // on which it runs instead, if that has endpoints
 	out      string // where records are kept
 	summary  string // the file of the summary
 	note     string
@@ -53,38 +54,39 @@ func (c *campaign) goesOn(ctx context.Context) bool {
 	return ctx.Err() == nil && (n == 0 || time.Since(c.begin) < c.duration) && (c.rounds == 0 || n < c.rounds)
 }
 
-// onOneCluster makes rounds on a new cluster.
+// onOneCluster makes rounds on a new cluster, or on the user's.
 func (c *campaign) onOneCluster(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "campaign-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	cluster, err := etcdtest.NewCluster(3,
-		&etcdtest.Options{Processes: true, Program: c.etcd, DefaultTicks: true, Dir: dir})
+	on, links := c.foreign, make([]*etcdtest.Link, c.workers)
+	if len(on.endpoints) > 0 {
+		err = on.claim(ctx)
+	} else if on.Cluster, err = etcdtest.NewCluster(3,
+		&etcdtest.Options{Processes: true, Program: c.etcd, DefaultTicks: true, Dir: dir}); err == nil {
+		defer func() { err = errors.Join(err, on.Close()) }()
+		for i := range links {
+			if links[i], err = on.NewLink(); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, links[i].Close()) }()
+		}
+	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, cluster.Close()) }()
-	history, err := watchHistory(cluster)
+	history, err := watchHistory(ctx, on)
 	if err != nil {
 		return err
 	}
 	defer history.close()
-	var links []*etcdtest.Link
-	for range c.workers {
-		link, err := cluster.NewLink()
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, link.Close()) }()
-		links = append(links, link)
-	}
-	if c.summary.Etcd, err = version(ctx, cluster); err != nil {
+	if c.summary.Etcd, err = version(ctx, on); err != nil {
 		return err
 	}
 	for n := 0; n < roundsOfACluster && c.goesOn(ctx); n++ {
-		f := newRound(cluster, history, dir, links, c.summary.Rounds, c.options)
+		f := newRound(on, history, dir, links, c.summary.Rounds, c.options)
 		began := time.Now()
 		rec, err := f.run(ctx)
 		if rec != nil {
@@ -102,15 +104,15 @@ func (c *campaign) onOneCluster(ctx context.Context) (err error) {
 }
 
 // version returns that of a cluster.
-func version(ctx context.Context, cluster *etcdtest.Cluster) (string, error) {
-	cli, err := cluster.NewClient()
+func version(ctx context.Context, on target) (string, error) {
+	cli, err := on.NewClient()
 	if err != nil {
 		return "", err
 	}
 	defer cli.Close()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	status, err := cli.Status(ctx, cluster.Endpoints()[0])
+	status, err := cli.Status(ctx, cli.Endpoints()[0])
 	if err != nil {
 		return "", err
 	}

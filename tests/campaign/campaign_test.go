@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 
 // Workers acquire locks of all kinds, and share shards. With one rule taken out by hand, -full failed: no lock delay; a
 // reader that passes writers; a permit more than the limit. A lease that is trusted for 1.5 seconds longer failed in
-// the third round of the command, seed 1. A short round fails if members want all shards.
+// the first round of the command, seed 1. A short round fails if members want all shards.
 func TestLockFamilyOnARealClusterUnderFaults(t *testing.T) {
 	const enough = 10 // locks acquired
 	o := options{

@@ -16,11 +16,14 @@ type job struct {
 	ID         string
 	Names      []string // of locks and semaphores; the limit of the last semaphore changes
 	Endpoints  []string
+	Prefix     string // of all keys in etcd
 	TTL        time.Duration
+	ClockRate  float64 // of the session's clock; 1: as all others
 	Seed       uint64
 	Goroutines int
 	Shards     string // the name of shards that all workers share
 	Log        string // the file for what the session logs
+	Sets       string // the socket of the sets, if it is to add to them and to do nothing else
 }
 
 // An event is a report of a worker.
@@ -36,7 +39,9 @@ type event struct {
 	MinHold    time.Duration // of held
 	Downgraded bool          // of ended
 
-	Stretch stretch // of heldUpstream
+	Stretch stretch    // of heldUpstream
+	Overrun overrun    `json:",omitzero"` // of overran and returned
+	Used    registerOp // of used
 }
 
 // What a worker reports.
@@ -48,7 +53,10 @@ const (
 	cannot = "cannot" // a name could not be acquired after all faults were healed
 	closed = "closed" // the session is closed
 
+	overran      = "overran"       // OnOverrun was called
+	returned     = "returned"      // a function under a hold is about to return
 	heldUpstream = "held upstream" // a hold of etcd's own lock has ended
+	used         = "used"          // a holder has written or read a register
 	refused      = "refused"       // a guarded write after the end of a hold
 )
 

@@ -59,8 +59,15 @@ func evidence(dir string) (string, error) {
 		line("| a holder is told before one that waited holds; lost because: %s | %d times; %s |", cause,
 			all.Losses[cause], least)
 	}
+	if all.Overruns > 0 {
+		line("| `OnOverrun` is called only if a function has not returned in time | %d calls |", all.Overruns)
+	}
 	line("| a fenced write takes effect only while its holder holds | %d were carried out, each while its writer held |",
 		all.Writes.Guarded)
+	if all.Operations > 0 {
+		line("| histories of data behind a `FencedWriter`, and of `EtcdMarks`, are linearizable, by porcupine | %d "+
+			"operations |", all.Operations)
+	}
 	line("| *not promised:* the same of a write without a fence, right after `Check` | %d were carried out, %d of them "+
 		"when the writer held no more |", all.Writes.Unguarded, all.Writes.Late)
 	for _, reason := range slices.Sorted(maps.Keys(all.Overlaps)) {
@@ -87,6 +94,8 @@ func (s *summary) join(other *summary) {
 	s.Hours += other.Hours
 	s.Acquisitions += other.Acquisitions
 	s.Releases += other.Releases
+	s.Overruns += other.Overruns
+	s.Operations += other.Operations
 	s.Writes.Guarded += other.Writes.Guarded
 	s.Writes.Unguarded += other.Writes.Unguarded
 	s.Writes.Late += other.Writes.Late

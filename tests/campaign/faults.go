@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -72,7 +73,7 @@ func (f *round) disturbCluster(ctx context.Context, r *rand.Rand) {
 			_ = m.Resume()
 		}
 	}
-	switch r.IntN(9) {
+	switch r.IntN(10) {
 	case 0, 1:
 		f.during("", who+" is stopped", func() { stop(longest/9 + family.UpTo(r, longest)) })
 	case 2, 3: // slow commits
@@ -114,6 +115,21 @@ func (f *round) disturbCluster(ctx context.Context, r *rand.Rand) {
 			defer cli.Close()
 			_, _ = cli.Defragment(within, m.Endpoints()[0])
 		})
+	case 9:
+		f.during("", who+" is replaced", func() { f.replace(m) })
+	}
+}
+
+// replace replaces a member by a new one without data.
+func (f *round) replace(m *etcdtest.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := f.cluster.Replace(ctx, m)
+	for err != nil && ctx.Err() == nil {
+		err = f.cluster.Replace(ctx, m)
+	}
+	if err != nil {
+		f.failf("a member could not be replaced: %v", err)
 	}
 }
 
@@ -163,9 +179,13 @@ func (f *round) disturbProcess(ctx context.Context, r *rand.Rand, lane int) {
 			end()
 		})
 	}
-	switch r.IntN(8) {
+	kinds := 8
+	if w.link == nil { // only its process fails
+		kinds = 3
+	}
+	switch r.IntN(kinds) {
 	case 0, 1:
-		during("a process is stopped", func() { check(w.Stop(context.WithoutCancel(ctx))) }, func() { check(w.Continue()) })
+		during(stopsProcess, func() { check(w.Stop(context.WithoutCancel(ctx))) }, func() { check(w.Continue()) })
 	case 2:
 		f.mu.Lock()
 		f.killed = append(f.killed, w.id)
@@ -192,6 +212,8 @@ func (f *round) disturbProcess(ctx context.Context, r *rand.Rand, lane int) {
 	check(w.Tell("go on"))
 }
 
+const stopsProcess = "a process is stopped"
+
 // holds reports whether a process holds a lock.
 func (f *round) holds(id string) bool {
 	f.mu.Lock()
@@ -206,7 +228,7 @@ var unrecorded = audit.Func(func(context.Context, audit.Record) {})
 func (f *round) interfere(ctx context.Context, r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	cli := f.history.clients[r.IntN(3)]
+	cli := f.history.clients[r.IntN(len(f.history.clients))]
 	count := func(what string) { f.during("", what, func() {}) }
 	resp, err := cli.Get(ctx, oracle.Keys, clientv3.WithPrefix())
 	if err != nil {
@@ -220,7 +242,11 @@ func (f *round) interfere(ctx context.Context, r *rand.Rand) {
 	if r.IntN(2) == 0 { // the oldest holds
 		kv = slices.MinFunc(entries, func(a, b *mvccpb.KeyValue) int { return int(a.CreateRevision - b.CreateRevision) })
 	}
-	switch r.IntN(8) {
+	kinds := 8
+	if f.cluster.foreign() { // the history is everybody's
+		kinds = 7
+	}
+	switch r.IntN(kinds) {
 	case 0, 1, 2:
 		lease := clientv3.LeaseID(kv.Lease)
 		f.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
 	"github.com/holdfast-go/holdfast/tests/oracle"
@@ -33,13 +34,18 @@ type recorded struct {
 	Failures []string // beside what the oracle finds
 	Raft     []string // who led, and who revoked which lease, by etcd's own log
 
+	Overruns []overrun                       // calls of OnOverrun
+	Returned map[fencing.Token]time.Duration // when a function under a hold was about to return
+	Used     []registerOp                    // in no order
+
 	violations []string // what judge has found
 }
 
-// judge returns the verdict of the oracle; the failures beside that come first among its violations.
+// judge returns the verdict of the oracle, with what is wrong beside that among its violations.
 func (rec *recorded) judge() oracle.Verdict {
 	verdict := rec.Record.Judge()
-	verdict.Violations = slices.Concat(rec.Failures, verdict.Violations)
+	verdict.Violations = slices.Concat(rec.Failures, verdict.Violations, rec.judgeOverruns(),
+		rec.judgeRegisters())
 	rec.violations = verdict.Violations
 	return verdict
 }
@@ -60,6 +66,8 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 	tooBusy := f.history.tooBusy(record.Faults)
 	record.Faults = append(record.Faults, tooBusy...)
 	f.stats.Counts["times when the machine was too busy for a judgment"] += len(tooBusy)
+	rec := &recorded{Seed: f.seed, Round: f.number, Record: record, Faults: f.faults, Raft: log.Lines(),
+		Returned: make(map[fencing.Token]time.Duration)}
 	current := make(map[string]*oracle.Hold) // by owner: a writer, or the reader that it has become
 	for _, ev := range f.events {
 		switch ev.What {
@@ -83,6 +91,14 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 			if h.Unlocked != 0 {
 				f.stats.Counts[released]++
 			}
+		case overran:
+			f.stats.Counts[overruns]++
+			rec.Overruns = append(rec.Overruns, ev.Overrun)
+		case returned:
+			rec.Returned[ev.Overrun.Token] = ev.Overrun.At
+		case used:
+			f.stats.Counts[operations]++
+			rec.Used = append(rec.Used, ev.Used)
 		case refused:
 			f.stats.Counts["writes of a former owner of a shard that etcd refused"]++
 		case cannot:
@@ -95,8 +111,7 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 	}
 	f.setLeases(record)
 	f.countUpstream()
-	rec := &recorded{Seed: f.seed, Round: f.number, Record: record, Faults: f.faults, Failures: f.failures,
-		Raft: log.Lines()}
+	rec.Failures = f.failures
 	f.stats.Add(rec.judge().Stats)
 	return rec
 }
@@ -105,6 +120,8 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 const (
 	calls          = "calls"
 	released       = "confirmed releases"
+	overruns       = "calls of OnOverrun"
+	operations     = "operations on registers"
 	faultPrefix    = "fault: "
 	acquiredPrefix = "acquired: "
 )

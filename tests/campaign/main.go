@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -41,7 +42,11 @@ func command(args []string, out, errOut io.Writer) (code int) {
 	flags.StringVar(&o.out, "out", "campaign-records", "`directory` for the record of each round that broke a promise")
 	flags.StringVar(&o.summary, "summary", "", "`file` for the summary as JSON, written anew after each round")
 	flags.StringVar(&o.note, "note", "", "a `text` for the summary, as what else the machine did")
+	endpoints := flags.String("endpoints", "", "run on the etcd at these `addresses`, without faults of its members")
+	flags.StringVar(&o.foreign.namespace, "namespace", "", "the `prefix` of all keys there, at which others have none")
+	sure := flags.Bool("sure", false, "write to the etcd at -endpoints, and delete keys below -namespace")
 	again := flags.String("judge", "", "judge the record of a round in this `file` again, and do nothing else")
+	lockSets := flags.Bool("sets", false, "run Jepsen's workload for locks instead: sets that are changed under a lock")
 	records := flags.String("evidence", "", "print the tables of docs/evidence.md, of the summaries in this `directory`")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -64,12 +69,22 @@ func command(args []string, out, errOut io.Writer) (code int) {
 	case o.workers < 2:
 		fmt.Fprintln(errOut, "campaign: -workers must be at least 2, since each of two lanes of faults has its own")
 		return unusable
+	case *endpoints != "" && (o.foreign.namespace == "" || !*sure):
+		fmt.Fprintln(errOut, "campaign: on an etcd that you name it needs a -namespace, below which it writes and deletes "+
+			"keys, and -sure; nothing was sent")
+		return unusable
 	case o.round < time.Second || o.duration <= 0:
 		fmt.Fprintln(errOut, "campaign: -round must be at least 1s, and -duration above 0")
 		return unusable
 	}
+	if *endpoints != "" {
+		o.foreign.endpoints = strings.Split(*endpoints, ",")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *lockSets {
+		return commandSets(ctx, o, out, errOut)
+	}
 	s, err := run(ctx, o)
 	fmt.Fprintf(out, "\n%v", s)
 	switch {

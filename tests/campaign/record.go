@@ -11,10 +11,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -28,6 +26,8 @@ type history struct {
 	changes   map[int64][]*clientv3.Event // by revision
 	seen      map[int64]time.Duration     // when a member first told of it: it was made before
 	last      int64                       // all up to it are known
+	sparse    bool                        // others use revisions, too
+	missed    bool                        // others have compacted changes that are not known
 	forgotten int64                       // all up to it have been judged
 	probes    []linearizable
 	starved   []oracle.Fault              // when this process did not run
@@ -41,24 +41,36 @@ type linearizable struct {
 	sent     time.Duration
 }
 
-// watchHistory watches all keys from the first revision on, at each member.
-func watchHistory(cluster *etcdtest.Cluster) (*history, error) {
+// watchHistory watches all keys from the first revision on, at each member; on the user's etcd from now on.
+func watchHistory(ctx context.Context, on target) (_ *history, err error) {
 	h := &history{changes: make(map[int64][]*clientv3.Event), seen: make(map[int64]time.Duration), last: 1,
-		stand: make(map[string]*mvccpb.KeyValue)}
-	var ctx context.Context
+		stand: make(map[string]*mvccpb.KeyValue), sparse: on.foreign()}
+	h.clients, err = on.eachMember()
+	if err == nil && h.sparse {
+		h.last, err = h.put(ctx)
+	}
 	ctx, h.cancel = context.WithCancel(context.Background())
-	for _, m := range cluster.Members() {
-		cli, err := m.NewClient()
-		if err != nil {
-			h.close()
-			return nil, err
-		}
-		h.clients = append(h.clients, cli)
-		h.all.Go(func() { h.watch(ctx, cli) })
+	if err != nil {
+		h.close()
+		return nil, err
+	}
+	for _, cli := range h.clients {
+		h.all.Go(func() { h.watch(ctx, cli, h.last+1) })
 		h.all.Go(func() { h.probe(ctx, cli) })
 	}
 	h.all.Go(func() { h.beat(ctx) })
 	return h, nil
+}
+
+// put puts a key, and returns at which revision.
+func (h *history) put(ctx context.Context) (rev int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	resp, err := h.clients[0].Put(ctx, "probe", "")
+	if err != nil {
+		return 0, err
+	}
+	return resp.Header.Revision, nil
 }
 
 func (h *history) close() {
@@ -69,13 +81,14 @@ func (h *history) close() {
 	}
 }
 
-func (h *history) watch(ctx context.Context, cli *clientv3.Client) {
-	for from := int64(2); ctx.Err() == nil; {
+func (h *history) watch(ctx context.Context, cli *clientv3.Client, from int64) {
+	for ctx.Err() == nil {
 		opts := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(from)}
 		for resp := range cli.Watch(ctx, "", opts...) {
 			now := sinceBoot()
 			from = max(from, resp.CompactRevision)
 			h.mu.Lock()
+			h.missed = h.missed || resp.CompactRevision > h.last+1
 			revisions := make(map[int64][]*clientv3.Event)
 			for _, ev := range resp.Events {
 				revisions[ev.Kv.ModRevision] = append(revisions[ev.Kv.ModRevision], ev)
@@ -88,6 +101,9 @@ func (h *history) watch(ctx context.Context, cli *clientv3.Client) {
 			}
 			for h.changes[h.last+1] != nil {
 				h.last++
+			}
+			if h.sparse { // a watch tells all changes in their order
+				h.last = max(h.last, from-1)
 			}
 			h.mu.Unlock()
 		}
@@ -153,19 +169,18 @@ func (h *history) complete() int64 {
 
 // revision returns the present revision when all changes up to it are known.
 func (h *history) revision(ctx context.Context) (rev int64, err error) {
-	var fatal error
 	err = eventually(ctx, "all changes are known", func() bool {
-		within, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		resp, err := h.clients[0].Get(within, "probe")
-		if err == nil {
-			rev = resp.Header.Revision
-		} else if errors.Is(err, rpctypes.ErrCompacted) {
-			fatal = err
+		if rev == 0 {
+			rev, _ = h.put(ctx)
 		}
-		return fatal != nil || err == nil && h.complete() >= rev
+		return rev != 0 && h.complete() >= rev
 	})
-	return rev, errors.Join(fatal, err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.missed {
+		return rev, errors.New("another client has compacted etcd's history before the campaign had read it")
+	}
+	return rev, err
 }
 
 // notBefore returns a time before which a revision was not made. It is called with mu held.

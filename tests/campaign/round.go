@@ -25,11 +25,11 @@ import (
 // A round is a number of processes and the faults that they meet.
 type round struct {
 	options
-	cluster *etcdtest.Cluster
+	cluster target
 	history *history
 	dir     string           // of the cluster
 	logs    string           // the directory of the processes' logs
-	links   []*etcdtest.Link // of each process
+	links   []*etcdtest.Link // of each process; nil on the user's etcd
 	number  int
 	names   []string // of locks and semaphores
 	shards  string   // the name of the shards
@@ -63,10 +63,10 @@ type workerProcess struct {
 }
 
 func newRound(
-	cluster *etcdtest.Cluster, h *history, dir string, links []*etcdtest.Link, number int, o options,
+	on target, h *history, dir string, links []*etcdtest.Link, number int, o options,
 ) *round {
 	f := &round{
-		options: o, cluster: cluster, history: h, dir: dir, links: links, number: number,
+		options: o, cluster: on, history: h, dir: dir, links: links, number: number,
 		logs: filepath.Join(dir, fmt.Sprintf("logs%d", number)), shards: fmt.Sprintf("round%d", number),
 		stats: oracle.NewStats(), revoked: make(map[clientv3.LeaseID]bool), byHand: make(map[string]bool),
 		holding: make(map[string]int), owning: make(map[int]string),
@@ -105,9 +105,11 @@ func (f *round) run(ctx context.Context) (*recorded, error) {
 		f.failf("%v", err)
 		to = f.history.complete()
 	}
-	log, err := raftlog.Read(f.dir)
-	if err != nil {
-		return nil, err
+	log := new(raftlog.Log)
+	if !f.cluster.foreign() {
+		if log, err = raftlog.Read(f.dir); err != nil {
+			return nil, err
+		}
 	}
 	rec := f.record(f.history.between(from, to), log)
 	f.history.forget(to)
@@ -166,7 +168,9 @@ func (f *round) disturbAll(ctx context.Context, r *rand.Rand) {
 		r := rand.New(rand.NewPCG(r.Uint64(), 0))
 		lanes.Go(func() { f.disturb(ctx, r, do) })
 	}
-	lane(f.disturbCluster)
+	if !f.cluster.foreign() {
+		lane(f.disturbCluster)
+	}
 	if f.number%2 == 0 {
 		lane(f.interfere)
 	}
@@ -207,9 +211,15 @@ func (f *round) hasHeld(id string) bool {
 func (f *round) start(link, generation int, r *rand.Rand) (*workerProcess, error) {
 	w := &workerProcess{id: fmt.Sprintf("round %d process %d.%d", f.number, link, generation), link: f.links[link],
 		ended: make(chan struct{})}
+	rate := f.clockRate(r)
+	endpoints := f.cluster.endpoints
+	if w.link != nil {
+		endpoints = w.link.Endpoints()
+	}
 	var err error
-	w.Child, err = child.Start[event]("worker", job{ID: w.id, Endpoints: w.link.Endpoints(),
-		Names: f.names, Shards: f.shards, Log: filepath.Join(f.logs, fmt.Sprintf("process%d.%d.log", link, generation)),
+	w.Child, err = child.Start[event]("worker", job{ID: w.id, Endpoints: endpoints, Prefix: f.cluster.namespace,
+		ClockRate: rate, Names: f.names, Shards: f.shards,
+		Log: filepath.Join(f.logs, fmt.Sprintf("process%d.%d.log", link, generation)),
 		TTL: time.Duration(2+r.IntN(4)) * time.Second, Seed: r.Uint64(), Goroutines: 2 + r.IntN(4)})
 	if err != nil {
 		return nil, err
@@ -237,6 +247,25 @@ func (f *round) start(link, generation int, r *rand.Rand) (*workerProcess, error
 	return w, nil
 }
 
+// mostDrift is by how much a clock is fast or slow. The drift margin is a tenth of the TTL here, or more, so no rule of
+// the judge looks away.
+const mostDrift = 0.09
+
+// clockRate draws the rate of a process's clock. Half of the processes have the same.
+func (f *round) clockRate(r *rand.Rand) float64 {
+	what, rate := "the clock of a process is slow", 1-mostDrift
+	switch r.IntN(4) {
+	case 0, 1:
+		return 1
+	case 2:
+		what, rate = "the clock of a process is fast", 1+mostDrift
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Counts[faultPrefix+what]++
+	return rate
+}
+
 // end kills a process, and checks that it has written nothing to stderr: no panic, no data race.
 func (f *round) end(w *workerProcess) {
 	clean := errors.New("the process wrote to stderr") // what KillAll returns unless it adds something
@@ -247,6 +276,9 @@ func (f *round) end(w *workerProcess) {
 
 // heal ends all faults.
 func (f *round) heal() {
+	if f.cluster.foreign() {
+		return
+	}
 	f.cluster.Heal()
 	for _, l := range f.links {
 		l.Heal()

@@ -43,7 +43,7 @@ func (w *worker) ownShards() {
 	var late sync.WaitGroup
 	defer late.Wait()
 	all := shard.New(w.sess, w.Shards, shards).With(shard.Options{
-		Member: processOf(w.ID), OnError: func(int, error) {},
+		Member: processOf(w.ID), OnError: func(int, error) {}, OnOverrun: w.overrun,
 	})
 	err := all.Run(w.stop, func(ctx context.Context, s *shard.Shard) error {
 		call := calls.Add(1)
@@ -56,6 +56,11 @@ func (w *worker) ownShards() {
 		end := w.hold(began, s, []oracle.Part{oracle.ShardPart(w.Shards, s.Index())}, d, ctx.Done(), r)
 		w.say(end)
 		late.Go(func() { w.writeLate(s, began.Who) })
+		fn := function{worker: w, token: s.Token()}
+		if end.Hold.Told != 0 && !w.calm.Load() {
+			fn.overstay(r)
+		}
+		fn.returns()
 		return nil
 	})
 	if w.stop.Err() == nil {
@@ -68,9 +73,8 @@ func (w *worker) writeLate(s *shard.Shard, who string) {
 	<-s.Done()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	key := oracle.DataKey(oracle.ShardPart(w.Shards, s.Index()).Prefix)
-	_, err := fencing.NewFencedWriter(formerOwner{s}).Put(ctx, key, who)
-	if errors.Is(err, fencing.ErrStale) {
+	former := fencedHolder{w, formerOwner{s}, oracle.ShardPart(w.Shards, s.Index()), who}
+	if err := former.put(ctx, 0); errors.Is(err, fencing.ErrStale) {
 		w.say(event{What: refused, Who: who})
 	}
 }

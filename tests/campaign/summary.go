@@ -24,6 +24,7 @@ type summary struct {
 	Go       string
 	Machine  string
 	Note     string `json:",omitempty"`
+	Foreign  bool   `json:",omitempty"` // on the user's etcd, whose members had no faults
 	Seed     uint64
 	Workers  int // processes in each round
 	Started  time.Time
@@ -36,6 +37,8 @@ type summary struct {
 	Acquisitions int
 	Releases     int // confirmed
 	ByKind       map[string]int
+	Overruns     int            // calls of OnOverrun; one without a reason is a violation
+	Operations   int            // writes and reads of registers, whose histories porcupine has found linearizable
 	Losses       map[string]int // by cause
 	Faults       map[string]int // by kind
 	Writes       writes
@@ -73,7 +76,7 @@ type recoveries struct {
 func newSummary(o options) *summary {
 	return &summary{
 		Holdfast: commit(), Go: runtime.Version(), Machine: machine(), Note: o.note, Seed: o.seed, Workers: o.workers,
-		Started: time.Now().UTC().Truncate(time.Second), stats: oracle.NewStats(),
+		Foreign: len(o.foreign.endpoints) > 0, Started: time.Now().UTC().Truncate(time.Second), stats: oracle.NewStats(),
 	}
 }
 
@@ -163,6 +166,7 @@ func (s *summary) fill() {
 	c := s.stats.Counts
 	s.Counts, s.Worst = c, make(map[string]float64)
 	s.Calls, s.Acquisitions, s.Releases = c[calls], c[oracle.Granted], c[released]
+	s.Overruns, s.Operations = c[overruns], c[operations]
 	s.ByKind, s.Losses, s.Faults = below(c, acquiredPrefix), below(c, oracle.LostPrefix), below(c, faultPrefix)
 	s.Writes = writes{Guarded: c[oracle.FencedWrites], Unguarded: c[oracle.PlainWrites], Late: c[oracle.LatePlainWrites]}
 	s.Margins, s.Overlaps = make(map[string]float64), make(map[string]overlap)
@@ -219,6 +223,9 @@ func (s *summary) String() string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("etcd %s, holdfast %s, %s, seed %d, %d processes", s.Etcd, s.Holdfast, s.Go, s.Seed, s.Workers)
 	line("%s", s.Machine)
+	if s.Foreign {
+		line("on an etcd that was named by -endpoints, whose members had no faults")
+	}
 	line("%d rounds, %.2f hours; for %.0f s of them the machine was too busy for judgments of its speed", s.Rounds,
 		s.Hours, s.Busy)
 	line("%d calls, %d acquisitions, %d confirmed releases", s.Calls, s.Acquisitions, s.Releases)
@@ -235,6 +242,8 @@ func (s *summary) String() string {
 	list("losses that were told", s.Losses)
 	line("writes of holders: %d guarded, none late unless a violation says so; %d unguarded, %d of them carried out when "+
 		"the writer held no more", s.Writes.Guarded, s.Writes.Unguarded, s.Writes.Late)
+	line("OnOverrun was called %d times, never without a reason unless a violation says so", s.Overruns)
+	line("%d operations on fenced registers and marks, linearizable unless a violation says otherwise", s.Operations)
 	line("from the end of a fault to the next acquisition: %d times, %.2f s on average, %.2f s at most",
 		s.Recoveries.Count, s.Recoveries.Mean, s.Recoveries.Longest)
 	line("a lost hold was told before the next one held, at least by:")

@@ -43,6 +43,7 @@ func TestSummaryHasWhatTheRoundsHad(t *testing.T) {
 	s.stats.Counts[oracle.Granted] = 3
 	s.stats.Counts[oracle.LostPrefix+"by a test"] = 2
 	s.stats.Counts[faultPrefix+"a fault"] = 4
+	s.stats.Counts[overruns] = 5
 	s.stats.Counts[oracle.OverlapPrefix+"a reason"] = 1
 	s.stats.Worst[oracle.OverlapPrefix+"a reason, at most"] = time.Second
 	s.stats.Worst[oracle.MarginPrefix+"a cause, at least"] = 2 * time.Second
@@ -51,7 +52,8 @@ func TestSummaryHasWhatTheRoundsHad(t *testing.T) {
 		s.Overlaps["a reason"] != (overlap{1, 1}) {
 		t.Errorf("%+v", s)
 	}
-	for _, want := range []string{"seed 9", "3 acquisitions", "2 by a test", "4 a fault", "2.000 s a cause"} {
+	for _, want := range []string{"seed 9", "3 acquisitions", "2 by a test", "4 a fault", "2.000 s a cause",
+		"OnOverrun was called 5 times"} {
 		if !strings.Contains(s.String(), want) {
 			t.Errorf("the summary is without %q:\n%v", want, s)
 		}

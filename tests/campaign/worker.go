@@ -56,17 +56,22 @@ type worker struct {
 
 func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]) error {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
+	if j.Sets != "" {
+		return runAdder(ctx, j, parent)
+	}
 	log, err := os.Create(j.Log)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	cli, err := clientv3.New(session.ClientConfig(j.Endpoints...))
+	cli, err := connect(j.Endpoints, j.Prefix)
 	if err != nil {
 		return err
 	}
+	system := session.SystemClock()
 	sess, err := session.New(ctx, cli, &session.Options{
 		TTL: j.TTL, CloseTimeout: 20 * time.Second, Logger: slog.New(slog.NewJSONHandler(log, nil)),
+		Clock: func() time.Duration { return time.Duration(float64(system()) * j.ClockRate) },
 	})
 	if err != nil {
 		return err
@@ -210,13 +215,19 @@ func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand
 		mu := locker.NewMutex(w.sess, name).With(locker.Options{Owner: who}).WithMinHold(minHold)
 		return family.Mutex(mu, r.IntN(4) == 0), []oracle.Part{oracle.LockPart(name, false)}, minHold
 	case kind == leaderKind:
+		parts := []oracle.Part{oracle.ElectionPart(name)}
+		if r.IntN(2) == 0 {
+			return w.leadWithin(name, who), parts, 0
+		}
 		return func(ctx context.Context) (family.Lock, error) {
 			term, err := election.New(w.sess, name).Campaign(ctx, who)
 			if err != nil {
 				return nil, err
 			}
 			return leadership{term}, nil
-		}, []oracle.Part{oracle.ElectionPart(name)}, 0
+		}, parts, 0
+	case kind == family.Writer && r.IntN(2) == 0:
+		return w.lockWithin(name, who), []oracle.Part{oracle.LockPart(name, false)}, 0
 	}
 	acquire, parts = family.Draw(w.sess, w.Names, r, kind, who)
 	return acquire, parts, 0
@@ -254,9 +265,16 @@ func (w *worker) hold(
 	if owner, ok := lk.(fencing.Owner); ok && r.IntN(2) == 0 {
 		holding, over := context.WithCancel(w.stop)
 		defer over() // what is on its way may still be carried out
-		fenced := fencing.NewFencedWriter(owner)
-		data, plain := oracle.DataKey(parts[0].Prefix), oracle.PlainKey(parts[0].Prefix)
-		w.write(holding, r.Uint64(), func(ctx context.Context) { _, _ = fenced.Put(ctx, data, h.Who) })
+		fenced, n := fencedHolder{w, owner, parts[0], h.Who}, 0
+		w.write(holding, r.Uint64(), func(ctx context.Context) {
+			n++
+			_ = fenced.put(ctx, n)
+		})
+		if fenced.token() != 0 {
+			w.write(holding, r.Uint64(), fenced.mark)
+			w.writes.Go(func() { fenced.markLate(holding) })
+		}
+		plain := oracle.PlainKey(parts[0].Prefix)
 		w.write(holding, r.Uint64(), func(ctx context.Context) {
 			if lk.Check() == nil {
 				_, _ = owner.Client().Put(ctx, plain, h.Who)
@@ -301,6 +319,9 @@ func (w *worker) write(holding context.Context, seed uint64, put func(context.Co
 }
 
 func (w *worker) unlock(end event, lk family.Lock, r *rand.Rand) {
+	if fn, ok := lk.(interface{ overstay(r *rand.Rand) }); ok && end.Hold.Told != 0 {
+		fn.overstay(r)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), family.UpTo(r, 3*time.Second)+time.Millisecond)
 	defer cancel()
 	if err := lk.Unlock(ctx); err == nil {

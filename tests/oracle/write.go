@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -10,8 +11,21 @@ const (
 	plainKeys = "plain/"
 )
 
-// DataKey returns a key that the holders in a queue write, by fenced writes. Each writes its owner.
+// DataKey returns a key that the holders in a queue write, by fenced writes. Each writes its owner, or
+// what ValueOf makes of it.
 func DataKey(queue string) string { return dataKeys + strings.TrimPrefix(queue, Keys) }
+
+// ValueOf returns what a holder writes the nth time, if its writes must differ.
+func ValueOf(who string, n int) string { return fmt.Sprint(who, "#", n) }
+
+// WriterOf returns the holder that wrote a value.
+func WriterOf(value string) string {
+	who, _, _ := strings.Cut(value, "#")
+	return who
+}
+
+// IsData reports whether a key is written by fenced writes.
+func IsData(key string) bool { return strings.HasPrefix(key, dataKeys) }
 
 // PlainKey returns a key that they write by ordinary puts, right after Check has returned nil.
 func PlainKey(queue string) string { return plainKeys + strings.TrimPrefix(queue, Keys) }
@@ -20,11 +34,11 @@ func PlainKey(queue string) string { return plainKeys + strings.TrimPrefix(queue
 func (j *judge) checkWrites() {
 	for _, c := range j.changes {
 		key := string(c.Kv.Key)
-		fenced := strings.HasPrefix(key, dataKeys)
+		fenced := IsData(key)
 		if c.Deleted || !fenced && !strings.HasPrefix(key, plainKeys) {
 			continue
 		}
-		who := string(c.Kv.Value)
+		who := WriterOf(string(c.Kv.Value))
 		held := slices.ContainsFunc(j.holds, func(h *Hold) bool {
 			if h.Who != who {
 				return false

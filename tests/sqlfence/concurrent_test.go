@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+	"github.com/holdfast-go/holdfast/tests/internal/register"
 )
 
 const writers = 16
@@ -24,15 +25,18 @@ type contest struct {
 	d         *database
 	resources []string
 	tokens    []atomic.Int64 // the newest of each resource
+	expire    bool           // marks do, so that a token of another resource may have one refused
 
-	mu     sync.Mutex      // protects landed and stale
-	landed map[string]bool // works reported as committed
-	stale  int             // refused writes
+	mu      sync.Mutex               // protects landed, stale and history
+	landed  map[string]bool          // works reported as committed
+	stale   int                      // refused writes
+	history map[string][]register.Op // writes and reads, by resource
 }
 
 func newContest(d *database, resources ...string) *contest {
 	return &contest{
 		d: d, resources: resources, tokens: make([]atomic.Int64, len(resources)), landed: make(map[string]bool),
+		history: make(map[string][]register.Op),
 	}
 }
 
@@ -41,6 +45,7 @@ type write func(ctx context.Context, resource string, token fencing.Token, work 
 
 func (c *contest) run(t *testing.T, rounds int, write write) {
 	t.Helper()
+	began := time.Now()
 	var all sync.WaitGroup
 	for w := range writers {
 		all.Go(func() {
@@ -53,7 +58,16 @@ func (c *contest) run(t *testing.T, rounds int, write write) {
 					held[r] = fencing.Token(c.tokens[r].Add(1))
 				}
 				work := fmt.Sprintf("%s %d/%d", c.resources[r], w, i)
-				c.record(t, work, write(t.Context(), c.resources[r], held[r], work))
+				op := register.Op{Token: held[r], Value: work, Mark: !c.expire, Call: time.Since(began)}
+				err := write(t.Context(), c.resources[r], held[r], work)
+				op.Return, op.Refused = time.Since(began), errors.Is(err, fencing.ErrStale)
+				c.record(t, c.resources[r], op, err)
+				if i%2 == 0 {
+					op = register.Op{Read: true, Call: time.Since(began)}
+					op.Value, err = c.d.lastWork(t.Context(), c.resources[r])
+					op.Return = time.Since(began)
+					c.record(t, c.resources[r], op, err)
+				}
 			}
 		})
 	}
@@ -61,21 +75,22 @@ func (c *contest) run(t *testing.T, rounds int, write write) {
 	c.judge(t)
 }
 
-func (c *contest) record(t *testing.T, work string, err error) {
+func (c *contest) record(t *testing.T, resource string, op register.Op, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.history[resource] = append(c.history[resource], op)
 	switch {
-	case err == nil:
-		c.landed[work] = true
-	case errors.Is(err, fencing.ErrStale):
+	case op.Refused:
 		c.stale++
-	default:
-		t.Errorf("%s: %v", work, err)
+	case err != nil:
+		t.Errorf("%s: %+v: %v", resource, op, err)
+	case !op.Read:
+		c.landed[op.Value] = true
 	}
 }
 
 // judge checks that each resource's history is in the order of tokens, and has exactly
-// the works that were reported as committed.
+// the works that were reported as committed, and that what the writers saw is linearizable.
 func (c *contest) judge(t *testing.T) {
 	t.Helper()
 	found := make(map[string]bool)
@@ -86,6 +101,9 @@ func (c *contest) judge(t *testing.T) {
 			if i > 0 && tokens[i] < tokens[i-1] {
 				t.Errorf("%s: token %v has written after %v", resource, tokens[i], tokens[i-1])
 			}
+		}
+		if err := register.Check(c.history[resource], time.Minute); err != nil {
+			t.Errorf("%s is not linearizable: %v", resource, err)
 		}
 	}
 	if !maps.Equal(found, c.landed) {

@@ -227,6 +227,16 @@ func (d *database) works(t testing.TB, resource string) (works []string, tokens 
 	return works, tokens
 }
 
+// lastWork returns the last work in the history of a resource, "" if there is none.
+func (d *database) lastWork(ctx context.Context, resource string) (work string, err error) {
+	query := d.sql("SELECT work FROM history WHERE resource = ? ORDER BY seq DESC LIMIT 1")
+	err = d.db.QueryRowContext(ctx, query, resource).Scan(&work)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return work, err
+}
+
 // waitForWaiters returns when n transactions wait for a lock.
 func (d *database) waitForWaiters(t testing.TB, n int64) {
 	t.Helper()

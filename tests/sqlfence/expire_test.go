@@ -182,7 +182,9 @@ func TestNoStaleWriteLandsWhileMarksExpire(t *testing.T) {
 			}
 			deleted <- all
 		}()
-		newContest(d, "a", "b", "c").run(t, 30, func(
+		c := newContest(d, "a", "b", "c")
+		c.expire = true
+		c.run(t, 30, func(
 			ctx context.Context, resource string, token fencing.Token, work string,
 		) error {
 			return g.Do(ctx, resource, token, d.write(resource, token, work))

@@ -1,0 +1,201 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/tests/internal/family"
+	"github.com/holdfast-go/holdfast/tests/oracle"
+)
+
+// An overrun is a call of OnOverrun: the function under a hold has not returned in time after that was lost.
+type overrun struct {
+	Token fencing.Token // of the hold
+	Cause holdfast.Cause
+	At    time.Duration
+}
+
+// overrun is OnOverrun of all locks, elections and shards.
+func (w *worker) overrun(lost *holdfast.LostError, _ time.Time) {
+	at := sinceBoot()
+	w.say(event{What: overran, Who: w.ID, Overrun: overrun{fencing.Token(lost.Token), lost.Cause, at}})
+}
+
+// A function is one that runs under a hold, as Do and Run call it.
+type function struct {
+	worker *worker
+	token  fencing.Token
+	over   chan struct{} // closed to have it return
+	ended  chan error    // what Do or Run have returned
+}
+
+// overstay lets one of three functions go on for a while after the loss of its hold.
+func (fn function) overstay(r *rand.Rand) {
+	if r.IntN(3) == 0 {
+		pauseFor(context.Background(), family.UpTo(r, 2*time.Second))
+	}
+}
+
+// returns reports that the function is about to return.
+func (fn function) returns() {
+	fn.worker.say(event{What: returned, Who: fn.worker.ID, Overrun: overrun{Token: fn.token, At: sinceBoot()}})
+}
+
+var errUnconfirmed = errors.New("Do and Run do not say whether the release was confirmed")
+
+// end has the function return, and waits until Do or Run have returned.
+func (fn function) end() error {
+	close(fn.over)
+	return errors.Join(<-fn.ended, errUnconfirmed)
+}
+
+type lockOfDo struct {
+	*locker.Lock
+	function
+}
+
+func (l lockOfDo) Unlock(context.Context) error { return l.end() }
+
+type termOfRun struct {
+	*election.Term
+	function
+}
+
+func (t termOfRun) Unlock(context.Context) error { return t.end() }
+
+// lockWithin acquires a mutex by Do, whose function returns when the lock is to be released.
+func (w *worker) lockWithin(name, who string) family.Acquire {
+	mu := locker.NewMutex(w.sess, name).With(locker.Options{Owner: who, OnOverrun: w.overrun})
+	return func(ctx context.Context) (family.Lock, error) {
+		lk, fn, err := acquireWithin(ctx, w, mu.Do)
+		return lockOfDo{lk, fn}, err
+	}
+}
+
+// leadWithin leads by RunWhileLeader, likewise.
+func (w *worker) leadWithin(name, who string) family.Acquire {
+	el := election.New(w.sess, name).With(election.Options{OnOverrun: w.overrun})
+	return func(ctx context.Context) (family.Lock, error) {
+		run := func(ctx context.Context, fn func(context.Context, *election.Term) error) error {
+			return el.RunWhileLeader(ctx, who, fn)
+		}
+		term, fn, err := acquireWithin(ctx, w, run)
+		return termOfRun{term, fn}, err
+	}
+}
+
+// acquireWithin returns when run has called its function. ctx bounds the acquisition only.
+func acquireWithin[G fencing.Source](
+	ctx context.Context, w *worker, run func(context.Context, func(context.Context, G) error) error,
+) (held G, fn function, err error) {
+	all, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	keep := context.AfterFunc(ctx, cancel)
+	granted := make(chan G)
+	fn = function{worker: w, over: make(chan struct{}), ended: make(chan error, 1)}
+	go func() { // ends with end, or with the acquisition
+		defer cancel()
+		fn.ended <- run(all, func(_ context.Context, g G) error {
+			granted <- g
+			<-fn.over
+			function{worker: w, token: g.Token()}.returns()
+			return nil
+		})
+	}()
+	select {
+	case held = <-granted:
+		keep()
+		fn.token = held.Token()
+		return held, fn, nil
+	case err = <-fn.ended:
+		return held, fn, err
+	}
+}
+
+const (
+	// leastGrace is the shortest that docs name between the loss of a hold and OnOverrun.
+	leastGrace = 100 * time.Millisecond
+	// kickGrace is how long a function may go on after a kick, and drainTimeout after its context has ended.
+	kickGrace, drainTimeout = 30 * time.Second, 30 * time.Second
+	// tellDelay is how much later than a call is decided it may begin, though its function returns meanwhile.
+	tellDelay = time.Second
+)
+
+// judgeOverruns returns the calls of OnOverrun that had no reason: the function had returned, or its hold had not been
+// lost for as long as the documentation says.
+func (rec *recorded) judgeOverruns() (violations []string) {
+	known := make(map[fencing.Token]bool)
+	for _, o := range rec.Overruns {
+		if reason := rec.objection(o, known[o.Token]); reason != "" {
+			violations = append(violations, fmt.Sprintf("OnOverrun was called for token %d at %v (%v): %s", o.Token, o.At,
+				o.Cause, reason))
+		}
+		known[o.Token] = true
+	}
+	return violations
+}
+
+// objection says why a call had no reason, or "".
+func (rec *recorded) objection(o overrun, again bool) string {
+	i := slices.IndexFunc(rec.Record.Holds, func(h *oracle.Hold) bool { return h.Token == o.Token })
+	if i < 0 {
+		return "nobody held that"
+	}
+	h := rec.Record.Holds[i]
+	grace, reasons := leastGrace, rec.reasons(h, o)
+	switch {
+	case o.Cause == holdfast.CauseKicked && !reasons[holdfast.CauseRemoved]:
+		grace += kickGrace
+	case o.Cause == holdfast.CauseNotDrained:
+		grace = drainTimeout
+	}
+	returned, has := rec.Returned[o.Token]
+	switch {
+	case again:
+		return "it was called before"
+	case has && o.At-returned > tellDelay && !rec.stopped(h.Process, returned, o.At):
+		return fmt.Sprintf("the function had returned %v before", o.At-returned)
+	case !reasons[o.Cause]:
+		return "etcd's history has no reason for that"
+	case o.At-h.Last < grace:
+		return fmt.Sprintf("Check had returned nil %v before", o.At-h.Last)
+	}
+	return ""
+}
+
+// reasons returns for which causes a hold may have been lost before a call, by etcd's history. A lease may expire for
+// its holder, and a function outlive its context, of which etcd knows nothing.
+func (rec *recorded) reasons(h *oracle.Hold, o overrun) map[holdfast.Cause]bool {
+	all := map[holdfast.Cause]bool{holdfast.CauseExpired: true, holdfast.CauseNotDrained: true}
+	for _, c := range rec.Record.Changes {
+		if string(c.Kv.Key) != h.Key || c.After > o.At || c.Revision <= h.AcquiredAt {
+			continue
+		}
+		switch v, _ := layout.DecodeValue(c.Kv.Value); {
+		case c.Deleted && c.Prev.GetCreateRevision() == h.Token.Revision():
+			all[holdfast.CauseRevoked], all[holdfast.CauseEntryDeleted], all[holdfast.CauseKeyDeleted] = true, true, true
+		case !c.Deleted && c.Kv.CreateRevision == h.Token.Revision() && v.Notice.Given():
+			all[v.Notice.Cause()] = true
+		}
+	}
+	return all
+}
+
+// stopped reports whether a process, or the judge's, did not run for a part of an interval.
+func (rec *recorded) stopped(process string, from, to time.Duration) bool {
+	return slices.ContainsFunc(rec.Faults, func(f fault) bool {
+		return f.What == stopsProcess && f.Process == process && f.From < to && f.To > from
+	}) || slices.ContainsFunc(rec.Record.Faults, func(f oracle.Fault) bool {
+		return f.Process == oracle.Everywhere && f.From < to && f.To > from
+	})
+}
