@@ -34,6 +34,12 @@ type wait struct {
 // setAhead records the entry that was ahead at revision, nil if there was none. With delay the lock delay begins, or
 // begins again, in the same step: beforeRevoke may remove an entry that is placed and has no delay.
 func (w *wait) setAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
+	w.noteAhead(ahead, revision, delay)
+	w.sayJudged(delay)
+}
+
+// noteAhead is setAhead for a judgment that is not over.
+func (w *wait) noteAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 	w.e.mu.Lock()
 	defer w.e.mu.Unlock()
 	w.ahead, w.seen, w.e.stage = ahead, revision, max(w.e.stage, placed)
@@ -41,8 +47,9 @@ func (w *wait) setAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 	switch {
 	case delay && w.e.q.shared.lockDelay > 0:
 		w.delayUntil = time.Now().Add(w.e.q.shared.lockDelay)
-	case time.Until(w.delayUntil) <= 0:
+	case !w.delayUntil.IsZero() && time.Until(w.delayUntil) <= 0:
 		w.delayUntil = time.Time{} // what told this serves for endDelay
+		w.e.say(Waited)
 	}
 }
 
@@ -182,6 +189,9 @@ func (w *wait) endDelay(ctx context.Context) error {
 	if !a.delayed && time.Since(a.delaysEnd) > lockDelay/4 {
 		a.delayed = true
 		until = time.Now().Add(lockDelay)
+	}
+	if until.IsZero() {
+		w.e.say(Waited)
 	}
 	w.e.mu.Lock()
 	defer w.e.mu.Unlock()
