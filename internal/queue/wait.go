@@ -47,9 +47,11 @@ func (w *wait) noteAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 	switch {
 	case delay && w.e.q.shared.lockDelay > 0:
 		w.delayUntil = time.Now().Add(w.e.q.shared.lockDelay)
-	case !w.delayUntil.IsZero() && time.Until(w.delayUntil) <= 0:
-		w.delayUntil = time.Time{} // what told this serves for endDelay
-		w.e.say(Waited)
+	case time.Until(w.delayUntil) <= 0:
+		if !w.delayUntil.IsZero() { // what told this serves for endDelay
+			w.delayUntil = time.Time{}
+			w.e.say(Waited)
+		}
 	}
 }
 

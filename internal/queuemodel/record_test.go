@@ -137,6 +137,14 @@ func (r *recorder) isOfSession(lease int64) bool {
 	return known
 }
 
+// isFirst reports whether a lease is the first of its session.
+func (r *recorder) isFirst(lease int64) bool {
+	r.lateMu.Lock()
+	defer r.lateMu.Unlock()
+	number, known := r.leases[clientv3.LeaseID(lease)]
+	return known && number%2 == 0
+}
+
 // revision is that of the store of a record of changes; otherwise 0.
 func (r record) revision() int64 {
 	if len(r.changes) == 0 {

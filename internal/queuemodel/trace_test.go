@@ -11,6 +11,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -125,14 +126,44 @@ func (r *run) use(t *testing.T, process int, source *rand.Rand) {
 	_ = lk.Unlock(kit.Within(t, 10*time.Second))
 }
 
-// revoke has etcd revoke leases, of each session one at most.
+// revoke has etcd revoke leases, of each session its first one at most.
 func (r *run) revoke(source *rand.Rand) {
 	for _, n := range source.Perm(len(r.processes)) {
 		time.Sleep(upTo(source, 50*time.Millisecond, time.Second, 3*time.Second))
-		if source.IntN(2) == 0 {
-			r.srv.Revoke(r.processes[n].Sess.Lease())
+		lease := int64(r.processes[n].Sess.Lease())
+		switch source.IntN(4) {
+		case 0:
+			continue
+		case 1, 2: // while the entry behind one that has just gone asks how it went
+			lease = r.leaseAfterDeletion(source, lease)
+		}
+		if r.isFirst(lease) {
+			r.srv.Revoke(clientv3.LeaseID(lease))
 		}
 	}
+}
+
+// leaseAfterDeletion waits for an entry to go, and returns its lease or that of the first that stands then.
+func (r *run) leaseAfterDeletion(source *rand.Rand, otherwise int64) int64 {
+	known := len(r.srv.History(kit.Entries("x")))
+	for range 3000 {
+		time.Sleep(time.Millisecond)
+		changes := r.srv.History(kit.Entries("x"))
+		for _, c := range changes[known:] {
+			if !c.Deleted {
+				continue
+			}
+			if source.IntN(2) == 0 {
+				return c.Prev.Lease
+			}
+			time.Sleep(upTo(source, r.latency))
+			if standing := r.srv.Keys(kit.Entries("x")); len(standing) > 0 {
+				return standing[0].Lease
+			}
+		}
+		known = len(changes)
+	}
+	return otherwise
 }
 
 func (r *run) breakWatches(source *rand.Rand) {
