@@ -18,11 +18,13 @@ type Step struct {
 	Created int64 // the create revision of the entry
 	Lease   *lease.Lease
 
-	// Of Judged: the key and the create revision of the entry ahead, or nothing; whether the lock delay begins; and the
-	// revision of the read that told it, at which the entry itself stood, 0 if that is unknown.
+	// Of Judged: the key and the create revision of the entry ahead, or nothing; whether the lock delay begins; whether
+	// it would begin, if the former holder had not been told longer ago than that; and the revision of the read that told
+	// it, at which the entry itself stood, 0 if that is unknown.
 	Ahead        string
 	AheadCreated int64
 	Delays       bool
+	LongTold     bool
 	Read         int64
 }
 
@@ -39,12 +41,12 @@ func (e *entry) say(a Action) {
 }
 
 // sayJudged is say after setAhead. With delays the lock delay has begun.
-func (w *wait) sayJudged(delays bool) {
+func (w *wait) sayJudged(delays, longTold bool) {
 	f := w.e.q.shared.steps
 	if f == nil || w.e.ticket == nil {
 		return
 	}
-	s := Step{Action: Judged, Key: w.e.key, Created: w.e.rev, Lease: w.e.of.lease, Delays: delays}
+	s := Step{Action: Judged, Key: w.e.key, Created: w.e.rev, Lease: w.e.of.lease, Delays: delays, LongTold: longTold}
 	if w.ahead != nil {
 		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
 	}

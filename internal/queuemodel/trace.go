@@ -33,6 +33,7 @@ type event struct {
 	actor  int8   // an attempt; of told: a lease
 	ahead  name   // of judged: the entry ahead, or nothing
 	delays bool   // of judged: the lock delay begins
+	long   bool   // of judged: it does not, because the former holder has been told long ago
 	change change // of changes
 }
 
@@ -89,8 +90,11 @@ func (e event) String() string {
 		return "etcd: " + strings.Join(parts, ", ")
 	case judged:
 		delay := "no delay begins"
-		if e.delays {
+		switch {
+		case e.delays:
 			delay = "a delay begins"
+		case e.long:
+			delay += long
 		}
 		return fmt.Sprintf("attempt %d knows that %v is ahead, %s", e.actor, e.ahead, delay)
 	case told:
@@ -122,7 +126,8 @@ func (m *model) actionOf(s *state, st *modelsearch.Step[state]) action {
 		}
 		return unseen
 	case "sees that its entry ahead stands", "judges: the watch told when the entry ahead went",
-		"judges: no watch told when the entry ahead went", "judges: what it would have to read is compacted":
+		"judges: the watch told when the entry ahead went" + long, "judges: no watch told when the entry ahead went",
+		"judges: no watch told when the entry ahead went" + long, "judges: what it would have to read is compacted":
 		return judged
 	case "has waited for its lock delay":
 		if s.attempts[st.Actor].stage == removing {
@@ -185,7 +190,8 @@ func (e *event) isStep(s *state, st *modelsearch.Step[state]) bool {
 		return t.leases[e.actor].told && !s.leases[e.actor].told
 	case judged:
 		was, is := s.place(e.actor, 0), t.place(e.actor, 0)
-		if st.Actor != e.actor || is.created == 0 || is.aheadName() != e.ahead {
+		if st.Actor != e.actor || is.created == 0 || is.aheadName() != e.ahead ||
+			strings.HasSuffix(st.What, long) && !e.long {
 			return false
 		}
 		return e.delays && is.delay.running || !e.delays && is.delay == was.delay

@@ -143,7 +143,7 @@ func (r *run) revoke(source *rand.Rand) {
 	}
 }
 
-// leaseAfterDeletion waits for an entry to go, and returns its lease or that of the first that stands then.
+// leaseAfterDeletion waits for an entry to go. It returns the lease of one that stands ahead of it, or its own.
 func (r *run) leaseAfterDeletion(source *rand.Rand, otherwise int64) int64 {
 	known := len(r.srv.History(kit.Entries("x")))
 	for range 3000 {
@@ -153,12 +153,13 @@ func (r *run) leaseAfterDeletion(source *rand.Rand, otherwise int64) int64 {
 			if !c.Deleted {
 				continue
 			}
-			if source.IntN(2) == 0 {
-				return c.Prev.Lease
-			}
-			time.Sleep(upTo(source, r.latency))
-			if standing := r.srv.Keys(kit.Entries("x")); len(standing) > 0 {
+			standing := r.srv.Keys(kit.Entries("x"))
+			switch {
+			case len(standing) > 1 && standing[0].CreateRevision < c.Prev.CreateRevision:
+				time.Sleep(upTo(source, r.latency))
 				return standing[0].Lease
+			case source.IntN(2) == 0:
+				return c.Prev.Lease
 			}
 		}
 		known = len(changes)
