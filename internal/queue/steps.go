@@ -6,9 +6,12 @@ import "github.com/holdfast-go/holdfast/internal/lease"
 type Action string
 
 const (
+	// Judged: the entry knows what stands ahead, and whether it has to wait for the lock delay then.
 	Judged Action = "knows what stands ahead"
+	// Waited: its lock delay is over, and etcd has answered a read of it since.
 	Waited Action = "has waited for its lock delay"
-	Holds  Action = "holds"
+	// Holds: its attempt holds.
+	Holds Action = "holds"
 )
 
 // A Step is what an entry has just done.
@@ -29,8 +32,7 @@ type Step struct {
 }
 
 // Observe has f called at each step of the session's attempts, for a test that compares them with the model's. It is
-// called before the first acquisition. f may be called while the lock of an entry is held, so it calls nothing of this
-// package.
+// called before the first acquisition. f must not call this package.
 func Observe(host lease.Host, f func(Step)) { sharedBy(host).steps = f }
 
 // say tells the observer of a step. Entries that the sweeper has found are no attempt's.

@@ -40,6 +40,9 @@ func (w *wait) setAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 
 // noteAhead is setAhead for a judgment that is not over.
 func (w *wait) noteAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
+	if !delay && !w.delayUntil.IsZero() && time.Until(w.delayUntil) <= 0 {
+		w.e.say(Waited)
+	}
 	w.e.mu.Lock()
 	defer w.e.mu.Unlock()
 	w.ahead, w.seen, w.e.stage = ahead, revision, max(w.e.stage, placed)
@@ -48,10 +51,7 @@ func (w *wait) noteAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 	case delay && w.e.q.shared.lockDelay > 0:
 		w.delayUntil = time.Now().Add(w.e.q.shared.lockDelay)
 	case time.Until(w.delayUntil) <= 0:
-		if !w.delayUntil.IsZero() { // what told this serves for endDelay
-			w.delayUntil = time.Time{}
-			w.e.say(Waited)
-		}
+		w.delayUntil = time.Time{} // what told this serves for endDelay
 	}
 }
 

@@ -38,8 +38,8 @@ func queued(attempt int8, ahead name) []event {
 	return []event{sent(attempt), put(entryOf(attempt, 0)), knows(attempt, ahead)}
 }
 
-// Each case is a run that the model accepts, and another one that wrong code could make. In most of them nobody holds
-// beside another: only the step is wrong.
+// Each case is a run that the model accepts, and another one that wrong code could make. In most of them no two
+// hold at once: only the step is wrong.
 func TestForgedRunsAreRefused(t *testing.T) {
 	a, b, c := entryOf(0, 0), entryOf(1, 0), entryOf(2, 0)
 	two := slices.Concat(queued(0, nothing), []event{held(0)}, queued(1, a))

@@ -34,7 +34,8 @@ var traced = scenario{
 		{session: 2, slow: true, givesUp: true}, {session: 0, slow: true, givesUp: true},
 	},
 	revokes: 6, revokable: []int8{0, 1, 2}, regrants: []int8{0, 1, 2}, latePuts: 3,
-	copies: 2, lossy: true, unknown: true, looksBack: true, alwaysSuspects: true, lateGate: true, beganBefore: true, beside: true,
+	copies: 2, lossy: true,
+	unknown: true, looksBack: true, alwaysSuspects: true, lateGate: true, beganBefore: true, beside: true,
 }
 
 // A run is one schedule: three processes lock one mutex, the first of them twice, while requests are lost and late,
