@@ -195,11 +195,13 @@ func TestRunsOfTheQueueAreRunsOfTheModel(t *testing.T) {
 			if wrong != "" {
 				t.Error(wrong)
 			}
-			followed, most, steps = followed+1, max(most, states), steps+len(events)
+			if most = max(most, states); states <= mostStates {
+				followed, steps = followed+1, steps+len(events)
+			}
 		})
 	}
 	t.Logf("%d of %d runs followed, %d events, at most %d states at once", followed, count, steps, most)
-	if followed < count/2 {
+	if followed < count*9/10 {
 		t.Errorf("only %d of %d runs were followed", followed, count)
 	}
 }
