@@ -76,7 +76,7 @@ func (w inquest) judge(ctx context.Context, at int64, ended []clientv3.LeaseID, 
 		return err
 	}
 	delays = err != nil || found == mayHold
-	w.sayJudged(delays, found == longTold)
+	w.sayJudged(delays, found, err)
 	if delays {
 		return nil // the lock delay goes on
 	}

@@ -21,14 +21,16 @@ type Step struct {
 	Created int64 // the create revision of the entry
 	Lease   *lease.Lease
 
-	// Of Judged: the key and the create revision of the entry ahead, or nothing; whether the lock delay begins; whether
-	// it would begin, if the former holder had not been told longer ago than that; and the revision of the read that told
-	// it, at which the entry itself stood, 0 if that is unknown.
+	// Of Judged: the key and the create revision of the entry ahead, or nothing; whether the lock delay begins; and the
+	// revision of the read that told it, at which the entry itself stood, 0 if that is unknown.
 	Ahead        string
 	AheadCreated int64
 	Delays       bool
-	LongTold     bool
 	Read         int64
+
+	// Of Judged after an inquest. LongTold: the lock delay would begin, had the former holder not been told longer ago
+	// than that. Unfound: the inquest was not over in time, so the lock delay begins.
+	LongTold, Unfound bool
 }
 
 // Observe has f called at each step of the session's attempts, for a test that compares them with the model's. It is
@@ -42,13 +44,14 @@ func (e *entry) say(a Action) {
 	}
 }
 
-// sayJudged is say after setAhead. With delays the lock delay has begun.
-func (w *wait) sayJudged(delays, longTold bool) {
+// sayJudged is say after setAhead. With delays the lock delay has begun. found and err are of an inquest.
+func (w *wait) sayJudged(delays bool, found finding, err error) {
 	f := w.e.q.shared.steps
 	if f == nil || w.e.ticket == nil {
 		return
 	}
-	s := Step{Action: Judged, Key: w.e.key, Created: w.e.rev, Lease: w.e.of.lease, Delays: delays, LongTold: longTold}
+	s := Step{Action: Judged, Key: w.e.key, Created: w.e.rev, Lease: w.e.of.lease, Delays: delays}
+	s.LongTold, s.Unfound = found == longTold, err != nil
 	if w.ahead != nil {
 		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
 	}

@@ -35,7 +35,7 @@ type wait struct {
 // begins again, in the same step: beforeRevoke may remove an entry that is placed and has no delay.
 func (w *wait) setAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 	w.noteAhead(ahead, revision, delay)
-	w.sayJudged(delay, false)
+	w.sayJudged(delay, innocent, nil)
 }
 
 // noteAhead is setAhead for a judgment that is not over.

@@ -35,6 +35,9 @@ func (m *model) toldUpTo(s *state) revision {
 // long ends the name of a step that rests on what the attempt knew a lock delay ago.
 const long = ": what ended long ago has been told"
 
+// compactedStep is also the step of an attempt whose search of history takes too long.
+const compactedStep = "judges: what it would have to read is compacted"
+
 func (m *model) judgeEach(s *state, i, k int8) {
 	known, unknown := "judges: the watch told when the entry ahead went", "judges: no watch told when the entry ahead went"
 	if m.past > 0 {
@@ -45,7 +48,7 @@ func (m *model) judgeEach(s *state, i, k int8) {
 		m.judgeUnknown(m.step(s, unknown, i), i, k)
 	}
 	if m.compacted {
-		m.judgeCompacted(m.step(s, "judges: what it would have to read is compacted", i), i, k)
+		m.judgeCompacted(m.step(s, compactedStep, i), i, k)
 	}
 }
 

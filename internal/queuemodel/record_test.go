@@ -216,7 +216,8 @@ func (tr *translation) event(r record) (event, bool) {
 	s, e := r.step, event{actor: tr.entry(r.step.Key, r.step.Created).attempt}
 	switch s.Action {
 	case queue.Judged:
-		e.action, e.ahead, e.delays, e.long = judged, nothing, s.Delays, s.LongTold
+		e.action, e.ahead, e.delays = judged, nothing, s.Delays
+		e.long, e.cut = s.LongTold, s.Unfound
 		if s.Ahead != "" {
 			e.ahead = tr.entry(s.Ahead, s.AheadCreated)
 		}

@@ -34,6 +34,7 @@ type event struct {
 	ahead  name   // of judged: the entry ahead, or nothing
 	delays bool   // of judged: the lock delay begins
 	long   bool   // of judged: it does not, because the former holder has been told long ago
+	cut    bool   // of judged: it does, because how a session has ended was not found in time
 	change change // of changes
 }
 
@@ -91,6 +92,8 @@ func (e event) String() string {
 	case judged:
 		delay := "no delay begins"
 		switch {
+		case e.cut:
+			delay = "a delay begins: how a session has ended was not found in time"
 		case e.delays:
 			delay = "a delay begins"
 		case e.long:
@@ -127,7 +130,7 @@ func (m *model) actionOf(s *state, st *modelsearch.Step[state]) action {
 		return unseen
 	case "sees that its entry ahead stands", "judges: the watch told when the entry ahead went",
 		"judges: the watch told when the entry ahead went" + long, "judges: no watch told when the entry ahead went",
-		"judges: no watch told when the entry ahead went" + long, "judges: what it would have to read is compacted":
+		"judges: no watch told when the entry ahead went" + long, compactedStep:
 		return judged
 	case "has waited for its lock delay":
 		if s.attempts[st.Actor].stage == removing {
@@ -191,7 +194,7 @@ func (e *event) isStep(s *state, st *modelsearch.Step[state]) bool {
 	case judged:
 		was, is := s.place(e.actor, 0), t.place(e.actor, 0)
 		if st.Actor != e.actor || is.created == 0 || is.aheadName() != e.ahead ||
-			strings.HasSuffix(st.What, long) && !e.long {
+			strings.HasSuffix(st.What, long) && !e.long || st.What == compactedStep && !e.cut {
 			return false
 		}
 		return e.delays && is.delay.running || !e.delays && is.delay == was.delay

@@ -35,7 +35,7 @@ var traced = scenario{
 	},
 	revokes: 6, revokable: []int8{0, 1, 2}, regrants: []int8{0, 1, 2}, latePuts: 3,
 	copies: 2, lossy: true,
-	unknown: true, looksBack: true, alwaysSuspects: true, lateGate: true, beganBefore: true, beside: true,
+	unknown: true, compacted: true, looksBack: true, alwaysSuspects: true, lateGate: true, beganBefore: true, beside: true,
 }
 
 // A run is one schedule: three processes lock one mutex, the first of them twice, while requests are lost and late,
