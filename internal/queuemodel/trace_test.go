@@ -1,6 +1,7 @@
 package queuemodel
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -38,10 +39,14 @@ var traced = scenario{
 	unknown: true, compacted: true, looksBack: true, alwaysSuspects: true, lateGate: true, beganBefore: true, beside: true,
 }
 
+// tracedReaders is traced for an RWMutex: the second process and the second call of the first one are readers.
+var tracedReaders = with(traced, func(s *scenario) { s.attempts[1].shared, s.attempts[3].shared = true, true })
+
 // A run is one schedule: three processes lock one mutex, the first of them twice, while requests are lost and late,
 // watches break, and etcd revokes leases.
 type run struct {
 	*recorder
+	scenario
 	r       *rand.Rand // of the fates of requests; the server's lock protects it
 	latency time.Duration
 	lose    float64 // of the puts and of the removals, and of the puts of a session key
@@ -57,9 +62,9 @@ func upTo(r *rand.Rand, limits ...time.Duration) time.Duration {
 }
 
 // record returns the events of a run.
-func recordRun(t *testing.T, seed uint64) (events []event, followed bool) {
+func recordRun(t *testing.T, s scenario, seed uint64) (events []event, followed bool) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		r := &run{recorder: newRecorder(t, srv, int(traced.sessions)), r: rand.New(rand.NewPCG(seed, 0))}
+		r := &run{recorder: newRecorder(t, srv, int(s.sessions)), scenario: s, r: rand.New(rand.NewPCG(seed, 0))}
 		r.latency = []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond}[r.r.IntN(3)]
 		r.lose, r.slow = []float64{0, 0.1, 0.3}[r.r.IntN(3)], []float64{0, 0.1, 0.3}[r.r.IntN(3)]
 		sources := []*rand.Rand{r.source(1), r.source(2), r.source(3), r.source(4), r.source(5)}
@@ -72,10 +77,10 @@ func recordRun(t *testing.T, seed uint64) (events []event, followed bool) {
 		var calls sync.WaitGroup
 		for n := range r.processes {
 			calls.Go(func() {
-				for i := range traced.attempts {
-					if traced.attempts[i].session == int8(n) {
+				for i, plan := range s.attempts {
+					if plan.session == int8(n) {
 						r.call[n].Store(int32(i))
-						r.use(t, n, sources[n])
+						r.use(t, plan, sources[n])
 					}
 				}
 			})
@@ -112,11 +117,11 @@ func (r *run) fate(c etcdfake.Call) (f etcdfake.Fate) {
 	return f
 }
 
-// use locks the mutex and releases it, or gives up.
-func (r *run) use(t *testing.T, process int, source *rand.Rand) {
+// use locks and releases, or gives up.
+func (r *run) use(t *testing.T, p plan, source *rand.Rand) {
 	time.Sleep(upTo(source, 10*time.Millisecond, time.Second))
 	wait := upTo(source, 50*time.Millisecond, time.Second, 10*time.Second, 10*time.Second)
-	lk, err := locker.NewMutex(r.processes[process].Sess, "x").Lock(kit.Within(t, wait))
+	lk, err := r.lock(kit.Within(t, wait), p)
 	if err != nil {
 		return
 	}
@@ -125,6 +130,20 @@ func (r *run) use(t *testing.T, process int, source *rand.Rand) {
 	case <-time.After(upTo(source, 10*time.Millisecond, time.Second, 3*time.Second)):
 	}
 	_ = lk.Unlock(kit.Within(t, 10*time.Second))
+}
+
+// heldLock is what a lock has while it is held.
+type heldLock interface {
+	Done() <-chan struct{}
+	Unlock(context.Context) error
+}
+
+func (r *run) lock(ctx context.Context, p plan) (heldLock, error) {
+	sess := r.processes[p.session].Sess
+	if p.shared {
+		return locker.NewRWMutex(sess, "x").RLock(ctx)
+	}
+	return locker.NewMutex(sess, "x").Lock(ctx) // as the Lock of an RWMutex
 }
 
 // revoke has etcd revoke leases, of each session its first one at most.
@@ -179,7 +198,13 @@ func retryEvenly(o *client.Options) {
 	o.Retry = backoff.Policy{Attempt: time.Second, Rand: func() float64 { return 0.5 }}
 }
 
-func TestRunsOfTheQueueAreRunsOfTheModel(t *testing.T) {
+func TestRunsOfTheQueueAreRunsOfTheModel(t *testing.T) { compareRuns(t, traced) }
+
+func TestRunsWithReadersAreRunsOfTheModel(t *testing.T) { compareRuns(t, tracedReaders) }
+
+// compareRuns compares runs of a scenario with the model.
+func compareRuns(t *testing.T, s scenario) {
+	t.Helper()
 	count := *traces
 	if modelsearch.Race {
 		count = min(count, 20)
@@ -187,11 +212,11 @@ func TestRunsOfTheQueueAreRunsOfTheModel(t *testing.T) {
 	followed, most, steps := 0, 0, 0
 	for seed := *traceSeed; seed < *traceSeed+uint64(count); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			events, ok := recordRun(t, seed)
+			events, ok := recordRun(t, s, seed)
 			if !ok {
 				return
 			}
-			wrong, states := newModel(traced).refused(events)
+			wrong, states := newModel(s).refused(events)
 			if wrong != "" {
 				t.Error(wrong)
 			}
