@@ -236,8 +236,8 @@ func (m *model) isNothing(e event, s *state) bool {
 	return false
 }
 
-// mostStates bounds the states that agree with a run. Of a run with more, for whose many copies there are many
-// explanations, the check says nothing: one in a hundred.
+// mostStates bounds the states that agree with a run. There are more where several attempts have sent many copies, each
+// of which may be lost or on its way: such a run is not followed to its end.
 const mostStates = 20_000
 
 // states are those that agree with the events so far.
