@@ -64,17 +64,20 @@ const (
 // and with it the former holder is told.
 func (w inquest) judge(ctx context.Context, at int64, ended []clientv3.LeaseID, delays bool) error {
 	seen, before := w.seen, w.delayUntil
-	w.setAhead(nil, at, delays || len(ended) > 0)
 	if delays || len(ended) == 0 || len(ended) > maxEnded {
+		w.setAhead(nil, at, delays || len(ended) > 0)
 		return nil
 	}
+	w.noteAhead(nil, at, true)
 	ctx, cancel := context.WithTimeout(ctx, w.delayLeft())
 	defer cancel()
 	found, err := w.search(ctx, ended, at, seen)
 	if errors.Is(err, errEntryGone) {
 		return err
 	}
-	if err != nil || found == mayHold {
+	delays = err != nil || found == mayHold
+	w.sayJudged(delays, found, err)
+	if delays {
 		return nil // the lock delay goes on
 	}
 	until := before

@@ -31,6 +31,7 @@ func newGrants(turns []turn, a *attempt) []*Grant {
 	grants := a.room.grants[:0]
 	for i, e := range a.entries {
 		e.reach(held)
+		e.say(Holds)
 		turns[i].line.heldUnder = a.lease
 		g := &a.room.grant
 		if i > 0 {

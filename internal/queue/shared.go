@@ -32,6 +32,8 @@ type shared struct {
 	streams watching.Streams
 	sweeper sweeper
 	orphans orphanScanner
+
+	steps func(Step) // of tests: see Observe; otherwise nil
 }
 
 type sharedKey struct{}

@@ -34,6 +34,15 @@ type wait struct {
 // setAhead records the entry that was ahead at revision, nil if there was none. With delay the lock delay begins, or
 // begins again, in the same step: beforeRevoke may remove an entry that is placed and has no delay.
 func (w *wait) setAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
+	w.noteAhead(ahead, revision, delay)
+	w.sayJudged(delay, innocent, nil)
+}
+
+// noteAhead is setAhead for a judgment that is not over.
+func (w *wait) noteAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
+	if !delay && !w.delayUntil.IsZero() && time.Until(w.delayUntil) <= 0 {
+		w.e.say(Waited)
+	}
 	w.e.mu.Lock()
 	defer w.e.mu.Unlock()
 	w.ahead, w.seen, w.e.stage = ahead, revision, max(w.e.stage, placed)
@@ -182,6 +191,9 @@ func (w *wait) endDelay(ctx context.Context) error {
 	if !a.delayed && time.Since(a.delaysEnd) > lockDelay/4 {
 		a.delayed = true
 		until = time.Now().Add(lockDelay)
+	}
+	if until.IsZero() {
+		w.e.say(Waited)
 	}
 	w.e.mu.Lock()
 	defer w.e.mu.Unlock()

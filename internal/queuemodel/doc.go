@@ -17,6 +17,7 @@
 //	check.go     what must hold in each state
 //	scenario.go  what may go wrong, and the rules that can be broken on purpose
 //	model.go     the steps from a state; state.go, reduce.go: what a state is, and which are equal
+//	trace.go     runs of internal/queue, compared with the model step by step
 //
 // # The problem
 //
@@ -37,7 +38,8 @@
 // lock that can be downgraded put. Each of these is a separate step and may happen at any time:
 //
 //   - An enqueue is sent, carried out and answered, or sent again, so that several copies are in
-//     flight. A copy or a reply is lost. The gate refuses. A read finds what an earlier copy did.
+//     flight, one after or beside the other. A copy or a reply is lost. The gate refuses. A read finds what an earlier
+//     copy did.
 //   - The deletion of the entry ahead is judged: its revision is known, unknown, or compacted. A set looks at one queue
 //     after the other, so in the later ones the revision may be unknown, though no watch has failed. Of a session whose
 //     key is gone, the judge finds when that was, and what stood then: a search of history, which is one step.
@@ -73,6 +75,33 @@
 //     not the watch tells the revision, and whichever sessions close.
 //
 // TestEachBrokenRuleIsNoticed breaks each rule of the algorithm once and expects one of these.
+//
+// # Traces
+//
+// The search shows that the algorithm is right, not that internal/queue is this algorithm. So runs of it are compared
+// with the model: three processes lock one Mutex, or one RWMutex, on etcdfake, in virtual time, while requests are
+// lost and late, watches break, and leases are revoked. A run is a list of events: each revision of the store; each put
+// of an entry that a process sends; each loss of a lease; and what only the queue knows and says through queue.Observe.
+// It knows what is ahead, and whether a lock delay begins; it has waited for that delay; it holds.
+//
+// Each step of the model is seen as one of these events, or nothing tells of it: a copy is lost, a caller gives up. The
+// check keeps all states of the model that agree with the events so far. An event that is a step in none of them is
+// refused, and printed with all events before it and the steps that the model has instead. At the end everything must
+// be removed, and nothing be left for the sweeper.
+//
+// So code with a wrong rule is refused even where no two hold at once: TestForgedRunsAreRefused has such runs, and
+// tests/saboteurs has four patches that take a rule out of the code and are refused.
+//
+//	go test ./internal/queuemodel -run Runs -model.traces 1000 -model.seed 5000
+//
+// Runs showed four things that the code does and the model did not have: it sends a copy of an enqueue beside the
+// first; it sends one again with the gate that it knows by then; its session may read late that the sweeper has put the
+// session key; and an attempt that had begun before its session lost a lease delays, also if it had sent nothing. The
+// model has them now, and they break no rule.
+//
+// What is not compared yet: leases that a session gives up by its own clock, Close, lines of goroutines, sets, MinHold,
+// administrators, session keys and entries that are deleted by hand, compaction. Nor is a run to its end with which
+// more than mostStates states of the model agree; the test fails if these are more than a tenth.
 //
 // # What is left out
 //

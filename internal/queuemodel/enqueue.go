@@ -12,6 +12,11 @@ func (m *model) begin(s *state, i int8) {
 		t := m.step(s, "sends its enqueue", i)
 		t.attempts[i].lease, t.attempts[i].gate = c.lease, c.gate
 		t.send(i)
+		if c.lease%2 == 1 && m.beganBefore && !s.attempts[i].requeued {
+			t := m.step(s, "sends its enqueue: it began before its session lost a lease", i)
+			t.attempts[i].lease, t.attempts[i].gate, t.attempts[i].requeued = c.lease, c.gate, true
+			t.send(i)
+		}
 	}
 }
 
@@ -61,6 +66,18 @@ func (m *model) enqueuingSteps(s *state, i int8) {
 		t := m.step(s, "has no reply and sends the same enqueue again", i)
 		t.stopAwaiting(i)
 		t.send(i)
+		if s.attempts[i].gate != c.gate {
+			t := m.step(s, "has no reply and sends its enqueue with the new gate", i)
+			t.stopAwaiting(i)
+			t.attempts[i].gate = c.gate
+			t.send(i)
+		}
+		if awaits && m.beside {
+			t := m.step(s, "has no reply yet and sends a copy of its enqueue beside the first", i)
+			t.send(i)
+			t.copies[t.copyCount-1].awaited = false
+			t.attempts[i].unanswered = max(t.attempts[i].unanswered, t.attempts[i].gate)
+		}
 	}
 	if plan.givesUp {
 		m.endUnanswered(m.step(s, "gives up without a reply", i), i)

@@ -32,13 +32,23 @@ func (m *model) toldUpTo(s *state) revision {
 	return past
 }
 
+// long ends the name of a step that rests on what the attempt knew a lock delay ago.
+const long = ": what ended long ago has been told"
+
+// compactedStep is also the step of an attempt whose search of history takes too long.
+const compactedStep = "judges: what it would have to read is compacted"
+
 func (m *model) judgeEach(s *state, i, k int8) {
-	m.judgeKnown(m.step(s, "judges: the watch told when the entry ahead went", i), i, k)
+	known, unknown := "judges: the watch told when the entry ahead went", "judges: no watch told when the entry ahead went"
+	if m.past > 0 {
+		known, unknown = known+long, unknown+long
+	}
+	m.judgeKnown(m.step(s, known, i), i, k)
 	if m.unknown || k != 0 {
-		m.judgeUnknown(m.step(s, "judges: no watch told when the entry ahead went", i), i, k)
+		m.judgeUnknown(m.step(s, unknown, i), i, k)
 	}
 	if m.compacted {
-		m.judgeCompacted(m.step(s, "judges: what it would have to read is compacted", i), i, k)
+		m.judgeCompacted(m.step(s, compactedStep, i), i, k)
 	}
 }
 

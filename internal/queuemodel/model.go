@@ -69,6 +69,17 @@ func (m *model) last() *modelsearch.Step[state] { return &m.steps[len(m.steps)-1
 //
 //go:norace
 func (m *model) expand(s *state) []modelsearch.Step[state] {
+	m.findSteps(s)
+	for i := range m.steps {
+		m.reduce(&m.steps[i].State)
+	}
+	return m.steps
+}
+
+// findSteps finds all steps from s, with the revisions that they have in s.
+//
+//go:norace
+func (m *model) findSteps(s *state) {
 	m.steps = m.steps[:0]
 	for i := range m.attempts {
 		m.attemptSteps(s, int8(i))
@@ -86,8 +97,4 @@ func (m *model) expand(s *state) []modelsearch.Step[state] {
 		m.leaseSteps(s, 2*n+1)
 		m.sessionSteps(s, n)
 	}
-	for i := range m.steps {
-		m.reduce(&m.steps[i].State)
-	}
-	return m.steps
 }

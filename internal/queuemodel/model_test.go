@@ -29,6 +29,8 @@ var small = []scenario{
 	keyDeleted, with(keyDeletedUnanswered), with(keyDeletedRegranted, unknown),
 	keyDeletedSwept, with(keyDeletedSwept, latePut),
 	sweptAlone, with(sweptAlone, latePut), alwaysSwept, sweptTwoLost,
+	with(sweptAlone, besides), with(sweptTwoLost, besides, unknown), with(threeRegranted, besides, looksBack),
+	with(keyDeletedSwept, besides), with(sweptBehindRevoked, besides),
 	with(alwaysSwept, func(s *scenario) { s.lossy, s.name = true, s.name+", losses" }),
 	readers, with(readers, unknown), with(readers, unknown, compacted), readersClose, writerLine,
 	readersClean, writerLeavesReaders, readersRemoved, readersMinHold,

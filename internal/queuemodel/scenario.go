@@ -27,6 +27,10 @@ type scenario struct {
 
 	lastOfEqual bool // of two entries of a set that are ahead in a queue, the nearest is the last and not the first
 
+	beside      bool // a copy may be sent while the reply to an earlier one is still waited for
+	beganBefore bool // an attempt that sends its first enqueue may have begun before its session lost a lease
+	lateGate    bool // a session may not have read yet that its put of the session key was carried out
+
 	alwaysSuspects bool // the sweeper always has a reason to put the session key
 	clean          bool // a delay without a fault is a violation; a Close has time to remove what it can
 

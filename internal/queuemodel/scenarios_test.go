@@ -14,7 +14,10 @@ func with(s scenario, changes ...func(*scenario)) scenario {
 func unknown(s *scenario)   { s.unknown, s.name = true, s.name+", unknown revision" }
 func compacted(s *scenario) { s.compacted, s.name = true, s.name+", compacted" }
 func looksBack(s *scenario) { s.looksBack, s.name = true, s.name+", looks back" }
-func latePut(s *scenario)   { s.latePuts, s.name = 1, s.name+", late put of a key" }
+func besides(s *scenario) {
+	s.lateGate, s.beganBefore, s.beside, s.name = true, true, true, s.name+", copies beside, a gate read late"
+}
+func latePut(s *scenario) { s.latePuts, s.name = 1, s.name+", late put of a key" }
 
 func closes(sessions ...int8) func(*scenario) {
 	return func(s *scenario) { s.closing, s.name = sessions, s.name+", with a Close" }

@@ -84,6 +84,11 @@ func (m *model) sessionSteps(s *state, n int8) {
 		if held.alive {
 			m.sweepSteps(s, n)
 		}
+		if m.lateGate && held.alive && c.gate < held.key {
+			t := m.step(s, "reads that its session key was put", n)
+			t.sessions[n].gate = held.key
+			m.stopCopies(t, n)
+		}
 	case held.alive && (!m.clean || !m.anythingOn(s, n)):
 		t := m.step(s, "revokes its lease to close", n)
 		t.revoke(c.lease)

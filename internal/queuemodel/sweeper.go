@@ -33,14 +33,25 @@ func (m *model) moveGate(s *state, n int8) {
 	c := &s.sessions[n]
 	if m.broken != sweepWithoutPut {
 		s.putSessionKey(c.lease)
-		c.gate = s.now
+		if !m.lateGate {
+			c.gate = s.now
+		}
 	}
+	for i := range m.attempts {
+		if a := &s.attempts[i]; m.attempts[i].session == n {
+			a.refused = a.refused || a.stage == enqueuing
+		}
+	}
+	m.stopCopies(s, n)
+}
+
+// stopCopies is for the suspects of a session whose key was put after their last copies were sent.
+func (m *model) stopCopies(s *state, n int8) {
 	for i := range m.attempts {
 		if m.attempts[i].session != n {
 			continue
 		}
 		a := &s.attempts[i]
-		a.refused = a.refused || a.stage == enqueuing
 		for try := range a.suspects {
 			for k := range a.suspects[try] {
 				if q := &a.suspects[try][k]; q.doubt == copyMayArrive {

@@ -1,0 +1,62 @@
+package queue
+
+import "github.com/holdfast-go/holdfast/internal/lease"
+
+// An Action is one of the steps of internal/queuemodel that only the client knows of.
+type Action string
+
+const (
+	// Judged: the entry knows what stands ahead, and whether it has to wait for the lock delay then.
+	Judged Action = "knows what stands ahead"
+	// Waited: its lock delay is over, and etcd has answered a read of it since.
+	Waited Action = "has waited for its lock delay"
+	// Holds: its attempt holds.
+	Holds Action = "holds"
+)
+
+// A Step is what an entry has just done.
+type Step struct {
+	Action  Action
+	Key     string
+	Created int64 // the create revision of the entry
+	Lease   *lease.Lease
+
+	// Of Judged: the key and the create revision of the entry ahead, or nothing; whether the lock delay begins; and the
+	// revision of the read that told it, at which the entry itself stood, 0 if that is unknown.
+	Ahead        string
+	AheadCreated int64
+	Delays       bool
+	Read         int64
+
+	// Of Judged after an inquest. LongTold: the lock delay would begin, had the former holder not been told longer ago
+	// than that. Unfound: the inquest was not over in time, so the lock delay begins.
+	LongTold, Unfound bool
+}
+
+// Observe has f called at each step of the session's attempts, for a test that compares them with the model's. It is
+// called before the first acquisition. f must not call this package.
+func Observe(host lease.Host, f func(Step)) { sharedBy(host).steps = f }
+
+// say tells the observer of a step. Entries that the sweeper has found are no attempt's.
+func (e *entry) say(a Action) {
+	if f := e.q.shared.steps; f != nil && e.ticket != nil {
+		f(Step{Action: a, Key: e.key, Created: e.rev, Lease: e.of.lease})
+	}
+}
+
+// sayJudged is say after setAhead. With delays the lock delay has begun. found and err are of an inquest.
+func (w *wait) sayJudged(delays bool, found finding, err error) {
+	f := w.e.q.shared.steps
+	if f == nil || w.e.ticket == nil {
+		return
+	}
+	s := Step{Action: Judged, Key: w.e.key, Created: w.e.rev, Lease: w.e.of.lease, Delays: delays}
+	s.LongTold, s.Unfound = found == longTold, err != nil
+	if w.ahead != nil {
+		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
+	}
+	if !w.e.leaving {
+		s.Read = w.e.of.revision
+	}
+	f(s)
+}
