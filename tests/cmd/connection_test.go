@@ -50,9 +50,9 @@ func TestExitCodesAndErrorsOfWrongUse(t *testing.T) {
 		code int
 		says string
 	}{
-		"no etcd": {nil, []string{"ls", "--command-timeout=200ms", "--endpoints=" + stopped.Endpoints()[0]}, 69,
+		"no etcd": {nil, []string{"ls", "--command-timeout=2s", "--endpoints=" + stopped.Endpoints()[0]}, 69,
 			"connection refused"},
-		"no etcd, epoch": {nil, []string{"epoch", "--command-timeout=200ms", "--endpoints=" + stopped.Endpoints()[0]}, 69,
+		"no etcd, epoch": {nil, []string{"epoch", "--command-timeout=2s", "--endpoints=" + stopped.Endpoints()[0]}, 69,
 			"connection refused"},
 		"unknown flag":     {nil, []string{"ls", "--bogus"}, 64, "unknown flag: --bogus"},
 		"unknown command":  {nil, []string{"bogus"}, 64, `unknown command "bogus"`},
