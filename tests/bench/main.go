@@ -63,7 +63,10 @@ func command(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	measured := table(results)
+	var measured string
+	if len(results) > 0 {
+		measured = table(results)
+	}
 	if selected.MatchString(idleName) {
 		idle, err := rest.idle(ctx)
 		if err != nil {
