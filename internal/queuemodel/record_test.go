@@ -233,7 +233,7 @@ func (tr *translation) event(r record) (event, bool) {
 func (tr *translation) entry(key string, created int64) name {
 	n, known := tr.entries[idOf(key, created)]
 	if !known && created != 0 {
-		panic("nobody has put the entry " + idOf(key, created))
+		panic("no process has put the entry " + idOf(key, created))
 	}
 	return n
 }

@@ -149,7 +149,7 @@ func (rec *recorded) judgeOverruns() (violations []string) {
 func (rec *recorded) objection(o overrun, again bool) string {
 	i := slices.IndexFunc(rec.Record.Holds, func(h *oracle.Hold) bool { return h.Token == o.Token })
 	if i < 0 {
-		return "nobody held that"
+		return "no worker held that"
 	}
 	h := rec.Record.Holds[i]
 	grace, reasons := leastGrace, rec.reasons(h, o)

@@ -86,7 +86,7 @@ func TestOverrunIsToldOnceAndOfAHold(t *testing.T) {
 	once := overrun{h.Token, holdfast.CauseExpired, 13 * time.Second}
 	rec.Overruns = []overrun{once, once, {h.Token + 1, holdfast.CauseExpired, 13 * time.Second}}
 	got := rec.judge().Violations
-	if len(got) != 2 || !strings.Contains(got[0], "called before") || !strings.Contains(got[1], "nobody held") {
+	if len(got) != 2 || !strings.Contains(got[0], "called before") || !strings.Contains(got[1], "no worker held") {
 		t.Errorf("%q", got)
 	}
 }
