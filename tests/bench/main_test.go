@@ -18,7 +18,7 @@ func TestCommandRewritesOnlyTheFiguresOfTheDocument(t *testing.T) {
 	}
 	var out strings.Builder
 	args := []string{"-time", "2ms", "-rounds", "2", "-run",
-		"members=1/(trylock|onesession.*sessions|floor/put)$|overhead", "-markdown", doc, "-svg", svg}
+		"members=1/(trylock|onesession.*sessions|floor/put|overhead/cold)$|none/overhead", "-markdown", doc, "-svg", svg}
 	if err := command(t.Context(), args, &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
@@ -31,6 +31,7 @@ func TestCommandRewritesOnlyTheFiguresOfTheDocument(t *testing.T) {
 	for _, want := range []string{
 		`\n\| 1 \| [^|]+trylock[^|]+ \| ` + time + ` \| ` + time + ` \| ` + time + ` \| [\d.]+ \(`,
 		`\n\| 1 \| [^|]+floor/put[^|]+ \| – \| – \| ` + time + ` \| – \| – \| – \|\n`,
+		`\n\| 1 \| [^|]+overhead/cold[^|]+ \| ` + time + ` \| ` + time + ` \| – \|`,
 		`\n\| none \| [^|]+overhead[^|]+ \| ` + time + `, \d+ allocations \|`,
 		`\(chart\.svg\)`,
 	} {
@@ -45,7 +46,7 @@ func TestCommandRewritesOnlyTheFiguresOfTheDocument(t *testing.T) {
 
 func TestRunFlagWritesNoFilesByDefault(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := command(t.Context(), []string{"-time", "1ms", "-rounds", "1", "-run", "overhead"}, io.Discard); err != nil {
+	if err := command(t.Context(), []string{"-time", "1ms", "-rounds", "1", "-run", "none/overhead"}, io.Discard); err != nil {
 		t.Error(err)
 	}
 	if files, _ := os.ReadDir("."); len(files) > 0 {

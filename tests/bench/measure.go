@@ -97,7 +97,7 @@ func (p plan) measure(etcds stores, sub subject, size int) (_ result, err error)
 	for range p.rounds {
 		for _, i := range order.Perm(len(all)) {
 			s := all[i]
-			took, allocs, err := p.round(s.env, s.op, sub.perCall())
+			took, allocs, err := p.round(s.env, s.op, sub)
 			if err != nil {
 				return r, fmt.Errorf("%s: %w", s.env.name, err)
 			}
@@ -109,18 +109,18 @@ func (p plan) measure(etcds stores, sub subject, size int) (_ result, err error)
 }
 
 // round returns the mean of an operation over one round.
-func (p plan) round(e *env, call op, each int) (took, allocs float64, err error) {
+func (p plan) round(e *env, call op, sub subject) (took, allocs float64, err error) {
 	// The first call is a warm-up: it opens connections and touches new memory.
 	if err := errors.Join(e.prepare(), call(&stopwatch{})); err != nil {
 		return 0, 0, err
 	}
 	w, n, before := &stopwatch{}, 0, mallocs()
-	for w.StartTimer(); n == 0 || w.elapsed() < p.time/time.Duration(p.rounds); n++ {
+	for w.StartTimer(); n == 0 || n != sub.calls && w.elapsed() < p.time/time.Duration(p.rounds); n++ {
 		if err := call(w); err != nil {
 			return 0, 0, err
 		}
 	}
 	w.StopTimer()
-	ops := float64(n * each)
+	ops := float64(n * sub.perCall())
 	return float64(w.took) / ops, float64(mallocs()-before) / ops, nil
 }

@@ -9,6 +9,7 @@ type subject struct {
 	short string // label in the chart, at most 36 characters; empty: not in the chart
 
 	each       int  // operations in one call of an op; 0 means 1
+	calls      int  // of an op in one round at most; 0: as long as the plan says
 	rounds     int  // to measure at least, so that small differences show; 0: as the plan says
 	writers    int  // goroutines that keep the store busy during the measurement
 	clientOnly bool // measures only the client, time and allocations; needs no etcd
