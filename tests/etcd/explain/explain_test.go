@@ -3,6 +3,7 @@ package explain_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,35 +48,36 @@ var faults = []struct {
 	what string
 	do   func(t *testing.T, link *etcdtest.Link, adm *admin.Client, lk *locker.Lock)
 	ends explain.End
+	ttl  time.Duration // 0: testkit.TTL, which no busy machine exceeds
 }{
 	{"released", func(t *testing.T, _ *etcdtest.Link, _ *admin.Client, lk *locker.Lock) {
 		_ = lk.Unlock(within(t))
-	}, explain.Alone},
+	}, explain.Alone, 0},
 	{"revoked", func(t *testing.T, _ *etcdtest.Link, _ *admin.Client, lk *locker.Lock) {
 		if _, err := lk.Client().Revoke(within(t), lk.Lease()); err != nil {
 			t.Error(err)
 		}
-	}, explain.LeaseEnded},
+	}, explain.LeaseEnded, 0},
 	{"deleted", func(t *testing.T, _ *etcdtest.Link, _ *admin.Client, lk *locker.Lock) {
 		if _, err := lk.Client().Delete(within(t), lk.Key()); err != nil {
 			t.Error(err)
 		}
-	}, explain.Alone},
+	}, explain.Alone, 0},
 	{"kicked", func(t *testing.T, _ *etcdtest.Link, adm *admin.Client, lk *locker.Lock) {
 		if err := adm.Kick(within(t), holdfast.KindLock, lk.Name(), lk.Token(), "deploy"); err != nil {
 			t.Error(err)
 		}
 		<-lk.Done()
 		_ = lk.Unlock(within(t))
-	}, explain.Alone},
+	}, explain.Alone, 0},
 	{"removed", func(t *testing.T, _ *etcdtest.Link, adm *admin.Client, lk *locker.Lock) {
 		if err := adm.Remove(within(t), holdfast.KindLock, lk.Name(), lk.Token(), "host is gone"); err != nil {
 			t.Error(err)
 		}
-	}, explain.Moved},
+	}, explain.Moved, 0},
 	{"cut off", func(_ *testing.T, link *etcdtest.Link, _ *admin.Client, _ *locker.Lock) {
 		link.BlackHole()
-	}, explain.LeaseEnded},
+	}, explain.LeaseEnded, 8 * time.Second}, // the test waits for as long
 }
 
 // Twenty holds end, each by a fault: the cause is that of the loss, or not known without the log of the holder.
@@ -91,7 +93,7 @@ func TestCauseIsThatOfTheLossOrNotKnownInARealCluster(t *testing.T) {
 			var log syncLog
 			link := srv.Link(t)
 			sess, err := session.New(within(t), link.Client(), &session.Options{
-				TTL: 3 * time.Second, Owner: "a", StayLost: true,
+				TTL: cmp.Or(fault.ttl, testkit.TTL), Owner: "a", StayLost: true,
 				Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 			})
 			if err != nil {

@@ -3,9 +3,12 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc/codes"
 
@@ -31,8 +34,8 @@ var quiet = session.Options{TTL: 10 * time.Minute, LockDelay: time.Minute}
 func TestAcquireWithLostReplyFindsItsOwnEntry(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
-	gate := sessionKey(t, srv, sess).ModRevision
-	link.LoseReply("Txn", 2, codes.Unavailable)
+	gate := knownGate(t, srv, sess)
+	link.LoseReply("Txn", 2, codes.Unavailable, putsEntry)
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
 	kvs := entries(t, srv, "x")
 	if len(kvs) != 1 || kvs[0].CreateRevision != int64(lk.Token()) || len(intervals(t, srv, "x")) != 1 {
@@ -57,9 +60,40 @@ func sessionKey(t *testing.T, srv *etcdtest.Server, sess *session.Session) *mvcc
 	return kvs[0]
 }
 
-// awaitRewrite waits until the session key was put again after gate, its mod revision before the requests that may
-// arrive late: those compare that revision or an earlier one. On a slow machine it may be put more than once. The
-// revision of the last put is returned.
+// knownGate waits until the session knows the mod revision of its session key, which is returned. On a slow machine it may
+// have put that twice, and not have the second answer yet. What it then asks compares the first.
+func knownGate(t *testing.T, srv *etcdtest.Server, sess *session.Session) (gate int64) {
+	t.Helper()
+	eventually(t, "the session knows the revision of its key", func() bool {
+		gate = sessionKey(t, srv, sess).ModRevision
+		return gate == lease.Open(sess.Ref()).Lease().Gate()
+	})
+	return gate
+}
+
+// putsEntry selects the Txns that put the entry of a lock.
+func putsEntry(request any) bool {
+	txn, ok := request.(*pb.TxnRequest)
+	return ok && slices.ContainsFunc(txn.Success, func(op *pb.RequestOp) bool {
+		return strings.HasPrefix(string(op.GetRequestPut().GetKey()), "holdfast/lock/")
+	})
+}
+
+// gateOf waits until a Txn that puts an entry is held, and returns the mod revision of the session key that it compares.
+func gateOf(t *testing.T, late *etcdtest.Held) int64 {
+	t.Helper()
+	<-late.Arrived()
+	for _, cmp := range late.Request().(*pb.TxnRequest).Compare {
+		if cmp.Target == pb.Compare_MOD {
+			return cmp.GetModRevision()
+		}
+	}
+	t.Fatalf("the held Txn compares no mod revision: %v", late.Request())
+	return 0
+}
+
+// awaitRewrite waits until the session key was put again after gate, which is what the requests compare that may arrive
+// late. On a slow machine it may be put more than once. The revision of the last put is returned.
 func awaitRewrite(t *testing.T, srv *etcdtest.Server, sess *session.Session, gate int64) (revision int64) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -90,11 +124,10 @@ func TestAcquireWithLostRequestIsRetried(t *testing.T) {
 func TestLateAcquireOfACanceledCallerLeavesNoEntry(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
-	gate := sessionKey(t, srv, sess).ModRevision
-	late := link.Hold("Txn")
+	late := link.Hold("Txn", putsEntry)
 	ctx, cancel := context.WithCancel(deadline(t))
 	done := lockLater(ctx, locker.NewMutex(sess, "x"))
-	<-late.Arrived()
+	gate := gateOf(t, late)
 	cancel()
 	if r := <-done; !errors.Is(r.err, context.Canceled) {
 		t.Fatalf("Lock: %v", r.err)
@@ -118,10 +151,9 @@ func TestLateAcquireOfACanceledCallerLeavesNoEntry(t *testing.T) {
 func TestLateAcquireAfterAReleasedRetryLeavesNoEntry(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{})
-	gate := sessionKey(t, srv, sess).ModRevision
-	late := link.Hold("Txn")
+	late := link.Hold("Txn", putsEntry)
 	lk := mustLock(t, locker.NewMutex(sess, "x"))
-	<-late.Arrived()
+	gate := gateOf(t, late)
 	if err := lk.Unlock(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +228,7 @@ func TestHandOffOnARealEtcdToACanceledCallerGoesToTheNext(t *testing.T) {
 func TestAcquireWhilePartitionedRespectsItsContext(t *testing.T) {
 	t.Parallel()
 	srv, link, sess := overLink(t, session.Options{TTL: 60 * time.Second})
-	gate := sessionKey(t, srv, sess).ModRevision
+	gate := knownGate(t, srv, sess)
 	link.BlackHole()
 	start := time.Now()
 	_, err := locker.NewMutex(sess, "x").Lock(soon(t, 300*time.Millisecond))
