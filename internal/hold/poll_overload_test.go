@@ -108,18 +108,22 @@ func TestSessionsDoNotKeepEtcdOverloaded(t *testing.T) {
 		cases  map[string]overload
 	}{
 		"watched": {watched, 0.9, map[string]overload{
-			"replies take 0.3 s":                      {reply(300 * time.Millisecond), 20 * time.Second, 1.5},
-			"replies take 3 s":                        {reply(3 * time.Second), 20 * time.Second, 2.5},
-			"a member hangs":                          {hung, 20 * time.Second, 1.8},
-			"none answers":                            {silent, 5 * time.Second, 5.8},
-			"2 a second are served":                   {serves(2), 40 * time.Second, 1.1},
-			"none is served for 3 s, then 4 a second": {stalls(3*time.Second, 4), 20 * time.Second, 2.5},
+			"replies take 0.3 s":    {reply(300 * time.Millisecond), 20 * time.Second, 1.5},
+			"replies take 3 s":      {reply(3 * time.Second), 20 * time.Second, 2.1},
+			"a member hangs":        {hung, 20 * time.Second, 1.8},
+			"none answers":          {silent, 5 * time.Second, 4},
+			"2 a second are served": {serves(2), 40 * time.Second, 1.3},
+			"1.5 a second are served, after 0.2 s more": {func(c *busyCluster) {
+				serves(1.5)(c)
+				reply(200 * time.Millisecond)(c)
+			}, 40 * time.Second, 2.5},
+			"none is served for 3 s, then 2 a second": {stalls(3*time.Second, 2), 20 * time.Second, 3},
 		}},
 		"not watched": {seldomWatched, 2.7, map[string]overload{
-			"replies take 0.3 s":                      {reply(300 * time.Millisecond), 20 * time.Second, 3},
+			"replies take 0.3 s":                      {reply(300 * time.Millisecond), 20 * time.Second, 3.5},
 			"replies take 3 s":                        {reply(3 * time.Second), 20 * time.Second, 2.1},
 			"a member hangs":                          {hung, 20 * time.Second, 5.5},
-			"none answers":                            {silent, 5 * time.Second, 7},
+			"none answers":                            {silent, 5 * time.Second, 5},
 			"2 a second are served":                   {serves(2), 40 * time.Second, 2.6},
 			"none is served for 3 s, then 3 a second": {stalls(3*time.Second, 3), 20 * time.Second, 3},
 		}},

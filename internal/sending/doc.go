@@ -15,10 +15,7 @@
 //
 // # When etcd is slow
 //
-// Copies must not add to the load that makes etcd slow: then it would stay slow although the cause has passed. So
-// the pause before them is twice what replies take now. When none of the first copies of a read is answered, no single
-// member hangs: all are slow, or have no leader, and answer when that is over. So a read is then sent one at a time,
-// ever more rarely. Renewals and writes go to each endpoint again, because a member may have passed one on to a
-// leader that hangs, and does not repeat it. Most requests are reads, so sessions that hold locks send less than three
-// times what they send in good times, whatever etcd does.
+// Copies must not add to the load that makes etcd slow: then it would stay slow although the cause has passed. So the
+// pause before them is twice what replies take now, and each further pause is twice as long as the one before. A
+// session sends one round of copies, and then as many as requests of it are answered: see debt.
 package sending

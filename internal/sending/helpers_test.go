@@ -92,6 +92,18 @@ func (r *requests) once(ctx context.Context, k sending.Kind) (i int, open bool, 
 	return sending.Once(ctx, r.sender, k, r.send)
 }
 
+// hung makes a call that no member answers, which is given up after a time, and returns when it was sent.
+func (r *requests) hung(t *testing.T, k sending.Kind, after time.Duration) []time.Duration {
+	r.mu.Lock()
+	r.replies, r.at, r.began = nil, nil, time.Now()
+	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), after)
+	defer cancel()
+	_, _, _ = r.once(ctx, k)
+	r.sender.Wait()
+	return r.at
+}
+
 // ended checks that no send is in flight, and when the sends were made.
 func (r *requests) ended(sent ...time.Duration) {
 	r.t.Helper()
@@ -103,14 +115,14 @@ func (r *requests) ended(sent ...time.Duration) {
 	}
 }
 
-// again returns when a request is sent: once at first, then to each endpoint at the first of these times; at the others
-// a read once more, and anything else to each endpoint.
-func again(k sending.Kind, endpoints int, after ...time.Duration) []time.Duration {
+// again returns when a request is sent by a Sender whose calls have all been answered: once at first, then to each
+// endpoint at the first of these times, and once at each of the others.
+func again(endpoints int, after ...time.Duration) []time.Duration {
 	sent := []time.Duration{0}
 	for i, at := range after {
-		n := endpoints
-		if i > 0 && (k == sending.Read || k == sending.Proof) {
-			n = 1
+		n := 1
+		if i == 0 {
+			n = endpoints
 		}
 		sent = append(sent, slices.Repeat([]time.Duration{at}, n)...)
 	}

@@ -26,8 +26,8 @@ const (
 	maxAttempts = 3
 )
 
-// pace determines the pause before a request of one kind is sent again: twice as long as the latest reply took, to
-// one of that kind or to a read, but at least base and at most most. Only answered requests count. Otherwise one
+// pace determines the pause before a request of one kind is sent again: twice as long as the latest reply to one of
+// that kind took, but at least base and at most most. Only answered requests count. Otherwise one
 // election in etcd would slow down all requests after it.
 type pace struct {
 	base, most, latest atomic.Int64
@@ -40,18 +40,16 @@ func (p *pace) set(base, most time.Duration) {
 
 func (p *pace) answered(took time.Duration) { p.latest.Store(int64(took)) }
 
-// pauses returns the pauses for a request that is sent now. A session that holds anything reads twice a second, and
-// renews every few seconds: its reads know first that etcd has become slow.
+// pauses returns the pauses for a request that is sent now.
 func (s *Sender) pauses(k Kind) pauses {
 	p := &s.paces[k]
-	latest := max(p.latest.Load(), s.paces[Read].latest.Load())
-	most := time.Duration(p.most.Load())
-	return pauses{next: min(time.Duration(max(p.base.Load(), 2*latest)), most), most: most}
+	base, most := time.Duration(p.base.Load()), time.Duration(p.most.Load())
+	return pauses{next: min(max(base, 2*time.Duration(p.latest.Load())), most), most: most}
 }
 
-// pauses are the pauses of one request, each half as long again as the one before. The longer a request is unanswered,
-// the more rarely it is sent. When etcd answers again, say after an election, it is sent after at most half the time
-// that has passed.
+// pauses are the pauses of one request, each twice as long as the one before. The longer a request is unanswered, the
+// more rarely it is sent. When etcd answers again, say after an election, it is sent before as much time has passed
+// again.
 type pauses struct{ next, most time.Duration }
 
-func (p *pauses) grow() { p.next = min(p.next+p.next/2, p.most) }
+func (p *pauses) grow() { p.next = min(2*p.next, p.most) }

@@ -86,7 +86,7 @@ func (r *race[T]) repeat() {
 		r.end()
 		return
 	}
-	n := r.s.copies(r.kind, r.sent())
+	n := r.s.debt.borrow(max(1, len(r.s.client.Endpoints()))) // a client without endpoints still has its connection
 	ctx, cancel := r.context()
 	r.s.count(n)
 	if !r.begin(n, left, cancel) {
@@ -98,23 +98,6 @@ func (r *race[T]) repeat() {
 		go r.sendBeside(ctx) // joined by Sender.Wait
 	}
 	r.sendBeside(ctx)
-}
-
-// copies returns how many copies are sent next of a request that was sent so often. The first ones go to each endpoint,
-// one each. If none of them is answered, no single member hangs: etcd is slow, or it elects a leader. Healthy members
-// answer the reads that they have when that is over, so one more is sent at a time. But they have passed renewals and
-// writes on to a leader that may hang, so these go to each endpoint again.
-func (s *Sender) copies(k Kind, sends int) int {
-	if sends > 1 && (k == Read || k == Proof) {
-		return 1
-	}
-	return max(1, len(s.client.Endpoints())) // a client without endpoints still has its connection
-}
-
-func (r *race[T]) sent() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.sends
 }
 
 // begin counts n more copies. It returns false if the race is over.
@@ -152,6 +135,7 @@ func (r *race[T]) send(ctx context.Context) {
 	if r.returned(v, err, answered, pending) {
 		if answered {
 			r.s.paces[r.kind].answered(took)
+			r.s.debt.answered()
 		}
 		r.end()
 	}

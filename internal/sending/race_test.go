@@ -21,7 +21,7 @@ func TestFirstSendMayStillWin(t *testing.T) {
 		if i != 0 || !open || err != nil {
 			t.Errorf("send %d, open %v, %v", i, open, err)
 		}
-		r.ended(again(sending.Write, 3, 250*ms)...)
+		r.ended(again(3, 250*ms)...)
 	})
 }
 

@@ -17,6 +17,7 @@ type Sender struct {
 	kv     clientv3.KV
 	policy backoff.Policy // Attempt is set
 	paces  [kinds]pace
+	debt   debt
 
 	mu     sync.Mutex    // protects what follows
 	beside int           // sends on goroutines of their own
@@ -26,9 +27,9 @@ type Sender struct {
 // New returns a Sender. policy.Attempt must be set.
 func New(cli *clientv3.Client, policy backoff.Policy) *Sender {
 	s := &Sender{client: cli, kv: kvOf(cli), policy: policy}
-	s.paces[Read].set(readBase, policy.Attempt)
-	s.paces[Write].set(writeBase, policy.Attempt)
-	s.SetRenewal(renewalBase, policy.Attempt)
+	s.paces[Read].set(readBase, s.longest())
+	s.paces[Write].set(writeBase, s.longest())
+	s.SetRenewal(renewalBase, s.longest())
 	return s
 }
 
@@ -43,9 +44,12 @@ func (s *Sender) Get(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse
 	})
 }
 
+// longest is the longest pause: the next copy of a write is sent before the one before is given up.
+func (s *Sender) longest() time.Duration { return s.policy.Attempt * 15 / 16 }
+
 // SetRenewal sets the shortest and the longest pause before a renewal or its proof is sent again.
 func (s *Sender) SetRenewal(base, most time.Duration) {
-	base, most = min(base, renewalBase), min(most, s.policy.Attempt)
+	base, most = min(base, renewalBase), min(most, s.longest())
 	s.paces[Renewal].set(base, most)
 	s.paces[Proof].set(base, most)
 }
@@ -73,11 +77,11 @@ func (s *Sender) count(n int) {
 	}
 }
 
-// Once calls op until one call is answered: first on the caller's goroutine, then, after a pause, beside it, once for
-// each endpoint. After each further pause a read is sent once more, any other request once for each endpoint. The first
-// reply wins, and the other calls are canceled. A reply is a nil error, or an error by which etcd has decided the
-// request for good: refused permission, a lease that is gone, a malformed request. Once returns another error when no
-// call is left in flight. It does not pause then, so a loop around it has to; see [Ask].
+// Once calls op until one call is answered: first on the caller's goroutine, then, after each pause, beside it: once
+// for each endpoint, or only once while few of the Sender's requests are answered. The first reply wins, and the other
+// calls are canceled. A reply is a nil error, or an error by which etcd has decided the request for good: refused
+// permission, a lease that is gone, a malformed request. Once returns another error when no call is left in flight. It
+// does not pause then, so a loop around it has to; see [Ask].
 //
 // Once ends with ctx, and after three times the policy's Attempt with an error that Is context.DeadlineExceeded.
 // Each call of a write is canceled after the policy's Attempt.
@@ -95,6 +99,8 @@ func Once[T any](
 	if err := backoff.ContextErr(ctx); err != nil {
 		return v, false, err
 	}
+	s.debt.began()
+	defer s.debt.ended()
 	r, first := newRace(ctx, s, k, op)
 	defer r.end()
 	r.send(first)

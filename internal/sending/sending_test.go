@@ -33,14 +33,14 @@ func TestRequestThatIsAnsweredIsSentOnce(t *testing.T) {
 
 func TestRequestThatHangsIsSentToEachEndpoint(t *testing.T) {
 	for k, after := range map[sending.Kind][]time.Duration{
-		sending.Read:    {150 * ms, 375 * ms, 712500 * time.Microsecond},
-		sending.Proof:   {250 * ms, 625 * ms, 1187500 * time.Microsecond},
-		sending.Renewal: {250 * ms, 625 * ms, 1187500 * time.Microsecond},
-		sending.Write:   {250 * ms, 625 * ms, 1187500 * time.Microsecond},
+		sending.Read:    {150 * ms, 450 * ms, 1050 * ms},
+		sending.Proof:   {250 * ms, 750 * ms, 1750 * ms},
+		sending.Renewal: {250 * ms, 750 * ms, 1750 * ms},
+		sending.Write:   {250 * ms, 750 * ms, 1750 * ms},
 	} {
 		for _, endpoints := range []int{1, 3, 5} {
 			bubble.Test(t, func(t *testing.T) {
-				want := again(k, endpoints, after...)
+				want := again(endpoints, after...)
 				r := newRequests(t, endpoints)
 				r.replies = slices.Repeat([]reply{hangs}, len(want)-1)
 				r.replies = append(r.replies, reply{after: 5 * ms})
@@ -115,8 +115,7 @@ func TestWriteIsGivenUpAfterThreeAttemptsAndEachSendAfterOne(t *testing.T) {
 		if !open || !errors.Is(err, context.DeadlineExceeded) || time.Since(r.began) != 12*time.Second {
 			t.Errorf("after %v: open %v, %v", time.Since(r.began), open, err)
 		}
-		r.ended(0, 250*ms, 625*ms, 1187500*time.Microsecond, 2031250*time.Microsecond, 3296875*time.Microsecond,
-			5195312500*time.Nanosecond, 8042968750*time.Nanosecond)
+		r.ended(again(1, 250*ms, 750*ms, 1750*ms, 3750*ms, 7500*ms, 11250*ms)...)
 		if most := slices.Max(took); most != 4*time.Second {
 			t.Errorf("a send took %v", most)
 		}
@@ -127,12 +126,11 @@ func TestReadIsGivenUpAfterThreeAttempts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 1)
 		_, _, err := sending.Once(t.Context(), r.sender, sending.Proof, r.send)
-		const want = "no reply within 12s, sent 8 times"
+		const want = "no reply within 12s, sent 7 times"
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
 			t.Error(err)
 		}
-		r.ended(0, 250*ms, 625*ms, 1187500*time.Microsecond, 2031250*time.Microsecond, 3296875*time.Microsecond,
-			5195312500*time.Nanosecond, 8042968750*time.Nanosecond)
+		r.ended(again(1, 250*ms, 750*ms, 1750*ms, 3750*ms, 7500*ms, 11250*ms)...)
 	})
 }
 

@@ -46,7 +46,8 @@ func TestCommandRewritesOnlyTheFiguresOfTheDocument(t *testing.T) {
 
 func TestRunFlagWritesNoFilesByDefault(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := command(t.Context(), []string{"-time", "1ms", "-rounds", "1", "-run", "none/overhead"}, io.Discard); err != nil {
+	args := []string{"-time", "1ms", "-rounds", "1", "-run", "none/overhead"}
+	if err := command(t.Context(), args, io.Discard); err != nil {
 		t.Error(err)
 	}
 	if files, _ := os.ReadDir("."); len(files) > 0 {

@@ -60,8 +60,8 @@ func sessionKey(t *testing.T, srv *etcdtest.Server, sess *session.Session) *mvcc
 	return kvs[0]
 }
 
-// knownGate waits until the session knows the mod revision of its session key, which is returned. On a slow machine it may
-// have put that twice, and not have the second answer yet. What it then asks compares the first.
+// knownGate waits until the session knows the mod revision of its session key, which is returned. On a slow machine it
+// may have put that twice, and not have the second reply yet. What it then asks compares the first.
 func knownGate(t *testing.T, srv *etcdtest.Server, sess *session.Session) (gate int64) {
 	t.Helper()
 	eventually(t, "the session knows the revision of its key", func() bool {
@@ -79,7 +79,8 @@ func putsEntry(request any) bool {
 	})
 }
 
-// gateOf waits until a Txn that puts an entry is held, and returns the mod revision of the session key that it compares.
+// gateOf waits until a Txn that puts an entry is held, and returns the mod revision of the session key that it
+// compares.
 func gateOf(t *testing.T, late *etcdtest.Held) int64 {
 	t.Helper()
 	<-late.Arrived()
