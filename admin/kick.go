@@ -349,7 +349,7 @@ func (r *request) finish(ctx context.Context, event audit.Event, err error) erro
 		}
 		audit.Tell(ctx, r.auditor, audit.Record{
 			Event: event, Kind: r.queue.Kind, Name: r.queue.Name, Key: h.entry.Key,
-			Lease: holdfast.LeaseID(h.entry.Lease), Token: token, Holder: h.entry.String(),
+			Lease: h.entry.Lease, Token: token, Holder: h.entry.String(),
 			By: r.notice.By, Detail: r.notice.Reason, Err: err,
 		})
 	}

@@ -71,7 +71,7 @@ func TestKickedHolderEndsItsWorkAndReleases(t *testing.T) {
 		}
 		r := ops.records[0]
 		if r.Event != audit.Kicked || r.Name != "job" || r.Token != int64(token) || r.By != "ops" || r.Detail != "deploy" ||
-			!strings.Contains(r.Holder, `owner "a"`) || r.Err != nil || r.Lease != holdfast.LeaseID(sess.Lease()) {
+			!strings.Contains(r.Holder, `owner "a"`) || r.Err != nil || r.Lease != sess.Lease() {
 			t.Errorf("record %+v", r)
 		}
 	})

@@ -14,6 +14,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 )
 
@@ -39,7 +41,7 @@ type Record struct {
 	Kind     holdfast.Kind    // "" if only the name is known
 	Name     string           // of the lock or election
 	Key      string           // in etcd: the holder's entry, the epoch or the mark
-	Lease    holdfast.LeaseID // the holder's lease
+	Lease    clientv3.LeaseID // the holder's lease
 	Token    int64            // the fencing token of the holder or the claim
 	Holder   string           // for people: owner, host and process, or the peer that presented the claim
 	Resource string           // Refused, Reset: the guarded resource

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 type logAuditor struct{ log *slog.Logger }
@@ -77,7 +78,7 @@ func (r Record) fields() []slog.Attr {
 		attrs = append(attrs, slog.Duration("taken_for", r.TakenFor))
 	}
 	if r.Lease != 0 {
-		text("lease", r.Lease.String())
+		text("lease", names.Lease(r.Lease))
 	}
 	text("key", r.Key)
 	if r.Event != Lost { // this process

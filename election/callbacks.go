@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/callback"
 	"github.com/holdfast-go/holdfast/internal/front"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // run reports one call of Run: to its callbacks, in order, and to the log.
@@ -26,7 +27,7 @@ func (r *run) add(name string, call func()) {
 // latest when the returned function is called.
 func (r *run) elected(t *Term) (deposed func()) {
 	opts := r.election.opts
-	t.log().Info("holdfast: elected", "lease", holdfast.LeaseID(t.Lease()).String())
+	t.log().Info("holdfast: elected", "lease", names.Lease(t.Lease()))
 	if opts.OnElected != nil {
 		r.add("OnElected", func() { opts.OnElected(t) })
 	}

@@ -17,7 +17,7 @@ var harmless = map[string]string{
 	"calls append": builtin, "calls close": builtin, "calls delete": builtin, "calls len": builtin,
 	"calls time.Duration": builtin, "calls make": builtin,
 	"calls max": builtin, "calls min": builtin,
-	"calls holdfast.LeaseID": pure, "calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
+	"calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
 	"calls slices.Collect": pure, "calls slices.Clone": pure,
 	"calls clientv3.OpTxn(slices.Clone(cs), nil, nil).Txn": pure, "calls maps.Keys": pure, "calls maps.DeleteFunc": pure,
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure,

@@ -10,9 +10,9 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 var (
@@ -69,7 +69,7 @@ type entry struct {
 // log returns the session's logger with what identifies the entry.
 func (e *entry) log() *slog.Logger {
 	return e.q.host.Logger().With("queue", string(e.q.at.Kind), "name", e.q.at.Name, "key", e.key,
-		"lease", holdfast.LeaseID(e.of.lease.ID()).String())
+		"lease", names.Lease(e.of.lease.ID()))
 }
 
 // reach moves the entry to a later stage.
