@@ -22,12 +22,12 @@ func TestLogHasOneAttributeForEachFieldThatIsSet(t *testing.T) {
 		level string
 		want  []string
 	}{
-		{audit.Record{Event: audit.Granted, At: at, Kind: "lock", Name: "job", Key: "k", Lease: 0xab, Token: 7, Holder: "h"},
-			"DEBUG", []string{"kind=lock", "name=job", "key=k", "lease=ab", "token=7", "holder=h"}},
+		{audit.Record{Event: audit.Granted, At: at, Kind: holdfast.KindLock, Name: "job", Key: "k", Lease: 0xab, Token: 7,
+			Holder: "h"}, "DEBUG", []string{"kind=lock", "name=job", "key=k", "lease=ab", "token=7", "holder=h"}},
 		{audit.Record{Event: audit.Released, At: at, Held: time.Second}, "DEBUG", []string{"held=1s"}},
 		{audit.Record{Event: audit.Lost, At: at, Err: errors.New("why")}, "WARN", []string{"error=why"}},
-		{audit.Record{Event: audit.Lost, At: at, Kind: "lock", Name: "job", Err: &holdfast.LostError{
-			Kind: "lock", Name: "job", Cause: holdfast.CauseExpired, Since: time.Minute, Err: errors.New("refused"),
+		{audit.Record{Event: audit.Lost, At: at, Kind: holdfast.KindLock, Name: "job", Err: &holdfast.LostError{
+			Kind: holdfast.KindLock, Name: "job", Cause: holdfast.CauseExpired, Since: time.Minute, Err: errors.New("refused"),
 		}}, "WARN", []string{"kind=lock", "name=job", "cause=expired", "since_last_renewal=1m0s", "error=refused"}},
 		{audit.Record{Event: audit.Refused, At: at, Resource: "r", Token: 5, Mark: 7},
 			"WARN", []string{"resource=r", "token=5", "mark=7"}},
@@ -46,9 +46,9 @@ func TestLogHasOneAttributeForEachFieldThatIsSet(t *testing.T) {
 
 func TestLogOfALossBeginsWithKindAndName(t *testing.T) {
 	var b bytes.Buffer
-	lost := &holdfast.LostError{Kind: "lock", Name: "job", Token: 7, Cause: holdfast.CauseRevoked}
+	lost := &holdfast.LostError{Kind: holdfast.KindLock, Name: "job", Token: 7, Cause: holdfast.CauseRevoked}
 	audit.Tell(t.Context(), audit.Log(slog.New(slog.NewTextHandler(&b, nil))), audit.Record{
-		Event: audit.Lost, Kind: "lock", Name: "job", Token: 7, Key: "k", Lease: 0xab, Holder: "h", Err: lost,
+		Event: audit.Lost, Kind: holdfast.KindLock, Name: "job", Token: 7, Key: "k", Lease: 0xab, Holder: "h", Err: lost,
 	})
 	const want = `msg="holdfast: lost" kind=lock name=job token=7 cause=revoked lease=ab key=k`
 	mustContain(t, b.String(), want)

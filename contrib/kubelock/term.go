@@ -91,6 +91,6 @@ func (t *Term) lose(cause holdfast.Cause) {
 // lost must be called with t.mu held.
 func (t *Term) lost(cause holdfast.Cause, now time.Time) error {
 	return &holdfast.LostError{
-		Kind: "election", Name: t.lock.name, Token: int64(t.token), Cause: cause, Since: now.Sub(t.sent),
+		Kind: holdfast.KindElection, Name: t.lock.name, Token: int64(t.token), Cause: cause, Since: now.Sub(t.sent),
 	}
 }

@@ -16,7 +16,7 @@ import (
 func TestSourceThatCannotWriteIsRefusedWithoutAQuery(t *testing.T) {
 	silenceLog(t)
 	g := unreachableGuard(t)
-	lost := &holdfast.LostError{Kind: "lock", Name: "job", Token: 5, Cause: holdfast.CauseExpired}
+	lost := &holdfast.LostError{Kind: holdfast.KindLock, Name: "job", Token: 5, Cause: holdfast.CauseExpired}
 	var nilLock *locker.Lock
 	for name, c := range map[string]struct {
 		source fencing.Source

@@ -59,7 +59,7 @@ type Reader struct {
 
 // Options are the options of a Reader.
 type Options struct {
-	// Kind is "lock" or "election".
+	// Kind is holdfast.KindLock or KindElection.
 	Kind holdfast.Kind
 	// Namespace is empty for names.DefaultNamespace.
 	Namespace string
@@ -75,11 +75,11 @@ func New(cli *clientv3.Client, name string, foreign bool, o Options) (*Reader, e
 		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
 	}
 	namespace, err := names.Namespace(o.Namespace)
-	at, bad := layout.Named(namespace, o.Kind, name), names.Check(string(o.Kind), name)
+	at := layout.Named(namespace, o.Kind, name)
 	if foreign {
-		at, bad = layout.At(o.Kind, name), names.CheckPrefix(string(o.Kind), name)
+		at = layout.At(o.Kind, name)
 	}
-	if err := errors.Join(bad, err); err != nil {
+	if err := errors.Join(at.Check(), err); err != nil {
 		return nil, err
 	}
 	return &Reader{

@@ -27,13 +27,13 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // reader is a reader of the front of lock x that ends with the session.
 func reader(t *testing.T, p *kit.Process) *Reader {
 	t.Helper()
-	return Of(p.Host, layout.Named("holdfast", "lock", "x"))
+	return Of(p.Host, layout.Named("holdfast", holdfast.KindLock, "x"))
 }
 
 // bareReader is a reader without a session.
 func bareReader(t *testing.T, cli *clientv3.Client, lock string) *Reader {
 	t.Helper()
-	o := Options{Kind: "lock", Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock()}
+	o := Options{Kind: holdfast.KindLock, Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock()}
 	r, err := New(cli, lock, false, o)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestReaderFindsTheEpochOfAnEarlierRevision(t *testing.T) {
 
 func mustAcquire(t *testing.T, p *kit.Process, data string) *hold.Hold {
 	t.Helper()
-	h, err := hold.AcquireOne(kit.Within(t, time.Minute), queue.New(p.Host, "lock", "x"),
+	h, err := hold.AcquireOne(kit.Within(t, time.Minute), queue.New(p.Host, holdfast.KindLock, "x"),
 		hold.Request{Request: queue.Request{Data: data}})
 	if err != nil {
 		t.Fatal(err)

@@ -210,7 +210,7 @@ func TestHolderLostDuringItsWorkDoesNotCommit(t *testing.T) {
 		g := d.guard(t, &sqlfence.Options{Retry: retry()})
 		h := &holder{token: 5}
 		err := g.Do(t.Context(), "r", h, func(ctx context.Context, tx *sql.Tx) error {
-			h.err = &holdfast.LostError{Kind: "lock", Name: "job", Token: 5, Cause: holdfast.CauseExpired}
+			h.err = &holdfast.LostError{Kind: holdfast.KindLock, Name: "job", Token: 5, Cause: holdfast.CauseExpired}
 			return d.write("r", 5, "never")(ctx, tx)
 		})
 		if !errors.Is(err, holdfast.ErrLost) || !errors.Is(err, fencing.ErrNotDone) ||
