@@ -14,7 +14,7 @@ type LostError struct {
 	Kind  Kind             // empty for the session itself
 	Name  string           // of the lock or election; empty for the session itself
 	Lease clientv3.LeaseID // the lease that is gone
-	Token int64            // the holder's fencing token; 0 for a reader and for the session itself
+	Token Token            // the holder's fencing token; 0 for a reader and for the session itself
 	Cause Cause            // why
 	Since time.Duration    // from the last confirmed renewal to the loss
 	Err   error            // the error of the last failed renewal, or a *KickError; may be nil
@@ -27,7 +27,7 @@ func (e *LostError) Error() string {
 	} else {
 		fmt.Fprintf(&b, "%v %.128q lost", e.Kind, e.Name)
 		if e.Token != 0 {
-			fmt.Fprintf(&b, " (token %d)", e.Token)
+			fmt.Fprintf(&b, " (token %v)", e.Token)
 		}
 	}
 	fmt.Fprintf(&b, ": lease %x: %s", int64(e.Lease), e.Cause.explain())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -46,9 +45,9 @@ func (r Record) fields() []slog.Attr {
 		}
 	}
 	// Tokens are text: JSON readers round numbers above 2⁵³.
-	token := func(key string, val int64) {
+	token := func(key string, val holdfast.Token) {
 		if val != 0 {
-			text(key, strconv.FormatInt(val, 10))
+			text(key, val.String())
 		}
 	}
 	text("kind", string(r.Kind))

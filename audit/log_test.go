@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"strings"
@@ -54,5 +55,23 @@ func TestLogOfALossBeginsWithKindAndName(t *testing.T) {
 	mustContain(t, b.String(), want)
 	if strings.Contains(b.String(), "acquire again") {
 		t.Errorf("advice in the log: %s", b.String())
+	}
+}
+
+// A token is a string in JSON, and that of zero is an error by itself.
+func TestRecordInJSONHasItsTokensAsTextOrNone(t *testing.T) {
+	for _, c := range []struct {
+		record     audit.Record
+		has, lacks string
+	}{
+		{audit.Record{Event: audit.Refused, Token: 1<<53 + 1, Mark: 1 << 60},
+			`"Token":"9007199254740993"`, `"Token":9`},
+		{audit.Record{Event: audit.Bumped}, `"Event":"bumped"`, "Token"},
+		{audit.Record{Event: audit.Bumped}, `"Event":"bumped"`, "Mark"},
+	} {
+		data, err := json.Marshal(c.record)
+		if err != nil || !strings.Contains(string(data), c.has) || strings.Contains(string(data), c.lacks) {
+			t.Errorf("%v in JSON: %s, %v", c.record.Event, data, err)
+		}
 	}
 }

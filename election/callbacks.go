@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/callback"
 	"github.com/holdfast-go/holdfast/internal/front"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -60,7 +59,7 @@ func (r *run) watchLeaders(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() { // joined by stop
 		defer close(done)
-		var last fencing.Token
+		var last holdfast.Token
 		err := r.election.front.Follow(ctx, r.election.reader().refresh(), func(f front.Front) {
 			l := leaderOf(f)
 			if l.Token == 0 || l.Token == last {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -23,7 +22,7 @@ import (
 // Front is the front of a queue as a read has seen it: the entry that holds.
 type Front struct {
 	Entry    *mvccpb.KeyValue // nil if the queue is empty
-	Token    fencing.Token    // of Entry
+	Token    holdfast.Token   // of Entry
 	Value    layout.Value     // of Entry; only Data is set if it does not have our form
 	Revision int64            // of the store, at which this was true
 	Sent     time.Duration    // when the read was sent that saw Entry, by the reader's clock
@@ -189,7 +188,7 @@ func (r *Reader) read(ctx context.Context, before Front) (Front, error) {
 		if err != nil {
 			return Front{}, err
 		}
-		f.Token, err = fencing.NewToken(epoch, f.Entry.CreateRevision)
+		f.Token, err = holdfast.NewToken(epoch, f.Entry.CreateRevision)
 		return f, err
 	})
 }

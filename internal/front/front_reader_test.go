@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/leak"
@@ -129,7 +128,7 @@ func TestReadSeesTheHolderWithItsToken(t *testing.T) {
 		if err != nil || f.Token != h.Token() || f.Value.Data != "data" {
 			t.Errorf("%+v, %v; want token %v", f, err, h.Token())
 		}
-		if want, err := fencing.NewToken(3, f.Entry.CreateRevision); f.Token != want || err != nil {
+		if want, err := holdfast.NewToken(3, f.Entry.CreateRevision); f.Token != want || err != nil {
 			t.Errorf("token %v, want %v", f.Token, want)
 		}
 	})

@@ -9,7 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -25,7 +25,7 @@ type entry struct {
 }
 
 // Token is the fencing token of the hold.
-func (e *entry) Token() fencing.Token { return e.grant.Token() }
+func (e *entry) Token() holdfast.Token { return e.grant.Token() }
 
 // AcquiredRevision is the store's revision at the read that verified the hold.
 func (e *entry) AcquiredRevision() int64 { return e.grant.AcquiredRevision() }

@@ -221,7 +221,7 @@ func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
 		of = first
 	}
 	e := *lost
-	e.Kind, e.Name, e.Token = of.Queue().Kind(), of.Queue().Name(), int64(of.Token())
+	e.Kind, e.Name, e.Token = of.Queue().Kind(), of.Queue().Name(), of.Token()
 	return &e
 }
 

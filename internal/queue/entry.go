@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
@@ -87,7 +87,7 @@ func (e *entry) setCreated(rev int64) {
 }
 
 // token is the fencing token. A reader has none: it is not alone, so nothing could be fenced by one. Nor has a permit.
-func (e *entry) token() fencing.Token {
+func (e *entry) token() holdfast.Token {
 	if e.q.reader {
 		return 0
 	}

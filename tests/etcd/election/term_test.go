@@ -153,7 +153,7 @@ func TestProclaimWithoutAnEntryEndsTheTerm(t *testing.T) {
 		err := term.Proclaim(deadline(t), "other")
 		var lost *holdfast.LostError
 		if !errors.As(err, &lost) || lost.Kind != holdfast.KindElection || lost.Name != "x" ||
-			lost.Token != int64(term.Token()) {
+			lost.Token != term.Token() {
 			t.Errorf("%s: Proclaim: %v", name, err)
 		}
 		cause := holdfast.CauseEntryDeleted

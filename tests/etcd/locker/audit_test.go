@@ -49,7 +49,7 @@ func TestEveryHoldIsAuditedFromGrantToEnd(t *testing.T) {
 		}
 		granted := <-records
 		if granted.Event != audit.Granted || granted.Kind != holdfast.KindLock || granted.Name != "job" ||
-			granted.Key != lk.Key() || granted.Lease != lk.Lease() || granted.Token != int64(lk.Token()) ||
+			granted.Key != lk.Key() || granted.Lease != lk.Lease() || granted.Token != lk.Token() ||
 			granted.At.Before(before) || granted.Err != nil {
 			t.Errorf("granted: %+v", granted)
 		}
