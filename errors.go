@@ -29,6 +29,9 @@ var (
 	// The cause is joined to it.
 	ErrOutcomeUnknown = errors.New("outcome unknown: the request was sent and may or may not take effect")
 
+	// ErrNoToken means that a holder is nil, or its token zero or negative.
+	ErrNoToken = errors.New("no fencing token")
+
 	// ErrReentrant means that the context already carries a hold of the same lock: the call would wait for itself.
 	ErrReentrant = errors.New("this context already holds that lock")
 )

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 func TestErrorsNameTheLockTheLeaseAndTheCause(t *testing.T) {
 	lost := &holdfast.LostError{
-		Kind: "lock", Name: "billing/job-7", Token: 42, Lease: 0x694d81, Cause: holdfast.CauseExpired,
+		Kind: holdfast.KindLock, Name: "billing/job-7", Token: 42, Lease: 0x694d81, Cause: holdfast.CauseExpired,
 		Since: 13500 * time.Millisecond, Err: errors.New("connection refused"),
 	}
 	for _, want := range []string{
@@ -34,7 +34,7 @@ func TestErrorsNameTheLockTheLeaseAndTheCause(t *testing.T) {
 func TestALossByAnAdministratorSaysWhoAskedAndWhy(t *testing.T) {
 	kick := &holdfast.KickError{By: "ops\n", Reason: "deploy \x1b[2J of " + strings.Repeat("x", 10)}
 	for _, cause := range []holdfast.Cause{holdfast.CauseKicked, holdfast.CauseRemoved} {
-		err := error(&holdfast.LostError{Kind: "lock", Name: "x", Cause: cause, Err: kick})
+		err := error(&holdfast.LostError{Kind: holdfast.KindLock, Name: "x", Cause: cause, Err: kick})
 		for _, want := range []string{`"ops\n"`, `deploy \x1b[2J`, "administrator", "release it"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%q lacks %q", err, want)

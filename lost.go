@@ -2,27 +2,22 @@ package holdfast
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// LeaseID is the ID of a lease in etcd: a clientv3.LeaseID, without the import.
-type LeaseID int64
-
-// String returns the ID in hexadecimal, as etcdctl prints it.
-func (id LeaseID) String() string { return strconv.FormatInt(int64(id), 16) }
 
 // LostError says that a lease, or a lock or term on it, is lost for good. It Is ErrLost, and with CauseClosed also
 // ErrClosed.
 type LostError struct {
-	Kind  Kind          // empty for the session itself
-	Name  string        // of the lock or election; empty for the session itself
-	Lease LeaseID       // the lease that is gone
-	Token int64         // the holder's fencing token; 0 for a reader and for the session itself
-	Cause Cause         // why
-	Since time.Duration // from the last confirmed renewal to the loss
-	Err   error         // the error of the last failed renewal, or a *KickError; may be nil
+	Kind  Kind             // empty for the session itself
+	Name  string           // of the lock or election; empty for the session itself
+	Lease clientv3.LeaseID // the lease that is gone
+	Token Token            // the holder's fencing token; 0 for a reader and for the session itself
+	Cause Cause            // why
+	Since time.Duration    // from the last confirmed renewal to the loss
+	Err   error            // the error of the last failed renewal, or a *KickError; may be nil
 }
 
 func (e *LostError) Error() string {
@@ -32,10 +27,10 @@ func (e *LostError) Error() string {
 	} else {
 		fmt.Fprintf(&b, "%v %.128q lost", e.Kind, e.Name)
 		if e.Token != 0 {
-			fmt.Fprintf(&b, " (token %d)", e.Token)
+			fmt.Fprintf(&b, " (token %v)", e.Token)
 		}
 	}
-	fmt.Fprintf(&b, ": lease %v: %s", e.Lease, e.Cause.explain())
+	fmt.Fprintf(&b, ": lease %x: %s", int64(e.Lease), e.Cause.explain())
 	if e.Since > 0 {
 		fmt.Fprintf(&b, "; last confirmed renewal %s before", e.Since.Round(time.Millisecond))
 	}

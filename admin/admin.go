@@ -111,7 +111,7 @@ func (c *Client) find(kind holdfast.Kind, name string) (layout.Queue, error) {
 	of, foreign := prefixed[kind]
 	switch {
 	case !foreign:
-		if err := errors.Join(checkKind(kind), names.Check(string(kind), name)); err != nil {
+		if err := errors.Join(checkKind(kind), names.Check(kind, name)); err != nil {
 			return layout.Queue{}, err
 		}
 		return layout.Named(c.namespace, kind, name), nil
@@ -121,19 +121,13 @@ func (c *Client) find(kind holdfast.Kind, name string) (layout.Queue, error) {
 	return layout.At(of, name), nil
 }
 
-// kinds are those of names, and prefixed says what each of the others is under its prefix.
-var (
-	kinds = []holdfast.Kind{
-		holdfast.KindLock, holdfast.KindTree, holdfast.KindSemaphore, holdfast.KindElection, holdfast.KindShard,
-	}
-	prefixed = map[holdfast.Kind]holdfast.Kind{
-		LockAt: holdfast.KindLock, ElectionAt: holdfast.KindElection,
-	}
-)
+// prefixed says what each kind of prefix is of.
+var prefixed = map[holdfast.Kind]holdfast.Kind{LockAt: holdfast.KindLock, ElectionAt: holdfast.KindElection}
 
 func checkKind(k holdfast.Kind) error {
-	if !slices.Contains(kinds, k) {
-		return &holdfast.ArgumentError{Argument: "kind", Reason: fmt.Sprintf("is %q, which is none of %q", string(k), kinds)}
+	if !slices.Contains(layout.Kinds, k) {
+		reason := fmt.Sprintf("is %q, which is none of %q", string(k), layout.Kinds)
+		return &holdfast.ArgumentError{Argument: "kind", Reason: reason}
 	}
 	return nil
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -42,9 +41,9 @@ var (
 // HolderError says why a holder cannot be asked to let go. Nothing was written, unless errors.Is says
 // holdfast.ErrOutcomeUnknown, too: then a request was not answered, and may have been what has ended the hold.
 type HolderError struct {
-	Token  fencing.Token // as it was given
-	Err    error         // ErrNotHeld, ErrWaits, ErrNotTold
-	Holder Entry         // which holds now, of a semaphore the oldest; a zero Key: none does
+	Token  holdfast.Token // as it was given
+	Err    error          // ErrNotHeld, ErrWaits, ErrNotTold
+	Holder Entry          // which holds now, of a semaphore the oldest; a zero Key: none does
 
 	permit bool
 }
@@ -82,7 +81,7 @@ func (e *HolderError) Unwrap() error { return e.Err }
 // election.Options.DrainTimeout. Run then campaigns again, at the back. A Term of Campaign leads on until Resign, as
 // others see it. A leader of an election under a prefix (election.NewAt) takes no requests: ErrNotTold.
 //
-// A permit of a semaphore has no token: give fencing.Token(Entry.Revision). So also where Entry.Token is 0 because the
+// A permit of a semaphore has no token: give holdfast.Token(Entry.Revision). So also where Entry.Token is 0 because the
 // epoch was raised after the holder queued, and etcd has compacted what it was before. While a limit was just lowered,
 // a permit above it counts as one that waits (ErrWaits) until Entry.HeldAt is known, about a second after the grant.
 //
@@ -93,7 +92,7 @@ func (e *HolderError) Unwrap() error { return e.Err }
 // before anything is sent; ctx's error, or etcd's where a retry cannot help. An error that Is
 // holdfast.ErrOutcomeUnknown leaves open whether the request stands, which Show tells; Kick may be
 // repeated.
-func (c *Client) Kick(ctx context.Context, kind holdfast.Kind, name string, token fencing.Token, reason string) error {
+func (c *Client) Kick(ctx context.Context, kind holdfast.Kind, name string, token holdfast.Token, reason string) error {
 	r, err := c.newRequest(ctx, kind, name, token, reason)
 	if err != nil {
 		return err
@@ -105,7 +104,7 @@ func (c *Client) Kick(ctx context.Context, kind holdfast.Kind, name string, toke
 type request struct {
 	*Client
 	queue  layout.Queue
-	token  fencing.Token
+	token  holdfast.Token
 	notice layout.Notice
 
 	holder     holder // as it was seen last
@@ -133,7 +132,7 @@ func (h holder) all(f func(layout.Notice) bool) bool {
 
 // newRequest checks what the caller has given.
 func (c *Client) newRequest(
-	ctx context.Context, kind holdfast.Kind, name string, token fencing.Token, reason string,
+	ctx context.Context, kind holdfast.Kind, name string, token holdfast.Token, reason string,
 ) (*request, error) {
 	if err := c.usable(ctx); err != nil {
 		return nil, err
@@ -343,13 +342,13 @@ func (r *request) finish(ctx context.Context, event audit.Event, err error) erro
 		err = fmt.Errorf("%s %v: %w", verbs[event], r.queue, err)
 	}
 	if r.told || r.unanswered {
-		h, token := r.holder, int64(r.token)
+		h, token := r.holder, r.token
 		if r.isPermit() {
 			token = 0
 		}
 		audit.Tell(ctx, r.auditor, audit.Record{
 			Event: event, Kind: r.queue.Kind, Name: r.queue.Name, Key: h.entry.Key,
-			Lease: holdfast.LeaseID(h.entry.Lease), Token: token, Holder: h.entry.String(),
+			Lease: h.entry.Lease, Token: token, Holder: h.entry.String(),
 			By: r.notice.By, Detail: r.notice.Reason, Err: err,
 		})
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -29,7 +28,7 @@ func mustAcquire(t *testing.T, sess *session.Session, limit, weight int) *locker
 }
 
 // permitOf returns the name of a permit for Kick and Remove, as Show tells it.
-func permitOf(t *testing.T, ops *administrator, p *locker.Permit) fencing.Token {
+func permitOf(t *testing.T, ops *administrator, p *locker.Permit) holdfast.Token {
 	t.Helper()
 	q, err := ops.Show(t.Context(), holdfast.KindSemaphore, "pool")
 	if err != nil {
@@ -37,7 +36,7 @@ func permitOf(t *testing.T, ops *administrator, p *locker.Permit) fencing.Token 
 	}
 	for _, e := range q.Entries {
 		if e.Key == p.Key() {
-			return fencing.Token(e.Revision)
+			return holdfast.Token(e.Revision)
 		}
 	}
 	t.Fatalf("%s does not stand", p.Key())
@@ -168,8 +167,8 @@ func TestPermitThatDoesNotHoldIsNotKicked(t *testing.T) {
 		if err != nil || len(q.Entries) != 3 {
 			t.Fatalf("%+v, %v", q, err)
 		}
-		waits, none := fencing.Token(q.Entries[2].Revision), fencing.Token(q.Entries[2].Revision+1)
-		for name, want := range map[fencing.Token]error{waits: admin.ErrWaits, none: admin.ErrNotHeld} {
+		waits, none := holdfast.Token(q.Entries[2].Revision), holdfast.Token(q.Entries[2].Revision+1)
+		for name, want := range map[holdfast.Token]error{waits: admin.ErrWaits, none: admin.ErrNotHeld} {
 			err := ops.Kick(t.Context(), holdfast.KindSemaphore, "pool", name, "deploy")
 			failed := (*admin.HolderError)(nil)
 			if !errors.Is(err, want) || !errors.As(err, &failed) || failed.Holder.Key != held[0].Key() ||

@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 )
 
@@ -76,7 +75,7 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 				return ops.Kick(t.Context(), holdfast.KindLock, "free", lk.Token(), "x")
 			}, admin.ErrNotHeld},
 			"a waiter": {func() error {
-				return ops.Kick(t.Context(), holdfast.KindLock, "job", fencing.Token(waiter.CreateRevision), "x")
+				return ops.Kick(t.Context(), holdfast.KindLock, "job", holdfast.Token(waiter.CreateRevision), "x")
 			}, admin.ErrWaits},
 			"an election's name": {func() error {
 				return ops.Kick(t.Context(), holdfast.KindLock, "led", term.Token(), "x")
@@ -85,10 +84,10 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 				return ops.Kick(t.Context(), admin.ElectionAt, "/legacy/led", foreignTerm.Token(), "x")
 			}, admin.ErrNotTold},
 			"another client": {func() error {
-				return ops.Kick(t.Context(), admin.LockAt, prefix, fencing.Token(foreign.Header.Revision), "x")
+				return ops.Kick(t.Context(), admin.LockAt, prefix, holdfast.Token(foreign.Header.Revision), "x")
 			}, admin.ErrNotTold},
 			"an older version": {func() error {
-				return ops.Kick(t.Context(), holdfast.KindLock, "old", fencing.Token(old.Header.Revision), "x")
+				return ops.Kick(t.Context(), holdfast.KindLock, "old", holdfast.Token(old.Header.Revision), "x")
 			}, admin.ErrNotTold},
 		} {
 			err := c.call()
@@ -117,7 +116,7 @@ func TestKickThatEtcdRefusesSaysSo(t *testing.T) {
 			adm := admin.New(cli, &admin.Options{Auditor: audit.Func(func(_ context.Context, r audit.Record) {
 				t.Errorf("recorded, though nothing was done: %v", r.Err)
 			})})
-			for what, call := range map[string]func(context.Context, holdfast.Kind, string, fencing.Token, string) error{
+			for what, call := range map[string]func(context.Context, holdfast.Kind, string, holdfast.Token, string) error{
 				"kick": adm.Kick, "remove": adm.Remove,
 			} {
 				err := call(t.Context(), holdfast.KindLock, "job", lk.Token(), "deploy")

@@ -11,7 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 )
 
@@ -21,7 +20,7 @@ func TestKickedHolderEndsItsWorkAndReleases(t *testing.T) {
 		sess, link := newSession(t, srv, "a")
 		ops := newAdministrator(srv, "ops")
 		var told time.Time
-		var token fencing.Token
+		var token holdfast.Token
 		working, done := make(chan struct{}), make(chan error, 1)
 		go func() {
 			done <- locker.NewMutex(sess, "job").Do(t.Context(), func(ctx context.Context, lk *locker.Lock) error {
@@ -53,7 +52,7 @@ func TestKickedHolderEndsItsWorkAndReleases(t *testing.T) {
 		}
 		err := <-done
 		var lost *holdfast.LostError
-		if !errors.As(err, &lost) || lost.Cause != holdfast.CauseKicked || lost.Token != int64(token) {
+		if !errors.As(err, &lost) || lost.Cause != holdfast.CauseKicked || lost.Token != token {
 			t.Errorf("Do: %v", err)
 		}
 		if after := told.Sub(asked); after > 2*time.Second {
@@ -70,8 +69,8 @@ func TestKickedHolderEndsItsWorkAndReleases(t *testing.T) {
 			t.Fatalf("records: %+v", ops.records)
 		}
 		r := ops.records[0]
-		if r.Event != audit.Kicked || r.Name != "job" || r.Token != int64(token) || r.By != "ops" || r.Detail != "deploy" ||
-			!strings.Contains(r.Holder, `owner "a"`) || r.Err != nil || r.Lease != holdfast.LeaseID(sess.Lease()) {
+		if r.Event != audit.Kicked || r.Name != "job" || r.Token != token || r.By != "ops" || r.Detail != "deploy" ||
+			!strings.Contains(r.Holder, `owner "a"`) || r.Err != nil || r.Lease != sess.Lease() {
 			t.Errorf("record %+v", r)
 		}
 	})

@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/sending"
@@ -39,7 +38,7 @@ import (
 // between, the holder has been asked, as by Kick, and nothing else has happened; it may be repeated.
 // The token and the errors are those of Kick.
 func (c *Client) Remove(
-	ctx context.Context, kind holdfast.Kind, name string, token fencing.Token, reason string,
+	ctx context.Context, kind holdfast.Kind, name string, token holdfast.Token, reason string,
 ) error {
 	r, err := c.newRequest(ctx, kind, name, token, reason)
 	if err != nil {

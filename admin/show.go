@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/sending"
@@ -206,7 +205,7 @@ func (l listing) has(key string) bool {
 }
 
 // token returns the token of an entry created at rev, given the epoch's key now; 0 if that is not known any more.
-func (c *Client) token(ctx context.Context, epoch []*mvccpb.KeyValue, rev int64) (fencing.Token, error) {
+func (c *Client) token(ctx context.Context, epoch []*mvccpb.KeyValue, rev int64) (holdfast.Token, error) {
 	token, err := layout.Token(epoch, rev)
 	if errors.Is(err, layout.ErrEpochMoved) {
 		resp, err := c.read(ctx, clientv3.OpGet(names.EpochKey(c.namespace), clientv3.WithRev(rev)))

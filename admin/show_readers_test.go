@@ -11,7 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -72,13 +71,13 @@ func TestReadersAreShownAndToldAsHoldersTogether(t *testing.T) {
 
 func TestReaderIsKickedAndRemovedBesideAnother(t *testing.T) {
 	for name, c := range map[string]struct {
-		ask   func(*administrator, fencing.Token) error
+		ask   func(*administrator, holdfast.Token) error
 		cause holdfast.Cause
 	}{
-		"kicked": {func(ops *administrator, token fencing.Token) error {
+		"kicked": {func(ops *administrator, token holdfast.Token) error {
 			return ops.Kick(context.Background(), holdfast.KindLock, "job", token, "deploy")
 		}, holdfast.CauseKicked},
-		"removed": {func(ops *administrator, token fencing.Token) error {
+		"removed": {func(ops *administrator, token holdfast.Token) error {
 			return ops.Remove(context.Background(), holdfast.KindLock, "job", token, "wedged")
 		}, holdfast.CauseRemoved},
 	} {

@@ -61,7 +61,7 @@ func TestShowOfAQueueOfThousandsIsReadInPagesAtOneRevision(t *testing.T) {
 		if !slices.IsSortedFunc(q.Entries, func(a, b admin.Entry) int { return int(a.Revision - b.Revision) }) {
 			t.Error("not in the order of the queue")
 		}
-		if e := q.Entries[0]; !e.Foreign || e.TTL != 0 || e.Token != fencing.Token(e.Revision) {
+		if e := q.Entries[0]; !e.Foreign || e.TTL != 0 || e.Token != holdfast.Token(e.Revision) {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -112,7 +112,7 @@ func TestHolderWhoseEpochIsCompactedIsKickedAndRemovedByItsRevision(t *testing.T
 			err.Error(), "Entry.Revision") {
 			t.Errorf("without a token: %v", err)
 		}
-		by := fencing.Token(h.Revision)
+		by := holdfast.Token(h.Revision)
 		if err := j.ops.Kick(t.Context(), holdfast.KindLock, "job", by+1, "deploy"); !errors.Is(err, admin.ErrNotHeld) {
 			t.Errorf("by another revision: %v", err)
 		}

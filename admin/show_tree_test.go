@@ -93,10 +93,10 @@ func TestTreeLockIsKickedAndRemoved(t *testing.T) {
 						t.Errorf("told after %v", took)
 					}
 					var lost *holdfast.LostError
-					if errors.As(lk.Check(), &lost); lost.Kind != "tree" || lost.Name != "billing/eu/7" {
+					if errors.As(lk.Check(), &lost); lost.Kind != holdfast.KindTree || lost.Name != "billing/eu/7" {
 						t.Errorf("the loss names %s %s", lost.Kind, lost.Name)
 					}
-					if ops.records[0].Kind != "tree" || ops.records[0].Name != path {
+					if ops.records[0].Kind != holdfast.KindTree || ops.records[0].Name != path {
 						t.Errorf("record: %+v", ops.records[0])
 					}
 					if name == "kicked" {

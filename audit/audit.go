@@ -14,6 +14,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 )
 
@@ -39,11 +41,11 @@ type Record struct {
 	Kind     holdfast.Kind    // "" if only the name is known
 	Name     string           // of the lock or election
 	Key      string           // in etcd: the holder's entry, the epoch or the mark
-	Lease    holdfast.LeaseID // the holder's lease
-	Token    int64            // the fencing token of the holder or the claim
+	Lease    clientv3.LeaseID // the holder's lease
+	Token    holdfast.Token   `json:",omitzero"` // the fencing token of the holder or the claim
 	Holder   string           // for people: owner, host and process, or the peer that presented the claim
 	Resource string           // Refused, Reset: the guarded resource
-	Mark     int64            // Refused: the larger token the guard had seen. Reset: the token deleted
+	Mark     holdfast.Token   `json:",omitzero"` // Refused: the larger token the guard had seen. Reset: the token deleted
 	Held     time.Duration    // Released, Lost: since Granted
 	TakenFor time.Duration    // Released: how long MinHold keeps the name taken after it
 	Err      error            // Lost, Refused: the reason. Others: nil, or why the outcome is unknown

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 type logAuditor struct{ log *slog.Logger }
@@ -45,9 +45,9 @@ func (r Record) fields() []slog.Attr {
 		}
 	}
 	// Tokens are text: JSON readers round numbers above 2⁵³.
-	token := func(key string, val int64) {
+	token := func(key string, val holdfast.Token) {
 		if val != 0 {
-			text(key, strconv.FormatInt(val, 10))
+			text(key, val.String())
 		}
 	}
 	text("kind", string(r.Kind))
@@ -77,7 +77,7 @@ func (r Record) fields() []slog.Attr {
 		attrs = append(attrs, slog.Duration("taken_for", r.TakenFor))
 	}
 	if r.Lease != 0 {
-		text("lease", r.Lease.String())
+		text("lease", names.Lease(r.Lease))
 	}
 	text("key", r.Key)
 	if r.Event != Lost { // this process

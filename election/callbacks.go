@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/callback"
 	"github.com/holdfast-go/holdfast/internal/front"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // run reports one call of Run: to its callbacks, in order, and to the log.
@@ -26,7 +26,7 @@ func (r *run) add(name string, call func()) {
 // latest when the returned function is called.
 func (r *run) elected(t *Term) (deposed func()) {
 	opts := r.election.opts
-	t.log().Info("holdfast: elected", "lease", holdfast.LeaseID(t.Lease()).String())
+	t.log().Info("holdfast: elected", "lease", names.Lease(t.Lease()))
 	if opts.OnElected != nil {
 		r.add("OnElected", func() { opts.OnElected(t) })
 	}
@@ -59,7 +59,7 @@ func (r *run) watchLeaders(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() { // joined by stop
 		defer close(done)
-		var last fencing.Token
+		var last holdfast.Token
 		err := r.election.front.Follow(ctx, r.election.reader().refresh(), func(f front.Front) {
 			l := leaderOf(f)
 			if l.Token == 0 || l.Token == last {

@@ -33,13 +33,13 @@ type Election struct {
 // New names an election in the session's namespace; see CheckName. A bad name or a nil session is an error of the first
 // call.
 func New(sess *session.Session, name string) *Election {
-	return newElection(queue.New(lease.Open(sess.Ref()), "election", name))
+	return newElection(queue.New(lease.Open(sess.Ref()), holdfast.KindElection, name))
 }
 
 // NewAt names the election that etcd's concurrency.NewElection(s, prefix), "etcdctl elect" and v3election use for the
 // same prefix, and shares it with them. "/jobs/" is another election than "/jobs": see session.Options.TrailingSlash.
 func NewAt(sess *session.Session, prefix string) *Election {
-	return newElection(queue.At(lease.Open(sess.Ref()), "election", prefix))
+	return newElection(queue.At(lease.Open(sess.Ref()), holdfast.KindElection, prefix))
 }
 
 func newElection(q *queue.Queue) *Election {
@@ -135,5 +135,5 @@ func (e *Election) failed(waited time.Duration, err error) error {
 
 // log returns the session's logger with the election's kind and name.
 func (e *Election) log() *slog.Logger {
-	return e.queue.Host().Logger().With("kind", "election", "name", e.Name())
+	return e.queue.Host().Logger().With("kind", holdfast.KindElection, "name", e.Name())
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -67,7 +66,7 @@ func TestTwoHundredCandidatesLeadInTurnAndEachIsWokenOnce(t *testing.T) {
 		}
 
 		var mu sync.Mutex
-		var order []fencing.Token
+		var order []holdfast.Token
 		var all sync.WaitGroup
 		for _, el := range els {
 			all.Go(func() {

@@ -26,7 +26,7 @@ var (
 
 // CheckName returns nil, or a *holdfast.NameError if name cannot name an election. A name is one or more non-empty
 // segments joined by "/", none starting with "@", at most 512 bytes. Campaign checks too, before it sends anything.
-func CheckName(name string) error { return names.Check("election", name) }
+func CheckName(name string) error { return names.Check(holdfast.KindElection, name) }
 
 // CampaignError says why a campaign did not lead to a term. Nothing is held, and its entry is gone. Only if etcd did
 // not answer may the entry still appear, and block those behind it, until the session or the end of the lease removes

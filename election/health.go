@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 )
 
 // LeaderHandler answers 200 while this process holds a term of the election on the observer's session,
@@ -38,10 +37,10 @@ type leaderAnswer struct {
 }
 
 type currentLeader struct {
-	Value   string        `json:"value"`
-	Token   fencing.Token `json:"token"`
-	AgeMS   int64         `json:"age_ms"`
-	Trusted bool          `json:"trusted"`
+	Value   string         `json:"value"`
+	Token   holdfast.Token `json:"token"`
+	AgeMS   int64          `json:"age_ms"`
+	Trusted bool           `json:"trusted"`
 }
 
 func (o *Observer) leaderAnswer() leaderAnswer {

@@ -7,14 +7,14 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/front"
 )
 
 // Leader describes a leader. The zero Leader means that no candidate leads. Compare terms by Token.
 type Leader struct {
 	// Token is the Term's. It lacks an epoch raised since the election if etcd has compacted that history.
-	Token fencing.Token
+	Token holdfast.Token
 
 	Value    string           // as given to Campaign or, since then, to Proclaim
 	Key      string           // of its entry in etcd

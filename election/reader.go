@@ -77,7 +77,7 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 	var retry backoff.Policy
 	if retry, with.err = o.validate(); with.err == nil {
 		with.front, with.err = front.New(r.client, r.name, r.isPrefix, front.Options{
-			Kind: "election", Namespace: o.Namespace, Retry: retry, Clock: clock,
+			Kind: holdfast.KindElection, Namespace: o.Namespace, Retry: retry, Clock: clock,
 		})
 	}
 	return with

@@ -18,7 +18,7 @@ import (
 func TestRunLeadsTermAfterTermUntilItsFunctionFails(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
-		var tokens []fencing.Token
+		var tokens []holdfast.Token
 		err := s.election().Run(deadline(t), "v", func(ctx context.Context, term *election.Term) error {
 			if len(tokens) > 0 && term.Token() <= tokens[len(tokens)-1] {
 				t.Errorf("token %v after %v", term.Token(), tokens)

@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/lastrun"
@@ -43,7 +44,7 @@ func newTerm(e *Election, hold *hold.Hold, value string) *Term {
 func (t *Term) Name() string { return t.election.Name() }
 
 // Token is the fencing token, larger than that of every earlier term. Send it, with Name, to what can compare it.
-func (t *Term) Token() fencing.Token { return t.hold.Token() }
+func (t *Term) Token() holdfast.Token { return t.hold.Token() }
 
 // AcquiredRevision is the etcd revision at which the term was found to be held, at least the token's, for clients that
 // fence on revisions. Otherwise use Token.

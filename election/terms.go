@@ -148,7 +148,7 @@ func (ts terms) list() (map[*Term]termState, <-chan struct{}) {
 
 // find returns this session's term with the token's create revision, or nil. It may
 // have ended recently: an observer may not have heard of that yet.
-func (ts terms) find(token fencing.Token) *Term {
+func (ts terms) find(token holdfast.Token) *Term {
 	states, _ := ts.list() // first, since a term that ends moves to recent
 	for t := range states {
 		if t.Token().Revision() == token.Revision() {

@@ -3,6 +3,7 @@ package fencing
 import (
 	"fmt"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -10,20 +11,20 @@ import (
 // clients.
 type Claim struct {
 	Name  string // of the lock or election, 1 to MaxName bytes
-	Token Token
+	Token holdfast.Token
 }
 
 // MaxName is the longest name in a claim, in bytes.
 const MaxName = 512
 
 // Validate returns a *[ClaimError] if the name is empty or longer than [MaxName], or if there is no
-// token (then it Is [ErrNoToken] as well).
+// token (then it Is [holdfast.ErrNoToken] as well).
 func (c Claim) Validate() error {
 	if err := checkName(c.Name); err != nil {
 		return err
 	}
 	if c.Token <= 0 {
-		return &ClaimError{"token", c.Token.String(), ErrNoToken}
+		return &ClaimError{"token", c.Token.String(), holdfast.ErrNoToken}
 	}
 	return nil
 }
@@ -46,18 +47,18 @@ func (c Claim) String() string {
 	return fmt.Sprintf("token %v of %s", c.Token, names.Quote(c.Name))
 }
 
-// Present returns the claim of h, to be sent to a guard. The error is that of h's Check, [ErrNoToken]
+// Present returns the claim of h, to be sent to a guard. The error is that of h's Check, [holdfast.ErrNoToken]
 // if h is nil or has no token, or a *[ClaimError] for the name.
 func Present(h Holder) (Claim, error) {
 	if isNil(h) {
-		return Claim{}, ErrNoToken
+		return Claim{}, holdfast.ErrNoToken
 	}
 	if err := h.Check(); err != nil {
 		return Claim{}, err
 	}
 	c := Claim{Name: h.Name(), Token: h.Token()}
 	if c.Token <= 0 {
-		return Claim{}, ErrNoToken
+		return Claim{}, holdfast.ErrNoToken
 	}
 	if err := c.Validate(); err != nil {
 		return Claim{}, err

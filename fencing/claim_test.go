@@ -11,7 +11,7 @@ import (
 
 func TestPresentReturnsTheClaimOfAHolder(t *testing.T) {
 	lost := &holdfast.LostError{}
-	holds := func(name string, token fencing.Token, check error) *holder {
+	holds := func(name string, token holdfast.Token, check error) *holder {
 		return &holder{name: name, token: token, check: func() error { return check }}
 	}
 	for name, c := range map[string]struct {
@@ -21,12 +21,12 @@ func TestPresentReturnsTheClaimOfAHolder(t *testing.T) {
 		"held":           {holds("job", 7, nil), nil},
 		"lost":           {holds("job", 7, lost), lost},
 		"suspended":      {holds("job", 7, holdfast.ErrSuspended), holdfast.ErrSuspended},
-		"no token":       {holds("job", 0, nil), fencing.ErrNoToken},
-		"negative token": {holds("job", -7, nil), fencing.ErrNoToken},
+		"no token":       {holds("job", 0, nil), holdfast.ErrNoToken},
+		"negative token": {holds("job", -7, nil), holdfast.ErrNoToken},
 		"empty name":     {holds("", 7, nil), fencing.ErrBadClaim},
 		"long name":      {holds(strings.Repeat("x", fencing.MaxName+1), 7, nil), fencing.ErrBadClaim},
-		"nil":            {nil, fencing.ErrNoToken},
-		"nil pointer":    {(*holder)(nil), fencing.ErrNoToken},
+		"nil":            {nil, holdfast.ErrNoToken},
+		"nil pointer":    {(*holder)(nil), holdfast.ErrNoToken},
 	} {
 		got, err := fencing.Present(c.h)
 		if !errors.Is(err, c.want) {

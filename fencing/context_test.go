@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -22,7 +23,7 @@ func TestContextCarriesTheInnermostHolder(t *testing.T) {
 		t.Errorf("an empty context has holders %v", got)
 	}
 	var want []fencing.Holder
-	for n := range fencing.Token(5) {
+	for n := range holdfast.Token(5) {
 		h := &holder{token: n + 1}
 		type key struct{}
 		ctx = context.WithValue(fencing.NewContext(ctx, h), key{}, n) // with other values in between
@@ -49,12 +50,12 @@ func TestContextsDoNotShareHoldersAddedLater(t *testing.T) {
 
 func TestHoldersStopsWhenAsked(t *testing.T) {
 	ctx := fencing.NewContext(fencing.NewContext(t.Context(), &holder{token: 1}), &holder{token: 2})
-	var seen []fencing.Token
+	var seen []holdfast.Token
 	for h := range fencing.Holders(ctx) {
 		seen = append(seen, h.Token())
 		break
 	}
-	if !slices.Equal(seen, []fencing.Token{2}) {
+	if !slices.Equal(seen, []holdfast.Token{2}) {
 		t.Errorf("saw %v", seen)
 	}
 }
@@ -77,10 +78,10 @@ func TestNilHolderHidesTheOuterOne(t *testing.T) {
 
 func TestLookingUpAHolderDoesNotAllocate(t *testing.T) {
 	ctx := t.Context()
-	for n := range fencing.Token(3) {
+	for n := range holdfast.Token(3) {
 		ctx = fencing.NewContext(ctx, &holder{token: n + 1})
 	}
-	var sum fencing.Token
+	var sum holdfast.Token
 	allocs := testing.AllocsPerRun(100, func() {
 		if h, ok := fencing.FromContext(ctx); ok {
 			sum += h.Token()

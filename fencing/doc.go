@@ -1,5 +1,5 @@
 // Package fencing makes the writes of a client that has lost its lock fail, even if the client does
-// not know about the loss yet: the receiver compares the [Token] of each write with the largest one it
+// not know about the loss yet: the receiver compares the [holdfast.Token] of each write with the largest one it
 // has seen, and refuses smaller ones.
 //
 //	err := mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {

@@ -4,17 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/sending"
 )
+
+// maxEpoch is that of the largest token.
+var maxEpoch = holdfast.Token(math.MaxInt64).Epoch()
 
 // BumpEpoch raises the epoch of a namespace ("" is "holdfast") to at least atLeast and returns the
 // present epoch. It never lowers an epoch, so it may be repeated. A change is recorded in a (nil: the

@@ -19,7 +19,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
-const epochKey = "holdfast/epoch"
+const (
+	epochKey     = "holdfast/epoch"
+	largestEpoch = 1<<15 - 1
+)
 
 func TestEpochIsOnlyEverRaised(t *testing.T) {
 	e := newEtcd(t)

@@ -14,9 +14,6 @@ var (
 	// no effect. Stop the work.
 	ErrStale = errors.New("fencing token is stale")
 
-	// ErrNoToken means that the holder is nil, or its token zero or negative.
-	ErrNoToken = errors.New("no fencing token")
-
 	// ErrOtherName means that another lock guards the resource. The error is an *[OtherNameError].
 	ErrOtherName = errors.New("fencing token is of another lock")
 
@@ -54,7 +51,7 @@ func (e *notDone) Is(target error) bool { return target == ErrNotDone }
 type ClaimError struct {
 	Part   string // "name", "token", "resource", or the header field
 	Reason string // such as "is empty"
-	Err    error  // ErrNoToken, ErrEpochStep, strconv.ErrSyntax, …; may be nil
+	Err    error  // holdfast.ErrNoToken, ErrEpochStep, that of holdfast.ParseToken, …; may be nil
 }
 
 func (e *ClaimError) Error() string {

@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
@@ -60,7 +61,10 @@ func (m *EtcdMarks) commit(
 	ctx context.Context, r *request, c Claim, mayCreate bool, ops []clientv3.Op,
 ) (_ *clientv3.TxnResponse, isNew bool, _ error) {
 	key, text := m.prefix+r.resource, markText(c)
-	tooFarBelow := max(0, (c.Token.Epoch()-MaxEpochStep)<<revisionBits-1) // the largest such token
+	tooFarBelow := holdfast.Token(0) // the largest such number, if there is one
+	if first, err := holdfast.NewToken(c.Token.Epoch()-MaxEpochStep, 1); err == nil {
+		tooFarBelow = first - 1
+	}
 	noMark := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
 	if !mayCreate || c.CheckMark(r.resource, Claim{}) != nil {
 		noMark = append(noMark, clientv3.Compare(clientv3.CreateRevision(key), ">", 0)) // never both
@@ -68,7 +72,7 @@ func (m *EtcdMarks) commit(
 	work := []clientv3.Op{clientv3.OpPut(key, text), clientv3.OpTxn(nil, ops, nil)}
 	resp, err := m.kv.Txn(ctx).
 		// Comparing the value of a missing key is false.
-		If(clientv3.Compare(clientv3.Value(key), ">", markText(Claim{c.Name, Token(tooFarBelow)})+"\xff"),
+		If(clientv3.Compare(clientv3.Value(key), ">", markText(Claim{c.Name, tooFarBelow})+"\xff"),
 			clientv3.Compare(clientv3.Value(key), "<", text+"\x00")).
 		Then(work...).
 		Else(clientv3.OpTxn(noMark, work, []clientv3.Op{clientv3.OpGet(key)})).

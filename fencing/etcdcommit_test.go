@@ -107,7 +107,7 @@ func TestCommitReturnsTheResultsOfItsOperations(t *testing.T) {
 
 func TestInvalidCommitIsRefused(t *testing.T) {
 	m := newEtcd(t).marks(t, nil)
-	if err := write(t.Context(), m, claim(0)); !errors.Is(err, fencing.ErrNoToken) {
+	if err := write(t.Context(), m, claim(0)); !errors.Is(err, holdfast.ErrNoToken) {
 		t.Errorf("token zero: %v", err)
 	}
 	for name, c := range map[string]struct {
@@ -138,7 +138,7 @@ func TestMarksOfOtherNamesAreNotCompared(t *testing.T) {
 		}
 		// Prefixes of the name, and what it could be confused with when escaped.
 		for _, other := range []string{"jo", "job2", "job/2", "a", "a%20b", "100%25", "100", "%00", "\x00\x00", "Job"} {
-			for _, token := range []fencing.Token{1, 50, 99} {
+			for _, token := range []holdfast.Token{1, 50, 99} {
 				c := fencing.Claim{Name: other, Token: token}
 				_, err := m.Commit(t.Context(), resource, c, clientv3.OpPut("k", "v"))
 				if !errors.Is(err, fencing.ErrOtherName) || errors.Is(err, fencing.ErrStale) {

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
@@ -237,9 +238,9 @@ func (m *EtcdMarks) parse(resource string, value []byte) (Claim, error) {
 	if err != nil {
 		return Claim{}, bad(err)
 	}
-	token, err := ParseToken(strings.TrimLeft(digits, "0"))
+	token, err := holdfast.ParseToken(strings.TrimLeft(digits, "0"))
 	if err != nil {
-		return Claim{}, bad(err)
+		return Claim{}, bad(&ClaimError{Part: "token", Err: err})
 	}
 	return Claim{name, token}, nil
 }

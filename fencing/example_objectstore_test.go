@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -79,7 +80,7 @@ func splitMark(object []byte) (mark fencing.Claim, data []byte, err error) {
 		return mark, nil, errors.New("the object has no mark")
 	}
 	if mark.Name, err = fencing.UnescapeName(fields[0]); err == nil {
-		mark.Token, err = fencing.ParseToken(fields[1])
+		mark.Token, err = holdfast.ParseToken(fields[1])
 	}
 	return mark, data, err
 }

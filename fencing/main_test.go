@@ -30,11 +30,13 @@ var (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-func claim(token int64) fencing.Claim { return fencing.Claim{Name: "job", Token: fencing.Token(token)} }
+func claim(token int64) fencing.Claim {
+	return fencing.Claim{Name: "job", Token: holdfast.Token(token)}
+}
 
-func newToken(t *testing.T, epoch, revision int64) fencing.Token {
+func newToken(t *testing.T, epoch, revision int64) holdfast.Token {
 	t.Helper()
-	token, err := fencing.NewToken(epoch, revision)
+	token, err := holdfast.NewToken(epoch, revision)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,12 +98,12 @@ type holder struct {
 	cli   *clientv3.Client
 	name  string
 	entry string
-	token fencing.Token
+	token holdfast.Token
 	check func() error // nil: nil
 }
 
 func (h *holder) Name() string             { return h.name }
-func (h *holder) Token() fencing.Token     { return h.token }
+func (h *holder) Token() holdfast.Token    { return h.token }
 func (h *holder) Client() *clientv3.Client { return h.cli }
 
 func (h *holder) Check() error {
@@ -124,7 +126,7 @@ func holding(t *testing.T) (*holder, *hooks) {
 	kv := &hooks{KV: e.cli.KV, etcd: e}
 	cli := clientv3.NewCtxClient(context.Background())
 	cli.KV = kv
-	return &holder{cli: cli, name: "job", entry: entry, token: fencing.Token(e.put(t, entry, ""))}, kv
+	return &holder{cli: cli, name: "job", entry: entry, token: holdfast.Token(e.put(t, entry, ""))}, kv
 }
 
 // hooks is a KV that records transactions and changes what becomes of them.

@@ -3,6 +3,7 @@ package fencing
 import (
 	"fmt"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -33,9 +34,9 @@ func (c Claim) CheckMark(resource string, mark Claim) error {
 // was done. After a restore of etcd see NeedsEpoch.
 type MarkError struct {
 	Resource string
-	Claim    Claim  // the claim that was refused
-	Mark     Token  // the largest token that the resource has seen
-	MarkName string // the lock that guards the resource; "" if only bare tokens have written
+	Claim    Claim          // the claim that was refused
+	Mark     holdfast.Token // the largest token that the resource has seen
+	MarkName string         // the lock that guards the resource; "" if only bare tokens have written
 }
 
 func (e *MarkError) Error() string {

@@ -107,7 +107,7 @@ func (s *MemoryStore) Reset(ctx context.Context, resource string, a audit.Audito
 }
 
 func resetRecord(resource string, mark Claim) audit.Record {
-	return audit.Record{Event: audit.Reset, Name: mark.Name, Resource: resource, Mark: int64(mark.Token)}
+	return audit.Record{Event: audit.Reset, Name: mark.Name, Resource: resource, Mark: mark.Token}
 }
 
 // Len returns how many resources have a mark or are in use.

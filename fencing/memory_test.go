@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 )
@@ -112,7 +113,7 @@ func TestMalformedClaimIsRefused(t *testing.T) {
 		"long name":      {"r", fencing.Claim{Name: strings.Repeat("n", fencing.MaxName+1), Token: 7}, false},
 	} {
 		ran, err := do(t, s, c.resource, c.claim)
-		if ran || !errors.Is(err, fencing.ErrBadClaim) || errors.Is(err, fencing.ErrNoToken) != c.noToken {
+		if ran || !errors.Is(err, fencing.ErrBadClaim) || errors.Is(err, holdfast.ErrNoToken) != c.noToken {
 			t.Errorf("%s: ran %v, %v", name, ran, err)
 		}
 	}
@@ -124,7 +125,7 @@ func TestMalformedClaimIsRefused(t *testing.T) {
 func TestTokensOfAnotherLockAreNotCompared(t *testing.T) {
 	s := fencing.NewMemoryStore(nil)
 	do(t, s, "r", claim(5))
-	for _, token := range []fencing.Token{1, 5, 9} {
+	for _, token := range []holdfast.Token{1, 5, 9} {
 		ran, err := do(t, s, "r", fencing.Claim{Name: "other", Token: token})
 		var other *fencing.OtherNameError
 		if ran || !errors.Is(err, fencing.ErrOtherName) || errors.Is(err, fencing.ErrStale) {
@@ -168,7 +169,7 @@ func TestMarkStaysWhenTheEffectFails(t *testing.T) {
 func TestNewerHolderWaitsForTheEffectOfAnOlderOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := fencing.NewMemoryStore(nil)
-		var order []fencing.Token // each effect has the resource to itself
+		var order []holdfast.Token // each effect has the resource to itself
 		errs := make(map[string]error)
 		paused := make(chan struct{})
 		var mu sync.Mutex
@@ -179,7 +180,7 @@ func TestNewerHolderWaitsForTheEffectOfAnOlderOne(t *testing.T) {
 					if wait != nil {
 						<-wait
 					}
-					order = append(order, fencing.Token(token))
+					order = append(order, holdfast.Token(token))
 					return nil
 				})
 				mu.Lock()
@@ -260,7 +261,7 @@ func TestNoStaleEffectLandsAmongManyWriters(t *testing.T) {
 	s := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: resources})
 	type record struct {
 		inside atomic.Int32
-		tokens []fencing.Token
+		tokens []holdfast.Token
 	}
 	var records [resources]record
 	var newest atomic.Int64
@@ -281,7 +282,7 @@ func TestNoStaleEffectLandsAmongManyWriters(t *testing.T) {
 					if records[i].inside.Add(1) != 1 {
 						t.Error("two effects on one resource at once")
 					}
-					records[i].tokens = append(records[i].tokens, fencing.Token(token)) // -race sees what overlaps
+					records[i].tokens = append(records[i].tokens, holdfast.Token(token)) // -race sees what overlaps
 					records[i].inside.Add(-1)
 					return nil
 				})
@@ -320,7 +321,7 @@ func TestUnlimitedStoreIsNeverFull(t *testing.T) {
 func ExampleMemoryStore() {
 	store := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: 1000})
 	ctx := context.Background()
-	write := func(token fencing.Token) {
+	write := func(token holdfast.Token) {
 		c := fencing.Claim{Name: "billing/job-7", Token: token}
 		err := store.Do(ctx, "ledger.csv", c, func(context.Context) error {
 			fmt.Println("token", token, "writes")

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/fencetest"
 )
@@ -138,7 +139,7 @@ func (b *s3) written() []string {
 }
 
 // change writes data, after meanwhile has run between the read and the write.
-func (b *s3) change(t *testing.T, token fencing.Token, data string, meanwhile func()) error {
+func (b *s3) change(t *testing.T, token holdfast.Token, data string, meanwhile func()) error {
 	return ChangeFenced(t.Context(), b, objectHolder(token), "k", func([]byte) ([]byte, error) {
 		if meanwhile != nil {
 			meanwhile()
@@ -173,7 +174,7 @@ func TestObjectsAreGuarded(t *testing.T) {
 	})
 }
 
-func objectHolder(token fencing.Token) fencing.Holder { return &holder{name: "job", token: token} }
+func objectHolder(token holdfast.Token) fencing.Holder { return &holder{name: "job", token: token} }
 
 // The ETag covers the content only, so a claim that left the content as it is would not be seen.
 func TestOldHolderOfAnObjectIsRefusedAfterAClaim(t *testing.T) {

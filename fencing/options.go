@@ -3,6 +3,7 @@ package fencing
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
@@ -77,4 +78,8 @@ func (o WriterOptions) admit(ctx context.Context, s interface{ Check() error }) 
 // even if it wraps a suspension.
 func suspended(err error) bool {
 	return errors.Is(err, holdfast.ErrSuspended) && !errors.Is(err, holdfast.ErrLost)
+}
+
+func invalid(argument, reason string, args ...any) error {
+	return &holdfast.ArgumentError{Argument: argument, Reason: fmt.Sprintf(reason, args...)}
 }

@@ -4,13 +4,15 @@ import (
 	"reflect"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 // Source provides a token, and tells whether using it makes sense now.
 type Source interface {
 	// Token returns the fencing token. It is the same for the life of the source,
 	// also after a loss, and zero or less if there is none.
-	Token() Token
+	Token() holdfast.Token
 
 	// Check returns nil if the source may be used now, without an RPC. An error
 	// that Is holdfast.ErrSuspended, and not holdfast.ErrLost, means "not now,
@@ -42,6 +44,9 @@ type Owner interface {
 	// while its entry exists, and those of all locks that were acquired together with it.
 	Owned() []clientv3.Cmp
 }
+
+// A bare token is a source, for a holder that is elsewhere.
+var _ Source = holdfast.Token(0)
 
 // isNil reports whether s is nil or a nil pointer, such as the *Lock of a failed
 // acquisition.

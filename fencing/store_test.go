@@ -90,7 +90,7 @@ func TestResetAdmitsAnyTokenAndIsRecorded(t *testing.T) {
 				t.Fatalf("records %+v", records)
 			}
 			r := records[0]
-			if r.Event != audit.Reset || r.Resource != "r" || r.Name != "old" || r.Mark != int64(high.Token) ||
+			if r.Event != audit.Reset || r.Resource != "r" || r.Name != "old" || r.Mark != high.Token ||
 				r.Holder == "" || r.At.IsZero() {
 				t.Errorf("record %+v", r)
 			}

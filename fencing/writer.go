@@ -33,7 +33,7 @@ const MaxOps = 127
 //   - holdfast.ErrOutcomeUnknown, joined with its cause: it was not answered, and not sent again. It may
 //     have taken effect, or may do so while the holder's entry exists.
 //   - any other error: nothing was written ([ErrNotDone]). Before anything is sent these are
-//     *holdfast.ArgumentError, [ErrNoToken], ctx's error, and that of the holder's Check (for a
+//     *holdfast.ArgumentError, [holdfast.ErrNoToken], ctx's error, and that of the holder's Check (for a
 //     suspended holder see [WriterOptions].WhileSuspended).
 type FencedWriter struct {
 	owner Owner // nil: every write returns ErrNoToken
@@ -98,9 +98,9 @@ func (w *FencedWriter) Delete(
 type request struct {
 	w        *FencedWriter
 	verb     string
-	resource string // the key; "" for a transaction
-	token    Token  // 0 for an owner that is no Source
-	noToken  bool   // there ought to be one
+	resource string         // the key; "" for a transaction
+	token    holdfast.Token // 0 for an owner that is no Source
+	noToken  bool           // there ought to be one
 }
 
 func (w *FencedWriter) request(verb, resource string) *request {
@@ -127,7 +127,7 @@ func (r *request) maxOps() int {
 func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnResponse, error) {
 	h := r.w.owner
 	if h == nil {
-		return nil, r.refuse(ErrNoToken)
+		return nil, r.refuse(holdfast.ErrNoToken)
 	}
 	if err := r.w.opts.validate(); err != nil {
 		return nil, r.refuse(err)
@@ -140,7 +140,7 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 	}
 	cli, owned := h.Client(), h.Owned()
 	if r.noToken || !compares(owned) || cli == nil || cli.KV == nil {
-		return nil, r.refuse(ErrNoToken)
+		return nil, r.refuse(holdfast.ErrNoToken)
 	}
 
 	resp, err := cli.Txn(ctx).If(owned...).Then(op).Commit()
@@ -170,7 +170,7 @@ func (r *request) stale(ctx context.Context, h Owner, owner clientv3.Cmp) error 
 	err := fmt.Errorf("%v: refused, its holder's entry is gone: %w", r, ErrStale)
 	audit.Tell(ctx, r.w.opts.Auditor, audit.Record{
 		Event: audit.Refused, Name: h.Name(), Key: string(owner.KeyBytes()),
-		Token: int64(r.token), Resource: r.resource, Err: err,
+		Token: r.token, Resource: r.resource, Err: err,
 	})
 	return err
 }

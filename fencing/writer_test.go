@@ -59,7 +59,7 @@ func TestStaleWriteIsRefusedAndRecorded(t *testing.T) {
 			t.Fatalf("records %+v", records)
 		}
 		r := records[0]
-		if r.Event != audit.Refused || r.Name != "job" || r.Key != entry || r.Token != int64(h.token) ||
+		if r.Event != audit.Refused || r.Name != "job" || r.Key != entry || r.Token != h.token ||
 			!errors.Is(r.Err, fencing.ErrStale) {
 			t.Errorf("record %+v", r)
 		}
@@ -91,9 +91,9 @@ func TestNilHolderWritesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			forEachWrite(t, func(t *testing.T, write writeFunc) {
 				w := fencing.NewFencedWriter(h)
-				refused(t, kv, write(t.Context(), w), fencing.ErrNoToken)
+				refused(t, kv, write(t.Context(), w), holdfast.ErrNoToken)
 				w = w.With(fencing.WriterOptions{WhileSuspended: fencing.Proceed})
-				refused(t, kv, write(t.Context(), w), fencing.ErrNoToken)
+				refused(t, kv, write(t.Context(), w), holdfast.ErrNoToken)
 			})
 		})
 	}

@@ -27,7 +27,7 @@ var (
 // CheckName returns nil, or a *holdfast.NameError if name cannot name a lock. A name is one or more non-empty segments
 // joined by "/", of any bytes, none starting with "@", at most 512 bytes in all. Lock checks too, before it sends
 // anything.
-func CheckName(name string) error { return names.Check("lock", name) }
+func CheckName(name string) error { return names.Check(holdfast.KindLock, name) }
 
 // AcquireError says why a lock was not acquired. Nothing is held, and no entry is left. Only if etcd did not answer may
 // the entry still appear, and block those behind it, until the session or the end of the lease removes it.

@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -17,7 +18,7 @@ var _ fencing.Holder = (*Lock)(nil)
 
 // Token returns the fencing token: larger than that of every earlier holder of this
 // lock. Send it, with the lock's name, to whatever can compare it.
-func (l *writeLock) Token() fencing.Token { return l.hold.Token() }
+func (l *writeLock) Token() holdfast.Token { return l.hold.Token() }
 
 // WithContext returns a child of ctx that carries the lock for fencing.FromContext and is canceled when the lock is
 // lost or released, or, with Options.CancelOnSuspended, is suspended. context.Cause is Check's error then. Call cancel

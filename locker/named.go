@@ -131,7 +131,7 @@ func (n named) blockedBy(h *hold.Hold) bool {
 func (n named) reentrant(h *hold.Hold) error {
 	met := h.Together()[slices.IndexFunc(h.Together(), n.meets)].Queue().Name()
 	switch path := h.Queue(); {
-	case path.Kind() == "tree" && path.Name() != met:
+	case path.Kind() == holdfast.KindTree && path.Name() != met:
 		return fmt.Errorf("%w: %s, for %s", holdfast.ErrReentrant, names.Quote(met), names.Quote(path.Name()))
 	case len(n.queues) > 1:
 		return fmt.Errorf("%w: %s", holdfast.ErrReentrant, names.Quote(met))

@@ -113,7 +113,7 @@ func TestWorkThatOutlivesItsLockIsTold(t *testing.T) {
 					after > c.late+kit.Prompt {
 					t.Errorf("told %v after the earliest moment", after)
 				}
-				if o.lost.Cause != c.cause || o.lost.Name != "x" || o.lost.Token != int64(lk.Token()) {
+				if o.lost.Cause != c.cause || o.lost.Name != "x" || o.lost.Token != lk.Token() {
 					t.Errorf("told %v", o.lost)
 				}
 				if early := o.at.Sub(o.since) - c.grace; early < 0 || early > 0 && c.late == 0 || early > c.late {

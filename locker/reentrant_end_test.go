@@ -33,7 +33,7 @@ func TestLossEndsAllLocksOfAHoldAndTheNextLockIsAnother(t *testing.T) {
 			t.Errorf("Unlock of an inner lock: %v", err)
 		}
 		var lost *holdfast.LostError
-		if err := outer.Check(); !errors.As(err, &lost) || lost.Token != int64(outer.Token()) {
+		if err := outer.Check(); !errors.As(err, &lost) || lost.Token != outer.Token() {
 			t.Errorf("the outer lock: %v", err)
 		}
 		if !ended(outer) || !ended(inner) || !errors.Is(inner.Check(), lost) {

@@ -53,16 +53,14 @@ func Read(name string) Member { return Member{name: name, read: true} }
 // many names or none, and a nil session are errors of the first call.
 func NewSet(sess *session.Session, members ...Member) *Set {
 	s := &Set{members: slices.Clone(members)}
-	var texts []string
 	for _, m := range members {
-		q := queue.New(lease.Open(sess.Ref()), "lock", m.name)
+		q := queue.New(lease.Open(sess.Ref()), holdfast.KindLock, m.name)
 		if m.read {
 			q = q.Readers()
 		}
 		s.named.queues = append(s.named.queues, q)
-		texts = append(texts, m.name)
 	}
-	s.named.text = strings.Join(texts, ", ")
+	s.named.text = strings.Join(s.Names(), ", ")
 	return s
 }
 
@@ -71,6 +69,15 @@ func (s *Set) With(o Options) *Set {
 	with := *s
 	with.named.opts = o
 	return &with
+}
+
+// Names returns the names of the set's members, in the order in which NewSet was given them. The slice is the caller's.
+func (s *Set) Names() []string {
+	all := make([]string, len(s.members))
+	for i, m := range s.members {
+		all[i] = m.name
+	}
+	return all
 }
 
 // Do is Mutex.Do for all locks of the set.

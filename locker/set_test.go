@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -115,6 +116,21 @@ func TestOverlappingSetsDoNotDeadlock(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+func TestSetTellsTheNamesThatItWasGiven(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		want := []string{"b", "a/c", "a"}
+		s := locker.NewSet(p.Sess, locker.Write("b"), locker.Read("a/c"), locker.Write("a"))
+		s.Names()[0] = "of the caller"
+		if got := s.With(locker.Options{Owner: "x"}).Names(); !slices.Equal(got, want) {
+			t.Errorf("the names are %q, not %q", got, want)
+		}
+		if got := (&locker.Set{}).Names(); len(got) != 0 {
+			t.Errorf("a zero Set has the names %q", got)
 		}
 	})
 }

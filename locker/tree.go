@@ -33,9 +33,9 @@ type TreeMutex struct{ named named }
 // path or a nil session is an error of the first call.
 func NewTreeMutex(sess *session.Session, path string) *TreeMutex {
 	host := lease.Open(sess.Ref())
-	t := &TreeMutex{named{queues: queue.Set{queue.New(host, "tree", path)}}}
+	t := &TreeMutex{named{queues: queue.Set{queue.New(host, holdfast.KindTree, path)}}}
 	for above, ok := parent(path); ok && t.named.first().Err() == nil; above, ok = parent(above) {
-		t.named.queues = append(t.named.queues, queue.New(host, "tree", above).Above(path))
+		t.named.queues = append(t.named.queues, queue.New(host, holdfast.KindTree, above).Above(path))
 	}
 	return t
 }
@@ -78,7 +78,7 @@ func (t *TreeMutex) TryLock(ctx context.Context) (*Lock, error) { return t.lock(
 func (t *TreeMutex) lock(ctx context.Context, try bool) (*Lock, error) {
 	if n := len(t.named.queues); n > MaxSet {
 		reason := fmt.Sprintf("has %d segments: etcd takes at most %d in one transaction", n, MaxSet)
-		return nil, t.named.failed(0, &holdfast.NameError{Kind: "tree", Name: t.Name(), Reason: reason})
+		return nil, t.named.failed(0, &holdfast.NameError{Kind: string(holdfast.KindTree), Name: t.Name(), Reason: reason})
 	}
 	holds, err := t.named.acquire(ctx, try)
 	if err != nil {

@@ -91,7 +91,7 @@ func (k *key) discard(ctx context.Context, policy backoff.Policy, refused error)
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%w; etcd has not answered an earlier request, and refuses to remove the key %s that it may have "+
 			"put, which then stands until lease %s ends: %w",
-			refused, names.Quote(k.name), holdfast.LeaseID(k.lease.ID()), err)
+			refused, names.Quote(k.name), names.Lease(k.lease.ID()), err)
 	}
 	return refused
 }

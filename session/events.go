@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/callback"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Event is one change of a session's state.
@@ -104,7 +105,7 @@ func (es *events) publish(ev Event) {
 
 // log writes one line for each change of state but the close.
 func (es *events) log(ev Event) {
-	log := es.opts.Logger.With("lease", holdfast.LeaseID(ev.Lease).String())
+	log := es.opts.Logger.With("lease", names.Lease(ev.Lease))
 	err := ev.Err
 	var attrs []any
 	if lost := (*holdfast.LostError)(nil); errors.As(err, &lost) {

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -171,10 +172,10 @@ func TestEachChangeOfStateIsOneLineInTheLog(t *testing.T) {
 		sess := c.open(t, session.Options{
 			OnStateChange: events.record, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: noTime})),
 		})
-		old := holdfast.LeaseID(sess.Lease()).String()
+		old := names.Lease(sess.Lease())
 		c.outage(t, events)
 		c.lose(t, sess, events)
-		next := holdfast.LeaseID(sess.Lease()).String()
+		next := names.Lease(sess.Lease())
 		if err := sess.Close(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -149,7 +149,7 @@ func (g *granter) dropLease(l *lease.Lease) {
 func (g *granter) revoke(ctx context.Context, l *lease.Lease) {
 	if err := g.endLease(ctx, l); err != nil && ctx.Err() == nil {
 		g.opts.Logger.Warn("holdfast: could not revoke a lost lease; its entries stay until etcd expires it",
-			"lease", holdfast.LeaseID(l.ID()).String(), "error", err)
+			"lease", names.Lease(l.ID()), "error", err)
 	}
 }
 

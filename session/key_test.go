@@ -282,7 +282,7 @@ func TestRevocationBeforeTheWatchExistsIsFoundByTheReadAfterIt(t *testing.T) {
 		c.Revoke(revoked)
 		start := time.Now()
 		lost := lossOf(t, events.next(t, holdfast.Lost))
-		if took := time.Since(start); took > 500*time.Millisecond || lost.Lease != holdfast.LeaseID(revoked) {
+		if took := time.Since(start); took > 500*time.Millisecond || lost.Lease != revoked {
 			t.Errorf("after %v: %v", took, lost)
 		}
 		events.next(t, holdfast.Connected)

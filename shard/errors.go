@@ -20,11 +20,12 @@ var (
 // CheckName returns nil, or a *holdfast.NameError if name cannot name shards. A name is one or more non-empty segments
 // joined by "/", none starting with "@", at most 500 bytes. Run checks too, before it sends anything.
 func CheckName(name string) error {
-	if err := names.Check("shard", name); err != nil {
+	if err := names.Check(holdfast.KindShard, name); err != nil {
 		return err
 	}
 	if len(name) > maxName {
-		return &holdfast.NameError{Kind: "shard", Name: name, Reason: fmt.Sprintf("is longer than %d bytes", maxName)}
+		reason := fmt.Sprintf("is longer than %d bytes", maxName)
+		return &holdfast.NameError{Kind: string(holdfast.KindShard), Name: name, Reason: reason}
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/shard"
@@ -34,7 +34,7 @@ type fleet struct {
 	mu    sync.Mutex // protects what follows
 	owner map[int]string
 	begun map[int]int // how often each shard's function was called
-	last  map[int]fencing.Token
+	last  map[int]holdfast.Token
 
 	freed   map[int]time.Time // when the shard's function has returned
 	longest time.Duration     // for which a shard had no owner
@@ -42,7 +42,7 @@ type fleet struct {
 
 func newFleet(t *testing.T, srv *etcdfake.Server, n int) *fleet {
 	return &fleet{
-		t: t, srv: srv, n: n, owner: make(map[int]string), begun: make(map[int]int), last: make(map[int]fencing.Token),
+		t: t, srv: srv, n: n, owner: make(map[int]string), begun: make(map[int]int), last: make(map[int]holdfast.Token),
 		freed: make(map[int]time.Time),
 	}
 }

@@ -36,7 +36,7 @@ type judge struct {
 	running map[*holding]bool              // their functions run
 	revoked map[clientv3.LeaseID]time.Time // by hand
 	writes  map[string]error               // the outcome of each fenced write, by its value
-	beside  map[int]fencing.Token          // that wrote to the resource last, by shard
+	beside  map[int]holdfast.Token         // that wrote to the resource last, by shard
 	counts  map[string]int                 // what the schedule has shown
 }
 
@@ -64,7 +64,7 @@ func newJudge(t *testing.T, srv *etcdfake.Server) *judge {
 	return &judge{
 		t: t, srv: srv, store: fencing.NewMemoryStore(nil), running: make(map[*holding]bool),
 		revoked: make(map[clientv3.LeaseID]time.Time), writes: make(map[string]error),
-		beside: make(map[int]fencing.Token), counts: make(map[string]int),
+		beside: make(map[int]holdfast.Token), counts: make(map[string]int),
 	}
 }
 

@@ -205,7 +205,7 @@ func (s *Shard) Name() string { return s.hold.Queue().Name() }
 
 // Token is the fencing token, larger than that of every earlier owner of this shard. Send it, with Name, to what can
 // compare it.
-func (s *Shard) Token() fencing.Token { return s.hold.Token() }
+func (s *Shard) Token() holdfast.Token { return s.hold.Token() }
 
 // AcquiredRevision is the etcd revision at which the shard was found to be held, at least the token's, for clients that
 // fence on revisions. Otherwise use Token.

@@ -30,12 +30,12 @@ var purposes = []string{
 
 // permissions are those that docs/client.md lists, for each value of --for.
 var permissions = map[string]func(namespace, name string) []need{
-	"lock":      func(ns, name string) []need { return entriesOf(ns, "lock", name) },
-	"tree":      func(ns, _ string) []need { return entriesOf(ns, "tree", "") }, // a path needs those above, too
-	"semaphore": func(ns, name string) []need { return entriesOf(ns, "semaphore", name) },
-	"election":  func(ns, name string) []need { return entriesOf(ns, "election", name) },
+	"lock":      func(ns, name string) []need { return entriesOf(ns, holdfast.KindLock, name) },
+	"tree":      func(ns, _ string) []need { return entriesOf(ns, holdfast.KindTree, "") }, // with the paths above
+	"semaphore": func(ns, name string) []need { return entriesOf(ns, holdfast.KindSemaphore, name) },
+	"election":  func(ns, name string) []need { return entriesOf(ns, holdfast.KindElection, name) },
 	"shard": func(ns, name string) []need {
-		all := entriesOf(ns, "shard", "")
+		all := entriesOf(ns, holdfast.KindShard, "")
 		members := need{layout.Names(ns, "member") + "shard/", true, "readwrite"}
 		if name != "" {
 			all[2].key += name + "/" // the entries of NAME/0, NAME/1 and so on, and the count
@@ -51,7 +51,7 @@ var permissions = map[string]func(namespace, name string) []need{
 		return []need{{names.SessionKeys(ns), true, "readwrite"}, {group, true, "readwrite"}}
 	},
 	"admin": func(ns, _ string) []need {
-		lock, tree := layout.Names(ns, "lock"), layout.Names(ns, "tree")
+		lock, tree := layout.Names(ns, holdfast.KindLock), layout.Names(ns, holdfast.KindTree)
 		return []need{{names.EpochKey(ns), false, "read"}, {lock, true, "readwrite"}, {tree, true, "readwrite"}}
 	},
 	"ring": func(ns, _ string) []need { return []need{{names.SessionKeys(ns), true, "readwrite"}} }, // the bell
@@ -63,7 +63,7 @@ var permissions = map[string]func(namespace, name string) []need{
 		return append(all, need{names.SessionKeys(ns), true, "read"})
 	},
 	"observe": func(ns, name string) []need {
-		entries := entriesOf(ns, "election", name)[2]
+		entries := entriesOf(ns, holdfast.KindElection, name)[2]
 		return []need{{names.EpochKey(ns), false, "read"}, {entries.key, true, "read"}}
 	},
 	"epoch": func(ns, _ string) []need { return []need{{names.EpochKey(ns), false, "readwrite"}} },

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -76,7 +77,7 @@ func newElect(a *app) *cobra.Command {
 					el = election.NewAt(sess, args[0])
 				}
 				s.sess = sess
-				needs := entriesOf(a.namespace, "election", args[0])
+				needs := entriesOf(a.namespace, holdfast.KindElection, args[0])
 				if o.at {
 					needs = []need{{args[0] + "/", true, "readwrite"}}
 				}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
-	"github.com/holdfast-go/holdfast/fencing"
 )
 
 const kickHelp = `Ask the holder of a lock, or a leader, to let go, and wait until it has. Who asks and why is
@@ -107,12 +106,12 @@ func operator() string {
 }
 
 type kickJSON struct {
-	Name   string        `json:"name"`
-	Token  fencing.Token `json:"token,omitzero"`
-	Forced bool          `json:"forced"`
-	Free   bool          `json:"free"`
-	LetGo  *bool         `json:"let_go,omitempty"`
-	Holder *entryJSON    `json:"holder,omitempty"`
+	Name   string         `json:"name"`
+	Token  holdfast.Token `json:"token,omitzero"`
+	Forced bool           `json:"forced"`
+	Free   bool           `json:"free"`
+	LetGo  *bool          `json:"let_go,omitempty"`
+	Holder *entryJSON     `json:"holder,omitempty"`
 }
 
 func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Client, cli *clientv3.Client) error {
@@ -123,7 +122,7 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 		return err
 	}
 	h, held := q.Holder()
-	token := fencing.Token(k.token)
+	token := holdfast.Token(k.token)
 	switch holders := q.Holders(); {
 	case !held && k.place.of() == holdfast.KindShard:
 		all, err := a.readShards(asking, cli, k.place.name)
@@ -139,7 +138,7 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	case token == 0 && len(holders) > 1:
 		return usage("%d clients hold %s: give the --token of one, see \"holdfast show\"", len(holders), k.lock())
 	case token == 0:
-		token = cmp.Or(h.Token, fencing.Token(h.Revision)) // the epoch may not be known any more
+		token = cmp.Or(h.Token, holdfast.Token(h.Revision)) // the epoch may not be known any more
 	default:
 		if i := slices.IndexFunc(holders, has(token)); i >= 0 {
 			h = holders[i]
@@ -196,7 +195,7 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 // lock is what is kicked, for sentences.
 func (k *kicker) lock() string { return k.place.kind.noun() + " " + clean(k.place.name, 0) }
 
-func (k *kicker) ask(ctx context.Context, adm *admin.Client, token fencing.Token) error {
+func (k *kicker) ask(ctx context.Context, adm *admin.Client, token holdfast.Token) error {
 	if k.force {
 		return adm.Remove(ctx, k.place.of(), k.place.name, token, k.reason)
 	}
@@ -204,12 +203,12 @@ func (k *kicker) ask(ctx context.Context, adm *admin.Client, token fencing.Token
 }
 
 // has reports whether an entry is the one with the token.
-func has(token fencing.Token) func(admin.Entry) bool {
+func has(token holdfast.Token) func(admin.Entry) bool {
 	return func(e admin.Entry) bool { return e.Revision == token.Revision() }
 }
 
 // awaitEnd waits until the token is not that of a holder any more.
-func (k *kicker) awaitEnd(ctx context.Context, adm *admin.Client, token fencing.Token) (bool, error) {
+func (k *kicker) awaitEnd(ctx context.Context, adm *admin.Client, token holdfast.Token) (bool, error) {
 	looks := time.NewTicker(200 * time.Millisecond)
 	defer looks.Stop()
 	for {

@@ -4,21 +4,21 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/view"
 )
 
 // runJSON is the last run of a job as jsonHelp describes it.
 type runJSON struct {
-	Slot    string        `json:"slot,omitempty"`
-	At      time.Time     `json:"at"`
-	Due     *time.Time    `json:"due,omitempty"`
-	Overdue bool          `json:"overdue"`
-	Token   fencing.Token `json:"token"`
-	Owner   string        `json:"owner,omitempty"`
-	Host    string        `json:"host,omitempty"`
-	PID     int           `json:"pid,omitempty"`
+	Slot    string         `json:"slot,omitempty"`
+	At      time.Time      `json:"at"`
+	Due     *time.Time     `json:"due,omitempty"`
+	Overdue bool           `json:"overdue"`
+	Token   holdfast.Token `json:"token"`
+	Owner   string         `json:"owner,omitempty"`
+	Host    string         `json:"host,omitempty"`
+	PID     int            `json:"pid,omitempty"`
 }
 
 func runAsJSON(r view.Run, now time.Time) *runJSON {

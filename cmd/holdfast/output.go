@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
-	"github.com/holdfast-go/holdfast/fencing"
 )
 
 const jsonHelp = `With -o json each command prints objects, one on a line. Fields keep their names
@@ -66,22 +66,22 @@ An entry, one holder or waiter:
 
 // entryJSON is an entry as jsonHelp describes it.
 type entryJSON struct {
-	Key      string        `json:"key"`
-	Owner    string        `json:"owner,omitempty"`
-	Host     string        `json:"host,omitempty"`
-	PID      int           `json:"pid,omitempty"`
-	Value    string        `json:"value,omitempty"`
-	QueuedAt *time.Time    `json:"queued_at,omitempty"`
-	HeldAt   *time.Time    `json:"held_at,omitempty"`
-	Token    fencing.Token `json:"token,omitzero"`
-	Revision int64         `json:"revision"`
-	Lease    string        `json:"lease"`
-	TTL      *float64      `json:"ttl_seconds,omitempty"`
-	Taken    *time.Time    `json:"taken_until,omitempty"`
-	Foreign  bool          `json:"foreign"`
-	Shared   bool          `json:"shared,omitempty"`
-	Weight   int           `json:"weight,omitempty"`
-	Notice   *noticeJSON   `json:"notice,omitempty"`
+	Key      string         `json:"key"`
+	Owner    string         `json:"owner,omitempty"`
+	Host     string         `json:"host,omitempty"`
+	PID      int            `json:"pid,omitempty"`
+	Value    string         `json:"value,omitempty"`
+	QueuedAt *time.Time     `json:"queued_at,omitempty"`
+	HeldAt   *time.Time     `json:"held_at,omitempty"`
+	Token    holdfast.Token `json:"token,omitzero"`
+	Revision int64          `json:"revision"`
+	Lease    string         `json:"lease"`
+	TTL      *float64       `json:"ttl_seconds,omitempty"`
+	Taken    *time.Time     `json:"taken_until,omitempty"`
+	Foreign  bool           `json:"foreign"`
+	Shared   bool           `json:"shared,omitempty"`
+	Weight   int            `json:"weight,omitempty"`
+	Notice   *noticeJSON    `json:"notice,omitempty"`
 }
 
 type noticeJSON struct {

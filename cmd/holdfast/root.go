@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -190,18 +191,13 @@ func (a *app) bounded(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, a.commandTimeout)
 }
 
-// kinds are the values of --kind.
-var kinds = []holdfast.Kind{
-	holdfast.KindLock, holdfast.KindTree, holdfast.KindSemaphore, holdfast.KindElection, holdfast.KindShard,
-}
-
 // kindFlag is the value of a --kind.
 type kindFlag holdfast.Kind
 
 // Set implements pflag.Value.
 func (k *kindFlag) Set(text string) error {
-	if !slices.Contains(kinds, holdfast.Kind(text)) {
-		return fmt.Errorf("must be one of %q", kinds)
+	if !slices.Contains(layout.Kinds, holdfast.Kind(text)) {
+		return fmt.Errorf("must be one of %q", layout.Kinds)
 	}
 	*k = kindFlag(text)
 	return nil

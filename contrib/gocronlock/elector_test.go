@@ -75,7 +75,7 @@ func TestRunWaitsForTasksBeforeItResigns(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := start(t, srv, 0), start(t, srv, 0)
 		first, stop := a.elector(t, gocronlock.ElectorOptions{Value: "a"})
-		var token fencing.Token
+		var token holdfast.Token
 		var canceled, ended time.Time
 		a.schedule(t, everyMinute(), first.Task(func(ctx context.Context, term *election.Term) error {
 			if h, ok := fencing.FromContext(ctx); !ok || h.Token() != term.Token() || term.Value() != "a" {

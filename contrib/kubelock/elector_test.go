@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/contrib/kubelock"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
 )
 
 // replica is a candidate with client-go's elector, and what became of it.
@@ -19,7 +19,7 @@ type replica struct {
 	ended    chan struct{}
 	started  time.Time
 	canceled time.Time // the context of OnStartedLeading
-	token    fencing.Token
+	token    holdfast.Token
 }
 
 func startReplica(t *testing.T, srv *etcdfake.Server, identity string, release bool) *replica {

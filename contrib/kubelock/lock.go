@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/locker"
 )
@@ -180,7 +179,7 @@ func (l *Lock) acquire(ctx context.Context, ler resourcelock.LeaderElectionRecor
 			return fmt.Errorf("leader record %q: the epoch of namespace %q: %w", l.record, l.opts.Namespace, err)
 		}
 	}
-	token, err := fencing.NewToken(epoch, resp.Header.Revision)
+	token, err := holdfast.NewToken(epoch, resp.Header.Revision)
 	if err != nil {
 		return fmt.Errorf("leader record %q: %w", l.record, err)
 	}

@@ -84,10 +84,10 @@ func TestTermsAreFenced(t *testing.T) {
 		ctx := t.Context()
 		a, b := candidate(t, srv.Link(), "a"), candidate(t, srv.Link(), "b")
 		none := a.Term()
-		if none != nil || none.Token() != 0 || !errors.Is(none.Check(), fencing.ErrNoToken) {
+		if none != nil || none.Token() != 0 || !errors.Is(none.Check(), holdfast.ErrNoToken) {
 			t.Error("a term before the first record")
 		}
-		if _, err := fencing.NewFencedWriter(none).Put(ctx, "state", "0"); !errors.Is(err, fencing.ErrNoToken) {
+		if _, err := fencing.NewFencedWriter(none).Put(ctx, "state", "0"); !errors.Is(err, holdfast.ErrNoToken) {
 			t.Errorf("without a term: %v", err)
 		}
 		if err := errors.Join(a.Create(ctx, of("a")), a.Update(ctx, of("a"))); err != nil {
@@ -119,7 +119,7 @@ func TestTermsAreFenced(t *testing.T) {
 			t.Fatal(err)
 		}
 		var lost *holdfast.LostError
-		if err := first.Check(); a.Term() != nil || !errors.As(err, &lost) || lost.Token != int64(first.Token()) {
+		if err := first.Check(); a.Term() != nil || !errors.As(err, &lost) || lost.Token != first.Token() {
 			t.Errorf("the deposed leader: %v", err)
 		}
 

@@ -14,7 +14,7 @@ import (
 // Term is one leadership of a Lock. It is a fencing.Holder, and safe for concurrent use.
 type Term struct {
 	lock  *Lock
-	token fencing.Token
+	token holdfast.Token
 
 	mu    sync.Mutex // protects the fields below
 	sent  time.Time  // when the last confirmed renewal was sent
@@ -29,7 +29,7 @@ func (t *Term) Name() string { return t.lock.name }
 
 // Token returns the fencing token: larger than that of each earlier term of this name. That of a nil Term is 0, which
 // nothing that compares tokens accepts.
-func (t *Term) Token() fencing.Token {
+func (t *Term) Token() holdfast.Token {
 	if t == nil {
 		return 0
 	}
@@ -47,10 +47,10 @@ func (t *Term) Owned() []clientv3.Cmp {
 // Check reports whether the term is held now, without an RPC: nil, a *holdfast.LostError, or holdfast.ErrReleased. It
 // is trusted for nine tenths of client-go's LeaseDuration after the last confirmed renewal was sent; other candidates
 // wait for the whole of it. It reads the clock, so it is right after a pause. Time passes between a Check and what
-// follows it: only a fence closes that gap. That of a nil Term is fencing.ErrNoToken.
+// follows it: only a fence closes that gap. That of a nil Term is holdfast.ErrNoToken.
 func (t *Term) Check() error {
 	if t == nil {
-		return fencing.ErrNoToken
+		return holdfast.ErrNoToken
 	}
 	now := time.Now()
 	t.mu.Lock()
@@ -91,6 +91,6 @@ func (t *Term) lose(cause holdfast.Cause) {
 // lost must be called with t.mu held.
 func (t *Term) lost(cause holdfast.Cause, now time.Time) error {
 	return &holdfast.LostError{
-		Kind: "election", Name: t.lock.name, Token: int64(t.token), Cause: cause, Since: now.Sub(t.sent),
+		Kind: holdfast.KindElection, Name: t.lock.name, Token: t.token, Cause: cause, Since: now.Sub(t.sent),
 	}
 }

@@ -38,7 +38,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -57,7 +56,7 @@ func run(ctx context.Context, d *demo.Demo) error {
 	}
 	defer db.Close()
 	service, err := newService(ctx, db, audit.Func(func(_ context.Context, r audit.Record) {
-		d.Row("service", fencing.Token(r.Token), demo.Good, "REFUSED: %s has had token %d", r.Resource, r.Mark)
+		d.Row("service", holdfast.Token(r.Token), demo.Good, "REFUSED: %s has had token %d", r.Resource, r.Mark)
 	}))
 	if err != nil {
 		return err

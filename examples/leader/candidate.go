@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -28,7 +29,7 @@ const (
 
 // campaign is a candidate: it leads, term after term, until it is asked to end. Run does all of it; the function is
 // what a leader does.
-func campaign(ctx context.Context, name string, j job, parent *child.Parent[fencing.Token]) (err error) {
+func campaign(ctx context.Context, name string, j job, parent *child.Parent[holdfast.Token]) (err error) {
 	cli, err := session.NewClient(ctx, session.ClientConfig(j.Endpoints...))
 	if err != nil {
 		return err

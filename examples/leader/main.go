@@ -22,9 +22,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -54,14 +54,14 @@ type story struct {
 
 	all    []*candidate // every candidate that was started
 	queue  []*candidate // those in the election, in order; the first leads
-	tokens []fencing.Token
+	tokens []holdfast.Token
 
 	sess     *session.Session // the observer's
 	stop     context.CancelFunc
 	observed chan observation
 }
 
-type candidate = child.Child[fencing.Token]
+type candidate = child.Child[holdfast.Token]
 
 // observation is what Observe yields.
 type observation struct {
@@ -131,7 +131,7 @@ func (s *story) firstLeads(name string) func(context.Context) error {
 }
 
 func (s *story) start(name string) error {
-	p, err := child.Start[fencing.Token](name, s.job)
+	p, err := child.Start[holdfast.Token](name, s.job)
 	if err != nil {
 		return err
 	}

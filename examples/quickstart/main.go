@@ -26,7 +26,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 )
 
@@ -58,7 +57,7 @@ type story struct {
 	job    job
 	a, b   *worker // nil until started
 	queue  string  // prefix of the lock's entries in etcd
-	tokens [2]fencing.Token
+	tokens [2]holdfast.Token
 }
 
 type worker = child.Child[event]
@@ -111,7 +110,7 @@ func (s *story) firstAcquires(ctx context.Context) (err error) {
 
 func (s *story) firstWrites(ctx context.Context) error { return s.writes(ctx, s.a, s.tokens[0]) }
 
-func (s *story) writes(ctx context.Context, p *worker, token fencing.Token) error {
+func (s *story) writes(ctx context.Context, p *worker, token holdfast.Token) error {
 	if _, err := p.Await(ctx, wrote); err != nil {
 		return err
 	}

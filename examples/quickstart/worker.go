@@ -30,8 +30,8 @@ const resume = "resume"
 
 // event is the output of a worker, with each of the names below.
 type event struct {
-	Token fencing.Token `json:",omitzero"` // with acquired
-	Entry string        // with acquired: the lock's key in etcd
+	Token holdfast.Token `json:",omitzero"` // with acquired
+	Entry string         // with acquired: the lock's key in etcd
 	Error string
 	Lost  string // the cause, if Error is a *holdfast.LostError
 	Stale bool   // Error is a fencing.ErrStale

@@ -42,7 +42,7 @@ func (g *Guard) Do(
 		return nil, &fencing.ClaimError{Part: "resource", Reason: "is no key of data"}
 	}
 	least := max(0, c.Token.Epoch()-fencing.MaxEpochStep) << 48 // marks below it are too far behind
-	argv := append([]any{c.Name, digits(c.Token), digits(fencing.Token(least)), digits(0), command}, args...)
+	argv := append([]any{c.Name, digits(c.Token), digits(holdfast.Token(least)), digits(0), command}, args...)
 	answer, err := do.Run(ctx, g.DB, []string{marks + key, key}, argv...).Slice()
 	var refused redis.Error
 	switch {
@@ -55,11 +55,11 @@ func (g *Guard) Do(
 	}
 	mark := fencing.Claim{Name: answer[1].(string)}
 	if text := strings.TrimLeft(answer[2].(string), "0"); text != "" {
-		if mark.Token, err = fencing.ParseToken(text); err != nil {
+		if mark.Token, err = holdfast.ParseToken(text); err != nil {
 			return nil, fencing.NotDone(fmt.Errorf("the mark of %q is damaged: %w", key, err))
 		}
 	}
 	return nil, c.CheckMark(key, mark) // says why
 }
 
-func digits(t fencing.Token) string { return fmt.Sprintf("%019d", int64(t)) }
+func digits(t holdfast.Token) string { return fmt.Sprintf("%019d", int64(t)) }

@@ -13,6 +13,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
@@ -114,7 +115,7 @@ func (d *database) read(ctx context.Context, name string) (value string, err err
 	return value, err
 }
 
-func (d *database) mark(ctx context.Context) (mark fencing.Token, err error) {
+func (d *database) mark(ctx context.Context) (mark holdfast.Token, err error) {
 	query := fmt.Sprintf("SELECT token FROM %s WHERE resource = '%s'", d.marks, guarded)
 	err = d.QueryRowContext(ctx, query).Scan((*int64)(&mark))
 	return mark, err

@@ -28,8 +28,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 )
 
@@ -73,7 +73,7 @@ type story struct {
 	db     *database
 	a, b   *worker // nil until started
 	queue  string  // prefix of the lock's entries in etcd
-	tokens [2]fencing.Token
+	tokens [2]holdfast.Token
 }
 
 type worker = child.Child[event]
@@ -123,7 +123,7 @@ func (s *story) firstAcquires(ctx context.Context) (err error) {
 
 func (s *story) firstWrites(ctx context.Context) error { return s.writes(ctx, s.a, s.tokens[0]) }
 
-func (s *story) writes(ctx context.Context, p *worker, token fencing.Token) error {
+func (s *story) writes(ctx context.Context, p *worker, token holdfast.Token) error {
 	if _, err := p.Await(ctx, wrote); err != nil {
 		return err
 	}

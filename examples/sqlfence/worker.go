@@ -28,12 +28,12 @@ const resume = "resume"
 
 // event is the output of a worker, with each of the names below.
 type event struct {
-	Token fencing.Token `json:",omitzero"` // with acquired
-	Entry string        // with acquired: the lock's key in etcd
+	Token holdfast.Token `json:",omitzero"` // with acquired
+	Entry string         // with acquired: the lock's key in etcd
 	Error string
-	Lost  bool          // Error is a *holdfast.LostError
-	Stale bool          // Error is a fencing.ErrStale
-	Mark  fencing.Token `json:",omitzero"` // the mark, if Error is a *fencing.MarkError
+	Lost  bool           // Error is a *holdfast.LostError
+	Stale bool           // Error is a fencing.ErrStale
+	Mark  holdfast.Token `json:",omitzero"` // the mark, if Error is a *fencing.MarkError
 }
 
 // The events, in this order; the late ones only if the lock was lost.

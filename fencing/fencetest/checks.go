@@ -23,7 +23,7 @@ func olderTokens(t *trial) {
 
 // From 2^53 on not every number is a double.
 func exactTokens(t *trial) {
-	const even = fencing.Token(1 << 53)
+	const even = holdfast.Token(1 << 53)
 	t.admit(t.write, 1<<48-1) // the last one of epoch 0
 	t.admit(t.newer, 1<<48|1)
 	t.refuse(t.write, 1<<48-1)
@@ -39,7 +39,7 @@ func malformedClaims(t *trial) {
 		"with a name of 513 byte": {Name: strings.Repeat("n", fencing.MaxName+1), Token: 7},
 	} {
 		err := t.Write(t.ctx, t.resource, c, what, nothing)
-		if !errors.Is(err, fencing.ErrBadClaim) && !errors.Is(err, fencing.ErrNoToken) {
+		if !errors.Is(err, fencing.ErrBadClaim) && !errors.Is(err, holdfast.ErrNoToken) {
 			t.errorf("a claim %s should be refused with fencing.ErrBadClaim, but the error is: %v", what, err)
 		}
 		t.expect("")
@@ -48,11 +48,11 @@ func malformedClaims(t *trial) {
 
 // As a mark such a token would lock the resource for good.
 func farAhead(t *trial) {
-	far, err := fencing.NewToken(fencing.MaxEpochStep+1, 1)
+	far, err := holdfast.NewToken(fencing.MaxEpochStep+1, 1)
 	if err != nil {
 		t.errorf("%w", err)
 	}
-	for _, mark := range []fencing.Token{0, 7} {
+	for _, mark := range []holdfast.Token{0, 7} {
 		if mark != 0 {
 			t.admit(t.write, mark)
 		}
@@ -64,14 +64,14 @@ func farAhead(t *trial) {
 		t.expect(before)
 	}
 	t.admit(t.newer, 8)
-	t.admit(t.write, fencing.Token(1<<48|1)) // an epoch that an operator has raised
+	t.admit(t.write, holdfast.Token(1<<48|1)) // an epoch that an operator has raised
 }
 
 // Tokens of different locks cannot be compared. A guard refuses the other lock, or keeps a mark for each.
 func otherNames(t *trial) {
 	t.admit(t.write, 50)
 	for _, name := range []string{"fencetest/LOCK", Name + " ", Name + "/x", "fencetest", "%00 'ø"} {
-		for _, token := range []fencing.Token{1, 50, 99} {
+		for _, token := range []holdfast.Token{1, 50, 99} {
 			before := t.read()
 			err := t.Other(t.ctx, t.resource, fencing.Claim{Name: name, Token: token}, name, nothing)
 			switch {
@@ -92,7 +92,7 @@ func otherResources(t *trial) {
 	names := []string{base, strings.ToUpper(base), base + " ", t.resource + "/é", base + "/e", t.resource + "/e%"}
 	for i, name := range names {
 		t.resource = name
-		switch token := fencing.Token(50 - i); t.read() {
+		switch token := holdfast.Token(50 - i); t.read() {
 		case "":
 			if err := t.write(token); err != nil && !errors.Is(err, fencing.ErrBadClaim) {
 				t.errorf("token %v should be admitted to the new resource %q, but the error is: %w", token, name, err)
@@ -108,7 +108,7 @@ func otherResources(t *trial) {
 var errBetween = errors.New("the work failed")
 
 func failedWrite(t *trial) {
-	for _, token := range []fencing.Token{5, 7} { // without a mark, and with one
+	for _, token := range []holdfast.Token{5, 7} { // without a mark, and with one
 		called := false
 		before := t.read()
 		err := t.Write(t.ctx, t.resource, claim(token), "failed", func() error { called = true; return errBetween })
@@ -141,7 +141,7 @@ func canceledWrite(t *trial) {
 }
 
 // judge compares the error of a write with what has become of it.
-func (t *trial) judge(err error, token fencing.Token) {
+func (t *trial) judge(err error, token holdfast.Token) {
 	written := t.read() == token.String()
 	switch {
 	case err == nil && !written:
@@ -169,7 +169,7 @@ func lostReply(t *trial) {
 		t.skipped = "without Guard.LoseReply"
 		return
 	}
-	for _, token := range []fencing.Token{5, 7} { // without a mark, and with one
+	for _, token := range []holdfast.Token{5, 7} { // without a mark, and with one
 		t.LoseReply()
 		err := t.write(token)
 		t.expect(token.String()) // or LoseReply does something else

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 )
 
 // patience is how long a newer writer may wait for a paused one before that goes on. No verdict depends on it: a guard
@@ -16,7 +16,7 @@ const patience = 50 * time.Millisecond
 // An older writer is paused after its comparison, and a newer one comes. Either the newer one waits, or the older one
 // fails when it goes on.
 func pausedWriter(t *trial) {
-	for _, older := range []fencing.Token{5, 17} { // without a mark, and with one
+	for _, older := range []holdfast.Token{5, 17} { // without a mark, and with one
 		if !t.pause(older, older+2) {
 			t.skipped = "the guard has no moment between comparison and effect"
 			return
@@ -24,7 +24,7 @@ func pausedWriter(t *trial) {
 	}
 }
 
-func (t *trial) pause(older, newer fencing.Token) (paused bool) {
+func (t *trial) pause(older, newer holdfast.Token) (paused bool) {
 	inside, goOn := make(chan struct{}), make(chan struct{})
 	late, next := make(chan error, 1), make(chan error, 1)
 	var once sync.Once
@@ -79,7 +79,7 @@ func manyWriters(t *trial) {
 		if client%2 == 1 {
 			write = t.Other
 		}
-		err := write(t.ctx, t.resource, claim(fencing.Token(token)), fmt.Sprint(token), nothing)
+		err := write(t.ctx, t.resource, claim(holdfast.Token(token)), fmt.Sprint(token), nothing)
 		data, readErr := t.Read(t.ctx, t.resource)
 		found, _ := strconv.ParseInt(data, 10, 64) // 0 if there is no data
 		mu.Lock()

@@ -29,6 +29,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
@@ -125,23 +126,23 @@ func (t *trial) errorf(format string, args ...any) {
 	t.errs = append(t.errs, fmt.Errorf(format, args...))
 }
 
-func claim(token fencing.Token) fencing.Claim { return fencing.Claim{Name: Name, Token: token} }
+func claim(token holdfast.Token) fencing.Claim { return fencing.Claim{Name: Name, Token: token} }
 
 // nothing is a between without a pause.
 func nothing() error { return nil }
 
 // write writes the token as data.
-func (t *trial) write(token fencing.Token) error {
+func (t *trial) write(token holdfast.Token) error {
 	return t.Write(t.ctx, t.resource, claim(token), token.String(), nothing)
 }
 
 // newer writes in the other process.
-func (t *trial) newer(token fencing.Token) error {
+func (t *trial) newer(token holdfast.Token) error {
 	return t.Other(t.ctx, t.resource, claim(token), token.String(), nothing)
 }
 
 // admit expects that a write of this token takes effect.
-func (t *trial) admit(write func(fencing.Token) error, token fencing.Token) {
+func (t *trial) admit(write func(holdfast.Token) error, token holdfast.Token) {
 	if err := write(token); err != nil {
 		t.errorf("token %v should be admitted, but the error is: %w", token, err)
 		return
@@ -150,7 +151,7 @@ func (t *trial) admit(write func(fencing.Token) error, token fencing.Token) {
 }
 
 // refuse expects that a write of this token is refused as stale and changes nothing.
-func (t *trial) refuse(write func(fencing.Token) error, token fencing.Token) {
+func (t *trial) refuse(write func(holdfast.Token) error, token holdfast.Token) {
 	before := t.read()
 	switch err := write(token); {
 	case err == nil:

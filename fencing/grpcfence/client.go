@@ -19,7 +19,7 @@ const (
 // Client is the client half. The zero value is the default.
 //
 // A call is not sent, and errors.Is finds the reason, if there is no holder or token
-// ([fencing.ErrNoToken]), if the holder cannot be used (its Check's error), or if one of the keys is
+// ([holdfast.ErrNoToken]), if the holder cannot be used (its Check's error), or if one of the keys is
 // set already or the name malformed ([fencing.ErrBadClaim]). Such an error has the code Unknown. A
 // refusal by the server comes back as an *[Error].
 type Client struct {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 )
@@ -26,9 +27,9 @@ func TestHolderThatCannotBeUsedSendsNothing(t *testing.T) {
 	}{
 		"lost":                  {fencing.NewContext(t.Context(), gone), conn, lost},
 		"lost, missing allowed": {fencing.NewContext(t.Context(), gone), allow, lost},
-		"no token":              {holding("lock/a", 0), conn, fencing.ErrNoToken},
+		"no token":              {holding("lock/a", 0), conn, holdfast.ErrNoToken},
 		"no name":               {holding("", 7), conn, fencing.ErrBadClaim},
-		"no holder":             {t.Context(), conn, fencing.ErrNoToken},
+		"no holder":             {t.Context(), conn, holdfast.ErrNoToken},
 		"is set already": {metadata.AppendToOutgoingContext(holding("lock/a", 7), "Fencing-Token", "9"), conn,
 			fencing.ErrBadClaim},
 	} {

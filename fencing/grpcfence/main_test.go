@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 	"github.com/holdfast-go/holdfast/internal/fencingtest"
@@ -28,14 +29,14 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // holder is a fencing.Holder in a state that the test sets.
 type holder struct {
 	name  string
-	token fencing.Token
+	token holdfast.Token
 
 	mu  sync.Mutex // protects err
 	err error
 }
 
 func (h *holder) Name() string             { return h.name }
-func (h *holder) Token() fencing.Token     { return h.token }
+func (h *holder) Token() holdfast.Token    { return h.token }
 func (h *holder) Client() *clientv3.Client { return nil }
 func (h *holder) Owned() []clientv3.Cmp    { return nil }
 
@@ -53,7 +54,7 @@ func (h *holder) lose(err error) {
 
 // holding returns a context with a holder.
 func holding(name string, token int64) context.Context {
-	return fencing.NewContext(context.Background(), &holder{name: name, token: fencing.Token(token)})
+	return fencing.NewContext(context.Background(), &holder{name: name, token: holdfast.Token(token)})
 }
 
 // service has the methods Put, whose request names the resource, and Write, a stream of

@@ -185,4 +185,4 @@ func (s *Server) refuse(ctx context.Context, resource string, c fencing.Claim, e
 	return ToStatus(err)
 }
 
-var errMissing = fmt.Errorf("grpcfence: call without %s and %s: %w", KeyName, KeyToken, fencing.ErrNoToken)
+var errMissing = fmt.Errorf("grpcfence: call without %s and %s: %w", KeyName, KeyToken, holdfast.ErrNoToken)

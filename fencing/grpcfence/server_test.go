@@ -93,7 +93,7 @@ func TestCallWithoutAWellFormedClaimIsRefused(t *testing.T) {
 	}
 	const name, token = "fencing-name", "fencing-token"
 	for what, c := range map[string]test{
-		"no claim": {nil, codes.InvalidArgument, fencing.ErrNoToken, grpcfence.ReasonMissing},
+		"no claim": {nil, codes.InvalidArgument, holdfast.ErrNoToken, grpcfence.ReasonMissing},
 		"another lock": {[]string{name, "lock/b", token, "7"}, codes.FailedPrecondition,
 			fencing.ErrOtherName, grpcfence.ReasonOtherName},
 		"no name":    malformed(token, "7"),
@@ -339,7 +339,7 @@ func FuzzMetadata(f *testing.F) {
 		}
 		ctx := metadata.NewIncomingContext(t.Context(), md)
 		resp, err := g.Unary()(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/m"}, handler)
-		_, perr := fencing.ParseToken(token)
+		_, perr := holdfast.ParseToken(token)
 		valid := perr == nil && second == "" && name == "lock/a"
 		if valid != (err == nil) || valid != (resp == "ran") {
 			t.Errorf("%q: %v, %v", md, resp, err)

@@ -93,7 +93,7 @@ func refusal(code codes.Code, reason, message string, metadata ...string) error 
 }
 
 // Error is a refusal as the client sees it. By its reason, errors.Is finds [fencing.ErrStale],
-// [fencing.ErrOtherName], [fencing.ErrNoToken] (MISSING), [fencing.ErrBadClaim] (MALFORMED),
+// [fencing.ErrOtherName], [holdfast.ErrNoToken] (MISSING), [fencing.ErrBadClaim] (MALFORMED),
 // holdfast.ErrOutcomeUnknown (OUTCOME_UNKNOWN), or [fencing.ErrNotDone] (STORE, may be repeated;
 // RESOURCE, the server cannot name the resource). status.FromError and status.Code see through it.
 type Error struct {
@@ -115,7 +115,7 @@ func (e *Error) Is(target error) bool {
 	case ReasonOtherName:
 		return target == fencing.ErrOtherName
 	case ReasonMissing:
-		return target == fencing.ErrNoToken
+		return target == holdfast.ErrNoToken
 	case ReasonMalformed:
 		return target == fencing.ErrBadClaim
 	case ReasonStore, ReasonResource:

@@ -148,12 +148,12 @@ func TestStatusOfOthersIsNoRefusal(t *testing.T) {
 
 func TestReasonStandsForOneError(t *testing.T) {
 	targets := []error{
-		fencing.ErrStale, fencing.ErrOtherName, fencing.ErrNoToken, fencing.ErrBadClaim, fencing.ErrNotDone,
+		fencing.ErrStale, fencing.ErrOtherName, holdfast.ErrNoToken, fencing.ErrBadClaim, fencing.ErrNotDone,
 		holdfast.ErrOutcomeUnknown,
 	}
 	for reason, want := range map[string]error{
 		grpcfence.ReasonStale: fencing.ErrStale, grpcfence.ReasonOtherName: fencing.ErrOtherName,
-		grpcfence.ReasonMissing: fencing.ErrNoToken, grpcfence.ReasonMalformed: fencing.ErrBadClaim,
+		grpcfence.ReasonMissing: holdfast.ErrNoToken, grpcfence.ReasonMalformed: fencing.ErrBadClaim,
 		grpcfence.ReasonStore: fencing.ErrNotDone, grpcfence.ReasonResource: fencing.ErrNotDone,
 		grpcfence.ReasonUnknown: holdfast.ErrOutcomeUnknown, "of a later version": nil,
 	} {

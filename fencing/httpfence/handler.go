@@ -164,7 +164,7 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, resource str
 	Error(w, r, err)
 }
 
-var errMissing = fmt.Errorf("httpfence: request without %s and %s: %w", HeaderName, HeaderToken, fencing.ErrNoToken)
+var errMissing = fmt.Errorf("httpfence: request without %s and %s: %w", HeaderName, HeaderToken, holdfast.ErrNoToken)
 
 // values returns all values of a field, whatever its capitalization. http.Server
 // makes keys canonical, but a proxy or adaptor that builds the header itself may

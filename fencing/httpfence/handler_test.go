@@ -116,7 +116,7 @@ func TestRequestWithoutAWellFormedClaimIsRefused(t *testing.T) {
 		return refusalTest{"/r/a", names, tokens, 400, httpfence.TypeMalformed, fencing.ErrBadClaim}
 	}
 	for what, c := range map[string]refusalTest{
-		"no claim":       {"/r/a", nil, nil, 428, httpfence.TypeMissing, fencing.ErrNoToken},
+		"no claim":       {"/r/a", nil, nil, 428, httpfence.TypeMissing, holdfast.ErrNoToken},
 		"another lock":   {"/r/b", name, token, 412, httpfence.TypeOtherName, fencing.ErrOtherName},
 		"no resource":    {"/x", name, token, 500, httpfence.TypeResource, fencing.ErrNotDone},
 		"no name":        malformed(nil, token),
@@ -170,7 +170,7 @@ func (c refusalTest) check(t *testing.T, resp *http.Response, ran int, records [
 		t.Errorf("problem is %+v", p)
 	}
 	for _, target := range []error{
-		fencing.ErrStale, fencing.ErrNoToken, fencing.ErrBadClaim, fencing.ErrOtherName, fencing.ErrNotDone,
+		fencing.ErrStale, holdfast.ErrNoToken, fencing.ErrBadClaim, fencing.ErrOtherName, fencing.ErrNotDone,
 	} {
 		if errors.Is(err, target) != (target == c.is) {
 			t.Errorf("errors.Is(%v, %v) is %v", err, target, errors.Is(err, target))
@@ -298,7 +298,7 @@ func TestInvalidArgumentsPanic(t *testing.T) {
 // landed.
 func TestNoStaleRequestLandsAmongManyClients(t *testing.T) {
 	var inside atomic.Int32
-	var landed []fencing.Token // written only within the effect
+	var landed []holdfast.Token // written only within the effect
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if inside.Add(1) != 1 {
 			t.Error("two effects at once")
@@ -401,7 +401,7 @@ func FuzzHandler(f *testing.F) {
 			tokens = append(tokens, second)
 		}
 		resp := send(h, "/r/a", []string{name}, tokens)
-		parsed, err := fencing.ParseToken(token)
+		parsed, err := holdfast.ParseToken(token)
 		valid := err == nil && second == "" && name == "lock/a"
 		if valid != (e.n == 1) || valid != (resp.StatusCode == 200) ||
 			valid && e.claim != (fencing.Claim{Name: name, Token: parsed}) {

@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 	"github.com/holdfast-go/holdfast/internal/fencingtest"
@@ -27,12 +28,12 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // holder is a fencing.Holder in a state that the test sets.
 type holder struct {
 	name  string
-	token fencing.Token
+	token holdfast.Token
 	err   error // of Check
 }
 
 func (h *holder) Name() string             { return h.name }
-func (h *holder) Token() fencing.Token     { return h.token }
+func (h *holder) Token() holdfast.Token    { return h.token }
 func (h *holder) Check() error             { return h.err }
 func (h *holder) Client() *clientv3.Client { return nil }
 func (h *holder) Owned() []clientv3.Cmp    { return nil }
@@ -128,7 +129,7 @@ func serve(t *testing.T, h http.Handler, version int) *served {
 // client, or of CheckResponse.
 func (s *served) put(t *testing.T, token int64, body io.Reader) (*http.Response, string, error) {
 	t.Helper()
-	ctx := fencing.NewContext(t.Context(), &holder{name: "lock/a", token: fencing.Token(token)})
+	ctx := fencing.NewContext(t.Context(), &holder{name: "lock/a", token: holdfast.Token(token)})
 	req, err := http.NewRequestWithContext(ctx, "PUT", s.srv.URL+"/r/a", body)
 	if err != nil {
 		t.Fatal(err)

@@ -36,11 +36,11 @@ type Problem struct {
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
 
-	Resource string        `json:"resource,omitempty"`
-	Name     string        `json:"name,omitempty"` // the lock of the claim
-	Want     string        `json:"want,omitempty"` // other-name: the lock that guards the resource
-	Token    fencing.Token `json:"token,omitzero"` // of the claim, as a string
-	Mark     fencing.Token `json:"mark,omitzero"`  // stale: the larger token that the store has seen
+	Resource string         `json:"resource,omitempty"`
+	Name     string         `json:"name,omitempty"` // the lock of the claim
+	Want     string         `json:"want,omitempty"` // other-name: the lock that guards the resource
+	Token    holdfast.Token `json:"token,omitzero"` // of the claim, as a string
+	Mark     holdfast.Token `json:"mark,omitzero"`  // stale: the larger token that the store has seen
 }
 
 // ProblemOf returns the problem that [Error] answers err with. The status is 503 only if err proves
@@ -126,7 +126,7 @@ func Error(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // ResponseError is a refusal as the client sees it. By its type, errors.Is finds
-// [fencing.ErrStale], [fencing.ErrOtherName], [fencing.ErrNoToken] ("missing"),
+// [fencing.ErrStale], [fencing.ErrOtherName], [holdfast.ErrNoToken] ("missing"),
 // [fencing.ErrBadClaim] ("malformed"), holdfast.ErrOutcomeUnknown ("unknown"), or
 // [fencing.ErrNotDone] ("store", "resource" and "body").
 type ResponseError struct{ Problem Problem }
@@ -146,7 +146,7 @@ func (e *ResponseError) Is(target error) bool {
 	case TypeOtherName:
 		return target == fencing.ErrOtherName
 	case TypeMissing:
-		return target == fencing.ErrNoToken
+		return target == holdfast.ErrNoToken
 	case TypeMalformed:
 		return target == fencing.ErrBadClaim
 	case TypeStore, TypeResource, TypeBody:

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 )
@@ -55,7 +56,7 @@ func TestProblemSaysWhatTheErrorKnows(t *testing.T) {
 func TestErrorSaysNothingOfTheLengthOfAnotherAnswer(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Length", "5")
-	httpfence.Error(w, httptest.NewRequest(http.MethodGet, "/", nil), fencing.ErrNoToken)
+	httpfence.Error(w, httptest.NewRequest(http.MethodGet, "/", nil), holdfast.ErrNoToken)
 	if length := w.Header().Get("Content-Length"); length != "" || w.Body.Len() <= 5 {
 		t.Errorf("a body of %d bytes has the length %q", w.Body.Len(), length)
 	}

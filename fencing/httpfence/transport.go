@@ -17,7 +17,7 @@ const (
 // It is safe for concurrent use.
 //
 // A request, or redirect, is not sent, and errors.Is finds the reason, if there is no holder or token
-// ([fencing.ErrNoToken]), if the holder cannot be used (its Check's error), or if one of the fields is
+// ([holdfast.ErrNoToken]), if the holder cannot be used (its Check's error), or if one of the fields is
 // set already or the name malformed ([fencing.ErrBadClaim]).
 type Transport struct {
 	// Base sends the requests. Default http.DefaultTransport.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 	"github.com/holdfast-go/holdfast/internal/bubble"
@@ -62,11 +63,11 @@ func TestHolderThatCannotBeUsedSendsNothing(t *testing.T) {
 		"lost":                          {&holder{"job", 7, errLost}, "", false, errLost},
 		"suspended":                     {&holder{"job", 7, errSuspended}, "", false, errSuspended},
 		"lost, missing allowed":         {&holder{"job", 7, errLost}, "", true, errLost},
-		"no token":                      {&holder{"job", 0, nil}, "", false, fencing.ErrNoToken},
-		"no token, missing allowed":     {&holder{"job", 0, nil}, "", true, fencing.ErrNoToken},
+		"no token":                      {&holder{"job", 0, nil}, "", false, holdfast.ErrNoToken},
+		"no token, missing allowed":     {&holder{"job", 0, nil}, "", true, holdfast.ErrNoToken},
 		"no name":                       {&holder{"", 7, nil}, "", false, fencing.ErrBadClaim},
 		"long name":                     {&holder{strings.Repeat("x", 600), 7, nil}, "", false, fencing.ErrBadClaim},
-		"no holder":                     {nil, "", false, fencing.ErrNoToken},
+		"no holder":                     {nil, "", false, holdfast.ErrNoToken},
 		"token is set already":          {good, "fencing-token", false, fencing.ErrBadClaim},
 		"name is set already":           {good, "Fencing-Name", false, fencing.ErrBadClaim},
 		"is set already, and no holder": {nil, "Fencing-Name", false, fencing.ErrBadClaim},

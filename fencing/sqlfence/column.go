@@ -58,11 +58,11 @@ func (c *Column) Where(placeholder string) string {
 
 // Stale returns nil if an UPDATE with [Column.Set] and [Column.Where] has written the row.
 // fencing.ErrStale means that no row matched and nothing was written: the mark is above the token, the
-// row does not exist, or another condition was false. fencing.ErrNoToken means that the token is zero
+// row does not exist, or another condition was false. holdfast.ErrNoToken means that the token is zero
 // or negative, any other error that the driver cannot count rows.
-func (c *Column) Stale(res sql.Result, resource string, token fencing.Token) error {
+func (c *Column) Stale(res sql.Result, resource string, token holdfast.Token) error {
 	if token <= 0 {
-		return fencing.ErrNoToken
+		return holdfast.ErrNoToken
 	}
 	rows, err := res.RowsAffected()
 	if err != nil {

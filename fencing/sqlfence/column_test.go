@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -23,7 +24,7 @@ func TestColumnTellsAStaleUpdateByItsResult(t *testing.T) {
 	cannotCount := errors.New("cannot count")
 	for name, c := range map[string]struct {
 		dialect sqlfence.Dialect
-		token   fencing.Token
+		token   holdfast.Token
 		res     result
 		want    error
 	}{
@@ -31,7 +32,7 @@ func TestColumnTellsAStaleUpdateByItsResult(t *testing.T) {
 		"no row":                        {sqlfence.Postgres, 5, result{rows: 0, id: 5}, fencing.ErrStale},
 		"MySQL, no row changed":         {sqlfence.MySQL, 5, result{rows: 0, id: 5}, nil},
 		"MySQL, no row matched":         {sqlfence.MySQL, 5, result{rows: 0, id: 4}, fencing.ErrStale},
-		"no token":                      {sqlfence.Postgres, 0, result{rows: 1}, fencing.ErrNoToken},
+		"no token":                      {sqlfence.Postgres, 0, result{rows: 1}, holdfast.ErrNoToken},
 		"a driver that does not count":  {sqlfence.Postgres, 5, result{err: cannotCount}, cannotCount},
 		"a driver of MySQL that cannot": {sqlfence.MySQL, 5, result{err: cannotCount}, cannotCount},
 	} {

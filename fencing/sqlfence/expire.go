@@ -19,7 +19,7 @@ import (
 // namespace. Each mark is deleted by its key, in transactions of up to 1,000, and each of these waits
 // for writers of its resources only.
 //
-// Errors: *holdfast.ArgumentError (idle is not positive), fencing.ErrNoToken, the error of source's
+// Errors: *holdfast.ArgumentError (idle is not positive), holdfast.ErrNoToken, the error of source's
 // Check, or that of the database; then marks may have been deleted.
 func (g *Guard) Expire(ctx context.Context, source fencing.Source, idle time.Duration) (deleted int64, err error) {
 	if idle <= 0 {
@@ -35,7 +35,7 @@ func (g *Guard) Expire(ctx context.Context, source fencing.Source, idle time.Dur
 	return deleted, nil
 }
 
-func (g *Guard) expire(ctx context.Context, token fencing.Token, idle int64) (deleted int64, err error) {
+func (g *Guard) expire(ctx context.Context, token holdfast.Token, idle int64) (deleted int64, err error) {
 	d, table := g.m.dialect, g.m.table
 	// Rows from before the column existed become idle from now on.
 	const unknown = "raised_at = 0"
@@ -49,7 +49,7 @@ func (g *Guard) expire(ctx context.Context, token fencing.Token, idle int64) (de
 	remove := d.statement("DELETE FROM " + table + " WHERE resource = {resource} AND token = {token} AND " + isIdle)
 	// The floor is committed before the marks are gone. Writers, which lock their own row and then
 	// the floor, never wait for one that waits for them.
-	return g.changeMarks(ctx, fmt.Sprintf("token < %d AND %s", token, isIdle), remove, func(largest fencing.Token) error {
+	return g.changeMarks(ctx, fmt.Sprintf("token < %d AND %s", token, isIdle), remove, func(largest holdfast.Token) error {
 		values := &arguments{argToken: int64(largest) + 1}
 		raise := &g.m.sql.raiseFloor
 		return g.inTx(ctx, g.readCommitted(), func(tx *sql.Tx) error {
@@ -67,7 +67,7 @@ const marksInTx = 1000
 // nil, with the largest mark. change names a mark by its key: a statement that searches the table
 // would, in InnoDB, lock each row that it looks at, and the gaps between them.
 func (g *Guard) changeMarks(
-	ctx context.Context, where string, change statement, before func(largest fencing.Token) error,
+	ctx context.Context, where string, change statement, before func(largest holdfast.Token) error,
 ) (changed int64, err error) {
 	query := fmt.Sprintf("SELECT resource, token FROM %s WHERE resource <> '' AND %s LIMIT %d",
 		g.m.table, where, marksInTx)
@@ -76,7 +76,7 @@ func (g *Guard) changeMarks(
 		if err != nil || len(marks) == 0 {
 			return changed, err
 		}
-		var largest fencing.Token
+		var largest holdfast.Token
 		for _, mark := range marks {
 			largest = max(largest, mark.claim.Token)
 		}

@@ -68,7 +68,7 @@ func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 //
 //   - *holdfast.ArgumentError, *fencing.ClaimError: an argument, the resource or the holder's name is
 //     invalid.
-//   - fencing.ErrNoToken, or the error of source's Check. To write while suspended, use
+//   - holdfast.ErrNoToken, or the error of source's Check. To write while suspended, use
 //     [Guard.DoClaim].
 //   - fencing.ErrStale, a *fencing.MarkError: a newer holder has written. [ErrRewound] and
 //     [ErrExpired] are special cases.

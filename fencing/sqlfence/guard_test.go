@@ -16,17 +16,17 @@ import (
 func TestSourceThatCannotWriteIsRefusedWithoutAQuery(t *testing.T) {
 	silenceLog(t)
 	g := unreachableGuard(t)
-	lost := &holdfast.LostError{Kind: "lock", Name: "job", Token: 5, Cause: holdfast.CauseExpired}
+	lost := &holdfast.LostError{Kind: holdfast.KindLock, Name: "job", Token: 5, Cause: holdfast.CauseExpired}
 	var nilLock *locker.Lock
 	for name, c := range map[string]struct {
 		source fencing.Source
 		want   error
 	}{
-		"nil":                {nil, fencing.ErrNoToken},
-		"nil lock":           {nilLock, fencing.ErrNoToken},
-		"zero":               {fencing.Token(0), fencing.ErrNoToken},
-		"negative":           {fencing.Token(-1), fencing.ErrNoToken},
-		"holder of nothing":  {&holder{}, fencing.ErrNoToken},
+		"nil":                {nil, holdfast.ErrNoToken},
+		"nil lock":           {nilLock, holdfast.ErrNoToken},
+		"zero":               {holdfast.Token(0), holdfast.ErrNoToken},
+		"negative":           {holdfast.Token(-1), holdfast.ErrNoToken},
+		"holder of nothing":  {&holder{}, holdfast.ErrNoToken},
 		"lost":               {&holder{token: 5, err: lost}, holdfast.ErrLost},
 		"suspended":          {&holder{token: 5, err: holdfast.ErrSuspended}, holdfast.ErrSuspended},
 		"released":           {&holder{token: 5, err: holdfast.ErrReleased}, holdfast.ErrReleased},
@@ -54,7 +54,7 @@ func TestSourceThatCannotWriteIsRefusedWithoutAQuery(t *testing.T) {
 func TestEndedContextIsRefusedWithoutAQuery(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := unreachableGuard(t).Do(ctx, "r", fencing.Token(1), neverCalled(t))
+	err := unreachableGuard(t).Do(ctx, "r", holdfast.Token(1), neverCalled(t))
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, fencing.ErrNotDone) ||
 		!strings.Contains(err.Error(), "not sent") {
 		t.Errorf("error is %v", err)
@@ -63,7 +63,7 @@ func TestEndedContextIsRefusedWithoutAQuery(t *testing.T) {
 
 func TestMissingFunctionIsRefused(t *testing.T) {
 	g := unreachableGuard(t)
-	if err := g.Do(t.Context(), "r", fencing.Token(1), nil); !isArgument(err, "fn") {
+	if err := g.Do(t.Context(), "r", holdfast.Token(1), nil); !isArgument(err, "fn") {
 		t.Errorf("Do: %v", err)
 	}
 	if err := g.Store().Do(t.Context(), "r", fencing.Claim{Name: "job", Token: 1}, nil); !isArgument(err, "effect") {
@@ -73,7 +73,7 @@ func TestMissingFunctionIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Raise(t.Context(), nil, "r", fencing.Token(5)); !isArgument(err, "tx") {
+	if err := m.Raise(t.Context(), nil, "r", holdfast.Token(5)); !isArgument(err, "tx") {
 		t.Errorf("Raise: %v", err)
 	}
 }

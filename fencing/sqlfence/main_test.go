@@ -10,7 +10,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
@@ -21,12 +20,12 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // holder is a fencing.Holder in a state that the test sets.
 type holder struct {
 	name  string
-	token fencing.Token
+	token holdfast.Token
 	err   error // of Check
 }
 
 func (h *holder) Name() string             { return h.name }
-func (h *holder) Token() fencing.Token     { return h.token }
+func (h *holder) Token() holdfast.Token    { return h.token }
 func (h *holder) Check() error             { return h.err }
 func (h *holder) Client() *clientv3.Client { return nil }
 func (h *holder) Owned() []clientv3.Cmp    { return nil }

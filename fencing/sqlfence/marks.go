@@ -131,14 +131,14 @@ func (c *claimant) check() error {
 		return c.checkClaim()
 	}
 	if isNil(c.source) {
-		return fencing.ErrNoToken
+		return holdfast.ErrNoToken
 	}
 	c.claim.Token = c.source.Token() // first, because errors name it
 	if err := c.source.Check(); err != nil {
 		return err
 	}
 	if c.claim.Token <= 0 {
-		return fencing.ErrNoToken
+		return holdfast.ErrNoToken
 	}
 	if h, ok := c.source.(fencing.Holder); ok {
 		c.claim.Name = h.Name()
@@ -201,7 +201,7 @@ var errRaiseLost = errors.New("the mark is not what it was raised to: the databa
 // checkFloor is for a resource that had no mark: its mark may have expired.
 func (c *claimant) checkFloor(ctx context.Context, tx Tx, values *arguments) error {
 	s := &c.m.sql
-	var floor fencing.Token
+	var floor holdfast.Token
 	err := tx.Run(ctx, s.addFloor, nil, nil)
 	if err == nil {
 		err = tx.Run(ctx, s.floor, nil, []any{(*int64)(&floor)})
@@ -225,12 +225,12 @@ func (c *claimant) checkFloor(ctx context.Context, tx Tx, values *arguments) err
 
 func (c *claimant) arguments() *arguments {
 	token := c.claim.Token
-	first, low := token, fencing.Token(0)
+	first, low := token, holdfast.Token(0)
 	if c.claim.CheckMark(c.resource, fencing.Claim{}) != nil {
 		first = 1 // the token may not pass this mark either
 	}
 	if epoch := token.Epoch() - fencing.MaxEpochStep; epoch > 0 {
-		low, _ = fencing.NewToken(epoch, 1)
+		low, _ = holdfast.NewToken(epoch, 1)
 		low-- // revision 0, which no token has
 	}
 	values := &arguments{

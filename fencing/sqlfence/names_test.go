@@ -15,7 +15,7 @@ func TestInvalidResourceIsRefusedWithoutAQuery(t *testing.T) {
 	g := unreachableGuard(t)
 	for _, name := range []string{"", "a\x00b", "\xff", "a\xc3", strings.Repeat("a", fencing.MaxResource+1)} {
 		for _, err := range []error{
-			g.Do(t.Context(), name, fencing.Token(5), neverCalled(t)),
+			g.Do(t.Context(), name, holdfast.Token(5), neverCalled(t)),
 			g.Reset(t.Context(), name, nil),
 		} {
 			var e *holdfast.NameError
@@ -33,7 +33,7 @@ func TestInvalidResourceIsRefusedWithoutAQuery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = g.Do(t.Context(), strings.Repeat("a", fencing.MaxResource), fencing.Token(5), neverCalled(t))
+	err = g.Do(t.Context(), strings.Repeat("a", fencing.MaxResource), holdfast.Token(5), neverCalled(t))
 	if err == nil || errors.Is(err, fencing.ErrBadClaim) {
 		t.Errorf("the longest name: %v", err)
 	}

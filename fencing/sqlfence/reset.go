@@ -52,7 +52,7 @@ func (g *Guard) Reset(ctx context.Context, resource string, a audit.Auditor) err
 			continue // it was raised in the meantime
 		}
 		audit.Tell(ctx, a, audit.Record{
-			Event: audit.Reset, Name: mark.Name, Resource: resource, Mark: int64(mark.Token), Err: err,
+			Event: audit.Reset, Name: mark.Name, Resource: resource, Mark: mark.Token, Err: err,
 		})
 		return err
 	}

@@ -20,7 +20,7 @@ type holder struct {
 	check error
 }
 
-func (h *holder) Token() fencing.Token     { return 5 }
+func (h *holder) Token() holdfast.Token    { return 5 }
 func (h *holder) Check() error             { return h.check }
 func (h *holder) Name() string             { return "job" }
 func (h *holder) Client() *clientv3.Client { return h.cli }
@@ -40,7 +40,7 @@ func TestMarkIsSaidToBeRewoundForAPresentHolderOnly(t *testing.T) {
 			source  fencing.Source
 			rewound bool
 		}{
-			"a bare token":             {fencing.Token(5), false},
+			"a bare token":             {holdfast.Token(5), false},
 			"a present holder":         {&holder{cli: link.Client(), key: "here"}, true},
 			"one whose entry is gone":  {&holder{cli: link.Client(), key: "gone"}, false},
 			"one that knows its loss":  {&holder{cli: link.Client(), key: "here", check: holdfast.ErrLost}, false},
@@ -58,7 +58,7 @@ func TestMarkIsSaidToBeRewoundForAPresentHolderOnly(t *testing.T) {
 
 func TestErrorOfARewoundMarkSaysHowToGoOn(t *testing.T) {
 	t.Parallel()
-	for mark, advice := range map[fencing.Token]string{
+	for mark, advice := range map[holdfast.Token]string{
 		3<<48 | 1000:                     "raise the epoch to 4 or more (fencing.BumpEpoch)",
 		(fencing.MaxEpochStep-1)<<48 | 1: "(fencing.BumpEpoch)",
 		fencing.MaxEpochStep<<48 | 1:     "Reset the mark",

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
@@ -61,7 +62,7 @@ func TestErrorsOfDriversAreRecognizedWithoutTheDrivers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.Do(t.Context(), "r", fencing.Token(5), neverCalled(t)); !errors.Is(err, fencing.ErrNotDone) {
+		if err := g.Do(t.Context(), "r", holdfast.Token(5), neverCalled(t)); !errors.Is(err, fencing.ErrNotDone) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n := f.connects / 2; n != c.connects {

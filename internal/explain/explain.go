@@ -87,10 +87,7 @@ func Read(ctx context.Context, cli *clientv3.Client, of Of) (*Story, error) {
 	if of.At {
 		q = layout.At(of.Kind, of.Name)
 	}
-	bad := names.Check(string(of.Kind), of.Name)
-	if of.At {
-		bad = names.CheckPrefix(string(of.Kind), of.Name)
-	}
+	bad := q.Check()
 	switch {
 	case bad != nil:
 		return nil, bad

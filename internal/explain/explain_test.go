@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/explain"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/locker"
@@ -35,7 +34,7 @@ type trouble struct {
 	lk   *locker.Lock
 }
 
-func (f *trouble) ask(do func(context.Context, holdfast.Kind, string, fencing.Token, string) error) {
+func (f *trouble) ask(do func(context.Context, holdfast.Kind, string, holdfast.Token, string) error) {
 	f.t.Helper()
 	if err := do(f.t.Context(), holdfast.KindLock, "job", f.lk.Token(), "deploy"); err != nil {
 		f.t.Error(err)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/fencing"
 )
 
 // Line is what a line of a log says that audit.Log has written, with a handler of log/slog: JSON, text, or the default.
@@ -23,7 +22,7 @@ type Line struct {
 	Kind   string
 	Name   string
 	Key    string
-	Token  fencing.Token
+	Token  holdfast.Token
 	Cause  string // of a loss
 	By     string // Kicked, Removed: the administrator
 	Detail string // Kicked, Removed: the reason
@@ -95,7 +94,7 @@ func parse(text string) (Line, bool) {
 		}
 	}
 	token, _ := strconv.ParseInt(fields["token"], 10, 64)
-	l.Token = fencing.Token(token)
+	l.Token = holdfast.Token(token)
 	l.Kind, l.Name, l.Key, l.Cause = fields["kind"], fields["name"], fields["key"], fields["cause"]
 	l.By, l.Detail, l.Error, l.Held = fields["by"], fields["detail"], fields["error"], fields["held"]
 	return l, true
@@ -120,7 +119,7 @@ func (s *Story) Add(lines []Line) {
 }
 
 // of returns the spell that a record is about: a key is used again, so the token tells, or that there is one only.
-func of(spells []*Spell, token fencing.Token) *Spell {
+func of(spells []*Spell, token holdfast.Token) *Spell {
 	for _, s := range spells {
 		if token != 0 && s.Entry.Revision == token.Revision() {
 			return s

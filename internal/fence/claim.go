@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
 // ErrMissing is returned by [Read] for a request without a claim.
-var ErrMissing = fmt.Errorf("the request has no fencing claim: %w", fencing.ErrNoToken)
+var ErrMissing = fmt.Errorf("the request has no fencing claim: %w", holdfast.ErrNoToken)
 
 // Read returns the claim of a request and the resource that it may write to. names
 // and tokens are all values of the two fields; target returns what the request
@@ -49,7 +50,7 @@ func (e *TargetError) Error() string {
 // ParseClaim reads a claim from all values of its two fields. present is false only
 // if neither has a value. One field without the other, a field that came twice, or
 // a value that fencing.EscapeName or Token.String does not write, is present and a
-// *fencing.ClaimError. (For token zero that Is fencing.ErrNoToken as well, so test
+// *fencing.ClaimError. (For token zero that Is holdfast.ErrNoToken as well, so test
 // present, not the error, for an absent claim.)
 func ParseClaim(names, tokens []string) (c fencing.Claim, present bool, err error) {
 	if len(names) == 0 && len(tokens) == 0 {
@@ -65,8 +66,8 @@ func ParseClaim(names, tokens []string) (c fencing.Claim, present bool, err erro
 	if text, err = single("token", tokens); err != nil {
 		return fencing.Claim{}, true, err
 	}
-	if c.Token, err = fencing.ParseToken(text); err != nil {
-		return fencing.Claim{}, true, err
+	if c.Token, err = holdfast.ParseToken(text); err != nil {
+		return fencing.Claim{}, true, &fencing.ClaimError{Part: "token", Err: err}
 	}
 	return c, true, nil
 }

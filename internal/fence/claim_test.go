@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/fence"
 )
@@ -32,7 +33,7 @@ func TestOnlyOneNameAndOneTokenAreAClaim(t *testing.T) {
 		"the same twice":      {one, []string{"7", "7"}, fencing.Claim{}, true, fencing.ErrBadClaim},
 		"two names":           {[]string{"job", "job"}, []string{"7"}, fencing.Claim{}, true, fencing.ErrBadClaim},
 		"joined by a comma":   {one, []string{"7, 8"}, fencing.Claim{}, true, fencing.ErrBadClaim},
-		"zero":                {one, []string{"0"}, fencing.Claim{}, true, fencing.ErrNoToken},
+		"zero":                {one, []string{"0"}, fencing.Claim{}, true, holdfast.ErrNoToken},
 		"negative":            {one, []string{"-7"}, fencing.Claim{}, true, fencing.ErrBadClaim},
 		"overflow":            {one, []string{"9223372036854775808"}, fencing.Claim{}, true, fencing.ErrBadClaim},
 		"garbage":             {one, []string{"seven"}, fencing.Claim{}, true, fencing.ErrBadClaim},

@@ -66,16 +66,16 @@ func AuditRefusal(
 ) {
 	switch {
 	case errors.Is(err, fencing.ErrStale), errors.Is(err, fencing.ErrOtherName),
-		errors.Is(err, fencing.ErrNoToken), errors.Is(err, fencing.ErrBadClaim):
+		errors.Is(err, holdfast.ErrNoToken), errors.Is(err, fencing.ErrBadClaim):
 	default:
 		return
 	}
 	r := audit.Record{
-		Event: audit.Refused, Name: c.Name, Token: int64(c.Token), Resource: resource, Holder: client, Err: err,
+		Event: audit.Refused, Name: c.Name, Token: c.Token, Resource: resource, Holder: client, Err: err,
 	}
 	var below *fencing.MarkError
 	if errors.As(err, &below) {
-		r.Mark = int64(below.Mark)
+		r.Mark = below.Mark
 	}
 	audit.Tell(ctx, a, r)
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/fence"
 )
 
-func claim(token int64) fencing.Claim { return fencing.Claim{Name: "job", Token: fencing.Token(token)} }
+func claim(token int64) fencing.Claim {
+	return fencing.Claim{Name: "job", Token: holdfast.Token(token)}
+}
 
 // storeFunc is a store that is a function.
 type storeFunc func(ctx context.Context, effect func(context.Context) error) error
@@ -105,12 +107,12 @@ func TestOnlyRefusalsOfTheClaimAreRecorded(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
 		refusal bool
-		mark    int64
+		mark    holdfast.Token
 	}{
 		"stale":       {fmt.Errorf("wrapped: %w", &fencing.MarkError{Resource: "r", Claim: claim(5), Mark: 7}), true, 7},
 		"stale, SQL":  {fencing.ErrStale, true, 0},
 		"other name":  {&fencing.OtherNameError{}, true, 0},
-		"none":        {fencing.ErrNoToken, true, 0},
+		"none":        {holdfast.ErrNoToken, true, 0},
 		"malformed":   {&fencing.ClaimError{}, true, 0},
 		"full":        {fencing.ErrFull, false, 0},
 		"context":     {context.Canceled, false, 0},

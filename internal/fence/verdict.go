@@ -18,7 +18,7 @@ const (
 	Stale                         // refused: fencing.ErrStale
 	OtherName                     // refused: fencing.ErrOtherName
 	BadClaim                      // refused: fencing.ErrBadClaim
-	NoClaim                       // refused: fencing.ErrNoToken
+	NoClaim                       // refused: holdfast.ErrNoToken
 )
 
 // VerdictOf returns the verdict of err, which a guard returned. The first row that
@@ -30,7 +30,7 @@ const (
 //	fencing.ErrStale                   Stale           412    FailedPrecondition   no: stop
 //	fencing.ErrOtherName               OtherName       412    FailedPrecondition   no: wrong lock
 //	fencing.ErrBadClaim                BadClaim        400    InvalidArgument      no: malformed
-//	fencing.ErrNoToken                 NoClaim         428    InvalidArgument      no: send a claim
+//	holdfast.ErrNoToken                 NoClaim         428    InvalidArgument      no: send a claim
 //	fencing.ErrNotDone, in every       NothingDone     503    Unavailable          while the lock is held
 //	  branch of joined errors
 //	anything else                      OutcomeUnknown  500    Unknown              no: read back first
@@ -53,7 +53,7 @@ func VerdictOf(err error) Verdict {
 		return OtherName
 	case errors.Is(err, fencing.ErrBadClaim): // before ErrNoToken: token zero is both
 		return BadClaim
-	case errors.Is(err, fencing.ErrNoToken):
+	case errors.Is(err, holdfast.ErrNoToken):
 		return NoClaim
 	case allNotDone(err):
 		return NothingDone

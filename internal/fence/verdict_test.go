@@ -27,7 +27,7 @@ func TestVerdictPromisesNothingThatIsNotKnown(t *testing.T) {
 		"bad claim":                   {&fencing.ClaimError{Part: "token"}, fence.BadClaim},
 		"token of zero":               {claim(0).Validate(), fence.BadClaim},
 		"epoch step":                  {claim(1<<62).CheckMark("r", fencing.Claim{}), fence.BadClaim},
-		"no claim":                    {fencing.ErrNoToken, fence.NoClaim},
+		"no claim":                    {holdfast.ErrNoToken, fence.NoClaim},
 		"full":                        {fmt.Errorf("store: %w", fencing.ErrFull), fence.NothingDone},
 		"not done":                    {fencing.NotDone(plain), fence.NothingDone},
 		"not done, wrapped":           {fmt.Errorf("a: %w", fencing.NotDone(plain)), fence.NothingDone},

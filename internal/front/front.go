@@ -12,7 +12,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -23,7 +22,7 @@ import (
 // Front is the front of a queue as a read has seen it: the entry that holds.
 type Front struct {
 	Entry    *mvccpb.KeyValue // nil if the queue is empty
-	Token    fencing.Token    // of Entry
+	Token    holdfast.Token   // of Entry
 	Value    layout.Value     // of Entry; only Data is set if it does not have our form
 	Revision int64            // of the store, at which this was true
 	Sent     time.Duration    // when the read was sent that saw Entry, by the reader's clock
@@ -59,7 +58,7 @@ type Reader struct {
 
 // Options are the options of a Reader.
 type Options struct {
-	// Kind is "lock" or "election".
+	// Kind is holdfast.KindLock or KindElection.
 	Kind holdfast.Kind
 	// Namespace is empty for names.DefaultNamespace.
 	Namespace string
@@ -75,11 +74,11 @@ func New(cli *clientv3.Client, name string, foreign bool, o Options) (*Reader, e
 		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
 	}
 	namespace, err := names.Namespace(o.Namespace)
-	at, bad := layout.Named(namespace, o.Kind, name), names.Check(string(o.Kind), name)
+	at := layout.Named(namespace, o.Kind, name)
 	if foreign {
-		at, bad = layout.At(o.Kind, name), names.CheckPrefix(string(o.Kind), name)
+		at = layout.At(o.Kind, name)
 	}
-	if err := errors.Join(bad, err); err != nil {
+	if err := errors.Join(at.Check(), err); err != nil {
 		return nil, err
 	}
 	return &Reader{
@@ -189,7 +188,7 @@ func (r *Reader) read(ctx context.Context, before Front) (Front, error) {
 		if err != nil {
 			return Front{}, err
 		}
-		f.Token, err = fencing.NewToken(epoch, f.Entry.CreateRevision)
+		f.Token, err = holdfast.NewToken(epoch, f.Entry.CreateRevision)
 		return f, err
 	})
 }

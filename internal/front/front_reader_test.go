@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/leak"
@@ -27,13 +26,13 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // reader is a reader of the front of lock x that ends with the session.
 func reader(t *testing.T, p *kit.Process) *Reader {
 	t.Helper()
-	return Of(p.Host, layout.Named("holdfast", "lock", "x"))
+	return Of(p.Host, layout.Named("holdfast", holdfast.KindLock, "x"))
 }
 
 // bareReader is a reader without a session.
 func bareReader(t *testing.T, cli *clientv3.Client, lock string) *Reader {
 	t.Helper()
-	o := Options{Kind: "lock", Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock()}
+	o := Options{Kind: holdfast.KindLock, Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock()}
 	r, err := New(cli, lock, false, o)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +107,7 @@ func TestReaderFindsTheEpochOfAnEarlierRevision(t *testing.T) {
 
 func mustAcquire(t *testing.T, p *kit.Process, data string) *hold.Hold {
 	t.Helper()
-	h, err := hold.AcquireOne(kit.Within(t, time.Minute), queue.New(p.Host, "lock", "x"),
+	h, err := hold.AcquireOne(kit.Within(t, time.Minute), queue.New(p.Host, holdfast.KindLock, "x"),
 		hold.Request{Request: queue.Request{Data: data}})
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +128,7 @@ func TestReadSeesTheHolderWithItsToken(t *testing.T) {
 		if err != nil || f.Token != h.Token() || f.Value.Data != "data" {
 			t.Errorf("%+v, %v; want token %v", f, err, h.Token())
 		}
-		if want, err := fencing.NewToken(3, f.Entry.CreateRevision); f.Token != want || err != nil {
+		if want, err := holdfast.NewToken(3, f.Entry.CreateRevision); f.Token != want || err != nil {
 			t.Errorf("token %v, want %v", f.Token, want)
 		}
 	})

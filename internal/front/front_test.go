@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
@@ -18,7 +19,7 @@ import (
 func newReader(t *testing.T, srv *etcdfake.Server) *Reader {
 	t.Helper()
 	r, err := New(srv.Client(t), "x", false, Options{
-		Kind: "lock", Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock(),
+		Kind: holdfast.KindLock, Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,9 +10,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
@@ -25,7 +25,7 @@ type entry struct {
 }
 
 // Token is the fencing token of the hold.
-func (e *entry) Token() fencing.Token { return e.grant.Token() }
+func (e *entry) Token() holdfast.Token { return e.grant.Token() }
 
 // AcquiredRevision is the store's revision at the read that verified the hold.
 func (e *entry) AcquiredRevision() int64 { return e.grant.AcquiredRevision() }
@@ -116,7 +116,7 @@ func (e *entry) log() *slog.Logger { return logOf(e.grant) }
 func logOf(g *queue.Grant) *slog.Logger {
 	q := g.Queue()
 	return q.Host().Logger().With("queue", string(q.Kind()), "name", q.Name(), "key", g.Key(),
-		"lease", holdfast.LeaseID(g.Lease().ID()).String())
+		"lease", names.Lease(g.Lease().ID()))
 }
 
 // getMeta reads a key without its value.

@@ -8,6 +8,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/holdtest"
@@ -108,7 +109,7 @@ func TestRequestsThatSaySinceWhenAreBounded(t *testing.T) {
 			return etcdfake.Fate{}
 		})
 		for i := range many {
-			holdtest.MustAcquireAs(t, queue.New(p.Host, "election", fmt.Sprint(i)),
+			holdtest.MustAcquireAs(t, queue.New(p.Host, holdfast.KindElection, fmt.Sprint(i)),
 				hold.Request{Request: queue.Request{Data: strings.Repeat("x", layout.MaxData)}})
 		}
 		time.Sleep(time.Minute)

@@ -210,18 +210,18 @@ func (h *Hold) Shown() (view.Entry, bool) {
 
 // lost returns the loss of this hold, by a cause that its lease does not share.
 func (h *Hold) lost(cause holdfast.Cause) *holdfast.LostError {
-	return h.named(&holdfast.LostError{Lease: holdfast.LeaseID(h.Lease()), Cause: cause})
+	return h.named(&holdfast.LostError{Lease: h.Lease(), Cause: cause})
 }
 
 // named returns a copy of a loss that names this hold. In the set of a tree lock, or of a Downgradable, all holds have
 // the name of the first: what its caller has asked for.
 func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
 	of := h
-	if first := h.holds[0]; h.Queue().Kind() == "tree" || h.Queue().Name() == first.Queue().Name() {
+	if first := h.holds[0]; h.Queue().Kind() == holdfast.KindTree || h.Queue().Name() == first.Queue().Name() {
 		of = first
 	}
 	e := *lost
-	e.Kind, e.Name, e.Token = of.Queue().Kind(), of.Queue().Name(), int64(of.Token())
+	e.Kind, e.Name, e.Token = of.Queue().Kind(), of.Queue().Name(), of.Token()
 	return &e
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
@@ -310,7 +311,7 @@ func (p *poller) report(err error) {
 	if !before {
 		p.host.Logger().Warn("holdfast: could not check whether the entries of held locks and terms exist; "+
 			"a deleted one is noticed once etcd answers",
-			"lease", holdfast.LeaseID(p.host.Lease().ID()).String(), "error", err)
+			"lease", names.Lease(p.host.Lease().ID()), "error", err)
 	}
 }
 

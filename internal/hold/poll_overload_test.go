@@ -166,7 +166,7 @@ func (o overload) run(t *testing.T, srv *etcdfake.Server,
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = sess.Close(t.Context()) })
-		holdtest.MustAcquire(t, queue.New(lease.Open(sess.Ref()), "lock", fmt.Sprint(i)))
+		holdtest.MustAcquire(t, queue.New(lease.Open(sess.Ref()), holdfast.KindLock, fmt.Sprint(i)))
 		time.Sleep(530 * time.Millisecond) // spreads their renewals and their polls
 	}
 	time.Sleep(10 * time.Second)

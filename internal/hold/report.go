@@ -72,7 +72,7 @@ func (h recorder) audited() bool {
 func (h recorder) record(event audit.Event, at time.Time) audit.Record {
 	return audit.Record{
 		Event: event, At: at, Kind: h.Queue().Kind(), Name: h.Queue().Name(), Key: h.Key(),
-		Lease: holdfast.LeaseID(h.Lease()), Token: int64(h.Token()), Holder: h.holder(),
+		Lease: h.Lease(), Token: h.Token(), Holder: h.holder(),
 	}
 }
 

@@ -24,7 +24,8 @@ const entriesOfTerm = "holdfast/election/x/@/"
 // mustLead returns a hold of election x.
 func mustLead(t *testing.T, p *holdtest.Process) *hold.Hold {
 	t.Helper()
-	return holdtest.MustAcquireAs(t, queue.New(p.Host, "election", "x"), hold.Request{Request: queue.Request{Data: "old"}})
+	election := queue.New(p.Host, holdfast.KindElection, "x")
+	return holdtest.MustAcquireAs(t, election, hold.Request{Request: queue.Request{Data: "old"}})
 }
 
 // dataIn returns what the entry of the term says.

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/layout"
@@ -68,10 +69,12 @@ func LogTo(b *bytes.Buffer) func(*session.Options) {
 }
 
 // Queue is the queue of a lock.
-func (p *Process) Queue(lock string) *queue.Queue { return queue.New(p.Host, "lock", lock) }
+func (p *Process) Queue(lock string) *queue.Queue { return queue.New(p.Host, holdfast.KindLock, lock) }
 
 // QueueAt is the queue of a foreign prefix.
-func (p *Process) QueueAt(prefix string) *queue.Queue { return queue.At(p.Host, "lock", prefix) }
+func (p *Process) QueueAt(prefix string) *queue.Queue {
+	return queue.At(p.Host, holdfast.KindLock, prefix)
+}
 
 func MustAcquire(t *testing.T, q *queue.Queue) *hold.Hold { return MustAcquireAs(t, q, hold.Request{}) }
 

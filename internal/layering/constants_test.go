@@ -63,3 +63,43 @@ func TestCommentsOfConstantsSayTheirValues(t *testing.T) {
 		t.Errorf("found only %d constants that name another one", found)
 	}
 }
+
+// A kind is named by its constant, so that what a kind is called in keys and for people stands in one place.
+// internal/layout says what it is called in keys.
+func TestKindsAreNamedByTheirConstants(t *testing.T) {
+	kinds := make(map[string]bool)
+	for _, decl := range sources(t).parsed["kind.go"].Decls {
+		ast.Inspect(decl, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok {
+				kinds[lit.Value] = true
+			}
+			return true
+		})
+	}
+	if len(kinds) != 5 {
+		t.Fatalf("kind.go has the kinds %v", kinds)
+	}
+	kinds[`"sem"`] = true
+	for file, parsed := range sources(t).parsed {
+		dir := strings.TrimPrefix(path.Dir(file), ".")
+		_, library := layers[dir]
+		if !library || dir == "internal/layout" || file == "kind.go" || strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && len(call.Args) > 0 && isLogged(call) {
+				return false
+			}
+			if lit, ok := n.(*ast.BasicLit); ok && kinds[lit.Value] {
+				t.Errorf("%s: %s is a kind: write holdfast.Kind…", sources(t).fset.Position(lit.Pos()), lit.Value)
+			}
+			return true
+		})
+	}
+}
+
+// isLogged reports whether a call writes to a log, where "shard" is the name of an attribute.
+func isLogged(call *ast.CallExpr) bool {
+	method, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && (method.Sel.Name == "Warn" || method.Sel.Name == "Info")
+}

@@ -40,7 +40,7 @@ var layers = map[string][]string{
 	"internal/jitter":    {},
 	"etcderr":            {"", "internal/judge"},
 	"backoff":            {"", "internal/judge", "internal/jitter", "etcderr"},
-	"audit":              {""},
+	"audit":              {"", "internal/names"},
 	"internal/sending":   leaves,
 	"internal/watching":  leaves,
 	"internal/txns":      above("internal/sending"),

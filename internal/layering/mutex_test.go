@@ -17,7 +17,7 @@ var harmless = map[string]string{
 	"calls append": builtin, "calls close": builtin, "calls delete": builtin, "calls len": builtin,
 	"calls time.Duration": builtin, "calls make": builtin,
 	"calls max": builtin, "calls min": builtin,
-	"calls holdfast.LeaseID": pure, "calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
+	"calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
 	"calls slices.Collect": pure, "calls slices.Clone": pure,
 	"calls clientv3.OpTxn(slices.Clone(cs), nil, nil).Txn": pure, "calls maps.Keys": pure, "calls maps.DeleteFunc": pure,
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure,
@@ -25,7 +25,7 @@ var harmless = map[string]string{
 	"calls time.Now": pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure,
 	"calls lastStream.Add": pure, "calls w.delayUntil.IsZero": pure, "calls h.since.After": pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls w.running.Add": pure,
-	"calls tasks.Add": pure, "calls t.until.After": pure, "calls int64": builtin, "calls q.at.ReaderKey": pure,
+	"calls tasks.Add": pure, "calls t.until.After": pure, "calls q.at.ReaderKey": pure,
 	"calls q.at.PermitKey": pure, "calls e.grant.Lease().ID": pure,
 
 	"calls clientv3.Compare": pure, "calls clientv3.CreateRevision": pure, "calls string": builtin,

@@ -8,7 +8,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -49,10 +49,10 @@ func (q Queue) CountKey() string { return q.Own() + "count" }
 type encodedRun struct {
 	V int `json:"v"`
 	Identity
-	Slot  string        `json:"slot,omitempty"`
-	At    time.Time     `json:"at"`
-	Due   time.Time     `json:"due,omitzero"`
-	Token fencing.Token `json:"token"`
+	Slot  string         `json:"slot,omitempty"`
+	At    time.Time      `json:"at"`
+	Due   time.Time      `json:"due,omitzero"`
+	Token holdfast.Token `json:"token"`
 }
 
 // EncodeRun returns a run as it is written in etcd. Its times are cut to milliseconds.

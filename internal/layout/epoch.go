@@ -7,7 +7,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -32,10 +32,10 @@ func Epoch(found []*mvccpb.KeyValue, rev int64) (int64, error) {
 // Token makes the fencing token of the entry that was put at rev, by what a read of the epoch's key has found. A later
 // epoch must not be used, which is ErrEpochMoved: entries behind this one may have the older epoch, and would hold
 // later with smaller tokens.
-func Token(found []*mvccpb.KeyValue, rev int64) (fencing.Token, error) {
+func Token(found []*mvccpb.KeyValue, rev int64) (holdfast.Token, error) {
 	epoch, err := Epoch(found, rev)
 	if err != nil {
 		return 0, err
 	}
-	return fencing.NewToken(epoch, rev)
+	return holdfast.NewToken(epoch, rev)
 }

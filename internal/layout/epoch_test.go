@@ -6,7 +6,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 )
 
 // The token of an entry has the epoch that stood when the entry was put. A later epoch leaves that unknown.
@@ -36,14 +36,14 @@ func TestTokenIsLeftOutIfTheEpochIsNewerThanTheEntry(t *testing.T) {
 func TestTokenOfAnEntryInAView(t *testing.T) {
 	t.Parallel()
 	kv := &mvccpb.KeyValue{CreateRevision: 20}
-	token := func(epoch int64) fencing.Token {
-		token, err := fencing.NewToken(epoch, 20)
+	token := func(epoch int64) holdfast.Token {
+		token, err := holdfast.NewToken(epoch, 20)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return token
 	}
-	for value, want := range map[string]fencing.Token{"": token(0), "9": token(9), "12": token(12), "nine": 0} {
+	for value, want := range map[string]holdfast.Token{"": token(0), "9": token(9), "12": token(12), "nine": 0} {
 		var epoch []*mvccpb.KeyValue
 		if value != "" {
 			epoch = []*mvccpb.KeyValue{{Value: []byte(value), ModRevision: 20}}

@@ -19,9 +19,9 @@ type Queue struct {
 	Foreign bool   // every key below Entries counts as an entry, as with etcd's concurrency package
 }
 
-var kinds = []holdfast.Kind{
-	holdfast.KindLock, holdfast.KindTree, holdfast.KindSemaphore, holdfast.KindElection,
-	holdfast.KindShard,
+// Kinds are the kinds of names that have a queue.
+var Kinds = []holdfast.Kind{
+	holdfast.KindLock, holdfast.KindTree, holdfast.KindSemaphore, holdfast.KindElection, holdfast.KindShard,
 }
 
 const (
@@ -59,12 +59,20 @@ func segment(kind holdfast.Kind) string {
 func Of(namespace, key string) (Queue, bool) {
 	rest, found := strings.CutPrefix(key, namespace+"/")
 	first, rest, _ := strings.Cut(rest, "/")
-	i := slices.IndexFunc(kinds, func(kind holdfast.Kind) bool { return segment(kind) == first })
+	i := slices.IndexFunc(Kinds, func(kind holdfast.Kind) bool { return segment(kind) == first })
 	name, _, isEntry := strings.Cut(rest, endOfName+"/")
 	if !found || !isEntry || i < 0 {
 		return Queue{}, false
 	}
-	return Named(namespace, kinds[i], name), true
+	return Named(namespace, Kinds[i], name), true
+}
+
+// Check returns why the queue cannot be used, or nil: a *holdfast.NameError.
+func (q Queue) Check() error {
+	if q.Foreign {
+		return names.CheckPrefix(q.Kind, q.Name)
+	}
+	return names.Check(q.Kind, q.Name)
 }
 
 // String names the queue for people.
@@ -73,7 +81,7 @@ func (q Queue) String() string { return string(q.Kind) + " " + names.Quote(q.Nam
 // Verbatim reports whether the value of an entry is the candidate's data and nothing
 // else, because etcd's own observers read it. (etcd's own locks have empty values and
 // ignore those of others.)
-func (q Queue) Verbatim() bool { return q.Foreign && q.Kind == "election" }
+func (q Queue) Verbatim() bool { return q.Foreign && q.Kind == holdfast.KindElection }
 
 // TakesNotices reports whether holders look for notices: where the value of an entry has a place for them.
 func (q Queue) TakesNotices() bool { return !q.Verbatim() }

@@ -128,7 +128,7 @@ func (l *Lease) loseLocked(cause holdfast.Cause, now time.Duration, err error) *
 		if err == nil && cause == holdfast.CauseExpired {
 			err = l.failure
 		}
-		l.lost = &holdfast.LostError{Lease: holdfast.LeaseID(l.grant.ID), Cause: cause, Since: now - l.trust.from, Err: err}
+		l.lost = &holdfast.LostError{Lease: l.grant.ID, Cause: cause, Since: now - l.trust.from, Err: err}
 	}
 	return l.lost
 }

@@ -10,12 +10,14 @@ import (
 // maxLength bounds a name or prefix in bytes. It is part of keys, log lines and errors.
 const maxLength = 512
 
-// Check returns why name cannot name a lock or election, or nil; kind says which
+// Check returns why name cannot name a lock, an election or a group of members, or nil; kind says which
 // it is, for the message. A name consists of non-empty segments joined by "/". No
 // segment starts with "@", so the entries of one name, which are NAME/@/…, are never
 // below the prefix of another.
-func Check(kind, name string) error {
-	bad := func(reason string) error { return &holdfast.NameError{Kind: kind, Name: name, Reason: reason} }
+func Check(kind holdfast.Kind, name string) error {
+	bad := func(reason string) error {
+		return &holdfast.NameError{Kind: string(kind), Name: name, Reason: reason}
+	}
 	switch {
 	case name == "":
 		return bad("is empty")
@@ -36,9 +38,9 @@ func Check(kind, name string) error {
 // CheckPrefix returns why a foreign prefix cannot be used, or nil. Any prefix is
 // allowed that etcd's concurrency package takes, but the empty one: its queue would be
 // the whole store.
-func CheckPrefix(kind, prefix string) error {
+func CheckPrefix(kind holdfast.Kind, prefix string) error {
 	bad := func(reason string) error {
-		return &holdfast.NameError{Kind: kind + " prefix", Name: prefix, Reason: reason}
+		return &holdfast.NameError{Kind: string(kind) + " prefix", Name: prefix, Reason: reason}
 	}
 	switch {
 	case prefix == "":

@@ -3,6 +3,8 @@ package names
 import (
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 func TestNamesAndPrefixes(t *testing.T) {
@@ -24,7 +26,7 @@ func TestNamesAndPrefixes(t *testing.T) {
 		for what, got := range map[string]struct {
 			err  error
 			want string
-		}{"name": {Check("lock", c.text), c.name}, "prefix": {CheckPrefix("lock", c.text), c.prefix}} {
+		}{"name": {Check(holdfast.KindLock, c.text), c.name}, "prefix": {CheckPrefix(holdfast.KindLock, c.text), c.prefix}} {
 			text := ""
 			if got.err != nil {
 				text = got.err.Error()

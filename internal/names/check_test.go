@@ -18,7 +18,7 @@ func TestCheckNameSaysWhatIsWrong(t *testing.T) {
 		"@": "reserved", "@a/b": "reserved", "a/@": "reserved", "a/@/b": "reserved",
 		"a": "", "a/b": "", "a@b/c@": "", " ": "", "ü/\xff\x00": "", longest: "",
 	} {
-		expectName(t, Check("lock", name), "lock", name, reason)
+		expectName(t, Check(holdfast.KindLock, name), "lock", name, reason)
 	}
 }
 
@@ -30,7 +30,7 @@ func TestForeignPrefixMayBeAnythingButEmptyOrLong(t *testing.T) {
 		"": "is empty", longest + "n": "is longer than 512 bytes",
 		"/": "", "a//b": "", "@/@": "", longest: "",
 	} {
-		expectName(t, CheckPrefix("lock", prefix), "lock prefix", prefix, reason)
+		expectName(t, CheckPrefix(holdfast.KindLock, prefix), "lock prefix", prefix, reason)
 	}
 }
 

@@ -5,6 +5,7 @@ package names
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -43,9 +44,12 @@ func EpochKey(namespace string) string { return namespace + "/epoch" }
 // SessionKeys is what the session keys of a namespace begin with.
 func SessionKeys(namespace string) string { return namespace + "/session/" }
 
+// Lease returns the ID of a lease for people: in hexadecimal, as etcdctl prints it.
+func Lease(id clientv3.LeaseID) string { return strconv.FormatInt(int64(id), 16) }
+
 // SessionKey returns the session key of a lease.
 func SessionKey(namespace string, id clientv3.LeaseID) string {
-	return fmt.Sprintf("%s%x", SessionKeys(namespace), int64(id))
+	return SessionKeys(namespace) + Lease(id)
 }
 
 // Quote returns a name for use in a message: escaped, and cut after 128 bytes.

@@ -71,7 +71,7 @@ func TestErrorOfACallThatTheEndOfItsSessionOrClientEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cli.Close()
-		ofClient := New(lease.Open(sess.Ref()), "lock", "x")
+		ofClient := New(lease.Open(sess.Ref()), holdfast.KindLock, "x")
 		check("open", open.queue("x"), t.Context(), denied, denied)
 		check("open", open.queue("x"), t.Context(), nil, nil)
 		check("session closed", closed.queue("x"), t.Context(), denied, holdfast.ErrClosed)

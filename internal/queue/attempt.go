@@ -7,7 +7,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
@@ -24,10 +23,10 @@ type attempt struct {
 	// only after the lock delay, since a holder that the earlier entry waited for may have been revoked, too.
 	requeued bool
 
-	token    fencing.Token // of the entries that have one: see entry.token
-	revision int64         // of the store, at the latest read that saw the entries
-	lookSent time.Time     // when that read, or the put, was sent
-	past     past          // of all its waits
+	token    holdfast.Token // of the entries that have one: see entry.token
+	revision int64          // of the store, at the latest read that saw the entries
+	lookSent time.Time      // when that read, or the put, was sent
+	past     past           // of all its waits
 
 	delaysEnd time.Time // when nothing is ahead of any entry, and the latest lock delay of them is over
 	delayed   bool      // a lock delay of one has run twice: see wait.endDelay

@@ -11,8 +11,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 var (
@@ -69,7 +69,7 @@ type entry struct {
 // log returns the session's logger with what identifies the entry.
 func (e *entry) log() *slog.Logger {
 	return e.q.host.Logger().With("queue", string(e.q.at.Kind), "name", e.q.at.Name, "key", e.key,
-		"lease", holdfast.LeaseID(e.of.lease.ID()).String())
+		"lease", names.Lease(e.of.lease.ID()))
 }
 
 // reach moves the entry to a later stage.
@@ -87,7 +87,7 @@ func (e *entry) setCreated(rev int64) {
 }
 
 // token is the fencing token. A reader has none: it is not alone, so nothing could be fenced by one. Nor has a permit.
-func (e *entry) token() fencing.Token {
+func (e *entry) token() holdfast.Token {
 	if e.q.reader {
 		return 0
 	}

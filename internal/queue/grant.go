@@ -9,7 +9,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/internal/txns"
@@ -59,7 +58,7 @@ func (g *Grant) Created() int64 { return g.entry.rev }
 func (g *Grant) Modified() int64 { return g.entry.modRevision() }
 
 // Token is the fencing token.
-func (g *Grant) Token() fencing.Token { return g.entry.token() }
+func (g *Grant) Token() holdfast.Token { return g.entry.token() }
 
 // Lease is the lease that the entry is bound to.
 func (g *Grant) Lease() *lease.Lease { return g.entry.of.lease }

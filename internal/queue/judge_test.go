@@ -188,7 +188,7 @@ func TestForeignEntryCostsNoLockDelay(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					p := holdtest.Start(t, srv)
 					ahead := kit.JoinAs(t, srv, "theirs/", key)
-					done := holdtest.AcquireLater(kit.Within(t, time.Minute), queue.At(p.Host, "lock", "theirs"))
+					done := holdtest.AcquireLater(kit.Within(t, time.Minute), queue.At(p.Host, holdfast.KindLock, "theirs"))
 					kit.Queued(t, srv, "theirs/", 2)
 					leave(ahead)
 					holdtest.Delayed(t, holdtest.Granted(t, srv, done), srv, ahead.Key, false)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
@@ -27,7 +28,7 @@ func start(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options))
 	return &process{kit.Start(t, srv, change...)}
 }
 
-func (p *process) queue(lock string) *Queue { return New(p.Host, "lock", lock) }
+func (p *process) queue(lock string) *Queue { return New(p.Host, holdfast.KindLock, lock) }
 
 func (p *process) readers(lock string) *Queue { return p.queue(lock).Readers() }
 

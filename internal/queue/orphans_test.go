@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -15,9 +16,13 @@ import (
 // A copy of a put arrives long after the entry of another copy was released.
 func TestEntryThatARepeatedWriteLeftIsRemoved(t *testing.T) {
 	for name, queueOf := range map[string]func(p *holdtest.Process) *queue.Queue{
-		"at a name":           func(p *holdtest.Process) *queue.Queue { return p.Queue("x/y") },
-		"of an election":      func(p *holdtest.Process) *queue.Queue { return queue.New(p.Host, "election", "x") },
-		"at a foreign prefix": func(p *holdtest.Process) *queue.Queue { return queue.At(p.Host, "lock", "theirs/x") },
+		"at a name": func(p *holdtest.Process) *queue.Queue { return p.Queue("x/y") },
+		"of an election": func(p *holdtest.Process) *queue.Queue {
+			return queue.New(p.Host, holdfast.KindElection, "x")
+		},
+		"at a foreign prefix": func(p *holdtest.Process) *queue.Queue {
+			return queue.At(p.Host, holdfast.KindLock, "theirs/x")
+		},
 		"of a reader":         func(p *holdtest.Process) *queue.Queue { return p.Queue("x").Readers() },
 		"of a foreign reader": func(p *holdtest.Process) *queue.Queue { return p.QueueAt("theirs/x").Readers() },
 	} {
@@ -69,7 +74,7 @@ func TestKeysOfTheUserOnTheLeaseSurvive(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
 		holdtest.MustRelease(t, holdtest.MustAcquire(t, p.Queue("x")))
-		holdtest.MustRelease(t, holdtest.MustAcquire(t, queue.At(p.Host, "lock", "theirs/x")))
+		holdtest.MustRelease(t, holdtest.MustAcquire(t, queue.At(p.Host, holdfast.KindLock, "theirs/x")))
 		own := fmt.Sprintf("%x", int64(p.Sess.Lease()))
 		const nonce = "ABCDEFGHIJKLMNOP"
 		keys := []string{

@@ -10,7 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -47,23 +46,22 @@ func New(host lease.Host, kind holdfast.Kind, name string) *Queue {
 	if host != nil {
 		namespace = host.Namespace()
 	}
-	q := &Queue{host: host, scope: scope{at: layout.Named(namespace, kind, name)}, err: names.Check(string(kind), name)}
-	return q.init()
+	return newQueue(host, layout.Named(namespace, kind, name))
 }
 
 // At returns the queue of a foreign prefix, as etcd's concurrency package takes it.
 // Its entries are PREFIX/…, and every key there counts as an entry.
 func At(host lease.Host, kind holdfast.Kind, prefix string) *Queue {
-	q := &Queue{host: host, scope: scope{at: layout.At(kind, prefix)}, err: names.CheckPrefix(string(kind), prefix)}
-	q.init()
+	q := newQueue(host, layout.At(kind, prefix))
 	if q.err == nil && strings.HasSuffix(prefix, "/") {
 		q.shared.warnOfSlash(q.at)
 	}
 	return q
 }
 
-func (q *Queue) init() *Queue {
-	if q.host == nil {
+func newQueue(host lease.Host, at layout.Queue) *Queue {
+	q := &Queue{host: host, scope: scope{at: at}, err: at.Check()}
+	if host == nil {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
@@ -180,7 +178,7 @@ func (q *Queue) entryValue(r Request) string {
 // mode is what the value of an entry says that it excludes.
 func (q *Queue) mode() string {
 	switch {
-	case q.at.Kind == "election":
+	case q.at.Kind == holdfast.KindElection:
 		return ""
 	case q.reader:
 		return "shared"

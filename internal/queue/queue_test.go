@@ -215,7 +215,8 @@ func TestQueueIsNamedInErrorsByItsKind(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
 		for want, q := range map[string]*queue.Queue{
-			`lock "x"`: p.Queue("x"), `semaphore "x"`: p.Permits(1, 1), `election "x"`: queue.New(p.Host, "election", "x"),
+			`lock "x"`: p.Queue("x"), `semaphore "x"`: p.Permits(1, 1),
+			`election "x"`: queue.New(p.Host, holdfast.KindElection, "x"),
 		} {
 			if got := q.String(); got != want {
 				t.Errorf("%s, want %s", got, want)

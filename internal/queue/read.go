@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/sending"
@@ -37,7 +38,7 @@ func (s scope) youngestConflicting() clientv3.Op {
 // Downgradable have one create revision, so it reads two: see holderIn.
 func (s scope) oldest() clientv3.Op {
 	opts := clientv3.WithFirstCreate()
-	if s.at.Kind != "election" {
+	if s.at.Kind != holdfast.KindElection {
 		opts = append(opts, clientv3.WithLimit(2))
 	}
 	return clientv3.OpGet(s.at.Entries, opts...)

@@ -8,6 +8,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // BenchmarkTelemetry measures the reports of one uncontended acquisition and release.
 func BenchmarkTelemetry(b *testing.B) {
 	once := func(t *telemetry.Telemetry) {
-		ctx, a := t.Acquire(context.Background(), "lock", "x")
+		ctx, a := t.Acquire(context.Background(), holdfast.KindLock, "x")
 		telemetry.Queued(ctx, 0)
 		telemetry.Verified(ctx)
 		a.Held()

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
@@ -63,10 +64,10 @@ func TestGaugesTellWhatWaitsAndWhatIsHeldInAllSessions(t *testing.T) {
 			}
 		}
 		expect("at first", map[string]float64{})
-		_, a := first.Acquire(ctx, "lock", "x")
+		_, a := first.Acquire(ctx, holdfast.KindLock, "x")
 		time.Sleep(time.Second)
-		_, b := second.Acquire(ctx, "lock", "x")
-		_, c := second.Acquire(ctx, "election", "x")
+		_, b := second.Acquire(ctx, holdfast.KindLock, "x")
+		_, c := second.Acquire(ctx, holdfast.KindElection, "x")
 		time.Sleep(2 * time.Second)
 		expect("three wait", map[string]float64{
 			"waiting lock x": 2, "waiting.longest lock x": 3, "waiting election x": 1, "waiting.longest election x": 2,
@@ -87,7 +88,7 @@ func TestGaugesTellWhatWaitsAndWhatIsHeldInAllSessions(t *testing.T) {
 		expect("a reader holds", map[string]float64{"held lock x": 1, "held.longest lock x": 1})
 		b.Released(time.Second)
 		expect("in the end", map[string]float64{})
-		_, d := second.Acquire(ctx, "lock", "x")
+		_, d := second.Acquire(ctx, holdfast.KindLock, "x")
 		second.State("connected", "")
 		expect("no session is open", map[string]float64{})
 		d.Failed("closed", true)
@@ -98,7 +99,7 @@ func TestGaugesTellWhatWaitsAndWhatIsHeldInAllSessions(t *testing.T) {
 func TestPresenceAllocatesNothing(t *testing.T) {
 	count := func(tel *telemetry.Telemetry) float64 {
 		return testing.AllocsPerRun(1000, func() {
-			_, a := tel.Acquire(context.Background(), "lock", "x")
+			_, a := tel.Acquire(context.Background(), holdfast.KindLock, "x")
 			a.Held()
 			a.Released(time.Second)
 		})
@@ -146,7 +147,7 @@ func profiled(t *testing.T) string {
 }
 
 func acquireHere(tel *telemetry.Telemetry) *telemetry.Acquisition {
-	_, a := tel.Acquire(context.Background(), "lock", "x")
+	_, a := tel.Acquire(context.Background(), holdfast.KindLock, "x")
 	return a
 }
 

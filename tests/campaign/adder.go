@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -90,7 +90,7 @@ func (a *adder) add(lk setLock, access Access, r *rand.Rand) {
 
 // A setLock is one of etcd's concurrency, or ours.
 type setLock struct {
-	token  fencing.Token
+	token  holdfast.Token
 	holds  func() bool // what the client says
 	unlock func()
 }

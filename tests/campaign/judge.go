@@ -10,7 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
 	"github.com/holdfast-go/holdfast/tests/oracle"
@@ -34,9 +34,9 @@ type recorded struct {
 	Failures []string // beside what the oracle finds
 	Raft     []string // who led, and who revoked which lease, by etcd's own log
 
-	Overruns []overrun                       // calls of OnOverrun
-	Returned map[fencing.Token]time.Duration // when a function under a hold was about to return
-	Used     []registerOp                    // in no order
+	Overruns []overrun                        // calls of OnOverrun
+	Returned map[holdfast.Token]time.Duration // when a function under a hold was about to return
+	Used     []registerOp                     // in no order
 
 	violations []string // what judge has found
 }
@@ -67,7 +67,7 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 	record.Faults = append(record.Faults, tooBusy...)
 	f.stats.Counts["times when the machine was too busy for a judgment"] += len(tooBusy)
 	rec := &recorded{Seed: f.seed, Round: f.number, Record: record, Faults: f.faults, Raft: log.Lines(),
-		Returned: make(map[fencing.Token]time.Duration)}
+		Returned: make(map[holdfast.Token]time.Duration)}
 	current := make(map[string]*oracle.Hold) // by owner: a writer, or the reader that it has become
 	for _, ev := range f.events {
 		switch ev.What {

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -41,7 +41,7 @@ func heldFrom(begins ...time.Duration) *recorded {
 		change(from, put, nil)
 		rec.Record.Holds = append(rec.Record.Holds, &oracle.Hold{
 			Who: who, Process: who, Parts: []oracle.Part{part}, Key: key, Lease: clientv3.LeaseID(i + 1),
-			Token: fencing.Token(revision), AcquiredAt: revision, Granted: from + time.Millisecond,
+			Token: holdfast.Token(revision), AcquiredAt: revision, Granted: from + time.Millisecond,
 			First: from + 2*time.Millisecond, Last: from + 2*time.Second, Ended: from + 2*time.Second,
 			Unlocked: from + 2100*time.Millisecond,
 		})

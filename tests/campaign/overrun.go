@@ -21,7 +21,7 @@ import (
 
 // An overrun is a call of OnOverrun: the function under a hold has not returned in time after that was lost.
 type overrun struct {
-	Token fencing.Token // of the hold
+	Token holdfast.Token // of the hold
 	Cause holdfast.Cause
 	At    time.Duration
 }
@@ -29,13 +29,13 @@ type overrun struct {
 // overrun is OnOverrun of all locks, elections and shards.
 func (w *worker) overrun(lost *holdfast.LostError, _ time.Time) {
 	at := sinceBoot()
-	w.say(event{What: overran, Who: w.ID, Overrun: overrun{fencing.Token(lost.Token), lost.Cause, at}})
+	w.say(event{What: overran, Who: w.ID, Overrun: overrun{holdfast.Token(lost.Token), lost.Cause, at}})
 }
 
 // A function is one that runs under a hold, as Do and Run call it.
 type function struct {
 	worker *worker
-	token  fencing.Token
+	token  holdfast.Token
 	over   chan struct{} // closed to have it return
 	ended  chan error    // what Do or Run have returned
 }
@@ -134,7 +134,7 @@ const (
 // judgeOverruns returns the calls of OnOverrun that had no reason: the function had returned, or its hold had not been
 // lost for as long as the documentation says.
 func (rec *recorded) judgeOverruns() (violations []string) {
-	known := make(map[fencing.Token]bool)
+	known := make(map[holdfast.Token]bool)
 	for _, o := range rec.Overruns {
 		if reason := rec.objection(o, known[o.Token]); reason != "" {
 			violations = append(violations, fmt.Sprintf("OnOverrun was called for token %d at %v (%v): %s", o.Token, o.At,

@@ -10,7 +10,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -30,7 +29,7 @@ func lostHold(notice layout.Notice) (*recorded, *oracle.Hold) {
 		gone.Revision++
 		rec.Record.Changes = []oracle.Change{rec.Record.Changes[0], noticed, gone}
 	}
-	rec.Returned = map[fencing.Token]time.Duration{}
+	rec.Returned = map[holdfast.Token]time.Duration{}
 	return rec, h
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/tests/internal/register"
 	"github.com/holdfast-go/holdfast/tests/oracle"
@@ -49,7 +50,7 @@ func (h fencedHolder) markLate(holding context.Context) {
 }
 
 // token returns that of the holder; 0 if others hold beside it.
-func (h fencedHolder) token() fencing.Token {
+func (h fencedHolder) token() holdfast.Token {
 	if s, ok := h.owner.(fencing.Source); ok && !h.part.Shared {
 		return s.Token()
 	}
@@ -161,7 +162,7 @@ func valueIn(c oracle.Change) (key, value string) {
 		return key, ""
 	case strings.HasPrefix(key, marks):
 		_, digits, _ := strings.Cut(string(c.Kv.Value), " ")
-		token, _ := fencing.ParseToken(strings.TrimLeft(digits, "0"))
+		token, _ := holdfast.ParseToken(strings.TrimLeft(digits, "0"))
 		return key, token.String()
 	case oracle.IsData(key):
 		return key, string(c.Kv.Value)

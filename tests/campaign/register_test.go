@@ -12,7 +12,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/tests/internal/register"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -43,7 +42,7 @@ func (j *journal) used(at time.Duration, op registerOp) {
 	j.Used = append(j.Used, op)
 }
 
-func put(token fencing.Token, value string) registerOp {
+func put(token holdfast.Token, value string) registerOp {
 	return registerOp{Op: register.Op{Token: token, Value: value}}
 }
 
@@ -59,45 +58,45 @@ func TestRegisterThatIsNotLinearizableIsAViolation(t *testing.T) {
 		return op
 	}
 	for name, c := range map[string]struct {
-		story func(j *journal, first, second fencing.Token)
+		story func(j *journal, first, second holdfast.Token)
 		wrong bool
 	}{
-		"two holders": {story: func(j *journal, first, second fencing.Token) {
+		"two holders": {story: func(j *journal, first, second holdfast.Token) {
 			j.used(11*s, put(first, "a"))
 			j.used(16*s, put(second, "b"))
 			j.used(17*s, read("b"))
 		}},
-		"a stale write": {wrong: true, story: func(j *journal, first, second fencing.Token) {
+		"a stale write": {wrong: true, story: func(j *journal, first, second holdfast.Token) {
 			j.used(16*s, put(second, "b"))
 			j.used(17*s, put(first, "a"))
 		}},
-		"a lost write": {wrong: true, story: func(j *journal, first, second fencing.Token) {
+		"a lost write": {wrong: true, story: func(j *journal, first, second holdfast.Token) {
 			j.used(11*s, put(first, "a"))
 			j.used(16*s, put(second, "b"))
 			j.used(17*s, read("a"))
 		}},
-		"of unknown outcome, without effect": {story: func(j *journal, first, _ fencing.Token) {
+		"of unknown outcome, without effect": {story: func(j *journal, first, _ holdfast.Token) {
 			j.used(11*s, put(first, "a"))
 			j.used(12*s, unknown(put(first, "u")))
 			j.used(13*s, read("a"))
 		}},
-		"of unknown outcome, without effect, and read": {wrong: true, story: func(j *journal, first, _ fencing.Token) {
+		"of unknown outcome, without effect, and read": {wrong: true, story: func(j *journal, first, _ holdfast.Token) {
 			j.used(11*s, put(first, "a"))
 			j.used(12*s, unknown(put(first, "u")))
 			j.used(13*s, read("u"))
 		}},
-		"of unknown outcome, late": {story: func(j *journal, first, _ fencing.Token) {
+		"of unknown outcome, late": {story: func(j *journal, first, _ holdfast.Token) {
 			j.wrote("process 0#2") // before second 12
 			j.used(10*s, unknown(put(first, "process 0#2")))
 			j.used(10*s+s/2, put(first, "a"))
 			j.used(11*s+s/4, read("process 0#2"))
 		}},
-		"of a killed process": {story: func(j *journal, first, second fencing.Token) {
+		"of a killed process": {story: func(j *journal, first, second holdfast.Token) {
 			j.wrote("process 0#1")
 			j.used(13*s, read("process 0#1"))
 			j.used(16*s, put(second, "b"))
 		}},
-		"of a killed process, after a larger token": {wrong: true, story: func(j *journal, first, second fencing.Token) {
+		"of a killed process, after a larger token": {wrong: true, story: func(j *journal, first, second holdfast.Token) {
 			j.used(10*s, put(second, "b"))
 			j.wrote("process 0#1")
 			j.of[0].Granted = 11 * s
@@ -116,7 +115,7 @@ func TestRegisterThatIsNotLinearizableIsAViolation(t *testing.T) {
 
 func TestMarkThatIsRefusedNeedsALargerOne(t *testing.T) {
 	j := newJournal()
-	mark := func(at time.Duration, token fencing.Token, refused bool) registerOp {
+	mark := func(at time.Duration, token holdfast.Token, refused bool) registerOp {
 		return registerOp{Key: "holdfast/mark/x", Op: register.Op{Token: token, Value: token.String(), Refused: refused,
 			Mark: true, Call: at, Return: at + time.Second}}
 	}
@@ -138,7 +137,7 @@ func TestRegistersAndOverrunsAreJudgedAgain(t *testing.T) {
 	j.used(16*time.Second, put(j.of[1].Token, "b"))
 	j.used(17*time.Second, put(j.of[0].Token, "a"))
 	j.Overruns = []overrun{{j.of[0].Token, holdfast.CauseExpired, 14 * time.Second}}
-	j.Returned = map[fencing.Token]time.Duration{j.of[0].Token: 12 * time.Second}
+	j.Returned = map[holdfast.Token]time.Duration{j.of[0].Token: 12 * time.Second}
 	file := filepath.Join(t.TempDir(), recordFile)
 	if err := j.store(file); err != nil {
 		t.Fatal(err)

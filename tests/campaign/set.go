@@ -17,8 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 )
@@ -46,11 +46,11 @@ var ways = []way{
 // an element more.
 type set struct {
 	elements []int
-	added    []int         // those whose writer was told that they are in
-	token    fencing.Token // the largest that was presented
-	reader   int           // which process has read and not yet written; or -1
-	refused  int           // reads and writes with a smaller token
-	told     int           // writes that were not made, since the client said that it does not hold the lock any more
+	added    []int          // those whose writer was told that they are in
+	token    holdfast.Token // the largest that was presented
+	reader   int            // which process has read and not yet written; or -1
+	refused  int            // reads and writes with a smaller token
+	told     int            // writes that were not made, since the client said that it does not hold the lock any more
 }
 
 // lost returns how many elements that were added are not there.
@@ -80,7 +80,7 @@ func newSets() *sets {
 // An Access is what a process does with a set.
 type Access struct {
 	Way, Process int
-	Token        fencing.Token
+	Token        holdfast.Token
 	Read         []int // what it had read
 	Element      int   // what it adds
 	Told         bool  // it does not write, since it was told that it holds no more

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 // add has a process read a set now, and write it when the function that it returns is called.
-func (s *sets) add(t *testing.T, way int, token fencing.Token, element int) (write func() (refused bool)) {
+func (s *sets) add(t *testing.T, way int, token holdfast.Token, element int) (write func() (refused bool)) {
 	t.Helper()
 	access := Access{Way: way, Token: token, Element: element}
 	var r Reply

@@ -150,7 +150,7 @@ func (s *scheduler) run(ctx context.Context, h fencing.Holder) error {
 	return nil
 }
 
-func (s *scheduler) say(what string, token fencing.Token, err error) {
+func (s *scheduler) say(what string, token holdfast.Token, err error) {
 	ev := event{Token: int64(token), Held: errors.Is(err, locker.ErrLocked), Lost: errors.Is(err, holdfast.ErrLost)}
 	if err != nil {
 		ev.Err = err.Error()
@@ -161,7 +161,7 @@ func (s *scheduler) say(what string, token fencing.Token, err error) {
 // elector reports the runs that are skipped: gocron does not.
 type elector struct {
 	*gocronlock.Elector
-	say func(what string, token fencing.Token, err error)
+	say func(what string, token holdfast.Token, err error)
 }
 
 func (e elector) IsLeader(ctx context.Context) error {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/contrib/kubelock"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
@@ -77,7 +78,7 @@ func (r *running) end() error {
 // work is a Runnable that needs the manager's leader election. It sends its term's token when it runs.
 type work struct {
 	lock  *kubelock.Lock
-	leads chan fencing.Token
+	leads chan holdfast.Token
 }
 
 func (w *work) Start(ctx context.Context) error {
@@ -102,7 +103,7 @@ func TestManagersElectThroughALock(t *testing.T) {
 			LeaderElection: true, LeaderElectionResourceLockInterface: lock, LeaderElectionReleaseOnCancel: true,
 			LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
 		})
-		w := &work{lock: lock, leads: make(chan fencing.Token, 1)}
+		w := &work{lock: lock, leads: make(chan holdfast.Token, 1)}
 		if err := mgr.Add(w); err != nil {
 			t.Fatal(err)
 		}
@@ -140,13 +141,13 @@ func TestManagersWithARunnable(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	ended := make(chan error, 2)
-	start := func(identity string) (*running, chan fencing.Token) {
+	start := func(identity string) (*running, chan holdfast.Token) {
 		sess, err := session.New(t.Context(), srv.Client(t), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = sess.Close(context.Background()) })
-		leads := make(chan fencing.Token, 1)
+		leads := make(chan holdfast.Token, 1)
 		el := election.New(sess, "operator")
 		r := kubelock.NewRunnable(el, identity, func(ctx context.Context, term *election.Term) error {
 			mgr := newManager(t, manager.Options{BaseContext: func() context.Context { return ctx }})
@@ -189,7 +190,7 @@ func TestManagersWithARunnable(t *testing.T) {
 	}
 }
 
-func await(t *testing.T, leads chan fencing.Token) fencing.Token {
+func await(t *testing.T, leads chan holdfast.Token) holdfast.Token {
 	t.Helper()
 	select {
 	case token := <-leads:

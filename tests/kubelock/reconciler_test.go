@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/shard"
@@ -58,7 +59,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	token := own.holder.Token()
-	if last, _ := fencing.ParseToken(o.Annotations["example.com/token"]); last > token {
+	if last, _ := holdfast.ParseToken(o.Annotations["example.com/token"]); last > token {
 		return ctrl.Result{}, fmt.Errorf("written with token %v, and this is %v: %w", last, token, fencing.ErrStale)
 	}
 	metav1.SetMetaDataAnnotation(&o.ObjectMeta, "example.com/token", token.String())

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
@@ -73,12 +74,12 @@ func (a *objects) Update(_ context.Context, from client.Object, _ ...client.Upda
 }
 
 // tokens returns with which token each object was written last.
-func (a *objects) tokens() map[client.ObjectKey]fencing.Token {
+func (a *objects) tokens() map[client.ObjectKey]holdfast.Token {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	all := make(map[client.ObjectKey]fencing.Token)
+	all := make(map[client.ObjectKey]holdfast.Token)
 	for key, o := range a.all {
-		all[key], _ = fencing.ParseToken(o.Annotations["example.com/token"])
+		all[key], _ = holdfast.ParseToken(o.Annotations["example.com/token"])
 	}
 	return all
 }
@@ -162,7 +163,7 @@ func TestReplicasShareTheObjects(t *testing.T) {
 	srv := etcdtest.Start(t)
 	api := newObjects(200)
 	a := startReplica(t, srv, api, "a")
-	var before map[client.ObjectKey]fencing.Token
+	var before map[client.ObjectKey]holdfast.Token
 	written := func(keys []client.ObjectKey) bool {
 		now := api.tokens()
 		return !slices.ContainsFunc(keys, func(key client.ObjectKey) bool { return now[key] <= before[key] })

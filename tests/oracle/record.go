@@ -6,7 +6,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 )
 
 // A Record is what happened. All times are since one moment, by one clock.
@@ -92,16 +92,16 @@ type Hold struct {
 	// What its methods return. A reader has no Token.
 	Key         string
 	Lease       clientv3.LeaseID
-	Token       fencing.Token `json:",omitzero"`
-	AcquiredAt  int64         // AcquiredRevision
-	Granted     time.Duration // when the call had returned
-	First, Last time.Duration // when the first Check that returned nil had returned, when the last was called; or 0
-	Suspended   time.Duration // when the last Check that returned ErrSuspended was called, or 0
-	Gap         time.Duration // the longest time between two Checks, in which the process did not run
-	Told        time.Duration // when it was told of a loss, or 0
-	Ended       time.Duration // when it was told of a loss, or its release began; 0: did not end
-	Unlocked    time.Duration // when a release had returned nil, or 0
-	TakenUntil  time.Duration // for how long MinHold keeps the name taken if the release is confirmed, or 0
-	rev         int64         // of the puts of its entries
+	Token       holdfast.Token `json:",omitzero"`
+	AcquiredAt  int64          // AcquiredRevision
+	Granted     time.Duration  // when the call had returned
+	First, Last time.Duration  // when the first Check that returned nil had returned, when the last was called; or 0
+	Suspended   time.Duration  // when the last Check that returned ErrSuspended was called, or 0
+	Gap         time.Duration  // the longest time between two Checks, in which the process did not run
+	Told        time.Duration  // when it was told of a loss, or 0
+	Ended       time.Duration  // when it was told of a loss, or its release began; 0: did not end
+	Unlocked    time.Duration  // when a release had returned nil, or 0
+	TakenUntil  time.Duration  // for how long MinHold keeps the name taken if the release is confirmed, or 0
+	rev         int64          // of the puts of its entries
 	entries     []*entry
 }

@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
@@ -125,7 +125,7 @@ func (s *story) grant(a attempt) *Hold {
 	h := &Hold{Who: a.who, Process: a.who[:1], Parts: a.parts, Key: a.keys[0], Lease: leaseOf(a.who), AcquiredAt: s.rev,
 		Granted: s.now, First: s.now, Last: s.now}
 	if !a.parts[0].Shared || isPermit(a.parts[0].Prefix) {
-		h.Token = fencing.Token(a.rev)
+		h.Token = holdfast.Token(a.rev)
 	}
 	s.Holds = append(s.Holds, h)
 	return h

@@ -48,7 +48,7 @@ type childEvent struct {
 	Err  string
 
 	// Unless What is "failed":
-	Token fencing.Token `json:",omitzero"`
+	Token holdfast.Token `json:",omitzero"`
 	Lease clientv3.LeaseID
 	Since time.Time // after the acquisition, before its report
 

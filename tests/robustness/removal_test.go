@@ -125,7 +125,7 @@ func TestRemovedHolderIsToldBeforeOthersHoldInARealEtcd(t *testing.T) {
 	mustSucceed(t, adm.Remove(deadline(t), admin.LockAt, prefix, lk.Token(), "wedged"))
 	endedBy(t, lk, holdfast.CauseRemoved)
 	mustSucceed(t, <-foreign)
-	token := fencing.Token(testkit.CreateRevision(t, upstream.Client(), theirs.Key()))
+	token := holdfast.Token(testkit.CreateRevision(t, upstream.Client(), theirs.Key()))
 	err = adm.Kick(deadline(t), admin.LockAt, prefix, token, "deploy")
 	if !errors.Is(err, admin.ErrNotTold) {
 		t.Errorf("kick of etcd's own mutex: %v", err)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
@@ -74,9 +75,9 @@ type writerJob struct {
 // A writerEvent is a report of the child on a store.
 type writerEvent struct {
 	Store string
-	What  string        // "wrote" at the first write with a token, or "stale"
-	Token fencing.Token `json:",omitzero"`
-	Err   string        // the writer failed otherwise
+	What  string         // "wrote" at the first write with a token, or "stale"
+	Token holdfast.Token `json:",omitzero"`
+	Err   string         // the writer failed otherwise
 
 	// If stale: how many writes were acknowledged, and how many had no reply.
 	Acknowledged, Unknown int

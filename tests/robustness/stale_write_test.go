@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
@@ -54,14 +55,14 @@ type staleWriters struct {
 
 	mu       sync.Mutex // protects what follows
 	counters map[string]int
-	accepted map[string][]fencing.Token // by lane, of the stores in memory
-	stale    map[string][]writerEvent   // by lane, from writers that were refused as stale
+	accepted map[string][]holdfast.Token // by lane, of the stores in memory
+	stale    map[string][]writerEvent    // by lane, from writers that were refused as stale
 }
 
 func newStaleWriters(t *testing.T) *staleWriters {
 	t.Helper()
 	s := &staleWriters{srv: etcdtest.Start(t), counters: make(map[string]int),
-		accepted: make(map[string][]fencing.Token), stale: make(map[string][]writerEvent)}
+		accepted: make(map[string][]holdfast.Token), stale: make(map[string][]writerEvent)}
 	store := fencing.NewMemoryStore(nil)
 	discard := audit.Func(func(context.Context, audit.Record) {})
 
@@ -115,8 +116,8 @@ func (s *staleWriters) increment(c fencing.Claim) {
 
 // writerState is the last report of one process on one store.
 type writerState struct {
-	token fencing.Token // of its last hold
-	holds bool          // it wrote under the token and has not been refused since
+	token holdfast.Token // of its last hold
+	holds bool           // it wrote under the token and has not been refused since
 }
 
 // A writerPair is two processes that take turns writing. A lane is one store of one
@@ -244,12 +245,12 @@ func (s *staleWriters) check(t *testing.T, lane string) int {
 			if err != nil {
 				t.Error(err)
 			}
-			accepted = append(accepted, fencing.Token(n))
+			accepted = append(accepted, holdfast.Token(n))
 		}
 	} else if s.counters[lane] != len(accepted) {
 		t.Errorf("%s: the counter is %d after %d increments", lane, s.counters[lane], len(accepted))
 	}
-	by := make(map[fencing.Token]int)
+	by := make(map[holdfast.Token]int)
 	for i, token := range accepted {
 		by[token]++
 		if i > 0 && token < accepted[i-1] {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -119,7 +118,7 @@ func (s *simulation) observeLeaders(el *election.Election, who string, d time.Du
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	start := s.now()
-	var last fencing.Token
+	var last holdfast.Token
 	for l, err := range el.Observe(ctx) {
 		switch {
 		case err != nil && ctx.Err() == nil && !errors.Is(err, holdfast.ErrClosed):

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
@@ -62,7 +62,7 @@ func benchmarkWrite(b *testing.B, k kind, durable bool) {
 	})
 	b.Run("guarded", func(b *testing.B) {
 		for b.Loop() {
-			if err := g.Do(b.Context(), "account 1", fencing.Token(5), update); err != nil {
+			if err := g.Do(b.Context(), "account 1", holdfast.Token(5), update); err != nil {
 				b.Fatal(err)
 			}
 		}

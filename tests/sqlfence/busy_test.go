@@ -6,7 +6,7 @@ import (
 
 	"modernc.org/sqlite"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 )
 
 // Without WAL a reader blocks the commit of a writer. SQLite returns SQLITE_BUSY and leaves
@@ -31,14 +31,14 @@ func TestCommitThatIsBusyLeavesNoTransactionOpen(t *testing.T) {
 	if !rows.Next() {
 		t.Fatal("no rows")
 	}
-	err = g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "busy"))
+	err = g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "busy"))
 	if err == nil {
 		t.Fatal("the commit was not busy")
 	}
 	if err := rows.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "next")); err != nil {
+	if err := g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "next")); err != nil {
 		t.Errorf("the next write: %v", err)
 	}
 	if works, _ := d.works(t, "r"); len(works) != 1 || works[0] != "next" {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -33,7 +34,7 @@ type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-func (a *account) set(ctx context.Context, db execer, balance int, token fencing.Token) error {
+func (a *account) set(ctx context.Context, db execer, balance int, token holdfast.Token) error {
 	var res sql.Result
 	var err error
 	if a.d.dialect == sqlfence.Postgres {
@@ -55,11 +56,11 @@ func TestColumnAdmitsLargerAndEqualTokensOnly(t *testing.T) {
 			a := newAccount(t, d, id, fence)
 			for i, step := range []struct {
 				balance int
-				token   fencing.Token
+				token   holdfast.Token
 				want    error
 			}{
-				{10, 0, fencing.ErrNoToken},
-				{10, -1, fencing.ErrNoToken},
+				{10, 0, holdfast.ErrNoToken},
+				{10, -1, holdfast.ErrNoToken},
 				{11, 5, nil},
 				{11, 5, nil}, // the same values: MySQL changes no row
 				{12, 5, nil},
@@ -99,7 +100,7 @@ func TestColumnBesideATriggerThatInsertsNeedsFoundRows(t *testing.T) {
 			a := newAccount(t, d, 1, 0)
 			for i, step := range []struct {
 				balance int
-				token   fencing.Token
+				token   holdfast.Token
 				stale   bool
 			}{
 				{10, 5, false},
@@ -136,7 +137,7 @@ func TestColumnOfAMissingRowIsStale(t *testing.T) {
 func TestNoStaleWriteEverLandsThroughAColumn(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		accounts := map[string]*account{"a": newAccount(t, d, 1, 0), "b": newAccount(t, d, 2, nil)}
-		writeBoth := func(ctx context.Context, resource string, token fencing.Token, work string) error {
+		writeBoth := func(ctx context.Context, resource string, token holdfast.Token, work string) error {
 			tx, err := d.db.BeginTx(ctx, nil)
 			if err != nil {
 				return err

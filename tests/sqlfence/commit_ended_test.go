@@ -57,7 +57,7 @@ func TestWorkThatEndsItsTransactionIsNotTakenForDone(t *testing.T) {
 			}
 		}
 		for name, fn := range work {
-			if err := g.Do(t.Context(), name, fencing.Token(5), fn); !errors.Is(err, sqlfence.ErrTxEnded) {
+			if err := g.Do(t.Context(), name, holdfast.Token(5), fn); !errors.Is(err, sqlfence.ErrTxEnded) {
 				t.Errorf("work that %s: %v", name, err)
 			}
 		}
@@ -74,10 +74,10 @@ func TestWorkThatCommittedItselfIsNotReportedAsRolledBackNorRepeated(t *testing.
 			ctx    context.Context
 			after  func() error
 		}{
-			"then fails":                 {fencing.Token(5), t.Context(), func() error { return gaveUp{} }},
+			"then fails":                 {holdfast.Token(5), t.Context(), func() error { return gaveUp{} }},
 			"then loses its lock":        {lost, t.Context(), func() error { lost.err = holdfast.ErrReleased; return nil }},
-			"then its context ends":      {fencing.Token(5), ctx, func() error { cancel(); return nil }},
-			"then its context ends, too": {fencing.Token(5), ctx, func() error { return context.Canceled }},
+			"then its context ends":      {holdfast.Token(5), ctx, func() error { cancel(); return nil }},
+			"then its context ends, too": {holdfast.Token(5), ctx, func() error { return context.Canceled }},
 		} {
 			if c.ctx.Err() != nil {
 				ctx, cancel = context.WithCancel(t.Context())
@@ -124,7 +124,7 @@ func TestWorkThatCommittedInSQLAndFailedIsNotReportedAsRolledBackNorRepeated(t *
 		}
 		for name, queries := range after {
 			calls := 0
-			err := g.Do(deadline(t), name, fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			err := g.Do(deadline(t), name, holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				if calls++; calls > 1 {
 					return nil
 				}
@@ -175,7 +175,7 @@ func TestDeadlockThatTheWorkIgnoresIsNotTakenForDone(t *testing.T) {
 				}
 			}
 			ended := make(chan error, 1)
-			err = g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			err = g.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				if _, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = 9 WHERE id = 1"); err != nil {
 					return err
 				}

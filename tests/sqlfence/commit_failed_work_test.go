@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
@@ -22,7 +22,7 @@ func TestErrorOfAStatementIsReturnedUnchanged(t *testing.T) {
 		}
 		for _, query := range queries {
 			var own error
-			err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			err := g.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				_, own = tx.ExecContext(ctx, query)
 				return own
 			})
@@ -36,7 +36,7 @@ func TestErrorOfAStatementIsReturnedUnchanged(t *testing.T) {
 func TestConnectionThatBreaksDuringTheWorkWritesNothing(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
-		err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+		err := g.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 			if err := d.write("r", 5, "never")(ctx, tx); err != nil {
 				return err
 			}
@@ -71,7 +71,7 @@ func TestWorkThatFailsOnABrokenConnectionIsToldWhatItCommitted(t *testing.T) {
 	own := errors.New("own")
 	for _, committed := range []bool{false, true} {
 		resource := fmt.Sprint(committed)
-		err := g.Do(t.Context(), resource, fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+		err := g.Do(t.Context(), resource, holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 			if err := d.write(resource, 5, "")(ctx, tx); err != nil {
 				t.Error(err)
 			}
@@ -101,7 +101,7 @@ func TestErrorOfWorkWhoseContextHasEndedIsReturnedUnchanged(t *testing.T) {
 		g := d.guard(t, nil)
 		own := errors.New("own")
 		ctx, cancel := context.WithCancel(t.Context())
-		err := g.Do(ctx, "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+		err := g.Do(ctx, "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 			cancel()
 			for err := error(nil); !errors.Is(err, sql.ErrTxDone); { // database/sql rolls back
 				_, err = tx.ExecContext(t.Context(), "SELECT 1")

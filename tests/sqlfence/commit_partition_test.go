@@ -15,7 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
@@ -123,7 +123,7 @@ func TestWorkIsNotBlamedForALostConnection(t *testing.T) {
 				"succeeds": {false, false}, "ignores its error": {false, true},
 				"fails": {true, false}, "returns its error": {true, true},
 			} {
-				err := g.Do(deadline(t), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+				err := g.Do(deadline(t), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 					if err := d.write("r", 5, "never")(ctx, tx); err != nil {
 						return err
 					}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
@@ -21,7 +20,7 @@ func TestCommitWhoseReplyIsLostIsUnknownAndNotRepeated(t *testing.T) {
 			return errors.Join(io.ErrUnexpectedEOF, real())
 		}})
 		g := d.guardOver(t, db, &sqlfence.Options{Retry: retry()})
-		err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "landed"))
+		err := g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "landed"))
 		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, io.ErrUnexpectedEOF) || commits != 1 {
 			t.Errorf("%d commits, %v", commits, err)
 		}
@@ -39,7 +38,7 @@ func TestContextThatEndsDuringTheCommitLeavesItUnknown(t *testing.T) {
 		cancel(why)
 		return errors.Join(context.Canceled, real())
 	}})
-	err := d.guardOver(t, db, nil).Do(ctx, "r", fencing.Token(5), d.write("r", 5, ""))
+	err := d.guardOver(t, db, nil).Do(ctx, "r", holdfast.Token(5), d.write("r", 5, ""))
 	if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, why) {
 		t.Errorf("Do: %v", err)
 	}
@@ -56,7 +55,7 @@ func TestCommitThatWasRefusedIsNotUnknown(t *testing.T) {
 		}})
 		g := d.guardOver(t, db, &sqlfence.Options{Retry: retry()})
 		db.SetMaxIdleConns(0)
-		if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "once")); err != nil {
+		if err := g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "once")); err != nil {
 			t.Error(err)
 		}
 		if works, _ := d.works(t, "r"); commits != 2 || !slices.Equal(works, []string{"once"}) {
@@ -79,7 +78,7 @@ func TestCommitOnAFullDiskIsNotUnknown(t *testing.T) {
 	}
 	db := d.pool(t, &lossy{Connector: d.connector, commit: func(func() error) error { return full }})
 	db.SetMaxIdleConns(0) // the end of the connection rolls back
-	err := d.guardOver(t, db, nil).Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, ""))
+	err := d.guardOver(t, db, nil).Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, ""))
 	if !errors.Is(err, full) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		t.Errorf("Do: %v", err)
 	}
@@ -92,7 +91,7 @@ func TestConstraintThatFailsAtTheCommitIsNotUnknown(t *testing.T) {
 			d.db.SetMaxOpenConns(1) // the next write uses the same connection
 			d.exec(t, "CREATE TABLE child (parent BIGINT REFERENCES accounts (id) DEFERRABLE INITIALLY DEFERRED)")
 			g := d.guard(t, nil)
-			err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			err := g.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, "INSERT INTO child (parent) VALUES (99)")
 				return err
 			})
@@ -102,7 +101,7 @@ func TestConstraintThatFailsAtTheCommitIsNotUnknown(t *testing.T) {
 			if n := d.number(t, "SELECT count(*) FROM child"); n != 0 || d.mark(t, "r") != 0 {
 				t.Errorf("%d rows, mark %v", n, d.mark(t, "r"))
 			}
-			if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "")); err != nil {
+			if err := g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -113,7 +112,7 @@ func TestConstraintThatFailsAtTheCommitIsNotUnknown(t *testing.T) {
 func TestPreparedTransactionIsNotOvertaken(t *testing.T) {
 	d := newDatabase(t, kinds[1])
 	g := d.guard(t, nil)
-	err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+	err := g.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 		if err := d.write("r", 5, "prepared")(ctx, tx); err != nil {
 			return err
 		}
@@ -125,7 +124,7 @@ func TestPreparedTransactionIsNotOvertaken(t *testing.T) {
 	}
 	newer := make(chan error, 1)
 	go func() { // joined by the receive
-		newer <- g.Do(t.Context(), "r", fencing.Token(7), d.write("r", 7, "newer"))
+		newer <- g.Do(t.Context(), "r", holdfast.Token(7), d.write("r", 7, "newer"))
 	}()
 	d.waitForWaiters(t, 1)
 	d.exec(t, "COMMIT PREPARED 'two phases'")

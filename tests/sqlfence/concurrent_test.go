@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 	"github.com/holdfast-go/holdfast/tests/internal/register"
@@ -41,7 +42,7 @@ func newContest(d *database, resources ...string) *contest {
 }
 
 // write is a guarded write. It returns nil or fencing.ErrStale.
-type write func(ctx context.Context, resource string, token fencing.Token, work string) error
+type write func(ctx context.Context, resource string, token holdfast.Token, work string) error
 
 func (c *contest) run(t *testing.T, rounds int, write write) {
 	t.Helper()
@@ -49,13 +50,13 @@ func (c *contest) run(t *testing.T, rounds int, write write) {
 	var all sync.WaitGroup
 	for w := range writers {
 		all.Go(func() {
-			held := make([]fencing.Token, len(c.resources))
+			held := make([]holdfast.Token, len(c.resources))
 			for i := range rounds {
 				r := rand.IntN(len(c.resources))
 				// In a third of the rounds this writer acquires the lock. Otherwise it
 				// writes with its last token, which may be stale.
 				if held[r] == 0 || rand.IntN(3) == 0 {
-					held[r] = fencing.Token(c.tokens[r].Add(1))
+					held[r] = holdfast.Token(c.tokens[r].Add(1))
 				}
 				work := fmt.Sprintf("%s %d/%d", c.resources[r], w, i)
 				op := register.Op{Token: held[r], Value: work, Mark: !c.expire, Call: time.Since(began)}
@@ -128,7 +129,7 @@ func TestNoStaleWriteEverLands(t *testing.T) {
 		for name, level := range levels {
 			t.Run(name, func(t *testing.T) {
 				g := d.guard(t, &sqlfence.Options{Isolation: level, Retry: retry()})
-				write := func(ctx context.Context, resource string, token fencing.Token, work string) error {
+				write := func(ctx context.Context, resource string, token holdfast.Token, work string) error {
 					return g.Do(ctx, resource, token, d.write(resource, token, work))
 				}
 				resources := []string{name + " a", name + " b", name + " c"}
@@ -153,7 +154,7 @@ func TestWritersOfOneResourceWaitForEachOther(t *testing.T) {
 			var within atomic.Int64
 			for w := range writers {
 				all.Go(func() {
-					err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+					err := g.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 						if n := within.Add(1); n != 1 {
 							t.Errorf("%s: %d writers at once", mark, n)
 						}
@@ -182,7 +183,7 @@ func TestWritersOfDifferentResourcesDoNotWait(t *testing.T) {
 		defer cancel()
 		do := func(resource string, fn func(context.Context, *sql.Tx) error) {
 			t.Helper()
-			if err := g.Do(ctx, resource, fencing.Token(5), fn); err != nil {
+			if err := g.Do(ctx, resource, holdfast.Token(5), fn); err != nil {
 				t.Errorf("%s: %v", resource, err)
 			}
 		}
@@ -205,7 +206,7 @@ func TestStaleWriterThatWaitedIsRefused(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
 		for i, what := range []string{"first", "later"} {
-			older, newer := fencing.Token(10*i+5), fencing.Token(10*i+6)
+			older, newer := holdfast.Token(10*i+5), holdfast.Token(10*i+6)
 			late := make(chan error, 1)
 			err := g.Do(t.Context(), "r", newer, func(ctx context.Context, tx *sql.Tx) error {
 				go func() { // joined by the receive
@@ -232,9 +233,9 @@ func TestWorkSeesWhatThePreviousWriterCommitted(t *testing.T) {
 		d.exec(t, "INSERT INTO accounts (id, balance) VALUES (1, 10)")
 		next := make(chan error, 1)
 		var seen int64
-		err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+		err := g.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 			go func() { // joined by the receive
-				next <- g.Do(t.Context(), "r", fencing.Token(6), func(ctx context.Context, tx *sql.Tx) error {
+				next <- g.Do(t.Context(), "r", holdfast.Token(6), func(ctx context.Context, tx *sql.Tx) error {
 					return tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 1").Scan(&seen)
 				})
 			}()

@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"modernc.org/sqlite"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
@@ -169,10 +169,10 @@ func (d *database) number(t testing.TB, query string, args ...any) (n int64) {
 }
 
 // mark returns the mark of a resource, 0 if it has none.
-func (d *database) mark(t testing.TB, resource string) fencing.Token {
+func (d *database) mark(t testing.TB, resource string) holdfast.Token {
 	t.Helper()
 	const query = "SELECT COALESCE(MAX(token), 0) FROM holdfast_fence WHERE resource = ?"
-	return fencing.Token(d.number(t, query, d.resource(resource)))
+	return holdfast.Token(d.number(t, query, d.resource(resource)))
 }
 
 func (d *database) resource(name string) any {
@@ -183,7 +183,7 @@ func (d *database) resource(name string) any {
 }
 
 // write returns guarded work that adds a row to the history.
-func (d *database) write(resource string, token fencing.Token, work string) func(context.Context, *sql.Tx) error {
+func (d *database) write(resource string, token holdfast.Token, work string) func(context.Context, *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		insert := d.sql("INSERT INTO history (resource, token, work) VALUES (?, ?, ?)")
 		_, err := tx.ExecContext(ctx, insert, resource, int64(token), work)
@@ -205,7 +205,7 @@ func (d *database) inTx(ctx context.Context, fn func(tx *sql.Tx) error) error {
 }
 
 // works returns the history of a resource, in order.
-func (d *database) works(t testing.TB, resource string) (works []string, tokens []fencing.Token) {
+func (d *database) works(t testing.TB, resource string) (works []string, tokens []holdfast.Token) {
 	t.Helper()
 	query := d.sql("SELECT token, work FROM history WHERE resource = ? ORDER BY seq")
 	rows, err := d.db.QueryContext(t.Context(), query, resource)
@@ -219,7 +219,7 @@ func (d *database) works(t testing.TB, resource string) (works []string, tokens 
 		if err := rows.Scan(&token, &work); err != nil {
 			t.Fatal(err)
 		}
-		works, tokens = append(works, work), append(tokens, fencing.Token(token))
+		works, tokens = append(works, work), append(tokens, holdfast.Token(token))
 	}
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
@@ -38,7 +39,7 @@ func ExampleGuard_Do() {
 	}
 	// Tokens of two holders. Pass the lock itself if you have it: a bare token does not
 	// name its lock.
-	for _, token := range []fencing.Token{33, 33, 34, 33} {
+	for _, token := range []holdfast.Token{33, 33, 34, 33} {
 		err := g.Do(ctx, "accounts/7", token, func(ctx context.Context, tx *sql.Tx) error {
 			return nil // the work
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
@@ -21,10 +22,10 @@ func TestExpiredMarkLetsNoStaleTokenIn(t *testing.T) {
 		refused := 0
 		count := audit.Func(func(context.Context, audit.Record) { refused++ })
 		g := d.guard(t, &sqlfence.Options{Auditor: count})
-		do := func(resource string, token fencing.Token) error {
+		do := func(resource string, token holdfast.Token) error {
 			return g.Do(t.Context(), resource, token, d.write(resource, token, ""))
 		}
-		for resource, token := range map[string]fencing.Token{
+		for resource, token := range map[string]holdfast.Token{
 			"job 1": 5, "job 2": 7, "busy": 6, "above": 30, "no raised_at": 4,
 		} {
 			if err := do(resource, token); err != nil {
@@ -37,11 +38,11 @@ func TestExpiredMarkLetsNoStaleTokenIn(t *testing.T) {
 			idle time.Duration
 			n    int64
 		}{{3 * time.Hour, 0}, {time.Hour, 2}} {
-			if n, err := g.Expire(t.Context(), fencing.Token(20), c.idle); err != nil || n != c.n {
+			if n, err := g.Expire(t.Context(), holdfast.Token(20), c.idle); err != nil || n != c.n {
 				t.Errorf("%d marks were deleted, %v; want %d", n, err, c.n)
 			}
 		}
-		for resource, want := range map[string]fencing.Token{
+		for resource, want := range map[string]holdfast.Token{
 			"job 1": 0, "job 2": 0, "busy": 6, "above": 30, "no raised_at": 4,
 		} {
 			if got := d.mark(t, resource); got != want {
@@ -57,7 +58,7 @@ func TestExpiredMarkLetsNoStaleTokenIn(t *testing.T) {
 		}
 		for _, c := range []struct {
 			resource string
-			token    fencing.Token
+			token    holdfast.Token
 		}{{"job 2", 8}, {"never seen", 20}, {"busy", 6}} {
 			if err := do(c.resource, c.token); err != nil {
 				t.Errorf("%s: %v", c.resource, err)
@@ -68,7 +69,7 @@ func TestExpiredMarkLetsNoStaleTokenIn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = g.Raise(t.Context(), sqlfence.SQLTx(tx), "job 1", fencing.Token(4))
+		err = g.Raise(t.Context(), sqlfence.SQLTx(tx), "job 1", holdfast.Token(4))
 		if !errors.Is(err, sqlfence.ErrExpired) {
 			t.Errorf("Raise: %v", err)
 		}
@@ -91,7 +92,7 @@ func TestMarksExpireWithALogOfStatementsAndBesideWriters(t *testing.T) {
 		g := d.guard(t, nil)
 		const resources = 5
 		for i := range resources {
-			if err := g.Do(t.Context(), fmt.Sprint(i), fencing.Token(5), d.write("r", 5, "")); err != nil {
+			if err := g.Do(t.Context(), fmt.Sprint(i), holdfast.Token(5), d.write("r", 5, "")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -101,11 +102,11 @@ func TestMarksExpireWithALogOfStatementsAndBesideWriters(t *testing.T) {
 		if d.dialect == sqlfence.MySQL {
 			expiring = d.pool(t, mariadb.connectorWith(t, d.id, map[string]string{"binlog_format": "'STATEMENT'"}))
 		}
-		err := g.Do(t.Context(), "2", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+		err := g.Do(t.Context(), "2", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 			if err := d.write("r", 5, "")(ctx, tx); err != nil {
 				return err
 			}
-			n, err := d.guardOver(t, expiring, nil).Expire(deadline(t), fencing.Token(20), time.Hour)
+			n, err := d.guardOver(t, expiring, nil).Expire(deadline(t), holdfast.Token(20), time.Hour)
 			if err != nil || n != 2 {
 				t.Errorf("%d marks expired while another resource is written, %v; want 2", n, err)
 			}
@@ -132,10 +133,10 @@ func TestFirstFloorIsNotMissedByAnOlderSnapshot(t *testing.T) {
 		if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM holdfast_fence").Scan(&n); err != nil || n != 1 {
 			t.Fatalf("%d rows, %v", n, err)
 		}
-		if n, err := g.Expire(t.Context(), fencing.Token(20), time.Hour); n != 1 || err != nil {
+		if n, err := g.Expire(t.Context(), holdfast.Token(20), time.Hour); n != 1 || err != nil {
 			t.Fatalf("%d marks expired, %v", n, err)
 		}
-		err = g.Raise(t.Context(), sqlfence.SQLTx(tx), "r", fencing.Token(5))
+		err = g.Raise(t.Context(), sqlfence.SQLTx(tx), "r", holdfast.Token(5))
 		if !errors.Is(err, sqlfence.ErrExpired) && sqlState(err) != "40001" {
 			t.Errorf("a token below the floor: %v", err)
 		}
@@ -145,19 +146,19 @@ func TestFirstFloorIsNotMissedByAnOlderSnapshot(t *testing.T) {
 func TestAllIdleMarksExpire(t *testing.T) {
 	d := newDatabase(t, kinds[0])
 	g := d.guard(t, nil)
-	n, err := g.Expire(t.Context(), fencing.Token(5), time.Hour)
+	n, err := g.Expire(t.Context(), holdfast.Token(5), time.Hour)
 	if rows := d.number(t, "SELECT COUNT(*) FROM holdfast_fence"); n != 0 || err != nil || rows != 0 {
 		t.Errorf("of no marks %d expired, %v, and now there are %d rows", n, err, rows)
 	}
 	const marks = 2500
 	d.exec(t, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "+
 		"INSERT INTO holdfast_fence (resource, lock_name, token, raised_at) SELECT 'job ' || i, '', i, 1000 FROM n", marks)
-	n, err = g.Expire(t.Context(), fencing.Token(marks+1), time.Hour)
+	n, err = g.Expire(t.Context(), holdfast.Token(marks+1), time.Hour)
 	left := d.number(t, "SELECT COUNT(*) FROM holdfast_fence WHERE resource <> ''")
 	if err != nil || n != marks || left != 0 {
 		t.Errorf("%d of %d marks expired, %d are left, %v", n, marks, left, err)
 	}
-	if err := g.Do(t.Context(), "job 1", fencing.Token(marks), neverCalled(t)); !errors.Is(err, sqlfence.ErrExpired) {
+	if err := g.Do(t.Context(), "job 1", holdfast.Token(marks), neverCalled(t)); !errors.Is(err, sqlfence.ErrExpired) {
 		t.Errorf("the largest expired token: %v", err)
 	}
 }
@@ -174,7 +175,7 @@ func TestNoStaleWriteLandsWhileMarksExpire(t *testing.T) {
 			for ctx.Err() == nil {
 				// Either may lose a deadlock against a writer.
 				_, _ = d.db.ExecContext(ctx, "UPDATE holdfast_fence SET raised_at = 1000 WHERE resource <> ''")
-				n, err := g.Expire(ctx, fencing.Token(1<<40), time.Hour)
+				n, err := g.Expire(ctx, holdfast.Token(1<<40), time.Hour)
 				if err != nil && ctx.Err() == nil && !isDeadlock(err) {
 					t.Error(err)
 				}
@@ -185,7 +186,7 @@ func TestNoStaleWriteLandsWhileMarksExpire(t *testing.T) {
 		c := newContest(d, "a", "b", "c")
 		c.expire = true
 		c.run(t, 30, func(
-			ctx context.Context, resource string, token fencing.Token, work string,
+			ctx context.Context, resource string, token holdfast.Token, work string,
 		) error {
 			return g.Do(ctx, resource, token, d.write(resource, token, work))
 		})
@@ -199,7 +200,7 @@ func TestExpireEndsAlthoughTheDatabaseKeepsTheMarks(t *testing.T) {
 	g := d.guard(t, nil)
 	d.exec(t, "INSERT INTO holdfast_fence (resource, lock_name, token, raised_at) VALUES ('r', '', 7, 1000)")
 	d.exec(t, "CREATE TRIGGER kept BEFORE DELETE ON holdfast_fence BEGIN SELECT RAISE(IGNORE); END")
-	if n, err := g.Expire(deadline(t), fencing.Token(20), time.Hour); n != 0 || err != nil || d.mark(t, "r") != 7 {
+	if n, err := g.Expire(deadline(t), holdfast.Token(20), time.Hour); n != 0 || err != nil || d.mark(t, "r") != 7 {
 		t.Errorf("%d marks expired, %v; mark %v", n, err, d.mark(t, "r"))
 	}
 }
@@ -210,7 +211,7 @@ func TestExpireTellsAMarkThatIsNoNumber(t *testing.T) {
 	d := newDatabase(t, kinds[0])
 	g := d.guard(t, nil)
 	d.exec(t, "INSERT INTO holdfast_fence (resource, lock_name, token) VALUES ('r', '', 'seven')")
-	if n, err := g.Expire(deadline(t), fencing.Token(20), time.Hour); n != 0 || err == nil {
+	if n, err := g.Expire(deadline(t), holdfast.Token(20), time.Hour); n != 0 || err == nil {
 		t.Errorf("%d marks expired, %v", n, err)
 	}
 }
@@ -218,7 +219,7 @@ func TestExpireTellsAMarkThatIsNoNumber(t *testing.T) {
 func TestMarkThatIsRaisedWhileItExpiresStays(t *testing.T) {
 	d := newDatabase(t, kinds[1])
 	g := d.guard(t, nil)
-	if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "")); err != nil {
+	if err := g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "")); err != nil {
 		t.Fatal(err)
 	}
 	d.exec(t, "UPDATE holdfast_fence SET raised_at = 1000 WHERE resource = 'r'")
@@ -233,9 +234,9 @@ func TestMarkThatIsRaisedWhileItExpiresStays(t *testing.T) {
 		err error
 	}
 	expired := make(chan result, 1)
-	err = g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+	err = g.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 		go func() { // joined by the receive
-			n, err := expiring.Expire(deadline(t), fencing.Token(20), time.Hour)
+			n, err := expiring.Expire(deadline(t), holdfast.Token(20), time.Hour)
 			expired <- result{n, err}
 		}()
 		d.waitForWaiters(t, 1)

@@ -160,16 +160,16 @@ func deadline(t testing.TB) context.Context {
 var lagging = map[string]struct {
 	rounds int
 	write  func(
-		ctx context.Context, d *database, g *sqlfence.Guard, resource string, token fencing.Token, work string,
+		ctx context.Context, d *database, g *sqlfence.Guard, resource string, token holdfast.Token, work string,
 	) error
 }{
 	"Guard": {6, func(
-		ctx context.Context, d *database, g *sqlfence.Guard, resource string, token fencing.Token, work string,
+		ctx context.Context, d *database, g *sqlfence.Guard, resource string, token holdfast.Token, work string,
 	) error {
 		return g.Do(ctx, resource, token, d.write(resource, token, work))
 	}},
 	"Marks": {2, func(
-		ctx context.Context, d *database, g *sqlfence.Guard, resource string, token fencing.Token, work string,
+		ctx context.Context, d *database, g *sqlfence.Guard, resource string, token holdfast.Token, work string,
 	) error {
 		return d.inTx(ctx, func(tx *sql.Tx) error {
 			if err := g.Raise(ctx, sqlfence.SQLTx(tx), resource, token); err != nil {
@@ -179,7 +179,7 @@ var lagging = map[string]struct {
 		})
 	}},
 	"Column": {2, func(
-		ctx context.Context, d *database, _ *sqlfence.Guard, resource string, token fencing.Token, work string,
+		ctx context.Context, d *database, _ *sqlfence.Guard, resource string, token holdfast.Token, work string,
 	) error {
 		col, err := sqlfence.NewColumn(d.dialect, "fence")
 		if err != nil {
@@ -284,10 +284,10 @@ func testGaleraNodes(t *testing.T, interpolate bool) {
 	var all sync.WaitGroup
 	for w := range writers {
 		all.Go(func() {
-			var held fencing.Token
+			var held holdfast.Token
 			for range 10 {
 				if held == 0 || rand.IntN(3) == 0 {
-					held = fencing.Token(newest.Add(1))
+					held = holdfast.Token(newest.Add(1))
 				}
 				err := guards[w%2].Do(t.Context(), "r", held, func(ctx context.Context, tx *sql.Tx) error {
 					var seen int
@@ -313,7 +313,7 @@ func testGaleraNodes(t *testing.T, interpolate bool) {
 	second.caughtUpWith(t, first)
 	first.caughtUpWith(t, second)
 	works, tokens := first.works(t, "r")
-	inOrder := make([]fencing.Token, len(works))
+	inOrder := make([]holdfast.Token, len(works))
 	for i, work := range works {
 		seen, err := strconv.Atoi(work)
 		if err != nil || seen >= len(works) || inOrder[seen] != 0 {

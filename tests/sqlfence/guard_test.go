@@ -20,7 +20,7 @@ import (
 func TestWorkIsCommittedWithTheMark(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
-		if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "a")); err != nil {
+		if err := g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "a")); err != nil {
 			t.Fatal(err)
 		}
 		if works, _ := d.works(t, "r"); !slices.Equal(works, []string{"a"}) || d.mark(t, "r") != 5 {
@@ -33,8 +33,8 @@ func TestErrorOfTheWorkRollsBackWorkAndMark(t *testing.T) {
 	broken := errors.New("broken")
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
-		for _, mark := range []fencing.Token{0, 5} { // a first write, and a later one
-			err := g.Do(t.Context(), "r", fencing.Token(7), func(ctx context.Context, tx *sql.Tx) error {
+		for _, mark := range []holdfast.Token{0, 5} { // a first write, and a later one
+			err := g.Do(t.Context(), "r", holdfast.Token(7), func(ctx context.Context, tx *sql.Tx) error {
 				if err := d.write("r", 7, "never")(ctx, tx); err != nil {
 					return err
 				}
@@ -48,7 +48,7 @@ func TestErrorOfTheWorkRollsBackWorkAndMark(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			if err := g.Do(ctx, "r", fencing.Token(5), d.write("r", 5, "a")); err != nil {
+			if err := g.Do(ctx, "r", holdfast.Token(5), d.write("r", 5, "a")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -61,7 +61,7 @@ func TestSmallerTokenIsRefusedAndWritesNothing(t *testing.T) {
 		keep := audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) })
 		g := d.guard(t, &sqlfence.Options{Auditor: keep})
 		// Above 2⁵³, where a float would lose the last bits.
-		const later = fencing.Token(1<<58 + 1)
+		const later = holdfast.Token(1<<58 + 1)
 		if err := g.Do(t.Context(), "r", later, d.write("r", later, "a")); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func TestSmallerTokenIsRefusedAndWritesNothing(t *testing.T) {
 			t.Errorf("mark %v", d.mark(t, "r"))
 		}
 		if len(records) != 1 || records[0].Event != audit.Refused || records[0].Resource != "r" ||
-			records[0].Mark != int64(later) {
+			records[0].Mark != later {
 			t.Errorf("records %+v", records)
 		}
 	})
@@ -89,7 +89,7 @@ func TestEqualTokenIsAdmittedAgain(t *testing.T) {
 		g := d.guard(t, nil)
 		d.exec(t, "INSERT INTO accounts (id, balance) VALUES (1, 10)")
 		for range 3 {
-			err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			err := g.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = 11 WHERE id = 1")
 				return err
 			})
@@ -108,12 +108,12 @@ func TestMarksOfDifferentResourcesAreIndependent(t *testing.T) {
 			"a", "A", "á", "a ", " a", "a%", "a_", "a'", `a"`, "a\\", "a\n", "a/b", "日本", "?", "$1", "a\u0301",
 		}
 		for i, name := range names {
-			if err := g.Do(t.Context(), name, fencing.Token(len(names)-i), d.write("x", 1, "")); err != nil {
+			if err := g.Do(t.Context(), name, holdfast.Token(len(names)-i), d.write("x", 1, "")); err != nil {
 				t.Fatalf("%q: %v", name, err)
 			}
 		}
 		for i, name := range names {
-			if got, want := d.mark(t, name), fencing.Token(len(names)-i); got != want {
+			if got, want := d.mark(t, name), holdfast.Token(len(names)-i); got != want {
 				t.Errorf("mark of %q is %v, want %v", name, got, want)
 			}
 		}
@@ -134,7 +134,7 @@ func TestPanicRollsBackAndContinues(t *testing.T) {
 						ended <- "Goexit"
 					}
 				}()
-				_ = g.Do(t.Context(), "r", fencing.Token(9), func(ctx context.Context, tx *sql.Tx) error {
+				_ = g.Do(t.Context(), "r", holdfast.Token(9), func(ctx context.Context, tx *sql.Tx) error {
 					if err := d.write("r", 9, "never")(ctx, tx); err != nil {
 						t.Error(err)
 					}
@@ -149,7 +149,7 @@ func TestPanicRollsBackAndContinues(t *testing.T) {
 			// If the row were still locked, this would wait until the timeout.
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			if err := g.Do(ctx, "r", fencing.Token(1), d.write("r", 1, "next")); err != nil {
+			if err := g.Do(ctx, "r", holdfast.Token(1), d.write("r", 1, "next")); err != nil {
 				t.Errorf("after a %s: %v", name, err)
 			}
 		}
@@ -164,7 +164,7 @@ func TestContextThatEndsDuringTheWorkCommitsNothing(t *testing.T) {
 		g := d.guard(t, nil)
 		why := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		err := g.Do(ctx, "r", fencing.Token(9), func(ctx context.Context, tx *sql.Tx) error {
+		err := g.Do(ctx, "r", holdfast.Token(9), func(ctx context.Context, tx *sql.Tx) error {
 			if err := d.write("r", 9, "never")(ctx, tx); err != nil {
 				t.Error(err)
 			}
@@ -183,11 +183,11 @@ func TestContextThatEndsDuringTheWorkCommitsNothing(t *testing.T) {
 func TestWaitForAResourceEndsWithTheContext(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
-		err := g.Do(t.Context(), "r", fencing.Token(5), func(_ context.Context, _ *sql.Tx) error {
+		err := g.Do(t.Context(), "r", holdfast.Token(5), func(_ context.Context, _ *sql.Tx) error {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { // joined by the receive
-				ended <- g.Do(ctx, "r", fencing.Token(6), d.write("r", 6, "never"))
+				ended <- g.Do(ctx, "r", holdfast.Token(6), d.write("r", 6, "never"))
 			}()
 			d.waitForWaiters(t, 1)
 			cancel()
@@ -210,7 +210,7 @@ func TestHolderLostDuringItsWorkDoesNotCommit(t *testing.T) {
 		g := d.guard(t, &sqlfence.Options{Retry: retry()})
 		h := &holder{token: 5}
 		err := g.Do(t.Context(), "r", h, func(ctx context.Context, tx *sql.Tx) error {
-			h.err = &holdfast.LostError{Kind: "lock", Name: "job", Token: 5, Cause: holdfast.CauseExpired}
+			h.err = &holdfast.LostError{Kind: holdfast.KindLock, Name: "job", Token: 5, Cause: holdfast.CauseExpired}
 			return d.write("r", 5, "never")(ctx, tx)
 		})
 		if !errors.Is(err, holdfast.ErrLost) || !errors.Is(err, fencing.ErrNotDone) ||
@@ -228,7 +228,7 @@ func TestWorkFindsItsHolderInTheContext(t *testing.T) {
 	g := d.guard(t, nil)
 	h, outer := &holder{token: 5}, &holder{token: 6}
 	ctx := fencing.NewContext(t.Context(), outer)
-	for source, want := range map[fencing.Source]fencing.Holder{h: h, fencing.Token(5): outer} {
+	for source, want := range map[fencing.Source]fencing.Holder{h: h, holdfast.Token(5): outer} {
 		err := g.Do(ctx, "r", source, func(ctx context.Context, _ *sql.Tx) error {
 			if got, _ := fencing.FromContext(ctx); got != want {
 				t.Errorf("%v: found %v", source, got)
@@ -247,12 +247,12 @@ func TestTokenOfAnotherLockIsRefused(t *testing.T) {
 		keep := audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) })
 		g := d.guard(t, &sqlfence.Options{Auditor: keep})
 		// A bare token leaves a mark without a name, which takes that of the next holder.
-		for _, s := range []fencing.Source{fencing.Token(5), &holder{"a", 6, nil}, fencing.Token(7)} {
+		for _, s := range []fencing.Source{holdfast.Token(5), &holder{"a", 6, nil}, holdfast.Token(7)} {
 			if err := g.Do(t.Context(), "r", s, d.write("r", s.Token(), "")); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, token := range []fencing.Token{6, 7, 8} {
+		for _, token := range []holdfast.Token{6, 7, 8} {
 			err := g.Do(t.Context(), "r", &holder{"A", token, nil}, neverCalled(t))
 			e, ok := errors.AsType[*fencing.OtherNameError](err)
 			if !ok || e.Want != "a" || e.Got != "A" || e.Resource != "r" || !errors.Is(err, fencing.ErrOtherName) {
@@ -279,7 +279,7 @@ func TestDoWithinDoIsRefusedIfItWouldWaitForItself(t *testing.T) {
 		nothing := func(context.Context, *sql.Tx) error { return nil }
 		refused := func(ctx context.Context, resource string) {
 			t.Helper()
-			err := g.Do(ctx, resource, fencing.Token(5), neverCalled(t))
+			err := g.Do(ctx, resource, holdfast.Token(5), neverCalled(t))
 			if argument, ok := errors.AsType[*holdfast.ArgumentError](err); !ok || argument.Argument != "ctx" {
 				t.Errorf("Do of %s: %v", resource, err)
 			}
@@ -289,14 +289,14 @@ func TestDoWithinDoIsRefusedIfItWouldWaitForItself(t *testing.T) {
 			}
 		}
 		var inner context.Context
-		err := g.Do(deadline(t), "r", fencing.Token(5), func(ctx context.Context, _ *sql.Tx) error {
+		err := g.Do(deadline(t), "r", holdfast.Token(5), func(ctx context.Context, _ *sql.Tx) error {
 			inner = ctx
 			refused(ctx, "r")
 			if d.dialect == sqlfence.SQLite {
 				refused(ctx, "s") // one writer per file
 				return nil
 			}
-			return g.Do(ctx, "s", fencing.Token(5), func(ctx context.Context, _ *sql.Tx) error {
+			return g.Do(ctx, "s", holdfast.Token(5), func(ctx context.Context, _ *sql.Tx) error {
 				refused(ctx, "r")
 				refused(ctx, "s")
 				return nil
@@ -305,7 +305,7 @@ func TestDoWithinDoIsRefusedIfItWouldWaitForItself(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		if err := g.Do(context.WithoutCancel(inner), "r", fencing.Token(5), nothing); err != nil {
+		if err := g.Do(context.WithoutCancel(inner), "r", holdfast.Token(5), nothing); err != nil {
 			t.Errorf("after the end of the function: %v", err)
 		}
 	})
@@ -317,11 +317,11 @@ func TestRefusalWithinTheWorkIsRecordedOnce(t *testing.T) {
 	var refused []string
 	keep := audit.Func(func(_ context.Context, r audit.Record) { refused = append(refused, r.Resource) })
 	g := d.guard(t, &sqlfence.Options{Auditor: keep})
-	if err := g.Do(t.Context(), "inner", fencing.Token(7), d.write("inner", 7, "")); err != nil {
+	if err := g.Do(t.Context(), "inner", holdfast.Token(7), d.write("inner", 7, "")); err != nil {
 		t.Fatal(err)
 	}
-	err := g.Do(t.Context(), "outer", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
-		return g.Raise(ctx, sqlfence.SQLTx(tx), "inner", fencing.Token(5))
+	err := g.Do(t.Context(), "outer", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+		return g.Raise(ctx, sqlfence.SQLTx(tx), "inner", holdfast.Token(5))
 	})
 	if !errors.Is(err, fencing.ErrStale) || !slices.Equal(refused, []string{"inner"}) || d.mark(t, "outer") != 0 {
 		t.Errorf("Do: %v, mark %v, recorded %v", err, d.mark(t, "outer"), refused)
@@ -340,7 +340,7 @@ func TestFloorIsAddedByTheFirstWriteOnly(t *testing.T) {
 			}}), nil)
 		first := 0
 		for range 3 {
-			if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "")); err != nil {
+			if err := g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "")); err != nil {
 				t.Fatal(err)
 			}
 			if first == 0 {

@@ -65,7 +65,7 @@ func TestHandlerWithADatabase(t *testing.T) {
 		what   string
 		answer int
 		end    func(*sql.Tx) error
-		token  fencing.Token
+		token  holdfast.Token
 		status int
 		is     error
 		count  int
@@ -88,7 +88,7 @@ func TestHandlerWithADatabase(t *testing.T) {
 }
 
 // putOverHTTP sends a request to srv as a holder. The error is that of CheckResponse.
-func putOverHTTP(t *testing.T, srv *httptest.Server, token fencing.Token) (status int, err error) {
+func putOverHTTP(t *testing.T, srv *httptest.Server, token holdfast.Token) (status int, err error) {
 	t.Helper()
 	ctx := fencing.NewContext(t.Context(), &holder{name: "lock/a", token: token})
 	req, err := http.NewRequestWithContext(ctx, "PUT", srv.URL, nil)

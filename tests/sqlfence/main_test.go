@@ -8,9 +8,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
@@ -31,12 +31,12 @@ func TestMain(m *testing.M) {
 // holder is a fencing.Holder that needs no etcd.
 type holder struct {
 	name  string
-	token fencing.Token
+	token holdfast.Token
 	err   error // of Check
 }
 
 func (h *holder) Name() string             { return h.name }
-func (h *holder) Token() fencing.Token     { return h.token }
+func (h *holder) Token() holdfast.Token    { return h.token }
 func (h *holder) Check() error             { return h.err }
 func (h *holder) Client() *clientv3.Client { return nil }
 func (h *holder) Owned() []clientv3.Cmp    { return nil }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -40,15 +41,15 @@ func TestRaiseGuardsTheCallersTransaction(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, step := range []struct {
-			token fencing.Token
+			token holdfast.Token
 			want  error
-		}{{5, nil}, {5, nil}, {7, nil}, {5, fencing.ErrStale}, {0, fencing.ErrNoToken}} {
+		}{{5, nil}, {5, nil}, {7, nil}, {5, fencing.ErrStale}, {0, holdfast.ErrNoToken}} {
 			err := d.raised(t, m, "r", step.token, step.token.String())
 			if !errors.Is(err, step.want) || (err == nil) != (step.want == nil) {
 				t.Errorf("token %v: %v, want %v", step.token, err, step.want)
 			}
 		}
-		if err := g.Do(t.Context(), "r", fencing.Token(6), neverCalled(t)); !errors.Is(err, fencing.ErrStale) {
+		if err := g.Do(t.Context(), "r", holdfast.Token(6), neverCalled(t)); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("a guard on the same table: %v", err)
 		}
 		if works, _ := d.works(t, "r"); !slices.Equal(works, []string{"5", "5", "7"}) || d.mark(t, "r") != 7 {
@@ -64,7 +65,7 @@ func TestRefusedRaiseThatIsCommittedLeavesTheMark(t *testing.T) {
 		if err := g.Do(t.Context(), "r", &holder{"a", 7, nil}, d.write("r", 7, "")); err != nil {
 			t.Fatal(err)
 		}
-		const huge = fencing.Token(2000<<48 | 1)
+		const huge = holdfast.Token(2000<<48 | 1)
 		for _, c := range []struct {
 			resource string
 			claim    fencing.Claim
@@ -112,7 +113,7 @@ func TestRaiseInATransactionOfPgx(t *testing.T) {
 	}
 	defer conn.Close(context.Background())
 	for _, step := range []struct {
-		token fencing.Token
+		token holdfast.Token
 		want  error
 	}{{5, nil}, {7, nil}, {5, fencing.ErrStale}} {
 		tx, err := conn.Begin(t.Context())
@@ -158,7 +159,7 @@ func TestPgxTxTakesTransactionsOnly(t *testing.T) {
 func TestRaiseAgainAfterARollbackToASavepoint(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
-		run := func(token fencing.Token, raiseAgain bool) error {
+		run := func(token holdfast.Token, raiseAgain bool) error {
 			tx, err := d.db.BeginTx(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -197,8 +198,8 @@ func TestRaiseAgainAfterARollbackToASavepoint(t *testing.T) {
 func TestTokenFarAheadOfTheMarkIsNotMarked(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
-		at := func(epoch int64) fencing.Token {
-			token, err := fencing.NewToken(epoch, 9)
+		at := func(epoch int64) holdfast.Token {
+			token, err := holdfast.NewToken(epoch, 9)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -229,7 +230,7 @@ func TestRaiseAtAcquisitionKeepsAReadFromBeingOverwritten(t *testing.T) {
 		g := d.guard(t, nil)
 		d.exec(t, "INSERT INTO accounts (id, balance) VALUES (1, 0), (2, 0)")
 		read := func(id int) int64 { return d.number(t, "SELECT balance FROM accounts WHERE id = ?", id) }
-		increment := func(id int, token fencing.Token, seen int64) error {
+		increment := func(id int, token holdfast.Token, seen int64) error {
 			return g.Do(t.Context(), string(rune('0'+id)), token, func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, d.sql("UPDATE accounts SET balance = ? WHERE id = ?"), seen+1, id)
 				return err
@@ -240,7 +241,7 @@ func TestRaiseAtAcquisitionKeepsAReadFromBeingOverwritten(t *testing.T) {
 			acknowledged := int64(0)
 			older := read(id)
 			if raise {
-				if err := g.Do(t.Context(), string(rune('0'+id)), fencing.Token(7), nothing); err != nil {
+				if err := g.Do(t.Context(), string(rune('0'+id)), holdfast.Token(7), nothing); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	gormpostgres "gorm.io/driver/postgres"
 	"gorm.io/gorm"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -58,7 +59,7 @@ func judgeORM(t *testing.T, d *database, withdraw func(lk fencing.Source, amount
 	t.Helper()
 	d.exec(t, "INSERT INTO accounts (id, balance) VALUES (7, 100)")
 	for _, c := range []struct {
-		token fencing.Token
+		token holdfast.Token
 		then  error
 		want  error
 	}{{7, nil, nil}, {7, nil, nil}, {5, nil, fencing.ErrStale}, {8, errLater, errLater}} {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -76,11 +77,11 @@ func TestNoStaleWriteLandsThroughAPooler(t *testing.T) {
 			}
 			g := d.guard(t, &sqlfence.Options{Retry: retry()})
 			newContest(d, "a", "b", "c").run(t, 20, func(
-				ctx context.Context, resource string, token fencing.Token, work string,
+				ctx context.Context, resource string, token holdfast.Token, work string,
 			) error {
 				return g.Do(ctx, resource, token, d.write(resource, token, work))
 			})
-			err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			err := g.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, "COMMIT")
 				return err
 			})
@@ -105,7 +106,7 @@ func TestPoolerByTransactionNeedsToKnowPreparedStatements(t *testing.T) {
 				t.Fatal(err)
 			}
 			resource := mode + fmt.Sprint(client)
-			err = g.Do(t.Context(), resource, fencing.Token(5), direct.write(resource, 5, ""))
+			err = g.Do(t.Context(), resource, holdfast.Token(5), direct.write(resource, 5, ""))
 			if landed := err == nil; landed != (works || client == 0) || landed != (direct.mark(t, resource) == 5) {
 				t.Errorf("mode %q, client %d: %v, mark %v", mode, client, err, direct.mark(t, resource))
 			} else if !landed && (!errors.Is(err, fencing.ErrNotDone) || !strings.Contains(err.Error(), "prepared statement")) {
@@ -140,7 +141,7 @@ func TestPoolerByStatementIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = g.Do(t.Context(), "r", fencing.Token(5), neverCalled(t))
+	err = g.Do(t.Context(), "r", holdfast.Token(5), neverCalled(t))
 	if err == nil || !strings.Contains(err.Error(), "statement pooling") || direct.mark(t, "r") != 0 {
 		t.Errorf("Do: %v, mark %v", err, direct.mark(t, "r"))
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -71,12 +72,12 @@ func startFor(t *testing.T, s *server) *server {
 // data, but never older than the work in it.
 func testPromotion(t *testing.T, d *database, copied func(), cut func(), promote func() *database) {
 	g := d.guard(t, nil)
-	if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "held")); err != nil {
+	if err := g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "held")); err != nil {
 		t.Fatal(err)
 	}
 	copied()
 	cut()
-	if err := g.Do(t.Context(), "r", fencing.Token(7), d.write("r", 7, "lost with the primary")); err != nil {
+	if err := g.Do(t.Context(), "r", holdfast.Token(7), d.write("r", 7, "lost with the primary")); err != nil {
 		t.Fatal(err)
 	}
 	promoted := promote()
@@ -86,7 +87,7 @@ func testPromotion(t *testing.T, d *database, copied func(), cut func(), promote
 	g = promoted.guard(t, nil)
 	// The mark of 7 is lost with its write, so 5 is admitted again.
 	stale := promoted.write("r", 5, "stale, but nothing newer is here")
-	if err := g.Do(t.Context(), "r", fencing.Token(5), stale); err != nil {
+	if err := g.Do(t.Context(), "r", holdfast.Token(5), stale); err != nil {
 		t.Errorf("before the present holder has written: %v", err)
 	}
 	// From the present holder's first write on, the stale one is refused.
@@ -94,10 +95,10 @@ func testPromotion(t *testing.T, d *database, copied func(), cut func(), promote
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := promoted.raised(t, m, "r", fencing.Token(7), "present"); err != nil {
+	if err := promoted.raised(t, m, "r", holdfast.Token(7), "present"); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Do(t.Context(), "r", fencing.Token(5), neverCalled(t)); !errors.Is(err, fencing.ErrStale) {
+	if err := g.Do(t.Context(), "r", holdfast.Token(5), neverCalled(t)); !errors.Is(err, fencing.ErrStale) {
 		t.Errorf("after the present holder has written: %v", err)
 	}
 	if _, tokens := promoted.works(t, "r"); !slices.IsSorted(tokens) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -15,7 +16,7 @@ import (
 func TestWorkCannotRollBackToBeforeTheRaise(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
-		err := g.Do(t.Context(), "r", fencing.Token(7), func(ctx context.Context, tx *sql.Tx) error {
+		err := g.Do(t.Context(), "r", holdfast.Token(7), func(ctx context.Context, tx *sql.Tx) error {
 			if d.dialect != sqlfence.Postgres { // where an error would fail the transaction
 				if _, err := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT holdfast_guard"); err == nil {
 					t.Error("a savepoint of the guard can be guessed")
@@ -33,7 +34,7 @@ func TestWorkCannotRollBackToBeforeTheRaise(t *testing.T) {
 func TestRaiseThatTheDatabaseDropsIsNotRepeated(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, &sqlfence.Options{Retry: retry()})
-		if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "")); err != nil {
+		if err := g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "")); err != nil {
 			t.Fatal(err)
 		}
 		switch d.dialect {
@@ -45,14 +46,14 @@ func TestRaiseThatTheDatabaseDropsIsNotRepeated(t *testing.T) {
 		case sqlfence.SQLite:
 			d.exec(t, "CREATE TRIGGER dropped BEFORE UPDATE ON holdfast_fence BEGIN SELECT RAISE(IGNORE); END")
 		}
-		err := g.Do(deadline(t), "r", fencing.Token(7), neverCalled(t))
+		err := g.Do(deadline(t), "r", holdfast.Token(7), neverCalled(t))
 		if err == nil || errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, fencing.ErrNotDone) ||
 			!strings.Contains(err.Error(), "trigger") {
 			t.Errorf("Do: %v", err)
 		}
 		// The same, of a second resource within the work.
-		err = g.Do(deadline(t), "s", fencing.Token(7), func(ctx context.Context, tx *sql.Tx) error {
-			return g.Raise(ctx, sqlfence.SQLTx(tx), "r", fencing.Token(7))
+		err = g.Do(deadline(t), "s", holdfast.Token(7), func(ctx context.Context, tx *sql.Tx) error {
+			return g.Raise(ctx, sqlfence.SQLTx(tx), "r", holdfast.Token(7))
 		})
 		if err == nil || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "trigger") {
 			t.Errorf("Raise in Do: %v", err)
@@ -68,7 +69,7 @@ func TestFailureOfARaiseIsNotBlamedOnTheSchema(t *testing.T) {
 		"DROP TABLE holdfast_fence",
 	} {
 		d.exec(t, statement)
-		err := g.Do(t.Context(), "r", fencing.Token(5), neverCalled(t))
+		err := g.Do(t.Context(), "r", holdfast.Token(5), neverCalled(t))
 		if _, ok := errors.AsType[*sqlfence.SchemaError](err); ok || !errors.Is(err, fencing.ErrNotDone) {
 			t.Errorf("after %s: %v", statement, err)
 		}

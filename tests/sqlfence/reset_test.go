@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
@@ -47,7 +47,7 @@ func TestResetDeletesAMarkThatIsRaisedMeanwhile(t *testing.T) {
 		var records []audit.Record
 		keep := audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) })
 		other := d.guard(t, nil)
-		raise := func(token fencing.Token) {
+		raise := func(token holdfast.Token) {
 			if err := other.Do(t.Context(), "r", token, d.write("r", token, "")); err != nil {
 				t.Error(err)
 			}
@@ -74,7 +74,7 @@ func TestResetThatTheDatabaseRefusesFailsAndIsRecorded(t *testing.T) {
 	var records []audit.Record
 	keep := audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) })
 	g := d.guard(t, nil)
-	if err := g.Do(t.Context(), "r", fencing.Token(7), d.write("r", 7, "")); err != nil {
+	if err := g.Do(t.Context(), "r", holdfast.Token(7), d.write("r", 7, "")); err != nil {
 		t.Fatal(err)
 	}
 	d.exec(t, "CREATE TRIGGER kept BEFORE DELETE ON holdfast_fence BEGIN SELECT RAISE(ABORT, 'kept'); END")

@@ -17,8 +17,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"modernc.org/sqlite"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
@@ -40,7 +40,7 @@ func TestTransientFailureIsRepeatedOnlyWithRetry(t *testing.T) {
 			transient := func(err error) bool { return errors.Is(err, mine) }
 			g := d.guard(t, &sqlfence.Options{Retry: c.retry, Transient: transient})
 			calls, resource := 0, fmt.Sprint(c.err, c.retry != nil)
-			err := g.Do(t.Context(), resource, fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			err := g.Do(t.Context(), resource, holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				calls++
 				if err := d.write(resource, 5, fmt.Sprint(calls))(ctx, tx); err != nil {
 					return err
@@ -74,7 +74,7 @@ func TestNumberInAnErrorOfTheProgramIsNotTheDatabases(t *testing.T) {
 	g := d.guard(t, &sqlfence.Options{Retry: retry()})
 	for _, code := range []coded{5, 6, 1029} {
 		calls := 0
-		err := g.Do(t.Context(), "r", fencing.Token(5), func(context.Context, *sql.Tx) error {
+		err := g.Do(t.Context(), "r", holdfast.Token(5), func(context.Context, *sql.Tx) error {
 			if calls++; calls > 1 {
 				return nil
 			}
@@ -98,7 +98,7 @@ func TestConflictWithTheSnapshotIsRepeated(t *testing.T) {
 			db := d.pool(t, d.connector) // new sessions take the setting
 			g := d.guardOver(t, db, &sqlfence.Options{Retry: retry()})
 			calls := 0
-			err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			err := g.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				calls++
 				var balance int64
 				err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 1").Scan(&balance)
@@ -144,7 +144,7 @@ func TestDeadlockOfTheWorkIsRepeated(t *testing.T) {
 		var eachHasOne sync.WaitGroup
 		eachHasOne.Add(2)
 		one := func(resource string, ids ...int) error {
-			return g.Do(t.Context(), resource, fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			return g.Do(t.Context(), resource, holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				n := calls.Add(1)
 				for i, id := range ids {
 					update := d.sql("UPDATE accounts SET balance = balance + 1 WHERE id = ?")
@@ -185,9 +185,9 @@ func TestSerializationFailureIsRepeatedOrReturned(t *testing.T) {
 			d := newDatabase(t, kinds[1])
 			g := d.guard(t, &sqlfence.Options{Isolation: level, Retry: policy})
 			second := make(chan error, 1)
-			err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+			err := g.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 				go func() { // joined by the receive
-					second <- g.Do(t.Context(), "r", fencing.Token(6), d.write("r", 6, "second"))
+					second <- g.Do(t.Context(), "r", holdfast.Token(6), d.write("r", 6, "second"))
 				}()
 				d.waitForWaiters(t, 1)
 				return d.write("r", 5, "first")(ctx, tx)
@@ -216,7 +216,7 @@ func TestFirstWritesThatFailDoNotHarmTheOthers(t *testing.T) {
 		var all sync.WaitGroup
 		for w := range writers {
 			all.Go(func() {
-				err := g.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+				err := g.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
 					if err := d.write("r", 5, fmt.Sprint(w))(ctx, tx); err != nil || w%2 == 0 {
 						return err
 					}
@@ -252,12 +252,12 @@ func TestBusySQLiteIsRepeated(t *testing.T) {
 	second := d.guardOver(t, d.pool(t, c), &sqlfence.Options{Retry: policy})
 	impatient := d.guardOver(t, d.pool(t, c), nil)
 	done := make(chan error, 1)
-	err = first.Do(t.Context(), "r", fencing.Token(5), func(ctx context.Context, tx *sql.Tx) error {
-		if err := impatient.Do(t.Context(), "s", fencing.Token(6), neverCalled(t)); err == nil {
+	err = first.Do(t.Context(), "r", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
+		if err := impatient.Do(t.Context(), "s", holdfast.Token(6), neverCalled(t)); err == nil {
 			t.Error("two writers at once")
 		}
 		go func() { // joined by the receive
-			done <- second.Do(t.Context(), "r", fencing.Token(6), d.write("r", 6, "second"))
+			done <- second.Do(t.Context(), "r", holdfast.Token(6), d.write("r", 6, "second"))
 		}()
 		select {
 		case <-busy:
@@ -292,7 +292,7 @@ func TestTransactionThatIsGivenUpUnaskedDuringTheRaiseIsRepeated(t *testing.T) {
 			}
 			return real()
 		}}), &sqlfence.Options{Retry: retry()})
-	err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "once"))
+	err := g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "once"))
 	if works, _ := d.works(t, "r"); err != nil || raises != 2 || !slices.Equal(works, []string{"once"}) {
 		t.Errorf("%d raises, %v, works %v", raises, err, works)
 	}
@@ -311,7 +311,7 @@ func TestTransientErrorOfTheGuardsOwnStatementsIsRepeated(t *testing.T) {
 				}
 				return real()
 			}}), &sqlfence.Options{Retry: retry()})
-		err := g.Do(t.Context(), statement, fencing.Token(5), d.write(statement, 5, "once"))
+		err := g.Do(t.Context(), statement, holdfast.Token(5), d.write(statement, 5, "once"))
 		if works, _ := d.works(t, statement); err != nil || failures != 1 || !slices.Equal(works, []string{"once"}) {
 			t.Errorf("%s: %d failures, %v, works %v", statement, failures, err, works)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
@@ -50,7 +51,7 @@ func TestTokensThatWentBackwardsAreDistinguishedFromAStaleHolder(t *testing.T) {
 	}
 
 	// A mark from before a restore of etcd.
-	const before = fencing.Token(3<<48 | 1000)
+	const before = holdfast.Token(3<<48 | 1000)
 	if err := g.Do(t.Context(), "r", before, d.write("r", before, "")); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func TestTokensThatWentBackwardsAreDistinguishedFromAStaleHolder(t *testing.T) {
 	}
 
 	// A mark that no epoch can reach.
-	const beyond = fencing.Token((3+fencing.MaxEpochStep)<<48 | 1)
+	const beyond = holdfast.Token((3+fencing.MaxEpochStep)<<48 | 1)
 	if err := g.Do(t.Context(), "r", beyond, d.write("r", beyond, "")); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestTokensThatWentBackwardsAreDistinguishedFromAStaleHolder(t *testing.T) {
 
 	// A bare token, and a holder whose etcd does not answer.
 	srv.Stop()
-	for _, s := range []fencing.Source{fencing.Token(5), unaware{present}} {
+	for _, s := range []fencing.Source{holdfast.Token(5), unaware{present}} {
 		err := g.Do(t.Context(), "r", s, neverCalled(t))
 		if !errors.Is(err, fencing.ErrStale) || errors.Is(err, sqlfence.ErrRewound) {
 			t.Errorf("Do: %v", err)

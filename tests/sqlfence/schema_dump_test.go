@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -78,16 +79,16 @@ func TestMarksAreRestoredFromADumpOfTheDataAlone(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		b := backups[d.dialect]
 		g := d.guard(t, nil)
-		do := func(resource string, token fencing.Token) error {
+		do := func(resource string, token holdfast.Token) error {
 			return g.Do(t.Context(), resource, token, d.write(resource, token, ""))
 		}
-		for resource, token := range map[string]fencing.Token{"r": 7, "expired": 3} {
+		for resource, token := range map[string]holdfast.Token{"r": 7, "expired": 3} {
 			if err := do(resource, token); err != nil {
 				t.Fatal(err)
 			}
 		}
 		d.exec(t, "UPDATE holdfast_fence SET raised_at = 1000 WHERE resource = ?", d.resource("expired"))
-		if n, err := g.Expire(t.Context(), fencing.Token(20), time.Hour); n != 1 || err != nil {
+		if n, err := g.Expire(t.Context(), holdfast.Token(20), time.Hour); n != 1 || err != nil {
 			t.Fatalf("%d marks expired, %v", n, err)
 		}
 		saved := b.save(t, d)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
@@ -30,13 +31,13 @@ func TestReplicasEnsureTheSchemaAtTheSameTime(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if err := g.Do(t.Context(), "r", fencing.Token(5), d.write("r", 5, "")); err != nil {
+		if err := g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "")); err != nil {
 			t.Error(err)
 		}
 		if err := g.EnsureSchema(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if err := g.Do(t.Context(), "r", fencing.Token(4), neverCalled(t)); !errors.Is(err, fencing.ErrStale) {
+		if err := g.Do(t.Context(), "r", holdfast.Token(4), neverCalled(t)); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("after EnsureSchema: %v", err)
 		}
 	})
@@ -68,7 +69,7 @@ func TestMigrationsAreTheSchema(t *testing.T) {
 			t.Fatal(err)
 		}
 		longest := strings.Repeat("r", fencing.MaxResource)
-		if err := g.Do(t.Context(), longest, fencing.Token(5), d.write("r", 5, "")); err != nil {
+		if err := g.Do(t.Context(), longest, holdfast.Token(5), d.write("r", 5, "")); err != nil {
 			t.Error(err)
 		}
 		down := all("*.down.sql")
@@ -76,7 +77,7 @@ func TestMigrationsAreTheSchema(t *testing.T) {
 		for _, name := range down {
 			migrate(name)
 		}
-		if err := g.Do(t.Context(), "r", fencing.Token(5), neverCalled(t)); err == nil {
+		if err := g.Do(t.Context(), "r", holdfast.Token(5), neverCalled(t)); err == nil {
 			t.Error("the table still exists")
 		}
 	})
@@ -107,7 +108,7 @@ func TestTableOfAnOlderVersionIsNamedBeforeAnyEffectAndUpdated(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = g.Do(t.Context(), "r", fencing.Token(8), neverCalled(t))
+		err = g.Do(t.Context(), "r", holdfast.Token(8), neverCalled(t))
 		if _, ok := errors.AsType[*sqlfence.SchemaError](err); !ok || !strings.Contains(err.Error(), "ALTER TABLE") ||
 			!strings.Contains(err.Error(), "EnsureSchema") {
 			t.Errorf("Do: %v", err)
@@ -119,12 +120,12 @@ func TestTableOfAnOlderVersionIsNamedBeforeAnyEffectAndUpdated(t *testing.T) {
 		if err := g.EnsureSchema(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := g.Do(t.Context(), "r", fencing.Token(6), neverCalled(t)); !errors.Is(err, fencing.ErrStale) {
+		if err := g.Do(t.Context(), "r", holdfast.Token(6), neverCalled(t)); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("after EnsureSchema: %v", err)
 		}
 		// A guard of the older version can still write to the table.
 		d.exec(t, insert, d.resource("s"), d.resource(""))
-		if err := g.Do(t.Context(), "s", fencing.Token(8), d.write("s", 8, "")); err != nil {
+		if err := g.Do(t.Context(), "s", holdfast.Token(8), d.write("s", 8, "")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -145,7 +146,7 @@ func TestSchemaAndResetAreCommittedWithoutAutocommit(t *testing.T) {
 		t.Errorf("%d rows in a new table", n)
 	}
 	ctx := deadline(t)
-	for token := fencing.Token(9); token > 5; token-- {
+	for token := holdfast.Token(9); token > 5; token-- {
 		if err := g.Do(ctx, "r", token, func(context.Context, *sql.Tx) error { return nil }); err != nil {
 			t.Errorf("token %v: %v", token, err)
 		}

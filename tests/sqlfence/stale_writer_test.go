@@ -13,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
@@ -74,7 +75,7 @@ func openDatabase(ctx context.Context, j stalewriter.Job, _ *clientv3.Client) (s
 }
 
 // increment reads and writes a counter in one transaction, and adds a row to the history.
-func (d *database) increment(resource string, token fencing.Token) func(context.Context, *sql.Tx) error {
+func (d *database) increment(resource string, token holdfast.Token) func(context.Context, *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		var balance int64
 		err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 1").Scan(&balance)
@@ -90,7 +91,7 @@ func (d *database) increment(resource string, token fencing.Token) func(context.
 }
 
 // record adds the counter's value to the history.
-func (d *database) record(ctx context.Context, tx *sql.Tx, resource string, token fencing.Token) error {
+func (d *database) record(ctx context.Context, tx *sql.Tx, resource string, token holdfast.Token) error {
 	var balance int64
 	if err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 1").Scan(&balance); err != nil {
 		return err

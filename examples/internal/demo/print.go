@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 )
 
 // A Tone is the meaning of a line. On a terminal it has a color.
@@ -33,7 +33,7 @@ func (d *Demo) Header() {
 }
 
 // Row prints what was observed now. A zero token is left out.
-func (d *Demo) Row(who string, token fencing.Token, tone Tone, format string, args ...any) {
+func (d *Demo) Row(who string, token holdfast.Token, tone Tone, format string, args ...any) {
 	shown := ""
 	if token != 0 {
 		shown = token.String()

@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -111,7 +110,7 @@ func TestLeadersTokenIsThatOfItsTermAfterTheEpochIsRaised(t *testing.T) {
 	defer o.Close()
 	raise("3")
 	srv.Compact(t)
-	if l, err := el.Leader(deadline(t)); err != nil || l.Token != fencing.Token(term.Token().Revision()) {
+	if l, err := el.Leader(deadline(t)); err != nil || l.Token != holdfast.Token(term.Token().Revision()) {
 		t.Errorf("compacted: %v, %v", l.Token, err)
 	}
 	if v := o.Current(); v.Leader.Token != term.Token() {

@@ -11,7 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
@@ -20,7 +19,7 @@ func TestRunCampaignsAgainAfterEachRevocation(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	done := errors.New("led often enough")
-	var last fencing.Token
+	var last holdfast.Token
 	terms := 0
 	el := newElection(t, srv.Client(t), session.Options{TTL: 2 * time.Second})
 	err := el.Run(deadline(t), "v", func(ctx context.Context, term *election.Term) error {

@@ -152,7 +152,8 @@ func TestProclaimWithoutAnEntryEndsTheTerm(t *testing.T) {
 		remove(srv, srv.Client(t), term)
 		err := term.Proclaim(deadline(t), "other")
 		var lost *holdfast.LostError
-		if !errors.As(err, &lost) || lost.Kind != "election" || lost.Name != "x" || lost.Token != int64(term.Token()) {
+		if !errors.As(err, &lost) || lost.Kind != holdfast.KindElection || lost.Name != "x" ||
+			lost.Token != term.Token() {
 			t.Errorf("%s: Proclaim: %v", name, err)
 		}
 		cause := holdfast.CauseEntryDeleted

@@ -6,6 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 )
@@ -18,7 +19,7 @@ func BenchmarkPut(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	h := &holder{cli: cli, entry: entry, token: fencing.Token(resp.Header.Revision)}
+	h := &holder{cli: cli, entry: entry, token: holdfast.Token(resp.Header.Revision)}
 	w := fencing.NewFencedWriter(h)
 	m, err := fencing.NewEtcdMarks(cli, nil)
 	if err != nil {

@@ -49,7 +49,7 @@ func (f *fence) hold(t *testing.T) *holder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &holder{cli: f.link.Client(), entry: entry, token: fencing.Token(resp.Header.Revision)}
+	return &holder{cli: f.link.Client(), entry: entry, token: holdfast.Token(resp.Header.Revision)}
 }
 
 func (f *fence) put(t *testing.T, key, val string) {

@@ -48,8 +48,8 @@ func TestEveryHoldIsAuditedFromGrantToEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		granted := <-records
-		if granted.Event != audit.Granted || granted.Kind != "lock" || granted.Name != "job" || granted.Key != lk.Key() ||
-			granted.Lease != holdfast.LeaseID(lk.Lease()) || granted.Token != int64(lk.Token()) ||
+		if granted.Event != audit.Granted || granted.Kind != holdfast.KindLock || granted.Name != "job" ||
+			granted.Key != lk.Key() || granted.Lease != lk.Lease() || granted.Token != lk.Token() ||
 			granted.At.Before(before) || granted.Err != nil {
 			t.Errorf("granted: %+v", granted)
 		}

@@ -46,7 +46,7 @@ func TestPartitionedHolderLosesTheLockBeforeAnotherAcquires(t *testing.T) {
 	}
 	var lost *holdfast.LostError
 	if err := lk.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseExpired || lost.Name != "x" ||
-		lost.Lease != holdfast.LeaseID(lk.Lease()) {
+		lost.Lease != lk.Lease() {
 		t.Errorf("Check: %v", err)
 	}
 	if !errors.As(context.Cause(hctx), &lost) {

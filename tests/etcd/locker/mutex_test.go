@@ -296,7 +296,7 @@ func TestErrorsNameTheLockTheLeaseAndTheState(t *testing.T) {
 	srv.Revoke(t, lk.Lease())
 	<-lk.Done()
 	var lost *holdfast.LostError
-	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Name != "x" || lost.Token != int64(lk.Token()) ||
+	if err := lk.Unlock(deadline(t)); !errors.As(err, &lost) || lost.Name != "x" || lost.Token != lk.Token() ||
 		lost.Cause != holdfast.CauseRevoked {
 		t.Errorf("Unlock of a lost lock: %v", err)
 	}

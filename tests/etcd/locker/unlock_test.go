@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
@@ -28,7 +27,7 @@ func TestUnlockWithCanceledContextReleases(t *testing.T) {
 		t.Errorf("Unlock: %v", err)
 	}
 	for _, kv := range entries(t, srv, "x") {
-		if fencing.Token(kv.CreateRevision) == lk.Token() { // not of a copy of the put that came late, on a busy machine
+		if holdfast.Token(kv.CreateRevision) == lk.Token() { // not of a copy of the put that came late, on a busy machine
 			t.Errorf("the entry remains: %v", kv)
 		}
 	}

@@ -55,7 +55,7 @@ func TestCutOffFromARealEtcdIsToldBeforeTheLeaseIsGone(t *testing.T) {
 		t.Errorf("reported %v after etcd had expired the lease", lost.Err)
 	}
 	var why *holdfast.LostError
-	if !errors.As(lost.Err, &why) || why.Cause != holdfast.CauseExpired || why.Lease != holdfast.LeaseID(old) {
+	if !errors.As(lost.Err, &why) || why.Cause != holdfast.CauseExpired || why.Lease != old {
 		t.Errorf("cause: %v", lost.Err)
 	}
 

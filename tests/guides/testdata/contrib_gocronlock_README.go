@@ -3,7 +3,7 @@ package page
 import (
 	"context"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 )
 
-func report(context.Context, fencing.Token) error { return nil }
+func report(context.Context, holdfast.Token) error { return nil }

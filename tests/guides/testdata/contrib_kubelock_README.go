@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 )
 
 var (
@@ -13,4 +13,4 @@ var (
 	podName, uuid string
 )
 
-func sync(context.Context, fencing.Token) error { return nil }
+func sync(context.Context, holdfast.Token) error { return nil }

@@ -9,25 +9,25 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 )
 
 // An Op is a write or a read of a register. One of unknown outcome must be left out if it had no effect, and otherwise
 // have returned when that was seen.
 type Op struct {
 	Read    bool
-	Token   fencing.Token `json:",omitzero"` // of a write; 0: others may write beside it, as readers do
-	Value   string        // written, or read
-	Refused bool          // the write was, because its token is too small
-	Mark    bool          // the register compares tokens, so that only a larger one makes it refuse
+	Token   holdfast.Token `json:",omitzero"` // of a write; 0: others may write beside it, as readers do
+	Value   string         // written, or read
+	Refused bool           // the write was, because its token is too small
+	Mark    bool           // the register compares tokens, so that only a larger one makes it refuse
 	Call    time.Duration
 	Return  time.Duration
 }
 
 // state is what a register has in the order of operations that is looked for.
 type state struct {
-	token fencing.Token // the largest
-	known bool          // the value is: there was a write or a read
+	token holdfast.Token // the largest
+	known bool           // the value is: there was a write or a read
 	value string
 }
 

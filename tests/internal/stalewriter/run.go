@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/child"
 )
 
@@ -53,7 +53,7 @@ type Way struct {
 
 // Record is what a write has left.
 type Record struct {
-	Token fencing.Token
+	Token holdfast.Token
 	Value int // to which it set the counter
 }
 

@@ -18,6 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
@@ -56,8 +57,8 @@ const (
 
 // Event is the reply to an order.
 type Event struct {
-	Token fencing.Token `json:",omitzero"` // Lock, TryLock, Campaign
-	Value string        // Leader
+	Token holdfast.Token `json:",omitzero"` // Lock, TryLock, Campaign
+	Value string         // Leader
 	Err   string
 	Stale bool // Err is a fencing.ErrStale
 }

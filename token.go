@@ -1,17 +1,14 @@
-package fencing
+package holdfast
 
 import (
 	"fmt"
 	"log/slog"
 	"strconv"
-
-	"github.com/holdfast-go/holdfast"
 )
 
-// Token is the fencing token of an exclusive holder: epoch<<48 | the create revision of its entry in
-// etcd. The epoch is 0 until an operator raises it ([BumpEpoch]). Tokens of different names cannot be
-// compared. Zero means "no token"; tokens of zero or less never pass a guard. A Token is a [Source],
-// for a holder that is elsewhere.
+// Token is the fencing token of an exclusive holder: epoch<<48 | the create revision of its entry in etcd. The epoch is
+// 0 until an operator raises it with fencing.BumpEpoch. Tokens of different names cannot be compared. Zero means "no
+// token"; tokens of zero or less never pass a guard. A Token is a fencing.Source, for a holder that is elsewhere.
 type Token int64
 
 const (
@@ -20,24 +17,19 @@ const (
 	maxEpoch     = 1<<(63-revisionBits) - 1
 )
 
-// NewToken returns the token of an epoch (0 to 32767) and a revision (1 to
-// 2⁴⁸-1). The error is a *holdfast.ArgumentError.
+// NewToken returns the token of an epoch (0 to 32767) and a revision (1 to 2⁴⁸-1). The error is an *[ArgumentError].
 func NewToken(epoch, revision int64) (Token, error) {
 	if epoch < 0 || epoch > maxEpoch {
-		return 0, invalid("epoch", "is %d, not between 0 and %d", epoch, maxEpoch)
+		return 0, &ArgumentError{"epoch", fmt.Sprintf("is %d, not between 0 and %d", epoch, maxEpoch)}
 	}
 	if revision < 1 || revision > maxRevision {
-		return 0, invalid("revision", "is %d, not between 1 and %d", revision, maxRevision)
+		return 0, &ArgumentError{"revision", fmt.Sprintf("is %d, not between 1 and %d", revision, maxRevision)}
 	}
 	return Token(epoch<<revisionBits | revision), nil
 }
 
-func invalid(argument, reason string, args ...any) error {
-	return &holdfast.ArgumentError{Argument: argument, Reason: fmt.Sprintf(reason, args...)}
-}
-
-// ParseToken reads the format of [Token.String]: decimal digits from 1 to 2⁶³-1, without sign, spaces
-// or leading zeros. The error is a *[ClaimError], and for "0" Is [ErrNoToken].
+// ParseToken reads the format of [Token.String]: decimal digits from 1 to 2⁶³-1, without sign, spaces or leading zeros.
+// The error Is [ErrNoToken] for "0", else strconv.ErrSyntax or strconv.ErrRange.
 func ParseToken(s string) (Token, error) {
 	if s == "0" {
 		return 0, badToken(s, ErrNoToken)
@@ -61,9 +53,9 @@ func ParseToken(s string) (Token, error) {
 func badToken(s string, err error) error {
 	const most = 40
 	if len(s) > most {
-		return &ClaimError{"token", strconv.Quote(s[:most]) + "…", err}
+		return fmt.Errorf("token %q…: %w", s[:most], err)
 	}
-	return &ClaimError{"token", strconv.Quote(s), err}
+	return fmt.Errorf("token %q: %w", s, err)
 }
 
 // Epoch returns the operator's epoch, 0 if none was set.
@@ -75,11 +67,11 @@ func (t Token) Revision() int64 { return int64(t) & maxRevision }
 // String returns the token in decimal.
 func (t Token) String() string { return strconv.FormatInt(int64(t), 10) }
 
-// Token returns t. It implements [Source].
+// Token returns t. It implements fencing.Source.
 func (t Token) Token() Token { return t }
 
-// Check returns [ErrNoToken] if t is zero or negative. It implements [Source], but cannot
-// know whether the holder still holds.
+// Check returns [ErrNoToken] if t is zero or negative. It implements fencing.Source, but cannot know whether the holder
+// still holds.
 func (t Token) Check() error {
 	if t <= 0 {
 		return ErrNoToken
@@ -115,8 +107,7 @@ func (t Token) MarshalJSON() ([]byte, error) {
 	return strconv.AppendQuote(nil, t.String()), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes, and refuses a number and null. On error it leaves t
-// unchanged; the error is a *[ClaimError].
+// UnmarshalJSON reads what MarshalJSON writes, and refuses a number and null. On error it leaves t unchanged.
 func (t *Token) UnmarshalJSON(data []byte) error {
 	if len(data) < 2 || data[0] != '"' || data[len(data)-1] != '"' {
 		return badToken(string(data), errNotString)
@@ -128,5 +119,3 @@ var errNotString = fmt.Errorf("%w: not a JSON string", strconv.ErrSyntax)
 
 // LogValue logs the token as text.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
-
-var _ Source = Token(0)

@@ -1,4 +1,4 @@
-package fencing_test
+package holdfast_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast"
 )
 
 // Part of the format that guards elsewhere rely on.
@@ -24,7 +24,7 @@ const (
 func TestTokenKeepsEpochAndRevision(t *testing.T) {
 	for _, epoch := range []int64{0, 1, 2, 4096, largestEpoch - 1, largestEpoch} {
 		for _, revision := range []int64{1, 2, 1 << 31, 1 << 47, largestRevision - 1, largestRevision} {
-			token, err := fencing.NewToken(epoch, revision)
+			token, err := holdfast.NewToken(epoch, revision)
 			if err != nil || token.Epoch() != epoch || token.Revision() != revision || token <= 0 {
 				t.Errorf("NewToken(%d, %d) is %d: epoch %d, revision %d, %v",
 					epoch, revision, token, token.Epoch(), token.Revision(), err)
@@ -37,14 +37,14 @@ func TestTokenKeepsEpochAndRevision(t *testing.T) {
 			}
 		}
 	}
-	if token, _ := fencing.NewToken(largestEpoch, largestRevision); token != math.MaxInt64 {
+	if token, _ := holdfast.NewToken(largestEpoch, largestRevision); token != math.MaxInt64 {
 		t.Errorf("the largest token is %d", token)
 	}
 }
 
 func TestHigherEpochBeatsAnyRevision(t *testing.T) {
-	older, _ := fencing.NewToken(4, largestRevision)
-	newer, _ := fencing.NewToken(5, 1)
+	older, _ := holdfast.NewToken(4, largestRevision)
+	newer, _ := holdfast.NewToken(5, 1)
 	if newer <= older {
 		t.Errorf("%d is not above %d", newer, older)
 	}
@@ -58,24 +58,26 @@ func TestTokenOutOfRangeIsRefused(t *testing.T) {
 		{-1, 1, "epoch"}, {largestEpoch + 1, 1, "epoch"}, {math.MinInt64, math.MinInt64, "epoch"},
 		{0, 0, "revision"}, {0, -1, "revision"}, {0, largestRevision + 1, "revision"}, {3, 0, "revision"},
 	} {
-		token, err := fencing.NewToken(c.epoch, c.revision)
-		if token != 0 || !isArgument(err, c.argument) {
+		token, err := holdfast.NewToken(c.epoch, c.revision)
+		var bad *holdfast.ArgumentError
+		if token != 0 || !errors.As(err, &bad) || bad.Argument != c.argument {
 			t.Errorf("NewToken(%d, %d) is %d, %v", c.epoch, c.revision, token, err)
-		} else if c.argument == "revision" {
-			mustSay(t, err, fmt.Sprintf("is %d, not between 1 and %d", c.revision, int64(largestRevision)))
+		} else if c.argument == "revision" &&
+			bad.Reason != fmt.Sprintf("is %d, not between 1 and %d", c.revision, int64(largestRevision)) {
+			t.Errorf("NewToken(%d, %d): %v", c.epoch, c.revision, err)
 		}
 	}
 }
 
 func TestInvalidTokenNeverPasses(t *testing.T) {
-	for _, token := range []fencing.Token{0, -1, math.MinInt64} {
-		if err := token.Check(); !errors.Is(err, fencing.ErrNoToken) {
+	for _, token := range []holdfast.Token{0, -1, math.MinInt64} {
+		if err := token.Check(); !errors.Is(err, holdfast.ErrNoToken) {
 			t.Errorf("Check of %d: %v", token, err)
 		}
-		if text, err := token.MarshalText(); !errors.Is(err, fencing.ErrNoToken) {
+		if text, err := token.MarshalText(); !errors.Is(err, holdfast.ErrNoToken) {
 			t.Errorf("MarshalText of %d: %q, %v", token, text, err)
 		}
-		if text, err := json.Marshal(token); !errors.Is(err, fencing.ErrNoToken) {
+		if text, err := json.Marshal(token); !errors.Is(err, holdfast.ErrNoToken) {
 			t.Errorf("JSON of %d: %q, %v", token, text, err)
 		}
 	}
@@ -83,7 +85,7 @@ func TestInvalidTokenNeverPasses(t *testing.T) {
 
 var notTokens = map[string]error{
 	"":                       strconv.ErrSyntax,
-	"0":                      fencing.ErrNoToken,
+	"0":                      holdfast.ErrNoToken,
 	"00":                     strconv.ErrSyntax,
 	"01":                     strconv.ErrSyntax,
 	"-1":                     strconv.ErrSyntax,
@@ -105,12 +107,14 @@ var notTokens = map[string]error{
 
 func TestTextThatIsNotATokenIsRefused(t *testing.T) {
 	for n, quoted := range map[int]string{40: strings.Repeat("x", 40) + `"`, 41: strings.Repeat("x", 40) + `"…`} {
-		_, err := fencing.ParseToken(strings.Repeat("x", n))
-		mustSay(t, err, `token "`+quoted+": ")
+		_, err := holdfast.ParseToken(strings.Repeat("x", n))
+		if err == nil || !strings.HasPrefix(err.Error(), `token "`+quoted+": ") {
+			t.Errorf("%d letters: %v", n, err)
+		}
 	}
 	for text, want := range notTokens {
-		token, err := fencing.ParseToken(text)
-		if token != 0 || !errors.Is(err, fencing.ErrBadClaim) || !errors.Is(err, want) {
+		token, err := holdfast.ParseToken(text)
+		if token != 0 || !errors.Is(err, want) {
 			t.Errorf("ParseToken(%.40q) is %d, %.80v; want %v", text, token, err, want)
 		}
 		if len(err.Error()) > 200 {
@@ -129,8 +133,8 @@ func TestTextThatIsNotATokenIsRefused(t *testing.T) {
 
 func TestJSONFormIsAString(t *testing.T) {
 	type message struct {
-		Name  string        `json:"name"`
-		Token fencing.Token `json:"token,omitzero"`
+		Name  string         `json:"name"`
+		Token holdfast.Token `json:"token,omitzero"`
 	}
 	in := message{"billing/job-7", math.MaxInt64}
 	data, err := json.Marshal(in)
@@ -149,7 +153,7 @@ func TestJSONFormIsAString(t *testing.T) {
 	for _, bad := range []string{`5`, `5.0`, `null`, `"\u0035"`, `"5`, `""`, `"0"`, `["5"]`, `true`, `{}`} {
 		out.Token = 9
 		err := out.Token.UnmarshalJSON([]byte(bad))
-		if !errors.Is(err, fencing.ErrBadClaim) || out.Token != 9 {
+		if err == nil || out.Token != 9 {
 			t.Errorf("%s made %d, %v", bad, out.Token, err)
 		}
 		if err := json.Unmarshal([]byte(`{"token":`+bad+`}`), &out); err == nil || out.Token != 9 {
@@ -160,7 +164,7 @@ func TestJSONFormIsAString(t *testing.T) {
 
 func TestLogsShowTheTokenAsText(t *testing.T) {
 	var out bytes.Buffer
-	slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "token", fencing.Token(1<<62), "none", fencing.Token(0))
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "token", holdfast.Token(1<<62), "none", holdfast.Token(0))
 	if want := `"token":"4611686018427387904","none":"0"`; !strings.Contains(out.String(), want) {
 		t.Errorf("logged %s", out.String())
 	}
@@ -176,7 +180,7 @@ func FuzzParseToken(f *testing.F) {
 		f.Add(strconv.FormatInt(n, 10))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		token, err := fencing.ParseToken(text)
+		token, err := holdfast.ParseToken(text)
 		// The reference: an integer of any size whose decimal form is the text.
 		n, ok := new(big.Int).SetString(text, 10)
 		valid := ok && n.String() == text && n.Sign() > 0 && n.IsInt64()
@@ -198,7 +202,7 @@ func FuzzTokenJSON(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		token := fencing.Token(7)
+		token := holdfast.Token(7)
 		if err := json.Unmarshal(data, &token); err != nil {
 			if token != 7 {
 				t.Errorf("%q failed and still made %d", data, token)
@@ -213,23 +217,23 @@ func FuzzTokenJSON(f *testing.F) {
 }
 
 func ExampleToken() {
-	token, err := fencing.NewToken(0, 4711) // as a lock's Token method does
+	token, err := holdfast.NewToken(0, 4711) // as a lock's Token method does
 	fmt.Println(token, err)
 
 	data, _ := json.Marshal(map[string]any{"name": "billing/job-7", "token": token})
 	fmt.Println(string(data))
 
-	received, err := fencing.ParseToken("4712")
+	received, err := holdfast.ParseToken("4712")
 	fmt.Println(received > token, err)
 
-	_, err = fencing.ParseToken("4 712")
+	_, err = holdfast.ParseToken("4 712")
 	fmt.Println(err)
 
-	fmt.Println(fencing.Token(0).Check())
+	fmt.Println(holdfast.Token(0).Check())
 	// Output:
 	// 4711 <nil>
 	// {"name":"billing/job-7","token":"4711"}
 	// true <nil>
-	// fencing: malformed claim: token "4 712": invalid syntax
+	// token "4 712": invalid syntax
 	// no fencing token
 }
