@@ -45,7 +45,8 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "holdfast-")
 	if err == nil {
 		program = filepath.Join(dir, "holdfast")
-		build := exec.Command("go", "build", "-o", program, fmt.Sprintf("-race=%t", bubble.Race), ".")
+		build := exec.Command("go", "build", "-o", program, "-ldflags=-s -w", fmt.Sprintf("-race=%t", bubble.Race),
+			".")
 		build.Dir = filepath.Join("..", "..", "cmd", "holdfast")
 		build.Stderr = os.Stderr
 		err = build.Run()

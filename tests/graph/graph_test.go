@@ -88,7 +88,7 @@ func TestAddingHoldfastKeepsVersionsAndAddsOnlyListedModules(t *testing.T) {
 					t.Errorf("the service links %s, which is for tests or servers", path)
 				}
 			}
-			m.run(t, "go", "build", "-o", os.DevNull, ".")
+			m.compile(t)
 		})
 	}
 }
@@ -127,7 +127,9 @@ func TestCommandsThatGetAModuleWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			m.run(t, "go", "mod", "tidy")
-			m.run(t, "go", "build", "-o", os.DevNull, ".")
+			// By its own path, under which it has been compiled before.
+			m.run(t, "go", "mod", "edit", "-replace="+root+"="+checkout)
+			m.compile(t)
 		})
 	}
 }
@@ -197,11 +199,17 @@ func (m module) packages(t *testing.T) []string {
 	return strings.Fields(m.run(t, "go", "list", "-deps", "."))
 }
 
+// compile compiles the service, and links nothing.
+func (m module) compile(t *testing.T) {
+	t.Helper()
+	m.run(t, "go", "list", "-export", ".")
+}
+
 func (m module) run(t *testing.T, command ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Dir = m.dir
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
