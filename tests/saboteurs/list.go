@@ -230,7 +230,7 @@ var saboteurs = []saboteur{
 		rule: "a member that leaves says so before its functions end",
 		dir:  "./shard", test: "TestMemberThatLeavesDrainsFirst"},
 	{name: "number-of-shards-without-comparison", invariant: "no functions run with two numbers of shards",
-		rule: "the number of shards is changed if nobody has joined or queued since it was read",
+		rule: "the number of shards is changed if none has joined or queued since it was read",
 		dir:  "./shard", test: "TestResizeComparesWhatItHasRead"},
 	{name: "rejoining-member-drains", invariant: "a restart within Rejoin moves no shard",
 		rule: "a member with Rejoin keeps its shards when it leaves",
@@ -244,7 +244,7 @@ var saboteurs = []saboteur{
 
 	{name: "request-goes-to-one-member", rule: "a request that hangs goes to each endpoint",
 		dir: "./internal/sending", test: "TestRequestThatHangsIsSentToEachEndpoint"},
-	{name: "renewal-wakes-nobody", rule: "a confirmed renewal wakes who waits for the end of a suspension",
+	{name: "renewal-wakes-none", rule: "a confirmed renewal wakes who waits for the end of a suspension",
 		dir: "./session", test: "TestWaiterThatSawASuspensionTheWatchdogMissedIsWoken"},
 	{name: "renewals-without-a-pause", rule: "renewals that are refused at once are sent with pauses",
 		dir: "./session", test: "TestRenewalsThatAreRefusedAtOnceArePaced", args: []string{"-timeout=20s"}},
