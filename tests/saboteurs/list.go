@@ -203,7 +203,7 @@ var saboteurs = []saboteur{
 		rule: "an error that is not recognized leaves the outcome unknown",
 		dir:  "./fencing/grpcfence", test: "TestIncrementOfUnknownOutcomeIsNotRepeatedByTheClient"},
 	{name: "answered-before-the-commit", invariant: "told what was done",
-		rule: "an answer is sent after the commit",
+		rule: "a response is sent after the commit",
 		dir:  "./fencing/httpfence", test: "TestAnswerIsSentAfterTheCommit"},
 	{name: "reply-after-the-winners-forgotten", invariant: "told what was done",
 		rule: "the outcome is unknown if another copy than the winner may have been carried out",

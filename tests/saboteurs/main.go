@@ -33,7 +33,7 @@ func command(root string, args []string, out io.Writer) (exit int) {
 	flags := flag.NewFlagSet("saboteurs", flag.ContinueOnError)
 	flags.SetOutput(out)
 	few := flags.Int("rotate", 0, "send only so many, which the commit that is checked out decides")
-	keep := flags.Bool("record", false, "write into tests/saboteurs/README.md how long each took, and of which commit the code was")
+	keep := flags.Bool("record", false, "write into README.md how long each took, on which code")
 	show := flags.Bool("show", false, "print what the tests say")
 	if err := flags.Parse(args); err != nil {
 		return 2

@@ -86,7 +86,7 @@ func (s *simulation) fates(c *process, part uint64) func(etcdfake.Call) etcdfake
 	}
 }
 
-// breakUp loses, now and then, the reply to a put of several entries, and deletes one of them before the process can ask
+// breakUp loses, now and then, the reply to a put of several entries, and deletes one before the process can ask
 // what has become of it: it finds the others.
 func (s *simulation) breakUp(call etcdfake.Call, f *etcdfake.Fate, source func(kind string) *rand.Rand) {
 	txn, ok := call.Request.(*pb.TxnRequest)
