@@ -2,17 +2,22 @@
 //
 //	go run ./tests/saboteurs                      # all
 //	go run ./tests/saboteurs gate-not-compared    # one
+//	go run ./tests/saboteurs -rotate 3            # three, which the commit decides
 //
-// It runs in the root of the repository, and changes nothing there: the compiler reads changed copies. It exits with 1
-// if one was not noticed.
+// It runs in the root of the repository, and changes nothing there, but README.md of this directory with -record: the
+// compiler reads changed copies. It exits with 1 if one was not noticed.
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
+	"hash/fnv"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,62 +28,127 @@ import (
 
 func main() { os.Exit(command(".", os.Args[1:], os.Stdout)) }
 
-// command sends the saboteurs with these names, or all.
-func command(root string, names []string, out io.Writer) (code int) {
-	for _, name := range names {
+// command sends the saboteurs that the arguments name, or all.
+func command(root string, args []string, out io.Writer) (exit int) {
+	flags := flag.NewFlagSet("saboteurs", flag.ContinueOnError)
+	flags.SetOutput(out)
+	few := flags.Int("rotate", 0, "send only so many, which the commit that is checked out decides")
+	keep := flags.Bool("record", false, "write into README.md how long each took, on which code")
+	show := flags.Bool("show", false, "print what the tests say")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	for _, name := range flags.Args() {
 		if !slices.ContainsFunc(saboteurs, func(s saboteur) bool { return s.name == name }) {
 			fmt.Fprintf(out, "saboteurs: there is none called %q\n", name)
 			return 2
 		}
 	}
-	for _, s := range saboteurs {
-		if len(names) > 0 && !slices.Contains(names, s.name) {
-			continue
+	head, err := git(root, "rev-parse", "HEAD")
+	code, failed := codeOf(root)
+	if err := errors.Join(err, failed); err != nil {
+		fmt.Fprintf(out, "saboteurs: which commit is checked out: %v\n", err)
+		return 2
+	}
+	sent := slices.DeleteFunc(slices.Clone(saboteurs), func(s saboteur) bool {
+		return flags.NArg() > 0 && !slices.Contains(flags.Args(), s.name)
+	})
+	if *few > 0 {
+		sent = draw(sent, *few, head)
+	}
+	for _, s := range sent {
+		took, said, err := s.send(root)
+		if *show {
+			fmt.Fprintf(out, "%s\n", said)
 		}
-		took, err := s.send(root)
 		switch {
 		case errors.Is(err, errNotNoticed):
-			code = 1
+			exit = 1
 			fmt.Fprintf(out, "NOT NOTICED  %s: %s\n", s.name, s.rule)
 		case err != nil:
 			fmt.Fprintf(out, "saboteurs: %s: %v\n", s.name, err)
 			return 2
 		default:
-			fmt.Fprintf(out, "%8.1f s  %s: go test %s -run '^%s'\n", took.Seconds(), s.name, s.dir, s.test)
+			fmt.Fprintf(out, "%6.1f s, %5.1f s of processor time  %s: %s\n", took.real.Seconds(), took.cpu.Seconds(),
+				s.name, s.command())
+			if *keep {
+				if err := record(filepath.Join(root, readme), s, took, code); err != nil {
+					fmt.Fprintf(out, "saboteurs: %v\n", err)
+					return 2
+				}
+			}
 		}
 	}
-	return code
+	return exit
+}
+
+// git returns what git says of the repository.
+func git(root string, args ...string) (string, error) {
+	cmd := exec.Command("git", args...)
+	cmd.Dir = root
+	text, err := cmd.Output()
+	return strings.TrimSpace(string(text)), err
+}
+
+// codeOf returns the last commit that changed what the saboteurs change, and not only tests and documents.
+func codeOf(root string) (string, error) {
+	return git(root, "log", "-1", "--format=%h", "--abbrev=7", "--", ".", ":!tests", ":!docs", ":!*.md", ":!.ci")
+}
+
+// draw returns n of the saboteurs. The hash of a commit is as good as a random number: each gets its turn.
+func draw(all []saboteur, n int, commit string) []saboteur {
+	h := fnv.New64a()
+	h.Write([]byte(commit))
+	r := rand.New(rand.NewPCG(h.Sum64(), 0))
+	r.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	return all[:min(n, len(all))]
 }
 
 // errNotNoticed is the error of a saboteur whose test passes.
 var errNotNoticed = errors.New("the test passes without the rule")
 
-// send runs the test on the changed code, and returns how long that took. Its error Is errNotNoticed, or says what is
-// wrong with the patch.
-func (s saboteur) send(root string) (time.Duration, error) {
+// duration is how long a saboteur took, compiling included.
+type duration struct{ real, cpu time.Duration }
+
+// command is the command that notices.
+func (s saboteur) command() string {
+	return strings.Join(append([]string{"go test", s.dir, "-run", s.test}, s.args...), " ")
+}
+
+// send runs the test on the changed code, and returns how long that took, and what the test said. Its error Is
+// errNotNoticed, or says what is wrong with the patch.
+func (s saboteur) send(root string) (took duration, said []byte, err error) {
 	dir, err := os.MkdirTemp("", "saboteur-")
 	if err != nil {
-		return 0, err
+		return took, nil, err
 	}
 	defer os.RemoveAll(dir)
 	overlay, err := s.overlay(root, dir)
 	if err != nil {
-		return 0, err
+		return took, nil, err
 	}
+	test, _, _ := strings.Cut(s.test, "/")
 	began := time.Now()
-	cmd := exec.Command("go", "test", "-count=1", "-vet=off", "-timeout=5m", "-overlay", overlay, "-run", "^"+s.test,
-		s.dir)
+	args := []string{"test", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout=2m", "-run", "^" + s.test, s.dir}
+	cmd := exec.Command("go", append(args, s.args...)...)
 	cmd.Dir = root
-	text, err := cmd.CombinedOutput()
+	// Tests that build a program have it changed, too.
+	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay)
+	said, err = cmd.CombinedOutput()
+	took = duration{time.Since(began), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
+	failed := slices.ContainsFunc([]string{"--- FAIL: " + test, "panic: ", "fatal error: ", "SIGSEGV: "},
+		func(sign string) bool {
+			return bytes.Contains(said, []byte("\n"+sign)) || bytes.HasPrefix(said, []byte(sign))
+		})
 	switch {
-	case err == nil && bytes.Contains(text, []byte("no tests to run")):
-		return 0, fmt.Errorf("there is no test %s in %s", s.test, s.dir)
+	case err == nil && bytes.Contains(said, []byte("no tests to run")):
+		return took, said, fmt.Errorf("there is no test %s in %s", s.test, s.dir)
 	case err == nil:
-		return 0, errNotNoticed
-	case !bytes.Contains(text, []byte("--- FAIL: "+s.test)):
-		return 0, fmt.Errorf("the test did not run: %w\n%s", err, text)
+		return took, said, errNotNoticed
+	case !failed:
+		return took, said, fmt.Errorf("the test did not run: %w\n%s", err, said)
 	}
-	return time.Since(began), nil
+	return took, said, nil
 }
 
 // overlay applies the patch to copies in dir, and returns the file that tells the compiler of them.
@@ -87,7 +157,7 @@ func (s saboteur) overlay(root, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	patch := filepath.Join(root, "tests", "saboteurs", "patches", s.name+".patch")
+	patch := filepath.Join(root, "tests", "saboteurs", "patches", cmp.Or(s.patch, s.name)+".patch")
 	text, err := os.ReadFile(patch)
 	if err != nil {
 		return "", err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
@@ -14,24 +15,38 @@ const root = "../.."
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// A patch that no longer applies is to be made anew, or its rule is gone.
-func TestEachSaboteurAppliesToThePresentCode(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
+func find(name string) (saboteur, bool) {
+	i := slices.IndexFunc(saboteurs, func(s saboteur) bool { return s.name == name })
+	if i < 0 {
+		return saboteur{}, false
+	}
+	return saboteurs[i], true
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(text)
+}
+
+// A patch that no longer applies is to be made anew, or its rule is gone.
+func TestEachSaboteurAppliesToThePresentCode(t *testing.T) {
 	known := make(map[string]bool)
 	for _, s := range saboteurs {
-		known[s.name+".patch"] = true
-		dir := t.TempDir()
-		if _, err := s.overlay(root, dir); err != nil {
+		if s.patch == "" {
+			known[s.name+".patch"] = true
+		}
+		if of, ok := find(s.patch); s.patch != "" && (!ok || of.patch != "") {
+			t.Errorf("%s: no saboteur has the patch %s", s.name, s.patch)
+		}
+		if _, err := s.overlay(root, t.TempDir()); err != nil {
 			t.Errorf("%s: %v", s.name, err)
 		}
-		if !hasTest(t, filepath.Join(root, s.dir), s.test) {
-			t.Errorf("%s: there is no %s in %s", s.name, s.test, s.dir)
-		}
-		if !strings.Contains(string(readme), "| `"+s.name+"` |") {
-			t.Errorf("README.md is without %s", s.name)
+		if test, _, _ := strings.Cut(s.test, "/"); !hasTest(t, filepath.Join(root, s.dir), test) {
+			t.Errorf("%s: there is no %s in %s", s.name, test, s.dir)
 		}
 	}
 	files, err := os.ReadDir("patches")
@@ -39,13 +54,13 @@ func TestEachSaboteurAppliesToThePresentCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if !known[filepath.Base(f.Name())] {
+		if !known[f.Name()] {
 			t.Errorf("%s is in no list", f.Name())
 		}
 	}
 }
 
-// hasTest reports whether a package has tests whose names begin so.
+// hasTest reports whether a package has that test.
 func hasTest(t *testing.T, dir, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
@@ -54,12 +69,122 @@ func hasTest(t *testing.T, dir, name string) bool {
 	}
 	return slices.ContainsFunc(files, func(file string) bool {
 		text, err := os.ReadFile(file)
-		return err == nil && strings.Contains(string(text), "\nfunc "+name)
+		return err == nil && strings.Contains(string(text), "\nfunc "+name+"(")
 	})
 }
 
 func TestPatchThatDoesNotApplyIsAnError(t *testing.T) {
 	if _, err := (saboteur{name: "none"}).overlay(root, t.TempDir()); err == nil {
 		t.Error("a patch that does not exist was applied")
+	}
+}
+
+func TestReadmeHasEachSaboteurWithItsLastRun(t *testing.T) {
+	text := read(t, readme)
+	runs := lastRuns(text)
+	for _, s := range saboteurs {
+		if !strings.Contains(text, s.row()) {
+			t.Errorf("%s: README.md does not have its row as it is now: go run ./tests/saboteurs -record %s", s.name, s.name)
+		}
+		if seconds, _, _ := strings.Cut(runs[s.name], "|"); strings.TrimSpace(seconds) == "" {
+			t.Errorf("%s has never run: go run ./tests/saboteurs -record %s", s.name, s.name)
+		}
+		delete(runs, s.name)
+	}
+	for name := range runs {
+		t.Errorf("README.md has %s, which is in no list", name)
+	}
+}
+
+func TestEachInvariantOfDesignHasASaboteur(t *testing.T) {
+	_, table, found := strings.Cut(read(t, "DESIGN.md"), "\n| invariant | guarded by | fails |\n")
+	if !found {
+		t.Fatal("DESIGN.md has no table of invariants")
+	}
+	rows := make(map[string]bool) // whether it has one
+	for line := range strings.Lines(table) {
+		if !strings.HasPrefix(line, "| ") {
+			break
+		}
+		if name := strings.TrimSpace(strings.Split(line, "|")[1]); name != "---" {
+			rows[name] = false
+		}
+	}
+	for _, s := range saboteurs {
+		if _, ok := rows[s.invariant]; !ok && s.invariant != "" {
+			t.Errorf("%s: DESIGN.md has no row %q", s.name, s.invariant)
+		}
+		rows[s.invariant] = true
+	}
+	for name, has := range rows {
+		if !has {
+			t.Errorf("no saboteur takes out a rule of %q", name)
+		}
+	}
+}
+
+// Each past bug says how it is found again.
+func TestEachBugOfTheTrackRecordHasASaboteur(t *testing.T) {
+	_, table, found := strings.Cut(read(t, "tests/README.md"), "\n| bug | found by | test | found again by |\n")
+	if !found {
+		t.Fatal("tests/README.md has no track record")
+	}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 6 {
+			break
+		}
+		again := strings.TrimSpace(cells[4])
+		if again == "---" || strings.HasPrefix(again, "none: ") {
+			continue
+		}
+		if _, ok := find(strings.Trim(again, "`")); !ok {
+			t.Errorf("no saboteur %s finds again: %s", again, cells[1])
+		}
+	}
+}
+
+func TestEachCommitDrawsOthersAndAllGetTheirTurn(t *testing.T) {
+	first := draw(slices.Clone(saboteurs), 3, "a commit")
+	if len(first) != 3 || first[0].name == first[1].name || first[1].name == first[2].name {
+		t.Errorf("drew %v", first)
+	}
+	drawn := make(map[string]bool)
+	for i := range 100 * len(saboteurs) {
+		for _, s := range draw(slices.Clone(saboteurs), 3, time.Duration(i).String()) {
+			drawn[s.name] = true
+		}
+	}
+	if len(drawn) != len(saboteurs) {
+		t.Errorf("%d of %d were ever drawn", len(drawn), len(saboteurs))
+	}
+}
+
+func TestRecordKeepsTheLastRunsOfTheOthers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "README.md")
+	text := "before\n\n| saboteur | more |\n| --- | --- |\n| `gone` | a | b | c | 1 s | x |\n\nafter\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range saboteurs[:2] {
+		if err := record(file, s, duration{real: time.Duration(i+1) * time.Second}, "c0ffee"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{
+		"before\n\n| saboteur | more |\n| --- | --- |\n",
+		saboteurs[0].row() + " 1 s | c0ffee |\n" + saboteurs[1].row() + " 2 s | c0ffee |\n" + saboteurs[2].row() + "  | |\n",
+		saboteurs[len(saboteurs)-1].row() + "  | |\n\nafter\n",
+	} {
+		if !strings.Contains(string(now), want) {
+			t.Errorf("%d: want %q in\n%s", i, want, now)
+		}
+	}
+	if strings.Contains(string(now), "gone") {
+		t.Error("a saboteur that is in no list is still there")
 	}
 }

@@ -58,6 +58,14 @@ func drawProfile(r *rand.Rand) profile {
 func (s *simulation) fates(c *process, part uint64) func(etcdfake.Call) etcdfake.Fate {
 	var mu sync.Mutex // protects sources
 	sources := make(map[string]*rand.Rand)
+	source := func(kind string) *rand.Rand {
+		if sources[kind] == nil {
+			h := fnv.New64a()
+			h.Write([]byte(kind))
+			sources[kind] = rand.New(rand.NewPCG(s.seed, part^h.Sum64()))
+		}
+		return sources[kind]
+	}
 	return func(call etcdfake.Call) etcdfake.Fate {
 		if s.tooMany() {
 			return etcdfake.Fate{LoseRequest: true, Silent: true}
@@ -68,20 +76,41 @@ func (s *simulation) fates(c *process, part uint64) func(etcdfake.Call) etcdfake
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		r := sources[kind]
-		if r == nil {
-			h := fnv.New64a()
-			h.Write([]byte(kind))
-			r = rand.New(rand.NewPCG(s.seed, part^h.Sum64()))
-			sources[kind] = r
-		}
-		f := s.profile.draw(r)
+		f := s.profile.draw(source(kind))
+		s.breakUp(call, &f, source)
 		if f.LoseRequest || f.LoseReply || f.Request+f.Reply > attempt/2 {
 			// The limits of the oracle do not apply during this fault.
 			s.noteFault(c, min(f.Request+f.Reply, attempt))
 		}
 		return f
 	}
+}
+
+// breakUp loses, now and then, the reply to a put of several entries, and deletes one before the process can ask
+// what has become of it: it finds the others.
+func (s *simulation) breakUp(call etcdfake.Call, f *etcdfake.Fate, source func(kind string) *rand.Rand) {
+	txn, ok := call.Request.(*pb.TxnRequest)
+	if !ok || !s.family || s.profile.calm {
+		return
+	}
+	var entries []string
+	for _, op := range txn.Success {
+		if put := op.GetRequestPut(); put != nil && oracle.IsEntry(string(put.Key)) {
+			entries = append(entries, string(put.Key))
+		}
+	}
+	if len(entries) < 2 {
+		return
+	}
+	r := source("breakUp") // so that it changes no other number
+	if r.IntN(6) > 0 {
+		return
+	}
+	f.LoseRequest, f.LoseReply, f.Silent = false, true, false
+	key := entries[r.IntN(len(entries))]
+	time.AfterFunc(f.Request+time.Nanosecond, func() {
+		s.log(fmt.Sprint("deleted ", key, " before the reply to its put is lost: ", s.srv.Delete(key)))
+	})
 }
 
 // healthy is the plan of a connection without faults.
