@@ -21,7 +21,7 @@ func TestGrantThatIsNotAnsweredIsSentAgainAndLeavesNoLease(t *testing.T) {
 		c.link.Delay(time.Millisecond)
 		began := time.Now()
 		sess := c.openOn(t, cli, session.Options{})
-		if took := time.Since(began); took != 629*time.Millisecond || c.count("LeaseGrant") != 3 {
+		if took := time.Since(began); took != 754*time.Millisecond || c.count("LeaseGrant") != 3 {
 			t.Errorf("granted after %v, by %d requests", took, c.count("LeaseGrant"))
 		}
 		time.Sleep(10 * time.Millisecond) // the others are revoked beside what the session does
