@@ -24,7 +24,7 @@ func TestHolderOfAnOlderVersionTakesNoRequests(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	holder := start(t, old, srv)
-	token := holder.do(worker.Order{What: worker.Lock, Name: "x"}).Token
+	token := holdfast.Token(holder.do(worker.Order{What: worker.Lock, Name: "x"}).Token)
 	adm := administrator(t, srv)
 	if err := adm.Kick(t.Context(), holdfast.KindLock, "x", token, "deploy"); !errors.Is(err, admin.ErrNotTold) {
 		t.Errorf("Kick: %v", err)
@@ -42,7 +42,7 @@ func TestRemovedHolderIsToldBeforeAnOlderVersionHolds(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	holder, waiter := start(t, present, srv), start(t, old, srv)
-	token := holder.do(worker.Order{What: worker.Lock, Name: "x"}).Token
+	token := holdfast.Token(holder.do(worker.Order{What: worker.Lock, Name: "x"}).Token)
 	waiter.tell(worker.Order{What: worker.Lock, Name: "x"})
 	srv.WaitForKeys(t, entries("lock", "x"), 2)
 	holder.tell(worker.Order{What: worker.Lost})

@@ -18,7 +18,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
@@ -57,8 +56,8 @@ const (
 
 // Event is the reply to an order.
 type Event struct {
-	Token holdfast.Token `json:",omitzero"` // Lock, TryLock, Campaign
-	Value string         // Leader
+	Token int64  // Lock, TryLock, Campaign; of a type that has another name in each version
+	Value string // Leader
 	Err   string
 	Stale bool // Err is a fencing.ErrStale
 }
@@ -111,14 +110,14 @@ func (w *worker) carryOut(ctx context.Context, o Order, ev *Event) (err error) {
 			w.lock, err = mu.TryLock(ctx)
 		}
 		if err == nil {
-			ev.Token = w.lock.Token()
+			ev.Token = int64(w.lock.Token())
 		}
 		return err
 	case Unlock:
 		return w.lock.Unlock(ctx)
 	case Campaign:
 		if w.term, err = election.New(w.sess, o.Name).Campaign(ctx, o.Value); err == nil {
-			ev.Token = w.term.Token()
+			ev.Token = int64(w.term.Token())
 		}
 		return err
 	case Resign:
