@@ -56,7 +56,7 @@ func run(ctx context.Context, d *demo.Demo) error {
 	}
 	defer db.Close()
 	service, err := newService(ctx, db, audit.Func(func(_ context.Context, r audit.Record) {
-		d.Row("service", holdfast.Token(r.Token), demo.Good, "REFUSED: %s has had token %d", r.Resource, r.Mark)
+		d.Row("service", r.Token, demo.Good, "REFUSED: %s has had token %d", r.Resource, r.Mark)
 	}))
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ type overrun struct {
 // overrun is OnOverrun of all locks, elections and shards.
 func (w *worker) overrun(lost *holdfast.LostError, _ time.Time) {
 	at := sinceBoot()
-	w.say(event{What: overran, Who: w.ID, Overrun: overrun{holdfast.Token(lost.Token), lost.Cause, at}})
+	w.say(event{What: overran, Who: w.ID, Overrun: overrun{lost.Token, lost.Cause, at}})
 }
 
 // A function is one that runs under a hold, as Do and Run call it.
