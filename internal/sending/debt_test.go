@@ -35,6 +35,26 @@ func TestAnswersPayForCopies(t *testing.T) {
 	})
 }
 
+// Two of five members may hang, so fewer answers pay for a round than of three.
+func TestFiveMembersPayForARoundWithTwoAnswers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRequests(t, 5)
+		for i, want := range []int{5, 1, 5, 1} {
+			if i == 2 {
+				r.mu.Lock()
+				r.replies, r.at = []reply{{5 * ms, nil}}, nil
+				r.mu.Unlock()
+				if _, _, err := r.once(t.Context(), sending.Read); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if sent := r.hung(t, sending.Write, 300*ms); len(sent) != 1+want {
+				t.Errorf("call %d is sent at %v, want %d copies", i, sent, want)
+			}
+		}
+	})
+}
+
 // Calls that hang side by side may send as many copies as there are calls: etcd has room for those.
 func TestManyCallsMaySendCopiesSideBySide(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -17,5 +17,5 @@
 //
 // Copies must not add to the load that makes etcd slow: then it would stay slow although the cause has passed. So the
 // pause before them is twice what replies take now, and each further pause is twice as long as the one before. A
-// session sends one round of copies, and then as many as requests of it are answered: see debt.
+// session sends one round of copies, and the next when enough of its requests have been answered: see debt.
 package sending

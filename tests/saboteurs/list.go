@@ -152,7 +152,7 @@ var saboteurs = []saboteur{
 		rule: "a request is sent again after twice as long as the latest reply took",
 		dir:  "./internal/sending", test: "TestPauseIsTwiceTheTimeOfTheLatestReply"},
 	{name: "copies-not-paid-for", invariant: "a slow etcd is not kept slow",
-		rule: "a session sends a round of copies, and then as many as its requests are answered",
+		rule: "a session sends a round of copies, and the next when answers have paid for it",
 		dir:  "./internal/hold", test: "TestSessionsDoNotKeepEtcdOverloaded"},
 	{name: "readers-ahead-not-remembered", invariant: "readers hold together, writers alone",
 		rule: "a writer remembers the readers ahead of it",
