@@ -113,11 +113,11 @@ func TestSessionsDoNotKeepEtcdOverloaded(t *testing.T) {
 			"a member hangs":        {hung, 20 * time.Second, 1.8},
 			"none answers":          {silent, 5 * time.Second, 4},
 			"2 a second are served": {serves(2), 40 * time.Second, 1.3},
-			"1.5 a second are served, after 0.2 s more": {func(c *busyCluster) {
-				serves(1.5)(c)
+			"1.8 a second are served, after 0.2 s more": {func(c *busyCluster) {
+				serves(1.8)(c)
 				reply(200 * time.Millisecond)(c)
 			}, 40 * time.Second, 2.5},
-			"none is served for 3 s, then 2 a second": {stalls(3*time.Second, 2), 20 * time.Second, 3},
+			"none is served for 3 s, then 3 a second": {stalls(3*time.Second, 3), 20 * time.Second, 2.5},
 		}},
 		"not watched": {seldomWatched, 2.7, map[string]overload{
 			"replies take 0.3 s":                      {reply(300 * time.Millisecond), 20 * time.Second, 3.5},
