@@ -87,7 +87,7 @@ func TestNothingButTheSessionsClockDecides(t *testing.T) {
 }
 
 // The default clock does not read the wall clock: it starts at zero and advances with the monotonic one.
-// (internal/layering tests that no code uses the wall clock of a time.Now.)
+// (tests/layering tests that no code uses the wall clock of a time.Now.)
 func TestSystemClockStartsAtZeroAndNeverRunsBackwards(t *testing.T) {
 	clock, mono := session.SystemClock(), session.MonotonicClock()
 	last := time.Duration(0)

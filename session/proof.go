@@ -41,7 +41,7 @@ type proof struct {
 //   - If it did not, its successor was elected after the read: no read succeeds at term T once a quorum has voted for
 //     T+1. The lease existed when it was read, and a new leader gives every lease its full TTL.
 //
-// internal/leasemodel searches all interleavings of this. DESIGN.md has its one gap: a member that caught up by a
+// tests/models/leasemodel searches all interleavings of this. DESIGN.md has its one gap: a member that caught up by a
 // snapshot.
 //
 // When one of the two fails, the reply to the other is kept for the next call. The read is not pursued without a

@@ -43,7 +43,7 @@ const (
 
 // watches are the watches of the session key of one lease. The lease is watched while they stand on a majority of the
 // voting members, no two on one: then one is on a member that is well, while a minority hangs, lags, or is cut off from
-// this client alone. What is held on the lease need then not be asked about, but now and then. internal/quietmodel
+// this client alone. What is held on the lease need then not be asked about, but now and then. tests/models/quietmodel
 // searches what can happen.
 //
 // How many members vote is what they say themselves, never what the client is configured with. As long as that is not

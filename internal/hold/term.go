@@ -26,8 +26,8 @@ var errModified = errors.New("the value was changed in the meantime")
 // joined with holdfast.ErrOutcomeUnknown if a request was not answered: the update may still take effect while the
 // entry exists and no later Update has succeeded.
 //
-// Besides the holder only administrators change the value, whose notice must not be replaced: see internal/quietmodel.
-// So if the mod revision has moved, the reply says which value is there, and who has put it.
+// Besides the holder only administrators change the value, whose notice must not be replaced (tests/models/quietmodel
+// has why). So if the mod revision has moved, the reply says which value is there, and who has put it.
 func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	if ctx == nil {
 		return 0, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}

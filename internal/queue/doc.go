@@ -66,6 +66,6 @@
 // hold. A waiter adds wait.go, watch.go, judge.go and ended.go; a line in memory, handoff.go; readers beside writers,
 // readers.go; semaphores, semaphore.go, permit.go and permitwait.go. keys.go, sweeper.go and orphans.go are about
 // requests that were not answered, place.go about what waiters are told.
-// DESIGN.md at the root of the module has the reasons. internal/queuemodel and
-// internal/semmodel are models of this algorithm that are searched for mistakes.
+// DESIGN.md at the root of the module has the reasons. tests/models/queuemodel and
+// tests/models/semmodel are models of this algorithm that are searched for mistakes.
 package queue

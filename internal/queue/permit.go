@@ -16,7 +16,8 @@ import (
 
 // A permit of a semaphore is an entry with a weight, which stands in its key. It may be held once the weights of all
 // entries ahead and its own fit into the limit. Nothing joins ahead of an entry, so at one limit this stays true:
-// position decides, and no write is needed for safety. internal/semmodel has the algorithm by itself, and searches it.
+// position decides, and no write is needed for safety. tests/models/semmodel has the algorithm by itself and searches
+// it.
 //
 // One waiter, as a rule, is the first one. It watches all permits ahead and the limit, and asks etcd once its weight
 // fits: see permitwait.go. The others are far: each watches the entry ahead of it, until that one puts a mark.

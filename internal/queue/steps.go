@@ -2,7 +2,7 @@ package queue
 
 import "github.com/holdfast-go/holdfast/internal/lease"
 
-// An Action is one of the steps of internal/queuemodel that only the client knows of.
+// An Action is one of the steps of tests/models/queuemodel that only the client knows of.
 type Action string
 
 const (

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/internal/modelsearch"
+	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
 )
 
 // Traces. A run of the code is a list of events: what etcd did, and what the clients said of themselves. The model

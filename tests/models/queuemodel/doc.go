@@ -92,7 +92,7 @@
 // So code with a wrong rule is refused even where no two hold at once: TestForgedRunsAreRefused has such runs, and
 // tests/saboteurs has four patches that take a rule out of the code and are refused.
 //
-//	go test ./internal/queuemodel -run Runs -model.traces 1000 -model.seed 5000
+//	go test ./tests/models/queuemodel -run Runs -model.traces 1000 -model.seed 5000
 //
 // Runs showed four things that the code does and the model did not have: it sends a copy of an enqueue beside the
 // first; it sends one again with the gate that it knows by then; its session may read late that the sweeper has put the

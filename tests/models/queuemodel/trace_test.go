@@ -16,10 +16,10 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/modelsearch"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 	client "github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
 )
 
 var (

@@ -3,7 +3,7 @@ package queuemodel
 import (
 	"slices"
 
-	"github.com/holdfast-go/holdfast/internal/modelsearch"
+	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
 )
 
 // maxStates bounds a search: some 3 GB of memory.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/modelsearch"
+	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
 )
 
 const (

@@ -83,14 +83,13 @@ func above(packages ...string) []string { return slices.Concat(leaves, packages)
 // testKits lists the packages that tests and examples use, ours and those of users. They must not depend on the
 // packages that are tested with them.
 var testKits = []string{
-	"etcdtest", "etcdfake", "internal/child", "internal/bubble", "internal/leak", "internal/modelsearch",
+	"etcdtest", "etcdfake", "internal/child", "internal/bubble", "internal/leak",
 }
 
 // free lists the packages that may import everything, because no package imports them.
 var free = []string{
 	"cmd", "examples", "fencing/fencetest", "internal/fakedial", "internal/fencingtest", "internal/holdtest",
-	"internal/layering", "internal/leasemodel", "internal/queuemodel", "internal/queuetest", "internal/quietmodel",
-	"internal/semmodel", "tests",
+	"internal/queuetest", "tests",
 }
 
 // forbidden maps the dependencies that a library package must not have to the reason.

@@ -1,6 +1,6 @@
 package quietmodel
 
-import "github.com/holdfast-go/holdfast/internal/modelsearch"
+import "github.com/holdfast-go/holdfast/tests/models/modelsearch"
 
 // Times, in quarters of the lock delay. A request that can be answered is answered within one.
 const (

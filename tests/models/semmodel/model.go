@@ -3,7 +3,7 @@ package semmodel
 import (
 	"fmt"
 
-	"github.com/holdfast-go/holdfast/internal/modelsearch"
+	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
 )
 
 // A scenario is what is searched: the attempts, and what may go wrong.

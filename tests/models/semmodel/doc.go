@@ -6,7 +6,7 @@
 //	check.go   what must hold
 //	state.go   the state
 //
-// internal/queuemodel has what a permit shares with a lock: copies of the enqueue, the gate, the sweeper, Close.
+// tests/models/queuemodel has what a permit shares with a lock: copies of the enqueue, the gate, the sweeper, Close.
 //
 // # The algorithm
 //
@@ -44,7 +44,7 @@
 //   - Limit: at each admission, what is held by etcd's record fits into the limit at that revision.
 //   - Order: no admission passes an entry that waits.
 //   - Early: those that hold by the record, and those whose lease was revoked and who do not know it, never exceed the
-//     limit together. An attempt that queued after that revocation is excepted, as in internal/queuemodel: nothing is
+//     limit together. An attempt that queued after that revocation is excepted, as in queuemodel: nothing is
 //     left that it could see. That it has waited for another one changes nothing, as a test shows.
 //   - Missed: no attempt that could hold, or can never hold, waits while nothing happens that tells it.
 //   - Stuck: each attempt can end, and each entry be deleted.

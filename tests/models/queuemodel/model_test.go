@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/leak"
-	"github.com/holdfast-go/holdfast/internal/modelsearch"
+	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
