@@ -102,6 +102,10 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 		case refused:
 			f.stats.Counts["writes of a former owner of a shard that etcd refused"]++
 		case cannot:
+			if f.tooBusySince(tooBusy) {
+				f.stats.Counts[notJudged]++
+				continue
+			}
 			f.failures = append(f.failures, fmt.Sprintf("%s after all faults were healed: %s", ev.Who, ev.Err))
 		case closed:
 			if ev.Err != "" {
