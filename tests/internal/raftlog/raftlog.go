@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,13 +69,14 @@ func (l *Log) Lines() (lines []string) {
 }
 
 // Read reads the logs of a cluster whose etcdtest.Options.Dir is dir. Members may be running. The log that is furthest
-// has every entry that was committed.
+// has every entry that was committed, but that of a member which came later begins with a snapshot: what is before that
+// has the next one.
 func Read(dir string) (*Log, error) {
 	dirs, err := filepath.Glob(filepath.Join(dir, "*", "member", "wal"))
 	if err != nil {
 		return nil, err
 	}
-	var furthest memberLog
+	var logs []memberLog
 	all := &Log{leaders: make(map[uint64]uint16), revokes: make(map[clientv3.LeaseID]revocation)}
 	votes := make(map[[2]uint64]int) // by term and candidate
 	for _, dir := range dirs {
@@ -87,22 +89,34 @@ func Read(dir string) (*Log, error) {
 				all.leaders[term] = uint16(candidate)
 			}
 		}
-		if log.term > furthest.term || log.term == furthest.term && log.last > furthest.last {
-			furthest = log
-		}
+		logs = append(logs, log)
 	}
-	for r, id := range furthest.revokes {
-		if first, ok := all.revokes[id]; !ok || r.index < first.index {
-			all.revokes[id] = r
-		}
-	}
+	all.addRevokes(logs)
 	return all, nil
+}
+
+func (l *Log) addRevokes(logs []memberLog) {
+	furthestFirst := func(a, b memberLog) int {
+		return cmp.Or(cmp.Compare(b.term, a.term), cmp.Compare(b.last, a.last), cmp.Compare(a.first, b.first))
+	}
+	known := uint64(math.MaxUint64) // all from there on
+	for _, log := range slices.SortedFunc(slices.Values(logs), furthestFirst) {
+		for r, id := range log.revokes {
+			if first, ok := l.revokes[id]; r.index < known && (!ok || r.index < first.index) {
+				l.revokes[id] = r
+			}
+		}
+		if log.first > 0 {
+			known = min(known, log.first)
+		}
+	}
 }
 
 // A memberLog is the log of one member.
 type memberLog struct {
 	votes      map[uint64]uint64 // by term
 	term, last uint64            // of the last entry
+	first      uint64            // index of the first entry; 0 if there is none
 	revokes    map[revocation]clientv3.LeaseID
 }
 
@@ -144,6 +158,9 @@ func readMember(dir string) (memberLog, error) {
 
 // append adds an entry, which replaces those from its index on.
 func (l *memberLog) append(term, index uint64, data []byte) {
+	if l.first == 0 {
+		l.first = index
+	}
 	l.term, l.last = term, index
 	maps.DeleteFunc(l.revokes, func(r revocation, _ clientv3.LeaseID) bool { return r.index >= index })
 	var req pb.InternalRaftRequest
