@@ -158,7 +158,7 @@ func TestRunSurvivesAFunctionThatReturnsASuspensionFromCheck(t *testing.T) {
 			s.link.BlackHole()
 			time.AfterFunc(shortOutage, s.link.Heal)
 			for term.Check() == nil {
-				time.Sleep(time.Millisecond)
+				time.Sleep(20 * time.Millisecond)
 			}
 			return term.Check()
 		})

@@ -68,7 +68,7 @@ func waitAndWork(ctx context.Context, t *testing.T, srv *etcdfake.Server, n int,
 // A session that waits among many others is closed, or crashes. The holder ahead releases then.
 func TestSessionThatEndsWhileItWaitsDelaysNoneOfManyBehindIt(t *testing.T) {
 	const (
-		waiters = 30
+		waiters = 12
 		work    = 10 * time.Millisecond
 	)
 	for name, queues := range asSets {
@@ -126,7 +126,7 @@ func TestHolderThatCrashesDelaysThoseBehindItForAQuarterEach(t *testing.T) {
 
 // More readers than session keys fit into a Txn come and go all the time, and a writer now and then.
 func TestWriterBesideAHundredReadersDoesNotDelay(t *testing.T) {
-	const writes = 10
+	const writes = 4
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, 10*time.Minute)
 		stop := make(chan struct{})
@@ -176,7 +176,7 @@ func TestWriterBesideAHundredReadersDoesNotDelay(t *testing.T) {
 // Each has an entry of either mode in the queue, and a session of its own.
 func TestManyWaitersOfADowngradableLockDoNotDelay(t *testing.T) {
 	const (
-		waiters = 150
+		waiters = 60
 		work    = 10 * time.Millisecond
 	)
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -20,7 +20,7 @@ import (
 func TestWriterBehindAThousandReadersIsWokenOnceForEachAtMost(t *testing.T) {
 	n := 1000
 	if bubble.Race {
-		n = 300 // CI tests all of them without the race detector
+		n = 150 // CI tests all of them without the race detector
 	}
 	const pause = 8 * kit.OneWay
 	rechecks := int(time.Duration(n)*pause/queue.RecheckAfter) + 1 // of a watch that is silent

@@ -124,7 +124,7 @@ func TestNothingWakesUpForWhatWaitsAndIsHeld(t *testing.T) {
 		waits, held := acquireHere(tel), acquireHere(tel)
 		held.Held()
 		synctest.Wait()
-		if n := runtime.NumGoroutine(); n != before {
+		if n := runtime.NumGoroutine(); n > before { // one of another test may end meanwhile
 			t.Errorf("%d goroutines, %d before", n, before)
 		}
 		waits.Failed("canceled", false)

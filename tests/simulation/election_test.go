@@ -16,7 +16,7 @@ import (
 // The same schedules and the same oracle as in TestSimulationOfMutexes, with candidates
 // and observers.
 func TestSimulationOfElections(t *testing.T) {
-	simulateAll(t, 6, shows{oracle.Granted: 50}, func(seed uint64) *simulation {
+	simulateAll(t, 4, shows{oracle.Granted: 30}, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: useElections, once: leadOnce, administered: true, kind: holdfast.KindElection}
 	})
 }

@@ -31,9 +31,9 @@ import (
 // For an entry of a set that is found by a read and speaks for the others, one of them must be deleted by hand in the
 // moments between the put, whose reply is lost, and that read: see breakUp.
 func TestSimulationOfTheLockFamily(t *testing.T) {
-	least := shows{oracle.Granted: 100, oracle.Together: 20, oracle.InSeveralQueues: 20, oracle.Downgraded: 2, batches: 10,
-		oracle.ByForce: 10, oracle.ByRemoval: 5}
-	simulateAll(t, 8, least, func(seed uint64) *simulation {
+	least := shows{oracle.Granted: 60, oracle.Together: 12, oracle.InSeveralQueues: 12, oracle.Downgraded: 1, batches: 6,
+		oracle.ByForce: 6, oracle.ByRemoval: 3}
+	simulateAll(t, 5, least, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: useFamily, once: anyOnce, family: true, administered: true}
 	})
 }

@@ -21,7 +21,7 @@ import (
 //	100: a watch on one member suffices; no poll while too few watches stand; no read at the end of a lock delay
 //	300: two watches may be on one member
 func TestSimulationOfSessionsAtRest(t *testing.T) {
-	simulateAll(t, 8, shows{oracle.Granted: 60, quietly: 8}, func(seed uint64) *simulation {
+	simulateAll(t, 6, shows{oracle.Granted: 40, quietly: 5}, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: useAtRest, once: mutexOnce, restful: true}
 	})
 }

@@ -22,7 +22,7 @@ var (
 
 // Sessions and mutexes run against etcdfake in virtual time under faults drawn from a seed.
 func TestSimulationOfMutexes(t *testing.T) {
-	simulateAll(t, 8, shows{oracle.Granted: 60, asked: 4}, func(seed uint64) *simulation {
+	simulateAll(t, 5, shows{oracle.Granted: 40, asked: 2}, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: useMutexes, once: mutexOnce, administered: true}
 	})
 }
@@ -36,7 +36,7 @@ func TestSimulationOfBusySessions(t *testing.T) {
 
 // Half of the holds have MinHold.
 func TestSimulationOfMinHold(t *testing.T) {
-	simulateAll(t, 6, shows{oracle.Granted: 30, oracle.Taken: 10}, func(seed uint64) *simulation {
+	simulateAll(t, 4, shows{oracle.Granted: 20, oracle.Taken: 6}, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: useMutexes, once: mutexOnce, minHold: true}
 	})
 }
