@@ -59,7 +59,7 @@ func TestWriterBehindSessionsThatHaveClosedDoesNotDelay(t *testing.T) {
 		if err := sess.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		for i := range 300 {
+		for i := range 100 {
 			if _, err := cli.Put(ctx, "other", fmt.Sprint(i)); err != nil {
 				t.Fatal(err)
 			}

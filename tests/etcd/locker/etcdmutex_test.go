@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
 
@@ -20,7 +21,8 @@ import (
 // etcd's history.
 func TestMutexAndEtcdMutexExcludeEachOtherInFIFOOrder(t *testing.T) {
 	t.Parallel()
-	const each, times, prefix = 4, 12, "/legacy/lock"
+	const each, prefix = 4, "/legacy/lock"
+	times := rounds.Of(12, 5)
 	srv := etcdtest.Start(t)
 	record := srv.Record(t, prefix+"/")
 	var order []int64 // create revisions in the order of the holds, protected by the lock under test
@@ -77,7 +79,8 @@ func TestMutexAndEtcdMutexExcludeEachOtherInFIFOOrder(t *testing.T) {
 // Writers, holdfast's and etcd's own, hold alone.
 func TestReadersAndEtcdMutexExcludeEachOther(t *testing.T) {
 	t.Parallel()
-	const each, times, prefix = 3, 12, "/legacy/shared"
+	const each, prefix = 3, "/legacy/shared"
+	times := rounds.Of(12, 5)
 	srv := etcdtest.Start(t)
 	var readers, writers atomic.Int32
 	enter := func(kind *atomic.Int32) (leave func(), err error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 const oldPrefix, newName = "/app/locks/report", "report"
@@ -57,7 +58,8 @@ func (p *migrating) withNewName(ctx context.Context, fn work) error { return p.n
 // Scenario 45: every rollout of docs/migrating.md has two releases side by side.
 func TestEachReleaseOfAMigrationExcludesTheOneBefore(t *testing.T) {
 	t.Parallel()
-	const each, times = 3, 8
+	const each = 3
+	times := rounds.Of(8, 3)
 	type release = func(*migrating, context.Context, work) error
 	for name, side := range map[string][2]release{
 		"etcd's mutex, then the prefix": {(*migrating).withEtcdMutex, (*migrating).withPrefix},
@@ -91,7 +93,7 @@ func TestEachReleaseOfAMigrationExcludesTheOneBefore(t *testing.T) {
 				}
 			}
 			wg.Wait()
-			if n := holds.Load(); n != 2*each*times {
+			if n := holds.Load(); n != int32(2*each*times) {
 				t.Errorf("%d holds, want %d", n, 2*each*times)
 			}
 		})

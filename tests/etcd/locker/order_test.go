@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 // Invariant 10, and invariant 7 within a process.
@@ -82,7 +83,8 @@ func assertOneHolderAtATime(t *testing.T, srv *etcdtest.Server, name string, wan
 func TestManySessionsHoldOneAtATimeInFIFOOrderWithGrowingTokens(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	const sessions, rounds = 8, 15
+	const sessions = 8
+	times := rounds.Of(15, 6)
 	type hold struct{ token, acquired int64 }
 	var holds []hold // protected by the lock under test; the race detector checks that
 	var wg sync.WaitGroup
@@ -90,7 +92,7 @@ func TestManySessionsHoldOneAtATimeInFIFOOrderWithGrowingTokens(t *testing.T) {
 		sess := open(t, srv.Client(t), session.Options{})
 		wg.Go(func() {
 			mu := locker.NewMutex(sess, "shared")
-			for range rounds {
+			for range times {
 				err := mu.Do(context.Background(), func(_ context.Context, lk *locker.Lock) error {
 					holds = append(holds, hold{int64(lk.Token()), lk.AcquiredRevision()})
 					return nil
@@ -104,8 +106,8 @@ func TestManySessionsHoldOneAtATimeInFIFOOrderWithGrowingTokens(t *testing.T) {
 	}
 	wg.Wait()
 	all := intervals(t, srv, "shared")
-	if len(holds) != sessions*rounds || len(all) != len(holds) {
-		t.Fatalf("%d holds, %d entries, want %d", len(holds), len(all), sessions*rounds)
+	if len(holds) != sessions*times || len(all) != len(holds) {
+		t.Fatalf("%d holds, %d entries, want %d", len(holds), len(all), sessions*times)
 	}
 	for i, h := range holds {
 		if h.token != all[i].from {

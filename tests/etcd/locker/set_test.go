@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 
 // room counts who is in: a writer counts as many, so that no reader is in beside it.
@@ -52,7 +53,7 @@ func TestRandomSetsExcludeAndGetIn(t *testing.T) {
 		for g := range 4 {
 			all.Go(func() { // joined below
 				r := rand.New(rand.NewPCG(uint64(s), uint64(g)))
-				for range 15 {
+				for range rounds.Of(15, 5) {
 					useSet(t, sess, r, rooms)
 				}
 			})
@@ -107,7 +108,7 @@ func TestRandomTreeLocksExcludeAboveAndBelow(t *testing.T) {
 		for g := range 3 {
 			all.Go(func() { // joined below
 				r := rand.New(rand.NewPCG(uint64(s), uint64(g)))
-				for range 15 {
+				for range rounds.Of(15, 5) {
 					path := paths[r.IntN(len(paths))]
 					err := locker.NewTreeMutex(sess, path).Do(deadline(t), func(context.Context, *locker.Lock) error {
 						for p, room := range rooms { // it is alone in all that is below

@@ -1,5 +1,4 @@
-// Package explain_test tests internal/explain on a real etcd.
-package explain_test
+package robustness
 
 import (
 	"bytes"
@@ -11,8 +10,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
@@ -43,8 +40,8 @@ func (l *syncLog) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// faults are what may end a hold, and how its entry goes.
-var faults = []struct {
+// endings are the faults that may end a hold, and how its entry goes.
+var endings = []struct {
 	what string
 	do   func(t *testing.T, link *etcdtest.Link, adm *admin.Client, lk *locker.Lock)
 	ends explain.End
@@ -87,7 +84,7 @@ func TestCauseIsThatOfTheLossOrNotKnownInARealCluster(t *testing.T) {
 	cli := srv.Client(t)
 	adm := admin.New(cli, &admin.Options{Owner: "ops", Auditor: testkit.Unrecorded})
 	for i := range 20 {
-		fault, name := faults[i%len(faults)], fmt.Sprint("job-", i)
+		fault, name := endings[i%len(endings)], fmt.Sprint("job-", i)
 		t.Run(fmt.Sprint(fault.what, " ", i), func(t *testing.T) {
 			t.Parallel()
 			var log syncLog
@@ -130,46 +127,5 @@ func TestCauseIsThatOfTheLossOrNotKnownInARealCluster(t *testing.T) {
 				t.Errorf("the cause is told as %v, %v, and it is %v; lines %+v", cause, known, lk.Check(), s.Lines)
 			}
 		})
-	}
-}
-
-// etcd tells a long history in pieces, and none is missing; and after a compaction it begins there.
-func TestLongHistoryIsToldToItsEnd(t *testing.T) {
-	t.Parallel()
-	srv := etcdtest.Start(t)
-	cli := srv.Client(t)
-	sess, err := session.New(within(t), cli, &session.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sess.Close(context.Background())
-	of := explain.Of{Namespace: "holdfast", Kind: holdfast.KindLock, Name: "busy"}
-	const times = 1500
-	mu, last := locker.NewMutex(sess, "busy"), int64(0)
-	for range times {
-		lk, err := mu.Lock(within(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		last = lk.Token().Revision()
-		if err := lk.Unlock(within(t)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	story, err := explain.Read(within(t), cli, of)
-	if err != nil || len(story.Spells) != times || len(story.Free()) != times+1 {
-		t.Fatalf("%d spells, %v", len(story.Spells), err)
-	}
-	for _, s := range story.Spells {
-		if s.End != explain.Alone || s.Held != s.Entry.Revision {
-			t.Fatalf("%+v", s)
-		}
-	}
-	if _, err := cli.Compact(within(t), last, clientv3.WithCompactPhysical()); err != nil {
-		t.Fatal(err)
-	}
-	story, err = explain.Read(within(t), cli, of)
-	if err != nil || len(story.Spells) != 1 || story.From != last || story.All {
-		t.Errorf("after a compaction: %+v, %v", story, err)
 	}
 }

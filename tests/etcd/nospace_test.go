@@ -1,4 +1,4 @@
-package etcderr_test
+package etcd_test
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package session_test
+package etcd_test
 
 import (
 	"context"

@@ -1,5 +1,5 @@
 // Package member_test tests package member against one member of a real etcd.
-package member_test
+package etcd_test
 
 import (
 	"context"
@@ -7,13 +7,10 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
-
-func TestMain(m *testing.M) { leak.Main(m) }
 
 func TestMemberComesBackAndIsWatched(t *testing.T) {
 	t.Parallel()

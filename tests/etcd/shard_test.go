@@ -1,5 +1,5 @@
 // Package shard_test tests package shard against one member of a real etcd.
-package shard_test
+package etcd_test
 
 import (
 	"context"
@@ -17,13 +17,10 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/shard"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
-
-func TestMain(m *testing.M) { leak.Main(m) }
 
 const shards = 8
 

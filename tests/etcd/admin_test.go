@@ -1,4 +1,4 @@
-package admin_test
+package etcd_test
 
 import (
 	"context"
@@ -233,5 +233,50 @@ func TestListOfSeveralPages(t *testing.T) {
 	}
 	if n := link.Count()["Txn"] - before["Txn"]; n < 2 { // more if one was slow and sent again
 		t.Errorf("%d requests", n)
+	}
+}
+
+// watch runs a Watch until the test ends. Each call of next waits for one more event, as "what owner waiting".
+func watch(t *testing.T, events func(context.Context) iter.Seq2[admin.Event, error]) (next func() string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(deadline(t))
+	told, done := make(chan string, 1000), make(chan struct{})
+	go func() { // joined by the cleanup
+		defer close(done)
+		for ev, err := range events(ctx) {
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				told <- "error: " + err.Error()
+				return
+			}
+			who := ev.Entry.Owner
+			if ev.Entry.Foreign {
+				who = "foreign"
+			}
+			told <- fmt.Sprintf("%s %s %d", ev.What, who, ev.Waiting)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return func() string {
+		select {
+		case s := <-told:
+			return s
+		case <-ctx.Done():
+			return "nothing more was told"
+		}
+	}
+}
+
+func expect(t *testing.T, next func() string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if got := next(); got != w {
+			t.Fatalf("told %q, want %q", got, w)
+		}
 	}
 }

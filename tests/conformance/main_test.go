@@ -1,4 +1,4 @@
-package etcdfake_test
+package conformance_test
 
 import (
 	"testing"

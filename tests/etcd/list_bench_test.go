@@ -1,4 +1,4 @@
-package admin_test
+package etcd_test
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 // takes longer than each of a thousand: on two busy cores 100,000 names took 1.5 s, and 1,000,000 took 106 s with 34
 // MiB of live memory more than before. The last size takes minutes.
 //
-//	go test -run '^$' -bench 'List/names=1000$' ./tests/etcd/admin
+//	go test -run '^$' -bench 'List/names=1000$' ./tests/etcd
 func BenchmarkList(b *testing.B) {
 	for _, names := range []int{1_000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("names=%d", names), func(b *testing.B) {

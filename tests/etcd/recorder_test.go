@@ -1,4 +1,4 @@
-package session_test
+package etcd_test
 
 import (
 	"errors"
@@ -8,10 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/session"
-	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
-
-func TestMain(m *testing.M) { testkit.Main(m) }
 
 func lossOf(t *testing.T, ev session.Event) *holdfast.LostError {
 	t.Helper()
