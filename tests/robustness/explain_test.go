@@ -80,7 +80,7 @@ var endings = []struct {
 // Twenty holds end, each by a fault: the cause is that of the loss, or not known without the log of the holder.
 func TestCauseIsThatOfTheLossOrNotKnownInARealCluster(t *testing.T) {
 	t.Parallel()
-	srv := etcdtest.StartCluster(t, 3)
+	srv := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true})
 	cli := srv.Client(t)
 	adm := admin.New(cli, &admin.Options{Owner: "ops", Auditor: testkit.Unrecorded})
 	for i := range 20 {
