@@ -266,6 +266,9 @@ func (w *worker) hold(
 		holding, over := context.WithCancel(w.stop)
 		defer over() // what is on its way may still be carried out
 		fenced, n := fencedHolder{w, owner, parts[0], h.Who}, 0
+		if parts[0].Shared { // a writer may have become this reader: no value is written twice
+			n = 1 << 20
+		}
 		w.write(holding, r.Uint64(), func(ctx context.Context) {
 			n++
 			_ = fenced.put(ctx, n)
