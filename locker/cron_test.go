@@ -8,6 +8,7 @@ import (
 	_ "time/tzdata"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -29,10 +30,14 @@ func minuteOf(t time.Time) int { return t.Hour()*60 + t.Minute() }
 // hour. A job may be looked at all the time, or only when cron ticks, which is once when clocks show its time, twice if
 // they show that twice, and not at all if they skip it.
 func TestEachLocalDateIsRunOnceAcrossTheSwitchesOfAYear(t *testing.T) {
-	for _, name := range []string{
-		"UTC", "Europe/Berlin", "Europe/London", "America/New_York", "America/Santiago", "Africa/Cairo", "Asia/Kolkata",
-		"Australia/Lord_Howe",
-	} {
+	places := []string{
+		"UTC", "Europe/Berlin", "America/Santiago", "Australia/Lord_Howe", "Europe/London", "America/New_York",
+		"Africa/Cairo", "Asia/Kolkata",
+	}
+	if bubble.Race {
+		places = places[:4] // "long" in CI has all of them, without the race detector
+	}
+	for _, name := range places {
 		loc := place(t, name)
 		for _, at := range []time.Duration{
 			0, 30 * time.Minute, time.Hour, 90 * time.Minute, 2 * time.Hour, 150 * time.Minute, 3 * time.Hour,

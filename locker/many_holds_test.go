@@ -24,7 +24,7 @@ const (
 	pollBatch = 100
 )
 
-var manyHolds = flag.Int("holds", 250, "how many locks TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC holds")
+var manyHolds = flag.Int("holds", 150, "how many locks TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC holds")
 
 // A held lock costs memory, a hundredth of a transaction each half second, and once
 // a sixteenth of one that writes. It has no goroutine, and one held for less than a

@@ -156,7 +156,7 @@ func TestSessionsDoNotListTheMembersAllAtOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(&etcdfake.Options{Members: 3})
 		t.Cleanup(srv.Close)
-		const sessions, within = 20, 5 * time.Second
+		const sessions, within = 12, 5 * time.Second
 		var mu sync.Mutex // protects listed
 		var listed []time.Time
 		for range sessions {

@@ -19,7 +19,7 @@ func size() (n, m int) {
 	if *full {
 		return 200, 10
 	}
-	return 40, 4
+	return 24, 4
 }
 
 func startAll(f *fleet, m int, longer time.Duration, change ...func(*shard.Options)) (all []*running) {

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/internal/explain"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/locker"
@@ -75,7 +76,11 @@ var faults = []struct {
 func TestCauseIsThatOfTheLossOrNotKnown(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(27, 3))
-	for i := range 100 {
+	holds := 100
+	if bubble.Race {
+		holds = 50
+	}
+	for i := range holds {
 		fault, after := faults[i%len(faults)], time.Duration(random.IntN(5000))*time.Millisecond
 		text := random.IntN(2) == 0
 		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
