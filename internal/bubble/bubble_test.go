@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 func TestRaceDetectorSurvivesTimersOfOneInstant(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
-	for range 150 {
+	for range 300 {
 		Test(t, func(*testing.T) {
 			var wg sync.WaitGroup
 			for range 8 {
