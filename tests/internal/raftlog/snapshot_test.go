@@ -7,8 +7,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Member 3 has come in the place of another one: its log begins at index 20. Member 1 has an entry that no other has, so
-// it was not committed.
+// A member has come in the place of another one: its log begins at index 20. One that is behind has an entry that no
+// other has, so it was not committed.
 func TestRevocationBeforeASnapshotIsInTheLogOfAnotherMember(t *testing.T) {
 	t.Parallel()
 	logOf := func(revokes map[revocation]clientv3.LeaseID, term, first, last uint64) memberLog {
