@@ -105,7 +105,7 @@ func (o *own) context(ctx context.Context, h *handle) (context.Context, context.
 
 // ended returns what has ended the handle, or nil.
 func (h *handle) ended() error {
-	if h.own == nil || h.own.done.Err() == nil {
+	if h.own == nil {
 		return nil
 	}
 	return context.Cause(h.own.done)

@@ -110,7 +110,7 @@ func (w *wait) passOthers(ctx context.Context, successor *wait) error {
 	if err := w.untilRemovable(ctx); err != nil { // it learns the place, if that is unknown
 		return err
 	}
-	if w.e.stage != placed || w.ahead == nil {
+	if w.ahead == nil {
 		return nil // whatever the entry waited for is judged
 	}
 	if q := w.e.q; w.mustLearnOthers() {

@@ -26,8 +26,12 @@ import (
 // verify reads whether the entry and the one ahead of it exist. If that is gone, it finds out which entry is ahead now
 // and whether the lock delay begins. If no other entry was ever ahead, the same Txn reads the session key of the one.
 func (w *wait) verify(ctx context.Context) error {
-	q := w.e.q
 	var ask txns.Ops
+	if w.ahead == nil { // nothing can come ahead
+		_, err := w.read(ctx, ask)
+		return err
+	}
+	q := w.e.q
 	nearest := ask.Add(q.nearest(w.e.rev-1, 0))
 	var others, session int
 	onlyOne, learn := w.onlyOneAhead(), w.mustLearnOthers()
@@ -53,8 +57,6 @@ func (w *wait) verify(ctx context.Context) error {
 		w.others.add(q, r.Range(others).Kvs, w.e.rev, false)
 	}
 	switch ahead := r.First(nearest); {
-	case w.ahead == nil:
-		return nil
 	case isSame(ahead, w.ahead):
 		w.setAhead(w.ahead, r.Header.Revision, false)
 		w.tell(ctx)
@@ -77,13 +79,13 @@ func isSame(kv, ahead *mvccpb.KeyValue) bool {
 // onlyOneAhead reports whether the entry ahead is the only one that has ever stood
 // ahead, so that the way it goes decides alone.
 func (w *wait) onlyOneAhead() bool {
-	return w.ahead != nil && w.position == 1 && len(w.others.sessions) == 0 && !w.others.unknown
+	return w.position == 1 && len(w.others.sessions) == 0 && !w.others.unknown
 }
 
 // mustLearnOthers reports whether entries of the other mode may be ahead that the entry does not
 // remember.
 func (w *wait) mustLearnOthers() bool {
-	return w.ahead != nil && !w.others.known && !w.onlyOneAhead()
+	return !w.others.known && !w.onlyOneAhead()
 }
 
 // judge finds out, after the entry ahead was deleted at revision d, which entry is ahead now and whether the lock delay

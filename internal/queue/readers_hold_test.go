@@ -168,6 +168,29 @@ func TestNextInAWritersLineDelaysIfALaterReaderWasRevoked(t *testing.T) {
 	})
 }
 
+// What the writer has waited for before it held is none of the next one's concern.
+func TestNextInAWritersLineDoesNotDelayForAReaderThatWasWaitedFor(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		gone, stays := kit.JoinReader(t, srv, holdtest.EntriesX), kit.JoinReader(t, srv, holdtest.EntriesX)
+		first := holdtest.AcquireLater(kit.Within(t, time.Hour), p.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 3)
+		time.Sleep(time.Second) // it has read what is ahead
+		gone.Revoke()
+		stays.Release()
+		held := <-first
+		holdtest.Delayed(t, held, srv, stays.Key, true)
+		next := holdtest.AcquireLater(kit.Within(t, time.Hour), p.Queue("x"))
+		synctest.Wait() // it is in the line
+		between := kit.Join(t, srv, holdtest.EntriesX)
+		holdtest.MustRelease(t, held.H)
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
+		time.Sleep(kit.LockDelay / 2) // it cannot know yet that the reader went longer ago than a lock delay
+		between.Release()
+		holdtest.Delayed(t, <-next, srv, between.Key, false)
+	})
+}
+
 func TestWriterDelaysIfItCannotKnowTheReadersAhead(t *testing.T) {
 	t.Run("more than are read", func(t *testing.T) {
 		for n, delay := range map[int]bool{queue.MaxRemembered: false, queue.MaxRemembered + 1: true} {

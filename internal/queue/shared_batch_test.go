@@ -84,11 +84,6 @@ func countKeys(srv *etcdfake.Server, part string) (n int) {
 	return n
 }
 
-// isRemoval reports whether a Txn deletes an entry of a lock and puts none.
-func isRemoval(txn *pb.TxnRequest, name string) bool {
-	return isAbout(txn, name) && len(txn.Success) == 1 && txn.Success[0].GetRequestDeleteRange() != nil
-}
-
 // sameTxns compares the sizes of Txns in any order: those of one moment are sent by
 // different goroutines.
 func sameTxns(got, want []int) bool {

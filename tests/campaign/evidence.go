@@ -62,6 +62,9 @@ func evidence(dir string) (string, error) {
 	if all.Overruns > 0 {
 		line("| `OnOverrun` is called only if a function has not returned in time | %d calls |", all.Overruns)
 	}
+	if all.Outlived > 0 {
+		line("| `OnOverrun` is called for each function that goes on for 1.5 s and more | %d functions |", all.Outlived)
+	}
 	line("| a fenced write takes effect only while its holder holds | %d were carried out, each while its writer held |",
 		all.Writes.Guarded)
 	if all.Operations > 0 {
@@ -95,6 +98,7 @@ func (s *summary) join(other *summary) {
 	s.Acquisitions += other.Acquisitions
 	s.Releases += other.Releases
 	s.Overruns += other.Overruns
+	s.Outlived += other.Outlived
 	s.Operations += other.Operations
 	s.Writes.Guarded += other.Writes.Guarded
 	s.Writes.Unguarded += other.Writes.Unguarded

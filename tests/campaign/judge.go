@@ -34,9 +34,10 @@ type recorded struct {
 	Failures []string // beside what the oracle finds
 	Raft     []string // who led, and who revoked which lease, by etcd's own log
 
-	Overruns []overrun                        // calls of OnOverrun
-	Returned map[holdfast.Token]time.Duration // when a function under a hold was about to return
-	Used     []registerOp                     // in no order
+	Overruns  []overrun                        // calls of OnOverrun
+	Returned  map[holdfast.Token]time.Duration // when a function under a hold was about to return
+	Overstays []overrun                        // functions that went on after the loss of their holds
+	Used      []registerOp                     // in no order
 
 	violations []string // what judge has found
 }
@@ -96,6 +97,12 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 			rec.Overruns = append(rec.Overruns, ev.Overrun)
 		case returned:
 			rec.Returned[ev.Overrun.Token] = ev.Overrun.At
+			if ev.Overrun.For > 0 {
+				rec.Overstays = append(rec.Overstays, ev.Overrun)
+			}
+			if ev.Overrun.mustBeTold() {
+				f.stats.Counts[outlived]++
+			}
 		case used:
 			f.stats.Counts[operations]++
 			rec.Used = append(rec.Used, ev.Used)
@@ -125,6 +132,7 @@ const (
 	calls          = "calls"
 	released       = "confirmed releases"
 	overruns       = "calls of OnOverrun"
+	outlived       = "functions for which OnOverrun had to be called"
 	operations     = "operations on registers"
 	faultPrefix    = "fault: "
 	acquiredPrefix = "acquired: "

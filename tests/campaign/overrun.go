@@ -24,52 +24,64 @@ type overrun struct {
 	Token holdfast.Token // of the hold
 	Cause holdfast.Cause
 	At    time.Duration
+
+	// For is how long a function has gone on that has returned since: see overstay. Not of a call.
+	For time.Duration `json:",omitzero"`
 }
 
 // overrun is OnOverrun of all locks, elections and shards.
 func (w *worker) overrun(lost *holdfast.LostError, _ time.Time) {
 	at := sinceBoot()
-	w.say(event{What: overran, Who: w.ID, Overrun: overrun{lost.Token, lost.Cause, at}})
+	w.say(event{What: overran, Who: w.ID, Overrun: overrun{Token: lost.Token, Cause: lost.Cause, At: at}})
 }
 
 // A function is one that runs under a hold, as Do and Run call it.
 type function struct {
 	worker *worker
-	token  holdfast.Token
+	stayed time.Duration // how long it has gone on after the loss of its hold
 	over   chan struct{} // closed to have it return
 	ended  chan error    // what Do or Run have returned
 }
 
-// overstay lets one of three functions go on for a while after the loss of its hold.
-func (fn function) overstay(r *rand.Rand) {
-	if r.IntN(3) == 0 {
-		pauseFor(context.Background(), family.UpTo(r, 2*time.Second))
+// overstay lets one of three functions go on for a while after the loss of its hold. It counts steps, and not the time
+// that they take: in each of them the process runs, so that OnOverrun is called, however often the process is stopped.
+func (fn *function) overstay(r *rand.Rand) {
+	const step = 20 * time.Millisecond
+	if r.IntN(3) > 0 {
+		return
+	}
+	for d := family.UpTo(r, 4*time.Second); fn.stayed < d; fn.stayed += step {
+		pauseFor(context.Background(), step)
 	}
 }
 
 // returns reports that the function is about to return.
-func (fn function) returns() {
-	fn.worker.say(event{What: returned, Who: fn.worker.ID, Overrun: overrun{Token: fn.token, At: sinceBoot()}})
+func (fn *function) returns(held fencing.Source) {
+	o := overrun{Token: held.Token(), At: sinceBoot(), For: fn.stayed}
+	if lost := (*holdfast.LostError)(nil); errors.As(held.Check(), &lost) {
+		o.Cause = lost.Cause
+	}
+	fn.worker.say(event{What: returned, Who: fn.worker.ID, Overrun: o})
 }
 
 var errUnconfirmed = errors.New("Do and Run do not say whether the release was confirmed")
 
 // end has the function return, and waits until Do or Run have returned.
-func (fn function) end() error {
+func (fn *function) end() error {
 	close(fn.over)
 	return errors.Join(<-fn.ended, errUnconfirmed)
 }
 
 type lockOfDo struct {
 	*locker.Lock
-	function
+	*function
 }
 
 func (l lockOfDo) Unlock(context.Context) error { return l.end() }
 
 type termOfRun struct {
 	*election.Term
-	function
+	*function
 }
 
 func (t termOfRun) Unlock(context.Context) error { return t.end() }
@@ -98,24 +110,23 @@ func (w *worker) leadWithin(name, who string) family.Acquire {
 // acquireWithin returns when run has called its function. ctx bounds the acquisition only.
 func acquireWithin[G fencing.Source](
 	ctx context.Context, w *worker, run func(context.Context, func(context.Context, G) error) error,
-) (held G, fn function, err error) {
+) (held G, fn *function, err error) {
 	all, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	keep := context.AfterFunc(ctx, cancel)
 	granted := make(chan G)
-	fn = function{worker: w, over: make(chan struct{}), ended: make(chan error, 1)}
+	fn = &function{worker: w, over: make(chan struct{}), ended: make(chan error, 1)}
 	go func() { // ends with end, or with the acquisition
 		defer cancel()
 		fn.ended <- run(all, func(_ context.Context, g G) error {
 			granted <- g
 			<-fn.over
-			function{worker: w, token: g.Token()}.returns()
+			fn.returns(g)
 			return nil
 		})
 	}()
 	select {
 	case held = <-granted:
 		keep()
-		fn.token = held.Token()
 		return held, fn, nil
 	case err = <-fn.ended:
 		return held, fn, err
@@ -123,8 +134,8 @@ func acquireWithin[G fencing.Source](
 }
 
 const (
-	// leastGrace is the shortest that docs name between the loss of a hold and OnOverrun.
-	leastGrace = 100 * time.Millisecond
+	// leastGrace is the shortest that docs name between the loss of a hold and OnOverrun, mostGrace the longest.
+	leastGrace, mostGrace = 100 * time.Millisecond, 500 * time.Millisecond
 	// kickGrace is how long a function may go on after a kick, and drainTimeout after its context has ended.
 	kickGrace, drainTimeout = 30 * time.Second, 30 * time.Second
 	// tellDelay is how much later than a call is decided it may begin, though its function returns meanwhile.
@@ -132,7 +143,7 @@ const (
 )
 
 // judgeOverruns returns the calls of OnOverrun that had no reason: the function had returned, or its hold had not been
-// lost for as long as the documentation says.
+// lost for as long as the documentation says; and the calls that were missing.
 func (rec *recorded) judgeOverruns() (violations []string) {
 	known := make(map[holdfast.Token]bool)
 	for _, o := range rec.Overruns {
@@ -142,7 +153,25 @@ func (rec *recorded) judgeOverruns() (violations []string) {
 		}
 		known[o.Token] = true
 	}
+	for _, o := range rec.Overstays {
+		if o.mustBeTold() && !known[o.Token] {
+			violations = append(violations, fmt.Sprintf("OnOverrun was not called for token %d: its function went on for %v "+
+				"after the loss (%v), until %v", o.Token, o.For, o.Cause, o.At))
+		}
+	}
 	return violations
+}
+
+// mustBeTold reports whether a function has gone on for so long that OnOverrun had to be called before it returned.
+func (o overrun) mustBeTold() bool {
+	due := mostGrace + tellDelay
+	switch o.Cause {
+	case 0, holdfast.CauseClosed: // the program has released the hold, or closed its session
+		return false
+	case holdfast.CauseKicked:
+		due += kickGrace
+	}
+	return o.For >= due
 }
 
 // objection says why a call had no reason, or "".

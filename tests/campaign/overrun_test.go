@@ -71,7 +71,7 @@ func TestOverrunNeedsAReason(t *testing.T) {
 			if c.stopped {
 				rec.Faults = []fault{{stopsProcess, oracle.Fault{Process: h.Process, From: c.returned, To: c.at}}}
 			}
-			rec.Overruns = []overrun{{h.Token, c.cause, c.at}}
+			rec.Overruns = []overrun{{Token: h.Token, Cause: c.cause, At: c.at}}
 			got := strings.Join(rec.judgeOverruns(), "\n")
 			if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 				t.Errorf("%q, want %q", got, c.want)
@@ -82,10 +82,44 @@ func TestOverrunNeedsAReason(t *testing.T) {
 
 func TestOverrunIsToldOnceAndOfAHold(t *testing.T) {
 	rec, h := lostHold(layout.Notice{})
-	once := overrun{h.Token, holdfast.CauseExpired, 13 * time.Second}
-	rec.Overruns = []overrun{once, once, {h.Token + 1, holdfast.CauseExpired, 13 * time.Second}}
+	once := overrun{Token: h.Token, Cause: holdfast.CauseExpired, At: 13 * time.Second}
+	another := once
+	another.Token++
+	rec.Overruns = []overrun{once, once, another}
 	got := rec.judge().Violations
 	if len(got) != 2 || !strings.Contains(got[0], "called before") || !strings.Contains(got[1], "no worker held") {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestOverrunThatIsMissingIsAViolation(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	for name, c := range map[string]struct {
+		cause   holdfast.Cause
+		stayed  time.Duration
+		called  bool
+		missing bool
+	}{
+		"not told":            {cause: holdfast.CauseExpired, stayed: 1500 * ms, missing: true},
+		"told":                {cause: holdfast.CauseExpired, stayed: 1500 * ms, called: true},
+		"returned in time":    {cause: holdfast.CauseExpired, stayed: 1480 * ms},
+		"revoked":             {cause: holdfast.CauseRevoked, stayed: 2 * s, missing: true},
+		"removed":             {cause: holdfast.CauseRemoved, stayed: 2 * s, missing: true},
+		"kicked":              {cause: holdfast.CauseKicked, stayed: 31 * s},
+		"kicked long ago":     {cause: holdfast.CauseKicked, stayed: 32 * s, missing: true},
+		"the session's Close": {cause: holdfast.CauseClosed, stayed: 60 * s},
+		"released":            {stayed: 60 * s},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec, h := lostHold(layout.Notice{})
+			rec.Overstays = []overrun{{Token: h.Token, Cause: c.cause, At: 80 * s, For: c.stayed}}
+			if c.called {
+				rec.Overruns = []overrun{{Token: h.Token, Cause: c.cause, At: 13 * s}}
+			}
+			got := rec.judge().Violations
+			if missing := len(got) == 1 && strings.Contains(got[0], "was not called"); missing != c.missing || len(got) > 1 {
+				t.Errorf("%q", got)
+			}
+		})
 	}
 }

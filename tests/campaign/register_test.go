@@ -136,7 +136,8 @@ func TestRegistersAndOverrunsAreJudgedAgain(t *testing.T) {
 	j := newJournal()
 	j.used(16*time.Second, put(j.of[1].Token, "b"))
 	j.used(17*time.Second, put(j.of[0].Token, "a"))
-	j.Overruns = []overrun{{j.of[0].Token, holdfast.CauseExpired, 14 * time.Second}}
+	j.Overruns = []overrun{{Token: j.of[0].Token, Cause: holdfast.CauseExpired, At: 14 * time.Second}}
+	j.Overstays = []overrun{{Token: j.of[1].Token, Cause: holdfast.CauseExpired, At: 19 * time.Second, For: 2e9}}
 	j.Returned = map[holdfast.Token]time.Duration{j.of[0].Token: 12 * time.Second}
 	file := filepath.Join(t.TempDir(), recordFile)
 	if err := j.store(file); err != nil {
@@ -147,7 +148,7 @@ func TestRegistersAndOverrunsAreJudgedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := j.judge().Violations, again.judge().Violations
-	if len(first) != 2 || !slices.Equal(first, second) {
+	if len(first) != 3 || !slices.Equal(first, second) {
 		t.Errorf("%q, and again %q", first, second)
 	}
 }

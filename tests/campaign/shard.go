@@ -56,11 +56,11 @@ func (w *worker) ownShards() {
 		end := w.hold(began, s, []oracle.Part{oracle.ShardPart(w.Shards, s.Index())}, d, ctx.Done(), r)
 		w.say(end)
 		late.Go(func() { w.writeLate(s, began.Who) })
-		fn := function{worker: w, token: s.Token()}
+		fn := function{worker: w}
 		if end.Hold.Told != 0 && !w.calm.Load() {
 			fn.overstay(r)
 		}
-		fn.returns()
+		fn.returns(s)
 		return nil
 	})
 	if w.stop.Err() == nil {

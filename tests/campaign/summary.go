@@ -38,6 +38,7 @@ type summary struct {
 	Releases     int // confirmed
 	ByKind       map[string]int
 	Overruns     int            // calls of OnOverrun; one without a reason is a violation
+	Outlived     int            // functions for which it had to be called; one without the call is a violation
 	Operations   int            // writes and reads of registers, whose histories porcupine has found linearizable
 	Losses       map[string]int // by cause
 	Faults       map[string]int // by kind
@@ -166,7 +167,7 @@ func (s *summary) fill() {
 	c := s.stats.Counts
 	s.Counts, s.Worst = c, make(map[string]float64)
 	s.Calls, s.Acquisitions, s.Releases = c[calls], c[oracle.Granted], c[released]
-	s.Overruns, s.Operations = c[overruns], c[operations]
+	s.Overruns, s.Outlived, s.Operations = c[overruns], c[outlived], c[operations]
 	s.ByKind, s.Losses, s.Faults = below(c, acquiredPrefix), below(c, oracle.LostPrefix), below(c, faultPrefix)
 	s.Writes = writes{Guarded: c[oracle.FencedWrites], Unguarded: c[oracle.PlainWrites], Late: c[oracle.LatePlainWrites]}
 	s.Margins, s.Overlaps = make(map[string]float64), make(map[string]overlap)
@@ -242,7 +243,8 @@ func (s *summary) String() string {
 	list("losses that were told", s.Losses)
 	line("writes of holders: %d guarded, none late unless a violation says so; %d unguarded, %d of them carried out when "+
 		"the writer held no more", s.Writes.Guarded, s.Writes.Unguarded, s.Writes.Late)
-	line("OnOverrun was called %d times, never without a reason unless a violation says so", s.Overruns)
+	line("OnOverrun was called %d times, never without a reason, and for each of %d functions that outlived their holds "+
+		"by far, unless a violation says so", s.Overruns, s.Outlived)
 	line("%d operations on fenced registers and marks, linearizable unless a violation says otherwise", s.Operations)
 	line("from the end of a fault to the next acquisition: %d times, %.2f s on average, %.2f s at most",
 		s.Recoveries.Count, s.Recoveries.Mean, s.Recoveries.Longest)

@@ -44,6 +44,7 @@ func TestSummaryHasWhatTheRoundsHad(t *testing.T) {
 	s.stats.Counts[oracle.LostPrefix+"by a test"] = 2
 	s.stats.Counts[faultPrefix+"a fault"] = 4
 	s.stats.Counts[overruns] = 5
+	s.stats.Counts[outlived] = 6
 	s.stats.Counts[oracle.OverlapPrefix+"a reason"] = 1
 	s.stats.Worst[oracle.OverlapPrefix+"a reason, at most"] = time.Second
 	s.stats.Worst[oracle.MarginPrefix+"a cause, at least"] = 2 * time.Second
@@ -53,7 +54,7 @@ func TestSummaryHasWhatTheRoundsHad(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	for _, want := range []string{"seed 9", "3 acquisitions", "2 by a test", "4 a fault", "2.000 s a cause",
-		"OnOverrun was called 5 times"} {
+		"OnOverrun was called 5 times", "for each of 6 functions"} {
 		if !strings.Contains(s.String(), want) {
 			t.Errorf("the summary is without %q:\n%v", want, s)
 		}

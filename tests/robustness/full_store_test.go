@@ -180,26 +180,37 @@ func TestFullStoreReleasesLocksBatchedWithNewOnes(t *testing.T) {
 	}
 	alarm(t, srv.Client(t))
 	var locks, unlocks sync.WaitGroup
-	lock := func(name string) {
+	lock := func(name string, until <-chan struct{}) {
 		locks.Go(func() {
-			if _, err := locker.NewMutex(sess, name).Lock(deadline(t)); !errors.Is(err, rpctypes.ErrNoSpace) {
-				t.Errorf("Lock %s: %v", name, err)
+			for done := false; !done; {
+				if _, err := locker.NewMutex(sess, name).Lock(deadline(t)); !errors.Is(err, rpctypes.ErrNoSpace) {
+					t.Errorf("Lock %s: %v", name, err)
+				}
+				select {
+				case <-until:
+					done = true
+				default:
+				}
 			}
 		})
 	}
+	once := make(chan struct{})
+	close(once)
 	link.LoseRequest("Txn", 0, isCopyOf("/busy")) // a busy machine sends some
 	var busy []*etcdtest.Held
 	for i := range inFlight {
 		h := link.Hold("Txn")
-		lock(fmt.Sprint("busy", i))
+		lock(fmt.Sprint("busy", i), once)
 		<-h.Arrived()
 		busy = append(busy, h)
 	}
 	// A batch collects Txns for a millisecond. On a busy machine it may contain only
-	// acquisitions or only releases, so there are several tries.
+	// acquisitions or only releases, so there are several tries. A release is tried twice, so
+	// it is batched with acquisitions as long as it takes.
 	both := false
 	for try := range held {
 		batch := link.Hold("Txn")
+		released := make(chan struct{})
 		for i, lk := range held[try] {
 			unlocks.Go(func() {
 				if err := lk.Unlock(deadline(t)); err != nil {
@@ -207,13 +218,14 @@ func TestFullStoreReleasesLocksBatchedWithNewOnes(t *testing.T) {
 				}
 			})
 			if !both {
-				lock(fmt.Sprint("new", try, "-", i))
+				lock(fmt.Sprint("new", try, "-", i), released)
 			}
 		}
 		<-batch.Arrived()
 		both = both || putsAndDeletes(batch.Request().(*pb.TxnRequest))
 		batch.Deliver()
 		unlocks.Wait()
+		close(released)
 	}
 	if !both {
 		t.Error("the test proves nothing: no batch contained both a Lock and an Unlock")

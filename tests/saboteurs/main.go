@@ -129,11 +129,11 @@ func (s saboteur) send(root string) (took duration, said []byte, err error) {
 	}
 	test, _, _ := strings.Cut(s.test, "/")
 	began := time.Now()
-	args := []string{"test", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout=2m", "-run", "^" + s.test, s.dir}
+	args := []string{"test", "-v", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout=2m", "-run", "^" + s.test, s.dir}
 	cmd := exec.Command("go", append(args, s.args...)...)
 	cmd.Dir = root
-	// Tests that build a program have it changed, too.
-	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay)
+	// Tests that build a program have it changed, too. With CI set a test fails that lacks a program, and says no more.
+	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay, "CI=")
 	said, err = cmd.CombinedOutput()
 	took = duration{time.Since(began), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
 	failed := slices.ContainsFunc([]string{"--- FAIL: " + test, "panic: ", "fatal error: ", "SIGSEGV: "},
@@ -143,6 +143,8 @@ func (s saboteur) send(root string) (took duration, said []byte, err error) {
 	switch {
 	case err == nil && bytes.Contains(said, []byte("no tests to run")):
 		return took, said, fmt.Errorf("there is no test %s in %s", s.test, s.dir)
+	case err == nil && bytes.Contains(said, []byte("--- SKIP: ")):
+		return took, said, fmt.Errorf("the test was skipped:\n%s", said)
 	case err == nil:
 		return took, said, errNotNoticed
 	case !failed:
