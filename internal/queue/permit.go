@@ -63,12 +63,12 @@ func (p *permit) place(seen permitsSeen, at int64, delay bool) {
 	if weights(seen.ahead)+p.weight <= p.limit.Permits && p.limit.Mod < p.w.e.rev {
 		ahead = nil
 	}
-	p.w.setAhead(ahead, at, delay)
-	if p.far = !seen.mayHold() && layout.MarkIn(ahead) == 0; p.far {
-		return
+	p.w.noteAhead(ahead, at, delay)
+	if p.far = !seen.mayHold() && layout.MarkIn(ahead) == 0; !p.far {
+		p.becomeFirst(at, delay)
+		p.known, p.ahead, p.sum = seen.all, seen.ahead, weights(seen.ahead)
 	}
-	p.becomeFirst(at, delay)
-	p.known, p.ahead, p.sum = seen.all, seen.ahead, weights(seen.ahead)
+	p.say(seen.reply.Header.Revision, delay)
 }
 
 // becomeFirst makes the entry the first waiter, from a revision on. With delay, what went before is not known, and the
@@ -178,6 +178,9 @@ func (p *permit) markToLeave(ctx context.Context) error {
 	e := p.w.e
 	if e.stage != placed || p.w.ahead == nil || p.far || p.mod != 0 {
 		return nil
+	}
+	if p.w.delayIsOver() {
+		e.say(Waited)
 	}
 	t := txns.Txn{If: []clientv3.Cmp{e.unmarked()}}
 	if base := p.served(); base != 0 {

@@ -3,7 +3,9 @@ package modeltrace
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
 )
@@ -16,7 +18,7 @@ var (
 // Compare records runs and has a model refuse them, which is an error. record reports false for a run that the model
 // cannot be compared with; refused is Model.Refused.
 func Compare[E any](t *testing.T,
-	record func(t *testing.T, seed uint64) ([]E, bool), refused func([]E) (wrong string, most int),
+	record func(t *testing.T, seed uint64) ([]E, bool), refused func(events []E, seed uint64) (wrong string, most int),
 ) {
 	t.Helper()
 	count := *traces
@@ -31,7 +33,7 @@ func Compare[E any](t *testing.T,
 			if !ok {
 				return
 			}
-			wrong, states := refused(events)
+			wrong, states := refused(events, seed)
 			if wrong != "" {
 				t.Error(wrong)
 			}
@@ -44,4 +46,9 @@ func Compare[E any](t *testing.T,
 	if followed < count*9/10 {
 		t.Errorf("only %d of %d runs were followed", followed, count)
 	}
+}
+
+// UpTo draws a duration up to one of some limits.
+func UpTo(r *rand.Rand, limits ...time.Duration) time.Duration {
+	return time.Duration(r.Int64N(int64(limits[r.IntN(len(limits))]))) + time.Microsecond
 }

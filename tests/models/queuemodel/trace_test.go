@@ -200,5 +200,5 @@ func compareRuns(t *testing.T, s scenario) {
 	t.Helper()
 	modeltrace.Compare(t,
 		func(t *testing.T, seed uint64) ([]event, bool) { return recordRun(t, s, seed) },
-		func(events []event) (string, int) { return newModel(s).refused(events) })
+		func(events []event, _ uint64) (string, int) { return newModel(s).refused(events) })
 }

@@ -21,10 +21,8 @@ func (m *model) held(s *state) (sum int8) {
 	return sum
 }
 
-// admit makes an attempt hold.
-func (m *model) admit(s *state, i int8) {
-	m.checkAdmission(s, i)
-	a := &s.attempts[i]
+// hold makes an attempt hold.
+func (a *attempt) hold() {
 	*a = attempt{
 		stage: holding, try: a.try, created: a.created, base: a.base, heard: a.heard,
 		queued: a.queued, waited: a.waited, newcomerTo: a.newcomerTo,

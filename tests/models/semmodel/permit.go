@@ -2,6 +2,9 @@ package semmodel
 
 // The steps of an attempt, from its enqueue to its end.
 
+// lateCopy: the session removes what a copy of its put does that arrives when the attempt is over.
+const lateCopy = "has a copy of its put arrive late"
+
 func (m *model) attemptSteps(s *state, i int8) {
 	a := s.attempts[i]
 	if a.delay.running && a.delay.until == 0 {
@@ -9,7 +12,13 @@ func (m *model) attemptSteps(s *state, i int8) {
 	}
 	switch a.stage {
 	case idle:
-		if s.leases[leaseOf(i, a.try)].alive { // etcd refuses it otherwise
+		switch {
+		case !s.leases[leaseOf(i, a.try)].alive: // etcd refuses it
+		case m.attempts[i].weight > s.limit:
+			m.must(s, i, "is refused: its weight is above the limit", func(t *state) {
+				t.attempts[i] = attempt{stage: done, try: a.try}
+			})
+		default:
 			m.choose(s, i, "puts its entry", func(t *state) {
 				m.enqueue(t, i)
 				m.place(t, i)
@@ -26,21 +35,32 @@ func (m *model) attemptSteps(s *state, i int8) {
 		m.firstSteps(s, i)
 	case leaving:
 		m.leavingSteps(s, i)
+	case done:
+		if m.latePuts && !a.late && s.leases[leaseOf(i, a.try)].alive && m.attempts[i].weight <= s.limit {
+			m.choose(s, i, lateCopy, func(t *state) {
+				t.attempts[i].late = true
+				m.enqueue(t, i)
+				t.attempts[i].stage = leaving
+			})
+		}
 	case holding:
 		m.choose(s, i, "releases", func(t *state) {
 			t.remove(a.created)
-			t.attempts[i] = attempt{stage: done, try: a.try}
+			t.attempts[i] = attempt{stage: done, try: a.try, late: a.late}
 		})
 	}
-	if m.attempts[i].givesUp && (a.stage == unplaced || a.stage == far || a.stage == first) {
+	if m.attempts[i].givesUp && (a.stage == unplaced || a.waits()) {
 		m.choose(s, i, "gives up", func(t *state) { t.attempts[i].stage = leaving })
 	}
 }
 
 func (a *attempt) delayIsOver() {
 	a.delay.running = false
-	if a.stage == first {
+	switch a.stage {
+	case first:
 		a.base = max(a.base, a.due)
+	case delayed:
+		a.stage = holding
 	}
 }
 
@@ -53,8 +73,8 @@ func (m *model) startDelay(s *state, a *attempt) {
 }
 
 func (s *state) remove(created revision) {
-	s.now++
 	if e := s.standing(created); e != nil {
+		s.now++
 		e.deleted = s.now
 	}
 }
@@ -103,6 +123,9 @@ func (m *model) enqueue(s *state, i int8) {
 	a.created, a.heard, a.due, a.limit, a.limitAt = s.now, s.now, s.now, s.limit, s.limitAt
 	s.entries[s.entryCount] = entry{attempt: i, lease: leaseOf(i, a.try), created: s.now}
 	s.entryCount++
+	if m.look(s, a.created, s.now).nearest == nil {
+		m.checkAdmission(s, i) // that it holds it learns later, whatever the limit is by then
+	}
 }
 
 // place reads what stood ahead when the entry was put: in the same Txn, or afterwards if that had no reply. By then the
@@ -112,15 +135,17 @@ func (m *model) place(s *state, i int8) {
 	a := &s.attempts[i]
 	l := m.look(s, a.created, a.created)
 	delays := a.requeued && m.broken != requeuedWithoutDelay
-	asPut := l.nearest == nil || a.limitAt == s.limitAt || m.broken == placedByLimitOfNow
-	weight := m.attempts[i].weight
+	asPut := a.limitAt == s.limitAt || m.broken == placedByLimitOfNow
 	switch {
-	case weight > min(a.limit, s.limit):
-		a.stage = leaving
-		return
-	case m.fits(l.sum, weight, s.limit) && asPut && !delays:
-		m.admit(s, i)
-		return
+	case l.nearest == nil || asPut && m.fits(l.sum, m.attempts[i].weight, s.limit):
+		if l.nearest != nil {
+			m.checkAdmission(s, i)
+		}
+		if !delays {
+			a.hold()
+			return
+		}
+		a.stage, a.waited = delayed, true
 	case m.mayHold(s, l) || l.nearest.mark != 0 && l.nearest.marked <= a.created:
 		a.stage, a.waited = first, true
 		if !delays {
@@ -131,6 +156,9 @@ func (m *model) place(s *state, i int8) {
 	}
 	if delays {
 		m.startDelay(s, a)
+	}
+	if a.stage != delayed {
+		m.sawLimit(s, i)
 	}
 }
 
@@ -209,6 +237,13 @@ func (m *model) firstSteps(s *state, i int8) {
 		return
 	}
 	m.must(s, i, "asks whether it holds", func(t *state) { m.ask(t, i) })
+	if m.unknown && !m.mustDelay(s, &a) && m.endedSince(s, &a) {
+		m.must(s, i, presumesRevoked, func(t *state) {
+			a := &t.attempts[i]
+			a.due = a.heard
+			m.startDelay(t, a)
+		})
+	}
 	if m.lossy && own.mark == 0 {
 		m.choose(s, i, "asks whether it holds, and has no reply", func(t *state) {
 			if a := &t.attempts[i]; !m.mustDelay(t, a) && a.limitAt == t.limitAt {
@@ -264,6 +299,20 @@ func (m *model) mustDelay(s *state, a *attempt) (delays bool) {
 	return delays && m.broken != nothingDelays
 }
 
+// presumesRevoked: it does not know when the permit went, and the session key has gone since.
+const presumesRevoked = "asks whether it holds, and takes a permit that was released for one that was revoked"
+
+// endedSince reports whether the session of a permit ahead has ended that went and was not judged before.
+func (m *model) endedSince(s *state, a *attempt) bool {
+	for k := range s.entryCount {
+		e := &s.entries[k]
+		if a.knows(e) && e.deleted > max(a.base, a.due) && e.deleted <= a.heard && !s.leases[e.lease].alive {
+			return true
+		}
+	}
+	return false
+}
+
 // ask is the Txn by which a waiter begins to hold. It knows by its watch that its weight fits, and nothing joins ahead
 // of it:
 //
@@ -295,7 +344,8 @@ func (m *model) ask(s *state, i int8) {
 	if m.broken == markSaysNow {
 		mark = s.now
 	}
-	m.admit(s, i)
+	m.checkAdmission(s, i)
+	a.hold()
 	if m.broken != marksNothing {
 		s.putMark(a.created, mark)
 	}
@@ -325,6 +375,6 @@ func (m *model) leavingSteps(s *state, i int8) {
 	}
 	m.must(s, i, "removes its entry", func(t *state) {
 		t.remove(a.created)
-		t.attempts[i] = attempt{stage: done, try: a.try}
+		t.attempts[i] = attempt{stage: done, try: a.try, late: a.late}
 	})
 }
