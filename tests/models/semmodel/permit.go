@@ -21,14 +21,14 @@ func (m *model) attemptSteps(s *state, i int8) {
 		default:
 			m.choose(s, i, "puts its entry", func(t *state) {
 				m.enqueue(t, i)
-				m.place(t, i)
+				m.place(t, i, t.limit)
 			})
 			if m.lossy {
 				m.choose(s, i, "puts its entry, and has no reply", func(t *state) { m.enqueue(t, i) })
 			}
 		}
 	case unplaced:
-		m.must(s, i, "finds its entry, and what stood ahead then", func(t *state) { m.place(t, i) })
+		m.must(s, i, "finds its entry, and what stood ahead then", func(t *state) { m.place(t, i, t.high) })
 	case far:
 		m.farSteps(s, i)
 	case first:
@@ -81,17 +81,19 @@ func (s *state) remove(created revision) {
 
 // A look is what a read of the entries ahead tells, as they stood at a revision.
 type look struct {
-	sum     int8   // of their weights
+	sum     int8   // of the weights of the oldest, so many as are read
 	nearest *entry // the youngest; nil if there is none
 }
 
-func (m *model) look(s *state, created, at revision) (l look) {
+func (m *model) look(s *state, created, at revision, most int8) (l look) {
 	for k := range s.entryCount {
 		e := &s.entries[k]
 		if e.created >= created || !e.stoodAt(at) {
 			continue
 		}
-		l.sum += m.attempts[e.attempt].weight
+		if most--; most >= 0 {
+			l.sum += m.attempts[e.attempt].weight
+		}
 		l.nearest = e // they are in order
 	}
 	return l
@@ -123,7 +125,7 @@ func (m *model) enqueue(s *state, i int8) {
 	a.created, a.heard, a.due, a.limit, a.limitAt = s.now, s.now, s.now, s.limit, s.limitAt
 	s.entries[s.entryCount] = entry{attempt: i, lease: leaseOf(i, a.try), created: s.now}
 	s.entryCount++
-	if m.look(s, a.created, s.now).nearest == nil {
+	if m.look(s, a.created, s.now, maxEntries).nearest == nil {
 		m.checkAdmission(s, i) // that it holds it learns later, whatever the limit is by then
 	}
 }
@@ -131,9 +133,12 @@ func (m *model) enqueue(s *state, i int8) {
 // place reads what stood ahead when the entry was put: in the same Txn, or afterwards if that had no reply. By then the
 // limit may be another one. Those behind judge by the limit of then whether this entry holds or waits for its mark. So
 // it holds without one only if the limit has not changed since, or if nothing was ahead.
-func (m *model) place(s *state, i int8) {
+//
+// It reads the oldest permits only, one more than most, which is how many may be held. In the Txn that puts the entry
+// that is the limit, which it compares. So it may become a first waiter where it could be far.
+func (m *model) place(s *state, i int8, most int8) {
 	a := &s.attempts[i]
-	l := m.look(s, a.created, a.created)
+	l := m.look(s, a.created, a.created, most+1)
 	delays := a.requeued && m.broken != requeuedWithoutDelay
 	asPut := a.limitAt == s.limitAt || m.broken == placedByLimitOfNow
 	switch {
@@ -184,7 +189,7 @@ func (m *model) farSteps(s *state, i int8) {
 			m.must(s, i, "finds that the entry ahead has gone", func(t *state) { m.aheadIsGone(t, i, t.now) })
 		}
 	}
-	if m.broken == firstByPosition && ahead.deleted == 0 && m.mayHold(s, m.look(s, a.created, s.now)) {
+	if m.broken == firstByPosition && ahead.deleted == 0 && m.mayHold(s, m.look(s, a.created, s.now, s.high+1)) {
 		m.must(s, i, "sees that the entry ahead may hold", func(t *state) { m.follow(t, i, t.now) })
 	}
 }
@@ -205,7 +210,7 @@ func (m *model) follow(s *state, i int8, from revision) {
 // aheadIsGone finds what stood ahead when the entry ahead went.
 func (m *model) aheadIsGone(s *state, i int8, at revision) {
 	a := &s.attempts[i]
-	l := m.look(s, a.created, at)
+	l := m.look(s, a.created, at, s.high+1)
 	switch {
 	case l.nearest != nil && l.nearest.mark != 0 && l.nearest.marked <= at:
 		m.follow(s, i, l.nearest.mark)

@@ -146,7 +146,7 @@ func (m *model) isStep(e *event, s *state, st *modelsearch.Step[state]) bool {
 		return changeOf(s, t) == *e
 	case marks:
 		is := t.on(e.actor)
-		return changeOf(s, t).actor == e.actor && t.isSame(is, is.mark, e.mark)
+		return changeOf(s, t).actor == e.actor && s.isSame(is, is.mark, e.mark) // t may have forgotten what went
 	case told:
 		return t.leases[e.actor].told && !s.leases[e.actor].told
 	case judged:

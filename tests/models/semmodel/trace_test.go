@@ -1,8 +1,10 @@
 package semmodel
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -55,13 +58,14 @@ type run struct {
 	lose    float64
 	slow    float64
 	healed  atomic.Bool
-	present atomic.Int64 // the limit
+	present atomic.Int64       // the limit
+	marks   chan time.Duration // a mark is on its way, for so long
 }
 
 func recordRun(t *testing.T, seed uint64) (events []event, ok bool) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		s := tracedBy(seed)
-		r := &run{scenario: s, srv: srv, r: rand.New(rand.NewPCG(seed, 0))}
+		r := &run{scenario: s, srv: srv, r: rand.New(rand.NewPCG(seed, 0)), marks: make(chan time.Duration, 1)}
 		resizer := kit.Start(t, srv)
 		resizer.Link.Delay(0) // no permit goes between its read and its put
 		r.resize(t, resizer, 0)
@@ -135,6 +139,12 @@ func (r *run) fate(c etcdfake.Call) (f etcdfake.Fate) {
 		if r.r.Float64() < r.slow {
 			f.Reply += modeltrace.UpTo(r.r, 300*time.Millisecond, 3*time.Second)
 		}
+		if kind == "mark" && !f.LoseRequest {
+			select {
+			case r.marks <- f.Request:
+			default:
+			}
+		}
 	}
 	return f
 }
@@ -169,10 +179,37 @@ func (r *run) revoke(source *rand.Rand) {
 	for _, n := range source.Perm(len(r.Processes)) {
 		time.Sleep(modeltrace.UpTo(source, 50*time.Millisecond, time.Second, 3*time.Second))
 		lease := int64(r.Processes[n].Sess.Lease())
-		if number, known := r.Lease(lease); source.IntN(3) > 0 && known && number%2 == 0 {
+		switch source.IntN(4) {
+		case 0:
+			continue
+		case 1, 2: // while the permit behind one that was just marked reads what stands ahead
+			lease = r.oldestAfterMark(source, lease)
+		}
+		if number, known := r.Lease(lease); known && number%2 == 0 {
 			r.srv.Revoke(clientv3.LeaseID(lease))
 		}
 	}
+}
+
+// oldestAfterMark waits for a permit to be marked. It returns the lease of the oldest one then, or another one.
+func (r *run) oldestAfterMark(source *rand.Rand, otherwise int64) int64 {
+	select {
+	case <-r.marks: // an earlier one
+	default:
+	}
+	select {
+	case takes := <-r.marks:
+		time.Sleep(takes + modeltrace.UpTo(source, r.latency))
+	case <-time.After(3 * time.Second):
+		return otherwise
+	}
+	standing := r.srv.Keys(kit.Permits("x"))
+	if len(standing) < 2 {
+		return otherwise
+	}
+	return slices.MinFunc(standing, func(a, b *mvccpb.KeyValue) int {
+		return cmp.Compare(a.CreateRevision, b.CreateRevision)
+	}).Lease
 }
 
 func (r *run) breakWatches(source *rand.Rand) {
