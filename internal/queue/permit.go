@@ -68,7 +68,6 @@ func (p *permit) place(seen permitsSeen, at int64, delay bool) {
 		p.becomeFirst(at, delay)
 		p.known, p.ahead, p.sum = seen.all, seen.ahead, weights(seen.ahead)
 	}
-	p.say(seen.reply.Header.Revision, delay)
 }
 
 // becomeFirst makes the entry the first waiter, from a revision on. With delay, what went before is not known, and the
@@ -93,6 +92,7 @@ func (p *permit) wasPut(ctx context.Context, r txns.Reply) error {
 	}
 	p.w.position = seen.count
 	p.place(seen, e.rev, e.of.requeued)
+	p.say(e.rev, e.of.requeued)
 	return nil
 }
 
@@ -113,6 +113,7 @@ func (p *permit) locate(ctx context.Context) error {
 	}
 	p.place(seen, at, e.of.requeued || compacted)
 	e.of.revision = seen.reply.Header.Revision // at which the limit was read
+	p.say(e.of.revision, e.of.requeued || compacted)
 	return nil
 }
 

@@ -119,8 +119,11 @@ func (p *permit) judge(ctx context.Context, at int64) error {
 	read := seen.reply.Header.Revision
 	switch {
 	case layout.MarkIn(seen.youngest) != 0:
+		// Its mark does not speak of those that have gone between the two. One may have held: there was room for it
+		// when it was put, while the youngest had not asked yet.
 		p.w.noteAhead(seen.youngest, at, false)
-		p.followMark(seen.youngest, read)
+		p.becomeFirst(p.w.e.rev, false)
+		p.say(read, false)
 	case !seen.mayHold(): // it waits, so it will put a mark, or go
 		p.w.noteAhead(seen.youngest, at, false)
 		p.say(read, false)

@@ -129,3 +129,27 @@ func TestForgedRunsAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// A search does not find this: it takes five attempts, a revocation, a lost reply, and a change of the limit. Attempt 1
+// has room from revision 4 on, and asks late. Meanwhile attempt 2 holds by its put; its lease is revoked, and its
+// session does not know. Attempt 3, whose put had no reply, leaves without a mark. So attempt 4 is the first that can
+// wait for the revoked one.
+func TestMarkDoesNotSpeakOfPermitsBehindIt(t *testing.T) {
+	events := []event{
+		put(0), room(0), held(0), put(2), leads(1), limit(3, 3), put(4), room(2), held(2), put(6),
+		put(8), behind(4, 6), revoked(4), gone(0), mark(2, 9), held(1), gone(6), leads(4),
+	}
+	early := after(events, mark(8, 11), held(4))
+	s := scenario{limit: 1, resizes: []int8{3}, attempts: giveUp(permits(1, 1, 1, 1, 2), 3), revokes: 1, lossy: true}
+	broken := model{scenario: with(s, breaking(markSpeaksOfAll, ""))}
+	if wrong, _ := broken.refused(early); wrong != "" {
+		t.Errorf("with the broken rule: %s", wrong)
+	}
+	right := model{scenario: s}
+	if wrong, _ := right.refused(early); !strings.HasPrefix(wrong, "event 18 ") {
+		t.Errorf("refused for another reason: %s", wrong)
+	}
+	if wrong, _ := right.refused(after(events, delays(4), tells(4), waits(4), mark(8, 11), held(4))); wrong != "" {
+		t.Error(wrong)
+	}
+}

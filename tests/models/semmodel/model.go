@@ -45,6 +45,7 @@ const (
 	nothingDelays          rule = "a revoked permit ahead causes no delay"
 	onlyTheLastIsJudged    rule = "only the permit that was the last to go is judged"
 	markSaysNow            rule = "a mark says that all is judged up to now"
+	markSpeaksOfAll        rule = "an attempt whose entry ahead went goes on from the mark of the one ahead of that"
 	markBeforeDelay        rule = "a mark is put before the lock delay is over"
 	leaveSaysHeard         rule = "an attempt that leaves says that all it has heard of is waited for"
 	delayIsWaitedFor       rule = "a revoked permit counts as waited for when the delay begins"

@@ -213,7 +213,13 @@ func (m *model) aheadIsGone(s *state, i int8, at revision) {
 	l := m.look(s, a.created, at, s.high+1)
 	switch {
 	case l.nearest != nil && l.nearest.mark != 0 && l.nearest.marked <= at:
-		m.follow(s, i, l.nearest.mark)
+		// Its mark does not speak of those that have gone between the two. One may have held: there was room for it
+		// when it was put, while the nearest one had not asked yet.
+		from := a.created
+		if m.broken == markSpeaksOfAll {
+			from = l.nearest.mark
+		}
+		m.follow(s, i, from)
 	case !m.mayHold(s, l): // it waits, and so it will be marked, or go
 		a.ahead = l.nearest.created
 	default:
