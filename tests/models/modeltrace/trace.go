@@ -16,11 +16,12 @@ import (
 
 // A Model is what runs are compared with.
 type Model[S comparable, E fmt.Stringer] struct {
-	Start   S
+	Start   []S // the states of which one is the first
 	Steps   func(*S) []modelsearch.Step[S]
 	Unseen  func(from *S, step *modelsearch.Step[S]) bool      // nothing tells of the step
 	Is      func(e E, from *S, step *modelsearch.Step[S]) bool // the step is the event
 	Nothing func(E, *S) bool                                   // the event may happen while the model stays as it is
+	Happens func(E, *S) bool                                   // the event happens to the model and changes it; may be nil
 	Reduce  func(*S)                                           // as before states are compared in a search
 }
 
@@ -33,7 +34,10 @@ type states[S comparable] map[S]struct{}
 // Refused returns what is wrong with a run; "" if the model accepts it, or the run cannot be followed to its end. most
 // is the largest number of states that agreed with the events up to one of them.
 func (m Model[S, E]) Refused(events []E) (wrong string, most int) {
-	all := states[S]{m.Start: {}}
+	all := make(states[S])
+	for _, s := range m.Start {
+		all[s] = struct{}{}
+	}
 	for n, e := range events {
 		m.settle(all)
 		if most = max(most, len(all)); most > MostStates {
@@ -85,6 +89,11 @@ func (m Model[S, E]) after(all states[S], e E) states[S] {
 	for s := range all {
 		if m.Nothing(e, &s) {
 			next[s] = struct{}{}
+		}
+		if t := s; m.Happens != nil && m.Happens(e, &t) {
+			m.Reduce(&t)
+			next[t] = struct{}{}
+			continue
 		}
 		steps := m.Steps(&s)
 		for i := range steps {

@@ -198,7 +198,7 @@ func TestRunsWithReadersAreRunsOfTheModel(t *testing.T) { compareRuns(t, tracedR
 // compareRuns compares runs of a scenario with the model.
 func compareRuns(t *testing.T, s scenario) {
 	t.Helper()
-	modeltrace.Compare(t,
+	modeltrace.Compare(t, 1,
 		func(t *testing.T, seed uint64) ([]event, bool) { return recordRun(t, s, seed) },
 		func(events []event, _ uint64) (string, int) { return newModel(s).refused(events) })
 }

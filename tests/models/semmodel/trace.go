@@ -213,7 +213,7 @@ func (m *model) isNothing(e event, s *state) bool {
 func (m *model) refused(events []event) (wrong string, most int) {
 	m.traced = true
 	return modeltrace.Model[state, event]{
-		Start: m.start(), Steps: m.expand,
+		Start: []state{m.start()}, Steps: m.expand,
 		Unseen: func(s *state, st *modelsearch.Step[state]) bool { return actionOf(s, st) == unseen },
 		Is: func(e event, s *state, st *modelsearch.Step[state]) bool {
 			return st.Wrong == "" && actionOf(s, st) == e.action && m.isStep(&e, s, st)

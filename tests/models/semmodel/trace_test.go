@@ -307,7 +307,7 @@ func (r *run) change(t *testing.T, changes []etcdfake.Change, at func(int64) rev
 }
 
 func TestRunsOfTheSemaphoreAreRunsOfTheModel(t *testing.T) {
-	modeltrace.Compare(t, recordRun, func(events []event, seed uint64) (string, int) {
+	modeltrace.Compare(t, 1, recordRun, func(events []event, seed uint64) (string, int) {
 		m := model{scenario: tracedBy(seed)}
 		return m.refused(events)
 	})
