@@ -87,7 +87,8 @@ func TestForgedRunsAreRefused(t *testing.T) {
 			if wrong, _ := m.refused(slices.Concat(r.before, r.right)); wrong != "" {
 				t.Errorf("the right run: %s", wrong)
 			}
-			if wrong, _ := m.refused(slices.Concat(r.before, r.wrong)); !strings.Contains(wrong, "is not a step of the model") {
+			wrong, _ := m.refused(slices.Concat(r.before, r.wrong))
+			if !strings.Contains(wrong, "is not a step of the model") {
 				t.Error("the model accepts the forged run")
 			}
 		})

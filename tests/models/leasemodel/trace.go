@@ -86,7 +86,7 @@ func isUnderWay(all [maxCopies]request, action string) bool {
 	return false
 }
 
-// happens has time pass. Nobody is told late: not of a suspension, and not of a loss.
+// happens has time pass. No holder is told late of a suspension or of a loss.
 func (m *model) happens(e event, s *state) bool {
 	if e.action != passes || e.at > s.trusted || e.at > m.suspendAt(s) && !e.suspended {
 		return false

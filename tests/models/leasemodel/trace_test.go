@@ -45,7 +45,7 @@ type run struct {
 	over      bool
 	outage    time.Time // end of the latest one
 	term      int8
-	deposed   time.Time // until then the former leader acknowledges renewals
+	deposed   time.Time // until then the deposed leader acknowledges renewals
 }
 
 func recordRun(t *testing.T, seed uint64) (events []event, ok bool) {
@@ -56,7 +56,8 @@ func recordRun(t *testing.T, seed uint64) (events []event, ok bool) {
 		source := rand.New(rand.NewPCG(seed, 1))
 		r := &run{srv: srv, key: p.SessionKey(), lease: p.Host.Lease(), r: rand.New(rand.NewPCG(seed, 0)), term: 1}
 		r.base = time.Now().Add(r.lease.Remaining() - r.lease.Trust())
-		r.slow, r.most = []float64{0, 0.1, 0.3}[source.IntN(3)], []time.Duration{300 * time.Millisecond, 3 * time.Second}[source.IntN(2)]
+		r.slow = []float64{0, 0.1, 0.3}[source.IntN(3)]
+		r.most = []time.Duration{300 * time.Millisecond, 3 * time.Second}[source.IntN(2)]
 		p.Link.Delay(0)
 		p.Link.Plan(r.send)
 		r.awaitSuspension()

@@ -15,8 +15,8 @@ var (
 	first  = flag.Uint64("model.seed", 1, "seed of the first of them")
 )
 
-// Compare records runs and has a model refuse them, which is an error. A run costs as much time as so many of the others.
-// record reports false for a run that the model cannot be compared with; refused is Model.Refused.
+// Compare records runs and has a model refuse them, which is an error. A run costs as much time as so many of the
+// others. record reports false for a run that the model cannot be compared with; refused is Model.Refused.
 func Compare[E any](t *testing.T, costs int,
 	record func(t *testing.T, seed uint64) ([]E, bool), refused func(events []E, seed uint64) (wrong string, most int),
 ) {

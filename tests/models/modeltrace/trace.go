@@ -1,9 +1,9 @@
 // Package modeltrace compares runs of the code with a model, step by step.
 //
 // A run is a list of events: what etcd did, and what the clients said of themselves. The model accepts it if it can
-// make the same steps in the same order. What no event tells, such as a lost copy or a call that gives up, may happen in
-// the model at any time. So the check keeps all states that agree with the events so far; an event that is possible in
-// none of them is refused.
+// make the same steps in the same order. What no event tells, such as a lost copy or a call that gives up, may happen
+// in the model at any time. So the check keeps all states that agree with the events so far; an event that is possible
+// in none of them is refused.
 package modeltrace
 
 import (
@@ -21,7 +21,7 @@ type Model[S comparable, E fmt.Stringer] struct {
 	Unseen  func(from *S, step *modelsearch.Step[S]) bool      // nothing tells of the step
 	Is      func(e E, from *S, step *modelsearch.Step[S]) bool // the step is the event
 	Nothing func(E, *S) bool                                   // the event may happen while the model stays as it is
-	Happens func(E, *S) bool                                   // the event happens to the model and changes it; may be nil
+	Happens func(E, *S) bool                                   // the event changes the state by itself; may be nil
 	Reduce  func(*S)                                           // as before states are compared in a search
 }
 

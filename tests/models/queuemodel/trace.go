@@ -234,8 +234,8 @@ func (m *model) isNothing(e event, s *state) bool {
 	return false
 }
 
-// refused returns what is wrong with a run: see modeltrace. A run is not followed to its end where several attempts have
-// sent many copies, each of which may be lost or on its way.
+// refused returns what is wrong with a run: see modeltrace. A run is not followed to its end where several attempts
+// have sent many copies, each of which may be lost or on its way.
 func (m *model) refused(events []event) (wrong string, most int) {
 	return modeltrace.Model[state, event]{
 		Start: []state{m.start()},
