@@ -63,12 +63,11 @@ func (p *permit) place(seen permitsSeen, at int64, delay bool) {
 	if weights(seen.ahead)+p.weight <= p.limit.Permits && p.limit.Mod < p.w.e.rev {
 		ahead = nil
 	}
-	p.w.setAhead(ahead, at, delay)
-	if p.far = !seen.mayHold() && layout.MarkIn(ahead) == 0; p.far {
-		return
+	p.w.noteAhead(ahead, at, delay)
+	if p.far = !seen.mayHold() && layout.MarkIn(ahead) == 0; !p.far {
+		p.becomeFirst(at, delay)
+		p.known, p.ahead, p.sum = seen.all, seen.ahead, weights(seen.ahead)
 	}
-	p.becomeFirst(at, delay)
-	p.known, p.ahead, p.sum = seen.all, seen.ahead, weights(seen.ahead)
 }
 
 // becomeFirst makes the entry the first waiter, from a revision on. With delay, what went before is not known, and the
@@ -93,6 +92,7 @@ func (p *permit) wasPut(ctx context.Context, r txns.Reply) error {
 	}
 	p.w.position = seen.count
 	p.place(seen, e.rev, e.of.requeued)
+	p.say(e.rev, e.of.requeued)
 	return nil
 }
 
@@ -113,6 +113,7 @@ func (p *permit) locate(ctx context.Context) error {
 	}
 	p.place(seen, at, e.of.requeued || compacted)
 	e.of.revision = seen.reply.Header.Revision // at which the limit was read
+	p.say(e.of.revision, e.of.requeued || compacted)
 	return nil
 }
 
@@ -178,6 +179,9 @@ func (p *permit) markToLeave(ctx context.Context) error {
 	e := p.w.e
 	if e.stage != placed || p.w.ahead == nil || p.far || p.mod != 0 {
 		return nil
+	}
+	if p.w.delayIsOver() {
+		e.say(Waited)
 	}
 	t := txns.Txn{If: []clientv3.Cmp{e.unmarked()}}
 	if base := p.served(); base != 0 {

@@ -194,8 +194,8 @@ func TestPlaceOfAPermitWhoseEntryAheadHasGone(t *testing.T) {
 				if c.delay && (p.base != 0 || p.due != from || p.heard != from || !p.known || p.sum != c.ahead) {
 					t.Errorf("%+v, want to know of %d ahead, and to wait for what went before %d", p, c.ahead, from)
 				}
-				if want := int64(1 << 40); c.value != "" && (p.base != want || p.known) {
-					t.Errorf("%+v, want to go on from the mark", p)
+				if c.value != "" && (p.base != e.rev || p.known) {
+					t.Errorf("%+v, want to judge all that has gone since %d, whatever the mark says", p, e.rev)
 				}
 			})
 		})

@@ -34,6 +34,9 @@ func (p *permit) await(ctx context.Context) error {
 					return backoff.ContextErr(ctx)
 				}
 			}
+			if p.w.delayIsOver() {
+				p.w.e.say(Waited)
+			}
 			err = p.w.e.retry(ctx, p.admit)
 		}
 		if err != nil {
@@ -71,8 +74,8 @@ func (p *permit) lookForMark(ctx context.Context) error {
 	if !isEntry(now, p.w.ahead.CreateRevision) {
 		return p.judge(ctx, 0)
 	}
-	p.w.setAhead(p.w.ahead, r.Header.Revision, false)
-	p.followMark(now)
+	p.w.noteAhead(p.w.ahead, r.Header.Revision, false)
+	p.followMark(now, r.Header.Revision)
 	return nil
 }
 
@@ -83,7 +86,7 @@ func (p *permit) hearMark(ctx context.Context, events []*clientv3.Event) error {
 		case isEndOf(ahead, event):
 			return p.judge(ctx, event.Kv.ModRevision)
 		case isEntry(event.Kv, ahead.CreateRevision):
-			if p.followMark(event.Kv); !p.far {
+			if p.followMark(event.Kv, 0); !p.far {
 				return nil
 			}
 		}
@@ -91,10 +94,11 @@ func (p *permit) hearMark(ctx context.Context, events []*clientv3.Event) error {
 	return nil
 }
 
-// followMark makes the entry the first waiter if the one ahead has a mark.
-func (p *permit) followMark(ahead *mvccpb.KeyValue) {
+// followMark makes the entry the first waiter if the one ahead has a mark, as was read at a revision.
+func (p *permit) followMark(ahead *mvccpb.KeyValue, read int64) {
 	if mark := layout.MarkIn(ahead); mark != 0 {
 		p.becomeFirst(mark, false)
+		p.say(read, false)
 	}
 }
 
@@ -112,20 +116,26 @@ func (p *permit) judge(ctx context.Context, at int64) error {
 		at = seen.reply.Header.Revision
 	}
 	p.limit = seen.limit
+	read := seen.reply.Header.Revision
 	switch {
 	case layout.MarkIn(seen.youngest) != 0:
-		p.w.setAhead(seen.youngest, at, false)
-		p.followMark(seen.youngest)
+		// Its mark does not speak of those that have gone between the two. One may have held: there was room for it
+		// when it was put, while the youngest had not asked yet.
+		p.w.noteAhead(seen.youngest, at, false)
+		p.becomeFirst(p.w.e.rev, false)
+		p.say(read, false)
 	case !seen.mayHold(): // it waits, so it will put a mark, or go
-		p.w.setAhead(seen.youngest, at, false)
+		p.w.noteAhead(seen.youngest, at, false)
+		p.say(read, false)
 	default:
 		ahead := p.w.ahead
 		if seen.youngest != nil {
 			ahead = seen.youngest
 		}
-		p.w.setAhead(ahead, at, true)
+		p.w.noteAhead(ahead, at, true)
 		p.becomeFirst(at, true)
 		p.known, p.ahead, p.sum = seen.all, seen.ahead, weights(seen.ahead)
+		p.say(read, true)
 	}
 	return nil
 }
@@ -166,8 +176,9 @@ func (p *permit) lookForRoom(ctx context.Context) error {
 	r, err := p.read(ctx, ask)
 	if !p.known && errors.Is(err, rpctypes.ErrCompacted) {
 		// What has gone since cannot be known.
-		p.w.setAhead(p.w.ahead, p.w.seen, true)
+		p.w.noteAhead(p.w.ahead, p.w.seen, true)
 		p.becomeFirst(p.heard, true)
+		p.say(0, true)
 		p.known = true
 		return p.lookForRoom(ctx)
 	}
@@ -247,7 +258,7 @@ func (p *permit) admit(ctx context.Context) error {
 	e := p.w.e
 	stand, few := p.sessionsStand()
 	if !few {
-		p.delayForGone()
+		p.delayForGone(0)
 		return nil
 	}
 	now := time.Now()
@@ -280,7 +291,7 @@ func (p *permit) admit(ctx context.Context) error {
 		p.limit = limit
 		return err
 	}
-	return p.judgeGone(ctx)
+	return p.judgeGone(ctx, r.Header.Revision)
 }
 
 // admitted records that the entry holds since its mark was put, at a revision, as the reply to a request says that was
@@ -293,8 +304,9 @@ func (p *permit) admitted(at int64, sent time.Time) {
 	p.w.ahead, p.w.delayUntil = nil, time.Time{}
 }
 
-// judgeGone finds out whether a permit ahead went together with its session key. Then the lock delay begins.
-func (p *permit) judgeGone(ctx context.Context) error {
+// judgeGone finds out whether a permit ahead went together with its session key. Then the lock delay begins. A Txn was
+// refused at a revision because one of these sessions has ended.
+func (p *permit) judgeGone(ctx context.Context, refused int64) error {
 	for some := range slices.Chunk(p.gone, maxOps) {
 		var ask txns.Ops
 		for _, g := range some {
@@ -302,14 +314,14 @@ func (p *permit) judgeGone(ctx context.Context) error {
 		}
 		r, err := p.read(ctx, ask)
 		if errors.Is(err, rpctypes.ErrCompacted) {
-			p.delayForGone()
+			p.delayForGone(refused)
 			return nil
 		}
 		if err != nil {
 			return err
 		}
 		if anyAbsent(r, 0, len(some)) {
-			p.delayForGone()
+			p.delayForGone(refused)
 			return nil
 		}
 	}
@@ -325,11 +337,12 @@ func (p *permit) servedWith(heard int64) int64 {
 	return 0
 }
 
-// delayForGone begins the lock delay for what has gone.
-func (p *permit) delayForGone() {
+// delayForGone begins the lock delay for what has gone. For read see say.
+func (p *permit) delayForGone(read int64) {
 	p.base = p.served()
 	p.due, p.gone = p.heard, nil
-	p.w.setAhead(p.w.ahead, p.heard, true)
+	p.w.noteAhead(p.w.ahead, p.heard, true)
+	p.say(read, true)
 }
 
 // anyAbsent reports whether one of the reads of counts has found no key.

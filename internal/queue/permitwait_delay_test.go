@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -134,6 +135,39 @@ func TestWaiterDelaysForAPermitThatWasRevokedBeforeItWasFirst(t *testing.T) {
 				}
 				holdtest.MustRelease(t, a.H)
 				holdtest.MustRelease(t, b.H)
+			})
+		})
+	}
+}
+
+// Two hold: the first after a wait, and the second since its put, when there was room for it. The second one is
+// revoked, and then the mark of the first says up to a later revision what it has waited for: but of those ahead of it
+// only. The third one leaves without a mark, as if its put had not been answered.
+func TestMarkDoesNotSpeakOfPermitsBehindIt(t *testing.T) {
+	for name, revoked := range map[string]bool{"revoked": true, "released": false} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				kit.SetLimit(t, srv, 3, 3)
+				first, second := kit.JoinPermit(t, srv, permitsX, 1), kit.JoinPermit(t, srv, permitsX, 1)
+				third := kit.JoinPermit(t, srv, permitsX, 2)
+				waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(3, 2))
+				kit.Queued(t, srv, permitsX, 4)
+				end := (*kit.Peer).Release
+				if revoked {
+					end = (*kit.Peer).Revoke
+				}
+				end(second)
+				at, gone := time.Now(), srv.History(second.Key)
+				srv.Put(first.Key, layout.Value{Queued: at, Held: at, Mark: gone[len(gone)-1].Revision + 1}.Encode())
+				third.Release()
+				r := <-waiter
+				if r.Err != nil {
+					t.Fatal(r.Err)
+				}
+				if after := r.At.Sub(at); revoked != (after >= kit.LockDelay) {
+					t.Errorf("it held after %v", after)
+				}
+				holdtest.MustRelease(t, r.H)
 			})
 		})
 	}

@@ -2,7 +2,7 @@ package queue
 
 import "github.com/holdfast-go/holdfast/internal/lease"
 
-// An Action is one of the steps of tests/models/queuemodel that only the client knows of.
+// An Action is one of the steps of tests/models/queuemodel and semmodel that only the client knows of.
 type Action string
 
 const (
@@ -31,6 +31,9 @@ type Step struct {
 	// Of Judged after an inquest. LongTold: the lock delay would begin, had the former holder not been told longer ago
 	// than that. Unfound: the inquest was not over in time, so the lock delay begins.
 	LongTold, Unfound bool
+
+	// Of Judged by a permit: it is the first waiter. Otherwise it is far behind the entry ahead, or may hold.
+	First bool
 }
 
 // Observe has f called at each step of the session's attempts, for a test that compares them with the model's. It is
@@ -39,24 +42,45 @@ func Observe(host lease.Host, f func(Step)) { sharedBy(host).steps = f }
 
 // say tells the observer of a step. Entries that the sweeper has found are no attempt's.
 func (e *entry) say(a Action) {
-	if f := e.q.shared.steps; f != nil && e.ticket != nil {
+	if f := e.observer(); f != nil {
 		f(Step{Action: a, Key: e.key, Created: e.rev, Lease: e.of.lease})
 	}
 }
 
+func (e *entry) observer() func(Step) {
+	if e.ticket == nil {
+		return nil
+	}
+	return e.q.shared.steps
+}
+
 // sayJudged is say after setAhead. With delays the lock delay has begun. found and err are of an inquest.
 func (w *wait) sayJudged(delays bool, found finding, err error) {
-	f := w.e.q.shared.steps
-	if f == nil || w.e.ticket == nil {
+	f := w.e.observer()
+	if f == nil {
 		return
 	}
-	s := Step{Action: Judged, Key: w.e.key, Created: w.e.rev, Lease: w.e.of.lease, Delays: delays}
+	s := w.judged(delays)
 	s.LongTold, s.Unfound = found == longTold, err != nil
-	if w.ahead != nil {
-		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
-	}
 	if !w.e.leaving {
 		s.Read = w.e.of.revision
 	}
 	f(s)
+}
+
+func (w *wait) judged(delays bool) Step {
+	s := Step{Action: Judged, Key: w.e.key, Created: w.e.rev, Lease: w.e.of.lease, Delays: delays}
+	if w.ahead != nil {
+		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
+	}
+	return s
+}
+
+// say is sayJudged of a permit, whose place was read at a revision; 0: that is not known.
+func (p *permit) say(read int64, delays bool) {
+	if f := p.w.e.observer(); f != nil {
+		s := p.w.judged(delays)
+		s.First, s.Read = p.w.ahead != nil && !p.far, read
+		f(s)
+	}
 }

@@ -40,7 +40,7 @@ func (w *wait) setAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 
 // noteAhead is setAhead for a judgment that is not over.
 func (w *wait) noteAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
-	if !delay && !w.delayUntil.IsZero() && time.Until(w.delayUntil) <= 0 {
+	if !delay && w.delayIsOver() {
 		w.e.say(Waited)
 	}
 	w.e.mu.Lock()
@@ -54,6 +54,9 @@ func (w *wait) noteAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 		w.delayUntil = time.Time{} // what told this serves for endDelay
 	}
 }
+
+// delayIsOver reports whether a lock delay has begun, and its time has passed.
+func (w *wait) delayIsOver() bool { return !w.delayUntil.IsZero() && time.Until(w.delayUntil) <= 0 }
 
 // heardOf records that the store has a revision now. Entries that leave may do so on a goroutine each.
 func (w *wait) heardOf(revision int64) {

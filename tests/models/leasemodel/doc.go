@@ -33,4 +33,19 @@
 //
 // TestEachBrokenRuleIsNoticed breaks each rule, of the session and of etcd, and expects that this no longer holds.
 // TestRulesThatAreNotNeeded has the ones that may be broken without harm.
+//
+// # Traces
+//
+// Runs of a session are compared with the model: one lease on etcdfake, in virtual time, while requests are lost and
+// late, etcd does not answer for seconds, and two leaders are elected, of which the former one still acknowledges
+// renewals. The session is seen from outside, so it needs no hook. A run is a list of events: a renewal or a read of
+// the session key is sent, carried out and answered; a leader is elected; etcd revokes the lease. After each reply
+// the time until which the lease is trusted must be that of the model, and the holders' contexts must be canceled if
+// the lease is suspended, and only then. No time passes in the model beyond the suspension until they are told of it,
+// nor beyond the loss. After a reconnection they have new contexts. A run ends with the loss, or after some 60 s.
+//
+//	go test ./tests/models/leasemodel -run Runs -model.traces 1000 -model.seed 5000
+//
+// What is not compared: processes that are stopped, which are told when they go on; the lease after the loss; a session
+// key that is deleted by hand; which reads are sent as a proof, since those of a watch look the same.
 package leasemodel

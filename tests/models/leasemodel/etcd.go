@@ -16,7 +16,7 @@ func (m *model) etcdSteps(s *state) {
 	case s.gone:
 	case expiry == 0:
 		t := m.step(s, "the leader of term %d finds that it leads", leads)
-		t.expiry[leads] = s.now + ttl
+		t.expiry[leads] = s.now + m.ttl
 		switch m.broken {
 		case shortPromotion:
 			t.expiry[leads]--
@@ -46,8 +46,8 @@ func (m *model) renews(s *state, term int8) bool {
 }
 
 // renew carries out a renewal.
-func (s *state) renew(r *request, term int8) {
-	s.expiry[term] = s.now + ttl
+func (m *model) renew(s *state, r *request, term int8) {
+	s.expiry[term] = s.now + m.ttl
 	r.stage, r.term = done, term
 }
 

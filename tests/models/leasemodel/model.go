@@ -10,28 +10,30 @@ import (
 // Functions that each step passes through are marked go:norace, as in modelsearch: one goroutine searches.
 
 const (
-	ttl       = 3 // of the lease
 	maxTerms  = 3
-	maxCopies = 2
+	maxCopies = 4
 )
+
+// A moment is a time since the Grant was sent. In a search it counts steps; of a run it has microseconds.
+type moment int32
 
 // A state is all of etcd, of the session and of the network between them. It is copied by assignment and compared
 // by ==.
 type state struct {
-	now, term int8               // term is the one of the leader that leads
-	expiry    [maxTerms + 1]int8 // by the memory of each term's leader; 0 until it has been promoted
-	proposed  bool               // a revocation stands in the log of the leader that leads
-	gone      bool               // the revocation was committed
+	now, trusted moment               // trusted is trusted-until
+	expiry       [maxTerms + 1]moment // by the memory of each term's leader; 0 until it has been promoted
+	term         int8                 // of the leader that leads
+	proposed     bool                 // a revocation stands in the log of the leader that leads
+	gone         bool                 // the revocation was committed
 
-	trusted         int8 // trusted-until
 	renewals, reads [maxCopies]request
 	ack, proof      reply
 }
 
 // A request is one copy of a renewal or of a read.
 type request struct {
+	sent  moment
 	stage stage
-	sent  int8
 	term  int8 // of the leader that has carried it out
 }
 
@@ -45,8 +47,9 @@ const (
 
 // A reply is what the session keeps of a request that was answered.
 type reply struct {
-	held       bool
-	sent, term int8 // term is the one in the header
+	sent moment
+	held bool
+	term int8 // in the header
 }
 
 // A rule is broken on purpose, to see whether the search notices.
@@ -78,9 +81,11 @@ const (
 
 // A scenario says how far the search goes.
 type scenario struct {
-	horizon int8 // the last moment that is looked at
-	terms   int8 // of Raft
-	copies  int  // of one request, side by side
+	horizon moment // the last one that is looked at
+	terms   int8   // of Raft
+	copies  int    // of one request, side by side
+	ttl     moment // of the lease
+	trust   moment // how long a confirmed renewal is trusted
 }
 
 // A model searches all states of a scenario.
@@ -107,14 +112,20 @@ func (m *model) step(s *state, format string, args ...any) *state {
 	return &m.steps[len(m.steps)-1].state
 }
 
+// start returns the state in which the lease was granted at the moment the request was sent: the shortest it can live.
+func (m *model) start() state {
+	s := state{term: 1, trusted: m.trust}
+	s.expiry[1] = m.ttl
+	return s
+}
+
 // search visits all states, breadth first, so that a counterexample is as short as can be. It returns the latest
 // trusted-until of all of them, and the steps to the first one in which the session trusts a lease that is gone, "" if
 // there is none.
 //
 //go:norace
-func (m *model) search() (states int, latest int8, wrong string) {
-	start := state{term: 1, trusted: ttl}
-	start.expiry[1] = ttl // granted at the moment the request was sent: the shortest it can live
+func (m *model) search() (states int, latest moment, wrong string) {
+	start := m.start()
 	found := []state{start}
 	number := map[state]int32{start: 0}
 	parents := []int32{-1}

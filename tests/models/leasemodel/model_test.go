@@ -22,11 +22,11 @@ func underRace[T any](all []T, every int) (some []T) {
 
 var (
 	// The lease can be renewed twice and more, by leaders of three terms.
-	long = scenario{horizon: 7, terms: 3, copies: 1}
+	long = scenario{horizon: 7, terms: 3, copies: 1, ttl: 3, trust: 3}
 	// Requests are sent again while the first copy is under way.
-	wide = scenario{horizon: 4, terms: 2, copies: 2}
+	wide = scenario{horizon: 4, terms: 2, copies: 2, ttl: 3, trust: 3}
 	// Enough to notice what has to be noticed.
-	short = scenario{horizon: 6, terms: 3, copies: 1}
+	short = scenario{horizon: 6, terms: 3, copies: 1, ttl: 3, trust: 3}
 )
 
 func TestLeaseExistsWhileItIsTrusted(t *testing.T) {
@@ -37,8 +37,8 @@ func TestLeaseExistsWhileItIsTrusted(t *testing.T) {
 		if wrong != "" {
 			t.Errorf("trusted, and revoked:\n\t%s", wrong)
 		}
-		if latest != s.horizon+ttl {
-			t.Errorf("trusted until %d at most, want %d: renewals do not count", latest, s.horizon+ttl)
+		if latest != s.horizon+s.trust {
+			t.Errorf("trusted until %d at most, want %d: renewals do not count", latest, s.horizon+s.trust)
 		}
 	}
 }

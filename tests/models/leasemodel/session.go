@@ -12,7 +12,7 @@ func (m *model) renewalSteps(s *state, i int) {
 		for term := int8(1); term <= s.term; term++ {
 			if m.renews(s, term) {
 				t := m.step(s, "the leader of term %d acknowledges the renewal sent at %d", term, r.sent)
-				t.renew(&t.renewals[i], term)
+				m.renew(t, &t.renewals[i], term)
 			}
 		}
 		m.step(s, "a renewal is lost").renewals[i] = request{}
@@ -92,6 +92,6 @@ func (m *model) judge(s *state) {
 	case countsFromProof:
 		from = p.sent
 	}
-	s.trusted = from + ttl
+	s.trusted = from + m.trust
 	s.ack, s.proof = reply{}, reply{}
 }

@@ -101,7 +101,7 @@
 //
 // What is not compared yet: leases that a session gives up by its own clock, Close, lines of goroutines, sets, MinHold,
 // administrators, session keys and entries that are deleted by hand, compaction. Nor is a run to its end with which
-// more than mostStates states of the model agree; the test fails if these are more than a tenth.
+// more than modeltrace.MostStates states of the model agree; the test fails if these are more than a tenth.
 //
 // # What is left out
 //

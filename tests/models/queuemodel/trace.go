@@ -6,12 +6,10 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
 
-// Traces. A run of the code is a list of events: what etcd did, and what the clients said of themselves. The model
-// accepts it if it can make the same steps in the same order. What no event tells, such as a lost copy or a call that
-// gives up, may happen in the model at any time. So the check keeps all states that agree with the events so far; an
-// event that is possible in none of them is refused.
+// Traces: package modeltrace says how a run is compared with the model.
 
 // An action is what a step of the model is seen as.
 type action int8
@@ -236,92 +234,19 @@ func (m *model) isNothing(e event, s *state) bool {
 	return false
 }
 
-// mostStates bounds the states that agree with a run. There are more where several attempts have sent many copies, each
-// of which may be lost or on its way: such a run is not followed to its end.
-const mostStates = 20_000
-
-// states are those that agree with the events so far.
-type states map[state]struct{}
-
-// settle adds the states that steps lead to of which nothing tells.
-func (m *model) settle(all states) {
-	var todo []state
-	for s := range all {
-		todo = append(todo, s)
-	}
-	for len(todo) > 0 && len(all) <= mostStates {
-		s := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		m.findSteps(&s)
-		for i := range m.steps {
-			st := &m.steps[i]
-			if m.actionOf(&s, st) != unseen {
-				continue
-			}
-			m.reduce(&st.State)
-			if _, known := all[st.State]; !known {
-				all[st.State] = struct{}{}
-				todo = append(todo, st.State)
-			}
-		}
-	}
-}
-
-// after returns the states that an event leads to.
-func (m *model) after(all states, e event) states {
-	next := make(states)
-	for s := range all {
-		if m.isNothing(e, &s) {
-			next[s] = struct{}{}
-		}
-		m.findSteps(&s)
-		for i := range m.steps {
-			st := &m.steps[i]
-			if m.actionOf(&s, st) != e.action || !e.isStep(&s, st) || st.State.copyCount == maxCopies {
-				continue
-			}
-			m.reduce(&st.State)
-			next[st.State] = struct{}{}
-		}
-	}
-	return next
-}
-
-// refused returns what is wrong with a run; "" if the model accepts it, or the run cannot be followed to its end. most
-// is the largest number of states that agreed with the events up to one of them.
+// refused returns what is wrong with a run: see modeltrace. A run is not followed to its end where several attempts
+// have sent many copies, each of which may be lost or on its way.
 func (m *model) refused(events []event) (wrong string, most int) {
-	all := states{m.start(): {}}
-	for n, e := range events {
-		m.settle(all)
-		if most = max(most, len(all)); most > mostStates {
-			return "", most
-		}
-		next := m.after(all, e)
-		if len(next) > 0 {
-			all = next
-			continue
-		}
-		lines := []string{fmt.Sprintf("event %d of %d is not a step of the model: %v", n, len(events), e)}
-		for k, before := range events[:n] {
-			lines = append(lines, fmt.Sprintf("%4d %v", k, before))
-		}
-		lines = append(lines, "the model may go on so:")
-		lines = append(lines, m.offers(all)...)
-		return strings.Join(lines, "\n\t"), most
-	}
-	return "", most
-}
-
-// offers lists the steps that some events would be.
-func (m *model) offers(all states) (lines []string) {
-	for s := range all {
-		m.findSteps(&s)
-		for i := range m.steps {
-			if st := &m.steps[i]; m.actionOf(&s, st) != unseen {
-				lines = append(lines, fmt.Sprintf("%d %s", st.Actor, st.What))
-			}
-		}
-	}
-	slices.Sort(lines)
-	return slices.Compact(lines)
+	return modeltrace.Model[state, event]{
+		Start: []state{m.start()},
+		Steps: func(s *state) []modelsearch.Step[state] {
+			m.findSteps(s)
+			return m.steps
+		},
+		Unseen: func(s *state, st *modelsearch.Step[state]) bool { return m.actionOf(s, st) == unseen },
+		Is: func(e event, s *state, st *modelsearch.Step[state]) bool {
+			return m.actionOf(s, st) == e.action && e.isStep(s, st) && st.State.copyCount < maxCopies
+		},
+		Nothing: m.isNothing, Reduce: m.reduce,
+	}.Refused(events)
 }

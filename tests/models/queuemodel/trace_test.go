@@ -2,8 +2,6 @@ package queuemodel
 
 import (
 	"context"
-	"flag"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -19,12 +17,7 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 	client "github.com/holdfast-go/holdfast/session"
-	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
-)
-
-var (
-	traces    = flag.Int("model.traces", 100, "runs of the queue that are compared with the model")
-	traceSeed = flag.Uint64("model.seed", 1, "seed of the first of them")
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
 
 // traced is the model of what a run may do.
@@ -205,28 +198,7 @@ func TestRunsWithReadersAreRunsOfTheModel(t *testing.T) { compareRuns(t, tracedR
 // compareRuns compares runs of a scenario with the model.
 func compareRuns(t *testing.T, s scenario) {
 	t.Helper()
-	count := *traces
-	if modelsearch.Race {
-		count = min(count, 20)
-	}
-	followed, most, steps := 0, 0, 0
-	for seed := *traceSeed; seed < *traceSeed+uint64(count); seed++ {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			events, ok := recordRun(t, s, seed)
-			if !ok {
-				return
-			}
-			wrong, states := newModel(s).refused(events)
-			if wrong != "" {
-				t.Error(wrong)
-			}
-			if most = max(most, states); states <= mostStates {
-				followed, steps = followed+1, steps+len(events)
-			}
-		})
-	}
-	t.Logf("%d of %d runs followed, %d events, at most %d states at once", followed, count, steps, most)
-	if followed < count*9/10 {
-		t.Errorf("only %d of %d runs were followed", followed, count)
-	}
+	modeltrace.Compare(t, 1,
+		func(t *testing.T, seed uint64) ([]event, bool) { return recordRun(t, s, seed) },
+		func(events []event, _ uint64) (string, int) { return newModel(s).refused(events) })
 }

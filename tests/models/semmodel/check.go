@@ -21,10 +21,8 @@ func (m *model) held(s *state) (sum int8) {
 	return sum
 }
 
-// admit makes an attempt hold.
-func (m *model) admit(s *state, i int8) {
-	m.checkAdmission(s, i)
-	a := &s.attempts[i]
+// hold makes an attempt hold.
+func (a *attempt) hold() {
 	*a = attempt{
 		stage: holding, try: a.try, created: a.created, base: a.base, heard: a.heard,
 		queued: a.queued, waited: a.waited, newcomerTo: a.newcomerTo,
@@ -33,7 +31,7 @@ func (m *model) admit(s *state, i int8) {
 
 func (m *model) checkAdmission(s *state, i int8) {
 	weight := m.attempts[i].weight
-	if m.look(s, s.attempts[i].created, s.now).sum+weight <= s.limit {
+	if m.look(s, s.attempts[i].created, s.now, maxEntries).sum+weight <= s.limit {
 		return
 	}
 	if held := m.held(s); held+weight > s.limit {
@@ -86,7 +84,7 @@ func (m *model) quiet(s *state) string {
 		if a.stage != far && a.stage != first || s.standing(a.created) == nil {
 			continue
 		}
-		switch sum := m.look(s, a.created, s.now).sum; {
+		switch sum := m.look(s, a.created, s.now, maxEntries).sum; {
 		case sum+m.attempts[i].weight <= s.limit:
 			return "missed: an attempt could hold, and nothing tells it"
 		case a.stage == first && m.attempts[i].weight > s.limit:

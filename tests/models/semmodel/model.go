@@ -19,6 +19,7 @@ type scenario struct {
 	unknown   bool // a watch may not tell when the entry ahead went
 	compacted bool // what a read asks for may be compacted
 	lossy     bool // the reply to a put or to an admission may be lost
+	latePuts  bool // a copy of a put may arrive when its attempt is over
 	clean     bool // a delay without a fault is a violation
 
 	broken rule
@@ -44,6 +45,7 @@ const (
 	nothingDelays          rule = "a revoked permit ahead causes no delay"
 	onlyTheLastIsJudged    rule = "only the permit that was the last to go is judged"
 	markSaysNow            rule = "a mark says that all is judged up to now"
+	markSpeaksOfAll        rule = "an attempt whose entry ahead went goes on from the mark of the one ahead of that"
 	markBeforeDelay        rule = "a mark is put before the lock delay is over"
 	leaveSaysHeard         rule = "an attempt that leaves says that all it has heard of is waited for"
 	delayIsWaitedFor       rule = "a revoked permit counts as waited for when the delay begins"
@@ -61,9 +63,10 @@ const (
 // A model searches all states of a scenario.
 type model struct {
 	scenario
-	steps []modelsearch.Step[state]
-	wrong string // with the step that is being made
-	late  int    // states in which one that has waited holds beside one whose lease was revoked before it queued
+	steps  []modelsearch.Step[state]
+	wrong  string // with the step that is being made
+	traced bool   // the states are those of a run: see trace.go
+	late   int    // states in which one that has waited holds beside one whose lease was revoked before it queued
 }
 
 func (m *model) search() modelsearch.Result {
@@ -141,6 +144,9 @@ func (m *model) violated(format string, args ...any) {
 	}
 }
 
+// toldInItsCall: the call has begun, though the attempt has sent nothing yet, and has not returned, though it holds.
+const toldInItsCall = "is told that its lease is lost, while it is called"
+
 // leaseSteps are what happens to a lease.
 func (m *model) leaseSteps(s *state, i, try int8) {
 	n := leaseOf(i, try)
@@ -161,7 +167,10 @@ func (m *model) leaseSteps(s *state, i, try int8) {
 		})
 	}
 	if !l.alive && !l.told {
-		m.must(s, i, "is told that its lease is lost", func(t *state) { m.tell(t, i, try) })
+		m.must(s, i, "is told that its lease is lost", func(t *state) { m.tell(t, i, try, false) })
+		if a := &s.attempts[i]; m.regrants && (a.stage == idle || a.stage == holding) {
+			m.must(s, i, toldInItsCall, func(t *state) { m.tell(t, i, try, true) })
+		}
 	}
 	if l.alive && l.told {
 		m.must(s, i, "has its lease expire", func(t *state) { t.revoke(n) })
@@ -188,8 +197,9 @@ func (s *state) revoke(n int8) {
 	}
 }
 
-// tell ends what depends on a lease.
-func (m *model) tell(s *state, i, try int8) {
+// tell ends what depends on a lease. An attempt that waits queues again if its session gets another lease, and with
+// called also one that does not.
+func (m *model) tell(s *state, i, try int8, called bool) {
 	n := leaseOf(i, try)
 	s.leases[n].told = true
 	for k := range s.attempts {
@@ -200,10 +210,10 @@ func (m *model) tell(s *state, i, try int8) {
 	if a.try != try || a.stage == done {
 		return
 	}
-	again := m.regrants && try+1 < maxTries
-	if again && (a.stage == idle || a.stage == far || a.stage == first) {
+	requeued := called || a.stage == unplaced || a.waits()
+	if m.regrants && try+1 < maxTries && (requeued || a.stage == idle) {
 		s.leases[leaseOf(i, try+1)] = lease{granted: true, alive: true}
-		*a = attempt{try: try + 1, requeued: a.stage != idle, queued: a.queued, newcomerTo: a.newcomerTo}
+		*a = attempt{try: try + 1, requeued: requeued, queued: a.queued, newcomerTo: a.newcomerTo}
 		return
 	}
 	*a = attempt{stage: done, try: try}

@@ -2,6 +2,9 @@ package semmodel
 
 // The steps of an attempt, from its enqueue to its end.
 
+// lateCopy: the session removes what a copy of its put does that arrives when the attempt is over.
+const lateCopy = "has a copy of its put arrive late"
+
 func (m *model) attemptSteps(s *state, i int8) {
 	a := s.attempts[i]
 	if a.delay.running && a.delay.until == 0 {
@@ -9,38 +12,55 @@ func (m *model) attemptSteps(s *state, i int8) {
 	}
 	switch a.stage {
 	case idle:
-		if s.leases[leaseOf(i, a.try)].alive { // etcd refuses it otherwise
+		switch {
+		case !s.leases[leaseOf(i, a.try)].alive: // etcd refuses it
+		case m.attempts[i].weight > s.limit:
+			m.must(s, i, "is refused: its weight is above the limit", func(t *state) {
+				t.attempts[i] = attempt{stage: done, try: a.try}
+			})
+		default:
 			m.choose(s, i, "puts its entry", func(t *state) {
 				m.enqueue(t, i)
-				m.place(t, i)
+				m.place(t, i, t.limit)
 			})
 			if m.lossy {
 				m.choose(s, i, "puts its entry, and has no reply", func(t *state) { m.enqueue(t, i) })
 			}
 		}
 	case unplaced:
-		m.must(s, i, "finds its entry, and what stood ahead then", func(t *state) { m.place(t, i) })
+		m.must(s, i, "finds its entry, and what stood ahead then", func(t *state) { m.place(t, i, t.high) })
 	case far:
 		m.farSteps(s, i)
 	case first:
 		m.firstSteps(s, i)
 	case leaving:
 		m.leavingSteps(s, i)
+	case done:
+		if m.latePuts && !a.late && s.leases[leaseOf(i, a.try)].alive && m.attempts[i].weight <= s.limit {
+			m.choose(s, i, lateCopy, func(t *state) {
+				t.attempts[i].late = true
+				m.enqueue(t, i)
+				t.attempts[i].stage = leaving
+			})
+		}
 	case holding:
 		m.choose(s, i, "releases", func(t *state) {
 			t.remove(a.created)
-			t.attempts[i] = attempt{stage: done, try: a.try}
+			t.attempts[i] = attempt{stage: done, try: a.try, late: a.late}
 		})
 	}
-	if m.attempts[i].givesUp && (a.stage == unplaced || a.stage == far || a.stage == first) {
+	if m.attempts[i].givesUp && (a.stage == unplaced || a.waits()) {
 		m.choose(s, i, "gives up", func(t *state) { t.attempts[i].stage = leaving })
 	}
 }
 
 func (a *attempt) delayIsOver() {
 	a.delay.running = false
-	if a.stage == first {
+	switch a.stage {
+	case first:
 		a.base = max(a.base, a.due)
+	case delayed:
+		a.stage = holding
 	}
 }
 
@@ -53,25 +73,27 @@ func (m *model) startDelay(s *state, a *attempt) {
 }
 
 func (s *state) remove(created revision) {
-	s.now++
 	if e := s.standing(created); e != nil {
+		s.now++
 		e.deleted = s.now
 	}
 }
 
 // A look is what a read of the entries ahead tells, as they stood at a revision.
 type look struct {
-	sum     int8   // of their weights
+	sum     int8   // of the weights of the oldest, so many as are read
 	nearest *entry // the youngest; nil if there is none
 }
 
-func (m *model) look(s *state, created, at revision) (l look) {
+func (m *model) look(s *state, created, at revision, most int8) (l look) {
 	for k := range s.entryCount {
 		e := &s.entries[k]
 		if e.created >= created || !e.stoodAt(at) {
 			continue
 		}
-		l.sum += m.attempts[e.attempt].weight
+		if most--; most >= 0 {
+			l.sum += m.attempts[e.attempt].weight
+		}
 		l.nearest = e // they are in order
 	}
 	return l
@@ -103,24 +125,32 @@ func (m *model) enqueue(s *state, i int8) {
 	a.created, a.heard, a.due, a.limit, a.limitAt = s.now, s.now, s.now, s.limit, s.limitAt
 	s.entries[s.entryCount] = entry{attempt: i, lease: leaseOf(i, a.try), created: s.now}
 	s.entryCount++
+	if m.look(s, a.created, s.now, maxEntries).nearest == nil {
+		m.checkAdmission(s, i) // that it holds it learns later, whatever the limit is by then
+	}
 }
 
 // place reads what stood ahead when the entry was put: in the same Txn, or afterwards if that had no reply. By then the
 // limit may be another one. Those behind judge by the limit of then whether this entry holds or waits for its mark. So
 // it holds without one only if the limit has not changed since, or if nothing was ahead.
-func (m *model) place(s *state, i int8) {
+//
+// It reads the oldest permits only, one more than most, which is how many may be held. In the Txn that puts the entry
+// that is the limit, which it compares. So it may become a first waiter where it could be far.
+func (m *model) place(s *state, i int8, most int8) {
 	a := &s.attempts[i]
-	l := m.look(s, a.created, a.created)
+	l := m.look(s, a.created, a.created, most+1)
 	delays := a.requeued && m.broken != requeuedWithoutDelay
-	asPut := l.nearest == nil || a.limitAt == s.limitAt || m.broken == placedByLimitOfNow
-	weight := m.attempts[i].weight
+	asPut := a.limitAt == s.limitAt || m.broken == placedByLimitOfNow
 	switch {
-	case weight > min(a.limit, s.limit):
-		a.stage = leaving
-		return
-	case m.fits(l.sum, weight, s.limit) && asPut && !delays:
-		m.admit(s, i)
-		return
+	case l.nearest == nil || asPut && m.fits(l.sum, m.attempts[i].weight, s.limit):
+		if l.nearest != nil {
+			m.checkAdmission(s, i)
+		}
+		if !delays {
+			a.hold()
+			return
+		}
+		a.stage, a.waited = delayed, true
 	case m.mayHold(s, l) || l.nearest.mark != 0 && l.nearest.marked <= a.created:
 		a.stage, a.waited = first, true
 		if !delays {
@@ -131,6 +161,9 @@ func (m *model) place(s *state, i int8) {
 	}
 	if delays {
 		m.startDelay(s, a)
+	}
+	if a.stage != delayed {
+		m.sawLimit(s, i)
 	}
 }
 
@@ -156,7 +189,7 @@ func (m *model) farSteps(s *state, i int8) {
 			m.must(s, i, "finds that the entry ahead has gone", func(t *state) { m.aheadIsGone(t, i, t.now) })
 		}
 	}
-	if m.broken == firstByPosition && ahead.deleted == 0 && m.mayHold(s, m.look(s, a.created, s.now)) {
+	if m.broken == firstByPosition && ahead.deleted == 0 && m.mayHold(s, m.look(s, a.created, s.now, s.high+1)) {
 		m.must(s, i, "sees that the entry ahead may hold", func(t *state) { m.follow(t, i, t.now) })
 	}
 }
@@ -177,10 +210,16 @@ func (m *model) follow(s *state, i int8, from revision) {
 // aheadIsGone finds what stood ahead when the entry ahead went.
 func (m *model) aheadIsGone(s *state, i int8, at revision) {
 	a := &s.attempts[i]
-	l := m.look(s, a.created, at)
+	l := m.look(s, a.created, at, s.high+1)
 	switch {
 	case l.nearest != nil && l.nearest.mark != 0 && l.nearest.marked <= at:
-		m.follow(s, i, l.nearest.mark)
+		// Its mark does not speak of those that have gone between the two. One may have held: there was room for it
+		// when it was put, while the nearest one had not asked yet.
+		from := a.created
+		if m.broken == markSpeaksOfAll {
+			from = l.nearest.mark
+		}
+		m.follow(s, i, from)
 	case !m.mayHold(s, l): // it waits, and so it will be marked, or go
 		a.ahead = l.nearest.created
 	default:
@@ -209,6 +248,13 @@ func (m *model) firstSteps(s *state, i int8) {
 		return
 	}
 	m.must(s, i, "asks whether it holds", func(t *state) { m.ask(t, i) })
+	if m.unknown && !m.mustDelay(s, &a) && m.endedSince(s, &a) {
+		m.must(s, i, presumesRevoked, func(t *state) {
+			a := &t.attempts[i]
+			a.due = a.heard
+			m.startDelay(t, a)
+		})
+	}
 	if m.lossy && own.mark == 0 {
 		m.choose(s, i, "asks whether it holds, and has no reply", func(t *state) {
 			if a := &t.attempts[i]; !m.mustDelay(t, a) && a.limitAt == t.limitAt {
@@ -264,6 +310,20 @@ func (m *model) mustDelay(s *state, a *attempt) (delays bool) {
 	return delays && m.broken != nothingDelays
 }
 
+// presumesRevoked: it does not know when the permit went, and the session key has gone since.
+const presumesRevoked = "asks whether it holds, and takes a permit that was released for one that was revoked"
+
+// endedSince reports whether the session of a permit ahead has ended that went and was not judged before.
+func (m *model) endedSince(s *state, a *attempt) bool {
+	for k := range s.entryCount {
+		e := &s.entries[k]
+		if a.knows(e) && e.deleted > max(a.base, a.due) && e.deleted <= a.heard && !s.leases[e.lease].alive {
+			return true
+		}
+	}
+	return false
+}
+
 // ask is the Txn by which a waiter begins to hold. It knows by its watch that its weight fits, and nothing joins ahead
 // of it:
 //
@@ -295,7 +355,8 @@ func (m *model) ask(s *state, i int8) {
 	if m.broken == markSaysNow {
 		mark = s.now
 	}
-	m.admit(s, i)
+	m.checkAdmission(s, i)
+	a.hold()
 	if m.broken != marksNothing {
 		s.putMark(a.created, mark)
 	}
@@ -325,6 +386,6 @@ func (m *model) leavingSteps(s *state, i int8) {
 	}
 	m.must(s, i, "removes its entry", func(t *state) {
 		t.remove(a.created)
-		t.attempts[i] = attempt{stage: done, try: a.try}
+		t.attempts[i] = attempt{stage: done, try: a.try, late: a.late}
 	})
 }

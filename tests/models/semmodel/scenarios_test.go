@@ -86,6 +86,10 @@ var (
 		name: "one permit, three attempts, two give up, lost replies, watches fail", limit: 1,
 		attempts: giveUp(permits(1, 1, 1), 1, 2), lossy: true, unknown: true, compacted: true,
 	}
+	late = scenario{
+		name: "one permit, two attempts, both give up, copies arrive late", limit: 1,
+		attempts: giveUp(permits(1, 1), 0, 1), lossy: true, latePuts: true,
+	}
 	clean = scenario{
 		name: "two permits, four attempts, one gives up, no fault", limit: 2,
 		attempts: giveUp(permits(1, 1, 1, 1), 2), clean: true,
@@ -110,7 +114,8 @@ var (
 
 	small = []scenario{
 		with(three, revoking(2)), with(four, revoking(1)), with(heavyAhead, revoking(1)), crashing, weighted,
-		resized, shrunk, grown, secondResize, with(requeued, revoking(2)), with(lossy, revoking(1)), clean,
+		resized, shrunk, grown, secondResize, with(requeued, revoking(2)), with(lossy, revoking(1)),
+		with(late, revoking(1)), clean,
 	}
 	// The race detector makes a search ten times slower and has nothing to find: one goroutine searches.
 	underRace = []scenario{with(three, revoking(2)), shrunk, with(requeued, revoking(2)), clean}

@@ -3,7 +3,7 @@ package semmodel
 const (
 	maxAttempts = 5
 	maxTries    = 2 // entries that one attempt may have, one after another
-	maxEntries  = 7
+	maxEntries  = 8
 )
 
 // A revision of etcd's store; 0 means none. The search renumbers the revisions of each state, so these are only in
@@ -55,6 +55,7 @@ const (
 	unplaced       // its entry stands; the put had no reply
 	far            // its entry stands; it watches the entry ahead
 	first          // its entry stands; it watches all permits ahead and the limit
+	delayed        // its entry stands, and there was room when it was put; it waits for the lock delay only
 	leaving        // gives up and removes its entry
 	holding        // believes that it holds
 	done
@@ -80,12 +81,16 @@ type attempt struct {
 	limitAt revision
 
 	requeued bool // its session has lost a lease since it began
+	late     bool // a copy of its put has arrived when it was over
 
 	// For check; the attempt does not know it.
 	queued     bool
 	waited     bool     // it did not hold by the put of its entry
 	newcomerTo leaseSet // leases that were revoked, and not told, when it first queued
 }
+
+// waits reports whether an attempt knows its place and does not hold yet.
+func (a *attempt) waits() bool { return a.stage == far || a.stage == first || a.stage == delayed }
 
 // A delay is a lock delay that runs. The model has no clock. It is over when each session whose lease was revoked
 // before it began has been told.
@@ -141,6 +146,9 @@ func (m *model) reduce(s *state) {
 	}
 	clear(s.entries[kept:s.entryCount])
 	s.entryCount = kept
+	if m.traced {
+		return
+	}
 
 	var used, number [128]revision
 	s.eachRevision(func(r *revision) { used[*r] = 1 })
