@@ -203,11 +203,16 @@ func (rec *recorded) objection(o overrun, again bool) string {
 }
 
 // reasons returns for which causes a hold may have been lost before a call, by etcd's history. A lease may expire for
-// its holder, and a function outlive its context, of which etcd knows nothing.
+// its holder, and a function outlive its context, of which etcd knows nothing. A leader that was stopped may not know a
+// lease that its successor has granted: the session takes that for a revocation, and then revokes the lease itself.
 func (rec *recorded) reasons(h *oracle.Hold, o overrun) map[holdfast.Cause]bool {
 	all := map[holdfast.Cause]bool{holdfast.CauseExpired: true, holdfast.CauseNotDrained: true}
 	for _, c := range rec.Record.Changes {
-		if string(c.Kv.Key) != h.Key || c.After > o.At || c.Revision <= h.AcquiredAt {
+		if string(c.Kv.Key) != h.Key || c.Revision <= h.AcquiredAt {
+			continue
+		}
+		if c.After > o.At {
+			all[holdfast.CauseRevoked] = all[holdfast.CauseRevoked] || c.Deleted
 			continue
 		}
 		switch v, _ := layout.DecodeValue(c.Kv.Value); {
