@@ -123,6 +123,9 @@ func (a *attempt) putting(c condition) putting {
 // tryPut sends the put once and reads its reply.
 func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	p, began := a.putting(c), time.Now()
+	for _, e := range a.entries {
+		e.saySends(p.gate)
+	}
 	r, err := a.q().shared.commits.Commit(ctx, p.Txn)
 	if r.Unsent {
 		return err
@@ -155,6 +158,7 @@ func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err erro
 	for i, e := range a.entries {
 		ahead := r.Range(p.ahead + i)
 		e.setCreated(r.Header.Revision)
+		e.wait.looked = r.Header.Revision
 		e.wait.setAhead(txns.First(ahead.Kvs), r.Header.Revision, a.requeued)
 		e.wait.position = ahead.Count
 		e.ticket.sawAhead(ahead, epoch)
@@ -193,6 +197,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	}
 	r, err := a.q().shared.read(ctx, ask...)
 	if err != nil {
+		a.markUnanswered(gate) // as below: an earlier copy may have put them
 		return err
 	}
 	own := 0

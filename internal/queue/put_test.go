@@ -240,6 +240,10 @@ func TestPutRefusedByItsOwnEarlierCopyLeavesNothing(t *testing.T) {
 		p.Heal()
 		time.Sleep(10 * time.Second)
 		kit.NothingStands(t, srv)
+		key := srv.Keys(p.Host.SessionKey(p.Host.Lease().ID()))[0]
+		if key.ModRevision == key.CreateRevision {
+			t.Error("the session key was not put again, so a third copy may still put the entry")
+		}
 	})
 }
 
