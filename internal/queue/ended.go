@@ -72,11 +72,11 @@ func (w inquest) judge(ctx context.Context, at int64, ended []clientv3.LeaseID, 
 	ctx, cancel := context.WithTimeout(ctx, w.delayLeft())
 	defer cancel()
 	found, err := w.search(ctx, ended, at, seen)
+	delays = err != nil || found == mayHold
+	w.sayJudged(delays, found, err)
 	if errors.Is(err, errEntryGone) {
 		return err
 	}
-	delays = err != nil || found == mayHold
-	w.sayJudged(delays, found, err)
 	if delays {
 		return nil // the lock delay goes on
 	}

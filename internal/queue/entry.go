@@ -83,7 +83,7 @@ func (e *entry) reach(to stage) {
 func (e *entry) setCreated(rev int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.rev, e.stage = rev, created
+	e.rev, e.stage, e.wait.looked = rev, created, rev
 }
 
 // token is the fencing token. A reader has none: it is not alone, so nothing could be fenced by one. Nor has a permit.

@@ -126,7 +126,7 @@ func (w *wait) judgeUnknown(ctx context.Context, at int64) error {
 	if w.position != 1 { // others may have stood ahead of that one
 		resp, err := q.shared.get(ctx, q.ahead(w.e.rev-1, w.seen, clientv3.WithLimit(maxRemembered+1)))
 		if errors.Is(err, rpctypes.ErrCompacted) {
-			w.setAhead(nil, at, true)
+			w.setUnknown(nil, at)
 			return nil
 		}
 		if err != nil {
@@ -139,7 +139,7 @@ func (w *wait) judgeUnknown(ctx context.Context, at int64) error {
 	sessions := judged.ask(q, &ask, at)
 	r, err := w.read(ctx, ask)
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		w.setAhead(nil, at, true)
+		w.setUnknown(nil, at)
 		return nil
 	}
 	if err != nil {
@@ -156,7 +156,7 @@ func (w *wait) judgeCompacted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.setAhead(r.First(nearest), r.Header.Revision, true)
+	w.setUnknown(r.First(nearest), r.Header.Revision)
 	return nil
 }
 
@@ -179,6 +179,7 @@ func (w *wait) read(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
 	if own := r.First(self); !isEntry(own, e.rev) || !e.leaving && own.ModRevision != e.modRevision() {
 		return r, errEntryGone
 	}
+	w.looked = r.Header.Revision
 	if !e.leaving { // others of its attempt may be leaving, each on a goroutine of its own
 		e.of.saw(r.Header.Revision, began)
 	}

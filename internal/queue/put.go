@@ -158,7 +158,6 @@ func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err erro
 	for i, e := range a.entries {
 		ahead := r.Range(p.ahead + i)
 		e.setCreated(r.Header.Revision)
-		e.wait.looked = r.Header.Revision
 		e.wait.setAhead(txns.First(ahead.Kvs), r.Header.Revision, a.requeued)
 		e.wait.position = ahead.Count
 		e.ticket.sawAhead(ahead, epoch)

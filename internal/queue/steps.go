@@ -6,6 +6,8 @@ import "github.com/holdfast-go/holdfast/internal/lease"
 type Action string
 
 const (
+	// Sends: a put of the entry is sent. Etcd has not created the entry, or it is not known.
+	Sends Action = "sends its put"
 	// Judged: the entry knows what stands ahead, and whether it has to wait for the lock delay then.
 	Judged Action = "knows what stands ahead"
 	// Waited: its lock delay is over, and etcd has answered a read of it since.
@@ -18,22 +20,27 @@ const (
 type Step struct {
 	Action  Action
 	Key     string
-	Created int64 // the create revision of the entry
-	Lease   *lease.Lease
+	Created int64 // the create revision of the entry; 0 of Sends
+
+	Lease *lease.Lease `json:"-"`
+
+	// Of Sends: the mod revision of the session key that the put compares.
+	Gate int64 `json:",omitzero"`
 
 	// Of Judged: the key and the create revision of the entry ahead, or nothing; whether the lock delay begins; and the
-	// revision of the read that told it, at which the entry itself stood, 0 if that is unknown.
-	Ahead        string
-	AheadCreated int64
-	Delays       bool
-	Read         int64
+	// revision of the read that told it, at which the entry itself stood.
+	Ahead        string `json:",omitzero"`
+	AheadCreated int64  `json:",omitzero"`
+	Delays       bool   `json:",omitzero"`
+	Read         int64  `json:",omitzero"`
 
-	// Of Judged after an inquest. LongTold: the lock delay would begin, had the former holder not been told longer ago
-	// than that. Unfound: the inquest was not over in time, so the lock delay begins.
-	LongTold, Unfound bool
+	// Of Judged. LongTold: the lock delay would begin, had the former holder not been told longer ago than that.
+	// Unfound: the lock delay begins because what had to be read was compacted, or was not found in time.
+	LongTold bool `json:",omitzero"`
+	Unfound  bool `json:",omitzero"`
 
 	// Of Judged by a permit: it is the first waiter. Otherwise it is far behind the entry ahead, or may hold.
-	First bool
+	First bool `json:",omitzero"`
 }
 
 // Observe has f called at each step of the session's attempts, for a test that compares them with the model's. It is
@@ -54,17 +61,23 @@ func (e *entry) observer() func(Step) {
 	return e.q.shared.steps
 }
 
-// sayJudged is say after setAhead. With delays the lock delay has begun. found and err are of an inquest.
+// saySends is say of a put that compares a gate.
+func (e *entry) saySends(gate int64) {
+	if f := e.observer(); f != nil {
+		f(Step{Action: Sends, Key: e.key, Lease: e.of.lease, Gate: gate})
+	}
+}
+
+// sayJudged is say after setAhead. With delays the lock delay has begun. found and err are of an inquest, or err says
+// that history is compacted.
 func (w *wait) sayJudged(delays bool, found finding, err error) {
 	f := w.e.observer()
 	if f == nil {
 		return
 	}
 	s := w.judged(delays)
-	s.LongTold, s.Unfound = found == longTold, err != nil
-	if !w.e.leaving {
-		s.Read = w.e.of.revision
-	}
+	s.LongTold, s.Unfound = found == longTold, err != nil || delays && w.ahead == nil && w.others.unknown
+	s.Read = w.looked
 	f(s)
 }
 

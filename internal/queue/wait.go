@@ -25,6 +25,7 @@ type wait struct {
 	ahead      *mvccpb.KeyValue // the nearest entry ahead; nil if the queue is free
 	seen       int64            // the latest revision at which ahead stood
 	delayUntil time.Time        // end of the lock delay; zero if none has begun, or endDelay has ended it
+	looked     int64            // the revision of the latest read of the entry, for who observes
 
 	position int64       // number of entries ahead when the entry was put
 	others   othersAhead // of the other mode
@@ -36,6 +37,12 @@ type wait struct {
 func (w *wait) setAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 	w.noteAhead(ahead, revision, delay)
 	w.sayJudged(delay, innocent, nil)
+}
+
+// setUnknown is setAhead where the history is compacted that would tell whether the lock delay must begin: it does.
+func (w *wait) setUnknown(ahead *mvccpb.KeyValue, revision int64) {
+	w.noteAhead(ahead, revision, true)
+	w.sayJudged(true, innocent, rpctypes.ErrCompacted)
 }
 
 // noteAhead is setAhead for a judgment that is not over.
@@ -97,7 +104,11 @@ func (w *wait) locate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.setAhead(r.First(0), at, e.of.requeued || compacted)
+	if compacted {
+		w.setUnknown(r.First(0), at)
+	} else {
+		w.setAhead(r.First(0), at, e.of.requeued)
+	}
 	if e.leaving {
 		return nil
 	}
