@@ -8,7 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
+	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -206,4 +208,21 @@ func (s *simulation) judge() {
 	}
 	s.verdict = s.record.Judge()
 	s.violations = append(s.violations, s.verdict.Violations...)
+	s.follow()
+}
+
+// step records a step that the queue of a session says.
+func (s *simulation) step(step queue.Step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps = append(s.steps, step)
+}
+
+// follow compares the steps with the model.
+func (s *simulation) follow() {
+	r := queuemodel.Follow(&s.record, s.steps)
+	s.violations = append(s.violations, r.Refused...)
+	for what, n := range r.Counts {
+		s.verdict.Counts[what] += n
+	}
 }

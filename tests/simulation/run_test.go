@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -59,6 +60,7 @@ type simulation struct {
 	asked      int // holds that an administrator has ended
 	quietly    int // holds of revoked leases that were watched just before
 	violations []string
+	steps      []queue.Step
 	lines      []string // of the trace
 	clients    []*clientv3.Client
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
@@ -24,6 +26,7 @@ type process struct {
 	id     int
 	link   *etcdfake.Link
 	client func() (cli *clientv3.Client, started func()) // see simulation.client
+	step   func(queue.Step)
 	begin  time.Time
 	ttl    time.Duration
 	jitter *rand.Rand
@@ -58,6 +61,7 @@ func (s *simulation) start(id int, r *rand.Rand) (*process, error) {
 	for i := range c.hurry {
 		c.hurry[i], c.end[i] = context.WithCancel(context.Background())
 	}
+	c.step = s.step
 	few := s.source(700+uint64(id)).IntN(4) == 0
 	c.client = func() (*clientv3.Client, func()) { return s.client(c.link, few) }
 	c.jitter = s.source(100 + uint64(id))
@@ -86,6 +90,7 @@ func (c *process) open(ctx context.Context) error {
 	})
 	if err == nil {
 		started()
+		queue.Observe(lease.Open(sess.Ref()), c.step)
 		c.sess.Store(sess)
 	}
 	return err

@@ -6,7 +6,8 @@ package queuemodel
 // set.
 func (m *model) exclude(a, b name) bool {
 	x, y := m.member(a), m.member(b)
-	return x.lock == y.lock && !(x.shared && y.shared) && (a.attempt != b.attempt || a.try != b.try)
+	together := a.attempt == b.attempt && a.try == b.try && (a.member == b.member || !m.single)
+	return x.lock == y.lock && !(x.shared && y.shared) && !together
 }
 
 // waitsFor reports whether an entry waits for another that was created before it.

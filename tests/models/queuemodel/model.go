@@ -15,6 +15,7 @@ type model struct {
 	members  [][]member                // of each attempt's set
 	modes    bool                      // some are shared
 	several  bool                      // some attempts have several entries
+	single   bool                      // no two names are of one set: see follow.go
 	steps    []modelsearch.Step[state] // from the state that is looked at
 	refs     []*revision               // those of the state that is reduced
 	past     revision                  // what is judged in a step was seen a lock delay ago up to here: see judge

@@ -66,7 +66,7 @@ func (r *recorder) step(s queue.Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.drain()
-	if s.Lease.Lost() == nil {
+	if s.Action != queue.Sends && s.Lease.Lost() == nil { // sends sees each copy
 		r.records = append(r.records, record{at: time.Now(), step: &s})
 	}
 }
@@ -189,7 +189,7 @@ func (r *recorder) inOrderOfReads() []record {
 		if s := rec.step; s != nil && s.Action == queue.Judged {
 			byReply := !known[idOf(s.Key, s.Created)] && s.Read == s.Created
 			known[idOf(s.Key, s.Created)] = true
-			if s.Read == 0 || byReply {
+			if byReply {
 				ordered = append(ordered, rec)
 				continue
 			}
@@ -254,8 +254,6 @@ func (tr *translation) lease(id int64) int8 {
 	}
 	return n
 }
-
-func idOf(key string, created int64) string { return fmt.Sprint(key, " ", created) }
 
 // change translates what a revision has changed. A write to an entry is none.
 func (tr *translation) change(changes []etcdfake.Change) (c change) {

@@ -23,6 +23,7 @@ const (
 	holds                 // an attempt holds
 	told                  // a session knows that its lease is lost
 	ended                 // all calls have returned, and everything is removed
+	happens               // something that the model has no steps for: see follow.go
 )
 
 // An event is one of a run.
@@ -34,6 +35,7 @@ type event struct {
 	long   bool   // of judged: it does not, because the former holder has been told long ago
 	cut    bool   // of judged: it does, because how a session has ended was not found in time
 	change change // of changes
+	happen *happening
 }
 
 var nothing = name{attempt: -1}
@@ -65,7 +67,11 @@ func (n name) String() string {
 	if n == nothing {
 		return "nothing"
 	}
-	return fmt.Sprintf("entry %d.%d", n.attempt, n.try)
+	text := fmt.Sprintf("entry %d.%d", n.attempt, n.try)
+	if n.member > 0 {
+		text += fmt.Sprintf(".%d", n.member)
+	}
+	return text
 }
 
 func (e event) String() string {
@@ -102,6 +108,8 @@ func (e event) String() string {
 		return fmt.Sprintf("lease %d is told to be lost", e.actor)
 	case ended:
 		return "all calls have returned, and everything is removed"
+	case happens:
+		return e.happen.String()
 	}
 	what := map[action]string{sends: "sends its enqueue", waited: "has waited for its lock delay", holds: "holds"}
 	return fmt.Sprintf("attempt %d %s", e.actor, what[e.action])
@@ -142,7 +150,8 @@ func (m *model) actionOf(s *state, st *modelsearch.Step[state]) action {
 		"has its session key put again by its session, if it still lives":
 		return told
 	case "has a copy reach etcd", "has a copy refused: its lease is gone", "has a copy or its reply lost", "gives up",
-		"gives up without a reply", "ends: its session has no lease", "is cleared: nothing of it exists",
+		"gives up without a reply", "ends: its session has no lease",
+		"finds that one of its entries is gone, and queues anew", "is cleared: nothing of it exists",
 		"has an entry that the sweeper finds and will delete after a lock delay", "reads that its session key was put",
 		"finds the entry gone that it is to remove", "releases": // and finds that its entry had gone
 		return unseen

@@ -1,0 +1,398 @@
+package queuemodel
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
+	"github.com/holdfast-go/holdfast/tests/oracle"
+)
+
+// Entries are followed one at a time. A client acts on nothing but what etcd has told it. So what becomes of an entry
+// depends on the entries ahead of it and on session keys, and not on what other clients know. The model has one
+// attempt, that of the entry. Everything else that changes in the store happens to it, as etcd's history has it.
+//
+// So the order of the steps of several processes is not needed. The steps of one entry are in order. Each read has the
+// revision of the store at which etcd carried it out, and what follows from it comes right after that.
+
+// A Report is what Follow has found.
+type Report struct {
+	Counts  map[string]int // of entries, by the constants below
+	Refused []string       // for each entry with a step that the model does not have: its steps up to that
+}
+
+// What Counts has.
+const (
+	Followed = "entries whose steps the model has, to their ends"
+	Held     = "of these, those that were held"
+	Waited   = "of these, those that had others ahead"
+	Delayed  = "of these, those for which a lock delay began"
+	Stopped  = "entries that the model does not follow to their ends: " // and why
+)
+
+// alone is the model of an entry among those of others. These have no attempts, only names.
+var alone = scenario{
+	name: "an entry of a recorded run", sessions: 1, attempts: []plan{{slow: true, givesUp: true}},
+	copies: 2, lossy: true, unknown: true, compacted: true, looksBack: true, alwaysSuspects: true, lateGate: true,
+	beside: true,
+}
+
+const (
+	otherWriters  = 1 // the attempts in the names of others
+	otherReaders  = 2
+	stranger      = 3 // that of an entry which is not ahead
+	otherLeases   = 2 // the first lease of other sessions
+	mostOfOneKind = maxTries * maxMembers
+)
+
+// Why an entry is not followed to its end.
+const (
+	tooMany       = "more entries are ahead of it, or of more sessions, than the model has"
+	tooManyStates = "more states agree with it than are looked at"
+	noSessionKey  = "a session key had been put before the record began"
+	handed        = "it has the place of one that gave up, and what that knew of the other mode"
+	movedEarly    = "an administrator moved it to another lease before it was held"
+	unknownPlace  = "what stood ahead when it was put was compacted before it was read"
+)
+
+// Follow compares the steps that processes say of their entries with the model. They are in order for each process. Of
+// the record it needs the changes of etcd's store, and the calls: which have entries of their own.
+func Follow(record *oracle.Record, steps []queue.Step) Report {
+	h := newHistory(record, steps)
+	report := Report{Counts: make(map[string]int)}
+	for _, e := range h.entries {
+		if len(h.gates[e.key]) == 0 || e.permit {
+			continue // no process has told of it
+		}
+		f := follower{history: h, own: e, names: map[*lived]name{e: {}}, leases: map[int64]int8{e.session: 0}}
+		wrong, stopped := f.follow()
+		switch {
+		case wrong != "":
+			report.Refused = append(report.Refused, "the model refuses a step of "+wrong)
+			continue
+		case stopped != "":
+			report.Counts[Stopped+stopped]++
+			continue
+		}
+		for what, is := range map[string]bool{
+			Followed: true, Held: e.held, Waited: len(e.ahead) > 0,
+			Delayed: slices.ContainsFunc(h.steps[e.id()], func(s queue.Step) bool { return s.Delays }),
+		} {
+			if is {
+				report.Counts[what]++
+			}
+		}
+	}
+	return report
+}
+
+// A follower follows one entry.
+type follower struct {
+	*history
+	own    *lived
+	names  map[*lived]name // of the entry and of those ahead
+	leases map[int64]int8
+	model  *model
+}
+
+// A happening is what happens to an entry at one revision, but for a removal by its own session.
+type happening struct {
+	at              int64
+	keyPut, keyGone leaseSet
+	gone            nameSet
+	noticed         bool // an administrator writes into the entry
+}
+
+// follow returns what is wrong with the entry, or why it is not followed to its end.
+func (f *follower) follow() (wrong, stopped string) {
+	steps := f.steps[f.own.id()]
+	switch before := f.own.follows; {
+	case !f.nameAhead():
+		return "", tooMany
+	case before != nil && slices.ContainsFunc(before.ahead, func(o *lived) bool { return o.Shared != f.own.Shared }):
+		return "", handed
+	case f.own.movedAt != 0 && !f.own.held:
+		return "", movedEarly
+	case len(steps) > 0 && steps[0].Unfound:
+		return "", unknownPlace
+	}
+	f.model = newModel(alone)
+	f.model.modes, f.model.single = true, true
+	f.model.members = [][]member{
+		{{shared: f.own.Shared}}, make([]member, maxMembers), slices.Repeat([]member{{shared: true}}, maxMembers),
+	}
+	start, ok := f.start()
+	if !ok {
+		return "", noSessionKey
+	}
+	wrong, most := f.refused(start, f.events(steps))
+	if most > modeltrace.MostStates {
+		return "", tooManyStates
+	}
+	if wrong != "" {
+		wrong = fmt.Sprintf("%v, %s\n\t%s", f.own, wrong, f.legend())
+	}
+	return wrong, ""
+}
+
+// nameAhead gives names to the entries ahead, and to the leases of their sessions. It returns false if the model has
+// too few.
+func (f *follower) nameAhead() bool {
+	count := make(map[int8]int8)
+	for _, e := range f.own.ahead {
+		of := int8(otherWriters)
+		if e.Shared {
+			of = otherReaders
+		}
+		if count[of] == mostOfOneKind || len(f.names) == maxEntries {
+			return false
+		}
+		f.names[e] = name{of, count[of] / maxMembers, count[of] % maxMembers}
+		count[of]++
+		if _, known := f.leases[e.session]; !known {
+			l := len(f.leases) - 1 + otherLeases
+			if l == 2*maxSessions {
+				return false
+			}
+			f.leases[e.session] = int8(l)
+		}
+	}
+	return true
+}
+
+// start returns the states in which etcd may be about to put the entry: its attempt has sent the put. It returns false
+// if they are not known.
+func (f *follower) start() (all []state, ok bool) {
+	keys, gate := make(map[int64]keyChange), f.gate()
+	revisions := []int64{gate}
+	for lease := range f.leases {
+		if keys[lease], ok = f.keyBefore(lease, f.own.created); !ok {
+			return nil, false
+		}
+		revisions = append(revisions, keys[lease].at)
+	}
+	for _, e := range f.own.ahead {
+		revisions = append(revisions, e.created)
+	}
+	slices.Sort(revisions)
+	revisions = slices.Compact(revisions)
+	number := func(at int64) revision { return revision(slices.Index(revisions, at) + 1) }
+
+	s := f.model.start()
+	s.now = revision(len(revisions))
+	for id, l := range f.leases {
+		s.leases[l] = lease{granted: true, alive: true}
+		if at := number(keys[id].at); keys[id].deleted {
+			s.leases[l].gone = at
+		} else {
+			s.leases[l].key = at
+		}
+	}
+	s.sessions[0].gate = s.leases[0].key
+	for _, e := range f.own.ahead {
+		s.entries[s.entryCount] = entry{name: f.names[e], lease: f.leases[e.session], created: number(e.created)}
+		s.entryCount++
+	}
+	s.attempts[0].gate = number(gate)
+	s.send(0)
+	for _, requeued := range []bool{true, false} {
+		s.attempts[0].requeued = requeued // perhaps: its session may have lost a lease since the call began
+		t := s
+		f.model.reduce(&t)
+		if all = append(all, t); f.own.requeued {
+			break
+		}
+	}
+	return all, true
+}
+
+// gate returns the mod revision of the session key that the put has compared: of those that puts of the entry compare,
+// the present one, or, if none does, the latest.
+func (f *follower) gate() (gate int64) {
+	key, _ := f.keyBefore(f.own.session, f.own.created)
+	for _, sent := range f.gates[f.own.key] {
+		if sent == key.at || gate != key.at && sent > gate && sent < f.own.created {
+			gate = sent
+		}
+	}
+	return gate
+}
+
+// events returns the put of the entry and all after it that may matter to it.
+func (f *follower) events(steps []queue.Step) []event {
+	events := []event{{action: changes, change: change{put: name{}.bit()}}}
+	for _, at := range f.moments() {
+		for len(steps) > 0 && (steps[0].Action != queue.Judged || steps[0].Read < at) {
+			events, steps = append(events, f.step(steps[0])), steps[1:]
+		}
+		if at == f.own.movedAt { // it was held, and MinHold or an administrator keeps it
+			return events
+		}
+		removed := at == f.own.gone && f.own.byRequest
+		if removed {
+			events = append(events, event{action: changes, change: change{gone: name{}.bit()}})
+		}
+		if h := f.happening(at, removed); h != (happening{at: at}) {
+			events = append(events, event{action: happens, happen: &h})
+		}
+	}
+	for _, s := range steps {
+		events = append(events, f.step(s))
+	}
+	return events
+}
+
+// moments are the revisions after the put at which something changes that may matter to the entry.
+func (f *follower) moments() []int64 {
+	at := map[int64]bool{f.own.movedAt: true, f.own.noticedAt: true}
+	for e := range f.names {
+		at[e.gone] = true
+	}
+	for lease := range f.leases {
+		for _, key := range f.keys[lease] {
+			at[key.at] = true
+		}
+	}
+	maps.DeleteFunc(at, func(rev int64, _ bool) bool {
+		return rev <= f.own.created || f.own.gone != 0 && rev > f.own.gone
+	})
+	return slices.Sorted(maps.Keys(at))
+}
+
+// happening returns what happens at a revision. removed: its session has removed the entry then.
+func (f *follower) happening(at int64, removed bool) happening {
+	h := happening{at: at, noticed: at == f.own.noticedAt}
+	for lease, l := range f.leases {
+		for _, key := range f.keys[lease] {
+			switch {
+			case key.at != at:
+			case key.deleted:
+				h.keyGone |= 1 << l
+			default:
+				h.keyPut |= 1 << l
+			}
+		}
+	}
+	for e, n := range f.names {
+		if e.gone == at && !(e == f.own && removed) {
+			h.gone |= n.bit()
+		}
+	}
+	return h
+}
+
+// step returns a step that the process has said as an event.
+func (f *follower) step(s queue.Step) event {
+	switch s.Action {
+	case queue.Waited:
+		return event{action: waited}
+	case queue.Holds:
+		return event{action: holds}
+	case queue.Judged, queue.Sends:
+	}
+	e := event{action: judged, ahead: nothing, delays: s.Delays, long: s.LongTold, cut: s.Unfound}
+	if s.Ahead != "" {
+		e.ahead = name{attempt: stranger}
+	}
+	for other, n := range f.names {
+		if other.key == s.Ahead && other.created == s.AheadCreated {
+			e.ahead = n
+		}
+	}
+	return e
+}
+
+// to changes a state.
+func (h *happening) to(s *state) {
+	s.now++
+	for l := range int8(2 * maxSessions) {
+		if h.keyGone.has(l) {
+			s.deleteSessionKey(l)
+		}
+		if h.keyPut.has(l) {
+			s.leases[l].key, s.leases[l].gone = s.now, 0
+		}
+	}
+	for i := range s.entryCount {
+		e := &s.entries[i]
+		if e.deleted == 0 && h.gone&e.name.bit() != 0 {
+			s.deleteNow(e.version())
+		}
+		if e.deleted == 0 && e.name == (name{}) && h.noticed {
+			e.noticed = asked
+		}
+	}
+}
+
+func (h *happening) String() string {
+	c := change{gone: h.gone, keyPut: h.keyPut, keyGone: h.keyGone}
+	text := event{action: changes, change: c}.String()
+	if h.noticed {
+		text += "; an administrator writes into the entry"
+	}
+	return fmt.Sprintf("at revision %d, %s", h.at, text)
+}
+
+// refused is modeltrace.Model.Refused. Nothing tells of the copies that an attempt sends: etcd carries out one of them.
+func (f *follower) refused(start []state, events []event) (wrong string, most int) {
+	m := f.model
+	seen := func(s *state, st *modelsearch.Step[state]) action {
+		if a := m.actionOf(s, st); a != sends {
+			return a
+		}
+		return unseen
+	}
+	return modeltrace.Model[state, event]{
+		Start: start,
+		Steps: func(s *state) []modelsearch.Step[state] {
+			m.lastOfEqual = false
+			m.findSteps(s)
+			if f.hasTwins() { // and either may be read
+				steps := slices.Clone(m.steps)
+				m.lastOfEqual = true
+				m.findSteps(s)
+				return append(steps, m.steps...)
+			}
+			return m.steps
+		},
+		Unseen: func(s *state, st *modelsearch.Step[state]) bool { return seen(s, st) == unseen },
+		Is: func(e event, s *state, st *modelsearch.Step[state]) bool {
+			return seen(s, st) == e.action && e.isStep(s, st)
+		},
+		Nothing: m.isNothing,
+		Happens: func(e event, s *state) bool {
+			if e.happen != nil {
+				e.happen.to(s)
+			}
+			return e.happen != nil
+		},
+		Reduce: m.reduce,
+	}.Refused(events)
+}
+
+// hasTwins reports whether two entries of one set are ahead.
+func (f *follower) hasTwins() bool {
+	for i, e := range f.own.ahead[min(1, len(f.own.ahead)):] {
+		if e.created == f.own.ahead[i].created {
+			return true
+		}
+	}
+	return false
+}
+
+// legend says which entries and leases the names stand for.
+func (f *follower) legend() string {
+	var lines []string
+	for e, n := range f.names {
+		lines = append(lines, fmt.Sprintf("%v: %v", n, e))
+	}
+	for lease, l := range f.leases {
+		lines = append(lines, fmt.Sprintf("lease %d: %x", l, lease))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n\t")
+}
