@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -42,6 +43,8 @@ type event struct {
 	Stretch stretch    // of heldUpstream
 	Overrun overrun    `json:",omitzero"` // of overran and returned
 	Used    registerOp // of used
+
+	Step queue.Step `json:",omitzero"` // of stepped
 }
 
 // What a worker reports.
@@ -53,6 +56,7 @@ const (
 	cannot = "cannot" // a name could not be acquired after all faults were healed
 	closed = "closed" // the session is closed
 
+	stepped      = "stepped"       // an entry has made a step of its model
 	overran      = "overran"       // OnOverrun was called
 	returned     = "returned"      // a function under a hold is about to return
 	heldUpstream = "held upstream" // a hold of etcd's own lock has ended

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
+	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -38,6 +41,7 @@ type recorded struct {
 	Returned  map[holdfast.Token]time.Duration // when a function under a hold was about to return
 	Overstays []overrun                        // functions that went on after the loss of their holds
 	Used      []registerOp                     // in no order
+	Steps     []queue.Step                     // of entries, in order for each process
 
 	violations []string // what judge has found
 }
@@ -45,8 +49,11 @@ type recorded struct {
 // judge returns the verdict of the oracle, with what is wrong beside that among its violations.
 func (rec *recorded) judge() oracle.Verdict {
 	verdict := rec.Record.Judge()
+	followed := queuemodel.Follow(rec.Record, rec.Steps)
 	verdict.Violations = slices.Concat(rec.Failures, verdict.Violations, rec.judgeOverruns(),
-		rec.judgeRegisters())
+		rec.judgeRegisters(), followed.Refused)
+	verdict.Counts[refusedSteps] = len(followed.Refused)
+	maps.Copy(verdict.Counts, followed.Counts)
 	rec.violations = verdict.Violations
 	return verdict
 }
@@ -106,6 +113,8 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 		case used:
 			f.stats.Counts[operations]++
 			rec.Used = append(rec.Used, ev.Used)
+		case stepped:
+			rec.Steps = append(rec.Steps, ev.Step)
 		case refused:
 			f.stats.Counts["writes of a former owner of a shard that etcd refused"]++
 		case cannot:
@@ -134,6 +143,7 @@ const (
 	overruns       = "calls of OnOverrun"
 	outlived       = "functions for which OnOverrun had to be called"
 	operations     = "operations on registers"
+	refusedSteps   = "entries with a step that the model refuses"
 	faultPrefix    = "fault: "
 	acquiredPrefix = "acquired: "
 )

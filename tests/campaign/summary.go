@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -47,6 +48,7 @@ type summary struct {
 	Overlaps     map[string]overlap // two held, as docs/guarantees.md says; by reason and cause
 	Recoveries   recoveries
 	Upstream     upstream // etcd's own lock, under the same faults
+	Model        followed `json:",omitzero"`
 	Violations   []string
 
 	Counts map[string]int     // all that was counted
@@ -65,6 +67,13 @@ type writes struct {
 type overlap struct {
 	Count   int
 	Longest float64
+}
+
+// followed says of how many entries each step was one of the model's. One that is not is a violation.
+type followed struct {
+	Entries, Held, Waited, Delayed int            // those that were followed to their ends
+	Refused                        int            // those with a step that the model does not have
+	Stopped                        map[string]int // those that were followed for a part or not at all, by the reason
 }
 
 // recoveries are the times from the end of faults to the next acquisition.
@@ -181,6 +190,8 @@ func (s *summary) fill() {
 		s.Overlaps[reason] = overlap{n, s.stats.Worst[oracle.OverlapPrefix+reason+", at most"].Seconds()}
 	}
 	s.Upstream = upstream{c[upstreamHeld], c[upstreamBoth], s.Worst[upstreamBothAtMost]}
+	s.Model = followed{c[queuemodel.Followed], c[queuemodel.Held], c[queuemodel.Waited], c[queuemodel.Delayed],
+		c[refusedSteps], below(c, queuemodel.Stopped)}
 	if n := s.Recoveries.Count; n > 0 {
 		s.Recoveries.Mean = s.Recoveries.total.Seconds() / float64(n)
 	}
@@ -246,6 +257,9 @@ func (s *summary) String() string {
 	line("OnOverrun was called %d times, never without a reason, and for each of %d functions that outlived their holds "+
 		"by far, unless a violation says so", s.Overruns, s.Outlived)
 	line("%d operations on fenced registers and marks, linearizable unless a violation says otherwise", s.Operations)
+	line("compared with the model: %d entries to their ends (%d held, %d had others ahead, %d waited for a lock delay), "+
+		"%d refused", s.Model.Entries, s.Model.Held, s.Model.Waited, s.Model.Delayed, s.Model.Refused)
+	list("not followed to their ends", s.Model.Stopped)
 	line("from the end of a fault to the next acquisition: %d times, %.2f s on average, %.2f s at most",
 		s.Recoveries.Count, s.Recoveries.Mean, s.Recoveries.Longest)
 	line("a lost hold was told before the next one held, at least by:")
