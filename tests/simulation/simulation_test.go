@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -22,7 +23,8 @@ var (
 
 // Sessions and mutexes run against etcdfake in virtual time under faults drawn from a seed.
 func TestSimulationOfMutexes(t *testing.T) {
-	simulateAll(t, 5, shows{oracle.Granted: 40, asked: 2}, func(seed uint64) *simulation {
+	least := shows{oracle.Granted: 40, asked: 2, queuemodel.Followed: 100, queuemodel.Delayed: 3}
+	simulateAll(t, 5, least, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: useMutexes, once: mutexOnce, administered: true}
 	})
 }
@@ -36,7 +38,7 @@ func TestSimulationOfBusySessions(t *testing.T) {
 
 // Half of the holds have MinHold.
 func TestSimulationOfMinHold(t *testing.T) {
-	simulateAll(t, 4, shows{oracle.Granted: 20, oracle.Taken: 6}, func(seed uint64) *simulation {
+	simulateAll(t, 4, shows{oracle.Granted: 20, oracle.Taken: 6, queuemodel.Followed: 40}, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: useMutexes, once: mutexOnce, minHold: true}
 	})
 }
@@ -64,6 +66,9 @@ func simulateAll(t *testing.T, few int, least shows, plan func(seed uint64) *sim
 	b.run(t, schedules)
 	for *count == 0 && b.lacks(least) != "" && b.schedules < 4*few {
 		b.run(t, 2)
+	}
+	if n := b.notFollowed(); 10*n > b.all.Counts[queuemodel.Followed] && n > 20 {
+		t.Errorf("%d entries were not followed in the model", n)
 	}
 	took := time.Since(start)
 	t.Logf("%d schedules in %v (%.0f a minute, %d CPUs), at most %d requests in one\n%v", b.schedules,
@@ -107,6 +112,16 @@ func (b *bench) run(t *testing.T, n int) {
 			})
 		}
 	})
+}
+
+// notFollowed returns how many entries the model has not followed to their ends.
+func (b *bench) notFollowed() (n int) {
+	for what, count := range b.all.Counts {
+		if strings.HasPrefix(what, queuemodel.Stopped) {
+			n += count
+		}
+	}
+	return n
 }
 
 // lacks says of what the schedules have had too few, if of anything.

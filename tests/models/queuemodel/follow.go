@@ -337,12 +337,16 @@ func (h *happening) String() string {
 	return fmt.Sprintf("at revision %d, %s", h.at, text)
 }
 
-// refused is modeltrace.Model.Refused. Nothing tells of the copies that an attempt sends: etcd carries out one of them.
+// refused is modeltrace.Model.Refused. Nothing tells which copies of the put reach etcd. All compare the gate that the
+// entry was put by: another one is sent where its process says so.
 func (f *follower) refused(start []state, events []event) (wrong string, most int) {
 	m := f.model
 	seen := func(s *state, st *modelsearch.Step[state]) action {
-		if a := m.actionOf(s, st); a != sends {
+		switch a := m.actionOf(s, st); {
+		case a != sends:
 			return a
+		case st.What == "has no reply and sends its enqueue with the new gate", st.What == "reads the reply to its enqueue":
+			return told // no event of an entry is that
 		}
 		return unseen
 	}
