@@ -28,7 +28,7 @@ type Step struct {
 	Gate int64 `json:",omitzero"`
 
 	// Of Judged: the key and the create revision of the entry ahead, or nothing; whether the lock delay begins; and the
-	// revision of the read that told it, at which the entry itself stood.
+	// revision of the read that told it, at which the entry itself stood; of a permit 0 if that is not known.
 	Ahead        string `json:",omitzero"`
 	AheadCreated int64  `json:",omitzero"`
 	Delays       bool   `json:",omitzero"`
