@@ -16,8 +16,7 @@ import (
 
 // A Model is what runs are compared with.
 type Model[S comparable, E fmt.Stringer] struct {
-	Start   S
-	Also    []S // other states in which a run may begin
+	Start   []S // the states of which one is the first
 	Steps   func(*S) []modelsearch.Step[S]
 	Unseen  func(from *S, step *modelsearch.Step[S]) bool      // nothing tells of the step
 	Is      func(e E, from *S, step *modelsearch.Step[S]) bool // the step is the event
@@ -36,7 +35,7 @@ type states[S comparable] map[S]struct{}
 // is the largest number of states that agreed with the events up to one of them.
 func (m Model[S, E]) Refused(events []E) (wrong string, most int) {
 	all := make(states[S])
-	for _, s := range append(m.Also, m.Start) {
+	for _, s := range m.Start {
 		all[s] = struct{}{}
 	}
 	for n, e := range events {

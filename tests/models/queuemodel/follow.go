@@ -351,7 +351,7 @@ func (f *follower) refused(start []state, events []event) (wrong string, most in
 		return unseen
 	}
 	return modeltrace.Model[state, event]{
-		Start: start[0], Also: start[1:],
+		Start: start,
 		Steps: func(s *state) []modelsearch.Step[state] {
 			m.lastOfEqual = false
 			m.findSteps(s)

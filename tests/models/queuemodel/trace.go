@@ -247,7 +247,7 @@ func (m *model) isNothing(e event, s *state) bool {
 // have sent many copies, each of which may be lost or on its way.
 func (m *model) refused(events []event) (wrong string, most int) {
 	return modeltrace.Model[state, event]{
-		Start: m.start(),
+		Start: []state{m.start()},
 		Steps: func(s *state) []modelsearch.Step[state] {
 			m.findSteps(s)
 			return m.steps
