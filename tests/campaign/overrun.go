@@ -170,6 +170,7 @@ func (o overrun) mustBeTold() bool {
 		return false
 	case holdfast.CauseKicked:
 		due += kickGrace
+	default:
 	}
 	return o.For >= due
 }
