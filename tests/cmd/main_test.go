@@ -1,13 +1,13 @@
 //go:build linux
 
-// Package cmd tests the command holdfast as processes, on an etcd in this one. The test builds the command, with the
-// race detector if it has that itself.
+// Package cmd tests the command holdfast as processes, on an etcd in this one. The test builds the command.
 package cmd
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )
 
@@ -41,11 +42,13 @@ func open(t testing.TB, cli *clientv3.Client, owner string) *session.Session {
 // program is the command under test.
 var program string
 
+// With -full the program has the race detector, too: it then takes twice as much of a processor.
 func TestMain(m *testing.M) {
+	flag.Parse()
 	dir, err := os.MkdirTemp("", "holdfast-")
 	if err == nil {
 		program = filepath.Join(dir, "holdfast")
-		build := exec.Command("go", "build", "-o", program, "-ldflags=-s -w", fmt.Sprintf("-race=%t", bubble.Race),
+		build := exec.Command("go", "build", "-o", program, "-ldflags=-s -w", fmt.Sprintf("-race=%t", bubble.Race && rounds.Full()),
 			".")
 		build.Dir = filepath.Join("..", "..", "cmd", "holdfast")
 		build.Stderr = os.Stderr
