@@ -48,8 +48,8 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "holdfast-")
 	if err == nil {
 		program = filepath.Join(dir, "holdfast")
-		build := exec.Command("go", "build", "-o", program, "-ldflags=-s -w", fmt.Sprintf("-race=%t", bubble.Race && rounds.Full()),
-			".")
+		race := fmt.Sprintf("-race=%t", bubble.Race && rounds.Full())
+		build := exec.Command("go", "build", "-o", program, "-ldflags=-s -w", race, ".")
 		build.Dir = filepath.Join("..", "..", "cmd", "holdfast")
 		build.Stderr = os.Stderr
 		err = build.Run()
