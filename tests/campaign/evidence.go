@@ -71,6 +71,10 @@ func evidence(dir string) (string, error) {
 		line("| histories of data behind a `FencedWriter`, and of `EtcdMarks`, are linearizable, by porcupine | %d "+
 			"operations |", all.Operations)
 	}
+	if all.Model.Entries > 0 {
+		line("| each step of an entry is one that the [model of the queue](../tests/models/queuemodel/doc.go) has | %d "+
+			"entries were followed to their ends, %d refused |", all.Model.Entries, all.Model.Refused)
+	}
 	line("| *not promised:* the same of a write without a fence, right after `Check` | %d were carried out, %d of them "+
 		"when the writer held no more |", all.Writes.Unguarded, all.Writes.Late)
 	for _, reason := range slices.Sorted(maps.Keys(all.Overlaps)) {
@@ -100,6 +104,8 @@ func (s *summary) join(other *summary) {
 	s.Overruns += other.Overruns
 	s.Outlived += other.Outlived
 	s.Operations += other.Operations
+	s.Model.Entries += other.Model.Entries
+	s.Model.Refused += other.Model.Refused
 	s.Writes.Guarded += other.Writes.Guarded
 	s.Writes.Unguarded += other.Writes.Unguarded
 	s.Writes.Late += other.Writes.Late
