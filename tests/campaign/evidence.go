@@ -65,15 +65,15 @@ func evidence(dir string) (string, error) {
 	if all.Outlived > 0 {
 		line("| `OnOverrun` is called for each function that goes on for 1.5 s and more | %d functions |", all.Outlived)
 	}
+	if all.Model.Entries > 0 {
+		line("| each step of an entry is one that the [model of the queue](../tests/models/queuemodel/doc.go) has | %d "+
+			"entries were followed to their ends, %d refused |", all.Model.Entries, all.Model.Refused)
+	}
 	line("| a fenced write takes effect only while its holder holds | %d were carried out, each while its writer held |",
 		all.Writes.Guarded)
 	if all.Operations > 0 {
 		line("| histories of data behind a `FencedWriter`, and of `EtcdMarks`, are linearizable, by porcupine | %d "+
 			"operations |", all.Operations)
-	}
-	if all.Model.Entries > 0 {
-		line("| each step of an entry is one that the [model of the queue](../tests/models/queuemodel/doc.go) has | %d "+
-			"entries were followed to their ends, %d refused |", all.Model.Entries, all.Model.Refused)
 	}
 	line("| *not promised:* the same of a write without a fence, right after `Check` | %d were carried out, %d of them "+
 		"when the writer held no more |", all.Writes.Unguarded, all.Writes.Late)
