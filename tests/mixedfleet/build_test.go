@@ -107,8 +107,8 @@ func buildOld(dir, release string) (program string, err error) {
 		return "", err
 	}
 	program = filepath.Join(dir, "old")
-	// With -trimpath it does not matter where the tree is: it is compiled once, and not by each run.
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./internal/mixedfleet")
+	// Without -trimpath: what the release imports has been compiled for others, and only its own packages are compiled.
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "./internal/mixedfleet")
 	build.Dir, build.Env = tree, append(os.Environ(), "GOWORK=off",
 		"GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod -buildvcs=false")
 	_, err = output(build)
