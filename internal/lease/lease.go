@@ -205,13 +205,14 @@ func (l *Lease) Explain(failure, more error) {
 
 // Enter records a change of state that the watchdog has seen, and wakes AwaitConnected.
 func (l *Lease) Enter(s holdfast.State) {
+	now := l.clock()
 	l.mu.Lock()
 	suspend := l.suspend
 	if s == holdfast.Connected {
 		l.reconnectLocked()
 		suspend = func(error) {}
 	} else {
-		l.say(Step{Action: Suspends, At: l.clock()})
+		l.say(Step{Action: Suspends, At: now})
 	}
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -275,10 +276,12 @@ func (l *Lease) Gate() int64 {
 // SawGate records a mod revision of the session key. The gate only grows. The first one, of the put after the Grant,
 // rings no bell: nothing is held yet.
 func (l *Lease) SawGate(rev int64) {
+	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gate == 0 {
 		l.heard = rev
+		l.say(Step{Action: Announced, At: now})
 	}
 	l.gate = max(l.gate, rev)
 }

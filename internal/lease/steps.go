@@ -15,6 +15,8 @@ type Action string
 const (
 	// Granted: etcd has granted the lease.
 	Granted Action = "granted"
+	// Announced: its session key is put. From now on the session keeps the lease, and tells what becomes of it.
+	Announced Action = "announced"
 	// Renews: a copy of a renewal is about to be sent.
 	Renews Action = "renews"
 	// Reads: a copy of the read that proves the renewal is about to be sent.
@@ -36,7 +38,7 @@ type Step struct {
 	Action Action
 	Lease  clientv3.LeaseID
 	At     time.Duration
-	Sent   time.Duration  `json:",omitzero"` // of Granted and the four after it: when the request was sent
+	Sent   time.Duration  `json:",omitzero"` // when the request was sent; of Granted, a request or a reply
 	Term   uint64         `json:",omitzero"` // of Acknowledged and Proved: the one in the reply
 	Until  time.Duration  `json:",omitzero"` // of Granted and Confirmed: trusted-until
 	TTL    time.Duration  `json:",omitzero"` // of Granted
@@ -47,13 +49,14 @@ type Step struct {
 type observerKey struct{}
 
 // Observe returns a context for session.New with which f is called at each step of the session, for a test that
-// compares them with the model's. f is called under the mutex of the lease and must not call this package.
+// compares them with the model's. It is called under the mutex of the lease, so that steps are in order. f must not
+// call this package.
 func Observe(ctx context.Context, f func(Step)) context.Context {
 	return context.WithValue(ctx, observerKey{}, f)
 }
 
-// Observer returns what Observe has put into a context; nil if it has not.
-func Observer(ctx context.Context) func(Step) {
+// ObserverIn returns what Observe has put into a context; nil if it has not.
+func ObserverIn(ctx context.Context) func(Step) {
 	f, _ := ctx.Value(observerKey{}).(func(Step))
 	return f
 }

@@ -28,11 +28,11 @@ type Report struct {
 
 // What Counts has.
 const (
-	Followed  = "leases whose steps the model has"
-	Renewed   = "of these, renewals that counted"
-	Dropped   = "of these, replies to renewals or their proofs that had an earlier term than the other"
-	Suspended = "of these, suspensions that were told"
-	Expired   = "of these, leases that were lost by the clock"
+	Followed  = "leases in the model"
+	Renewed   = Followed + ": renewals that counted"
+	Dropped   = Followed + ": replies of an earlier term than the other"
+	Suspended = Followed + ": suspensions that were told"
+	Expired   = Followed + ": lost by the clock"
 )
 
 // Follow compares the steps that sessions say of their leases with the model. They are in order for each lease. The
@@ -70,7 +70,8 @@ type follower struct {
 
 	events []event
 	now    moment
-	told   bool // of the suspension
+	begun  moment // how late after the suspension the session key was put, if no renewal counts yet; -1: it was not put
+	told   bool   // of the suspension
 	until  moment
 	due    bool // the suspension, when the latest renewal was confirmed
 	counts map[string]int
@@ -115,24 +116,23 @@ func (f *follower) terms() (all []uint64) {
 
 // inOrder returns the steps that matter, with the latest time of all up to each: a time is read a little before a step
 // is said. Only those of requests are said without the mutex of the lease, so their times decide. What comes of no
-// confirmation is left out: requests that are not answered, and those after the last one, unless they count.
+// confirmation is left out: requests that are not answered, copies of one moment, and what follows the last one.
 func (f *follower) inOrder() (all []Said) {
-	last, answered, latest := 0, make(map[time.Duration]bool), time.Duration(0)
+	last, answered, latest := 0, make(map[lease.Step]bool), time.Duration(0)
 	for i, s := range f.said {
 		if s.Action == lease.Confirmed {
 			last = i
 		}
-		if s.Action == lease.Acknowledged || s.Action == lease.Proved {
-			answered[s.Sent] = true
-		}
+		answered[lease.Step{Action: requestOf[s.Action], Sent: s.Sent}] = true
 	}
 	for i, s := range f.said {
-		request := s.Action == lease.Renews || s.Action == lease.Reads
-		reply := s.Action == lease.Acknowledged || s.Action == lease.Proved
-		if i > last && (request || reply) || request && !answered[s.Sent] {
+		request := lease.Step{Action: s.Action, Sent: s.Sent}
+		isRequest := s.Action == lease.Renews || s.Action == lease.Reads
+		if i > last && (isRequest || requestOf[s.Action] != "") || isRequest && !answered[request] {
 			continue
 		}
-		if !request {
+		delete(answered, request)
+		if !isRequest {
 			latest = max(latest, s.At)
 			s.At = latest
 		}
@@ -142,10 +142,12 @@ func (f *follower) inOrder() (all []Said) {
 	return all
 }
 
+var requestOf = map[lease.Action]lease.Action{lease.Acknowledged: lease.Renews, lease.Proved: lease.Reads}
+
 // add adds the events that a step is.
 func (f *follower) add(s Said) {
-	late := f.margin
-	if s.Late {
+	late := f.margin + f.begun
+	if s.Late || f.begun < 0 {
 		late = math.MaxInt32 / 2
 	}
 	if at := f.since(s.At); at > f.now {
@@ -155,8 +157,11 @@ func (f *follower) add(s Said) {
 	e := event{at: f.now}
 	switch s.Action {
 	case lease.Granted:
-		f.until = f.since(s.Until)
+		f.until, f.begun = f.since(s.Until), -1
 		e.action, e.until = isTrusted, f.until
+	case lease.Announced:
+		f.begun = max(0, f.now-f.model.suspendAt(&state{trusted: f.until}))
+		return
 	case lease.Renews:
 		e.action = "a renewal is sent"
 	case lease.Reads:
@@ -171,7 +176,7 @@ func (f *follower) add(s Said) {
 		f.counts[Renewed]++
 		f.counts[Dropped] -= 2
 		f.due = f.isDue() && !f.told
-		f.until = f.since(s.Until)
+		f.until, f.begun = f.since(s.Until), 0
 		f.told = f.isDue() && f.told // a reply was kept for long
 		f.events = append(f.events, event{at: f.now, action: confirms})
 		e.action, e.until = isTrusted, f.until

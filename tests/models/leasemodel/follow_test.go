@@ -20,6 +20,9 @@ func granted(until float64) Said {
 		TTL: 6 * time.Second, Margin: 2 * time.Second}}
 }
 
+// begins is a lease whose session key is put at a time.
+func begins(at float64) []Said { return []Said{granted(4), says(lease.Announced, at)} }
+
 func says(a lease.Action, at float64) Said {
 	return Said{Step: lease.Step{Action: a, At: second(at), Sent: second(at)}}
 }
@@ -49,7 +52,7 @@ func replies(at, sent float64, acked uint64, read float64, proved uint64) []Said
 // Each case is what a right session says, and another one that wrong code could say.
 func TestForgedStepsOfSessionsAreRefused(t *testing.T) {
 	const renews, reads, acknowledged, proved = lease.Renews, lease.Reads, lease.Acknowledged, lease.Proved
-	sends := []Said{granted(4), says(renews, 1), says(reads, 1.25)}
+	sends := append(begins(0), says(renews, 1), says(reads, 1.25))
 	for rule, r := range map[string]struct{ before, right, wrong []Said }{
 		"a lease is trusted for its TTL less the margin": {
 			nil, []Said{granted(4)}, []Said{granted(5.5)},
@@ -72,6 +75,16 @@ func TestForgedStepsOfSessionsAreRefused(t *testing.T) {
 			slices.Concat(sends, []Said{says(renews, 1.5)}),
 			append(replies(1.75, 1, 7, 1.25, 7), confirmed(1.75, 5)),
 			append(replies(1.75, 1, 7, 1.25, 7), confirmed(1.75, 5.25)),
+		},
+		"many copies of one moment are one": {
+			append(begins(0), slices.Repeat([]Said{says(renews, 1), says(reads, 1)}, 5)...),
+			append(replies(1.75, 1, 7, 1, 7), confirmed(1.75, 5)),
+			append(replies(1.75, 1, 7, 1, 7), confirmed(1.75, 5.75)),
+		},
+		"a read is no renewal": {
+			append(begins(0), says(reads, 1), says(renews, 1.25)),
+			append(replies(1.75, 1.25, 7, 1, 7), confirmed(1.75, 5)),
+			append(replies(1.75, 1, 7, 1, 7), confirmed(1.75, 5)),
 		},
 		"a renewal does not count without a proof": {
 			append(sends, answered(acknowledged, 1.5, 1, 7)),
@@ -113,7 +126,7 @@ func TestForgedStepsOfSessionsAreRefused(t *testing.T) {
 			[]Said{loses(4, holdfast.CauseExpired)}, []Said{loses(3.9, holdfast.CauseExpired)},
 		},
 		"a suspension is not told before half of the time is over": {
-			[]Said{granted(4)}, []Said{says(lease.Suspends, 2)}, []Said{says(lease.Suspends, 1.9)},
+			begins(0), []Said{says(lease.Suspends, 2)}, []Said{says(lease.Suspends, 1.9)},
 		},
 		"a lease that stays suspended after a renewal is not told so again": {
 			[]Said{granted(4), says(renews, 1), says(lease.Suspends, 2), says(reads, 3),
@@ -126,7 +139,10 @@ func TestForgedStepsOfSessionsAreRefused(t *testing.T) {
 			[]Said{confirmed(1.9, 5), says(lease.Suspends, 2.1)},
 		},
 		"a suspension is told within the margin": {
-			[]Said{granted(4)}, []Said{says(lease.Suspends, 3.9)}, []Said{says(lease.Suspends, 4.1)},
+			begins(0), []Said{says(lease.Suspends, 3.9)}, []Said{says(lease.Suspends, 4.1)},
+		},
+		"a suspension is told within the margin after the session key was put": {
+			begins(3), []Said{says(lease.Suspends, 4.9)}, []Said{loses(5.1, holdfast.CauseClosed)},
 		},
 		"a suspension is told again after a renewal": {
 			slices.Concat(sends, replies(1.5, 1, 7, 1.25, 7), []Said{says(lease.Suspends, 2), confirmed(2.5, 5)}),
@@ -134,11 +150,11 @@ func TestForgedStepsOfSessionsAreRefused(t *testing.T) {
 			[]Said{loses(5.5, holdfast.CauseExpired)},
 		},
 		"a loss is told within the margin": {
-			[]Said{granted(4), says(lease.Suspends, 2)},
+			append(begins(0), says(lease.Suspends, 2)),
 			[]Said{loses(5.9, holdfast.CauseExpired)}, []Said{loses(6.1, holdfast.CauseExpired)},
 		},
 		"a process that was stopped is told late": {
-			[]Said{granted(4)},
+			begins(0),
 			[]Said{late(loses(60, holdfast.CauseExpired))}, []Said{loses(60, holdfast.CauseExpired)},
 		},
 		"a lease begins with its Grant": {
