@@ -36,7 +36,7 @@ var saboteurs = []saboteur{
 		dir: "./tests/campaign", test: "TestLockFamilyOnARealClusterUnderFaults"},
 	{name: "renewal-not-proved-simulated", invariant: "1 Told before it expires",
 		rule: "a renewal counts if a read at the same Raft term proves it", patch: "renewal-not-proved",
-		dir: "./tests/simulation", test: "TestSimulationOfMutexes", args: seed("1")},
+		dir: "./tests/simulation", test: "TestSimulationOfMutexes", args: []string{"-simulation.count=20"}},
 	{name: "holds-polled-once", invariant: "forced removal within 6 s",
 		rule: "a hold is polled every few seconds, although its lease is watched",
 		dir:  "./internal/hold", test: "TestWatchedHolderIsToldOfWhatNoWatchTells"},
