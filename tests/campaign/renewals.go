@@ -42,6 +42,7 @@ type followedLeases struct {
 	Leases, Renewals   int
 	Dropped            int // replies of an earlier term than the other
 	Suspended, Expired int
+	Timely             int // of these: told in time by a process that ran
 	Refused            int // leases with a step that the model does not have
 }
 
@@ -49,5 +50,5 @@ const refusedLeases = "leases with a step that the model refuses"
 
 func leasesOf(c map[string]int) followedLeases {
 	return followedLeases{c[leasemodel.Followed], c[leasemodel.Renewed], c[leasemodel.Dropped], c[leasemodel.Suspended],
-		c[leasemodel.Expired], c[refusedLeases]}
+		c[leasemodel.Expired], c[leasemodel.Timely], c[refusedLeases]}
 }

@@ -262,9 +262,9 @@ func (s *summary) String() string {
 	line("compared with the model: %d entries to their ends (%d held, %d had others ahead, %d waited for a lock delay), "+
 		"%d refused", s.Model.Entries, s.Model.Held, s.Model.Waited, s.Model.Delayed, s.Model.Refused)
 	list("not followed to their ends", s.Model.Stopped)
-	line("compared with the model: %d leases (%d renewals, %d replies of an earlier term, %d suspensions, %d expired), "+
-		"%d refused", s.Leases.Leases, s.Leases.Renewals, s.Leases.Dropped, s.Leases.Suspended, s.Leases.Expired,
-		s.Leases.Refused)
+	line("compared with the model: %d leases (%d renewals, %d replies of an earlier term, %d suspensions and %d expired, "+
+		"%d of these in time by the clock), %d refused", s.Leases.Leases, s.Leases.Renewals, s.Leases.Dropped,
+		s.Leases.Suspended, s.Leases.Expired, s.Leases.Timely, s.Leases.Refused)
 	line("from the end of a fault to the next acquisition: %d times, %.2f s on average, %.2f s at most",
 		s.Recoveries.Count, s.Recoveries.Mean, s.Recoveries.Longest)
 	line("a lost hold was told before the next one held, at least by:")

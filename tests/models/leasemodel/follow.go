@@ -33,6 +33,7 @@ const (
 	Dropped   = Followed + ": replies of an earlier term than the other"
 	Suspended = Followed + ": suspensions that were told"
 	Expired   = Followed + ": lost by the clock"
+	Timely    = Followed + ": suspensions and losses by the clock that were told in time, by a process that ran"
 )
 
 // Follow compares the steps that sessions say of their leases with the model. They are in order for each lease. The
@@ -153,6 +154,9 @@ func (f *follower) add(s Said) {
 	if at := f.since(s.At); at > f.now {
 		f.now = at
 		f.events = append(f.events, event{at: at, action: passes, suspended: f.told, late: late})
+	}
+	if !s.Late && (s.Action == lease.Suspends || s.Cause == holdfast.CauseExpired) {
+		f.counts[Timely]++
 	}
 	e := event{at: f.now}
 	switch s.Action {

@@ -182,8 +182,9 @@ func TestFollowCounts(t *testing.T) {
 	}
 	said := slices.Concat([]Said{granted(4), says(lease.Renews, 1), other(granted(4)), says(lease.Reads, 1.25)},
 		replies(1.5, 1, 7, 1.25, 9), []Said{says(lease.Renews, 1.75), answered(lease.Acknowledged, 1.8, 1.75, 9),
-			confirmed(1.8, 5.25), other(says(lease.Suspends, 2)), other(loses(4, holdfast.CauseExpired))})
-	want := map[string]int{Followed: 2, Renewed: 1, Dropped: 1, Suspended: 1, Expired: 1}
+			confirmed(1.8, 5.25), other(says(lease.Suspends, 2)),
+			late(other(loses(4, holdfast.CauseExpired)))})
+	want := map[string]int{Followed: 2, Renewed: 1, Dropped: 1, Suspended: 1, Expired: 1, Timely: 1}
 	got := Follow(said)
 	if len(got.Refused) > 0 {
 		t.Fatal(got.Refused[0])
