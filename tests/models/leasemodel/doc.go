@@ -47,8 +47,8 @@
 //
 //	go test ./tests/models/leasemodel -run Runs -model.traces 1000 -model.seed 5000
 //
-// What is not compared: processes that are stopped, which are told when they go on; the lease after the loss; a session
-// key that is deleted by hand; which reads are sent as a proof, since those of a watch look the same.
+// What is not compared: processes that are stopped, but see below; the lease after the loss; a session key that is
+// deleted by hand; which reads are sent as a proof, since those of a watch look the same.
 //
 // # Real clusters
 //
@@ -66,5 +66,5 @@
 // judges what holders saw.
 //
 // What is not compared: requests that are not answered; replies after the last confirmation; whether a renewal that may
-// count does; leases of more than 300 s.
+// count does; leases of more than 300 s; what comes half an hour after the Grant.
 package leasemodel

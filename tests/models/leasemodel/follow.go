@@ -62,6 +62,9 @@ func Follow(said []Said) Report {
 	return r
 }
 
+// longest is for how long a lease is followed. A moment cannot be much later.
+const longest = 30 * time.Minute
+
 // A follower follows one lease.
 type follower struct {
 	said   []Said
@@ -88,7 +91,9 @@ func (f *follower) follow() string {
 	f.model.scenario = scenario{anyEtcd: true, copies: maxCopies, trust: f.moment(granted.TTL - granted.Margin),
 		terms: int8(len(f.terms()))}
 	for _, s := range f.inOrder() {
-		f.add(s)
+		if s.At-f.base < longest {
+			f.add(s)
+		}
 	}
 	wrong, most := f.model.refused(f.events)
 	if most > modeltrace.MostStates {
