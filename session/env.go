@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
@@ -26,7 +27,8 @@ type env struct {
 	sender    *sending.Sender
 	streams   *grpc.ClientConn // for watches of session keys; nil: the client's Watcher is used
 	identity  layout.Identity
-	ctx       context.Context // until Close
+	ctx       context.Context  // until Close
+	observer  func(lease.Step) // see lease.Observe
 }
 
 func newEnv(ctx context.Context, cli *clientv3.Client, o Options) *env {

@@ -64,7 +64,7 @@ func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
 		}
 		return lease.New(lease.Grant{
 			ID: resp.ID, Cluster: resp.ClusterId, TTL: time.Duration(resp.TTL) * time.Second,
-			Margin: g.opts.DriftMargin, Sent: sent,
+			Margin: g.opts.DriftMargin, Sent: sent, Observer: g.observer,
 		}, g.opts.Clock), nil
 	})
 	if err != nil {

@@ -38,7 +38,7 @@ func (k *keeper) keep() bool {
 // the last state published.
 func (k *keeper) watchdog() holdfast.State {
 	l, state := k.lease, holdfast.Connected
-	timer := time.NewTimer(l.UntilChange())
+	timer := time.NewTimer(0) // it may be suspended already, if the session key was put late
 	defer timer.Stop()
 	for {
 		select {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
@@ -85,7 +86,7 @@ func (k *keeper) renewAndProve(ctx context.Context, e *evidence) (left time.Dura
 // acknowledge sends a renewal.
 func (k *keeper) acknowledge(ctx context.Context) (*acknowledgement, error) {
 	ack, _, err := sending.Once(ctx, k.sender, sending.Renewal, func(ctx context.Context) (*acknowledgement, error) {
-		sent := k.opts.Clock()
+		sent := k.lease.Sends(lease.Renews)
 		resp, err := keepAlive(ctx, k.client, k.lease.ID())
 		if err != nil {
 			return nil, err
@@ -102,6 +103,7 @@ func (k *keeper) acknowledge(ctx context.Context) (*acknowledgement, error) {
 		k.lease.Lose(holdfast.CauseClusterChanged, nil)
 		return nil, errClusterChanged
 	}
+	k.lease.Answered(lease.Acknowledged, ack.sent, ack.term)
 	return ack, nil
 }
 
@@ -112,7 +114,7 @@ func (k *keeper) prove(ctx context.Context) (*proof, error) {
 		read *clientv3.GetResponse
 	}
 	got, _, err := sending.Once(ctx, k.sender, sending.Proof, func(ctx context.Context) (reply, error) {
-		sent := k.opts.Clock()
+		sent := k.lease.Sends(lease.Reads)
 		read, err := k.key.read(ctx)
 		return reply{sent, read}, err
 	})
@@ -122,5 +124,6 @@ func (k *keeper) prove(ctx context.Context) (*proof, error) {
 	if err := k.key.check(got.read); err != nil {
 		return nil, err
 	}
+	k.lease.Answered(lease.Proved, got.sent, got.read.Header.RaftTerm)
 	return &proof{got.sent, got.read.Header.RaftTerm}, nil
 }

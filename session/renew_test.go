@@ -92,6 +92,24 @@ func TestShortOutageSuspendsAndReconnectsTheSameLease(t *testing.T) {
 	})
 }
 
+// The model of the lease found this: the watchdog waited for the loss.
+func TestSessionWhoseKeyIsPutLateIsToldThatItIsSuspended(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		events, began := newRecorder(), time.Now()
+		c.delay(1900*time.Millisecond, 1900*time.Millisecond) // of the Grant, and of the put
+		sess := c.open(t, session.Options{OnStateChange: events.record})
+		held := await(t, sess)
+		events.next(t, holdfast.Suspended)
+		if took := time.Since(began); took != 7600*time.Millisecond {
+			t.Errorf("told after %v, want when the session key is put", took)
+		}
+		if cause := context.Cause(held.ConnectedContext()); cause != holdfast.ErrSuspended {
+			t.Errorf("cause %v", cause)
+		}
+		events.next(t, holdfast.Connected)
+	})
+}
+
 // Invariant 2: a renewal that is confirmed after the deadline is too late, even if no timer and no caller has
 // noticed the deadline before.
 func TestRenewalConfirmedTooLateDoesNotRevive(t *testing.T) {

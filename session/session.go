@@ -55,6 +55,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 		return nil, fmt.Errorf("holdfast: no session: %w", holdfast.ErrClientClosed)
 	}
 	s := newSession(cli, resolved)
+	s.env.observer = lease.ObserverIn(ctx)
 	policy := resolved.Retry
 	policy.Attempt = 0 // sending.Once bounds each request
 	var first *lease.Lease

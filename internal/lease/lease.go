@@ -49,6 +49,7 @@ func New(g Grant, clock func() time.Duration) *Lease {
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	l.connected, l.suspend = context.WithCancelCause(l.ctx)
+	l.say(Step{Action: Granted, At: g.Sent, Sent: g.Sent, TTL: g.TTL, Margin: g.Margin, Until: l.trust.until})
 	return l
 }
 
@@ -129,6 +130,7 @@ func (l *Lease) loseLocked(cause holdfast.Cause, now time.Duration, err error) *
 			err = l.failure
 		}
 		l.lost = &holdfast.LostError{Lease: l.grant.ID, Cause: cause, Since: now - l.trust.from, Err: err}
+		l.say(Step{Action: Loses, At: now, Cause: cause})
 	}
 	return l.lost
 }
@@ -162,8 +164,11 @@ func (l *Lease) Confirm(sent, ttl time.Duration) bool {
 		return false
 	}
 	l.trust = l.grant.trusted(sent, ttl)
+	l.say(Step{Action: Confirmed, At: now, Until: l.trust.until})
 	l.failure = nil
-	l.reconnectLocked()
+	if now < l.trust.suspendAt() { // or a reply was kept for so long that the lease stays suspended
+		l.reconnectLocked()
+	}
 	// Wake AwaitConnected. It judges by the clock, so it may have seen a suspension that the watchdog, whose timer
 	// has not fired yet, will never see.
 	close(l.changed)
@@ -200,11 +205,14 @@ func (l *Lease) Explain(failure, more error) {
 
 // Enter records a change of state that the watchdog has seen, and wakes AwaitConnected.
 func (l *Lease) Enter(s holdfast.State) {
+	now := l.clock()
 	l.mu.Lock()
 	suspend := l.suspend
 	if s == holdfast.Connected {
 		l.reconnectLocked()
 		suspend = func(error) {}
+	} else {
+		l.say(Step{Action: Suspends, At: now})
 	}
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -268,10 +276,12 @@ func (l *Lease) Gate() int64 {
 // SawGate records a mod revision of the session key. The gate only grows. The first one, of the put after the Grant,
 // rings no bell: nothing is held yet.
 func (l *Lease) SawGate(rev int64) {
+	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gate == 0 {
 		l.heard = rev
+		l.say(Step{Action: Announced, At: now})
 	}
 	l.gate = max(l.gate, rev)
 }

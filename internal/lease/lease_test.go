@@ -110,7 +110,7 @@ func TestLossSaysWhyTheRenewalsFailedUnlessItsCauseIsKnown(t *testing.T) {
 
 func TestRenewalIsTrustedFromItsSendTimeAndForAtMostItsTTL(t *testing.T) {
 	l, now := granted()
-	sent := *now + 3*time.Second
+	sent := *now + 4*time.Second
 	*now += 5 * time.Second // suspended
 	l.Enter(holdfast.Suspended)
 	if err := context.Cause(l.ConnectedContext()); err != holdfast.ErrSuspended {
@@ -119,7 +119,7 @@ func TestRenewalIsTrustedFromItsSendTimeAndForAtMostItsTTL(t *testing.T) {
 	if !l.Confirm(sent, 6*time.Second) { // etcd's reply has a shorter TTL than the grant
 		t.Fatal("not confirmed")
 	}
-	if l.Remaining() != 2*time.Second || l.Check() != holdfast.ErrSuspended || l.Unconfirmed() != 2*time.Second {
+	if l.Remaining() != 3*time.Second || l.Check() != nil || l.Unconfirmed() != time.Second {
 		t.Errorf("%v remain, %v", l.Remaining(), l.Check())
 	}
 	if l.ConnectedContext().Err() != nil {
@@ -177,5 +177,19 @@ func TestAwaitConnectedEndsWithTheRenewalTheLossOrTheContext(t *testing.T) {
 func TestZeroRefOpensToNoHost(t *testing.T) {
 	if h := lease.Open(lease.Ref{}); h != nil {
 		t.Errorf("%v", h)
+	}
+}
+
+// A reply that was kept until its proof came may be so old that the lease stays suspended although it is confirmed.
+func TestHoldersStaySuspendedIfTheConfirmedRenewalIsOld(t *testing.T) {
+	l, now := granted()
+	sent := *now + 2*time.Second
+	*now += 7 * time.Second
+	l.Enter(holdfast.Suspended)
+	if !l.Confirm(sent, 10*time.Second) || l.Check() != holdfast.ErrSuspended {
+		t.Fatalf("%v", l.Check())
+	}
+	if context.Cause(l.ConnectedContext()) != holdfast.ErrSuspended {
+		t.Error("the lease is suspended, and its connected context lives")
 	}
 }

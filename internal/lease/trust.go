@@ -17,6 +17,8 @@ type Grant struct {
 	TTL     time.Duration // as granted
 	Margin  time.Duration // taken off the TTL; 0: the larger of TTL/10 and 200 ms
 	Sent    time.Duration // when the request was sent, by the clock of the lease
+
+	Observer func(Step) // see Observe; nil: none
 }
 
 // longest is how long a renewal is trusted whose reply has that TTL.

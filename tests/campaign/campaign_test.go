@@ -36,6 +36,9 @@ func TestLockFamilyOnARealClusterUnderFaults(t *testing.T) {
 	if s.Model.Held < enough/2 {
 		t.Errorf("the test proves little: %d entries that were held were followed in the model", s.Model.Held)
 	}
+	if s.Leases.Renewals < o.workers {
+		t.Errorf("the test proves little: %d renewals were followed in the model", s.Leases.Renewals)
+	}
 	if s.Acquisitions < enough {
 		t.Errorf("the test proves nothing: %d locks were acquired in %d rounds", s.Acquisitions, s.Rounds)
 	}

@@ -45,6 +45,8 @@ type event struct {
 	Used    registerOp // of used
 
 	Step queue.Step `json:",omitzero"` // of stepped
+
+	Renewal said `json:",omitzero"` // of renewed
 }
 
 // What a worker reports.
@@ -57,6 +59,7 @@ const (
 	closed = "closed" // the session is closed
 
 	stepped      = "stepped"       // an entry has made a step of its model
+	renewed      = "renewed"       // a session has made a step of its lease's model
 	overran      = "overran"       // OnOverrun was called
 	returned     = "returned"      // a function under a hold is about to return
 	heldUpstream = "held upstream" // a hold of etcd's own lock has ended

@@ -42,6 +42,7 @@ type recorded struct {
 	Overstays []overrun                        // functions that went on after the loss of their holds
 	Used      []registerOp                     // in no order
 	Steps     []queue.Step                     // of entries, in order for each process
+	Renewals  []said                           // in order for each lease
 
 	violations []string // what judge has found
 }
@@ -49,11 +50,13 @@ type recorded struct {
 // judge returns the verdict of the oracle, with what is wrong beside that among its violations.
 func (rec *recorded) judge() oracle.Verdict {
 	verdict := rec.Record.Judge()
-	followed := queuemodel.Follow(rec.Record, rec.Steps)
+	followed, leases := queuemodel.Follow(rec.Record, rec.Steps), rec.followLeases()
 	verdict.Violations = slices.Concat(rec.Failures, verdict.Violations, rec.judgeOverruns(),
-		rec.judgeRegisters(), followed.Refused)
+		rec.judgeRegisters(), followed.Refused, leases.Refused)
 	verdict.Counts[refusedSteps] = len(followed.Refused)
 	maps.Copy(verdict.Counts, followed.Counts)
+	verdict.Counts[refusedLeases] = len(leases.Refused)
+	maps.Copy(verdict.Counts, leases.Counts)
 	rec.violations = verdict.Violations
 	return verdict
 }
@@ -115,6 +118,8 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 			rec.Used = append(rec.Used, ev.Used)
 		case stepped:
 			rec.Steps = append(rec.Steps, ev.Step)
+		case renewed:
+			rec.Renewals = append(rec.Renewals, ev.Renewal)
 		case refused:
 			f.stats.Counts["writes of a former owner of a shard that etcd refused"]++
 		case cannot:

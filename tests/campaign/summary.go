@@ -47,8 +47,9 @@ type summary struct {
 	Margins      map[string]float64 // the least time from "lost" told to its holder until another held, by cause
 	Overlaps     map[string]overlap // two held, as docs/guarantees.md says; by reason and cause
 	Recoveries   recoveries
-	Upstream     upstream // etcd's own lock, under the same faults
-	Model        followed `json:",omitzero"`
+	Upstream     upstream       // etcd's own lock, under the same faults
+	Model        followed       `json:",omitzero"`
+	Leases       followedLeases `json:",omitzero"`
 	Violations   []string
 
 	Counts map[string]int     // all that was counted
@@ -192,6 +193,7 @@ func (s *summary) fill() {
 	s.Upstream = upstream{c[upstreamHeld], c[upstreamBoth], s.Worst[upstreamBothAtMost]}
 	s.Model = followed{c[queuemodel.Followed], c[queuemodel.Held], c[queuemodel.Waited], c[queuemodel.Delayed],
 		c[refusedSteps], below(c, queuemodel.Stopped)}
+	s.Leases = leasesOf(c)
 	if n := s.Recoveries.Count; n > 0 {
 		s.Recoveries.Mean = s.Recoveries.total.Seconds() / float64(n)
 	}
@@ -260,6 +262,9 @@ func (s *summary) String() string {
 	line("compared with the model: %d entries to their ends (%d held, %d had others ahead, %d waited for a lock delay), "+
 		"%d refused", s.Model.Entries, s.Model.Held, s.Model.Waited, s.Model.Delayed, s.Model.Refused)
 	list("not followed to their ends", s.Model.Stopped)
+	line("compared with the model: %d leases (%d renewals, %d replies of an earlier term, %d suspensions and %d expired, "+
+		"%d of these in time by the clock), %d refused", s.Leases.Leases, s.Leases.Renewals, s.Leases.Dropped,
+		s.Leases.Suspended, s.Leases.Expired, s.Leases.Timely, s.Leases.Refused)
 	line("from the end of a fault to the next acquisition: %d times, %.2f s on average, %.2f s at most",
 		s.Recoveries.Count, s.Recoveries.Mean, s.Recoveries.Longest)
 	line("a lost hold was told before the next one held, at least by:")

@@ -71,7 +71,10 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 		return err
 	}
 	system := session.SystemClock()
-	sess, err := session.New(ctx, cli, &session.Options{
+	observed := lease.Observe(ctx, func(s lease.Step) {
+		parent.Say(reports, event{What: renewed, Renewal: said{s, processOf(j.ID), sinceBoot()}})
+	})
+	sess, err := session.New(observed, cli, &session.Options{
 		TTL: j.TTL, CloseTimeout: 20 * time.Second, Logger: slog.New(slog.NewJSONHandler(log, nil)),
 		Clock: func() time.Duration { return time.Duration(float64(system()) * j.ClockRate) },
 	})

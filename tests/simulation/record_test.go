@@ -3,6 +3,8 @@ package simulation
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -10,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
+	"github.com/holdfast-go/holdfast/tests/models/leasemodel"
 	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -218,11 +221,20 @@ func (s *simulation) step(step queue.Step) {
 	s.steps = append(s.steps, step)
 }
 
-// follow compares the steps with the model.
+// renew records a step that a session says of its lease. It is late if its clock may have jumped.
+func (s *simulation) renew(step lease.Step) {
+	s.renewalsMu.Lock()
+	defer s.renewalsMu.Unlock()
+	s.renewals = append(s.renewals, leasemodel.Said{Step: step, Late: s.profile.skip})
+}
+
+// follow compares the steps with the models.
 func (s *simulation) follow() {
-	r := queuemodel.Follow(&s.record, s.steps)
-	s.violations = append(s.violations, r.Refused...)
-	for what, n := range r.Counts {
-		s.verdict.Counts[what] += n
-	}
+	s.renewalsMu.Lock()
+	leases := leasemodel.Follow(s.renewals)
+	s.renewalsMu.Unlock()
+	entries := queuemodel.Follow(&s.record, s.steps)
+	s.violations = slices.Concat(s.violations, entries.Refused, leases.Refused)
+	maps.Copy(s.verdict.Counts, entries.Counts)
+	maps.Copy(s.verdict.Counts, leases.Counts)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
+	"github.com/holdfast-go/holdfast/tests/models/leasemodel"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -53,6 +54,9 @@ type simulation struct {
 	requests     atomic.Int64 // that were sent
 	ended        atomic.Bool  // all work has ended
 	verdict      oracle.Verdict
+
+	renewalsMu sync.Mutex // protects renewals; it is locked under the mutex of a lease
+	renewals   []leasemodel.Said
 
 	mu         sync.Mutex // protects what follows
 	record     oracle.Record

@@ -27,6 +27,7 @@ type process struct {
 	link   *etcdfake.Link
 	client func() (cli *clientv3.Client, started func()) // see simulation.client
 	step   func(queue.Step)
+	renew  func(lease.Step)
 	begin  time.Time
 	ttl    time.Duration
 	jitter *rand.Rand
@@ -61,7 +62,7 @@ func (s *simulation) start(id int, r *rand.Rand) (*process, error) {
 	for i := range c.hurry {
 		c.hurry[i], c.end[i] = context.WithCancel(context.Background())
 	}
-	c.step = s.step
+	c.step, c.renew = s.step, s.renew
 	few := s.source(700+uint64(id)).IntN(4) == 0
 	c.client = func() (*clientv3.Client, func()) { return s.client(c.link, few) }
 	c.jitter = s.source(100 + uint64(id))
@@ -75,7 +76,7 @@ func (s *simulation) start(id int, r *rand.Rand) (*process, error) {
 // open gives the client a session.
 func (c *process) open(ctx context.Context) error {
 	cli, started := c.client()
-	sess, err := session.New(ctx, cli, &session.Options{
+	sess, err := session.New(lease.Observe(ctx, c.renew), cli, &session.Options{
 		TTL:          c.ttl,
 		CloseTimeout: closeTimeout,
 		Clock: func() time.Duration {

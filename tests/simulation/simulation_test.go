@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/tests/models/leasemodel"
 	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -23,7 +24,8 @@ var (
 
 // Sessions and mutexes run against etcdfake in virtual time under faults drawn from a seed.
 func TestSimulationOfMutexes(t *testing.T) {
-	least := shows{oracle.Granted: 40, asked: 2, queuemodel.Followed: 100, queuemodel.Delayed: 3}
+	least := shows{oracle.Granted: 40, asked: 2, queuemodel.Followed: 100, queuemodel.Delayed: 3, leasemodel.Renewed: 100,
+		leasemodel.Dropped: 2, leasemodel.Suspended: 5, leasemodel.Expired: 2}
 	simulateAll(t, 5, least, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: useMutexes, once: mutexOnce, administered: true}
 	})

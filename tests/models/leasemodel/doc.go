@@ -15,7 +15,8 @@
 //     before it forwards the renewal, with the term of the last entry that it has applied.
 //   - A read is confirmed by a leader that leads. The reply may name a later term, because a follower fills the header
 //     after the read.
-//   - The session keeps one reply while the other one is missing, and drops the one with the lower term.
+//   - The session keeps one reply while the other one is missing. When it has both it looks at them, perhaps after a
+//     while, and drops the one with the lower term, or the renewal counts.
 //
 // # What is left out
 //
@@ -46,6 +47,24 @@
 //
 //	go test ./tests/models/leasemodel -run Runs -model.traces 1000 -model.seed 5000
 //
-// What is not compared: processes that are stopped, which are told when they go on; the lease after the loss; a session
-// key that is deleted by hand; which reads are sent as a proof, since those of a watch look the same.
+// What is not compared: processes that are stopped, but see below; the lease after the loss; a session key that is
+// deleted by hand; which reads are sent as a proof, since those of a watch look the same.
+//
+// # Real clusters
+//
+// Follow compares the leases of tests/campaign and tests/simulation with the model, while members and processes fail.
+// Which leader has carried out a renewal is not known there, and when. What a session may conclude does not depend on
+// that. So etcd may do anything: each request that was sent may be answered, in any term. The session says its steps
+// through lease.Observe, with the times of its own clock, which may be fast or slow: the lease is granted; a renewal or
+// its proof is sent; a reply arrives, with its term; the renewal counts; the suspension is told; the lease is lost.
+//
+// A renewal must count from the sends that were said, with the terms that arrived, before trusted-until, and never
+// after the loss. A suspension is not told before half of the time is over, a loss by the clock not before
+// trusted-until. Both may be told a drift margin later: timers come late on a busy machine, and those of Go do not
+// follow the clock of a session that is fast on purpose. They may be later still if the process was stopped or had no
+// processor. All of this goes by what the session says at its clock's time, and not by when goroutines ran: the oracle
+// judges what holders saw.
+//
+// What is not compared: requests that are not answered; replies after the last confirmation; whether a renewal that may
+// count does; leases of more than 300 s; what comes half an hour after the Grant.
 package leasemodel

@@ -25,6 +25,7 @@ type state struct {
 	term         int8                 // of the leader that leads
 	proposed     bool                 // a revocation stands in the log of the leader that leads
 	gone         bool                 // the revocation was committed
+	lost         bool                 // by another cause than the clock, as a run tells
 
 	renewals, reads [maxCopies]request
 	ack, proof      reply
@@ -86,6 +87,9 @@ type scenario struct {
 	copies  int    // of one request, side by side
 	ttl     moment // of the lease
 	trust   moment // how long a confirmed renewal is trusted
+
+	// Etcd carries out each request, in any term: of real clusters no more is known. See Follow.
+	anyEtcd bool
 }
 
 // A model searches all states of a scenario.
@@ -167,13 +171,16 @@ func (m *model) trace(found []state, parents []int32, n int32) string {
 //go:norace
 func (m *model) expand(s *state) []step {
 	m.steps = m.steps[:0]
-	if s.now >= s.trusted && m.broken != lossIsNotFinal {
-		return nil // lost, which is final
+	if s.lost || s.now >= s.trusted && m.broken != lossIsNotFinal {
+		return nil // which is final
 	}
 	if s.now < m.horizon {
 		m.step(s, "time passes").now++
 	}
-	m.etcdSteps(s)
+	if !m.anyEtcd {
+		m.etcdSteps(s)
+	}
+	m.judge(s)
 	for i := range m.copies {
 		m.renewalSteps(s, i)
 		m.readSteps(s, i)

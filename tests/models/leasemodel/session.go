@@ -9,6 +9,10 @@ func (m *model) renewalSteps(s *state, i int) {
 			m.step(s, "a renewal is sent").renewals[i] = request{stage: sent, sent: s.now}
 		}
 	case sent:
+		if m.anyEtcd {
+			m.acknowledge(s, i, 1, m.terms)
+			return
+		}
 		for term := int8(1); term <= s.term; term++ {
 			if m.renews(s, term) {
 				t := m.step(s, "the leader of term %d acknowledges the renewal sent at %d", term, r.sent)
@@ -18,13 +22,18 @@ func (m *model) renewalSteps(s *state, i int) {
 		m.step(s, "a renewal is lost").renewals[i] = request{}
 	case done:
 		lowest, highest := m.ackTerms(s, r)
-		for term := lowest; term <= highest; term++ {
-			t := m.step(s, "the acknowledgement of the renewal sent at %d arrives, term %d", r.sent, term)
-			t.ack = m.received(s, s.renewals, r, term)
-			t.renewals = [maxCopies]request{} // the others are canceled
-			m.judge(t)
-		}
+		m.acknowledge(s, i, lowest, highest)
 		m.step(s, "an acknowledgement is lost").renewals[i] = request{}
+	}
+}
+
+// acknowledge finds the steps in which the acknowledgement of a renewal arrives.
+func (m *model) acknowledge(s *state, i int, lowest, highest int8) {
+	r := s.renewals[i]
+	for term := lowest; term <= highest; term++ {
+		t := m.step(s, "the acknowledgement of the renewal sent at %d arrives, term %d", r.sent, term)
+		t.ack = m.received(s, s.renewals, r, term)
+		t.renewals = [maxCopies]request{} // the others are canceled
 	}
 }
 
@@ -35,6 +44,10 @@ func (m *model) readSteps(s *state, i int) {
 			m.step(s, "a read is sent").reads[i] = request{stage: sent, sent: s.now}
 		}
 	case sent:
+		if m.anyEtcd {
+			m.prove(s, i, 1, m.terms)
+			return
+		}
 		lowest, highest := m.readers(s)
 		for term := lowest; term <= highest; term++ {
 			t := m.step(s, "the read sent at %d is carried out in term %d", r.sent, term)
@@ -43,13 +56,18 @@ func (m *model) readSteps(s *state, i int) {
 		m.step(s, "a read is lost").reads[i] = request{}
 	case done:
 		lowest, highest := m.proofTerms(s, r)
-		for term := lowest; term <= highest; term++ {
-			t := m.step(s, "the reply to the read sent at %d arrives, term %d", r.sent, term)
-			t.proof = m.received(s, s.reads, r, term)
-			t.reads = [maxCopies]request{}
-			m.judge(t)
-		}
+		m.prove(s, i, lowest, highest)
 		m.step(s, "the reply to a read is lost").reads[i] = request{}
+	}
+}
+
+// prove finds the steps in which the reply to a read arrives.
+func (m *model) prove(s *state, i int, lowest, highest int8) {
+	r := s.reads[i]
+	for term := lowest; term <= highest; term++ {
+		t := m.step(s, "the reply to the read sent at %d arrives, term %d", r.sent, term)
+		t.proof = m.received(s, s.reads, r, term)
+		t.reads = [maxCopies]request{}
 	}
 }
 
@@ -67,7 +85,7 @@ func (m *model) received(s *state, all [maxCopies]request, r request, term int8)
 	return reply{held: true, sent: from, term: term}
 }
 
-// judge has the session look at its replies. It mirrors keeper.renewAndProve and Lease.Confirm.
+// judge has the session look at its replies, when it comes to that. It mirrors keeper.renewAndProve and Lease.Confirm.
 func (m *model) judge(s *state) {
 	a, p := s.ack, s.proof
 	switch {
@@ -76,11 +94,11 @@ func (m *model) judge(s *state) {
 	case !a.held || !p.held:
 		return
 	case a.term < p.term && m.broken != termsAreNotCompared && m.broken != olderAckCounts:
-		s.ack = reply{}
+		m.step(s, "drops the acknowledgement, of an earlier term").ack = reply{}
 		return
 	case a.term > p.term && m.broken != termsAreNotCompared && m.broken != olderProofCounts &&
 		m.broken != countsFromOldProof:
-		s.proof = reply{}
+		m.step(s, "drops the proof, of an earlier term").proof = reply{}
 		return
 	}
 	from := min(a.sent, p.sent)
@@ -92,6 +110,6 @@ func (m *model) judge(s *state) {
 	case countsFromProof:
 		from = p.sent
 	}
-	s.trusted = from + m.trust
-	s.ack, s.proof = reply{}, reply{}
+	t := m.step(s, confirms)
+	t.trusted, t.ack, t.proof = from+m.trust, reply{}, reply{}
 }

@@ -20,18 +20,31 @@ type event struct {
 	// What the holders know then. Check judges by the clock, so it is what they are told that may be late.
 	until     moment // the lease is trusted until then
 	suspended bool   // their contexts have been canceled
+
+	// Of Follow.
+	late  moment // of passes: how late a suspension and a loss may be told
+	due   bool   // of suspends: it was when the latest renewal was confirmed
+	early bool   // of lost: for another reason than the clock
 }
 
 const (
-	passes = "time passes"
-	knows  = "the session judges its lease"
-	lost   = "the loss is told"
+	passes   = "time passes"
+	knows    = "the session judges its lease"
+	lost     = "the loss is told"
+	confirms = "the renewal counts"
+
+	// Of Follow.
+	isTrusted = "the lease is trusted"
+	suspends  = "the suspension is told"
 )
 
 func (e event) String() string {
 	told := fmt.Sprintf("at %v %s", float64(e.at)/1e6, e.action)
-	if e.action == knows {
+	switch e.action {
+	case knows:
 		told += fmt.Sprintf(": trusted until %v, suspended: %v", float64(e.until)/1e6, e.suspended)
+	case isTrusted:
+		told += fmt.Sprintf(" until %v", float64(e.until)/1e6)
 	}
 	return told
 }
@@ -39,12 +52,14 @@ func (e event) String() string {
 // isUnseen reports whether nothing tells of a step from s. Requests that are lost or canceled make room for others.
 func (m *model) isUnseen(s *state, what string) bool {
 	switch what {
+	case confirms:
+		return !m.anyEtcd
 	case "a renewal is lost", "an acknowledgement is lost":
 		return m.isFull(s.renewals)
 	case "a read is lost", "the reply to a read is lost":
 		return m.isFull(s.reads)
 	}
-	return strings.HasSuffix(what, " proposes to revoke the lease")
+	return strings.HasPrefix(what, "drops ") || strings.HasSuffix(what, " proposes to revoke the lease")
 }
 
 func (m *model) isFull(all [maxCopies]request) bool {
@@ -59,8 +74,12 @@ func (m *model) isNothing(e event, s *state) bool {
 	switch {
 	case e.action == knows:
 		return e.until == s.trusted && e.suspended == (s.now >= m.suspendAt(s))
-	case e.action == lost:
-		return s.gone || s.now >= s.trusted
+	case e.action == isTrusted:
+		return e.until == s.trusted
+	case e.action == suspends:
+		return e.due || s.now >= m.suspendAt(s)
+	case m.anyEtcd:
+		return false
 	case e.action == "a renewal is sent":
 		return s.ack.held // no loss of the one before: a copy that was about to be sent
 	case e.action == "a read is sent":
@@ -86,13 +105,24 @@ func isUnderWay(all [maxCopies]request, action string) bool {
 	return false
 }
 
-// happens has time pass. No holder is told late of a suspension or of a loss.
+// happens has time pass, or the lease be lost.
 func (m *model) happens(e event, s *state) bool {
-	if e.action != passes || e.at > s.trusted || e.at > m.suspendAt(s) && !e.suspended {
+	switch {
+	case e.action == passes && m.mayPass(e, s):
+		s.now = e.at
+	case e.action == lost && (e.early || s.gone || s.now >= s.trusted):
+		s.lost = true
+	default:
 		return false
 	}
-	s.now = e.at
 	return true
+}
+
+// mayPass reports whether time may pass: no holder is told late of a suspension or of a loss, and in virtual time the
+// session judges its replies at once.
+func (m *model) mayPass(e event, s *state) bool {
+	told := e.at-e.late <= s.trusted && (e.suspended || e.at-e.late <= m.suspendAt(s))
+	return told && (m.anyEtcd || !s.ack.held || !s.proof.held)
 }
 
 // refused returns what is wrong with a run: see modeltrace.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -208,7 +209,8 @@ func (r *run) carryOut(what string, sent moment, f etcdfake.Fate) {
 	})
 }
 
-// result returns the events in order, and has time pass between them.
+// result returns the events in order, and has time pass between them. What is sent at the moment of a reply may be sent
+// because of that.
 func (r *run) result() (all []event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,7 +219,8 @@ func (r *run) result() (all []event) {
 			r.events = append(r.events, event{at: micros(c.At.Sub(r.base)), action: "the lease is revoked"})
 		}
 	}
-	slices.SortStableFunc(r.events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
+	sent := func(e event) int { return strings.Count(e.action, " is sent") }
+	slices.SortStableFunc(r.events, func(a, b event) int { return cmp.Or(cmp.Compare(a.at, b.at), sent(a)-sent(b)) })
 	now := moment(0)
 	for _, e := range r.events {
 		if e.at > now {

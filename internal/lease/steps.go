@@ -1,0 +1,82 @@
+package lease
+
+import (
+	"context"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// An Action is one of the steps of tests/models/leasemodel that only the session knows of.
+type Action string
+
+const (
+	// Granted: etcd has granted the lease.
+	Granted Action = "granted"
+	// Announced: its session key is put. From now on the session keeps the lease, and tells what becomes of it.
+	Announced Action = "announced"
+	// Renews: a copy of a renewal is about to be sent.
+	Renews Action = "renews"
+	// Reads: a copy of the read that proves the renewal is about to be sent.
+	Reads Action = "reads"
+	// Acknowledged: one of the copies of the renewal was answered.
+	Acknowledged Action = "acknowledged"
+	// Proved: one of the copies of the read was answered.
+	Proved Action = "proved"
+	// Confirmed: the renewal counts.
+	Confirmed Action = "confirmed"
+	// Suspends: the holders are told that the lease is suspended.
+	Suspends Action = "suspended"
+	// Loses: the lease is lost.
+	Loses Action = "lost"
+)
+
+// A Step is what a session has just done with a lease. All times are by its clock.
+type Step struct {
+	Action Action
+	Lease  clientv3.LeaseID
+	At     time.Duration
+	Sent   time.Duration  `json:",omitzero"` // when the request was sent; of Granted, a request or a reply
+	Term   uint64         `json:",omitzero"` // of Acknowledged and Proved: the one in the reply
+	Until  time.Duration  `json:",omitzero"` // of Granted and Confirmed: trusted-until
+	TTL    time.Duration  `json:",omitzero"` // of Granted
+	Margin time.Duration  `json:",omitzero"` // of Granted
+	Cause  holdfast.Cause `json:",omitzero"` // of Loses
+}
+
+type observerKey struct{}
+
+// Observe returns a context for session.New with which f is called at each step of the session, for a test that
+// compares them with the model's. It is called under the mutex of the lease, so that steps are in order. f must not
+// call this package.
+func Observe(ctx context.Context, f func(Step)) context.Context {
+	return context.WithValue(ctx, observerKey{}, f)
+}
+
+// ObserverIn returns what Observe has put into a context; nil if it has not.
+func ObserverIn(ctx context.Context) func(Step) {
+	f, _ := ctx.Value(observerKey{}).(func(Step))
+	return f
+}
+
+// say tells the observer of a step.
+func (l *Lease) say(s Step) {
+	if l.grant.Observer != nil {
+		s.Lease = l.grant.ID
+		l.grant.Observer(s)
+	}
+}
+
+// Sends returns the time at which a request is sent: now. a is Renews or Reads.
+func (l *Lease) Sends(a Action) (sent time.Duration) {
+	sent = l.clock()
+	l.say(Step{Action: a, At: sent, Sent: sent})
+	return sent
+}
+
+// Answered notes a reply that the session keeps. a is Acknowledged or Proved.
+func (l *Lease) Answered(a Action, sent time.Duration, term uint64) {
+	l.say(Step{Action: a, At: l.clock(), Sent: sent, Term: term})
+}

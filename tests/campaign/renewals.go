@@ -1,0 +1,54 @@
+//go:build linux
+
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/tests/models/leasemodel"
+	"github.com/holdfast-go/holdfast/tests/oracle"
+)
+
+// said is a step of a lease that a process has said.
+type said struct {
+	lease.Step
+	Process string
+	When    time.Duration // by sinceBoot
+}
+
+// followLeases compares the renewals with their model.
+func (rec *recorded) followLeases() leasemodel.Report {
+	var all []leasemodel.Said
+	for _, s := range rec.Renewals {
+		all = append(all, leasemodel.Said{Step: s.Step, Late: rec.mayBeLate(s)})
+	}
+	return leasemodel.Follow(all)
+}
+
+// mayBeLate reports whether the process was stopped, or the machine was too busy, shortly before it said a step.
+func (rec *recorded) mayBeLate(s said) bool {
+	before := func(f oracle.Fault) bool { return f.From <= s.When && s.When <= f.To+afterFault }
+	return slices.ContainsFunc(rec.Faults, func(f fault) bool {
+		return f.What == stopsProcess && f.Process == s.Process && before(f.Fault)
+	}) || slices.ContainsFunc(rec.Record.Faults, func(f oracle.Fault) bool {
+		return f.Process == oracle.Everywhere && before(f)
+	})
+}
+
+// followedLeases says of how many leases each step was one of the model's. One that is not is a violation.
+type followedLeases struct {
+	Leases, Renewals   int
+	Dropped            int // replies of an earlier term than the other
+	Suspended, Expired int
+	Timely             int // of these: told in time by a process that ran
+	Refused            int // leases with a step that the model does not have
+}
+
+const refusedLeases = "leases with a step that the model refuses"
+
+func leasesOf(c map[string]int) followedLeases {
+	return followedLeases{c[leasemodel.Followed], c[leasemodel.Renewed], c[leasemodel.Dropped], c[leasemodel.Suspended],
+		c[leasemodel.Expired], c[leasemodel.Timely], c[refusedLeases]}
+}
