@@ -330,7 +330,7 @@ func TestHarmARoleCanDoToOtherSessions(t *testing.T) {
 	other := g.client(t, "other", nil)
 	events := make(chan session.Event, 100)
 	sess := open(t, g.client(t, "victim", nil), session.Options{
-		TTL: 10 * time.Minute, LockDelay: time.Minute, // a quarter of it is the time to restore the key
+		TTL: time.Minute, LockDelay: time.Minute, // a quarter of that is the time to restore the key
 		OnStateChange: func(ev session.Event) { events <- ev }})
 	mu := locker.NewMutex(sess, "elsewhere")
 	lk, err := mu.Lock(deadline(t))
