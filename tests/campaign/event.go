@@ -46,7 +46,8 @@ type event struct {
 
 	Step queue.Step `json:",omitzero"` // of stepped
 
-	Renewal said `json:",omitzero"` // of renewed
+	Renewal said         `json:",omitzero"` // of renewed
+	Stall   oracle.Fault `json:",omitzero"` // of stalled
 }
 
 // What a worker reports.
@@ -60,6 +61,7 @@ const (
 
 	stepped      = "stepped"       // an entry has made a step of its model
 	renewed      = "renewed"       // a session has made a step of its lease's model
+	stalled      = "stalled"       // the worker did not run for a time
 	overran      = "overran"       // OnOverrun was called
 	returned     = "returned"      // a function under a hold is about to return
 	heldUpstream = "held upstream" // a hold of etcd's own lock has ended

@@ -43,6 +43,7 @@ type recorded struct {
 	Used      []registerOp                     // in no order
 	Steps     []queue.Step                     // of entries, in order for each process
 	Renewals  []said                           // in order for each lease
+	Stalls    []oracle.Fault                   // when a process did not run, for whatever reason
 
 	violations []string // what judge has found
 }
@@ -120,6 +121,8 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 			rec.Steps = append(rec.Steps, ev.Step)
 		case renewed:
 			rec.Renewals = append(rec.Renewals, ev.Renewal)
+		case stalled:
+			rec.Stalls = append(rec.Stalls, ev.Stall)
 		case refused:
 			f.stats.Counts["writes of a former owner of a shard that etcd refused"]++
 		case cannot:

@@ -58,7 +58,13 @@ func watchHistory(ctx context.Context, on target) (_ *history, err error) {
 		h.all.Go(func() { h.watch(ctx, cli, h.last+1) })
 		h.all.Go(func() { h.probe(ctx, cli) })
 	}
-	h.all.Go(func() { h.beat(ctx) })
+	h.all.Go(func() {
+		beat(ctx, busy, func(f oracle.Fault) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.starved = append(h.starved, f)
+		})
+	})
 	return h, nil
 }
 
@@ -146,15 +152,13 @@ func (h *history) tooBusy(faults []oracle.Fault) []oracle.Fault {
 // judgment.
 const busy = 250 * time.Millisecond
 
-// beat notices when the machine is so busy that this process, which has the connections of the others, does not run.
-func (h *history) beat(ctx context.Context) {
+// beat reports when this process did not run for longer than that. The one that judges has the connections of the others.
+func beat(ctx context.Context, longest time.Duration, report func(oracle.Fault)) {
 	for last := sinceBoot(); ctx.Err() == nil; {
 		pauseFor(ctx, 20*time.Millisecond)
 		now := sinceBoot()
-		if now-last > busy {
-			h.mu.Lock()
-			h.starved = append(h.starved, oracle.Fault{Process: oracle.Everywhere, From: last, To: now})
-			h.mu.Unlock()
+		if now-last > longest {
+			report(oracle.Fault{Process: oracle.Everywhere, From: last, To: now})
 		}
 		last = now
 	}

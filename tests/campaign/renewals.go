@@ -27,14 +27,22 @@ func (rec *recorded) followLeases() leasemodel.Report {
 	return leasemodel.Follow(all)
 }
 
-// mayBeLate reports whether the process was stopped, or the machine was too busy, shortly before it said a step.
+const (
+	// stall is for how long a process does not run when that excuses a step that is told late. The least margin of a
+	// lease is twice that.
+	stall = 100 * time.Millisecond
+
+	// afterStall is how long a stall has effects after its end.
+	afterStall = time.Second
+)
+
+// mayBeLate reports whether the process did not run, or the machine was too busy, shortly before it said a step.
 func (rec *recorded) mayBeLate(s said) bool {
-	before := func(f oracle.Fault) bool { return f.From <= s.When && s.When <= f.To+afterFault }
-	return slices.ContainsFunc(rec.Faults, func(f fault) bool {
-		return f.What == stopsProcess && f.Process == s.Process && before(f.Fault)
-	}) || slices.ContainsFunc(rec.Record.Faults, func(f oracle.Fault) bool {
-		return f.Process == oracle.Everywhere && before(f)
-	})
+	during := func(f oracle.Fault) bool { return f.From <= s.When && s.When <= f.To+afterStall }
+	return slices.ContainsFunc(rec.Stalls, func(f oracle.Fault) bool { return f.Process == s.Process && during(f) }) ||
+		slices.ContainsFunc(rec.Record.Faults, func(f oracle.Fault) bool {
+			return f.Process == oracle.Everywhere && during(f)
+		})
 }
 
 // followedLeases says of how many leases each step was one of the model's. One that is not is a violation.

@@ -9,24 +9,21 @@ import (
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
-func TestProcessThatWasStoppedMayBeLate(t *testing.T) {
+func TestProcessThatDidNotRunMayBeLate(t *testing.T) {
 	const from, to = 10 * time.Second, 20 * time.Second
 	rec := &recorded{
 		Record: &oracle.Record{Faults: []oracle.Fault{
 			{Process: oracle.Everywhere, From: time.Minute, To: time.Minute + time.Second},
-			{Process: "process 0", From: 0, To: time.Hour},
+			{Process: "process 0", From: 0, To: time.Hour}, // its connections are slow
 		}},
-		Faults: []fault{
-			{What: stopsProcess, Fault: oracle.Fault{Process: "process 0", From: from, To: to}},
-			{What: "connections are slow", Fault: oracle.Fault{Process: "process 1", From: from, To: to}},
-		},
+		Stalls: []oracle.Fault{{Process: "process 0", From: from, To: to}},
 	}
 	for _, c := range []struct {
 		process string
 		when    time.Duration
 		want    bool
 	}{
-		{"process 0", from - 1, false}, {"process 0", to + time.Second, true}, {"process 0", to + afterFault + 1, false},
+		{"process 0", from - 1, false}, {"process 0", to + afterStall, true}, {"process 0", to + afterStall + 1, false},
 		{"process 1", to, false}, {"process 1", time.Minute, true},
 	} {
 		if got := rec.mayBeLate(said{Process: c.process, When: c.when}); got != c.want {

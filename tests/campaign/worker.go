@@ -84,6 +84,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := &worker{job: j, parent: parent, cli: cli, sess: sess, stop: stop}
+	defer w.reportStalls(ctx)()
 	queue.Observe(lease.Open(sess.Ref()), func(s queue.Step) { w.say(event{What: stepped, Step: s}) })
 	var all sync.WaitGroup
 	for g := range j.Goroutines {
@@ -104,6 +105,22 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	err = sess.Close(ctx)
 	w.say(event{What: closed, Who: j.ID, Err: text(err)})
 	return cli.Close()
+}
+
+// reportStalls reports when the process did not run, until the function that it returns is called.
+func (w *worker) reportStalls(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var beats sync.WaitGroup
+	beats.Go(func() {
+		beat(ctx, stall, func(f oracle.Fault) {
+			f.Process = processOf(w.ID)
+			w.say(event{What: stalled, Stall: f})
+		})
+	})
+	return func() {
+		cancel()
+		beats.Wait()
+	}
 }
 
 func (w *worker) say(ev event) { w.parent.Say(reports, ev) }
