@@ -152,7 +152,7 @@ func (h *history) tooBusy(faults []oracle.Fault) []oracle.Fault {
 // judgment.
 const busy = 250 * time.Millisecond
 
-// beat reports when this process did not run for longer than that. The one that judges has the connections of the others.
+// beat reports when this process did not run for longer than that. The judge has the connections of the others.
 func beat(ctx context.Context, longest time.Duration, report func(oracle.Fault)) {
 	for last := sinceBoot(); ctx.Err() == nil; {
 		pauseFor(ctx, 20*time.Millisecond)
