@@ -15,7 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
+	"github.com/holdfast-go/holdfast/tests/models/semmodel"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -49,11 +51,14 @@ type recorded struct {
 // judge returns the verdict of the oracle, with what is wrong beside that among its violations.
 func (rec *recorded) judge() oracle.Verdict {
 	verdict := rec.Record.Judge()
-	followed := queuemodel.Follow(rec.Record, rec.Steps)
+	history := modeltrace.NewHistory(rec.Record, rec.Steps)
+	entries, permits := queuemodel.Follow(history), semmodel.Follow(history)
 	verdict.Violations = slices.Concat(rec.Failures, verdict.Violations, rec.judgeOverruns(),
-		rec.judgeRegisters(), followed.Refused)
-	verdict.Counts[refusedSteps] = len(followed.Refused)
-	maps.Copy(verdict.Counts, followed.Counts)
+		rec.judgeRegisters(), entries.Refused, permits.Refused)
+	verdict.Counts[refusedSteps] = len(entries.Refused)
+	verdict.Counts[modeltrace.Permits+refusedSteps] = len(permits.Refused)
+	maps.Copy(verdict.Counts, entries.Counts)
+	maps.Copy(verdict.Counts, permits.Counts)
 	rec.violations = verdict.Violations
 	return verdict
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
+	"github.com/holdfast-go/holdfast/tests/models/semmodel"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -218,11 +220,13 @@ func (s *simulation) step(step queue.Step) {
 	s.steps = append(s.steps, step)
 }
 
-// follow compares the steps with the model.
+// follow compares the steps with the models.
 func (s *simulation) follow() {
-	r := queuemodel.Follow(&s.record, s.steps)
-	s.violations = append(s.violations, r.Refused...)
-	for what, n := range r.Counts {
-		s.verdict.Counts[what] += n
+	history := modeltrace.NewHistory(&s.record, s.steps)
+	for _, r := range []modeltrace.Report{queuemodel.Follow(history), semmodel.Follow(history)} {
+		s.violations = append(s.violations, r.Refused...)
+		for what, n := range r.Counts {
+			s.verdict.Counts[what] += n
+		}
 	}
 }

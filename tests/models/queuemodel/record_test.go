@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
 
 // A recorder records a run: the changes of etcd's store, and the steps that the queues of some processes say. That a
@@ -187,8 +188,8 @@ func (r *recorder) inOrderOfReads() []record {
 	for _, rec := range r.records {
 		at := len(ordered)
 		if s := rec.step; s != nil && s.Action == queue.Judged {
-			byReply := !known[idOf(s.Key, s.Created)] && s.Read == s.Created
-			known[idOf(s.Key, s.Created)] = true
+			byReply := !known[modeltrace.IDOf(s.Key, s.Created)] && s.Read == s.Created
+			known[modeltrace.IDOf(s.Key, s.Created)] = true
 			if byReply {
 				ordered = append(ordered, rec)
 				continue
@@ -231,9 +232,9 @@ func (tr *translation) event(r record) (event, bool) {
 
 // entry returns the name of an entry that stands, or stood.
 func (tr *translation) entry(key string, created int64) name {
-	n, known := tr.entries[idOf(key, created)]
+	n, known := tr.entries[modeltrace.IDOf(key, created)]
 	if !known && created != 0 {
-		panic("no process has put the entry " + idOf(key, created))
+		panic("no process has put the entry " + modeltrace.IDOf(key, created))
 	}
 	return n
 }
@@ -271,7 +272,7 @@ func (tr *translation) change(changes []etcdfake.Change) (c change) {
 		case ch.Deleted:
 			c.gone |= tr.entry(key, ch.Prev.CreateRevision).bit()
 		case ch.Prev == nil:
-			tr.entries[idOf(key, ch.Kv.CreateRevision)] = tr.owners[key]
+			tr.entries[modeltrace.IDOf(key, ch.Kv.CreateRevision)] = tr.owners[key]
 			c.put |= tr.owners[key].bit()
 		}
 	}

@@ -28,7 +28,9 @@ func (m *model) attemptSteps(s *state, i int8) {
 			}
 		}
 	case unplaced:
-		m.must(s, i, "finds its entry, and what stood ahead then", func(t *state) { m.place(t, i, t.high) })
+		for _, most := range mayRead(s) {
+			m.must(s, i, "finds its entry, and what stood ahead then", func(t *state) { m.place(t, i, most) })
+		}
 	case far:
 		m.farSteps(s, i)
 	case first:
@@ -99,6 +101,15 @@ func (m *model) look(s *state, created, at revision, most int8) (l look) {
 	return l
 }
 
+// mayRead returns how many permits an attempt may take for the highest number that is held: it may have heard of the
+// limit, and not of the highest one. So it reads fewer, and may become a first waiter where it could be far.
+func mayRead(s *state) []int8 {
+	if s.high == s.limit {
+		return []int8{s.high}
+	}
+	return []int8{s.high, s.limit}
+}
+
 // mayHold reports whether the nearest entry may hold, or has held, without a mark: it was admitted when it was put.
 // That is excluded if it did not fit into the limit then: the weights up to it exceed the limit, which has not changed
 // since, or the highest at which one that stands was put.
@@ -135,7 +146,7 @@ func (m *model) enqueue(s *state, i int8) {
 // it holds without one only if the limit has not changed since, or if nothing was ahead.
 //
 // It reads the oldest permits only, one more than most, which is how many may be held. In the Txn that puts the entry
-// that is the limit, which it compares. So it may become a first waiter where it could be far.
+// that is the limit, which it compares.
 func (m *model) place(s *state, i int8, most int8) {
 	a := &s.attempts[i]
 	l := m.look(s, a.created, a.created, most+1)
@@ -173,20 +184,13 @@ func (m *model) farSteps(s *state, i int8) {
 	ahead := s.created(a.ahead)
 	if ahead.mark != 0 {
 		m.must(s, i, "sees the mark of the entry ahead", func(t *state) { m.follow(t, i, ahead.mark) })
-		if m.compacted {
-			m.must(s, i, "sees the mark of the entry ahead, and its history is compacted", func(t *state) {
-				m.follow(t, i, t.now)
-				if m.broken != compactedIsClean {
-					t.attempts[i].base = 0
-					m.startDelay(t, &t.attempts[i])
-				}
-			})
-		}
 	}
 	if ahead.deleted != 0 && (ahead.mark == 0 || m.unknown) {
-		m.must(s, i, "sees that the entry ahead has gone", func(t *state) { m.aheadIsGone(t, i, ahead.deleted) })
-		if m.unknown || m.compacted {
-			m.must(s, i, "finds that the entry ahead has gone", func(t *state) { m.aheadIsGone(t, i, t.now) })
+		for _, most := range mayRead(s) {
+			m.must(s, i, "sees that the entry ahead has gone", func(t *state) { m.aheadIsGone(t, i, ahead.deleted, most) })
+			if m.unknown || m.compacted {
+				m.must(s, i, "finds that the entry ahead has gone", func(t *state) { m.aheadIsGone(t, i, t.now, most) })
+			}
 		}
 	}
 	if m.broken == firstByPosition && ahead.deleted == 0 && m.mayHold(s, m.look(s, a.created, s.now, s.high+1)) {
@@ -204,13 +208,12 @@ func (m *model) follow(s *state, i int8, from revision) {
 	a.stage, a.ahead = first, 0
 	a.base, a.heard, a.due = from, from, max(a.due, from)
 	a.read, a.looked = from, s.now
-	m.sawLimit(s, i) // it is read when the watch stands
 }
 
 // aheadIsGone finds what stood ahead when the entry ahead went.
-func (m *model) aheadIsGone(s *state, i int8, at revision) {
+func (m *model) aheadIsGone(s *state, i int8, at revision, most int8) {
 	a := &s.attempts[i]
-	l := m.look(s, a.created, at, s.high+1)
+	l := m.look(s, a.created, at, most+1)
 	switch {
 	case l.nearest != nil && l.nearest.mark != 0 && l.nearest.marked <= at:
 		// Its mark does not speak of those that have gone between the two. One may have held: there was room for it
@@ -240,6 +243,16 @@ func (m *model) firstSteps(s *state, i int8) {
 	if a.limitAt != s.limitAt && m.broken != limitIsNotWatched {
 		m.must(s, i, "hears of the limit", func(t *state) { m.sawLimit(t, i) })
 	}
+	if m.compacted && own != nil && a.heard == a.read { // it has not looked yet
+		m.choose(s, i, firstLookCompacted, func(t *state) {
+			a := &t.attempts[i]
+			a.base, a.heard, a.due = t.now, t.now, t.now
+			if m.broken != compactedIsClean {
+				a.base = 0
+				m.startDelay(t, a)
+			}
+		})
+	}
 	sum := m.sumHeard(s, &a)
 	if m.broken == waitersArePassed {
 		sum = m.held(s)
@@ -264,6 +277,9 @@ func (m *model) firstSteps(s *state, i int8) {
 		})
 	}
 }
+
+// firstLookCompacted: what stood ahead when it became the first waiter cannot be read.
+const firstLookCompacted = "looks, and what has gone since is compacted"
 
 // sawLimit tells an attempt of the limit. One that is too heavy for it leaves.
 func (m *model) sawLimit(s *state, i int8) {
