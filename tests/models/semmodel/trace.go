@@ -130,7 +130,7 @@ func actionOf(s *state, st *modelsearch.Step[state]) action {
 		return unseen
 	case "hears that a permit ahead has gone", "hears of the limit", "gives up", "releases", "removes its entry",
 		"is refused: its weight is above the limit",
-		"asks whether it holds, and has no reply":
+		"asks whether it holds, and has no reply", "finds that what stood ahead of its entry is compacted":
 		return unseen // the last three change nothing: the entry had gone, or the request was refused
 	}
 	panic("no event tells of the step: " + st.What)
