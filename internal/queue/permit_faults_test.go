@@ -326,38 +326,3 @@ func TestOrphanedPermitIsRemoved(t *testing.T) {
 		kit.NothingStands(t, srv)
 	})
 }
-
-// One permit ahead holds all. Of the next one the reply to the put is lost, and history is compacted before it has read
-// whether there was room. The one behind takes it for one that puts a mark before it holds. When both fit, both hold.
-func TestPermitWhosePlaceIsCompactedKeepsNoneWaiting(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		ctx := kit.Within(t, time.Minute)
-		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(2, 2))
-		answers := time.Now().Add(100 * kit.OneWay)
-		p := holdtest.Start(t, srv)
-		p.Plan(func(kind string, n int) etcdfake.Fate {
-			switch {
-			case kind == "enqueue" && n == 1:
-				return holdtest.LostReply
-			case kind == "read":
-				return etcdfake.Fate{Request: max(time.Until(answers), kit.OneWay)}
-			default:
-				return etcdfake.Fate{}
-			}
-		})
-		first := holdtest.AcquireLater(ctx, p.Permits(2, 1))
-		kit.Queued(t, srv, permitsX, 2)
-		second := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(2, 1))
-		kit.Queued(t, srv, permitsX, 3)
-		holdtest.MustRelease(t, h)
-		srv.Put("other", "")
-		srv.Compact()
-		for _, done := range []<-chan holdtest.Result{first, second} {
-			r := <-done
-			if r.Err != nil {
-				t.Fatal(r.Err)
-			}
-			defer holdtest.MustRelease(t, r.H)
-		}
-	})
-}

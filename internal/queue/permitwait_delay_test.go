@@ -1,15 +1,12 @@
 package queue_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -303,49 +300,6 @@ func TestWaiterDelaysIfWhatStoodAheadAtTheMarkIsCompacted(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The history is compacted, and then etcd does not answer for most of a lock delay. Just before it does, the lease of a
-// holder ahead is revoked.
-func TestDelayForACompactedHistoryBeginsWithTheReadOfWhatStands(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		ctx := kit.Within(t, time.Minute)
-		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(1, 1))
-		first := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(1, 1))
-		kit.Queued(t, srv, permitsX, 2)
-		p := holdtest.Start(t, srv)
-		second := holdtest.AcquireLater(ctx, p.Permits(1, 1))
-		kit.Queued(t, srv, permitsX, 3)
-		answers := time.Now().Add(kit.LockDelay * 3 / 4)
-		p.Plan(func(kind string, n int) etcdfake.Fate {
-			switch {
-			case kind != "read":
-				return etcdfake.Fate{}
-			case n == 1: // at the revision of the mark
-				return etcdfake.Fate{Request: 20 * kit.OneWay}
-			default:
-				return etcdfake.Fate{Request: max(time.Until(answers), kit.OneWay)}
-			}
-		})
-		holdtest.MustRelease(t, h)
-		heldNow(t, first)
-		srv.Put("other", "")
-		srv.Compact()
-		time.Sleep(time.Until(answers) - kit.OneWay)
-		oldest := slices.MinFunc(srv.Keys(permitsX), func(a, b *mvccpb.KeyValue) int {
-			return cmp.Compare(a.CreateRevision, b.CreateRevision)
-		})
-		srv.Revoke(clientv3.LeaseID(oldest.Lease))
-		at := time.Now()
-		r := <-second
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
-		if after := r.At.Sub(at); after < kit.LockDelay {
-			t.Errorf("it held %v after the permit ahead of it was revoked", after)
-		}
-		holdtest.MustRelease(t, r.H)
-	})
 }
 
 // The mark of the oldest holder is older than the entries of those behind it. One of them has held and is revoked, and

@@ -15,6 +15,9 @@ type saboteur struct {
 // seed are the arguments with which a simulation runs one schedule.
 func seed(n string) []string { return []string{"-simulation.seed=" + n, "-simulation.count=1"} }
 
+// onCluster are the arguments with which the campaign has two rounds. They take a minute, on a busy machine more.
+var onCluster = []string{"-full", "-timeout=5m"}
+
 // saboteurs are in the order of DESIGN's table; those of no row are at the end.
 var saboteurs = []saboteur{
 	{name: "trust-counted-from-the-reply", invariant: "1 Told before it expires",
@@ -91,7 +94,7 @@ var saboteurs = []saboteur{
 		dir:  "./tests/models/queuemodel", test: "TestRunsOfTheQueueAreRunsOfTheModel"},
 	{name: "all-waiters-watch-the-first-on-a-cluster", invariant: "8 No herd, constant RPCs",
 		rule: "a waiter watches the entry right ahead of it, and no other", patch: "all-waiters-watch-the-first",
-		dir: "./tests/campaign", test: "TestLockFamilyOnARealClusterUnderFaults", args: []string{"-full"}, harmless: true},
+		dir: "./tests/campaign", test: "TestLockFamilyOnARealClusterUnderFaults", args: onCluster, harmless: true},
 	{name: "no-read-after-the-watch", invariant: "8 No herd, constant RPCs",
 		rule: "a read follows when the watch of the entry ahead stands",
 		dir:  "./internal/queue", test: "TestReleaseBeforeTheWatchExistsWakesTheWaiterAtOnce"},
@@ -223,7 +226,7 @@ var saboteurs = []saboteur{
 		dir:  "./tests/models/semmodel", test: "TestRunsOfTheSemaphoreAreRunsOfTheModel"},
 	{name: "mark-says-less-on-a-cluster", invariant: "a revoked permit delays each waiter behind it",
 		rule: "a mark says all that was waited for; a needless delay is the only harm", patch: "mark-says-less",
-		dir: "./tests/campaign", test: "TestLockFamilyOnARealClusterUnderFaults", args: []string{"-full"}, harmless: true},
+		dir: "./tests/campaign", test: "TestLockFamilyOnARealClusterUnderFaults", args: onCluster, harmless: true},
 	{name: "delay-only-for-the-next-simulated", invariant: "all of the queue, under faults drawn from a seed",
 		rule: "a waiter that gives up after a revocation leaves the lock delay to the one behind it",
 		dir:  "./tests/simulation", test: "TestSimulationOfMutexes", patch: "delay-only-for-the-next"},

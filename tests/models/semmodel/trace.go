@@ -176,8 +176,8 @@ func (m *model) isPlace(e *event, a *attempt) bool {
 	}
 }
 
-// isSame reports whether two marks of a permit, which was created then, say the same: no permit ahead of it went between
-// the two revisions.
+// isSame reports whether two marks of a permit, which was created then, say the same: no permit ahead of it went
+// between the two revisions.
 func (s *state) isSame(created, a, b revision) bool {
 	for i := range s.entryCount {
 		e := &s.entries[i]
