@@ -20,20 +20,16 @@ type Forgery struct {
 	Key   func(lease int64) string // of the entry on a lease
 }
 
-// Forged is a record that a model accepts, and another one that wrong code could make. Both go on from the same begin.
-type Forged struct{ Right, Wrong func(f *Forgery) }
+// Forged makes a record that a model accepts, and another one that wrong code could make. Both go on from one begin.
+type Forged [2]func(f *Forgery)
 
 // Forge follows forged records. Of a right one at least two entries must be followed to their ends.
 func Forge(t *testing.T, begin func() *Forgery, follow func(*History) Report, all map[string]Forged) {
 	for rule, c := range all {
 		t.Run(rule, func(t *testing.T) {
-			for _, wrong := range []bool{false, true} {
+			for i, wrong := range []bool{false, true} {
 				f := begin()
-				if wrong {
-					c.Wrong(f)
-				} else {
-					c.Right(f)
-				}
+				c[i](f)
 				r := follow(NewHistory(&f.Record, f.Steps))
 				if wrong && len(r.Refused) != 1 {
 					t.Errorf("the model accepts the forged record: %v", r.Counts)
