@@ -101,9 +101,10 @@
 // highest limit reads fewer permits than the model did. So it may be the first waiter where it could be far, and
 // delays; a search with that finds nothing.
 //
-// Not seen this way: how long anything takes; a hold; what becomes of a permit that an administrator writes to before
-// it is held. A session that gives up its lease deletes its permits without marks, so a first waiter may leave none if
-// the end of its session comes next. A permit that was released may be taken for a revoked one whenever its session has
-// ended by then: only the process knows whether it was told the revision. Permits behind more than 23 others are
-// counted and not followed: one of a hundred in simulations, none on clusters so far.
+// Not seen this way: how long anything takes; a hold; which highest limit a Resize puts; what becomes of a permit that
+// an administrator writes to before it is held. A session that gives up its lease deletes its permits without marks, so
+// a first waiter may leave none if the end of its session comes next. A permit that was released may be taken for a
+// revoked one whenever its session has ended by then: only the process knows whether it was told the revision. Permits
+// behind more than 23 others are counted and not followed: at most four of a hundred in simulations, none on clusters
+// so far.
 package semmodel

@@ -155,6 +155,12 @@ func (m *model) farSteps(s *state, i int8) {
 	ahead := s.created(a.ahead)
 	if ahead.mark != 0 {
 		m.must(s, i, "sees the mark of the entry ahead", func(t *state) { m.follow(t, i, ahead.mark) })
+		if m.compacted && !m.traced {
+			m.must(s, i, "sees the mark of the entry ahead, and its history is compacted", func(t *state) {
+				m.follow(t, i, t.now)
+				m.lookCompacted(t, i)
+			})
+		}
 	}
 	if ahead.deleted != 0 && (ahead.mark == 0 || m.unknown) {
 		for _, most := range mayRead(s) {
@@ -214,15 +220,8 @@ func (m *model) firstSteps(s *state, i int8) {
 	if a.limitAt != s.limitAt && m.broken != limitIsNotWatched {
 		m.must(s, i, "hears of the limit", func(t *state) { m.sawLimit(t, i) })
 	}
-	if m.compacted && own != nil && a.heard == a.read { // it has not looked yet
-		m.choose(s, i, firstLookCompacted, func(t *state) {
-			a := &t.attempts[i]
-			a.base, a.heard, a.due = t.now, t.now, t.now
-			if m.broken != compactedIsClean {
-				a.base = 0
-				m.startDelay(t, a)
-			}
-		})
+	if m.compacted && m.traced && own != nil {
+		m.choose(s, i, firstLookCompacted, func(t *state) { m.lookCompacted(t, i) })
 	}
 	sum := m.sumHeard(s, &a)
 	if m.broken == waitersArePassed {
@@ -249,8 +248,18 @@ func (m *model) firstSteps(s *state, i int8) {
 	}
 }
 
-// firstLookCompacted: what stood ahead when it became the first waiter cannot be read.
+// firstLookCompacted: what stood ahead when it became the first waiter cannot be read. In a search that happens right
+// after it has seen the mark; a process says both.
 const firstLookCompacted = "looks, and what has gone since is compacted"
+
+func (m *model) lookCompacted(s *state, i int8) {
+	a := &s.attempts[i]
+	a.base, a.heard, a.due = s.now, s.now, s.now
+	if m.broken != compactedIsClean {
+		a.base = 0
+		m.startDelay(s, a)
+	}
+}
 
 // sawLimit tells an attempt of the limit. One that is too heavy for it leaves.
 func (m *model) sawLimit(s *state, i int8) {
