@@ -100,6 +100,19 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 				judgedAt(f, 2, 20, delays)
 			},
 		},
+		"a session key that was put again proves that its lease lives": {
+			func(f *modeltrace.Forgery) {
+				f.Gone(20, modeltrace.SessionKey(1), 1, oracle.ByDeletion)
+				f.Released(21, 1)
+				f.Put(22, modeltrace.SessionKey(1), 1)
+				marksAndHolds(f, 23, 2, 21)
+			},
+			func(f *modeltrace.Forgery) {
+				f.Gone(20, modeltrace.SessionKey(1), 1, oracle.ByDeletion)
+				f.Released(21, 1)
+				marksAndHolds(f, 22, 2, 21)
+			},
+		},
 		"a mark says all that was waited for": {
 			handedOn,
 			func(f *modeltrace.Forgery) { f.Released(20, 1); marksAndHolds(f, 21, 2, 11) },

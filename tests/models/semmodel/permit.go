@@ -300,7 +300,8 @@ func (m *model) mustDelay(s *state, a *attempt) (delays bool) {
 	for k := range s.entryCount {
 		e := &s.entries[k]
 		if a.knows(e) && e.deleted > max(a.base, a.due) && e.deleted <= a.heard {
-			delays = delays && m.broken != onlyTheLastIsJudged || e.revoked
+			revoked := e.revoked && !s.leases[e.lease].alive // in a record a session key may be put again
+			delays = delays && m.broken != onlyTheLastIsJudged || revoked
 		}
 	}
 	return delays && m.broken != nothingDelays
