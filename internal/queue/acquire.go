@@ -154,14 +154,14 @@ func (r Request) reportEnd(ctx context.Context, err error) {
 func acquire(ctx context.Context, turns []turn, a *attempt, c condition) ([]*Grant, error) {
 	host := turns[0].line.shared.host
 	var pauses pauses
-	deleted := false // another client deleted an entry of an earlier round
+	useless := false // an entry of an earlier round was
 	for {
 		if a == nil {
 			lease, err := host.Await(ctx)
 			if err != nil {
 				return nil, fail(ctx, turns, nil, err)
 			}
-			a = newAttempt(turns, lease, deleted)
+			a = newAttempt(turns, lease, useless)
 		}
 		err := a.toFront(ctx, c)
 		if err == nil {
@@ -170,7 +170,7 @@ func acquire(ctx context.Context, turns []turn, a *attempt, c condition) ([]*Gra
 		if !a.canQueueAgain(ctx, err) {
 			return nil, fail(ctx, turns, a, err)
 		}
-		a, deleted = nil, deleted || errors.Is(err, errEntryGone)
+		a, useless = nil, useless || isUseless(err)
 		if ended := pauses.next(ctx, host, err); ended != nil {
 			return nil, fail(ctx, turns, nil, fmt.Errorf("%w; last error: %w", ended, err))
 		}

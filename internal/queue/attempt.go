@@ -19,8 +19,8 @@ type attempt struct {
 	entries []*entry
 	room    room // for the entry of a lock
 
-	// requeued: during the acquisition the session lost a lease, or another client deleted an entry. The attempt holds
-	// only after the lock delay, since a holder that the earlier entry waited for may have been revoked, too.
+	// requeued: during the acquisition the session lost a lease, or an entry was of no use. The attempt holds only after
+	// the lock delay, since a holder that the earlier entry waited for may have been revoked, too.
 	requeued bool
 
 	token    holdfast.Token // of the entries that have one: see entry.token
@@ -137,7 +137,7 @@ func (a *attempt) canQueueAgain(ctx context.Context, err error) bool {
 		a.q().host.LeaseGone(ctx, a.lease, err) // etcd has told this attempt before the session
 		a.abandon()
 		return true
-	case errors.Is(err, errEntryGone) || errors.Is(err, layout.ErrEpochMoved):
+	case isUseless(err) || errors.Is(err, layout.ErrEpochMoved):
 		a.entries[0].log().Warn("holdfast: queueing again at the back: the waiting entry can no longer be used",
 			"reason", err)
 		for _, e := range a.entries {
@@ -147,6 +147,12 @@ func (a *attempt) canQueueAgain(ctx context.Context, err error) bool {
 	default:
 		return false
 	}
+}
+
+// isUseless reports whether an attempt failed because it cannot hold by its entries. A holder that they waited for may
+// have been revoked.
+func isUseless(err error) bool {
+	return errors.Is(err, errEntryGone) || errors.Is(err, errPlaceUnknown)
 }
 
 // abandon abandons each entry.

@@ -23,6 +23,8 @@ var (
 	ErrUnconfirmed = errors.New("etcd has not confirmed yet that an earlier entry of this session is gone; try again")
 	// errEntryGone: another client deleted the entry, or has written to it.
 	errEntryGone = errors.New("the entry is no longer in the queue as it was put")
+	// errPlaceUnknown: what stood ahead of a permit when it was put cannot be read any more.
+	errPlaceUnknown = errors.New("etcd's history is compacted up to the put of the entry, whose reply was lost")
 )
 
 // stage is how far an entry has come. It only grows.

@@ -52,15 +52,15 @@ type goneAhead struct {
 	at      int64            // the revision of the deletion; 0: it is not known
 }
 
-// place records the place of a permit, by what was seen to stand ahead of it at a revision. With delay, what went
+// place records the place of a permit, by what was seen to stand ahead of it when it was put. With delay, what went
 // before is not known.
 //
 // Those behind judge by the limit at which the entry was put whether it holds or waits for a mark. If the limit has
 // changed since, the entry waits, and puts its mark at once if there is room.
-func (p *permit) place(seen permitsSeen, at int64, delay bool) {
+func (p *permit) place(seen permitsSeen, delay bool) {
 	p.limit = seen.limit
-	ahead := seen.youngest
-	if weights(seen.ahead)+p.weight <= p.limit.Permits && p.limit.Mod < p.w.e.rev {
+	ahead, at := seen.youngest, p.w.e.rev
+	if weights(seen.ahead)+p.weight <= p.limit.Permits && p.limit.Mod < at {
 		ahead = nil
 	}
 	p.w.noteAhead(ahead, at, delay)
@@ -91,29 +91,27 @@ func (p *permit) wasPut(ctx context.Context, r txns.Reply) error {
 		return err
 	}
 	p.w.position = seen.count
-	p.place(seen, e.rev, e.of.requeued)
-	p.say(e.rev, e.of.requeued)
+	p.place(seen, e.of.requeued)
+	p.say(Step{Read: e.rev, Delays: e.of.requeued})
 	return nil
 }
 
-// locate is wait.locate for a permit.
+// locate is wait.locate for a permit. If what stood ahead is compacted, the entry is of no use: those behind it know
+// whether it holds or puts a mark, and it does not.
 func (p *permit) locate(ctx context.Context) error {
 	e := p.w.e
-	send := func(ctx context.Context, ask txns.Ops) (txns.Reply, error) { return e.q.shared.read(ctx, ask...) }
-	at, compacted := e.rev, false
-	seen, err := e.q.sem.see(ctx, e.rev-1, e.rev, send)
+	seen, err := e.q.sem.see(ctx, e.rev-1, e.rev, func(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
+		return e.q.shared.read(ctx, ask...)
+	})
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		compacted = true
-		if seen, err = e.q.sem.see(ctx, e.rev-1, 0, send); err == nil {
-			at = seen.reply.Header.Revision
-		}
+		return errPlaceUnknown
 	}
 	if err != nil {
 		return err
 	}
-	p.place(seen, at, e.of.requeued || compacted)
+	p.place(seen, e.of.requeued)
 	e.of.revision = seen.reply.Header.Revision // at which the limit was read
-	p.say(e.of.revision, e.of.requeued || compacted)
+	p.say(Step{Read: e.of.revision, Delays: e.of.requeued})
 	return nil
 }
 

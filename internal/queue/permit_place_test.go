@@ -48,7 +48,6 @@ func TestPlaceOfAPermit(t *testing.T) {
 	for name, c := range map[string]struct {
 		ahead    []*mvccpb.KeyValue
 		limit    layout.Limit
-		at       int64
 		delay    bool
 		far      bool
 		holds    bool
@@ -56,16 +55,15 @@ func TestPlaceOfAPermit(t *testing.T) {
 		due      int64
 		youngest *mvccpb.KeyValue
 	}{
-		"nothing ahead":               {limit: limit(2, 2), at: 50, holds: true, base: 50},
-		"room beside others":          {ahead: old[:2], limit: limit(6, 6), at: 50, holds: true, base: 50},
-		"the first waiter":            {ahead: old[:2], limit: limit(4, 4), at: 50, base: 50},
-		"the first, found later":      {ahead: old[:2], limit: limit(4, 4), at: 70, base: 70},
-		"the first, queued again":     {ahead: old[:2], limit: limit(4, 4), at: 50, delay: true, due: 50},
-		"behind one that waits":       {ahead: old, limit: limit(4, 4), at: 50, far: true},
-		"that may hold by the past":   {ahead: old, limit: lowered(31), at: 50, base: 50},
-		"that was put since":          {ahead: old, limit: lowered(29), at: 50, far: true},
-		"behind one that has a mark":  {ahead: old, limit: limit(4, 4), at: 50, base: 50, youngest: permitAt(40, 2, 9)},
-		"behind one that waits there": {ahead: old, limit: limit(4, 4), at: 50, far: true, youngest: permitAt(40, 2, 0)},
+		"nothing ahead":               {limit: limit(2, 2), holds: true, base: 50},
+		"room beside others":          {ahead: old[:2], limit: limit(6, 6), holds: true, base: 50},
+		"the first waiter":            {ahead: old[:2], limit: limit(4, 4), base: 50},
+		"the first, queued again":     {ahead: old[:2], limit: limit(4, 4), delay: true, due: 50},
+		"behind one that waits":       {ahead: old, limit: limit(4, 4), far: true},
+		"that may hold by the past":   {ahead: old, limit: lowered(31), base: 50},
+		"that was put since":          {ahead: old, limit: lowered(29), far: true},
+		"behind one that has a mark":  {ahead: old, limit: limit(4, 4), base: 50, youngest: permitAt(40, 2, 9)},
+		"behind one that waits there": {ahead: old, limit: limit(4, 4), far: true, youngest: permitAt(40, 2, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -76,7 +74,7 @@ func TestPlaceOfAPermit(t *testing.T) {
 					seen.youngest = c.ahead[len(c.ahead)-1]
 				}
 				p := e.wait.permit
-				p.place(seen, c.at, c.delay)
+				p.place(seen, c.delay)
 				ahead := e.wait.ahead
 				if e.stage != placed || (ahead == nil) != c.holds || !c.holds && ahead != seen.youngest || p.far != c.far {
 					t.Fatalf("stage %v behind %v, far %v", e.stage, ahead, p.far)
@@ -87,8 +85,8 @@ func TestPlaceOfAPermit(t *testing.T) {
 				if c.far {
 					return
 				}
-				if !p.known || p.heard != c.at || p.sum != 2*len(c.ahead) || len(p.ahead) != len(c.ahead) {
-					t.Errorf("%+v, want to know of %d ahead at %d", p, len(c.ahead), c.at)
+				if !p.known || p.heard != rev || p.sum != 2*len(c.ahead) || len(p.ahead) != len(c.ahead) {
+					t.Errorf("%+v, want to know of %d ahead at %d", p, len(c.ahead), rev)
 				}
 				if got := !e.wait.delayUntil.IsZero(); got != c.delay {
 					t.Errorf("the lock delay has begun: %v", got)

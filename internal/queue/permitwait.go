@@ -86,7 +86,7 @@ func (p *permit) hearMark(ctx context.Context, events []*clientv3.Event) error {
 		case isEndOf(ahead, event):
 			return p.judge(ctx, event.Kv.ModRevision)
 		case isEntry(event.Kv, ahead.CreateRevision):
-			if p.followMark(event.Kv, 0); !p.far {
+			if p.followMark(event.Kv, event.Kv.ModRevision); !p.far {
 				return nil
 			}
 		}
@@ -94,11 +94,11 @@ func (p *permit) hearMark(ctx context.Context, events []*clientv3.Event) error {
 	return nil
 }
 
-// followMark makes the entry the first waiter if the one ahead has a mark, as was read at a revision.
+// followMark makes the entry the first waiter if the one ahead has a mark, as was read, or told, at a revision.
 func (p *permit) followMark(ahead *mvccpb.KeyValue, read int64) {
 	if mark := layout.MarkIn(ahead); mark != 0 {
 		p.becomeFirst(mark, false)
-		p.say(read, false)
+		p.say(Step{Read: read})
 	}
 }
 
@@ -123,10 +123,10 @@ func (p *permit) judge(ctx context.Context, at int64) error {
 		// when it was put, while the youngest had not asked yet.
 		p.w.noteAhead(seen.youngest, at, false)
 		p.becomeFirst(p.w.e.rev, false)
-		p.say(read, false)
+		p.say(Step{Read: read})
 	case !seen.mayHold(): // it waits, so it will put a mark, or go
 		p.w.noteAhead(seen.youngest, at, false)
-		p.say(read, false)
+		p.say(Step{Read: read})
 	default:
 		ahead := p.w.ahead
 		if seen.youngest != nil {
@@ -135,7 +135,7 @@ func (p *permit) judge(ctx context.Context, at int64) error {
 		p.w.noteAhead(ahead, at, true)
 		p.becomeFirst(at, true)
 		p.known, p.ahead, p.sum = seen.all, seen.ahead, weights(seen.ahead)
-		p.say(read, true)
+		p.say(Step{Read: read, Delays: true})
 	}
 	return nil
 }
@@ -169,18 +169,15 @@ func (p *permit) lookForRoom(ctx context.Context) error {
 	e := p.w.e
 	var ask txns.Ops
 	limitKey := ask.Add(clientv3.OpGet(e.q.at.LimitKey()))
-	now, before := ask.Add(e.q.sem.permitsAhead(e.rev-1, 0)), 0
+	now := ask.Add(e.q.sem.permitsAhead(e.rev-1, 0))
+	before := len(ask)
 	if !p.known {
-		before = ask.Add(e.q.sem.permitsAhead(e.rev-1, p.heard))
+		ask.Add(e.q.sem.permitsAhead(e.rev-1, p.heard))
 	}
 	r, err := p.read(ctx, ask)
-	if !p.known && errors.Is(err, rpctypes.ErrCompacted) {
-		// What has gone since cannot be known.
-		p.w.noteAhead(p.w.ahead, p.w.seen, true)
-		p.becomeFirst(p.heard, true)
-		p.say(0, true)
-		p.known = true
-		return p.lookForRoom(ctx)
+	compacted := !p.known && errors.Is(err, rpctypes.ErrCompacted)
+	if compacted {
+		r, err = p.read(ctx, ask[:before])
 	}
 	if err != nil {
 		return err
@@ -190,7 +187,13 @@ func (p *permit) lookForRoom(ctx context.Context) error {
 		return err
 	}
 	stand, stood := r.Range(now).Kvs, p.ahead
-	if !p.known {
+	switch at := r.Header.Revision; {
+	case compacted: // what has gone until now cannot be known, so the lock delay begins now
+		stood = nil
+		p.w.noteAhead(p.w.ahead, at, true)
+		p.becomeFirst(at, true)
+		p.say(Step{Read: at, Delays: true, Unfound: true})
+	case !p.known:
 		stood = r.Range(before).Kvs
 	}
 	for _, kv := range stood {
@@ -342,7 +345,7 @@ func (p *permit) delayForGone(read int64) {
 	p.base = p.served()
 	p.due, p.gone = p.heard, nil
 	p.w.noteAhead(p.w.ahead, p.heard, true)
-	p.say(read, true)
+	p.say(Step{Read: read, Delays: true})
 }
 
 // anyAbsent reports whether one of the reads of counts has found no key.

@@ -28,7 +28,8 @@ type Step struct {
 	Gate int64 `json:",omitzero"`
 
 	// Of Judged: the key and the create revision of the entry ahead, or nothing; whether the lock delay begins; and the
-	// revision of the read that told it, at which the entry itself stood; of a permit 0 if that is not known.
+	// revision of the read that told it, at which the entry itself stood. A permit may be told by a watch instead: then
+	// the revision of the mark; 0 if too many sessions have ended to be read.
 	Ahead        string `json:",omitzero"`
 	AheadCreated int64  `json:",omitzero"`
 	Delays       bool   `json:",omitzero"`
@@ -89,11 +90,11 @@ func (w *wait) judged(delays bool) Step {
 	return s
 }
 
-// say is sayJudged of a permit, whose place was read at a revision; 0: that is not known.
-func (p *permit) say(read int64, delays bool) {
+// say is sayJudged of a permit. s has what the caller knows: Delays, Read and Unfound.
+func (p *permit) say(s Step) {
 	if f := p.w.e.observer(); f != nil {
-		s := p.w.judged(delays)
-		s.First, s.Read = p.w.ahead != nil && !p.far, read
-		f(s)
+		told := p.w.judged(s.Delays)
+		told.First, told.Read, told.Unfound = p.w.ahead != nil && !p.far, s.Read, s.Unfound
+		f(told)
 	}
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
+	"github.com/holdfast-go/holdfast/tests/models/semmodel"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -51,13 +53,16 @@ type recorded struct {
 // judge returns the verdict of the oracle, with what is wrong beside that among its violations.
 func (rec *recorded) judge() oracle.Verdict {
 	verdict := rec.Record.Judge()
-	followed, leases := queuemodel.Follow(rec.Record, rec.Steps), rec.followLeases()
+	history := modeltrace.NewHistory(rec.Record, rec.Steps)
+	entries, permits, leases := queuemodel.Follow(history), semmodel.Follow(history), rec.followLeases()
 	verdict.Violations = slices.Concat(rec.Failures, verdict.Violations, rec.judgeOverruns(),
-		rec.judgeRegisters(), followed.Refused, leases.Refused)
-	verdict.Counts[refusedSteps] = len(followed.Refused)
-	maps.Copy(verdict.Counts, followed.Counts)
+		rec.judgeRegisters(), entries.Refused, permits.Refused, leases.Refused)
+	verdict.Counts[refusedSteps] = len(entries.Refused)
+	verdict.Counts[modeltrace.Permits+refusedSteps] = len(permits.Refused)
 	verdict.Counts[refusedLeases] = len(leases.Refused)
-	maps.Copy(verdict.Counts, leases.Counts)
+	for _, counts := range []map[string]int{entries.Counts, permits.Counts, leases.Counts} {
+		maps.Copy(verdict.Counts, counts)
+	}
 	rec.violations = verdict.Violations
 	return verdict
 }

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -48,7 +48,8 @@ type summary struct {
 	Overlaps     map[string]overlap // two held, as docs/guarantees.md says; by reason and cause
 	Recoveries   recoveries
 	Upstream     upstream       // etcd's own lock, under the same faults
-	Model        followed       `json:",omitzero"`
+	Model        followed       `json:",omitzero"` // entries of all kinds but permits
+	Permits      followed       `json:",omitzero"`
 	Leases       followedLeases `json:",omitzero"`
 	Violations   []string
 
@@ -191,12 +192,15 @@ func (s *summary) fill() {
 		s.Overlaps[reason] = overlap{n, s.stats.Worst[oracle.OverlapPrefix+reason+", at most"].Seconds()}
 	}
 	s.Upstream = upstream{c[upstreamHeld], c[upstreamBoth], s.Worst[upstreamBothAtMost]}
-	s.Model = followed{c[queuemodel.Followed], c[queuemodel.Held], c[queuemodel.Waited], c[queuemodel.Delayed],
-		c[refusedSteps], below(c, queuemodel.Stopped)}
-	s.Leases = leasesOf(c)
+	s.Model, s.Permits, s.Leases = followedOf(c, ""), followedOf(c, modeltrace.Permits), leasesOf(c)
 	if n := s.Recoveries.Count; n > 0 {
 		s.Recoveries.Mean = s.Recoveries.total.Seconds() / float64(n)
 	}
+}
+
+func followedOf(c map[string]int, kind string) followed {
+	return followed{c[kind+modeltrace.Followed], c[kind+modeltrace.Held], c[kind+modeltrace.Waited],
+		c[kind+modeltrace.Delayed], c[kind+refusedSteps], below(c, kind+modeltrace.Stopped)}
 }
 
 func below(counts map[string]int, prefix string) map[string]int {
@@ -259,9 +263,14 @@ func (s *summary) String() string {
 	line("OnOverrun was called %d times, never without a reason, and for each of %d functions that outlived their holds "+
 		"by far, unless a violation says so", s.Overruns, s.Outlived)
 	line("%d operations on fenced registers and marks, linearizable unless a violation says otherwise", s.Operations)
-	line("compared with the model: %d entries to their ends (%d held, %d had others ahead, %d waited for a lock delay), "+
-		"%d refused", s.Model.Entries, s.Model.Held, s.Model.Waited, s.Model.Delayed, s.Model.Refused)
-	list("not followed to their ends", s.Model.Stopped)
+	for _, kind := range []struct {
+		what string
+		followed
+	}{{"entries", s.Model}, {"permits", s.Permits}} {
+		line("compared with the model: %d %s to their ends (%d held, %d had others ahead, %d waited for a lock delay), "+
+			"%d refused", kind.Entries, kind.what, kind.Held, kind.Waited, kind.Delayed, kind.Refused)
+		list(kind.what+" that were not followed to their ends", kind.Stopped)
+	}
 	line("compared with the model: %d leases (%d renewals, %d replies of an earlier term, %d suspensions and %d expired, "+
 		"%d of these in time by the clock), %d refused", s.Leases.Leases, s.Leases.Renewals, s.Leases.Dropped,
 		s.Leases.Suspended, s.Leases.Expired, s.Leases.Timely, s.Leases.Refused)

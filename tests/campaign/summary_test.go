@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -45,6 +46,10 @@ func TestSummaryHasWhatTheRoundsHad(t *testing.T) {
 	s.stats.Counts[faultPrefix+"a fault"] = 4
 	s.stats.Counts[overruns] = 5
 	s.stats.Counts[outlived] = 6
+	s.stats.Counts[modeltrace.Followed] = 71
+	s.stats.Counts[modeltrace.Permits+modeltrace.Followed] = 72
+	s.stats.Counts[modeltrace.Permits+refusedSteps] = 73
+	s.stats.Counts[modeltrace.Permits+modeltrace.Stopped+"a reason"] = 74
 	s.stats.Counts[oracle.OverlapPrefix+"a reason"] = 1
 	s.stats.Worst[oracle.OverlapPrefix+"a reason, at most"] = time.Second
 	s.stats.Worst[oracle.MarginPrefix+"a cause, at least"] = 2 * time.Second
@@ -54,7 +59,8 @@ func TestSummaryHasWhatTheRoundsHad(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	for _, want := range []string{"seed 9", "3 acquisitions", "2 by a test", "4 a fault", "2.000 s a cause",
-		"OnOverrun was called 5 times", "for each of 6 functions"} {
+		"OnOverrun was called 5 times", "for each of 6 functions", "71 entries to their ends", "72 permits to their ends",
+		"73 refused\npermits that were not followed to their ends: 74"} {
 		if !strings.Contains(s.String(), want) {
 			t.Errorf("the summary is without %q:\n%v", want, s)
 		}

@@ -9,10 +9,14 @@ type saboteur struct {
 	test      string // and a subtest, after a slash
 	args      []string
 	patch     string // of another saboteur, which another test notices here
+	harmless  bool   // the campaign must find steps that a model does not have, and no broken promise
 }
 
 // seed are the arguments with which a simulation runs one schedule.
 func seed(n string) []string { return []string{"-simulation.seed=" + n, "-simulation.count=1"} }
+
+// onCluster are the arguments with which the campaign has two rounds. They take a minute, on a busy machine more.
+var onCluster = []string{"-full", "-timeout=5m"}
 
 // saboteurs are in the order of DESIGN's table; those of no row are at the end.
 var saboteurs = []saboteur{
@@ -94,6 +98,9 @@ var saboteurs = []saboteur{
 	{name: "all-waiters-watch-the-first", invariant: "8 No herd, constant RPCs",
 		rule: "a waiter watches the entry right ahead of it, and no other",
 		dir:  "./tests/models/queuemodel", test: "TestRunsOfTheQueueAreRunsOfTheModel"},
+	{name: "all-waiters-watch-the-first-on-a-cluster", invariant: "8 No herd, constant RPCs",
+		rule: "a waiter watches the entry right ahead of it, and no other", patch: "all-waiters-watch-the-first",
+		dir: "./tests/campaign", test: "TestLockFamilyOnARealClusterUnderFaults", args: onCluster, harmless: true},
 	{name: "no-read-after-the-watch", invariant: "8 No herd, constant RPCs",
 		rule: "a read follows when the watch of the entry ahead stands",
 		dir:  "./internal/queue", test: "TestReleaseBeforeTheWatchExistsWakesTheWaiterAtOnce"},
@@ -199,6 +206,12 @@ var saboteurs = []saboteur{
 	{name: "highest-limit-never-lower", invariant: "the first waiter of a semaphore is told, and no other",
 		rule: "the highest limit comes down when no permit of it stands",
 		dir:  "./internal/queue", test: "TestHighestLimitComesDownWhenNoPermitOfItStands"},
+	{name: "permit-placed-by-what-stands-now", invariant: "the first waiter of a semaphore is told, and no other",
+		rule: "a permit queues again if what stood ahead when it was put is compacted",
+		dir:  "./internal/queue", test: "TestPermitWhosePlaceIsCompactedKeepsNoneWaiting"},
+	{name: "delay-before-the-read", invariant: "a revoked permit delays each waiter behind it",
+		rule: "where history is compacted, the lock delay begins with the read of what stands",
+		dir:  "./internal/queue", test: "TestDelayForACompactedHistoryBeginsWithTheReadOfWhatStands"},
 	{name: "mark-not-passed-on", invariant: "a revoked permit delays each waiter behind it",
 		rule: "a first waiter of a semaphore that gives up says what it has judged",
 		dir:  "./internal/queue", test: "TestWaitersThatGiveUpCostNoDelay"},
@@ -217,6 +230,9 @@ var saboteurs = []saboteur{
 	{name: "mark-says-less", invariant: "a revoked permit delays each waiter behind it",
 		rule: "a mark says all that was waited for; a needless delay is the only harm",
 		dir:  "./tests/models/semmodel", test: "TestRunsOfTheSemaphoreAreRunsOfTheModel"},
+	{name: "mark-says-less-on-a-cluster", invariant: "a revoked permit delays each waiter behind it",
+		rule: "a mark says all that was waited for; a needless delay is the only harm", patch: "mark-says-less",
+		dir: "./tests/campaign", test: "TestLockFamilyOnARealClusterUnderFaults", args: onCluster, harmless: true},
 	{name: "delay-only-for-the-next-simulated", invariant: "all of the queue, under faults drawn from a seed",
 		rule: "a waiter that gives up after a revocation leaves the lock delay to the one behind it",
 		dir:  "./tests/simulation", test: "TestSimulationOfMutexes", patch: "delay-only-for-the-next"},

@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -149,9 +150,19 @@ func (s saboteur) send(root string) (took duration, said []byte, err error) {
 		return took, said, errNotNoticed
 	case !failed:
 		return took, said, fmt.Errorf("the test did not run: %w\n%s", err, said)
+	case s.harmless && len(violation.FindAll(said, -1)) != len(refusedStep.FindAll(said, -1)):
+		return took, said, fmt.Errorf("more is wrong than steps that a model does not have:\n%s", said)
+	case s.harmless && !refusedStep.Match(said):
+		return took, said, errNotNoticed
 	}
 	return took, said, nil
 }
+
+// What the campaign says of a promise that was broken, and of a step that a model refuses.
+var (
+	violation   = regexp.MustCompile(`seed \d+, round \d+: `)
+	refusedStep = regexp.MustCompile(violation.String() + "the model refuses a step")
+)
 
 // overlay applies the patch to copies in dir, and returns the file that tells the compiler of them.
 func (s saboteur) overlay(root, dir string) (string, error) {

@@ -13,7 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/models/leasemodel"
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
+	"github.com/holdfast-go/holdfast/tests/models/semmodel"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -233,8 +235,10 @@ func (s *simulation) follow() {
 	s.renewalsMu.Lock()
 	leases := leasemodel.Follow(s.renewals)
 	s.renewalsMu.Unlock()
-	entries := queuemodel.Follow(&s.record, s.steps)
-	s.violations = slices.Concat(s.violations, entries.Refused, leases.Refused)
-	maps.Copy(s.verdict.Counts, entries.Counts)
-	maps.Copy(s.verdict.Counts, leases.Counts)
+	history := modeltrace.NewHistory(&s.record, s.steps)
+	entries, permits := queuemodel.Follow(history), semmodel.Follow(history)
+	s.violations = slices.Concat(s.violations, entries.Refused, permits.Refused, leases.Refused)
+	for _, counts := range []map[string]int{entries.Counts, permits.Counts, leases.Counts} {
+		maps.Copy(s.verdict.Counts, counts)
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -22,7 +23,8 @@ import (
 //	8: an admission does not compare the limit
 //	26: the present limit decides which entry ahead may hold, not the largest there was
 func TestSimulationOfSemaphores(t *testing.T) {
-	least := shows{oracle.Granted: 40, oracle.Together: 10, oracle.Waited: 20, oracle.ByForce: 5}
+	least := shows{oracle.Granted: 40, oracle.Together: 10, oracle.Waited: 20, oracle.ByForce: 5,
+		modeltrace.Permits + modeltrace.Followed: 40}
 	simulateAll(t, 5, least, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: usePermits, once: acquireOnce, permits: true}
 	})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/tests/models/leasemodel"
-	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -24,7 +24,7 @@ var (
 
 // Sessions and mutexes run against etcdfake in virtual time under faults drawn from a seed.
 func TestSimulationOfMutexes(t *testing.T) {
-	least := shows{oracle.Granted: 40, asked: 2, queuemodel.Followed: 100, queuemodel.Delayed: 3, leasemodel.Renewed: 100,
+	least := shows{oracle.Granted: 40, asked: 2, modeltrace.Followed: 100, modeltrace.Delayed: 3, leasemodel.Renewed: 100,
 		leasemodel.Dropped: 2, leasemodel.Suspended: 5, leasemodel.Expired: 2}
 	simulateAll(t, 5, least, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: useMutexes, once: mutexOnce, administered: true}
@@ -40,7 +40,7 @@ func TestSimulationOfBusySessions(t *testing.T) {
 
 // Half of the holds have MinHold.
 func TestSimulationOfMinHold(t *testing.T) {
-	simulateAll(t, 4, shows{oracle.Granted: 20, oracle.Taken: 6, queuemodel.Followed: 40}, func(seed uint64) *simulation {
+	simulateAll(t, 4, shows{oracle.Granted: 20, oracle.Taken: 6, modeltrace.Followed: 40}, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: useMutexes, once: mutexOnce, minHold: true}
 	})
 }
@@ -69,8 +69,10 @@ func simulateAll(t *testing.T, few int, least shows, plan func(seed uint64) *sim
 	for *count == 0 && b.lacks(least) != "" && b.schedules < 4*few {
 		b.run(t, 2)
 	}
-	if n := b.notFollowed(); 10*n > b.all.Counts[queuemodel.Followed] && n > 20 {
-		t.Errorf("%d entries were not followed in the model", n)
+	for _, kind := range []string{"", modeltrace.Permits} {
+		if n := b.notFollowed(kind); 10*n > b.all.Counts[kind+modeltrace.Followed] && n > 20 {
+			t.Errorf("%d %sentries were not followed in the model", n, kind)
+		}
 	}
 	took := time.Since(start)
 	t.Logf("%d schedules in %v (%.0f a minute, %d CPUs), at most %d requests in one\n%v", b.schedules,
@@ -116,10 +118,10 @@ func (b *bench) run(t *testing.T, n int) {
 	})
 }
 
-// notFollowed returns how many entries the model has not followed to their ends.
-func (b *bench) notFollowed() (n int) {
+// notFollowed returns how many entries of a kind the model has not followed to their ends.
+func (b *bench) notFollowed(kind string) (n int) {
 	for what, count := range b.all.Counts {
-		if strings.HasPrefix(what, queuemodel.Stopped) {
+		if strings.HasPrefix(what, kind+modeltrace.Stopped) {
 			n += count
 		}
 	}

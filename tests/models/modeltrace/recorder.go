@@ -27,7 +27,7 @@ type Recorder[Step any] struct {
 	leases map[clientv3.LeaseID]int8
 	counts []int8 // of each process: its leases
 	lost   map[int8]bool
-	late   []Record[Step] // of losses, not yet among the records
+	late   []Record[Step] // not yet among the records
 }
 
 // A Record is what has happened at a moment: one of these.
@@ -68,6 +68,13 @@ func (r *Recorder[Step]) Say(s Step, read int64) {
 	defer r.mu.Unlock()
 	r.drain()
 	r.records = append(r.records, Record[Step]{At: time.Now(), Step: &s, Read: read})
+}
+
+// SayLater is Say of a step that no read told, for who must not wait for the server: a fate of a request.
+func (r *Recorder[Step]) SayLater(s Step) {
+	r.lateMu.Lock()
+	defer r.lateMu.Unlock()
+	r.late = append(r.late, Record[Step]{At: time.Now(), Step: &s})
 }
 
 // drain records what has happened in the store, and the losses. r.mu is held.

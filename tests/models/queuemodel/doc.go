@@ -18,7 +18,7 @@
 //	scenario.go  what may go wrong, and the rules that can be broken on purpose
 //	model.go     the steps from a state; state.go, reduce.go: what a state is, and which are equal
 //	trace.go     runs of internal/queue, compared with the model step by step
-//	follow.go    records of simulations and real clusters, compared entry by entry; history.go reads them
+//	follow.go    records of simulations and real clusters, compared entry by entry; modeltrace reads them
 //
 // # The problem
 //
@@ -131,7 +131,7 @@
 //   - An entry that takes the place of one in its line that gave up, where that had entries of the other mode ahead;
 //     an entry behind more than thirteen others, or those of more than six other sessions. Such entries are
 //     counted: fewer than one of a hundred on clusters.
-//   - Permits: package semmodel.
+//   - Permits: package semmodel follows them.
 //
 // # What is left out
 //

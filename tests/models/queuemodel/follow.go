@@ -9,29 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
-	"github.com/holdfast-go/holdfast/tests/oracle"
-)
-
-// Entries are followed one at a time. A client acts on nothing but what etcd has told it. So what becomes of an entry
-// depends on the entries ahead of it and on session keys, and not on what other clients know. The model has one
-// attempt, that of the entry. Everything else that changes in the store happens to it, as etcd's history has it.
-//
-// So the order of the steps of several processes is not needed. The steps of one entry are in order. Each read has the
-// revision of the store at which etcd carried it out, and what follows from it comes right after that.
-
-// A Report is what Follow has found.
-type Report struct {
-	Counts  map[string]int // of entries, by the constants below
-	Refused []string       // for each entry with a step that the model does not have: its steps up to that
-}
-
-// What Counts has.
-const (
-	Followed = "entries whose steps the model has, to their ends"
-	Held     = "of these, those that were held"
-	Waited   = "of these, those that had others ahead"
-	Delayed  = "of these, those for which a lock delay began"
-	Stopped  = "entries that the model does not follow to their ends: " // and why
 )
 
 // alone is the model of an entry among those of others. These have no attempts, only names.
@@ -49,52 +26,28 @@ const (
 	mostOfOneKind = maxTries * maxMembers
 )
 
-// Why an entry is not followed to its end.
+// Why an entry is not followed to its end, beside what modeltrace has.
 const (
-	tooMany       = "more entries are ahead of it, or of more sessions, than the model has"
-	tooManyStates = "more states agree with it than are looked at"
-	noSessionKey  = "a session key had been put before the record began"
-	handed        = "it has the place of one that gave up, and what that knew of the other mode"
-	movedEarly    = "an administrator moved it to another lease before it was held"
-	unknownPlace  = "what stood ahead when it was put was compacted before it was read"
+	handed       = "it has the place of one that gave up, and what that knew of the other mode"
+	movedEarly   = "an administrator moved it to another lease before it was held"
+	unknownPlace = "what stood ahead when it was put was compacted before it was read"
 )
 
 // Follow compares the steps that processes say of their entries with the model. They are in order for each process. Of
-// the record it needs the changes of etcd's store, and the calls: which have entries of their own.
-func Follow(record *oracle.Record, steps []queue.Step) Report {
-	h := newHistory(record, steps)
-	report := Report{Counts: make(map[string]int)}
-	for _, e := range h.entries {
-		if len(h.gates[e.key]) == 0 || e.permit {
-			continue // no process has told of it
-		}
-		f := follower{history: h, own: e, names: map[*lived]name{e: {}}, leases: map[int64]int8{e.session: 0}}
-		wrong, stopped := f.follow()
-		switch {
-		case wrong != "":
-			report.Refused = append(report.Refused, "the model refuses a step of "+wrong)
-			continue
-		case stopped != "":
-			report.Counts[Stopped+stopped]++
-			continue
-		}
-		for what, is := range map[string]bool{
-			Followed: true, Held: e.held, Waited: len(e.ahead) > 0,
-			Delayed: slices.ContainsFunc(h.steps[e.id()], func(s queue.Step) bool { return s.Delays }),
-		} {
-			if is {
-				report.Counts[what]++
-			}
-		}
-	}
-	return report
+// the record it needs the changes of etcd's store, and the calls: which have entries of their own. Package semmodel
+// follows permits.
+func Follow(h *modeltrace.History) modeltrace.Report {
+	return h.Report(false, func(e *modeltrace.Entry) (wrong, stopped string) {
+		f := follower{History: h, own: e, names: map[*modeltrace.Entry]name{e: {}}, leases: map[int64]int8{e.Session: 0}}
+		return f.follow()
+	})
 }
 
 // A follower follows one entry.
 type follower struct {
-	*history
-	own    *lived
-	names  map[*lived]name // of the entry and of those ahead
+	*modeltrace.History
+	own    *modeltrace.Entry
+	names  map[*modeltrace.Entry]name // of the entry and of those ahead
 	leases map[int64]int8
 	model  *model
 }
@@ -109,13 +62,13 @@ type happening struct {
 
 // follow returns what is wrong with the entry, or why it is not followed to its end.
 func (f *follower) follow() (wrong, stopped string) {
-	steps := f.steps[f.own.id()]
-	switch before := f.own.follows; {
+	steps := f.Steps(f.own)
+	switch before := f.own.Follows; {
 	case !f.nameAhead():
-		return "", tooMany
-	case before != nil && slices.ContainsFunc(before.ahead, func(o *lived) bool { return o.Shared != f.own.Shared }):
+		return "", modeltrace.TooMany
+	case before != nil && slices.ContainsFunc(before.Ahead, f.isOfOtherMode):
 		return "", handed
-	case f.own.movedAt != 0 && !f.own.held:
+	case f.own.MovedAt != 0 && !f.own.Held:
 		return "", movedEarly
 	case len(steps) > 0 && steps[0].Unfound:
 		return "", unknownPlace
@@ -127,23 +80,25 @@ func (f *follower) follow() (wrong, stopped string) {
 	}
 	start, ok := f.start()
 	if !ok {
-		return "", noSessionKey
+		return "", modeltrace.NoSessionKey
 	}
 	wrong, most := f.refused(start, f.events(steps))
 	if most > modeltrace.MostStates {
-		return "", tooManyStates
+		return "", modeltrace.TooManyStates
 	}
 	if wrong != "" {
-		wrong = fmt.Sprintf("%v, %s\n\t%s", f.own, wrong, f.legend())
+		wrong += "\n\t" + f.legend()
 	}
 	return wrong, ""
 }
+
+func (f *follower) isOfOtherMode(o *modeltrace.Entry) bool { return o.Shared != f.own.Shared }
 
 // nameAhead gives names to the entries ahead, and to the leases of their sessions. It returns false if the model has
 // too few.
 func (f *follower) nameAhead() bool {
 	count := make(map[int8]int8)
-	for _, e := range f.own.ahead {
+	for _, e := range f.own.Ahead {
 		of := int8(otherWriters)
 		if e.Shared {
 			of = otherReaders
@@ -153,12 +108,12 @@ func (f *follower) nameAhead() bool {
 		}
 		f.names[e] = name{of, count[of] / maxMembers, count[of] % maxMembers}
 		count[of]++
-		if _, known := f.leases[e.session]; !known {
+		if _, known := f.leases[e.Session]; !known {
 			l := len(f.leases) - 1 + otherLeases
 			if l == 2*maxSessions {
 				return false
 			}
-			f.leases[e.session] = int8(l)
+			f.leases[e.Session] = int8(l)
 		}
 	}
 	return true
@@ -167,16 +122,16 @@ func (f *follower) nameAhead() bool {
 // start returns the states in which etcd may be about to put the entry: its attempt has sent the put. It returns false
 // if they are not known.
 func (f *follower) start() (all []state, ok bool) {
-	keys, gate := make(map[int64]keyChange), f.gate()
+	keys, gate := make(map[int64]modeltrace.KeyChange), f.gate()
 	revisions := []int64{gate}
 	for lease := range f.leases {
-		if keys[lease], ok = f.keyBefore(lease, f.own.created); !ok {
+		if keys[lease], ok = f.KeyBefore(lease, f.own.Created); !ok {
 			return nil, false
 		}
-		revisions = append(revisions, keys[lease].at)
+		revisions = append(revisions, keys[lease].At)
 	}
-	for _, e := range f.own.ahead {
-		revisions = append(revisions, e.created)
+	for _, e := range f.own.Ahead {
+		revisions = append(revisions, e.Created)
 	}
 	slices.Sort(revisions)
 	revisions = slices.Compact(revisions)
@@ -186,15 +141,15 @@ func (f *follower) start() (all []state, ok bool) {
 	s.now = revision(len(revisions))
 	for id, l := range f.leases {
 		s.leases[l] = lease{granted: true, alive: true}
-		if at := number(keys[id].at); keys[id].deleted {
+		if at := number(keys[id].At); keys[id].Deleted {
 			s.leases[l].gone = at
 		} else {
 			s.leases[l].key = at
 		}
 	}
 	s.sessions[0].gate = s.leases[0].key
-	for _, e := range f.own.ahead {
-		s.entries[s.entryCount] = entry{name: f.names[e], lease: f.leases[e.session], created: number(e.created)}
+	for _, e := range f.own.Ahead {
+		s.entries[s.entryCount] = entry{name: f.names[e], lease: f.leases[e.Session], created: number(e.Created)}
 		s.entryCount++
 	}
 	s.attempts[0].gate = number(gate)
@@ -203,7 +158,7 @@ func (f *follower) start() (all []state, ok bool) {
 		s.attempts[0].requeued = requeued // perhaps: its session may have lost a lease since the call began
 		t := s
 		f.model.reduce(&t)
-		if all = append(all, t); f.own.requeued {
+		if all = append(all, t); f.own.Requeued {
 			break
 		}
 	}
@@ -213,9 +168,9 @@ func (f *follower) start() (all []state, ok bool) {
 // gate returns the mod revision of the session key that the put has compared: of those that puts of the entry compare,
 // the present one, or, if none does, the latest.
 func (f *follower) gate() (gate int64) {
-	key, _ := f.keyBefore(f.own.session, f.own.created)
-	for _, sent := range f.gates[f.own.key] {
-		if sent == key.at || gate != key.at && sent > gate && sent < f.own.created {
+	key, _ := f.KeyBefore(f.own.Session, f.own.Created)
+	for _, sent := range f.Gates(f.own) {
+		if sent == key.At || gate != key.At && sent > gate && sent < f.own.Created {
 			gate = sent
 		}
 	}
@@ -226,13 +181,15 @@ func (f *follower) gate() (gate int64) {
 func (f *follower) events(steps []queue.Step) []event {
 	events := []event{{action: changes, change: change{put: name{}.bit()}}}
 	for _, at := range f.moments() {
-		for len(steps) > 0 && (steps[0].Action != queue.Judged || steps[0].Read < at) {
-			events, steps = append(events, f.step(steps[0])), steps[1:]
+		before := f.own.Before(at, steps)
+		for _, s := range steps[:before] {
+			events = append(events, f.step(s))
 		}
-		if at == f.own.movedAt { // it was held, and MinHold or an administrator keeps it
+		steps = steps[before:]
+		if at == f.own.MovedAt { // it was held, and MinHold or an administrator keeps it
 			return events
 		}
-		removed := at == f.own.gone && f.own.byRequest
+		removed := at == f.own.Gone && f.own.ByRequest
 		if removed {
 			events = append(events, event{action: changes, change: change{gone: name{}.bit()}})
 		}
@@ -248,29 +205,29 @@ func (f *follower) events(steps []queue.Step) []event {
 
 // moments are the revisions after the put at which something changes that may matter to the entry.
 func (f *follower) moments() []int64 {
-	at := map[int64]bool{f.own.movedAt: true, f.own.noticedAt: true}
+	at := map[int64]bool{f.own.MovedAt: true, f.own.NoticedAt: true}
 	for e := range f.names {
-		at[e.gone] = true
+		at[e.Gone] = true
 	}
 	for lease := range f.leases {
-		for _, key := range f.keys[lease] {
-			at[key.at] = true
+		for _, key := range f.Keys[lease] {
+			at[key.At] = true
 		}
 	}
 	maps.DeleteFunc(at, func(rev int64, _ bool) bool {
-		return rev <= f.own.created || f.own.gone != 0 && rev > f.own.gone
+		return rev <= f.own.Created || f.own.Gone != 0 && rev > f.own.Gone
 	})
 	return slices.Sorted(maps.Keys(at))
 }
 
 // happening returns what happens at a revision. removed: its session has removed the entry then.
 func (f *follower) happening(at int64, removed bool) happening {
-	h := happening{at: at, noticed: at == f.own.noticedAt}
+	h := happening{at: at, noticed: at == f.own.NoticedAt}
 	for lease, l := range f.leases {
-		for _, key := range f.keys[lease] {
+		for _, key := range f.Keys[lease] {
 			switch {
-			case key.at != at:
-			case key.deleted:
+			case key.At != at:
+			case key.Deleted:
 				h.keyGone |= 1 << l
 			default:
 				h.keyPut |= 1 << l
@@ -278,7 +235,7 @@ func (f *follower) happening(at int64, removed bool) happening {
 		}
 	}
 	for e, n := range f.names {
-		if e.gone == at && !(e == f.own && removed) {
+		if e.Gone == at && !(e == f.own && removed) {
 			h.gone |= n.bit()
 		}
 	}
@@ -299,7 +256,7 @@ func (f *follower) step(s queue.Step) event {
 		e.ahead = name{attempt: stranger}
 	}
 	for other, n := range f.names {
-		if other.key == s.Ahead && other.created == s.AheadCreated {
+		if other.Key == s.Ahead && other.Created == s.AheadCreated {
 			e.ahead = n
 		}
 	}
@@ -380,8 +337,8 @@ func (f *follower) refused(start []state, events []event) (wrong string, most in
 
 // hasTwins reports whether two entries of one set are ahead.
 func (f *follower) hasTwins() bool {
-	for i, e := range f.own.ahead[min(1, len(f.own.ahead)):] {
-		if e.created == f.own.ahead[i].created {
+	for i, e := range f.own.Ahead[min(1, len(f.own.Ahead)):] {
+		if e.Created == f.own.Ahead[i].Created {
 			return true
 		}
 	}

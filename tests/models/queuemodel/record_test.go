@@ -7,155 +7,78 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
 
-// A recorder records a run: the changes of etcd's store, and the steps that the queues of some processes say. That a
-// lease is lost is read from the lease, whenever anything happens.
+// A recorder records a run: the changes of etcd's store, and the steps that the queues of some processes say.
 type recorder struct {
-	srv       *etcdfake.Server
-	processes []*kit.Process
-	call      []atomic.Int32 // of each process: which attempt of the scenario its call is
+	*modeltrace.Recorder[step]
+	call []atomic.Int32 // of each process: which attempt of the scenario its call is
 
-	mu      sync.Mutex // protects what follows
-	records []record
-	drained int // changes of the store that are recorded
-
-	lateMu sync.Mutex // protects what follows; the fates of requests are drawn under the server's lock
-	leases map[clientv3.LeaseID]int8
-	counts []int8 // of each process: its leases
-	lost   leaseSet
-	late   []record // of losses and of puts that were sent, not yet among the records
+	mu    sync.Mutex      // protects what follows
+	known map[string]bool // entries of which it was said what is ahead
 }
 
-// A record is an event, with the keys and revisions of the store.
-type record struct {
-	at      time.Time
-	changes []etcdfake.Change // of one revision
-	step    *queue.Step
-	told    clientv3.LeaseID
+// A step is one that a queue says, or that a process sends a put.
+type step struct {
+	queue.Step
 	sent    *pb.PutRequest // of an entry,
 	attempt int8           // by an attempt
 }
 
 func newRecorder(t *testing.T, srv *etcdfake.Server, processes int) *recorder {
 	r := &recorder{
-		srv: srv, call: make([]atomic.Int32, processes), counts: make([]int8, processes),
-		leases: make(map[clientv3.LeaseID]int8),
+		Recorder: modeltrace.NewRecorder[step](t, srv, processes, retryEvenly),
+		call:     make([]atomic.Int32, processes), known: make(map[string]bool),
 	}
-	for range processes {
-		p := kit.Start(t, srv, retryEvenly)
-		r.processes = append(r.processes, p)
-		queue.Observe(p.Host, r.step)
+	for _, p := range r.Processes {
+		queue.Observe(p.Host, r.say)
 	}
-	r.drained = len(srv.History("holdfast/"))
-	r.noticeLosses()
 	return r
 }
 
-// step records a step of a process. What is said of a lease that is lost is of no use any more: the model has ended the
-// attempt, or has it queue again.
-func (r *recorder) step(s queue.Step) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.drain()
-	if s.Action != queue.Sends && s.Lease.Lost() == nil { // sends sees each copy
-		r.records = append(r.records, record{at: time.Now(), step: &s})
+// say records a step of a process. What is said of a lease that is lost is of no use any more: the model has ended the
+// attempt, or has it queue again. What a read tells belongs where etcd has carried it out, but for the put: in the
+// model that and its reply are two steps.
+func (r *recorder) say(s queue.Step) {
+	if s.Action == queue.Sends || s.Lease.Lost() != nil { // sends sees each copy
+		return
 	}
+	read := int64(0)
+	if s.Action == queue.Judged {
+		id := modeltrace.IDOf(s.Key, s.Created)
+		r.mu.Lock()
+		if r.known[id] || s.Read != s.Created {
+			read = s.Read
+		}
+		r.known[id] = true
+		r.mu.Unlock()
+	}
+	r.Say(step{Step: s}, read)
 }
 
 // sends records a request of a process before it is sent, if it puts an entry.
 func (r *recorder) sends(process int, c etcdfake.Call) {
-	r.noticeLosses()
+	r.NoticeLosses()
 	if kit.KindOf(c) != "enqueue" {
 		return
 	}
-	r.lateMu.Lock()
-	defer r.lateMu.Unlock()
 	for _, op := range c.Request.(*pb.TxnRequest).Success {
 		if put := op.GetRequestPut(); put != nil {
-			r.late = append(r.late, record{at: time.Now(), sent: put, attempt: int8(r.call[process].Load())})
+			r.SayLater(step{sent: put, attempt: int8(r.call[process].Load())})
 		}
 	}
-}
-
-// drain records what has happened in the store, and the losses. r.mu is held.
-func (r *recorder) drain() {
-	changes := r.srv.History("holdfast/")
-	for _, c := range changes[r.drained:] {
-		if last := len(r.records) - 1; last >= 0 && r.records[last].revision() == c.Revision {
-			r.records[last].changes = append(r.records[last].changes, c)
-		} else {
-			r.records = append(r.records, record{at: c.At, changes: []etcdfake.Change{c}})
-		}
-	}
-	r.drained = len(changes)
-	r.noticeLosses()
-	r.lateMu.Lock()
-	defer r.lateMu.Unlock()
-	for _, late := range r.late {
-		i := slices.IndexFunc(r.records, func(other record) bool { return other.at.After(late.at) })
-		if i < 0 {
-			i = len(r.records)
-		}
-		r.records = slices.Insert(r.records, i, late)
-	}
-	r.late = nil
-}
-
-// noticeLosses is called before each request and at each step, so between a loss and what comes of it.
-func (r *recorder) noticeLosses() {
-	r.lateMu.Lock()
-	defer r.lateMu.Unlock()
-	for n, p := range r.processes {
-		l := p.Host.Lease()
-		number, known := r.leases[l.ID()]
-		if !known {
-			number = 2*int8(n) + r.counts[n]
-			r.leases[l.ID()] = number
-			r.counts[n]++
-		}
-		if l.Lost() != nil && !r.lost.has(number) {
-			r.lost |= 1 << number
-			r.late = append(r.late, record{at: time.Now(), told: l.ID()})
-		}
-	}
-}
-
-// isOfSession reports whether a lease has become that of a session.
-func (r *recorder) isOfSession(lease int64) bool {
-	r.lateMu.Lock()
-	defer r.lateMu.Unlock()
-	_, known := r.leases[clientv3.LeaseID(lease)]
-	return known
-}
-
-// isFirst reports whether a lease is the first of its session.
-func (r *recorder) isFirst(lease int64) bool {
-	r.lateMu.Lock()
-	defer r.lateMu.Unlock()
-	number, known := r.leases[clientv3.LeaseID(lease)]
-	return known && number%2 == 0
-}
-
-// revision is that of the store of a record of changes; otherwise 0.
-func (r record) revision() int64 {
-	if len(r.changes) == 0 {
-		return 0
-	}
-	return r.changes[0].Revision
 }
 
 // A translation gives keys and leases the names that they have in the model.
 type translation struct {
-	leases  map[clientv3.LeaseID]int8
+	of      *recorder
 	owners  map[string]name // of a key: who has sent a put of it last
 	entries map[string]name // of a key and its create revision
 	tried   [maxAttempts][]int64
@@ -163,15 +86,13 @@ type translation struct {
 
 // events returns the run as the model has it. It reports false for a session with more leases than in the model.
 func (r *recorder) events() ([]event, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.drain()
-	if slices.ContainsFunc(r.counts, func(n int8) bool { return n > 2 }) {
+	records, ok := r.Records()
+	if !ok {
 		return nil, false
 	}
-	tr := translation{leases: r.leases, owners: make(map[string]name), entries: make(map[string]name)}
+	tr := translation{of: r, owners: make(map[string]name), entries: make(map[string]name)}
 	var events []event
-	for _, rec := range r.inOrderOfReads() {
+	for _, rec := range records {
 		if e, ok := tr.event(rec); ok {
 			events = append(events, e)
 		}
@@ -179,41 +100,20 @@ func (r *recorder) events() ([]event, bool) {
 	return append(events, event{action: ended}), true
 }
 
-// inOrderOfReads moves what a process knows by a read to where etcd has carried out the read. In the model a read and
-// its reply are one step, but for the put.
-func (r *recorder) inOrderOfReads() []record {
-	var ordered []record
-	known := make(map[string]bool)
-	for _, rec := range r.records {
-		at := len(ordered)
-		if s := rec.step; s != nil && s.Action == queue.Judged {
-			byReply := !known[idOf(s.Key, s.Created)] && s.Read == s.Created
-			known[idOf(s.Key, s.Created)] = true
-			if byReply {
-				ordered = append(ordered, rec)
-				continue
-			}
-			if i := slices.IndexFunc(ordered, func(o record) bool { return o.revision() > s.Read }); i >= 0 {
-				at = i
-			}
-		}
-		ordered = slices.Insert(ordered, at, rec)
-	}
-	return ordered
-}
-
-func (tr *translation) event(r record) (event, bool) {
+func (tr *translation) event(r modeltrace.Record[step]) (event, bool) {
 	switch {
-	case r.told != 0:
-		return event{action: told, actor: tr.lease(int64(r.told))}, true
-	case r.sent != nil:
-		tr.owners[string(r.sent.Key)] = name{r.attempt, tr.try(r.attempt, r.sent.Lease), 0}
-		return event{action: sends, actor: r.attempt}, true
-	case r.step == nil:
-		c := tr.change(r.changes)
+	case r.Told != 0:
+		return event{action: told, actor: tr.lease(int64(r.Told))}, true
+	case r.Step == nil:
+		c := tr.change(r.Changes)
 		return event{action: changes, change: c}, c != change{}
+	case r.Step.sent != nil:
+		s := r.Step
+		tr.owners[string(s.sent.Key)] = name{s.attempt, tr.try(s.attempt, s.sent.Lease), 0}
+		return event{action: sends, actor: s.attempt}, true
 	}
-	s, e := r.step, event{actor: tr.entry(r.step.Key, r.step.Created).attempt}
+	s := r.Step
+	e := event{actor: tr.entry(s.Key, s.Created).attempt}
 	switch s.Action {
 	case queue.Judged:
 		e.action, e.ahead, e.delays = judged, nothing, s.Delays
@@ -231,9 +131,9 @@ func (tr *translation) event(r record) (event, bool) {
 
 // entry returns the name of an entry that stands, or stood.
 func (tr *translation) entry(key string, created int64) name {
-	n, known := tr.entries[idOf(key, created)]
+	n, known := tr.entries[modeltrace.IDOf(key, created)]
 	if !known && created != 0 {
-		panic("no process has put the entry " + idOf(key, created))
+		panic("no process has put the entry " + modeltrace.IDOf(key, created))
 	}
 	return n
 }
@@ -248,7 +148,7 @@ func (tr *translation) try(attempt int8, lease int64) int8 {
 }
 
 func (tr *translation) lease(id int64) int8 {
-	n, known := tr.leases[clientv3.LeaseID(id)]
+	n, known := tr.of.Lease(id)
 	if !known {
 		panic(fmt.Sprintf("lease %x is of no session", id))
 	}
@@ -271,7 +171,7 @@ func (tr *translation) change(changes []etcdfake.Change) (c change) {
 		case ch.Deleted:
 			c.gone |= tr.entry(key, ch.Prev.CreateRevision).bit()
 		case ch.Prev == nil:
-			tr.entries[idOf(key, ch.Kv.CreateRevision)] = tr.owners[key]
+			tr.entries[modeltrace.IDOf(key, ch.Kv.CreateRevision)] = tr.owners[key]
 			c.put |= tr.owners[key].bit()
 		}
 	}

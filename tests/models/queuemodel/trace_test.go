@@ -40,6 +40,7 @@ var tracedReaders = with(traced, func(s *scenario) { s.attempts[1].shared, s.att
 type run struct {
 	*recorder
 	scenario
+	srv     *etcdfake.Server
 	r       *rand.Rand // of the fates of requests; the server's lock protects it
 	latency time.Duration
 	lose    float64 // of the puts and of the removals, and of the puts of a session key
@@ -57,18 +58,19 @@ func upTo(r *rand.Rand, limits ...time.Duration) time.Duration {
 // record returns the events of a run.
 func recordRun(t *testing.T, s scenario, seed uint64) (events []event, followed bool) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		r := &run{recorder: newRecorder(t, srv, int(s.sessions)), scenario: s, r: rand.New(rand.NewPCG(seed, 0))}
+		r := &run{recorder: newRecorder(t, srv, int(s.sessions)), scenario: s, srv: srv}
+		r.r = rand.New(rand.NewPCG(seed, 0))
 		r.latency = []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond}[r.r.IntN(3)]
 		r.lose, r.slow = []float64{0, 0.1, 0.3}[r.r.IntN(3)], []float64{0, 0.1, 0.3}[r.r.IntN(3)]
 		sources := []*rand.Rand{r.source(1), r.source(2), r.source(3), r.source(4), r.source(5)}
-		for n, p := range r.processes {
+		for n, p := range r.Processes {
 			p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 				r.sends(n, c)
 				return r.fate(c)
 			})
 		}
 		var calls sync.WaitGroup
-		for n := range r.processes {
+		for n := range r.Processes {
 			calls.Go(func() {
 				for i, plan := range s.attempts {
 					if plan.session == int8(n) {
@@ -94,8 +96,10 @@ func (r *run) fate(c etcdfake.Call) (f etcdfake.Fate) {
 		return f
 	}
 	f.Request, f.Reply = upTo(r.r, r.latency), upTo(r.r, r.latency)
-	if put, ok := c.Request.(*pb.PutRequest); ok && !r.isOfSession(put.Lease) {
-		return f // or the session might not use the lease
+	if put, ok := c.Request.(*pb.PutRequest); ok {
+		if _, known := r.Lease(put.Lease); !known {
+			return f // or the session might not use the lease
+		}
 	}
 	switch kit.KindOf(c) {
 	case "enqueue", "remove", "gate":
@@ -132,7 +136,7 @@ type heldLock interface {
 }
 
 func (r *run) lock(ctx context.Context, p plan) (heldLock, error) {
-	sess := r.processes[p.session].Sess
+	sess := r.Processes[p.session].Sess
 	if p.shared {
 		return locker.NewRWMutex(sess, "x").RLock(ctx)
 	}
@@ -141,16 +145,16 @@ func (r *run) lock(ctx context.Context, p plan) (heldLock, error) {
 
 // revoke has etcd revoke leases, of each session its first one at most.
 func (r *run) revoke(source *rand.Rand) {
-	for _, n := range source.Perm(len(r.processes)) {
+	for _, n := range source.Perm(len(r.Processes)) {
 		time.Sleep(upTo(source, 50*time.Millisecond, time.Second, 3*time.Second))
-		lease := int64(r.processes[n].Sess.Lease())
+		lease := int64(r.Processes[n].Sess.Lease())
 		switch source.IntN(4) {
 		case 0:
 			continue
 		case 1, 2: // while the entry behind one that has just gone asks how it went
 			lease = r.leaseAfterDeletion(source, lease)
 		}
-		if r.isFirst(lease) {
+		if number, known := r.Lease(lease); known && number%2 == 0 {
 			r.srv.Revoke(clientv3.LeaseID(lease))
 		}
 	}

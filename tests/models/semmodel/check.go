@@ -13,7 +13,7 @@ func (s *state) created(at revision) *entry {
 
 // held returns the weight of the permits that are held by etcd's record.
 func (m *model) held(s *state) (sum int8) {
-	for i := range m.attempts {
+	for i := range s.attempts {
 		if a := &s.attempts[i]; a.stage == holding && s.standing(a.created) != nil {
 			sum += m.attempts[i].weight
 		}

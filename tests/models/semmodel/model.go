@@ -56,6 +56,7 @@ const (
 	compactedIsClean       rule = "a history that is compacted causes no delay"
 	requeuedWithoutDelay   rule = "an attempt that queues again after a loss holds without a delay"
 	placedByLimitOfNow     rule = "an attempt whose put had no reply holds without a mark if it fits into the limit of now"
+	placedByWhatStandsNow  rule = "an attempt whose place is compacted holds without a mark if there is room now"
 	highIsThatOfTheLast    rule = "the highest limit is that of the last change and the one before, whatever stands"
 	tooHeavyWaits          rule = "an attempt whose weight is above the limit waits on"
 )

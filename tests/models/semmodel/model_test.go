@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-var full = flag.Bool("model.full", false, "search the large scenarios: half a minute, and 1 GB of memory")
+var full = flag.Bool("model.full", false, "search the large scenarios: a minute, and 1 GB of memory")
 
 func TestEveryInterleavingKeepsTheRules(t *testing.T) {
 	scenarios := small

@@ -28,7 +28,12 @@ func (m *model) attemptSteps(s *state, i int8) {
 			}
 		}
 	case unplaced:
-		m.must(s, i, "finds its entry, and what stood ahead then", func(t *state) { m.place(t, i, t.high) })
+		if m.compacted {
+			m.must(s, i, "finds that what stood ahead of its entry is compacted", func(t *state) { m.placeUnknown(t, i) })
+		}
+		for _, most := range mayRead(s) {
+			m.must(s, i, "finds its entry, and what stood ahead then", func(t *state) { m.place(t, i, most) })
+		}
 	case far:
 		m.farSteps(s, i)
 	case first:
@@ -79,41 +84,6 @@ func (s *state) remove(created revision) {
 	}
 }
 
-// A look is what a read of the entries ahead tells, as they stood at a revision.
-type look struct {
-	sum     int8   // of the weights of the oldest, so many as are read
-	nearest *entry // the youngest; nil if there is none
-}
-
-func (m *model) look(s *state, created, at revision, most int8) (l look) {
-	for k := range s.entryCount {
-		e := &s.entries[k]
-		if e.created >= created || !e.stoodAt(at) {
-			continue
-		}
-		if most--; most >= 0 {
-			l.sum += m.attempts[e.attempt].weight
-		}
-		l.nearest = e // they are in order
-	}
-	return l
-}
-
-// mayHold reports whether the nearest entry may hold, or has held, without a mark: it was admitted when it was put.
-// That is excluded if it did not fit into the limit then: the weights up to it exceed the limit, which has not changed
-// since, or the highest at which one that stands was put.
-func (m *model) mayHold(s *state, l look) bool {
-	return l.nearest == nil || l.sum <= s.limit || l.sum <= s.high &&
-		s.limitAt > l.nearest.created && m.broken != limitOfNowExcludes
-}
-
-func (m *model) fits(sum, weight, limit int8) bool {
-	if m.broken == oneTooMany {
-		limit++
-	}
-	return sum+weight <= limit
-}
-
 // enqueue puts the entry, if the limit is the one that the attempt knows.
 func (m *model) enqueue(s *state, i int8) {
 	a := &s.attempts[i]
@@ -135,7 +105,7 @@ func (m *model) enqueue(s *state, i int8) {
 // it holds without one only if the limit has not changed since, or if nothing was ahead.
 //
 // It reads the oldest permits only, one more than most, which is how many may be held. In the Txn that puts the entry
-// that is the limit, which it compares. So it may become a first waiter where it could be far.
+// that is the limit, which it compares.
 func (m *model) place(s *state, i int8, most int8) {
 	a := &s.attempts[i]
 	l := m.look(s, a.created, a.created, most+1)
@@ -167,26 +137,37 @@ func (m *model) place(s *state, i int8, most int8) {
 	}
 }
 
+// placeUnknown: the entry is of no use. Those behind it know whether it holds or puts a mark, and it does not. So it
+// leaves, and its session queues again.
+func (m *model) placeUnknown(s *state, i int8) {
+	a := &s.attempts[i]
+	a.stage = leaving
+	if sum := m.look(s, a.created, s.now, maxEntries).sum; m.broken == placedByWhatStandsNow &&
+		m.fits(sum, m.attempts[i].weight, s.limit) {
+		a.stage, a.waited = delayed, true
+		m.startDelay(s, a)
+	}
+}
+
 // farSteps are those of an attempt that waits for the entry ahead to be marked, or to go.
 func (m *model) farSteps(s *state, i int8) {
 	a := s.attempts[i]
 	ahead := s.created(a.ahead)
 	if ahead.mark != 0 {
 		m.must(s, i, "sees the mark of the entry ahead", func(t *state) { m.follow(t, i, ahead.mark) })
-		if m.compacted {
+		if m.compacted && !m.traced {
 			m.must(s, i, "sees the mark of the entry ahead, and its history is compacted", func(t *state) {
 				m.follow(t, i, t.now)
-				if m.broken != compactedIsClean {
-					t.attempts[i].base = 0
-					m.startDelay(t, &t.attempts[i])
-				}
+				m.lookCompacted(t, i)
 			})
 		}
 	}
 	if ahead.deleted != 0 && (ahead.mark == 0 || m.unknown) {
-		m.must(s, i, "sees that the entry ahead has gone", func(t *state) { m.aheadIsGone(t, i, ahead.deleted) })
-		if m.unknown || m.compacted {
-			m.must(s, i, "finds that the entry ahead has gone", func(t *state) { m.aheadIsGone(t, i, t.now) })
+		for _, most := range mayRead(s) {
+			m.must(s, i, "sees that the entry ahead has gone", func(t *state) { m.aheadIsGone(t, i, ahead.deleted, most) })
+			if m.unknown || m.compacted {
+				m.must(s, i, "finds that the entry ahead has gone", func(t *state) { m.aheadIsGone(t, i, t.now, most) })
+			}
 		}
 	}
 	if m.broken == firstByPosition && ahead.deleted == 0 && m.mayHold(s, m.look(s, a.created, s.now, s.high+1)) {
@@ -204,13 +185,12 @@ func (m *model) follow(s *state, i int8, from revision) {
 	a.stage, a.ahead = first, 0
 	a.base, a.heard, a.due = from, from, max(a.due, from)
 	a.read, a.looked = from, s.now
-	m.sawLimit(s, i) // it is read when the watch stands
 }
 
 // aheadIsGone finds what stood ahead when the entry ahead went.
-func (m *model) aheadIsGone(s *state, i int8, at revision) {
+func (m *model) aheadIsGone(s *state, i int8, at revision, most int8) {
 	a := &s.attempts[i]
-	l := m.look(s, a.created, at, s.high+1)
+	l := m.look(s, a.created, at, most+1)
 	switch {
 	case l.nearest != nil && l.nearest.mark != 0 && l.nearest.marked <= at:
 		// Its mark does not speak of those that have gone between the two. One may have held: there was room for it
@@ -240,6 +220,9 @@ func (m *model) firstSteps(s *state, i int8) {
 	if a.limitAt != s.limitAt && m.broken != limitIsNotWatched {
 		m.must(s, i, "hears of the limit", func(t *state) { m.sawLimit(t, i) })
 	}
+	if m.compacted && m.traced && own != nil {
+		m.choose(s, i, firstLookCompacted, func(t *state) { m.lookCompacted(t, i) })
+	}
 	sum := m.sumHeard(s, &a)
 	if m.broken == waitersArePassed {
 		sum = m.held(s)
@@ -262,6 +245,19 @@ func (m *model) firstSteps(s *state, i int8) {
 				t.putMark(a.created, a.heard)
 			}
 		})
+	}
+}
+
+// firstLookCompacted: what stood ahead when it became the first waiter cannot be read. In a search that happens right
+// after it has seen the mark; a process says both.
+const firstLookCompacted = "looks, and what has gone since is compacted"
+
+func (m *model) lookCompacted(s *state, i int8) {
+	a := &s.attempts[i]
+	a.base, a.heard, a.due = s.now, s.now, s.now
+	if m.broken != compactedIsClean {
+		a.base = 0
+		m.startDelay(s, a)
 	}
 }
 
@@ -304,7 +300,8 @@ func (m *model) mustDelay(s *state, a *attempt) (delays bool) {
 	for k := range s.entryCount {
 		e := &s.entries[k]
 		if a.knows(e) && e.deleted > max(a.base, a.due) && e.deleted <= a.heard {
-			delays = delays && m.broken != onlyTheLastIsJudged || e.revoked
+			revoked := e.revoked && !s.leases[e.lease].alive // in a record a session key may be put again
+			delays = delays && m.broken != onlyTheLastIsJudged || revoked
 		}
 	}
 	return delays && m.broken != nothingDelays

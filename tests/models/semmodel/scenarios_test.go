@@ -86,6 +86,10 @@ var (
 		name: "one permit, three attempts, two give up, lost replies, watches fail", limit: 1,
 		attempts: giveUp(permits(1, 1, 1), 1, 2), lossy: true, unknown: true, compacted: true,
 	}
+	placeCompacted = scenario{
+		name: "two permits, weights 2 1 1, lost replies, history is compacted", limit: 2,
+		attempts: permits(2, 1, 1), lossy: true, compacted: true,
+	}
 	late = scenario{
 		name: "one permit, two attempts, both give up, copies arrive late", limit: 1,
 		attempts: giveUp(permits(1, 1), 0, 1), lossy: true, latePuts: true,
@@ -115,7 +119,7 @@ var (
 	small = []scenario{
 		with(three, revoking(2)), with(four, revoking(1)), with(heavyAhead, revoking(1)), crashing, weighted,
 		resized, shrunk, grown, secondResize, with(requeued, revoking(2)), with(lossy, revoking(1)),
-		with(late, revoking(1)), clean,
+		with(late, revoking(1)), with(placeCompacted, revoking(1)), clean,
 	}
 	// The race detector makes a search ten times slower and has nothing to find: one goroutine searches.
 	underRace = []scenario{with(three, revoking(2)), shrunk, with(requeued, revoking(2)), clean}
@@ -146,6 +150,7 @@ var (
 		with(pair, revoking(1), breaking(markIsReadNow, "early")),
 		with(watchesFail, revoking(1), breaking(compactedIsClean, "early")),
 		with(requeued, revoking(2), breaking(requeuedWithoutDelay, "early")),
+		with(placeCompacted, breaking(placedByWhatStandsNow, "missed")),
 		with(secondResize, breaking(highIsThatOfTheLast, "missed")),
 		with(shrunk, breaking(tooHeavyWaits, "missed")),
 		with(grown, breaking(placedByLimitOfNow, "missed")),

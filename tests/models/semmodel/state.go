@@ -2,8 +2,8 @@ package semmodel
 
 const (
 	maxAttempts = 5
-	maxTries    = 2 // entries that one attempt may have, one after another
-	maxEntries  = 8
+	maxTries    = 2  // entries that one attempt may have, one after another
+	maxEntries  = 24 // in recorded runs: a search has eight at most
 )
 
 // A revision of etcd's store; 0 means none. The search renumbers the revisions of each state, so these are only in
@@ -135,8 +135,11 @@ func (s *state) untold() (set leaseSet) {
 func leaseOf(i, try int8) int8 { return maxTries*i + try }
 
 // reduce makes states equal that differ in nothing that can still matter: it forgets deleted entries that no read can
-// see, and numbers the revisions again.
+// see, and numbers the revisions again. In recorded runs the events have these numbers, and marks are compared.
 func (m *model) reduce(s *state) {
+	if m.traced {
+		return
+	}
 	kept := int8(0)
 	for i := range s.entryCount {
 		if e := s.entries[i]; e.deleted == 0 || s.canBeRead(&e) {
@@ -146,9 +149,6 @@ func (m *model) reduce(s *state) {
 	}
 	clear(s.entries[kept:s.entryCount])
 	s.entryCount = kept
-	if m.traced {
-		return
-	}
 
 	var used, number [128]revision
 	s.eachRevision(func(r *revision) { used[*r] = 1 })

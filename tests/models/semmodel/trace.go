@@ -25,6 +25,7 @@ const (
 	holds                 // an attempt holds
 	told                  // a session knows that its lease is lost
 	ended                 // all calls have returned, and everything is removed
+	happens               // what others do in the store: see follow.go
 )
 
 // An event is one of a run.
@@ -37,8 +38,11 @@ type event struct {
 	ahead  revision
 	first  bool
 	delays bool // the lock delay begins
+	cut    bool // it does, because history is compacted
 
 	limit, high int8 // of resizes
+
+	happen *happening
 }
 
 func (e event) String() string {
@@ -61,7 +65,10 @@ func (e event) String() string {
 		case e.ahead != 0:
 			place = fmt.Sprintf("it is far behind permit %d", e.ahead)
 		}
-		if e.delays {
+		switch {
+		case e.cut:
+			delay = ", a delay begins: history is compacted"
+		case e.delays:
 			delay = ", a delay begins"
 		}
 		return fmt.Sprintf("attempt %d knows that %s%s", e.actor, place, delay)
@@ -71,43 +78,34 @@ func (e event) String() string {
 		return fmt.Sprintf("attempt %d holds", e.actor)
 	case told:
 		return fmt.Sprintf("lease %d is told to be lost", e.actor)
+	case happens:
+		return e.happen.String()
 	}
 	return "all calls have returned, and everything is removed"
 }
 
-// changeOf returns the event that a step is if it changes the store.
+// changeOf returns the event that a step is if it changes the store: one permit, one lease or the limit.
 func changeOf(s, t *state) event {
 	if t.limitAt != s.limitAt {
 		return event{action: resizes, limit: t.limit, high: t.high}
 	}
 	for l := range s.leases {
-		was, is := s.on(int8(l)), t.on(int8(l))
-		switch e := (event{actor: int8(l)}); {
-		case s.leases[l].alive && !t.leases[l].alive:
-			e.action = revokes
-			return e
-		case was == nil && is != nil:
-			e.action = puts
-			return e
-		case was != nil && is == nil:
-			e.action = removes
-			return e
-		case is != nil && is.mark != was.mark:
-			e.action, e.mark = marks, is.mark
-			return e
+		if s.leases[l].alive && !t.leases[l].alive {
+			return event{action: revokes, actor: int8(l)}
+		}
+	}
+	for i := range t.entryCount {
+		is := &t.entries[i]
+		switch was := s.created(is.created); {
+		case was == nil:
+			return event{action: puts, actor: is.lease}
+		case was.deleted != is.deleted:
+			return event{action: removes, actor: is.lease}
+		case was.mark != is.mark:
+			return event{action: marks, actor: is.lease, mark: is.mark}
 		}
 	}
 	panic("a step has a revision and changes nothing")
-}
-
-// on returns the permit that stands on a lease.
-func (s *state) on(l int8) *entry {
-	for i := range s.entryCount {
-		if e := &s.entries[i]; e.lease == l && e.deleted == 0 {
-			return e
-		}
-	}
-	return nil
 }
 
 // actionOf returns what a step from s is seen as.
@@ -119,7 +117,7 @@ func actionOf(s *state, st *modelsearch.Step[state]) action {
 	was, is := &s.attempts[st.Actor], &t.attempts[st.Actor]
 	switch st.What {
 	case "finds its entry, and what stood ahead then", "sees the mark of the entry ahead",
-		"sees that the entry ahead has gone", "finds that the entry ahead has gone":
+		"sees that the entry ahead has gone", "finds that the entry ahead has gone", firstLookCompacted:
 		return judged
 	case "has waited for its lock delay":
 		return waited
@@ -132,7 +130,7 @@ func actionOf(s *state, st *modelsearch.Step[state]) action {
 		return unseen
 	case "hears that a permit ahead has gone", "hears of the limit", "gives up", "releases", "removes its entry",
 		"is refused: its weight is above the limit",
-		"asks whether it holds, and has no reply":
+		"asks whether it holds, and has no reply", "finds that what stood ahead of its entry is compacted":
 		return unseen // the last three change nothing: the entry had gone, or the request was refused
 	}
 	panic("no event tells of the step: " + st.What)
@@ -145,14 +143,18 @@ func (m *model) isStep(e *event, s *state, st *modelsearch.Step[state]) bool {
 	case puts, removes, revokes, resizes:
 		return changeOf(s, t) == *e
 	case marks:
-		is := t.on(e.actor)
-		return changeOf(s, t).actor == e.actor && s.isSame(is, is.mark, e.mark) // t may have forgotten what went
+		c := changeOf(s, t)
+		return c.actor == e.actor && t.isSame(t.attempts[st.Actor].created, c.mark, e.mark)
 	case told:
 		return t.leases[e.actor].told && !s.leases[e.actor].told
 	case judged:
 		was, is := &s.attempts[e.actor], &t.attempts[e.actor]
-		begins := is.delay.running && (is.delay != was.delay || was.stage == far && is.stage == first && is.base == 0)
-		return st.Actor == e.actor && m.isPlace(e, is) && e.delays == begins
+		if st.Actor != e.actor || e.cut != (st.What == firstLookCompacted) {
+			return false
+		}
+		begins := is.delay.running &&
+			(is.delay != was.delay || e.cut || was.stage == far && is.stage == first && is.base == 0)
+		return m.isPlace(e, is) && e.delays == begins
 	}
 	return st.Actor == e.actor
 }
@@ -174,11 +176,12 @@ func (m *model) isPlace(e *event, a *attempt) bool {
 	}
 }
 
-// isSame reports whether two marks of a permit say the same: no permit ahead of it went between the two revisions.
-func (s *state) isSame(own *entry, a, b revision) bool {
+// isSame reports whether two marks of a permit, which was created then, say the same: no permit ahead of it went
+// between the two revisions.
+func (s *state) isSame(created, a, b revision) bool {
 	for i := range s.entryCount {
 		e := &s.entries[i]
-		if e.created < own.created && e.deleted != 0 && (e.deleted <= a) != (e.deleted <= b) {
+		if e.created < created && e.deleted != 0 && (e.deleted <= a) != (e.deleted <= b) {
 			return false
 		}
 	}

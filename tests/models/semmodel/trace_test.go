@@ -256,7 +256,7 @@ func (r *run) step(s *queue.Step, at func(int64) revision) event {
 	e := event{actor: lease / maxTries}
 	switch s.Action {
 	case queue.Judged:
-		e.action, e.first, e.delays = judged, s.First, s.Delays
+		e.action, e.first, e.delays, e.cut = judged, s.First, s.Delays, s.Unfound
 		if s.Ahead != "" && !s.First {
 			e.ahead = at(s.AheadCreated)
 		}
