@@ -193,7 +193,9 @@ func TestSessionsDoNotListTheMembersAllAtOnce(t *testing.T) {
 	})
 }
 
-// While members are down, the session does not look for others all the time, and polls and watches cost it no loss.
+// While members are silent, the session does not look for others all the time. One of them does not suspend it. Two may:
+// that they are silent the client's keepalive finds out, which this link does not have, and until then two of three
+// requests go to them.
 func TestSessionLooksForMembersWithPauses(t *testing.T) {
 	onMembers(t, 3, func(t *testing.T, srv *etcdfake.Server, p *kit.Process) {
 		for i, most := range []int{0, 30, 180} { // messages about watches in three minutes
@@ -210,9 +212,9 @@ func TestSessionLooksForMembersWithPauses(t *testing.T) {
 			} else {
 				t.Logf("%d members are cut off: %d watches in three minutes", i, n)
 			}
-		}
-		if p.Sess.State() != holdfast.Connected {
-			t.Error(p.Sess.State())
+			if state := p.Sess.State(); i < 2 && state != holdfast.Connected {
+				t.Errorf("%d members are cut off: the session is %v", i, state)
+			}
 		}
 	})
 }
