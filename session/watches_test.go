@@ -193,9 +193,9 @@ func TestSessionsDoNotListTheMembersAllAtOnce(t *testing.T) {
 	})
 }
 
-// While members are silent, the session does not look for others all the time. One of them does not suspend it. Two may:
-// that they are silent the client's keepalive finds out, which this link does not have, and until then two of three
-// requests go to them.
+// While members are silent, the session does not look for others all the time. One of them does not suspend it. Two
+// may: that they are silent the client's keepalive finds out, which this link does not have, and until then two of
+// three requests go to them.
 func TestSessionLooksForMembersWithPauses(t *testing.T) {
 	onMembers(t, 3, func(t *testing.T, srv *etcdfake.Server, p *kit.Process) {
 		for i, most := range []int{0, 30, 180} { // messages about watches in three minutes
