@@ -69,6 +69,14 @@ func evidence(dir string) (string, error) {
 		line("| each step of an entry is one that the [model of the queue](../tests/models/queuemodel/doc.go) has | %d "+
 			"entries were followed to their ends, %d refused |", all.Model.Entries, all.Model.Refused)
 	}
+	if all.Permits.Entries > 0 {
+		line("| each step of a permit is one that the [model of the semaphore](../tests/models/semmodel/doc.go) has | %d "+
+			"permits were followed to their ends, %d refused |", all.Permits.Entries, all.Permits.Refused)
+	}
+	if all.Leases.Leases > 0 {
+		line("| each renewal counts as in the [model of the lease](../tests/models/leasemodel/doc.go) | %d renewals of %d "+
+			"leases, %d of these refused |", all.Leases.Renewals, all.Leases.Leases, all.Leases.Refused)
+	}
 	line("| a fenced write takes effect only while its holder holds | %d were carried out, each while its writer held |",
 		all.Writes.Guarded)
 	if all.Operations > 0 {
@@ -106,6 +114,11 @@ func (s *summary) join(other *summary) {
 	s.Operations += other.Operations
 	s.Model.Entries += other.Model.Entries
 	s.Model.Refused += other.Model.Refused
+	s.Permits.Entries += other.Permits.Entries
+	s.Permits.Refused += other.Permits.Refused
+	s.Leases.Leases += other.Leases.Leases
+	s.Leases.Renewals += other.Leases.Renewals
+	s.Leases.Refused += other.Leases.Refused
 	s.Writes.Guarded += other.Writes.Guarded
 	s.Writes.Unguarded += other.Writes.Unguarded
 	s.Writes.Late += other.Writes.Late
