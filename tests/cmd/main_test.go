@@ -44,6 +44,9 @@ var program string
 
 // With -full the program has the race detector, too: it then takes twice as much of a processor.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "6"); err != nil { // they wait for other processes
+		panic(err)
+	}
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "holdfast-")
 	if err == nil {
