@@ -49,8 +49,8 @@ type Step struct {
 type observerKey struct{}
 
 // Observe returns a context for session.New with which f is called at each step of the session, for a test that
-// compares them with the model's. It is called under the mutex of the lease, so that steps are in order. f must not
-// call this package.
+// compares them with the model's. Requests and replies are told by the goroutines that send and hear them; all else
+// under the mutex of the lease, so that it is in order. f must not call this package.
 func Observe(ctx context.Context, f func(Step)) context.Context {
 	return context.WithValue(ctx, observerKey{}, f)
 }

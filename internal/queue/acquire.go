@@ -154,7 +154,7 @@ func (r Request) reportEnd(ctx context.Context, err error) {
 func acquire(ctx context.Context, turns []turn, a *attempt, c condition) ([]*Grant, error) {
 	host := turns[0].line.shared.host
 	var pauses pauses
-	useless := false // an entry of an earlier round was
+	useless := false // an entry of an earlier round was of no use
 	for {
 		if a == nil {
 			lease, err := host.Await(ctx)
