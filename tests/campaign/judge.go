@@ -11,7 +11,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
@@ -39,13 +38,13 @@ type recorded struct {
 	Failures []string // beside what the oracle finds
 	Raft     []string // who led, and who revoked which lease, by etcd's own log
 
-	Overruns  []overrun                        // calls of OnOverrun
-	Returned  map[holdfast.Token]time.Duration // when a function under a hold was about to return
-	Overstays []overrun                        // functions that went on after the loss of their holds
-	Used      []registerOp                     // in no order
-	Steps     []queue.Step                     // of entries, in order for each process
-	Renewals  []said                           // in order for each lease
-	Stalls    []oracle.Fault                   // when a process did not run, for whatever reason
+	Overruns  []overrun                // calls of OnOverrun
+	Returned  map[string]time.Duration // when a function under a hold was about to return
+	Overstays []overrun                // functions that went on after the loss of their holds
+	Used      []registerOp             // in no order
+	Steps     []queue.Step             // of entries, in order for each process
+	Renewals  []said                   // in order for each lease
+	Stalls    []oracle.Fault           // when a process did not run, for whatever reason
 
 	violations []string // what judge has found
 }
@@ -84,7 +83,7 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 	record.Faults = append(record.Faults, tooBusy...)
 	f.stats.Counts["times when the machine was too busy for a judgment"] += len(tooBusy)
 	rec := &recorded{Seed: f.seed, Round: f.number, Record: record, Faults: f.faults, Raft: log.Lines(),
-		Returned: make(map[holdfast.Token]time.Duration)}
+		Returned: make(map[string]time.Duration)}
 	current := make(map[string]*oracle.Hold) // by owner: a writer, or the reader that it has become
 	for _, ev := range f.events {
 		switch ev.What {
@@ -112,7 +111,7 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 			f.stats.Counts[overruns]++
 			rec.Overruns = append(rec.Overruns, ev.Overrun)
 		case returned:
-			rec.Returned[ev.Overrun.Token] = ev.Overrun.At
+			rec.Returned[ev.Overrun.Of] = ev.Overrun.At
 			if ev.Overrun.For > 0 {
 				rec.Overstays = append(rec.Overstays, ev.Overrun)
 			}

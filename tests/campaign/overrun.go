@@ -21,7 +21,7 @@ import (
 
 // An overrun is a call of OnOverrun: the function under a hold has not returned in time after that was lost.
 type overrun struct {
-	Token holdfast.Token // of the hold
+	Of    string // the hold: see nameOf
 	Cause holdfast.Cause
 	At    time.Duration
 
@@ -29,15 +29,23 @@ type overrun struct {
 	For time.Duration `json:",omitzero"`
 }
 
+// nameOf names a hold by its queue and its token. Holds of two queues may have the same token, if one transaction has
+// put their entries.
+func nameOf(prefix string, token holdfast.Token) string {
+	return fmt.Sprintf("%s, token %d", prefix, token)
+}
+
 // overrun is OnOverrun of all locks, elections and shards.
 func (w *worker) overrun(lost *holdfast.LostError, _ time.Time) {
 	at := sinceBoot()
-	w.say(event{What: overran, Who: w.ID, Overrun: overrun{Token: lost.Token, Cause: lost.Cause, At: at}})
+	of := nameOf(fmt.Sprintf("%s%s/%s/@/", oracle.Keys, lost.Kind, lost.Name), lost.Token)
+	w.say(event{What: overran, Who: w.ID, Overrun: overrun{Of: of, Cause: lost.Cause, At: at}})
 }
 
 // A function is one that runs under a hold, as Do and Run call it.
 type function struct {
 	worker *worker
+	part   oracle.Part   // that it holds
 	stayed time.Duration // how long it has gone on after the loss of its hold
 	over   chan struct{} // closed to have it return
 	ended  chan error    // what Do or Run have returned
@@ -57,7 +65,7 @@ func (fn *function) overstay(r *rand.Rand) {
 
 // returns reports that the function is about to return.
 func (fn *function) returns(held fencing.Source) {
-	o := overrun{Token: held.Token(), At: sinceBoot(), For: fn.stayed}
+	o := overrun{Of: nameOf(fn.part.Prefix, held.Token()), At: sinceBoot(), For: fn.stayed}
 	if lost := (*holdfast.LostError)(nil); errors.As(held.Check(), &lost) {
 		o.Cause = lost.Cause
 	}
@@ -90,7 +98,7 @@ func (t termOfRun) Unlock(context.Context) error { return t.end() }
 func (w *worker) lockWithin(name, who string) family.Acquire {
 	mu := locker.NewMutex(w.sess, name).With(locker.Options{Owner: who, OnOverrun: w.overrun})
 	return func(ctx context.Context) (family.Lock, error) {
-		lk, fn, err := acquireWithin(ctx, w, mu.Do)
+		lk, fn, err := acquireWithin(ctx, w, oracle.LockPart(name, false), mu.Do)
 		return lockOfDo{lk, fn}, err
 	}
 }
@@ -102,19 +110,19 @@ func (w *worker) leadWithin(name, who string) family.Acquire {
 		run := func(ctx context.Context, fn func(context.Context, *election.Term) error) error {
 			return el.RunWhileLeader(ctx, who, fn)
 		}
-		term, fn, err := acquireWithin(ctx, w, run)
+		term, fn, err := acquireWithin(ctx, w, oracle.ElectionPart(name), run)
 		return termOfRun{term, fn}, err
 	}
 }
 
 // acquireWithin returns when run has called its function. ctx bounds the acquisition only.
 func acquireWithin[G fencing.Source](
-	ctx context.Context, w *worker, run func(context.Context, func(context.Context, G) error) error,
+	ctx context.Context, w *worker, part oracle.Part, run func(context.Context, func(context.Context, G) error) error,
 ) (held G, fn *function, err error) {
 	all, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	keep := context.AfterFunc(ctx, cancel)
 	granted := make(chan G)
-	fn = &function{worker: w, over: make(chan struct{}), ended: make(chan error, 1)}
+	fn = &function{worker: w, part: part, over: make(chan struct{}), ended: make(chan error, 1)}
 	go func() { // ends with end, or with the acquisition
 		defer cancel()
 		fn.ended <- run(all, func(_ context.Context, g G) error {
@@ -145,18 +153,18 @@ const (
 // judgeOverruns returns the calls of OnOverrun that had no reason: the function had returned, or its hold had not been
 // lost for as long as the documentation says; and the calls that were missing.
 func (rec *recorded) judgeOverruns() (violations []string) {
-	known := make(map[holdfast.Token]bool)
+	known := make(map[string]bool)
 	for _, o := range rec.Overruns {
-		if reason := rec.objection(o, known[o.Token]); reason != "" {
-			violations = append(violations, fmt.Sprintf("OnOverrun was called for token %d at %v (%v): %s", o.Token, o.At,
-				o.Cause, reason))
+		if reason := rec.objection(o, known[o.Of]); reason != "" {
+			violations = append(violations, fmt.Sprintf("OnOverrun was called for %s at %v (%v): %s", o.Of, o.At, o.Cause,
+				reason))
 		}
-		known[o.Token] = true
+		known[o.Of] = true
 	}
 	for _, o := range rec.Overstays {
-		if o.mustBeTold() && !known[o.Token] {
-			violations = append(violations, fmt.Sprintf("OnOverrun was not called for token %d: its function went on for %v "+
-				"after the loss (%v), until %v", o.Token, o.For, o.Cause, o.At))
+		if o.mustBeTold() && !known[o.Of] {
+			violations = append(violations, fmt.Sprintf("OnOverrun was not called for %s: its function went on for %v "+
+				"after the loss (%v), until %v", o.Of, o.For, o.Cause, o.At))
 		}
 	}
 	return violations
@@ -177,7 +185,9 @@ func (o overrun) mustBeTold() bool {
 
 // objection says why a call had no reason, or "".
 func (rec *recorded) objection(o overrun, again bool) string {
-	i := slices.IndexFunc(rec.Record.Holds, func(h *oracle.Hold) bool { return h.Token == o.Token })
+	i := slices.IndexFunc(rec.Record.Holds, func(h *oracle.Hold) bool {
+		return nameOf(h.Parts[0].Prefix, h.Token) == o.Of
+	})
 	if i < 0 {
 		return "no worker held that"
 	}
@@ -189,7 +199,7 @@ func (rec *recorded) objection(o overrun, again bool) string {
 	case o.Cause == holdfast.CauseNotDrained:
 		grace = drainTimeout
 	}
-	returned, has := rec.Returned[o.Token]
+	returned, has := rec.Returned[o.Of]
 	switch {
 	case again:
 		return "it was called before"

@@ -29,9 +29,11 @@ func lostHold(notice layout.Notice) (*recorded, *oracle.Hold) {
 		gone.Revision++
 		rec.Record.Changes = []oracle.Change{rec.Record.Changes[0], noticed, gone}
 	}
-	rec.Returned = map[holdfast.Token]time.Duration{}
+	rec.Returned = map[string]time.Duration{}
 	return rec, h
 }
+
+func of(h *oracle.Hold) string { return nameOf(h.Parts[0].Prefix, h.Token) }
 
 func TestOverrunNeedsAReason(t *testing.T) {
 	kick := layout.Notice{By: "a", Reason: "b", At: time.Now()}
@@ -67,12 +69,12 @@ func TestOverrunNeedsAReason(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rec, h := lostHold(c.notice)
 			if c.returned != 0 {
-				rec.Returned[h.Token] = c.returned
+				rec.Returned[of(h)] = c.returned
 			}
 			if c.stopped {
 				rec.Faults = []fault{{stopsProcess, oracle.Fault{Process: h.Process, From: c.returned, To: c.at}}}
 			}
-			rec.Overruns = []overrun{{Token: h.Token, Cause: c.cause, At: c.at}}
+			rec.Overruns = []overrun{{Of: of(h), Cause: c.cause, At: c.at}}
 			got := strings.Join(rec.judgeOverruns(), "\n")
 			if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 				t.Errorf("%q, want %q", got, c.want)
@@ -83,12 +85,31 @@ func TestOverrunNeedsAReason(t *testing.T) {
 
 func TestOverrunIsToldOnceAndOfAHold(t *testing.T) {
 	rec, h := lostHold(layout.Notice{})
-	once := overrun{Token: h.Token, Cause: holdfast.CauseExpired, At: 13 * time.Second}
+	once := overrun{Of: of(h), Cause: holdfast.CauseExpired, At: 13 * time.Second}
 	another := once
-	another.Token++
+	another.Of = nameOf(h.Parts[0].Prefix, h.Token+1)
 	rec.Overruns = []overrun{once, once, another}
 	got := rec.judge().Violations
 	if len(got) != 2 || !strings.Contains(got[0], "called before") || !strings.Contains(got[1], "no worker held") {
+		t.Errorf("%q", got)
+	}
+}
+
+// One transaction may put the entries of many waiters of a session.
+func TestOverrunsOfTwoHoldsWithOneToken(t *testing.T) {
+	rec, h := lostHold(layout.Notice{})
+	other := *h
+	other.Parts = []oracle.Part{oracle.LockPart("another", false)}
+	rec.Record.Holds = append(rec.Record.Holds, &other)
+	for _, h := range rec.Record.Holds {
+		rec.Overruns = append(rec.Overruns, overrun{Of: of(h), Cause: holdfast.CauseExpired, At: 13 * time.Second})
+	}
+	if got := rec.judgeOverruns(); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+	rec.Overstays = []overrun{{Of: of(&other), Cause: holdfast.CauseExpired, At: 20 * time.Second, For: 5 * time.Second}}
+	rec.Overruns = rec.Overruns[:1]
+	if got := rec.judgeOverruns(); len(got) != 1 || !strings.Contains(got[0], "was not called for holdfast/lock/another") {
 		t.Errorf("%q", got)
 	}
 }
@@ -113,9 +134,9 @@ func TestOverrunThatIsMissingIsAViolation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec, h := lostHold(layout.Notice{})
-			rec.Overstays = []overrun{{Token: h.Token, Cause: c.cause, At: 80 * s, For: c.stayed}}
+			rec.Overstays = []overrun{{Of: of(h), Cause: c.cause, At: 80 * s, For: c.stayed}}
 			if c.called {
-				rec.Overruns = []overrun{{Token: h.Token, Cause: c.cause, At: 13 * s}}
+				rec.Overruns = []overrun{{Of: of(h), Cause: c.cause, At: 13 * s}}
 			}
 			got := rec.judge().Violations
 			if missing := len(got) == 1 && strings.Contains(got[0], "was not called"); missing != c.missing || len(got) > 1 {

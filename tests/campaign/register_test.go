@@ -136,9 +136,9 @@ func TestRegistersAndOverrunsAreJudgedAgain(t *testing.T) {
 	j := newJournal()
 	j.used(16*time.Second, put(j.of[1].Token, "b"))
 	j.used(17*time.Second, put(j.of[0].Token, "a"))
-	j.Overruns = []overrun{{Token: j.of[0].Token, Cause: holdfast.CauseExpired, At: 14 * time.Second}}
-	j.Overstays = []overrun{{Token: j.of[1].Token, Cause: holdfast.CauseExpired, At: 19 * time.Second, For: 2e9}}
-	j.Returned = map[holdfast.Token]time.Duration{j.of[0].Token: 12 * time.Second}
+	j.Overruns = []overrun{{Of: of(j.of[0]), Cause: holdfast.CauseExpired, At: 14 * time.Second}}
+	j.Overstays = []overrun{{Of: of(j.of[1]), Cause: holdfast.CauseExpired, At: 19 * time.Second, For: 2e9}}
+	j.Returned = map[string]time.Duration{of(j.of[0]): 12 * time.Second}
 	file := filepath.Join(t.TempDir(), recordFile)
 	if err := j.store(file); err != nil {
 		t.Fatal(err)

@@ -53,10 +53,11 @@ func (w *worker) ownShards() {
 			d = family.UpTo(r, 5*time.Second)
 		}
 		began := event{What: held, Kind: shardKind, Who: fmt.Sprintf("%s shard %d call %d", w.ID, s.Index(), call)}
-		end := w.hold(began, s, []oracle.Part{oracle.ShardPart(w.Shards, s.Index())}, d, ctx.Done(), r)
+		part := oracle.ShardPart(w.Shards, s.Index())
+		end := w.hold(began, s, []oracle.Part{part}, d, ctx.Done(), r)
 		w.say(end)
 		late.Go(func() { w.writeLate(s, began.Who) })
-		fn := function{worker: w}
+		fn := function{worker: w, part: part}
 		if end.Hold.Told != 0 && !w.calm.Load() {
 			fn.overstay(r)
 		}
