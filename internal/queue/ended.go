@@ -34,7 +34,7 @@ type inquest struct {
 	past int64 // the store had this revision a lock delay ago
 }
 
-func (w *wait) inquest() inquest {
+func inquestOf(w *wait) inquest {
 	return inquest{w, w.e.of.past.known(time.Now(), w.e.q.shared.lockDelay)}
 }
 
@@ -63,7 +63,7 @@ const (
 // A session that ended long ago costs a quarter of the delay. There may have been no quorum since then until just now,
 // and with it the former holder is told.
 func (w inquest) judge(ctx context.Context, at int64, ended []clientv3.LeaseID, delays bool) error {
-	seen, before := w.seen, w.delayUntil
+	seen, before := w.seen, w.delay
 	if delays || len(ended) == 0 || len(ended) > maxEnded {
 		w.setAhead(nil, at, delays || len(ended) > 0)
 		return nil
@@ -80,13 +80,10 @@ func (w inquest) judge(ctx context.Context, at int64, ended []clientv3.LeaseID, 
 	if delays {
 		return nil // the lock delay goes on
 	}
-	until := before
-	if quarter := time.Now().Add(w.e.q.shared.lockDelay / 4); found == longTold && before.Before(quarter) {
-		until = quarter
+	if quarter := delayOf(w.e.q.shared.lockDelay / 4); found == longTold && before.until.Before(quarter.until) {
+		before = quarter
 	}
-	w.e.mu.Lock()
-	defer w.e.mu.Unlock()
-	w.delayUntil = until
+	w.setDelay(before)
 	return nil
 }
 
