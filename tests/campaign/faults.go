@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,8 +21,34 @@ import (
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
+// A nemesis makes the faults of a round.
+type nemesis struct{ *round }
+
+// disturbAll makes faults until the round is over.
+func (n nemesis) disturbAll(ctx context.Context, r *rand.Rand) {
+	ctx, cancel := context.WithTimeout(ctx, n.options.round)
+	defer cancel()
+	var lanes sync.WaitGroup
+	lane := func(do func(context.Context, *rand.Rand)) {
+		r := rand.New(rand.NewPCG(r.Uint64(), 0))
+		lanes.Go(func() { n.disturb(ctx, r, do) })
+	}
+	if !n.cluster.foreign() {
+		lane(n.disturbCluster)
+	}
+	if n.number%2 == 0 {
+		lane(n.interfere)
+	}
+	if n.number%3 != 1 {
+		for i := range 2 {
+			lane(func(ctx context.Context, r *rand.Rand) { n.disturbProcess(ctx, r, i) })
+		}
+	}
+	lanes.Wait()
+}
+
 // disturb calls do until ctx ends.
-func (f *round) disturb(ctx context.Context, r *rand.Rand, do func(context.Context, *rand.Rand)) {
+func (n nemesis) disturb(ctx context.Context, r *rand.Rand, do func(context.Context, *rand.Rand)) {
 	for ctx.Err() == nil {
 		pauseFor(ctx, family.UpTo(r, 2*time.Second))
 		if ctx.Err() == nil {
@@ -40,33 +67,33 @@ func pauseFor(ctx context.Context, d time.Duration) {
 }
 
 // during records a fault while do runs.
-func (f *round) during(process, what string, do func()) {
+func (n nemesis) during(process, what string, do func()) {
 	from := sinceBoot()
-	f.mu.Lock()
-	i := len(f.faults)
-	f.faults = append(f.faults, fault{what, oracle.Fault{Process: process, From: from, To: from + time.Hour}})
-	f.mu.Unlock()
+	n.mu.Lock()
+	i := len(n.faults)
+	n.faults = append(n.faults, fault{what, oracle.Fault{Process: process, From: from, To: from + time.Hour}})
+	n.mu.Unlock()
 	do()
-	f.mu.Lock()
-	f.faults[i].To = sinceBoot()
-	f.mu.Unlock()
+	n.mu.Lock()
+	n.faults[i].To = sinceBoot()
+	n.mu.Unlock()
 }
 
 // disturbCluster makes members fail.
-func (f *round) disturbCluster(ctx context.Context, r *rand.Rand) {
+func (n nemesis) disturbCluster(ctx context.Context, r *rand.Rand) {
 	within, cancel := context.WithTimeout(ctx, 5*time.Second)
-	leader, err := f.cluster.Leader(within)
+	leader, err := n.cluster.Leader(within)
 	cancel()
 	if err != nil {
 		return
 	}
 	m, who := leader, "the leader"
 	if r.IntN(2) == 0 {
-		if other := f.cluster.Member(r.IntN(3)); other != leader {
+		if other := n.cluster.Member(r.IntN(3)); other != leader {
 			m, who = other, "a follower"
 		}
 	}
-	longest := min(18*time.Second, f.round/2)
+	longest := min(18*time.Second, n.options.round/2)
 	stop := func(d time.Duration) {
 		if err := m.Pause(); err == nil {
 			pauseFor(ctx, d)
@@ -75,37 +102,37 @@ func (f *round) disturbCluster(ctx context.Context, r *rand.Rand) {
 	}
 	switch r.IntN(10) {
 	case 0, 1:
-		f.during("", who+" is stopped", func() { stop(longest/9 + family.UpTo(r, longest)) })
+		n.during("", who+" is stopped", func() { stop(longest/9 + family.UpTo(r, longest)) })
 	case 2, 3: // slow commits
-		f.during("", who+" stops for a moment, again and again", func() {
+		n.during("", who+" stops for a moment, again and again", func() {
 			for range 3 + r.IntN(12) {
 				stop(100*time.Millisecond + family.UpTo(r, 300*time.Millisecond))
 				pauseFor(ctx, 50*time.Millisecond+family.UpTo(r, 300*time.Millisecond))
 			}
 		})
 	case 4:
-		f.during("", who+" is cut off from its peers", func() {
-			f.cluster.Partition(m)
+		n.during("", who+" is cut off from its peers", func() {
+			n.cluster.Partition(m)
 			pauseFor(ctx, time.Second+family.UpTo(r, longest/2))
-			f.cluster.Heal()
+			n.cluster.Heal()
 		})
 	case 5:
-		f.during("", "the members are far apart", func() {
-			f.cluster.Delay(10*time.Millisecond + family.UpTo(r, 150*time.Millisecond))
+		n.during("", "the members are far apart", func() {
+			n.cluster.Delay(10*time.Millisecond + family.UpTo(r, 150*time.Millisecond))
 			pauseFor(ctx, time.Second+family.UpTo(r, longest/2))
-			f.cluster.Heal()
+			n.cluster.Heal()
 		})
 	case 6:
-		f.during("", who+" is killed", func() {
+		n.during("", who+" is killed", func() {
 			m.Stop()
 			pauseFor(ctx, family.UpTo(r, 3*time.Second))
 			for m.Restart() != nil { // its port is taken for a moment
 			}
 		})
 	case 7:
-		f.during("", "another member is made the leader", func() { f.moveLeader(ctx, r) })
+		n.during("", "another member is made the leader", func() { n.moveLeader(ctx, r) })
 	case 8:
-		f.during("", who+" is defragmented", func() {
+		n.during("", who+" is defragmented", func() {
 			within, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()
 			cli, err := m.NewClient()
@@ -116,31 +143,31 @@ func (f *round) disturbCluster(ctx context.Context, r *rand.Rand) {
 			_, _ = cli.Defragment(within, m.Endpoints()[0])
 		})
 	case 9:
-		f.during("", who+" is replaced", func() { f.replace(m) })
+		n.during("", who+" is replaced", func() { n.replace(m) })
 	}
 }
 
 // replace replaces a member by a new one without data.
-func (f *round) replace(m *etcdtest.Server) {
+func (n nemesis) replace(m *etcdtest.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	err := f.cluster.Replace(ctx, m)
+	err := n.cluster.Replace(ctx, m)
 	for err != nil && ctx.Err() == nil {
-		err = f.cluster.Replace(ctx, m)
+		err = n.cluster.Replace(ctx, m)
 	}
 	if err != nil {
-		f.failf("a member could not be replaced: %v", err)
+		n.failf("a member could not be replaced: %v", err)
 	}
 }
 
 // moveLeader has etcd's leader hand over to another member.
-func (f *round) moveLeader(ctx context.Context, r *rand.Rand) {
+func (n nemesis) moveLeader(ctx context.Context, r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	next := r.IntN(3)
 	var ids [3]uint64
 	var leader uint64
-	for i, cli := range f.history.clients {
+	for i, cli := range n.history.clients {
 		status, err := cli.Status(ctx, cli.Endpoints()[0])
 		if err != nil {
 			return
@@ -149,31 +176,31 @@ func (f *round) moveLeader(ctx context.Context, r *rand.Rand) {
 	}
 	for i, id := range ids {
 		if id == leader && ids[next] != leader {
-			_, _ = f.history.clients[i].MoveLeader(ctx, ids[next])
+			_, _ = n.history.clients[i].MoveLeader(ctx, ids[next])
 		}
 	}
 }
 
 // disturbProcess makes a process or its connection fail. Its holds last as long, so that they are lost. Each of two
 // lanes has its own processes.
-func (f *round) disturbProcess(ctx context.Context, r *rand.Rand, lane int) {
-	i := lane + 2*r.IntN((len(f.workers)+1-lane)/2)
-	w := f.workers[i]
+func (n nemesis) disturbProcess(ctx context.Context, r *rand.Rand, lane int) {
+	i := lane + 2*r.IntN((len(n.workers)+1-lane)/2)
+	w := n.workers[i]
 	name := processOf(w.id)
 	check := func(err error) {
 		if err != nil {
-			f.failf("%s: %v", w.id, err)
+			n.failf("%s: %v", w.id, err)
 		}
 	}
 	during := func(what string, begin, end func()) {
 		for range 30 { // until it holds
-			if f.holds(w.id) {
+			if n.holds(w.id) {
 				break
 			}
 			pauseFor(ctx, 50*time.Millisecond)
 		}
 		check(w.Tell("keep"))
-		f.during(name, what, func() {
+		n.during(name, what, func() {
 			begin()
 			pauseFor(ctx, family.UpTo(r, []time.Duration{time.Second, 5 * time.Second, 12 * time.Second}[r.IntN(3)]))
 			end()
@@ -187,15 +214,15 @@ func (f *round) disturbProcess(ctx context.Context, r *rand.Rand, lane int) {
 	case 0, 1:
 		during(stopsProcess, func() { check(w.Stop(context.WithoutCancel(ctx))) }, func() { check(w.Continue()) })
 	case 2:
-		f.mu.Lock()
-		f.killed = append(f.killed, w.id)
-		generation := len(f.killed)
-		f.mu.Unlock()
+		n.mu.Lock()
+		n.killed = append(n.killed, w.id)
+		generation := len(n.killed)
+		n.mu.Unlock()
 		during("a process is killed", func() { check(w.Signal(syscall.SIGKILL)); <-w.ended }, func() {})
-		f.end(w)
-		next, err := f.start(i, generation, r)
+		n.end(w)
+		next, err := n.start(i, generation, r)
 		if check(err); err == nil {
-			f.workers[i] = next
+			n.workers[i] = next
 		}
 		return
 	case 3:
@@ -215,21 +242,21 @@ func (f *round) disturbProcess(ctx context.Context, r *rand.Rand, lane int) {
 const stopsProcess = "a process is stopped"
 
 // holds reports whether a process holds a lock.
-func (f *round) holds(id string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.holding[id] > 0
+func (n nemesis) holds(id string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.holding[id] > 0
 }
 
 // unrecorded is an auditor for requests whose effects are judged.
 var unrecorded = audit.Func(func(context.Context, audit.Record) {})
 
 // interfere acts as an administrator.
-func (f *round) interfere(ctx context.Context, r *rand.Rand) {
+func (n nemesis) interfere(ctx context.Context, r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	cli := f.history.clients[r.IntN(len(f.history.clients))]
-	count := func(what string) { f.during("", what, func() {}) }
+	cli := n.history.clients[r.IntN(len(n.history.clients))]
+	count := func(what string) { n.during("", what, func() {}) }
 	resp, err := cli.Get(ctx, oracle.Keys, clientv3.WithPrefix())
 	if err != nil {
 		return
@@ -243,29 +270,29 @@ func (f *round) interfere(ctx context.Context, r *rand.Rand) {
 		kv = slices.MinFunc(entries, func(a, b *mvccpb.KeyValue) int { return int(a.CreateRevision - b.CreateRevision) })
 	}
 	kinds := 8
-	if f.cluster.foreign() { // the history is everybody's
+	if n.cluster.foreign() { // the history is everybody's
 		kinds = 7
 	}
 	switch r.IntN(kinds) {
 	case 0, 1, 2:
 		lease := clientv3.LeaseID(kv.Lease)
-		f.mu.Lock()
-		f.revoked[lease] = true
-		f.mu.Unlock()
+		n.mu.Lock()
+		n.revoked[lease] = true
+		n.mu.Unlock()
 		if _, err := cli.Revoke(ctx, lease); err == nil {
 			count("a lease is revoked by hand")
 		}
 	case 3:
-		f.mu.Lock()
-		f.byHand[entryID(kv)] = true
-		f.mu.Unlock()
+		n.mu.Lock()
+		n.byHand[entryID(kv)] = true
+		n.mu.Unlock()
 		same := clientv3.Compare(clientv3.CreateRevision(string(kv.Key)), "=", kv.CreateRevision)
 		resp, err := cli.Txn(ctx).If(same).Then(clientv3.OpDelete(string(kv.Key))).Commit()
 		if err == nil && resp.Succeeded {
 			count("an entry is deleted by hand")
 		}
 	case 4, 5, 6:
-		name, kind := f.names[r.IntN(len(f.names))], holdfast.KindLock
+		name, kind := n.names[r.IntN(len(n.names))], holdfast.KindLock
 		if r.IntN(4) == 0 {
 			kind = holdfast.KindElection
 		}
@@ -281,7 +308,7 @@ func (f *round) interfere(ctx context.Context, r *rand.Rand) {
 			}
 		}
 	case 7:
-		if _, err := cli.Compact(ctx, f.history.complete()); err == nil {
+		if _, err := cli.Compact(ctx, n.history.complete()); err == nil {
 			count("the history is compacted")
 		}
 	}

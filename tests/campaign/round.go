@@ -132,7 +132,7 @@ func (f *round) live(ctx context.Context) error {
 			return err
 		}
 	}
-	f.disturbAll(ctx, r)
+	nemesis{f}.disturbAll(ctx, r)
 	f.heal()
 	f.healed = sinceBoot()
 	if err := f.tellAll("settle"); err != nil {
@@ -159,29 +159,6 @@ func (f *round) live(ctx context.Context) error {
 			return oracle.IsEntry(string(kv.Key)) || oracle.IsMember(string(kv.Key))
 		})
 	})
-}
-
-// disturbAll makes faults until the round is over.
-func (f *round) disturbAll(ctx context.Context, r *rand.Rand) {
-	ctx, cancel := context.WithTimeout(ctx, f.round)
-	defer cancel()
-	var lanes sync.WaitGroup
-	lane := func(do func(context.Context, *rand.Rand)) {
-		r := rand.New(rand.NewPCG(r.Uint64(), 0))
-		lanes.Go(func() { f.disturb(ctx, r, do) })
-	}
-	if !f.cluster.foreign() {
-		lane(f.disturbCluster)
-	}
-	if f.number%2 == 0 {
-		lane(f.interfere)
-	}
-	if f.number%3 != 1 {
-		for i := range 2 {
-			lane(func(ctx context.Context, r *rand.Rand) { f.disturbProcess(ctx, r, i) })
-		}
-	}
-	lanes.Wait()
 }
 
 // tellAll sends all processes a message.
