@@ -5,12 +5,16 @@
 //	go run ./tests/path -list waiting
 //
 // It runs itself with coverage, on an etcd in memory. An acquisition that waits is counted with the release that it
-// waits for. What sessions do meanwhile on their own goroutines is counted, too; as a rule that is nothing.
+// waits for. What sessions do meanwhile on their own goroutines is counted, too; as a rule that is nothing. Functions of
+// one statement say what something is called, and are counted apart, too.
 package main
 
 import (
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"log"
 	"maps"
 	"os"
@@ -41,7 +45,9 @@ func main() {
 		if *list == kind {
 			fmt.Println(strings.Join(functions, "\n"))
 		}
-		report(kind, functions)
+		if err := report(kind, functions); err != nil {
+			log.Fatal(err)
+		}
 	}
 }
 
@@ -89,7 +95,7 @@ var engine = []string{
 }
 
 // report prints how many functions and files there are, in each package and in those of engine together.
-func report(kind string, functions []string) {
+func report(kind string, functions []string) error {
 	files, in := make(map[string]map[string]bool), make(map[string]int) // of each directory
 	for _, function := range functions {
 		file, _, _ := strings.Cut(function, ":")
@@ -105,9 +111,45 @@ func report(kind string, functions []string) {
 		count += in[dir]
 		read += len(files[dir])
 	}
-	fmt.Printf("%s: %d functions in %d files of the engine; of all packages:", kind, count, read)
+	short, err := countShort(functions)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s: %d functions in %d files of the engine, %d of them of one statement; of all packages:", kind, count,
+		read, short)
 	for _, dir := range slices.Sorted(maps.Keys(in)) {
 		fmt.Printf(" %s %d/%d", dir, in[dir], len(files[dir]))
 	}
 	fmt.Println()
+	return nil
+}
+
+// countShort returns how many functions of the engine have one statement.
+func countShort(functions []string) (short int, err error) {
+	at := make(map[string]bool) // file:line of those of one statement, in each file that was read
+	read := make(map[string]bool)
+	set := token.NewFileSet()
+	for _, function := range functions {
+		file, rest, _ := strings.Cut(function, ":")
+		line, _, _ := strings.Cut(rest, ":")
+		if !slices.Contains(engine, filepath.Dir(file)) {
+			continue
+		}
+		if !read[file] {
+			read[file] = true
+			parsed, err := parser.ParseFile(set, file, nil, 0)
+			if err != nil {
+				return 0, err
+			}
+			for _, d := range parsed.Decls {
+				if f, ok := d.(*ast.FuncDecl); ok && len(f.Body.List) == 1 {
+					at[fmt.Sprintf("%s:%d", file, set.Position(f.Pos()).Line)] = true
+				}
+			}
+		}
+		if at[file+":"+line] {
+			short++
+		}
+	}
+	return short, nil
 }
