@@ -121,19 +121,18 @@ func (w inquest) endings(ctx context.Context, leases []clientv3.LeaseID, gone, s
 
 // narrow reads each session key at revisions between those that are known, and at some more.
 func (w inquest) narrow(ctx context.Context, endings []ending, more []int64) ([]ending, error) {
-	var ask txns.Ops
-	at := make([][]int64, len(endings))
+	at, groups := make([][]int64, len(endings)), make([][]clientv3.Op, len(endings))
 	for i, n := range endings {
 		if at[i] = slices.Clone(more); n.open() {
 			at[i] = append(at[i], between(n.stood, n.gone)...)
 		}
 		slices.Sort(at[i])
-		var reads []clientv3.Op
 		for _, revision := range at[i] {
-			reads = append(reads, counts(w.e.q.host.SessionKey(n.lease), revision))
+			groups[i] = append(groups[i], counts(w.e.q.host.SessionKey(n.lease), revision))
 		}
-		ask.Add(clientv3.OpTxn(nil, reads, nil))
 	}
+	var ask txns.Ops
+	keys := ask.AddGroups(groups)
 	r, err := w.read(ctx, ask)
 	if err != nil {
 		return nil, err
@@ -145,7 +144,7 @@ func (w inquest) narrow(ctx context.Context, endings []ending, more []int64) ([]
 			n.stood = 0 // nothing is known yet
 		}
 		for k, revision := range slices.Backward(at[i]) {
-			if r.Inner(i).Range(k).Count > 0 {
+			if keys.Of(r, i).Range(k).Count > 0 {
 				n.stood = revision
 				break
 			}
@@ -170,16 +169,18 @@ func between(from, end int64) (at []int64) {
 // weigh is search where it is known when the session keys stood last.
 func (w inquest) weigh(ctx context.Context, endings []ending) (finding, error) {
 	var ask txns.Ops
+	var groups [][]clientv3.Op
 	for _, n := range endings {
-		ask.Add(clientv3.OpTxn(nil, w.oldestOf(n.lease, cmp.Or(n.stood, w.past)), nil))
+		groups = append(groups, w.oldestOf(n.lease, cmp.Or(n.stood, w.past)))
 	}
+	oldest := ask.AddGroups(groups)
 	r, err := w.read(ctx, ask)
 	if err != nil {
 		return mayHold, err
 	}
 	found := innocent
 	for i, n := range endings {
-		one, err := w.weighOne(ctx, n, r.Inner(i))
+		one, err := w.weighOne(ctx, n, oldest.Of(r, i))
 		if found = max(found, one); err != nil || found == mayHold {
 			return mayHold, err
 		}
@@ -200,11 +201,13 @@ func (w inquest) weighOne(ctx context.Context, n ending, stood txns.Reply) (find
 		if n.gone > w.past {
 			return mayHold, nil
 		}
-		r, err := w.read(ctx, txns.Ops{clientv3.OpTxn(nil, w.oldestOf(n.lease, w.past), nil)})
+		var ask txns.Ops
+		oldest := ask.AddGroups([][]clientv3.Op{w.oldestOf(n.lease, w.past)})
+		r, err := w.read(ctx, ask)
 		if err != nil {
 			return mayHold, err
 		}
-		stood = r.Inner(0)
+		stood = oldest.Of(r, 0)
 	}
 	if firstIn(stood) != nil {
 		return mayHold, nil // the key was deleted by hand, or the entry stood on another lease: see waitedUntil
@@ -217,14 +220,14 @@ func (w inquest) weighOne(ctx context.Context, n ending, stood txns.Reply) (find
 func (w inquest) waitedUntil(ctx context.Context, n ending, stood txns.Reply) (bool, error) {
 	q := w.e.q
 	var ask txns.Ops
-	left := ask.Add(clientv3.OpTxn(nil, w.oldestOf(n.lease, n.gone), nil))
+	left := ask.AddGroups([][]clientv3.Op{w.oldestOf(n.lease, n.gone)})
 	writer := ask.Add(oldestIn(q.at.Writers, 0, n.gone))
 	oldest := ask.Add(oldestIn(q.conflicting, 0, n.gone))
 	r, err := w.read(ctx, ask)
 	if err != nil {
 		return false, err
 	}
-	if firstIn(r.Inner(left)) != nil {
+	if firstIn(left.Of(r, 0)) != nil {
 		return false, nil // the key was deleted by hand, or the entry stood on another lease
 	}
 	for i, ahead := range []*mvccpb.KeyValue{r.First(oldest), r.First(writer)} { // of a writer, of a reader

@@ -33,7 +33,8 @@ func (w *wait) verify(ctx context.Context) error {
 	}
 	q := w.e.q
 	nearest := ask.Add(q.nearest(w.e.rev-1, 0))
-	var others, session int
+	var others int
+	var session txns.Groups
 	onlyOne, learn := w.onlyOneAhead(), w.mustLearnOthers()
 	if learn {
 		others = ask.Add(q.othersAhead(w.e.rev))

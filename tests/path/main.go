@@ -5,8 +5,8 @@
 //	go run ./tests/path -list waiting
 //
 // It runs itself with coverage, on an etcd in memory. An acquisition that waits is counted with the release that it
-// waits for. What sessions do meanwhile on their own goroutines is counted, too; as a rule that is nothing. Functions of
-// one statement say what something is called, and are counted apart, too.
+// waits for. What sessions do meanwhile on their own goroutines is counted, too; as a rule that is nothing. Functions
+// of one statement say what something is called; how many of them there are is said, too.
 package main
 
 import (
