@@ -94,7 +94,8 @@ func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 	s.keys.forget(lease)
 }
 
-const maxOps = txns.MaxOps
+// maxOps keeps a Txn below etcd's default limit of 128 operations.
+const maxOps = 100
 
 // SlowPoll is the time between two polls of a hold whose lease is watched.
 const SlowPoll = 5 * time.Second
