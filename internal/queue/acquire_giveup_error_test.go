@@ -27,18 +27,18 @@ func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
 		}{
 			"no reply": {&entry{stage: created}, false, "; etcd has not answered the request to queue"},
 			"the delay": {
-				&entry{stage: placed, wait: wait{delayUntil: time.Now().Add(1)}}, false,
+				&entry{stage: placed, wait: wait{delay: delay{time.Now().Add(1)}}}, false,
 				"; it was first in the queue, and the lock delay had not passed",
 			},
 			"of a set": {
-				&entry{stage: placed, wait: wait{delayUntil: time.Now().Add(1)}}, true,
+				&entry{stage: placed, wait: wait{delay: delay{time.Now().Add(1)}}}, true,
 				"; it was first in the queue of \"x\", and the lock delay had not passed",
 			},
 			"suspended":   {&entry{stage: placed}, false, "; it was first in the queue, and the session was not connected"},
 			"a whole set": {&entry{stage: placed}, true, "; it was first in all queues, and the session was not connected"},
 			"another":     {&entry{stage: placed, wait: wait{ahead: ahead}}, false, ""},
 			"a delay that does not count yet": {
-				&entry{stage: placed, wait: wait{ahead: ahead, delayUntil: time.Now().Add(1)}}, false, "",
+				&entry{stage: placed, wait: wait{ahead: ahead, delay: delay{time.Now().Add(1)}}}, false, "",
 			},
 		} {
 			c.e.wait.e, c.e.q, c.e.ticket = c.e, q, &ticket{q: q, inSet: c.inSet}

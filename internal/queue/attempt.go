@@ -93,8 +93,8 @@ func (a *attempt) awaitFront(ctx context.Context) error {
 	}
 	a.delaysEnd = time.Now()
 	for _, e := range a.entries {
-		if e.wait.delayUntil.After(a.delaysEnd) {
-			a.delaysEnd = e.wait.delayUntil
+		if end := e.wait.delay.until; end.After(a.delaysEnd) {
+			a.delaysEnd = end
 		}
 	}
 	for _, e := range a.entries {
@@ -109,7 +109,7 @@ func (a *attempt) awaitFront(ctx context.Context) error {
 // there is none.
 func (a *attempt) waiting() *entry {
 	for _, e := range a.entries {
-		if e.stage < placed || e.wait.ahead != nil || !e.wait.delayUntil.IsZero() {
+		if e.stage < placed || e.wait.ahead != nil || e.wait.delay.begun() {
 			return e
 		}
 	}

@@ -34,7 +34,7 @@ type inquest struct {
 	past int64 // the store had this revision a lock delay ago
 }
 
-func (w *wait) inquest() inquest {
+func inquestOf(w *wait) inquest {
 	return inquest{w, w.e.of.past.known(time.Now(), w.e.q.shared.lockDelay)}
 }
 
@@ -63,7 +63,7 @@ const (
 // A session that ended long ago costs a quarter of the delay. There may have been no quorum since then until just now,
 // and with it the former holder is told.
 func (w inquest) judge(ctx context.Context, at int64, ended []clientv3.LeaseID, delays bool) error {
-	seen, before := w.seen, w.delayUntil
+	seen, before := w.seen, w.delay
 	if delays || len(ended) == 0 || len(ended) > maxEnded {
 		w.setAhead(nil, at, delays || len(ended) > 0)
 		return nil
@@ -80,13 +80,10 @@ func (w inquest) judge(ctx context.Context, at int64, ended []clientv3.LeaseID, 
 	if delays {
 		return nil // the lock delay goes on
 	}
-	until := before
-	if quarter := time.Now().Add(w.e.q.shared.lockDelay / 4); found == longTold && before.Before(quarter) {
-		until = quarter
+	if quarter := delayOf(w.e.q.shared.lockDelay / 4); found == longTold && before.until.Before(quarter.until) {
+		before = quarter
 	}
-	w.e.mu.Lock()
-	defer w.e.mu.Unlock()
-	w.delayUntil = until
+	w.setDelay(before)
 	return nil
 }
 
@@ -124,19 +121,18 @@ func (w inquest) endings(ctx context.Context, leases []clientv3.LeaseID, gone, s
 
 // narrow reads each session key at revisions between those that are known, and at some more.
 func (w inquest) narrow(ctx context.Context, endings []ending, more []int64) ([]ending, error) {
-	var ask txns.Ops
-	at := make([][]int64, len(endings))
+	at, groups := make([][]int64, len(endings)), make([][]clientv3.Op, len(endings))
 	for i, n := range endings {
 		if at[i] = slices.Clone(more); n.open() {
 			at[i] = append(at[i], between(n.stood, n.gone)...)
 		}
 		slices.Sort(at[i])
-		var reads []clientv3.Op
 		for _, revision := range at[i] {
-			reads = append(reads, counts(w.e.q.host.SessionKey(n.lease), revision))
+			groups[i] = append(groups[i], counts(w.e.q.host.SessionKey(n.lease), revision))
 		}
-		ask.Add(clientv3.OpTxn(nil, reads, nil))
 	}
+	var ask txns.Ops
+	keys := ask.AddGroups(groups)
 	r, err := w.read(ctx, ask)
 	if err != nil {
 		return nil, err
@@ -148,7 +144,7 @@ func (w inquest) narrow(ctx context.Context, endings []ending, more []int64) ([]
 			n.stood = 0 // nothing is known yet
 		}
 		for k, revision := range slices.Backward(at[i]) {
-			if r.Inner(i).Range(k).Count > 0 {
+			if keys.Of(r, i).Range(k).Count > 0 {
 				n.stood = revision
 				break
 			}
@@ -173,16 +169,18 @@ func between(from, end int64) (at []int64) {
 // weigh is search where it is known when the session keys stood last.
 func (w inquest) weigh(ctx context.Context, endings []ending) (finding, error) {
 	var ask txns.Ops
+	var groups [][]clientv3.Op
 	for _, n := range endings {
-		ask.Add(clientv3.OpTxn(nil, w.oldestOf(n.lease, cmp.Or(n.stood, w.past)), nil))
+		groups = append(groups, w.oldestOf(n.lease, cmp.Or(n.stood, w.past)))
 	}
+	oldest := ask.AddGroups(groups)
 	r, err := w.read(ctx, ask)
 	if err != nil {
 		return mayHold, err
 	}
 	found := innocent
 	for i, n := range endings {
-		one, err := w.weighOne(ctx, n, r.Inner(i))
+		one, err := w.weighOne(ctx, n, oldest.Of(r, i))
 		if found = max(found, one); err != nil || found == mayHold {
 			return mayHold, err
 		}
@@ -203,11 +201,13 @@ func (w inquest) weighOne(ctx context.Context, n ending, stood txns.Reply) (find
 		if n.gone > w.past {
 			return mayHold, nil
 		}
-		r, err := w.read(ctx, txns.Ops{clientv3.OpTxn(nil, w.oldestOf(n.lease, w.past), nil)})
+		var ask txns.Ops
+		oldest := ask.AddGroups([][]clientv3.Op{w.oldestOf(n.lease, w.past)})
+		r, err := w.read(ctx, ask)
 		if err != nil {
 			return mayHold, err
 		}
-		stood = r.Inner(0)
+		stood = oldest.Of(r, 0)
 	}
 	if firstIn(stood) != nil {
 		return mayHold, nil // the key was deleted by hand, or the entry stood on another lease: see waitedUntil
@@ -220,14 +220,14 @@ func (w inquest) weighOne(ctx context.Context, n ending, stood txns.Reply) (find
 func (w inquest) waitedUntil(ctx context.Context, n ending, stood txns.Reply) (bool, error) {
 	q := w.e.q
 	var ask txns.Ops
-	left := ask.Add(clientv3.OpTxn(nil, w.oldestOf(n.lease, n.gone), nil))
+	left := ask.AddGroups([][]clientv3.Op{w.oldestOf(n.lease, n.gone)})
 	writer := ask.Add(oldestIn(q.at.Writers, 0, n.gone))
 	oldest := ask.Add(oldestIn(q.conflicting, 0, n.gone))
 	r, err := w.read(ctx, ask)
 	if err != nil {
 		return false, err
 	}
-	if firstIn(r.Inner(left)) != nil {
+	if firstIn(left.Of(r, 0)) != nil {
 		return false, nil // the key was deleted by hand, or the entry stood on another lease
 	}
 	for i, ahead := range []*mvccpb.KeyValue{r.First(oldest), r.First(writer)} { // of a writer, of a reader

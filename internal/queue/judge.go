@@ -33,7 +33,8 @@ func (w *wait) verify(ctx context.Context) error {
 	}
 	q := w.e.q
 	nearest := ask.Add(q.nearest(w.e.rev-1, 0))
-	var others, session int
+	var others int
+	var session txns.Groups
 	onlyOne, learn := w.onlyOneAhead(), w.mustLearnOthers()
 	if learn {
 		others = ask.Add(q.othersAhead(w.e.rev))
@@ -65,7 +66,7 @@ func (w *wait) verify(ctx context.Context) error {
 		w.setAhead(ahead, r.Header.Revision, false)
 		return nil
 	case onlyOne:
-		return w.inquest().judge(ctx, r.Header.Revision, judged.absent(r, session), false)
+		return inquestOf(w).judge(ctx, r.Header.Revision, judged.absent(r, session), false)
 	default:
 		return w.judgeUnknown(ctx, r.Header.Revision)
 	}
@@ -114,7 +115,7 @@ func (w *wait) judge(ctx context.Context, d int64) error {
 		return nil
 	}
 	withItsKey := len(went.absent(r, session)) > 0
-	return w.inquest().judge(ctx, d, w.others.absent(r, others), w.others.unknown || withItsKey)
+	return inquestOf(w).judge(ctx, d, w.others.absent(r, others), w.others.unknown || withItsKey)
 }
 
 // judgeUnknown is judge if no watch told the revision of the deletion, and the queue was free at a later one. Any of
@@ -145,7 +146,7 @@ func (w *wait) judgeUnknown(ctx context.Context, at int64) error {
 	if err != nil {
 		return err
 	}
-	return w.inquest().judge(ctx, at, judged.absent(r, sessions), judged.unknown)
+	return inquestOf(w).judge(ctx, at, judged.absent(r, sessions), judged.unknown)
 }
 
 // judgeCompacted is judge if the history is compacted. The lock delay begins in any case.

@@ -134,7 +134,7 @@ func (p *permit) whyRefused(ctx context.Context, kv *mvccpb.KeyValue) error {
 
 // served is the revision up to which each revoked permit ahead was waited for; 0 if that is not known.
 func (p *permit) served() int64 {
-	if time.Now().Before(p.w.delayUntil) {
+	if p.w.delay.runs() {
 		return p.base
 	}
 	base := max(p.base, p.due)
@@ -178,7 +178,7 @@ func (p *permit) markToLeave(ctx context.Context) error {
 	if e.stage != placed || p.w.ahead == nil || p.far || p.mod != 0 {
 		return nil
 	}
-	if p.w.delayIsOver() {
+	if p.w.delay.isOver() {
 		e.say(Waited)
 	}
 	t := txns.Txn{If: []clientv3.Cmp{e.unmarked()}}
@@ -186,7 +186,7 @@ func (p *permit) markToLeave(ctx context.Context) error {
 		t.Else = []clientv3.Op{clientv3.OpTxn(t.If, []clientv3.Op{e.putMark(base, time.Time{})}, nil)}
 	}
 	stand, few := p.sessionsStand()
-	if few && !time.Now().Before(p.w.delayUntil) && (p.base != 0 || p.due != 0) {
+	if few && !p.w.delay.runs() && (p.base != 0 || p.due != 0) {
 		t.If = append(t.If, stand...)
 		t.Then = []clientv3.Op{e.putMark(p.heard, time.Time{})}
 	} else {

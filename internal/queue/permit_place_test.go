@@ -88,7 +88,7 @@ func TestPlaceOfAPermit(t *testing.T) {
 				if !p.known || p.heard != rev || p.sum != 2*len(c.ahead) || len(p.ahead) != len(c.ahead) {
 					t.Errorf("%+v, want to know of %d ahead at %d", p, len(c.ahead), rev)
 				}
-				if got := !e.wait.delayUntil.IsZero(); got != c.delay {
+				if got := e.wait.delay.begun(); got != c.delay {
 					t.Errorf("the lock delay has begun: %v", got)
 				}
 			})
@@ -186,8 +186,8 @@ func TestPlaceOfAPermitWhoseEntryAheadHasGone(t *testing.T) {
 				if !c.heard || c.compacted {
 					from = e.of.revision
 				}
-				if p.far != c.far || !e.wait.delayUntil.IsZero() != c.delay || e.wait.seen != from || p.limit.Permits != 2 {
-					t.Fatalf("%+v at %d of %d, far %v, delay until %v", p, e.wait.seen, from, p.far, e.wait.delayUntil)
+				if p.far != c.far || e.wait.delay.begun() != c.delay || e.wait.seen != from || p.limit.Permits != 2 {
+					t.Fatalf("%+v at %d of %d, far %v, delay until %v", p, e.wait.seen, from, p.far, e.wait.delay.until)
 				}
 				if c.delay && (p.base != 0 || p.due != from || p.heard != from || !p.known || p.sum != c.ahead) {
 					t.Errorf("%+v, want to know of %d ahead, and to wait for what went before %d", p, c.ahead, from)
@@ -260,7 +260,7 @@ func TestPermitKnowsUpToWhereRevokedOnesWereWaitedFor(t *testing.T) {
 			"unknown, and the delay runs": {permit{due: 7, heard: 9}, 1, 0, 0},
 		} {
 			c.p.w = &entryOf(q).wait
-			c.p.w.delayUntil = time.Now().Add(c.delay)
+			c.p.w.delay = delayOf(c.delay)
 			if got := c.p.served(); got != c.served {
 				t.Errorf("%s: served up to %d, want %d", name, got, c.served)
 			}

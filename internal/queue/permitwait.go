@@ -28,13 +28,13 @@ func (p *permit) await(ctx context.Context) error {
 		case !p.fits():
 			err = p.awaitRoom(ctx)
 		default:
-			if left := time.Until(p.w.delayUntil); left > 0 {
+			if left := p.w.delay.left(); left > 0 {
 				p.w.tell(ctx)
 				if !Sleep(ctx, left) {
 					return backoff.ContextErr(ctx)
 				}
 			}
-			if p.w.delayIsOver() {
+			if p.w.delay.isOver() {
 				p.w.e.say(Waited)
 			}
 			err = p.w.e.retry(ctx, p.admit)
@@ -304,7 +304,7 @@ func (p *permit) admitted(at int64, sent time.Time) {
 	p.w.e.of.saw(at, sent)
 	p.w.e.mu.Lock()
 	defer p.w.e.mu.Unlock()
-	p.w.ahead, p.w.delayUntil = nil, time.Time{}
+	p.w.ahead, p.w.delay = nil, delay{}
 }
 
 // judgeGone finds out whether a permit ahead went together with its session key. Then the lock delay begins. A Txn was

@@ -60,24 +60,23 @@ func (r othersAhead) with(q *Queue, entries []*mvccpb.KeyValue) othersAhead {
 	return r
 }
 
-// ask adds reads of whether each session key stood at a revision; 0: now. They are inside other Txns, of which each has
-// as many operations as etcd allows.
-func (r othersAhead) ask(q *Queue, ask *txns.Ops, at int64) (first int) {
-	first = len(*ask)
+// ask adds reads of whether each session key stood at a revision; 0: now.
+func (r othersAhead) ask(q *Queue, ask *txns.Ops, at int64) txns.Groups {
+	var groups [][]clientv3.Op
 	for sessions := range slices.Chunk(r.sessions, maxOps) {
 		reads := make([]clientv3.Op, len(sessions))
 		for i, lease := range sessions {
 			reads[i] = counts(q.host.SessionKey(lease), at)
 		}
-		ask.Add(clientv3.OpTxn(nil, reads, nil))
+		groups = append(groups, reads)
 	}
-	return first
+	return ask.AddGroups(groups)
 }
 
 // absent returns the leases whose session keys the reads of ask have not found.
-func (r othersAhead) absent(reply txns.Reply, first int) (leases []clientv3.LeaseID) {
+func (r othersAhead) absent(reply txns.Reply, asked txns.Groups) (leases []clientv3.LeaseID) {
 	for i, lease := range r.sessions {
-		if reply.Inner(first+i/maxOps).Range(i%maxOps).Count == 0 {
+		if asked.Of(reply, i/maxOps).Range(i%maxOps).Count == 0 {
 			leases = append(leases, lease)
 		}
 	}

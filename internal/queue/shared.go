@@ -94,8 +94,7 @@ func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 	s.keys.forget(lease)
 }
 
-// maxOps keeps a Txn below etcd's default limit of 128 operations.
-const maxOps = 100
+const maxOps = txns.MaxOps
 
 // SlowPoll is the time between two polls of a hold whose lease is watched.
 const SlowPoll = 5 * time.Second

@@ -76,13 +76,13 @@ func (w *wait) sayJudged(delays bool, found finding, err error) {
 	if f == nil {
 		return
 	}
-	s := w.judged(delays)
+	s := judged(w, delays)
 	s.LongTold, s.Unfound = found == longTold, err != nil || delays && w.ahead == nil && w.others.unknown
 	s.Read = w.looked
 	f(s)
 }
 
-func (w *wait) judged(delays bool) Step {
+func judged(w *wait, delays bool) Step {
 	s := Step{Action: Judged, Key: w.e.key, Created: w.e.rev, Lease: w.e.of.lease, Delays: delays}
 	if w.ahead != nil {
 		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
@@ -93,7 +93,7 @@ func (w *wait) judged(delays bool) Step {
 // say is sayJudged of a permit. s has what the caller knows: Delays, Read and Unfound.
 func (p *permit) say(s Step) {
 	if f := p.w.e.observer(); f != nil {
-		told := p.w.judged(s.Delays)
+		told := judged(p.w, s.Delays)
 		told.First, told.Read, told.Unfound = p.w.ahead != nil && !p.far, s.Read, s.Unfound
 		f(told)
 	}

@@ -18,25 +18,25 @@ import (
 )
 
 // wait is what an entry knows of those ahead of it: which must go before it may hold, and whether the lock delay must
-// pass then. e.mu protects ahead, seen and delayUntil.
+// pass then. e.mu protects ahead, seen and delay.
 type wait struct {
 	e *entry
 
-	ahead      *mvccpb.KeyValue // the nearest entry ahead; nil if the queue is free
-	seen       int64            // the latest revision at which ahead stood
-	delayUntil time.Time        // end of the lock delay; zero if none has begun, or endDelay has ended it
-	looked     int64            // the revision of the latest read of the entry, for who observes
+	ahead  *mvccpb.KeyValue // the nearest entry ahead; nil if the queue is free
+	seen   int64            // the latest revision at which ahead stood
+	delay  delay
+	looked int64 // the revision of the latest read of the entry, for who observes
 
 	position int64       // number of entries ahead when the entry was put
 	others   othersAhead // of the other mode
 	permit   *permit     // of a semaphore; otherwise nil
 }
 
-// setAhead records the entry that was ahead at revision, nil if there was none. With delay the lock delay begins, or
+// setAhead records the entry that was ahead at revision, nil if there was none. With delays the lock delay begins, or
 // begins again, in the same step: beforeRevoke may remove an entry that is placed and has no delay.
-func (w *wait) setAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
-	w.noteAhead(ahead, revision, delay)
-	w.sayJudged(delay, innocent, nil)
+func (w *wait) setAhead(ahead *mvccpb.KeyValue, revision int64, delays bool) {
+	w.noteAhead(ahead, revision, delays)
+	w.sayJudged(delays, innocent, nil)
 }
 
 // setUnknown is setAhead where the history is compacted that would tell whether the lock delay must begin: it does.
@@ -46,8 +46,8 @@ func (w *wait) setUnknown(ahead *mvccpb.KeyValue, revision int64) {
 }
 
 // noteAhead is setAhead for a judgment that is not over.
-func (w *wait) noteAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
-	if !delay && w.delayIsOver() {
+func (w *wait) noteAhead(ahead *mvccpb.KeyValue, revision int64, delays bool) {
+	if !delays && w.delay.isOver() {
 		w.e.say(Waited)
 	}
 	w.e.mu.Lock()
@@ -55,15 +55,12 @@ func (w *wait) noteAhead(ahead *mvccpb.KeyValue, revision int64, delay bool) {
 	w.ahead, w.seen, w.e.stage = ahead, revision, max(w.e.stage, placed)
 	w.heardOf(revision)
 	switch {
-	case delay && w.e.q.shared.lockDelay > 0:
-		w.delayUntil = time.Now().Add(w.e.q.shared.lockDelay)
-	case time.Until(w.delayUntil) <= 0:
-		w.delayUntil = time.Time{} // what told this serves for endDelay
+	case delays && w.e.q.shared.lockDelay > 0:
+		w.delay = delayOf(w.e.q.shared.lockDelay)
+	case !w.delay.runs():
+		w.delay = delay{} // what told this serves for endDelay
 	}
 }
-
-// delayIsOver reports whether a lock delay has begun, and its time has passed.
-func (w *wait) delayIsOver() bool { return !w.delayUntil.IsZero() && time.Until(w.delayUntil) <= 0 }
 
 // heardOf records that the store has a revision now. Entries that leave may do so on a goroutine each.
 func (w *wait) heardOf(revision int64) {
@@ -72,12 +69,18 @@ func (w *wait) heardOf(revision int64) {
 	}
 }
 
+func (w *wait) setDelay(d delay) {
+	w.e.mu.Lock()
+	defer w.e.mu.Unlock()
+	w.delay = d
+}
+
 // delayLeft is the rest of the lock delay, which counts only once the queue is free.
 func (w *wait) delayLeft() time.Duration {
-	if w.ahead != nil || w.delayUntil.IsZero() {
+	if w.ahead != nil {
 		return 0
 	}
-	return time.Until(w.delayUntil)
+	return w.delay.left()
 }
 
 // locate reads which entry was ahead at the entry's create revision. That is unknown if an earlier copy of the put,
@@ -173,7 +176,7 @@ func (w *wait) untilTrusted(ctx context.Context) error {
 			if err = lease.AwaitConnected(ctx); err == nil {
 				err = w.verify(ctx)
 			}
-		case !w.delayUntil.IsZero():
+		case w.delay.begun():
 			err = w.endDelay(ctx)
 		case w.e.of.lookIsOld():
 			err = w.verify(ctx)
@@ -201,17 +204,15 @@ func (w *wait) endDelay(ctx context.Context) error {
 	if !isEntry(r.First(0), w.e.rev) {
 		return errEntryGone
 	}
-	var until time.Time
+	var again delay
 	if !a.delayed && time.Since(a.delaysEnd) > lockDelay/4 {
 		a.delayed = true
-		until = time.Now().Add(lockDelay)
+		again = delayOf(lockDelay)
 	}
-	if until.IsZero() {
+	if !again.begun() {
 		w.e.say(Waited)
 	}
-	w.e.mu.Lock()
-	defer w.e.mu.Unlock()
-	w.delayUntil = until
+	w.setDelay(again)
 	return nil
 }
 
@@ -246,26 +247,4 @@ func (w *wait) describe(ctx context.Context) string {
 	default:
 		return "; it was first in the queue, and the session was not connected"
 	}
-}
-
-// past is which revision the store had a lock delay ago, as far as an attempt has heard from replies and its watches.
-type past struct {
-	revision int64 // 0: not known
-	later    int64 // heard since
-	at       time.Time
-}
-
-// heard records that the store has a revision now.
-func (p *past) heard(revision int64, now time.Time, lockDelay time.Duration) {
-	if p.later == 0 || now.Sub(p.at) >= lockDelay {
-		*p = past{p.later, revision, now}
-	}
-}
-
-// known returns a revision that the store had a lock delay ago; 0: none is known.
-func (p *past) known(now time.Time, lockDelay time.Duration) int64 {
-	if now.Sub(p.at) >= lockDelay {
-		return p.later
-	}
-	return p.revision
 }

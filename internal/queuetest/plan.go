@@ -2,6 +2,7 @@ package queuetest
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 )
 
 // KindOf returns the kind of a request of the queue, or the method of any other call. The kinds are "enqueue",
-// "hand-off", "remove", "move" (to a lease of its own), "mark" (of a permit), "poll", "read", "watch" and "event";
+// "hand-off", "remove", "move" (to a lease of its own), "mark" (of a permit), "poll", "read", "committed read"
+// (which etcd takes for a write), "watch" and "event";
 // "held" (writes held_since to an entry); "gate" (puts the session key), "session" (reads it) and "session watch".
 func KindOf(c etcdfake.Call) string {
 	switch r := c.Request.(type) {
@@ -32,6 +34,8 @@ func KindOf(c etcdfake.Call) string {
 			return "enqueue"
 		case deletes:
 			return "remove"
+		case slices.ContainsFunc(r.Success, func(op *pb.RequestOp) bool { return op.GetRequestTxn() != nil }):
+			return "committed read"
 		case len(r.Compare) == 0:
 			return "read"
 		}

@@ -78,6 +78,9 @@ func First(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 	return kvs[0]
 }
 
+// MaxOps keeps a Txn below etcd's default limit of 128 operations, with room for some more.
+const MaxOps = 100
+
 // Ops collects the operations of a Txn. Add tells the number by which the reply to an operation is read.
 type Ops []clientv3.Op
 
@@ -86,4 +89,38 @@ func (o *Ops) Add(ops ...clientv3.Op) (first int) {
 	first = len(*o)
 	*o = append(*o, ops...)
 	return first
+}
+
+// AddGroups adds groups of reads, of at most MaxOps each. Only if there is no room for all is each a Txn in the Txn:
+// etcd takes that for a write, whatever is in it, commits it, and waits for its disks.
+func (o *Ops) AddGroups(groups [][]clientv3.Op) Groups {
+	all := slices.Concat(groups...)
+	if len(*o)+len(all) > MaxOps {
+		g := Groups{nested: true}
+		for _, group := range groups {
+			g.from = append(g.from, o.Add(clientv3.OpTxn(nil, group, nil)))
+		}
+		return g
+	}
+	var g Groups
+	for _, group := range groups {
+		g.from = append(g.from, o.Add(group...))
+	}
+	g.from = append(g.from, len(*o))
+	return g
+}
+
+// Groups says where the replies are to what AddGroups has added.
+type Groups struct {
+	nested bool
+	from   []int // the first operation of each group and, unless they are nested, what follows the last
+}
+
+// Of returns the replies to group i, out of that to the Txn.
+func (g Groups) Of(r Reply, i int) Reply {
+	if g.nested {
+		return r.Inner(g.from[i])
+	}
+	r.Responses = r.Responses[g.from[i]:g.from[i+1]]
+	return r
 }

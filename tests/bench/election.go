@@ -38,7 +38,7 @@ func elections() []subject {
 			}
 			return takeTurns(e, all)
 		},
-		floor: deleteAndGet,
+		floor: func(e *env) (op, error) { return takeTurnsWith(e, bareMutexes, 2) },
 	}, {
 		name:  "election/leader",
 		what:  "Leader: who leads, by a linearizable read",

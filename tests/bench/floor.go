@@ -39,8 +39,8 @@ func remove(e *env) (op, error) {
 	}, err
 }
 
-// deleteAndGet is the minimum for a hand-over: a commit deletes the holder's entry, and the next holder verifies that
-// with a linearizable read. Here one client does both, so no event has to reach another client.
+// deleteAndGet is the minimum for a release to a waiter: a commit deletes the holder's entry, and the next holder
+// verifies that with a linearizable read. Here one client does both, so no event has to reach another client.
 func deleteAndGet(e *env) (op, error) {
 	cli, err := e.client(0)
 	return func(t timer) error {

@@ -19,7 +19,7 @@ func handovers() []subject {
 			short:    fmt.Sprintf("hand-over, %d sessions", n),
 			holdfast: func(e *env) (op, error) { return takeTurnsWith(e, holdfastMutexes, n) },
 			upstream: func(e *env) (op, error) { return takeTurnsWith(e, upstreamMutexes, n) },
-			floor:    deleteAndGet,
+			floor:    func(e *env) (op, error) { return takeTurnsWith(e, bareMutexes, n) },
 		}
 		busy := s
 		busy.name, busy.writers = s.name+"/writers=4", 4

@@ -17,7 +17,7 @@ const manyRounds = 200
 // uncontended measures goroutines of one session, each with its own lock.
 func uncontended() []subject {
 	var all []subject
-	for _, n := range []int{1, 64, 256} {
+	for _, n := range []int{1, 64, 256, 1024} {
 		sub := subject{
 			name:  fmt.Sprintf("uncontended/goroutines=%d", n),
 			what:  fmt.Sprintf("Lock and Unlock of a free lock, %d at once, a name each", n),
@@ -81,7 +81,7 @@ func tryLocks() []subject {
 	return []subject{{
 		name:  "trylock",
 		what:  "TryLock of a lock that another session holds",
-		short: "TryLock, refused",
+		short: "TryLock, refused", rounds: 20,
 		holdfast: func(e *env) (op, error) {
 			sessions, err := e.holdfastSessions(2)
 			if err != nil {
@@ -137,6 +137,7 @@ func oneSession() []subject {
 		upstream: func(e *env) (op, error) { return takeTurnsWith(e, upstreamMutexes, n) },
 		floor:    put,
 	}, {
+		rounds:   20,
 		name:     "onesession/goroutines=64/upstream=syncmutex",
 		what:     "the same; upstream: one session, and a sync.Mutex around Lock and Unlock",
 		short:    "64 goroutines / a sync.Mutex",
