@@ -101,9 +101,10 @@ func (h *History) add(changes []oracle.Change) {
 		}
 		if e := h.standing(key); e != nil && c.Deleted {
 			e.Gone = c.Revision
-			if e.ByRequest = c.Cause == oracle.ByRequest && e.MovedAt == 0; e.ByRequest {
-				left[queueOf(e)] = e
+			if c.Cause == oracle.ByRequest {
+				left[queueOf(e)] = e // although an administrator may have moved it
 			}
+			e.ByRequest = c.Cause == oracle.ByRequest && e.MovedAt == 0
 			h.touch(e, c.Revision)
 			h.queues[e.Prefix] = slices.DeleteFunc(h.queues[e.Prefix], func(o *Entry) bool { return o == e })
 		}

@@ -63,10 +63,10 @@ type happening struct {
 // follow returns what is wrong with the entry, or why it is not followed to its end.
 func (f *follower) follow() (wrong, stopped string) {
 	steps := f.Steps(f.own)
-	switch before := f.own.Follows; {
+	switch {
 	case !f.nameAhead():
 		return "", modeltrace.TooMany
-	case before != nil && slices.ContainsFunc(before.Ahead, f.isOfOtherMode):
+	case f.isHanded():
 		return "", handed
 	case f.own.MovedAt != 0 && !f.own.Held:
 		return "", movedEarly
@@ -90,6 +90,16 @@ func (f *follower) follow() (wrong, stopped string) {
 		wrong += "\n\t" + f.legend()
 	}
 	return wrong, ""
+}
+
+// isHanded reports whether the entry may know of others, from those in whose place it was put, one after the other.
+func (f *follower) isHanded() bool {
+	for before := f.own.Follows; before != nil; before = before.Follows {
+		if slices.ContainsFunc(before.Ahead, f.isOfOtherMode) {
+			return true
+		}
+	}
+	return false
 }
 
 func (f *follower) isOfOtherMode(o *modeltrace.Entry) bool { return o.Shared != f.own.Shared }
