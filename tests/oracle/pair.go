@@ -46,6 +46,8 @@ func (j *judge) excused(a, b *Hold) string {
 		return "a newcomer waits for no lock delay"
 	case j.disturbed(a.Process, e.gone.Before-j.Late, b.First):
 		return "the process was stopped or cut off"
+	case a.SlowPolls:
+		return "its lease was not watched, and polls were slow"
 	case a.Gap > promptly/2:
 		return "the machine was too busy"
 	}

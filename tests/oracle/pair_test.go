@@ -16,6 +16,7 @@ func TestTwoThatExcludeEachOtherAreNotHeldTogether(t *testing.T) {
 		fault     [2]int // of the first
 		everybody bool   // has the fault
 		gap       time.Duration
+		slow      bool
 		want      string
 	}{
 		"the first is told before": {cause: ByRevocation, last: granted - 100},
@@ -31,6 +32,7 @@ func TestTwoThatExcludeEachOtherAreNotHeldTogether(t *testing.T) {
 		"shortly before it was seen": {cause: ByRevocation, last: granted + 1, fault: [2]int{gone - 100, gone - 1},
 			late: time.Second},
 		"its process did not run": {cause: ByRevocation, last: granted + 1, gap: 501 * time.Millisecond},
+		"its polls were slow":     {cause: ByRevocation, last: granted + 1, slow: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory()
@@ -42,7 +44,7 @@ func TestTwoThatExcludeEachOtherAreNotHeldTogether(t *testing.T) {
 			s.Faults = []Fault{{Process: process, From: s.at(c.fault[0]).now, To: s.at(c.fault[1]).now}}
 			a := s.at(1000).queue("a1", writes)
 			ha := s.grant(a)
-			ha.Gap = c.gap
+			ha.Gap, ha.SlowPolls = c.gap, c.slow
 			var b attempt
 			if !c.newcomer {
 				b = s.at(2000).queue("b1", writes)

@@ -74,6 +74,7 @@ func (s *simulation) makeSick(r *rand.Rand, c *process) (heal func()) {
 	members, from := s.srv.Members(), s.now()
 	r.Shuffle(len(members), func(i, k int) { members[i], members[k] = members[k], members[i] })
 	sick := members[:(len(members)-1)/2]
+	s.slow.Store(len(sick) > 1)
 	for _, m := range sick {
 		switch n := r.IntN(5); n {
 		case 0:
@@ -95,6 +96,7 @@ func (s *simulation) makeSick(r *rand.Rand, c *process) (heal func()) {
 	}
 	return func() {
 		s.log("the members are well")
+		s.slow.Store(false)
 		for _, m := range sick {
 			m.Resume()
 			m.Lag(0)

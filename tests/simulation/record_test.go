@@ -39,6 +39,7 @@ func (s *simulation) observe(h *hold) {
 		}
 	case err == nil:
 		h.watched = lease.Open(h.process.session().Ref()).Lease().Watched()
+		h.SlowPolls = h.SlowPolls || s.slow.Load() && !h.watched
 		if h.Last = now; h.First == 0 {
 			h.First = now
 		}
