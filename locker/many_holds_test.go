@@ -55,7 +55,7 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 		first := lockMany(t, sess, "first", 1)
 		firstHeld := time.Now() // the rounds of polls begin
 		between := func() {     // two rounds of polls, and every hold is due
-			time.Sleep(2*pollEvery + pollEvery/2 + pollEvery - time.Since(firstHeld)%pollEvery)
+			time.Sleep(2*pollEvery + pollEvery - time.Since(firstHeld)%pollEvery)
 		}
 		between()
 		const short = 100

@@ -31,21 +31,26 @@ const pollsInFlight = 8
 // one goroutine asks etcd now and then whether the entries still stand. The
 // same question tells it that an administrator has put a Notice into one.
 //
-// It looks twice in a lock delay whether to ask. While the lease is watched, a hold
-// is asked about once when it is new, when the bell has rung, and every few seconds.
-// While it is not, each time: a watch of the session key may hang with its member,
-// and then nothing else would tell a holder that its lease was revoked before the
-// waiter behind it holds.
+// While the lease is watched, a hold is asked about once when it is new, when the
+// bell has rung, and every few seconds. While it is not, twice in a lock delay: a
+// watch of the session key may hang with its member, and then nothing else would
+// tell a holder that its lease was revoked before the waiter behind it holds.
+//
+// That waiter's lock delay may have begun right after the read by which the holder
+// holds, however late its reply came. So a hold is as old as that read.
 type poller struct {
 	host     lease.Host
-	interval time.Duration // between two looks
+	interval time.Duration // between two polls of a lease that is not watched
+	look     time.Duration // between two looks whether to ask
+	old      chan struct{} // has a value if there is a new hold that must be asked about at once
 
 	mu      sync.Mutex              // protects what follows
 	holds   map[*Hold]time.Duration // when the latest poll that was answered was sent, by the session's clock; or never
 	bound   *lease.Lease            // its end ends the holds on it
 	running bool
-	failing bool         // the latest poll was not answered
-	asking  *lease.Lease // etcd is being asked whether it exists
+	sent    time.Duration // when the latest poll was, by the session's clock
+	failing bool          // it was not answered
+	asking  *lease.Lease  // etcd is being asked whether it exists
 
 	since heldWriter
 }
@@ -55,7 +60,9 @@ type pollerKey struct{}
 // pollerOf returns the poller of a session.
 func pollerOf(host lease.Host) *poller {
 	return host.Extension(pollerKey{}, func() any {
-		p := &poller{host: host, interval: queue.PollInterval(host.LockDelay()), holds: make(map[*Hold]time.Duration)}
+		interval := queue.PollInterval(host.LockDelay())
+		p := &poller{host: host, interval: interval, look: interval / 2}
+		p.old, p.holds = make(chan struct{}, 1), make(map[*Hold]time.Duration)
 		host.BeforeRevoke(p.beforeRevoke) // after package queue, so before its hook runs
 		return p
 	}).(*poller)
@@ -81,6 +88,12 @@ func (p *poller) add(holds []*Hold) {
 		p.running = p.host.Go(p.run) // joined by Close; ends when nothing is held
 	}
 	p.mu.Unlock()
+	if time.Since(holds[0].grant.Stood()) >= p.look {
+		select {
+		case p.old <- struct{}{}:
+		default:
+		}
+	}
 	if first {
 		context.AfterFunc(lease.Context(), func() { p.endHolds(lease) }) // ends at once: it only finds the holds
 	}
@@ -119,12 +132,13 @@ func (p *poller) on(lease *lease.Lease) []*Hold {
 }
 
 func (p *poller) run(ctx context.Context) {
-	tick := time.NewTicker(p.interval)
+	tick := time.NewTicker(p.look)
 	defer tick.Stop()
 	for {
 		rang := false
 		select {
 		case <-tick.C:
+		case <-p.old:
 		case <-p.bell():
 			rang = true
 		case <-ctx.Done():
@@ -149,11 +163,11 @@ func (p *poller) bell() <-chan struct{} {
 	return bound.Bell()
 }
 
-// held returns the holds that may be asked about, by lease: those that have lasted a
-// moment, and once the bell has rung, all. If nothing is held at all, more is false
-// and the goroutine ends.
+// held returns the holds that may be asked about, by lease: those that are old, and
+// once the bell has rung, all. If nothing is held at all, more is false and the
+// goroutine ends.
 func (p *poller) held(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
-	young := p.interval / 2
+	old := time.Now().Add(-p.look)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.holds) == 0 {
@@ -161,12 +175,11 @@ func (p *poller) held(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
 		return nil, false
 	}
 	held = make(map[*lease.Lease][]*Hold)
-	before := time.Now().Add(-young)
 	for h := range p.holds {
 		if rang {
 			p.holds[h] = never
 		}
-		if rang || !h.since.After(before) {
+		if rang || !h.grant.Stood().After(old) {
 			held[h.grant.Lease()] = append(held[h.grant.Lease()], h)
 		}
 	}
@@ -176,10 +189,20 @@ func (p *poller) held(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
 // due returns the holds to ask about now. If one was last asked about long ago, all
 // of its lease are, so that they are asked about together from then on.
 func (p *poller) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
-	late := p.host.Clock()() - queue.SlowPoll + p.interval/2 // nearer to a SlowPoll ago than the next look
+	now := p.host.Clock()() + p.look/2 // so that what is due is asked about at the nearest look, not the next
+	p.mu.Lock()
+	pauses := p.failing && p.sent > now-p.interval
+	p.mu.Unlock()
+	if pauses {
+		return nil
+	}
 	due := make(map[*lease.Lease][]*Hold)
 	for lease, holds := range held {
-		if holds = p.dueOf(holds, !lease.Watched(), late); len(holds) > 0 {
+		between := queue.SlowPoll
+		if !lease.Watched() {
+			between = p.interval
+		}
+		if holds = p.dueOf(holds, now-between); len(holds) > 0 {
 			due[lease] = holds
 		}
 	}
@@ -188,9 +211,10 @@ func (p *poller) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
 
 // dueOf returns those of some holds on one lease that are due: all, or if none was asked about before late, those that
 // never were.
-func (p *poller) dueOf(holds []*Hold, all bool, late time.Duration) (due []*Hold) {
+func (p *poller) dueOf(holds []*Hold, late time.Duration) (due []*Hold) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	all := false
 	for _, h := range holds {
 		switch asked, held := p.holds[h]; {
 		case !held: // not any more
@@ -242,6 +266,9 @@ func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 	within, cancel := context.WithTimeout(ctx, p.host.RetryPolicy().Attempt)
 	defer cancel()
 	sent := p.host.Clock()()
+	p.mu.Lock()
+	p.sent = sent
+	p.mu.Unlock()
 	resp, err := p.read(within, lease, holds)
 	if ctx.Err() != nil {
 		return

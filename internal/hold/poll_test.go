@@ -135,7 +135,7 @@ func TestUnansweredPollIsRepeated(t *testing.T) {
 		p := holdtest.Start(t, srv)
 		h := holdtest.MustAcquire(t, p.Queue("x"))
 		interval := queue.PollInterval(kit.LockDelay)
-		time.Sleep(7 * interval / 2)
+		time.Sleep(3 * interval) // no poll is in flight
 		hung := false
 		p.Plan(func(kind string, n int) (f etcdfake.Fate) {
 			if kind == "poll" && n == 1 {
@@ -173,6 +173,47 @@ func TestUnansweredPollsAreCountedAndLoggedOnce(t *testing.T) {
 		p.Heal()
 		holdtest.MustRelease(t, h)
 	})
+}
+
+// While the lease is not watched, and a revocation comes right after the put by which a lock is held, whose reply is
+// late as those to all polls are: the waiter's lock delay has begun before the lock is held.
+func TestHoldIsAsOldAsTheRequestByWhichItIsHeld(t *testing.T) {
+	for late := time.Duration(0); late <= kit.LockDelay/2-4*kit.OneWay; late += 5 * time.Millisecond {
+		t.Run(late.String(), func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
+				a.Plan(func(kind string, _ int) (f etcdfake.Fate) {
+					switch kind {
+					case "enqueue", "poll":
+						f.Reply = late
+					case "session watch":
+						f = holdtest.Silence
+					case "event":
+						f.Reply = time.Hour
+					}
+					return f
+				})
+				holder := holdtest.AcquireLater(kit.Within(t, time.Minute), a.Queue("x"))
+				time.Sleep(time.Millisecond)
+				waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
+				time.Sleep(2 * kit.OneWay)
+				kit.Queued(t, srv, holdtest.EntriesX, 2)
+				srv.Revoke(a.Sess.Lease())
+				first := <-holder
+				if first.Err != nil {
+					t.Fatal(first.Err)
+				}
+				lost, _ := noticed(t, first.H)
+				told := time.Now()
+				switch r := holdtest.Granted(t, srv, waiter); {
+				case lost.Cause != holdfast.CauseRevoked:
+					t.Errorf("lost: %v", lost)
+				case !r.At.After(told):
+					t.Errorf("the next one held %v before it was told", told.Sub(r.At))
+				}
+			})
+		})
+	}
 }
 
 // The poller ends with the last hold, and begins again with the next one: two polls in a lock delay, no more.

@@ -26,6 +26,7 @@ type attempt struct {
 	token    holdfast.Token // of the entries that have one: see entry.token
 	revision int64          // of the store, at the latest read that saw the entries
 	lookSent time.Time      // when that read, or the put, was sent
+	stoodAt  time.Time      // when the latest request was sent that showed that the lease was not revoked
 	past     past           // of all its waits
 
 	delaysEnd time.Time // when nothing is ahead of any entry, and the latest lock delay of them is over
@@ -117,7 +118,9 @@ func (a *attempt) waiting() *entry {
 }
 
 // saw records that all entries stood at a revision as they were put, by the reply to a request that was sent then.
-func (a *attempt) saw(revision int64, sent time.Time) { a.revision, a.lookSent = revision, sent }
+func (a *attempt) saw(revision int64, sent time.Time) {
+	a.revision, a.lookSent, a.stoodAt = revision, sent, sent
+}
 
 // lookIsOld reports whether the attempt must look at its entries again before it holds.
 func (a *attempt) lookIsOld() bool { return time.Since(a.lookSent) > a.q().shared.lookLasts() }

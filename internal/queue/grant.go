@@ -66,6 +66,9 @@ func (g *Grant) Lease() *lease.Lease { return g.entry.of.lease }
 // AcquiredRevision is the store's revision at the latest read that verified an entry of the set.
 func (g *Grant) AcquiredRevision() int64 { return g.entry.of.revision }
 
+// Stood is when the latest request was sent whose reply showed that the lease was not revoked.
+func (g *Grant) Stood() time.Time { return g.entry.of.stoodAt }
+
 // Telemetry is what measures the acquisition; nil for all grants of a set but the first.
 func (g *Grant) Telemetry() *telemetry.Acquisition { return g.entry.ticket.request.telemetry }
 

@@ -101,14 +101,13 @@ const SlowPoll = 5 * time.Second
 
 // ToldWithin is Value.ToldWithin of a session with that lock delay: the first entry of
 // a queue may have to wait for the delay before it holds, and six seconds later its
-// holder has been told: a SlowPoll, until the next look whether to poll half a second,
-// and as much for the reply.
+// holder has been told: a SlowPoll, until the next look whether to poll a quarter of
+// a second, and the rest for the reply.
 func ToldWithin(lockDelay time.Duration) time.Duration { return lockDelay + SlowPoll + time.Second }
 
-// PollInterval is the time between two looks whether to poll a hold. A hold younger
-// than half of that is not polled, so three quarters of the lock delay may pass until
-// a poll begins while the lease is not watched, and a quarter is left for its answer.
-// A longer lock delay changes nothing.
+// PollInterval is the time between two polls of a hold while its lease is not watched. So long after the read by which
+// it holds the first one is sent, or at once if the reply to that read came later. So half a lock delay is left for the
+// reply to a poll. A longer lock delay changes nothing.
 func PollInterval(lockDelay time.Duration) time.Duration {
 	if lockDelay > 0 {
 		return min(lockDelay/2, time.Second)
@@ -121,10 +120,10 @@ const pollTakes = 250 * time.Millisecond
 
 // lookLasts is for how long an attempt may begin to hold by a look at its entries, from the time at which the request
 // for that was sent. Right after the look an administrator may have removed an entry, which is then gone within
-// ToldWithin. By then a poll of the hold must have been answered, which is sent before it is one and a half intervals
-// old.
+// ToldWithin. By then a poll of the hold must have been answered, which is sent at once, or when the one in flight is
+// answered.
 func (s *shared) lookLasts() time.Duration {
-	return ToldWithin(s.lockDelay) - 3*PollInterval(s.lockDelay)/2 - pollTakes
+	return ToldWithin(s.lockDelay) - 2*PollInterval(s.lockDelay) - pollTakes
 }
 
 // taken reports whether MinHold keeps the oldest entry of a queue.

@@ -18,9 +18,8 @@ func TestHoldsArePolledBeforeARemovedEntryGoes(t *testing.T) {
 			t.Errorf("lock delay %v: polled every %v, told within %v", c.delay, poll, told)
 		}
 		s := &shared{lockDelay: c.delay}
-		if lasts := s.lookLasts(); lasts <= c.delay || lasts+poll*3/2+pollTakes > told {
-			t.Errorf("lock delay %v: a look lasts %v, the first poll is sent %v later, the entry goes after %v",
-				c.delay, lasts, poll*3/2, told)
+		if lasts := s.lookLasts(); lasts <= c.delay || lasts+2*pollTakes > told { // a poll may be in flight
+			t.Errorf("lock delay %v: a look lasts %v, the entry goes after %v", c.delay, lasts, told)
 		}
 	}
 }

@@ -196,7 +196,7 @@ func (w *wait) untilTrusted(ctx context.Context) error {
 //
 // That an administrator has written to the entry is not looked at: the hold finds that.
 func (w *wait) endDelay(ctx context.Context) error {
-	a, lockDelay := w.e.of, w.e.q.shared.lockDelay
+	a, lockDelay, began := w.e.of, w.e.q.shared.lockDelay, time.Now()
 	r, err := txns.Txn{Then: txns.Ops{getMeta(w.e.key)}}.Ask(ctx, w.e.q.host.Sender(), sending.Read)
 	if err != nil {
 		return err
@@ -204,6 +204,7 @@ func (w *wait) endDelay(ctx context.Context) error {
 	if !isEntry(r.First(0), w.e.rev) {
 		return errEntryGone
 	}
+	a.stoodAt = began
 	var again delay
 	if !a.delayed && time.Since(a.delaysEnd) > lockDelay/4 {
 		a.delayed = true

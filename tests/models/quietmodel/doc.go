@@ -16,8 +16,9 @@
 //   - A session keeps watches of its session key, each on a stream of its own that stays on its member, no two on one
 //     member. A watch stands once a linearizable read, sent after its creation, was answered. It counts no more as
 //     soon as it fails. A lease is watched while watches stand on a majority of the voting members.
-//   - A tick comes twice in a lock delay and costs no request. It polls if the lease is not watched, if the hold was
-//     never polled, or if the latest poll that was answered was sent long ago.
+//   - A tick costs no request. Twice in a lock delay one polls, if the lease is not watched, if the hold was never
+//     polled, or if the latest poll that was answered was sent long ago. A new hold is polled by the time that it is
+//     half a lock delay old. It is as old as the look by which it holds, however late the reply to that came.
 //   - An administrator who puts a notice also puts the session key again, as it is: the bell. A watch that hears it,
 //     and a read after a creation that shows it, make the session poll at once, or as soon as the poll in flight is
 //     answered.
@@ -32,11 +33,13 @@
 //
 // # What may happen
 //
-// Time passes in quarters of a lock delay. A request that can be answered is answered within one, and a member that is
-// well has applied by then what was committed, and told its watches. Each of these may happen at any moment:
+// Time passes in quarters of a lock delay. A poll, and a look, that can be answered is answered within one. Other
+// requests take no time, and a member that is well has at once applied what was committed, and told its watches. Each
+// of these may happen at any moment:
 //
-//   - etcd revokes the lease although it was renewed; or an administrator puts a notice, with or without the bell, and
-//     moves the entry to a lease of its own. The holder may not hold yet then.
+//   - etcd revokes the lease although it was renewed, perhaps before the reply to the look has come; or an
+//     administrator puts a notice, with or without the bell, and moves the entry to a lease of its own. The holder may not hold yet
+//     then.
 //   - A leader proclaims. The put, or its reply, is late or lost, and it is sent again.
 //   - A member begins to lag, so that it applies and tells later or never; hangs; or is cut off from the holder alone.
 //     Nothing tells the holder. A watch there stands on, and is silent.

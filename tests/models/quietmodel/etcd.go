@@ -4,7 +4,7 @@ package quietmodel
 
 func (m *model) etcdSteps(s *state) {
 	commits := m.commits(s)
-	if m.revokes && s.granted && !s.revoked && !s.noticed && commits {
+	if m.revokes && s.looked && !s.revoked && !s.noticed && commits {
 		m.step(s, "etcd revokes the lease, though it was renewed", func(t *state) { t.revoked = true })
 	}
 	if m.mayKick(s) && commits {
@@ -75,7 +75,7 @@ func (m *model) waiterSteps(s *state) {
 	w := s.waiter
 	answered := m.answers(s, false)
 	switch {
-	case !s.granted:
+	case !s.looked:
 	case w.stage == waiting && s.revoked && answered:
 		m.step(s, "the waiter judges, and the lock delay begins", func(t *state) {
 			t.waiter = waiter{stage: delaying, left: lockDelay}

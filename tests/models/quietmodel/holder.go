@@ -93,16 +93,24 @@ func (m *model) holderSteps(s *state) {
 // grantSteps make the holder hold, unless the look at its entry is too old for that: if an administrator has removed
 // the entry right after it, the hold must have been asked about before the entry goes.
 func (m *model) grantSteps(s *state) {
-	last := int8(firstPoll + 1)
-	if m.broken == oldLookSuffices {
-		last = firstPoll
-	}
-	if s.moved && s.leaves < last {
-		m.step(s, "the holder looks at its entry, and queues again", func(t *state) { t.told = true })
+	if !s.looked {
+		m.step(s, "the look by which the holder will hold is carried out", func(t *state) { t.looked = true })
 		return
 	}
-	for k := int8(1); k <= firstPoll; k++ {
-		m.step(s, "the holder is granted", func(t *state) { t.granted, t.poll = true, poll{next: k} })
+	last := int8(interval + replies + 1)
+	if m.broken == oldLookSuffices {
+		last = interval + replies
+	}
+	if s.moved && s.leaves < last {
+		m.step(s, "the holder looks at its entry again, and queues again", func(t *state) { t.told = true })
+		return
+	}
+	age := s.age
+	if m.broken == ageSinceGrant {
+		age = 0
+	}
+	for next := interval - 1 - age; next <= interval-age; next++ {
+		m.step(s, "the holder is granted", func(t *state) { t.granted, t.age, t.poll = true, 0, poll{next: max(0, next)} })
 	}
 }
 

@@ -2,11 +2,11 @@ package quietmodel
 
 import "github.com/holdfast-go/holdfast/tests/models/modelsearch"
 
-// Times, in quarters of the lock delay. A request that can be answered is answered within one.
+// Times, in quarters of the lock delay.
 const (
 	lockDelay = 4
-	interval  = 2 // between two ticks: queue.PollInterval
-	firstPoll = 3 // the first poll is sent at most so long after the grant
+	replies   = 1 // a request that can be answered is answered within so long
+	interval  = 2 // between two polls: queue.PollInterval; and the age of a hold when the first one is sent
 	slowPoll  = 8 // between two polls of a lease that is watched: twice the lock delay is as good as five times
 )
 
@@ -60,6 +60,7 @@ const (
 	bellAtCreationIsLost rule = "the read after a watch's creation does not look whether the bell has rung"
 	bellWaits            rule = "a bell is looked after at the next tick"
 	removedTooSoon       rule = "a removed entry stands no longer than it does for a holder that polls at each tick"
+	ageSinceGrant        rule = "a hold is as old as its grant, and not as the look by which it holds"
 	oldLookSuffices      rule = "a waiter holds by a look so old that its entry may go before the first poll is answered"
 	comparesEntryOnly    rule = "a proclaim compares that the entry stands, and not its value"
 	refusedIsResent      rule = "a proclaim that is refused is sent again, whatever value stands"
@@ -128,7 +129,10 @@ func (m *model) expand(s *state) []modelsearch.Step[state] {
 // mustHappen reports whether something happens before time passes.
 func (m *model) mustHappen(s *state) bool {
 	c := &s.poll
-	if s.granted && (m.isDue(s) || c.read || c.sent && m.answers(s, true)) {
+	switch {
+	case !s.granted && s.looked && s.age == replies:
+		return true
+	case s.granted && m.isDue(s), c.read && c.age >= replies, c.sent && !c.read && c.age >= replies && m.answers(s, true):
 		return true
 	}
 	for _, e := range s.members[:m.members] {
@@ -150,6 +154,9 @@ func (m *model) pass(s *state) {
 	w.late = w.late || w.stage == reading || w.stage == delaying && w.left == 0
 	w.left = max(0, w.left-1)
 	if !s.granted {
+		if s.looked {
+			s.age++
+		}
 		return
 	}
 	if (s.revoked || s.noticed) && m.answers(s, true) {

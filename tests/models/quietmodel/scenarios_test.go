@@ -34,12 +34,14 @@ func fails(how string) func(*scenario) { return func(s *scenario) { s.expect = h
 
 // always polls at each tick, as the code does today, and as a session will that cannot watch enough members.
 func always(s *scenario) {
-	s.slots, s.needed, s.toldIn, s.name = 1, 9, firstPoll, s.name+", each tick polls"
+	s.slots, s.needed, s.toldIn, s.name = 1, 9, first, s.name+", each tick polls"
 }
 
 const (
-	slowly  = slowPoll // no more time passes between two polls
-	forever = 30       // where something else is looked for
+	first   = interval + replies // no more time passes until the first poll is answered
+	slowly  = slowPoll + replies // or the next one
+	bell    = 2 * replies        // or that of a bell that was heard while one was in flight
+	forever = 30                 // where something else is looked for
 )
 
 var (
@@ -51,15 +53,15 @@ var (
 	}
 	oneSick = with(three, ", one sick", sick(1, lagging, hung, cutOff))
 	kicked  = scenario{
-		name: "three members, a kick", members: 3, slots: 3, needed: 2, kicks: ringing, toldIn: firstPoll,
+		name: "three members, a kick", members: 3, slots: 3, needed: 2, kicks: ringing, toldIn: first,
 	}
-	kickedWatched = with(kicked, " while it is watched", toldIn(0),
+	kickedWatched = with(kicked, " while it is watched", toldIn(bell),
 		func(s *scenario) { s.kicks, s.steady = ringingWatched, true })
 	kickedInSilence = with(kicked, " without the bell", sick(1, lagging, hung, cutOff), toldIn(slowly),
 		func(s *scenario) { s.kicks = silent })
 	kickedLeader = with(kicked, ", of a leader that proclaims", func(s *scenario) { s.proclaims = true })
 	removed      = with(kicked, ", the entry is removed", slots(2), sick(2, lagging), toldIn(forever),
-		removedIn(slowPoll+1))
+		removedIn(slowly+1))
 )
 
 var small = []scenario{
@@ -110,9 +112,10 @@ var broken = []scenario{
 	with(kickedLeader, "", breaking(comparesEntryOnly, "kept")),
 	with(kickedLeader, "", breaking(refusedIsResent, "kept")),
 	with(kickedLeader, "", breaking(knownBeforeTold, "kept")),
-	with(removed, "", removedIn(firstPoll+interval), breaking(removedTooSoon, "removed")),
+	with(removed, "", removedIn(first+interval), breaking(removedTooSoon, "removed")),
 	with(removed, "", breaking(oldLookSuffices, "removed")),
 	with(oneSick, "", always, outage(lockDelay+1), breaking(holdsWithoutRead, "early")),
 	with(oneSick, "", always, outage(lockDelay+1), breaking(lateReadSuffices, "early")),
 	with(oneSick, "", outage(lockDelay+1), breaking(holdsWithoutRead, "early")),
+	with(oneSick, "", always, breaking(ageSinceGrant, "early")),
 }

@@ -14,6 +14,8 @@ type state struct {
 	quorum  quorum
 	lasted  int8 // of an outage
 
+	looked  bool // the look by which the holder will hold was carried out
+	age     int8 // time since then
 	granted bool // the holder holds
 	revoked bool // etcd has revoked its lease
 	asked   bool // an administrator has put a notice into its entry
