@@ -2,6 +2,7 @@ package queuemodel
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,4 +122,37 @@ func notice(f *modeltrace.Forgery, at int64) {
 	kv := f.Last()
 	kv.CreateRevision = 11
 	kv.Value = modeltrace.ValueOf("of "+keyOf(2), layout.Notice{By: "administrator", At: time.Unix(1e9, 0)})
+}
+
+// A reader is ahead of the first entry of a session. What that knows of it passes to those that are put in its place, one
+// after the other, also if an administrator has moved one to another lease.
+func TestEntryIsNotFollowedThatMayKnowOfOthers(t *testing.T) {
+	key := func(try int64) string { return keyOf(1) + fmt.Sprint(try) }
+	reader := strings.Replace(keyOf(2), "@/", "@/!s", 1)
+	for name, moved := range map[string]bool{"handed on twice": false, "and moved": true} {
+		t.Run(name, func(t *testing.T) {
+			f := &modeltrace.Forgery{Key: keyOf}
+			f.Sessions(2)
+			f.Put(10, reader, 2)
+			for try := range int64(3) {
+				at := 11 + 2*try
+				if try > 0 {
+					f.Gone(at, key(try-1), 1, oracle.ByRequest)
+				}
+				f.Steps = append(f.Steps, queue.Step{Action: queue.Sends, Key: key(try), Gate: 1})
+				f.Put(at, key(try), 1)
+				if try == 1 && moved {
+					f.Put(at+1, key(try), 3)
+					f.Last().CreateRevision = at
+				}
+				if try == 0 {
+					f.Gone(at+1, reader, 2, oracle.ByRequest)
+				}
+			}
+			r := Follow(modeltrace.NewHistory(&f.Record, f.Steps))
+			if n := r.Counts[modeltrace.Stopped+handed]; n != 2 || len(r.Refused) > 0 {
+				t.Errorf("of two entries that were put in the place of one, %d may know of the reader: %v", n, r)
+			}
+		})
+	}
 }
