@@ -98,7 +98,7 @@ type Hold struct {
 	First, Last time.Duration  // when the first Check that returned nil had returned, when the last was called; or 0
 	Suspended   time.Duration  // when the last Check that returned ErrSuspended was called, or 0
 	Gap         time.Duration  // the longest time between two Checks, in which the process did not run
-	SlowPolls   bool           `json:",omitzero"` // its lease was not watched, and a poll may have taken longer than half a lock delay
+	SlowPolls   bool           `json:",omitzero"` // its lease was not watched, nor polls answered in half a lock delay
 	Told        time.Duration  // when it was told of a loss, or 0
 	Ended       time.Duration  // when it was told of a loss, or its release began; 0: did not end
 	Unlocked    time.Duration  // when a release had returned nil, or 0

@@ -72,8 +72,8 @@ func (s *simulation) surprise(r *rand.Rand) {
 
 func isShared(entry *mvccpb.KeyValue) bool { return oracle.PartOf(string(entry.Key)).Shared }
 
-// late delays what watches tell by less than the lock delay, and, where all members are well, what polls do by less than
-// half of it: where some are sick, a copy has gone to another one by then.
+// late delays what watches tell by less than the lock delay, and what polls do by less than half of it. Where members
+// may be sick, polls are late anyway: a copy must go to another one.
 func (s *simulation) late(fate func(etcdfake.Call) etcdfake.Fate) func(etcdfake.Call) etcdfake.Fate {
 	return func(call etcdfake.Call) etcdfake.Fate {
 		f := fate(call)

@@ -124,8 +124,8 @@ func notice(f *modeltrace.Forgery, at int64) {
 	kv.Value = modeltrace.ValueOf("of "+keyOf(2), layout.Notice{By: "administrator", At: time.Unix(1e9, 0)})
 }
 
-// A reader is ahead of the first entry of a session. What that knows of it passes to those that are put in its place, one
-// after the other, also if an administrator has moved one to another lease.
+// A reader is ahead of the first entry of a session. What that knows of it passes to those that are put in its place,
+// one after the other, also if an administrator has moved one to another lease.
 func TestEntryIsNotFollowedThatMayKnowOfOthers(t *testing.T) {
 	key := func(try int64) string { return keyOf(1) + fmt.Sprint(try) }
 	reader := strings.Replace(keyOf(2), "@/", "@/!s", 1)

@@ -38,8 +38,8 @@
 // of these may happen at any moment:
 //
 //   - etcd revokes the lease although it was renewed, perhaps before the reply to the look has come; or an
-//     administrator puts a notice, with or without the bell, and moves the entry to a lease of its own. The holder may not hold yet
-//     then.
+//     administrator puts a notice, with or without the bell, and moves the entry to a lease of its own. The holder may
+//     not hold yet then.
 //   - A leader proclaims. The put, or its reply, is late or lost, and it is sent again.
 //   - A member begins to lag, so that it applies and tells later or never; hangs; or is cut off from the holder alone.
 //     Nothing tells the holder. A watch there stands on, and is silent.
