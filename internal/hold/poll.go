@@ -179,7 +179,7 @@ func (p *poller) held(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
 		if rang {
 			p.holds[h] = never
 		}
-		if rang || old.After(h.grant.Stood()) {
+		if rang || !old.Before(h.grant.Stood()) {
 			held[h.grant.Lease()] = append(held[h.grant.Lease()], h)
 		}
 	}
