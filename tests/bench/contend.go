@@ -71,8 +71,8 @@ func settling(n int) time.Duration {
 }
 
 // drainQueue keeps contenders that have released out of the queue until it is refilled, which is not timed. One
-// operation is one hand-over to a waiter that has been idle in the queue for a long time.
-func drainQueue(e *env, all []contender, prefix string) (op, error) {
+// operation is one hand-over to a waiter that has been idle in the queue for a long time. All are ahead of the crowd.
+func drainQueue(e *env, all []contender, behind crowd) (op, error) {
 	cli, err := e.client(0)
 	if err != nil {
 		return nil, err
@@ -90,12 +90,18 @@ func drainQueue(e *env, all []contender, prefix string) (op, error) {
 	}
 	e.prepare = func() error {
 		missing := len(all) - queued
+		if err := behind.leave(e.ctx, cli); err != nil {
+			return err
+		}
 		for ; queued < len(all); queued++ {
 			if err := e.send(join); err != nil {
 				return err
 			}
 		}
-		err := e.awaitKeys(cli, prefix, len(all))
+		err := e.awaitKeys(cli, behind.prefix, len(all))
+		if err == nil {
+			err = behind.join(e.ctx, cli)
+		}
 		time.Sleep(settling(missing))
 		return err
 	}

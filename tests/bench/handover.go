@@ -38,13 +38,29 @@ func releases() []subject {
 			name:     fmt.Sprintf("release/waiters=%d", n),
 			what:     fmt.Sprintf("release to the next of %d waiters that have all waited for long", n),
 			short:    fmt.Sprintf("release, %d waiters", n),
-			holdfast: func(e *env) (op, error) { return drainQueueWith(e, holdfastMutexes, n, "holdfast/lock/"+e.name+"/@/") },
-			upstream: func(e *env) (op, error) { return drainQueueWith(e, upstreamMutexes, n, e.name+"/") },
+			holdfast: func(e *env) (op, error) { return drainQueueWith(e, holdfastMutexes, n, crowd{prefix: entriesOf(e)}) },
+			upstream: func(e *env) (op, error) { return drainQueueWith(e, upstreamMutexes, n, crowd{prefix: e.name + "/"}) },
 			floor:    deleteAndGet,
+		})
+	}
+	const waiters = 20
+	for _, n := range []int{1000, 10_000} {
+		all = append(all, subject{
+			name: fmt.Sprintf("release/behind=%d", n),
+			what: fmt.Sprintf("release to the next of %d waiters that have all waited for long, %d more behind them", waiters, n),
+			holdfast: func(e *env) (op, error) {
+				return drainQueueWith(e, holdfastMutexes, waiters, crowd{entriesOf(e), n})
+			},
+			upstream: func(e *env) (op, error) {
+				return drainQueueWith(e, upstreamMutexes, waiters, crowd{e.name + "/", n})
+			},
+			floor: deleteAndGet,
 		})
 	}
 	return all
 }
+
+func entriesOf(e *env) string { return "holdfast/lock/" + e.name + "/@/" }
 
 func takeTurnsWith(e *env, make func(*env, int) ([]contender, error), n int) (op, error) {
 	all, err := make(e, n)
@@ -54,12 +70,12 @@ func takeTurnsWith(e *env, make func(*env, int) ([]contender, error), n int) (op
 	return takeTurns(e, all)
 }
 
-func drainQueueWith(e *env, make func(*env, int) ([]contender, error), waiters int, prefix string) (op, error) {
+func drainQueueWith(e *env, make func(*env, int) ([]contender, error), waiters int, behind crowd) (op, error) {
 	all, err := make(e, waiters+1)
 	if err != nil {
 		return nil, err
 	}
-	return drainQueue(e, all, prefix)
+	return drainQueue(e, all, behind)
 }
 
 // holdfastMutexes returns contenders for one lock, each with its own session.

@@ -156,3 +156,15 @@ func TestEntryIsNotFollowedThatMayKnowOfOthers(t *testing.T) {
 		})
 	}
 }
+
+// The leases of others are counted among those that a state has, not among those of the scenario's sessions.
+func TestRevisionsOfOthersAreCountedAgain(t *testing.T) {
+	m := newModel(alone)
+	s := m.start()
+	const other = otherLeases + 1
+	s.now, s.leases[0].key, s.leases[other].gone = 9, 5, 7
+	m.reduce(&s)
+	if key, gone := s.leases[0].key, s.leases[other].gone; key >= gone || gone > s.now {
+		t.Errorf("the key of one lease was put at revision %d, that of another was gone at %d, and now it is %d", key, gone, s.now)
+	}
+}

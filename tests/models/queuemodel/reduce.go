@@ -119,7 +119,7 @@ func (m *model) findRevisions(s *state) {
 	for i := range m.sessions {
 		m.ref(&s.sessions[i].gate)
 	}
-	for i := range 2 * m.sessions {
+	for i := range s.leases { // of others, too: see alone
 		m.ref(&s.leases[i].key)
 		m.ref(&s.leases[i].gone)
 	}
