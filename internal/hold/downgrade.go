@@ -32,18 +32,25 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	h.removal.inBackground()
 	switch removed := h.removal.await(ctx); {
 	case errors.Is(err, queue.ErrEntryGone): // refused: one of the two entries was deleted by hand
-		lost := reader.lossOfEntry(holdfast.CauseEntryDeleted)
-		reader.endAndRelease(lost)
-		return nil, reader.Check()
+		return nil, reader.endLost(ctx, reader.lossOfEntry(holdfast.CauseEntryDeleted))
 	case removed == nil:
 	case errors.Is(removed, holdfast.ErrLost):
-		reader.endAndRelease(removed)
-		return nil, reader.Check()
+		return nil, reader.endLost(ctx, removed)
 	default:
 		h.log().Warn("holdfast: downgraded to reading, but etcd has not confirmed that the writer's entry is gone; "+
 			"readers wait for that", "error", removed)
 	}
 	return reader, nil
+}
+
+// endLost ends the hold by a loss, unless it has ended, and waits until its entry is removed, or ctx ends. Nobody else
+// can release it, and Release of the former hold returns nil afterwards, which says that no entry stands.
+func (h *Hold) endLost(ctx context.Context, lost error) error {
+	if !h.endAndRelease(lost) {
+		return h.releaseKept(ctx)
+	}
+	h.removal.leave(ctx)
+	return lost
 }
 
 // goOn returns a hold of the same entry with a life of its own. h itself has ended. What is
