@@ -216,6 +216,33 @@ func TestNoticeIsNotForgottenByADowngrade(t *testing.T) {
 	})
 }
 
+// The reader is asked to let go while Downgrade waits for etcd, and then Downgrade finds that the writer's entry was
+// deleted. The caller never gets the reader, so the entry that is kept for its Release must go without that.
+func TestDowngradeThatFailsKeepsNoEntryForAReaderThatWasKicked(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := mustAcquireDowngradable(t, p, hold.Request{})
+		const slow = 3 * time.Second
+		p.Plan(func(kind string, n int) (f etcdfake.Fate) {
+			if kind == "remove" && n > 1 { // the first one tells that the entry is gone
+				f.Request = slow
+			}
+			return f
+		})
+		srv.Delete(h.Key())
+		time.AfterFunc(kit.OneWay, func() {
+			holdtest.Notify(t, srv, srv.Keys(h.Together()[1].Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
+		})
+		reader, err := h.Downgrade(kit.Within(t, time.Minute))
+		if reader != nil || !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("Downgrade: %v, %v", reader, err)
+		}
+		p.Heal()
+		time.Sleep(2 * slow)
+		kit.NothingStands(t, srv)
+	})
+}
+
 // MaxHold and MaxIdle begin again for the reader, and both holds are recorded.
 func TestDowngradedHoldHasItsOwnLimitAndRecords(t *testing.T) {
 	for cause, r := range map[holdfast.Cause]hold.Request{
