@@ -43,7 +43,7 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	return reader, nil
 }
 
-// endLost ends the hold by a loss, unless it has ended, and waits until its entry is removed, or ctx ends. Nobody else
+// endLost ends the hold by a loss, unless it has ended, and waits until its entry is removed, or ctx ends. No caller
 // can release it, and Release of the former hold returns nil afterwards, which says that no entry stands.
 func (h *Hold) endLost(ctx context.Context, lost error) error {
 	if !h.endAndRelease(lost) {

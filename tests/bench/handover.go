@@ -47,7 +47,7 @@ func releases() []subject {
 	for _, n := range []int{1000, 10_000} {
 		all = append(all, subject{
 			name: fmt.Sprintf("release/behind=%d", n),
-			what: fmt.Sprintf("release to the next of %d waiters that have all waited for long, %d more behind them", waiters, n),
+			what: fmt.Sprintf("release to the next of %d waiters, with %d more behind them", waiters, n),
 			holdfast: func(e *env) (op, error) {
 				return drainQueueWith(e, holdfastMutexes, waiters, crowd{entriesOf(e), n})
 			},

@@ -165,6 +165,6 @@ func TestRevisionsOfOthersAreCountedAgain(t *testing.T) {
 	s.now, s.leases[0].key, s.leases[other].gone = 9, 5, 7
 	m.reduce(&s)
 	if key, gone := s.leases[0].key, s.leases[other].gone; key >= gone || gone > s.now {
-		t.Errorf("the key of one lease was put at revision %d, that of another was gone at %d, and now it is %d", key, gone, s.now)
+		t.Errorf("of %d revisions, one lease's key was put at %d, and another's was gone at %d", s.now, key, gone)
 	}
 }
