@@ -24,7 +24,7 @@ var harmless = map[string]string{
 	"calls ln.waiting.Len": pure, "calls t.place.Prev": pure, "calls el.Prev": pure,
 	"calls time.Now": pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure,
 	"calls lastStream.Add": pure, "calls d.until.IsZero": pure, "calls h.grant.Stood": pure,
-	"calls old.Before": pure,
+	"calls old.Before":              pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls w.running.Add": pure,
 	"calls tasks.Add": pure, "calls t.until.After": pure, "calls q.at.ReaderKey": pure,
 	"calls q.at.PermitKey": pure, "calls e.grant.Lease().ID": pure,
