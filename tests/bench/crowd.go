@@ -9,8 +9,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// crowd is entries of a queue by which no client waits. To etcd, which goes through the whole prefix for each waiter, they
-// are what so many waiters would be.
+// crowd is entries of a queue by which no client waits. To etcd, which goes through the whole prefix for each waiter,
+// they are what so many waiters would be.
 type crowd struct {
 	prefix string
 	size   int
