@@ -21,7 +21,9 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	if !h.Live() || !h.stop(holdfast.ErrReleased) {
 		return nil, h.Check()
 	}
+	before := &h.holds[1].removal // for which Release of h waits
 	reader := h.holds[1].goOn()
+	defer before.mark(nil) // the entry is the reader's now
 	ctx, cancel := h.host.Detached(ctx)
 	defer cancel()
 	err := queue.RemoveTogether(ctx, []*queue.Grant{h.grant}, reader.grant)
@@ -32,10 +34,12 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	h.removal.inBackground()
 	switch removed := h.removal.await(ctx); {
 	case errors.Is(err, queue.ErrEntryGone): // refused: one of the two entries was deleted by hand
-		return nil, reader.endLost(ctx, reader.lossOfEntry(holdfast.CauseEntryDeleted))
+		before.instead = &reader.removal
+		return nil, reader.endLost(reader.lossOfEntry(holdfast.CauseEntryDeleted))
 	case removed == nil:
 	case errors.Is(removed, holdfast.ErrLost):
-		return nil, reader.endLost(ctx, removed)
+		before.instead = &reader.removal
+		return nil, reader.endLost(removed)
 	default:
 		h.log().Warn("holdfast: downgraded to reading, but etcd has not confirmed that the writer's entry is gone; "+
 			"readers wait for that", "error", removed)
@@ -43,14 +47,12 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	return reader, nil
 }
 
-// endLost ends the hold by a loss, unless it has ended, and waits until its entry is removed, or ctx ends. No caller
-// can release it, and Release of the former hold returns nil afterwards, which says that no entry stands.
-func (h *Hold) endLost(ctx context.Context, lost error) error {
-	if !h.endAndRelease(lost) {
-		return h.releaseKept(ctx)
-	}
-	h.removal.leave(ctx)
-	return lost
+// endLost ends a hold that no caller has, and returns how it has ended. Perhaps an administrator has ended it before: then
+// no Release will remove its entry.
+func (h *Hold) endLost(lost error) error {
+	h.endAndRelease(lost)
+	h.removeKept()
+	return h.Check()
 }
 
 // goOn returns a hold of the same entry with a life of its own. h itself has ended. What is
@@ -61,6 +63,5 @@ func (h *Hold) goOn() *Hold {
 	next.telemetry.GoesOn()
 	next.prepare([]*Hold{next})
 	next.begin()
-	h.removal.mark(nil) // so that nothing waits for it: the entry is next's now
 	return next
 }

@@ -17,6 +17,7 @@ type removal struct {
 	joined  func()        // must be called when the hold is finalized: Close waits for it
 	done    chan struct{} // closed when the entry is out of etcd, or given up
 	outcome error         // set before done is closed
+	instead *removal      // the one that the entry leaves by; nil: this one; set before done is closed
 
 	// Of an entry that outlives its hold:
 	taken   atomic.Bool // it is being removed
@@ -70,11 +71,13 @@ func (r *removal) finalize() {
 func (r *removal) await(ctx context.Context) error {
 	select {
 	case <-r.done:
-		return r.err()
 	case <-ctx.Done():
 	}
 	select {
-	case <-r.done: // both were ready
+	case <-r.done: // perhaps both were ready
+		if r.instead != nil {
+			return r.instead.await(ctx)
+		}
 		return r.err()
 	default:
 	}
