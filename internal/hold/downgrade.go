@@ -47,8 +47,8 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	return reader, nil
 }
 
-// endLost ends a hold that no caller has, and returns how it has ended. Perhaps an administrator has ended it before: then
-// no Release will remove its entry.
+// endLost ends a hold that no caller has, and returns how it has ended. Perhaps an administrator has ended it before:
+// then no Release will remove its entry.
 func (h *Hold) endLost(lost error) error {
 	h.endAndRelease(lost)
 	h.removeKept()
