@@ -42,7 +42,7 @@ type poller struct {
 	host     lease.Host
 	interval time.Duration // between two polls of a lease that is not watched
 	look     time.Duration // between two looks whether to ask
-	old      chan struct{} // has a value if there is a new hold that must be asked about at once
+	late     chan struct{} // has a value if a new hold, whose lease is not watched, must be asked about at once
 
 	mu      sync.Mutex              // protects what follows
 	holds   map[*Hold]time.Duration // when the latest poll that was answered was sent, by the session's clock; or never
@@ -62,7 +62,7 @@ func pollerOf(host lease.Host) *poller {
 	return host.Extension(pollerKey{}, func() any {
 		interval := queue.PollInterval(host.LockDelay())
 		p := &poller{host: host, interval: interval, look: interval / 2}
-		p.old, p.holds = make(chan struct{}, 1), make(map[*Hold]time.Duration)
+		p.late, p.holds = make(chan struct{}, 1), make(map[*Hold]time.Duration)
 		host.BeforeRevoke(p.beforeRevoke) // after package queue, so before its hook runs
 		return p
 	}).(*poller)
@@ -88,9 +88,9 @@ func (p *poller) add(holds []*Hold) {
 		p.running = p.host.Go(p.run) // joined by Close; ends when nothing is held
 	}
 	p.mu.Unlock()
-	if time.Since(holds[0].grant.Stood()) >= p.look {
+	if !lease.Watched() && time.Since(holds[0].grant.Stood()) >= p.look {
 		select {
-		case p.old <- struct{}{}:
+		case p.late <- struct{}{}:
 		default:
 		}
 	}
@@ -138,7 +138,7 @@ func (p *poller) run(ctx context.Context) {
 		rang := false
 		select {
 		case <-tick.C:
-		case <-p.old:
+		case <-p.late:
 		case <-p.bell():
 			rang = true
 		case <-ctx.Done():
