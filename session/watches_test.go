@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/bubble"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 // onMembers runs a test in virtual time with a session on a cluster of so many members.
@@ -159,8 +160,9 @@ func TestSessionsDoNotListTheMembersAllAtOnce(t *testing.T) {
 		const sessions, within = 12, 5 * time.Second
 		var mu sync.Mutex // protects listed
 		var listed []time.Time
-		for range sessions {
-			p := kit.StartQuiet(t, srv)
+		for i := range sessions {
+			draw := float64(i+1) / (sessions + 1) // evenly, so that chance cannot bring many together
+			p := kit.StartQuiet(t, srv, func(o *session.Options) { o.Retry.Rand = func() float64 { return draw } })
 			p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 				if c.Method == "MemberList" {
 					mu.Lock()
