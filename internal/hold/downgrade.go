@@ -49,10 +49,10 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 
 // endLost ends a hold that no caller has, and returns how it has ended. Perhaps an administrator has ended it before:
 // then no Release will remove its entry.
-func (h *Hold) endLost(lost error) error {
-	h.endAndRelease(lost)
-	h.removeKept()
-	return h.Check()
+func (l *life) endLost(lost error) error {
+	l.endAndRelease(lost)
+	l.removeKept()
+	return l.holds[0].Check()
 }
 
 // goOn returns a hold of the same entry with a life of its own. h itself has ended. What is
