@@ -105,9 +105,9 @@ const SlowPoll = 5 * time.Second
 // a second, and the rest for the reply.
 func ToldWithin(lockDelay time.Duration) time.Duration { return lockDelay + SlowPoll + time.Second }
 
-// PollInterval is the time between two polls of a hold while its lease is not watched. So long after the read by which
-// it holds the first one is sent, or at once if the reply to that read came later. So half a lock delay is left for the
-// reply to a poll. A longer lock delay changes nothing.
+// PollInterval is the time between two polls of a hold while its lease is not watched. The first poll is sent at most
+// so long after the request by which it is held; if the reply to that comes later, at once. So half a lock delay is left
+// for the reply to a poll. With a lock delay of more than 2 s the interval is 1 s.
 func PollInterval(lockDelay time.Duration) time.Duration {
 	if lockDelay > 0 {
 		return min(lockDelay/2, time.Second)
@@ -120,8 +120,8 @@ const pollTakes = 250 * time.Millisecond
 
 // lookLasts is for how long an attempt may begin to hold by a look at its entries, from the time at which the request
 // for that was sent. Right after the look an administrator may have removed an entry, which is then gone within
-// ToldWithin. By then a poll of the hold must have been answered, which is sent at once, or when the one in flight is
-// answered.
+// ToldWithin. By then a poll of the hold must have been answered. It is sent within an interval of the grant; another one
+// is left for a poll that is in flight then.
 func (s *shared) lookLasts() time.Duration {
 	return ToldWithin(s.lockDelay) - 2*PollInterval(s.lockDelay) - pollTakes
 }
