@@ -120,8 +120,8 @@ const pollTakes = 250 * time.Millisecond
 
 // lookLasts is for how long an attempt may begin to hold by a look at its entries, from the time at which the request
 // for that was sent. Right after the look an administrator may have removed an entry, which is then gone within
-// ToldWithin. By then a poll of the hold must have been answered. It is sent within an interval of the grant; another one
-// is left for a poll that is in flight then.
+// ToldWithin. By then a poll of the hold must have been answered. It is sent within an interval of the grant; another
+// one is left for a poll that is in flight then.
 func (s *shared) lookLasts() time.Duration {
 	return ToldWithin(s.lockDelay) - 2*PollInterval(s.lockDelay) - pollTakes
 }
