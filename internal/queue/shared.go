@@ -106,8 +106,8 @@ const SlowPoll = 5 * time.Second
 func ToldWithin(lockDelay time.Duration) time.Duration { return lockDelay + SlowPoll + time.Second }
 
 // PollInterval is the time between two polls of a hold while its lease is not watched. The first poll is sent at most
-// so long after the request by which it is held; if the reply to that comes later, at once. So half a lock delay is left
-// for the reply to a poll. With a lock delay of more than 2 s the interval is 1 s.
+// so long after the request by which it is held; if the reply to that comes later, at once. So half a lock delay is
+// left for the reply to a poll. With a lock delay of more than 2 s the interval is 1 s.
 func PollInterval(lockDelay time.Duration) time.Duration {
 	if lockDelay > 0 {
 		return min(lockDelay/2, time.Second)
