@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/jitter"
 )
 
@@ -69,7 +70,7 @@ func (e *Election) Run(ctx context.Context, value string, fn func(context.Contex
 	defer r.finish()
 	defer r.watchLeaders(ctx)()
 
-	for ; ; sleep(ctx, pauses.NextBackOff()) {
+	for ; ; calls.Sleep(ctx, pauses.NextBackOff()) {
 		t, err := e.elect(ctx, value)
 		switch {
 		case err == nil:
@@ -191,14 +192,4 @@ func permanent(err error) bool {
 func carries(err error, lost *holdfast.LostError) bool {
 	var found *holdfast.LostError
 	return errors.As(err, &found) && found == lost
-}
-
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

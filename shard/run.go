@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/callback"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/member"
 )
@@ -201,7 +202,7 @@ func (r *run) want(index int) {
 		if before != nil {
 			<-before
 		}
-		sleep(ctx, time.Until(due))
+		calls.Sleep(ctx, time.Until(due))
 		newWorker(r, index).run(ctx)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/jitter"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -45,7 +46,7 @@ func newWorker(r *run, index int) *worker {
 
 // run holds the shard again and again until ctx ends: the shard is given up, or Run ends.
 func (w *worker) run(ctx context.Context) {
-	for ; ctx.Err() == nil; sleep(ctx, w.pauses.NextBackOff()) {
+	for ; ctx.Err() == nil; calls.Sleep(ctx, w.pauses.NextBackOff()) {
 		h, err := w.acquire(ctx)
 		switch {
 		case err == nil:
@@ -206,14 +207,4 @@ func permanent(err error) bool {
 	var argument *holdfast.ArgumentError
 	return errors.As(err, &name) || errors.As(err, &argument) || errors.Is(err, holdfast.ErrClosed) ||
 		errors.Is(err, holdfast.ErrClientClosed) || errors.Is(err, holdfast.ErrReentrant) || errors.Is(err, holdfast.ErrLost)
-}
-
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -49,7 +50,7 @@ func (r *removal) keepName() {
 	err, late := m.inTime()
 	left := late
 	if late {
-		_ = queue.Sleep(g.Lease().Context(), g.TakenFor()) // the session's clock may be slower than timers
+		_ = calls.Sleep(g.Lease().Context(), g.TakenFor()) // the session's clock may be slower than timers
 		err = g.Remove()
 	} else {
 		left = g.Left(err)
@@ -66,7 +67,7 @@ func (r *removal) removeInTime(refused error) {
 	g := r.hold.grant
 	r.hold.log().Warn("holdfast: etcd refuses to keep the name of a released lock taken by a lease of its own (MinHold); "+
 		"the session keeps it taken, as long as its lease lives", "rest", g.TakenFor(), "error", refused)
-	if queue.Sleep(g.Lease().Context(), g.TakenFor()) {
+	if calls.Sleep(g.Lease().Context(), g.TakenFor()) {
 		_ = g.Remove()
 	} else {
 		g.Left(g.Lease().Lost())

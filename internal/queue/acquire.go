@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -23,6 +23,11 @@ const MaxSet = 63
 // There is a hold for each queue, in the order of the queues. They end together: what
 // ends one of them ends all, with the same cause, and a release of one releases all.
 type Set []*Queue
+
+// Downgradable returns the queue as one acquisition uses it that is to hold alone first, and
+// then beside readers: as a writer and as a reader. The entries of both stand from the
+// beginning, so no writer can come in between.
+func (q *Queue) Downgradable() Set { return Set{q, q.Readers()} }
 
 // Acquire queues, waits, and returns a grant for each queue. It ends with ctx's error,
 // holdfast.ErrClosed, or what etcd said that no retry can mend; then nothing is
@@ -61,7 +66,7 @@ func (s Set) queueUp(ctx context.Context, r Request, release func() error) (_ []
 		return nil, err
 	}
 	q := s[0]
-	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.at.Kind, q.at.Name)
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.At.Kind, q.At.Name)
 	defer func() { r.reportEnd(ctx, err) }()
 
 	turns := s.join(r, false)
@@ -98,21 +103,12 @@ func (s Set) usable(ctx context.Context) error {
 	return nil
 }
 
-func (q *Queue) usable(ctx context.Context) error {
-	if err := q.Err(); err != nil {
-		return err
-	}
-	if ctx == nil {
-		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
-	}
-	return backoff.ContextErr(ctx)
-}
-
 // join gives the caller a ticket in each queue. Those of several queues have lines of their own, so each is the head at
 // once. With ifEmpty, join returns nil if the line of a single queue is not empty.
 func (s Set) join(r Request, ifEmpty bool) []turn {
 	turns := make([]turn, len(s))
 	for i, q := range s {
+		q.shared.orphans.used(q)
 		t := newTicket(q, r)
 		if len(s) > 1 {
 			t.alone, t.inSet = true, true
@@ -153,7 +149,7 @@ func (r Request) reportEnd(ctx context.Context, err error) {
 // A round that loses its lease or an entry is followed by another one.
 func acquire(ctx context.Context, turns []turn, a *attempt, c condition) ([]*Grant, error) {
 	host := turns[0].line.shared.host
-	var pauses pauses
+	var pauses calls.Pauses
 	useless := false // an entry of an earlier round was of no use
 	for {
 		if a == nil {
@@ -171,7 +167,7 @@ func acquire(ctx context.Context, turns []turn, a *attempt, c condition) ([]*Gra
 			return nil, fail(ctx, turns, a, err)
 		}
 		a, useless = nil, useless || isUseless(err)
-		if ended := pauses.next(ctx, host, err); ended != nil {
+		if ended := pauses.Next(ctx, host, err); ended != nil {
 			return nil, fail(ctx, turns, nil, fmt.Errorf("%w; last error: %w", ended, err))
 		}
 	}
@@ -191,14 +187,14 @@ func fail(ctx context.Context, turns []turn, a *attempt, err error) error {
 		err = fmt.Errorf("%w; the session had no lease", err)
 	}
 	giveUp(turns, a)
-	if err = t.q.shared.closedErr(ctx, err); first || ctx.Err() == nil && !errors.Is(err, ErrOccupied) {
+	if err = calls.EndedBy(ctx, t.q.host, err); first || ctx.Err() == nil && !errors.Is(err, ErrOccupied) {
 		return err
 	}
 	return &PlacedError{stale(t.knownAhead()), err}
 }
 
 // giveUp ends turns without a hold. It waits for the entries to be removed, for
-// giveUpWait at most; the session goes on with it.
+// calls.GiveUpWait at most; the session goes on with it.
 func giveUp(turns []turn, a *attempt) {
 	if a == nil {
 		for _, t := range turns {
@@ -214,7 +210,7 @@ func giveUp(turns []turn, a *attempt) {
 			removed[i] = turns[i].line.handOffInBackground(e)
 		}
 	}
-	patience, cancel := context.WithTimeout(context.Background(), giveUpWait)
+	patience, cancel := context.WithTimeout(context.Background(), calls.GiveUpWait)
 	defer cancel()
 	for i, e := range a.entries {
 		if removed[i] != nil {

@@ -6,12 +6,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
@@ -49,38 +45,5 @@ func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
 				t.Errorf("%s, of a call that was not canceled: %q", name, got)
 			}
 		}
-	})
-}
-
-func TestErrorOfACallThatTheEndOfItsSessionOrClientEnded(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		canceled, cancel := context.WithCancel(t.Context())
-		cancel()
-		denied := rpctypes.ErrPermissionDenied
-		check := func(what string, q *Queue, ctx context.Context, err, want error) {
-			t.Helper()
-			if got := q.shared.closedErr(ctx, err); got != want {
-				t.Errorf("%s: %v becomes %v, want %v", what, err, got, want)
-			}
-		}
-		open, closed := start(t, srv), start(t, srv)
-		mustClose(t, closed)
-		cli := srv.Client(t)
-		sess, err := session.New(t.Context(), cli, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = cli.Close()
-		ofClient := New(lease.Open(sess.Ref()), holdfast.KindLock, "x")
-		check("open", open.queue("x"), t.Context(), denied, denied)
-		check("open", open.queue("x"), t.Context(), nil, nil)
-		check("session closed", closed.queue("x"), t.Context(), denied, holdfast.ErrClosed)
-		check("session closed", closed.queue("x"), t.Context(), nil, nil)
-		check("session closed", closed.queue("x"), canceled, context.Canceled, context.Canceled)
-		check("session closed", closed.queue("x"), t.Context(), holdfast.ErrClientClosed, holdfast.ErrClientClosed)
-		check("client closed", ofClient, t.Context(), denied, holdfast.ErrClientClosed)
-		check("client closed", ofClient, canceled, context.Canceled, context.Canceled)
-		check("client closed", ofClient, t.Context(), nil, nil)
-		_ = sess.Close(t.Context())
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
@@ -53,6 +54,23 @@ func newAttempt(turns []turn, lease *lease.Lease, requeued bool) *attempt {
 	return a
 }
 
+// newEntry returns an entry of the attempt, with a key that no other entry uses.
+func (a *attempt) newEntry(q *Queue) *entry {
+	e := &a.room.entry
+	if len(a.entries) > 0 {
+		e = new(entry)
+	}
+	e.q, e.of, e.wait.e = q, a, e
+	if q.sem != nil {
+		e.wait.permit = &permit{w: &e.wait, weight: q.weight}
+	}
+	if keys := &q.shared.keys; !keys.reuse(e) {
+		e.id = layout.NewID(a.lease.ID())
+		keys.register(e, q.key(e.id)) // no other entry has this ID
+	}
+	return e
+}
+
 // q is the queue of the first entry, which is the only one unless the attempt is that of a Set.
 func (a *attempt) q() *Queue { return a.entries[0].q }
 
@@ -85,7 +103,7 @@ func (a *attempt) toFront(ctx context.Context, c condition) error {
 // whatever happens ahead of them. The lock delay of one runs while another one waits, so all delays together take no
 // longer than one.
 func (a *attempt) awaitFront(ctx context.Context) error {
-	ctx, cancel := untilLost(ctx, a.lease)
+	ctx, cancel := calls.UntilLost(ctx, a.lease)
 	defer cancel()
 	for _, e := range a.entries {
 		if err := e.wait.untilNoneAhead(ctx); err != nil {

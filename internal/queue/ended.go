@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -105,7 +106,7 @@ func (w inquest) search(ctx context.Context, leases []clientv3.LeaseID, gone, se
 // endings begins the search for when session keys went, at the earliest revision that etcd still knows of those at
 // which they may have stood. If one stood at none of them, it returns ErrCompacted.
 func (w inquest) endings(ctx context.Context, leases []clientv3.LeaseID, gone, seen int64) ([]ending, error) {
-	from := slices.DeleteFunc([]int64{w.others.since, w.e.rev, seen}, func(at int64) bool { return at == 0 || at >= gone })
+	from := slices.DeleteFunc([]int64{w.others.Since, w.e.rev, seen}, func(at int64) bool { return at == 0 || at >= gone })
 	slices.Sort(from)
 	for ; len(from) > 0; from = from[1:] {
 		begin := make([]ending, len(leases))
@@ -128,7 +129,7 @@ func (w inquest) narrow(ctx context.Context, endings []ending, more []int64) ([]
 		}
 		slices.Sort(at[i])
 		for _, revision := range at[i] {
-			groups[i] = append(groups[i], counts(w.e.q.host.SessionKey(n.lease), revision))
+			groups[i] = append(groups[i], reads.Stood(w.e.q.host.SessionKey(n.lease), revision))
 		}
 	}
 	var ask txns.Ops
@@ -171,7 +172,7 @@ func (w inquest) weigh(ctx context.Context, endings []ending) (finding, error) {
 	var ask txns.Ops
 	var groups [][]clientv3.Op
 	for _, n := range endings {
-		groups = append(groups, w.oldestOf(n.lease, cmp.Or(n.stood, w.past)))
+		groups = append(groups, w.e.q.OldestOf(n.lease, w.e.rev-1, cmp.Or(n.stood, w.past)))
 	}
 	oldest := ask.AddGroups(groups)
 	r, err := w.read(ctx, ask)
@@ -202,7 +203,7 @@ func (w inquest) weighOne(ctx context.Context, n ending, stood txns.Reply) (find
 			return mayHold, nil
 		}
 		var ask txns.Ops
-		oldest := ask.AddGroups([][]clientv3.Op{w.oldestOf(n.lease, w.past)})
+		oldest := ask.AddGroups([][]clientv3.Op{w.e.q.OldestOf(n.lease, w.e.rev-1, w.past)})
 		r, err := w.read(ctx, ask)
 		if err != nil {
 			return mayHold, err
@@ -220,9 +221,9 @@ func (w inquest) weighOne(ctx context.Context, n ending, stood txns.Reply) (find
 func (w inquest) waitedUntil(ctx context.Context, n ending, stood txns.Reply) (bool, error) {
 	q := w.e.q
 	var ask txns.Ops
-	left := ask.AddGroups([][]clientv3.Op{w.oldestOf(n.lease, n.gone)})
-	writer := ask.Add(oldestIn(q.at.Writers, 0, n.gone))
-	oldest := ask.Add(oldestIn(q.conflicting, 0, n.gone))
+	left := ask.AddGroups([][]clientv3.Op{q.OldestOf(n.lease, w.e.rev-1, n.gone)})
+	writer := ask.Add(q.OldestWriter(n.gone))
+	oldest := ask.Add(q.OldestConflicting(n.gone))
 	r, err := w.read(ctx, ask)
 	if err != nil {
 		return false, err
@@ -239,30 +240,6 @@ func (w inquest) waitedUntil(ctx context.Context, n ending, stood txns.Reply) (b
 		}
 	}
 	return true, nil
-}
-
-// oldestOf reads the oldest entries of a lease that stood ahead at a revision: the writer's, and, for a writer, the
-// reader's.
-func (w inquest) oldestOf(lease clientv3.LeaseID, at int64) []clientv3.Op {
-	q := w.e.q
-	reads := []clientv3.Op{oldestIn(func() (string, string) { return q.at.WritersOn(lease) }, w.e.rev-1, at)}
-	if !q.reader {
-		reads = append(reads, oldestIn(func() (string, string) { return q.at.ReadersOn(lease) }, w.e.rev-1, at))
-	}
-	return reads
-}
-
-// oldestIn reads the oldest entry in a range that was created at maxCreate or before; 0: at any revision.
-func oldestIn(in func() (from, end string), maxCreate, at int64) clientv3.Op {
-	from, end := in()
-	opts := []clientv3.OpOption{
-		clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(1), clientv3.WithRev(at),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend),
-	}
-	if maxCreate > 0 {
-		opts = append(opts, clientv3.WithMaxCreateRev(maxCreate))
-	}
-	return clientv3.OpGet(from, opts...)
 }
 
 // firstIn returns the first key that any operation of a Txn has read, or nil.

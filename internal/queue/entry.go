@@ -11,8 +11,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/reads"
 )
 
 var (
@@ -70,7 +72,7 @@ type entry struct {
 
 // log returns the session's logger with what identifies the entry.
 func (e *entry) log() *slog.Logger {
-	return e.q.host.Logger().With("queue", string(e.q.at.Kind), "name", e.q.at.Name, "key", e.key,
+	return e.q.host.Logger().With("queue", string(e.q.At.Kind), "name", e.q.At.Name, "key", e.key,
 		"lease", names.Lease(e.of.lease.ID()))
 }
 
@@ -90,7 +92,7 @@ func (e *entry) setCreated(rev int64) {
 
 // token is the fencing token. A reader has none: it is not alone, so nothing could be fenced by one. Nor has a permit.
 func (e *entry) token() holdfast.Token {
-	if e.q.reader {
+	if e.q.Reader {
 		return 0
 	}
 	return e.of.token
@@ -98,7 +100,7 @@ func (e *entry) token() holdfast.Token {
 
 // takeToken makes the token of the attempt, if the entry has one.
 func (e *entry) takeToken(epoch []*mvccpb.KeyValue) (err error) {
-	if !e.q.reader {
+	if !e.q.Reader {
 		e.of.token, err = layout.Token(epoch, e.rev)
 	}
 	return err
@@ -114,11 +116,11 @@ func (e *entry) modRevision() int64 {
 
 // owned is true in a Txn while this entry exists. It compares the create revision, since a later entry may have the
 // same key.
-func (e *entry) owned() clientv3.Cmp { return createdAt(e.key, e.rev) }
+func (e *entry) owned() clientv3.Cmp { return reads.CreatedAt(e.key, e.rev) }
 
-// createdAt is true in a Txn while key has the value that was created at rev; with rev 0, while the key does not exist.
-func createdAt(key string, rev int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
+// PutValue replaces the value of the entry with that key, which keeps its lease.
+func PutValue(key, value string) clientv3.Op {
+	return clientv3.OpPut(key, value, clientv3.WithIgnoreLease())
 }
 
 // removalCmps returns the comparisons under which the entry may be deleted. A permit may be at any time: the entry
@@ -129,7 +131,7 @@ func createdAt(key string, rev int64) clientv3.Cmp {
 // holder ahead of both may not have been told yet.
 func (e *entry) removalCmps() []clientv3.Cmp {
 	if ahead := e.wait.ahead; e.stage == placed && ahead != nil && e.wait.permit == nil {
-		return []clientv3.Cmp{e.owned(), createdAt(string(ahead.Key), ahead.CreateRevision)}
+		return []clientv3.Cmp{e.owned(), reads.CreatedAt(string(ahead.Key), ahead.CreateRevision)}
 	}
 	return []clientv3.Cmp{e.owned()}
 }
@@ -182,7 +184,7 @@ func (e *entry) finish() {
 // retry calls op until it succeeds or fails for good, with the session's pauses, until ctx ends or the lease is lost.
 // Each request of op has its own timeout.
 func (e *entry) retry(ctx context.Context, op func(ctx context.Context) error) error {
-	return e.q.shared.retryUnder(ctx, e.of.lease, op)
+	return calls.RetryUnder(ctx, e.q.host, e.of.lease, op)
 }
 
 // takenFor is the rest of MinHold.

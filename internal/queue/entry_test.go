@@ -71,7 +71,7 @@ func TestNothingIsSweptAfterALeaseThatIsLost(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		q, lease := p.queue("x"), p.Host.Lease()
-		e := q.shared.keys.newEntry(q, &attempt{lease: lease})
+		e := (&attempt{lease: lease}).newEntry(q)
 		e.reach(sent)
 		srv.Revoke(p.Sess.Lease())
 		time.Sleep(kit.Prompt)

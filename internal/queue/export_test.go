@@ -3,18 +3,21 @@ package queue
 import (
 	"fmt"
 
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/reads"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // What tests of package queue_test see of the inside.
 
 const (
-	GiveUpWait     = giveUpWait
+	GiveUpWait     = calls.GiveUpWait
 	MaxEnded       = maxEnded
 	MaxJudged      = maxJudged
-	MaxOps         = maxOps
+	MaxOps         = txns.MaxOps
 	MaxPatience    = maxPatience
-	MaxRemembered  = maxRemembered
+	MaxRemembered  = reads.MaxRemembered
 	RecheckAfter   = recheckAfter
 	RemoveRetry    = removeRetry
 	ScanEvery      = scanEvery

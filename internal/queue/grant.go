@@ -9,7 +9,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/view"
@@ -73,7 +75,7 @@ func (g *Grant) Stood() time.Time { return g.entry.of.stoodAt }
 func (g *Grant) Telemetry() *telemetry.Acquisition { return g.entry.ticket.request.telemetry }
 
 // Is reports whether kv is the entry.
-func (g *Grant) Is(kv *mvccpb.KeyValue) bool { return isEntry(kv, g.entry.rev) }
+func (g *Grant) Is(kv *mvccpb.KeyValue) bool { return reads.IsEntry(kv, g.entry.rev) }
 
 // Owned is true in a Txn while the entry exists. It compares the create revision, since a later entry may have the same
 // key.
@@ -110,7 +112,7 @@ func (g *Grant) RemoveNow(ctx context.Context) bool {
 	if !g.line.headAlone() {
 		return false
 	}
-	ctx, cancel := requestContext(ctx, g.entry.of.lease, 0)
+	ctx, cancel := calls.ForRequest(ctx, g.entry.of.lease, 0)
 	defer cancel()
 	if g.entry.tryRemove(ctx) != nil {
 		return false
@@ -123,7 +125,7 @@ func (g *Grant) RemoveNow(ctx context.Context) bool {
 // be nil. After an error each is to be handed off. ErrEntryGone: etcd has refused it, because one of them was deleted.
 func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 	first := grants[0].entry
-	ctx, cancel := requestContext(ctx, first.of.lease, 0)
+	ctx, cancel := calls.ForRequest(ctx, first.of.lease, 0)
 	defer cancel()
 	var t txns.Txn
 	for _, g := range grants {
@@ -194,12 +196,7 @@ func (g *Grant) CallerReturned() { g.line.callerReturned(g.entry) }
 
 // Retry calls op until it succeeds or fails for good, with the session's pauses, until ctx ends.
 func (q *Queue) Retry(ctx context.Context, op func(ctx context.Context) error) error {
-	return q.shared.retry(ctx, op)
-}
-
-// PutValue replaces the value of the entry with that key, which keeps its lease.
-func PutValue(key, value string) clientv3.Op {
-	return clientv3.OpPut(key, value, clientv3.WithIgnoreLease())
+	return calls.Retry(ctx, q.host, op)
 }
 
 // TakeFor makes the name stay taken for d from now on: until then the session deletes the entry only if its owner does.

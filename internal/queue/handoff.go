@@ -114,16 +114,16 @@ func (w *wait) passOthers(ctx context.Context, successor *wait) error {
 		return nil // whatever the entry waited for is judged
 	}
 	if q := w.e.q; w.mustLearnOthers() {
-		switch resp, err := q.shared.get(ctx, q.othersAhead(w.e.rev)); {
+		switch resp, err := q.host.Sender().Get(ctx, q.OthersAhead(w.e.rev)); {
 		case err == nil:
-			w.others.add(q, resp.Kvs, w.e.rev, false)
+			w.others.Add(resp.Kvs, w.e.rev, false)
 		case errors.Is(err, rpctypes.ErrCompacted):
-			w.others.add(q, nil, w.e.rev, true)
+			w.others.Add(nil, w.e.rev, true)
 		default:
 			return err
 		}
 	}
 	successor.others = w.others
-	successor.others.known = false // its own are yet to be read
+	successor.others.Known = false // its own are yet to be read
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
@@ -32,22 +33,22 @@ func (w *wait) verify(ctx context.Context) error {
 		return err
 	}
 	q := w.e.q
-	nearest := ask.Add(q.nearest(w.e.rev-1, 0))
+	nearest := ask.Add(q.Nearest(w.e.rev-1, 0))
 	var others int
 	var session txns.Groups
 	onlyOne, learn := w.onlyOneAhead(), w.mustLearnOthers()
 	if learn {
-		others = ask.Add(q.othersAhead(w.e.rev))
+		others = ask.Add(q.OthersAhead(w.e.rev))
 	}
-	var judged othersAhead
+	var judged reads.Sessions
 	if onlyOne {
-		judged = judged.with(q, []*mvccpb.KeyValue{w.ahead})
-		session = judged.ask(q, &ask, 0)
+		judged = judged.With([]*mvccpb.KeyValue{w.ahead})
+		session = judged.Ask(q.host.SessionKey, &ask, 0)
 	}
 	look := w.lookToTell(&ask)
 	r, err := w.read(ctx, ask)
 	if learn && errors.Is(err, rpctypes.ErrCompacted) {
-		w.others.add(q, nil, w.e.rev, true)
+		w.others.Add(nil, w.e.rev, true)
 		return w.verify(ctx)
 	}
 	if err != nil {
@@ -55,7 +56,7 @@ func (w *wait) verify(ctx context.Context) error {
 	}
 	look.saw(r)
 	if learn {
-		w.others.add(q, r.Range(others).Kvs, w.e.rev, false)
+		w.others.Add(r.Range(others).Kvs, w.e.rev, false)
 	}
 	switch ahead := r.First(nearest); {
 	case isSame(ahead, w.ahead):
@@ -66,7 +67,7 @@ func (w *wait) verify(ctx context.Context) error {
 		w.setAhead(ahead, r.Header.Revision, false)
 		return nil
 	case onlyOne:
-		return inquestOf(w).judge(ctx, r.Header.Revision, judged.absent(r, session), false)
+		return inquestOf(w).judge(ctx, r.Header.Revision, judged.Absent(r, session), false)
 	default:
 		return w.judgeUnknown(ctx, r.Header.Revision)
 	}
@@ -74,19 +75,19 @@ func (w *wait) verify(ctx context.Context) error {
 
 // isSame reports whether kv is the entry ahead. The two entries of a Downgradable have one create revision.
 func isSame(kv, ahead *mvccpb.KeyValue) bool {
-	return isEntry(kv, ahead.CreateRevision) && bytes.Equal(kv.Key, ahead.Key)
+	return reads.IsEntry(kv, ahead.CreateRevision) && bytes.Equal(kv.Key, ahead.Key)
 }
 
 // onlyOneAhead reports whether the entry ahead is the only one that has ever stood
 // ahead, so that the way it goes decides alone.
 func (w *wait) onlyOneAhead() bool {
-	return w.position == 1 && len(w.others.sessions) == 0 && !w.others.unknown
+	return w.position == 1 && len(w.others.Leases) == 0 && !w.others.Unknown
 }
 
 // mustLearnOthers reports whether entries of the other mode may be ahead that the entry does not
 // remember.
 func (w *wait) mustLearnOthers() bool {
-	return !w.others.known && !w.onlyOneAhead()
+	return !w.others.Known && !w.onlyOneAhead()
 }
 
 // judge finds out, after the entry ahead was deleted at revision d, which entry is ahead now and whether the lock delay
@@ -96,11 +97,11 @@ func (w *wait) mustLearnOthers() bool {
 // whether their leases were revoked.
 func (w *wait) judge(ctx context.Context, d int64) error {
 	q := w.e.q
-	went := othersAhead{}.with(q, []*mvccpb.KeyValue{w.ahead})
+	went := reads.Sessions{}.With([]*mvccpb.KeyValue{w.ahead})
 	var ask txns.Ops
-	nearest := ask.Add(q.nearest(w.e.rev-1, d))
-	session := went.ask(q, &ask, d)
-	others := w.others.ask(q, &ask, d) // at d, so that a session that ends later costs no delay
+	nearest := ask.Add(q.Nearest(w.e.rev-1, d))
+	session := went.Ask(q.host.SessionKey, &ask, d)
+	others := w.others.Ask(q.host.SessionKey, &ask, d) // at d, so that a session that ends later costs no delay
 	r, err := w.read(ctx, ask)
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		return w.judgeCompacted(ctx)
@@ -114,8 +115,8 @@ func (w *wait) judge(ctx context.Context, d int64) error {
 		w.setAhead(ahead, d, false)
 		return nil
 	}
-	withItsKey := len(went.absent(r, session)) > 0
-	return inquestOf(w).judge(ctx, d, w.others.absent(r, others), w.others.unknown || withItsKey)
+	withItsKey := len(went.Absent(r, session)) > 0
+	return inquestOf(w).judge(ctx, d, w.others.Absent(r, others), w.others.Unknown || withItsKey)
 }
 
 // judgeUnknown is judge if no watch told the revision of the deletion, and the queue was free at a later one. Any of
@@ -125,7 +126,7 @@ func (w *wait) judgeUnknown(ctx context.Context, at int64) error {
 	q := w.e.q
 	stood := []*mvccpb.KeyValue{w.ahead}
 	if w.position != 1 { // others may have stood ahead of that one
-		resp, err := q.shared.get(ctx, q.ahead(w.e.rev-1, w.seen, clientv3.WithLimit(maxRemembered+1)))
+		resp, err := q.host.Sender().Get(ctx, q.Ahead(w.e.rev-1, w.seen, clientv3.WithLimit(reads.MaxRemembered+1)))
 		if errors.Is(err, rpctypes.ErrCompacted) {
 			w.setUnknown(nil, at)
 			return nil
@@ -135,9 +136,9 @@ func (w *wait) judgeUnknown(ctx context.Context, at int64) error {
 		}
 		stood = resp.Kvs
 	}
-	judged := w.others.with(q, stood)
+	judged := w.others.With(stood)
 	var ask txns.Ops
-	sessions := judged.ask(q, &ask, at)
+	sessions := judged.Ask(q.host.SessionKey, &ask, at)
 	r, err := w.read(ctx, ask)
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		w.setUnknown(nil, at)
@@ -146,13 +147,13 @@ func (w *wait) judgeUnknown(ctx context.Context, at int64) error {
 	if err != nil {
 		return err
 	}
-	return inquestOf(w).judge(ctx, at, judged.absent(r, sessions), judged.unknown)
+	return inquestOf(w).judge(ctx, at, judged.Absent(r, sessions), judged.Unknown)
 }
 
 // judgeCompacted is judge if the history is compacted. The lock delay begins in any case.
 func (w *wait) judgeCompacted(ctx context.Context) error {
 	var ask txns.Ops
-	nearest := ask.Add(w.e.q.nearest(w.e.rev-1, 0))
+	nearest := ask.Add(w.e.q.Nearest(w.e.rev-1, 0))
 	r, err := w.read(ctx, ask)
 	if err != nil {
 		return err
@@ -168,7 +169,7 @@ func (w *wait) judgeCompacted(ctx context.Context) error {
 // administrator's removal: then the entry stands on a lease that ends by itself, perhaps right after this read.
 func (w *wait) read(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
 	e, began := w.e, time.Now()
-	self := ask.Add(getMeta(e.key))
+	self := ask.Add(reads.Meta(e.key))
 	t := txns.Txn{If: e.othersStand(), Then: ask}
 	r, err := t.Ask(ctx, e.q.host.Sender(), sending.Read)
 	if err != nil {
@@ -177,7 +178,7 @@ func (w *wait) read(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
 	if !r.Succeeded {
 		return r, errEntryGone
 	}
-	if own := r.First(self); !isEntry(own, e.rev) || !e.leaving && own.ModRevision != e.modRevision() {
+	if own := r.First(self); !reads.IsEntry(own, e.rev) || !e.leaving && own.ModRevision != e.modRevision() {
 		return r, errEntryGone
 	}
 	w.looked = r.Header.Revision

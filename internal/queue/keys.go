@@ -4,7 +4,6 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -22,23 +21,6 @@ type keys struct {
 	inUse map[string]*entry // by key: of attempts, and those that the sweeper looks for
 	lease *lease.Lease      // that free belongs to
 	free  []string          // endings that can be used again
-}
-
-// newEntry returns an entry of an attempt, with a key that no other entry uses.
-func (k *keys) newEntry(q *Queue, a *attempt) *entry {
-	e := &a.room.entry
-	if len(a.entries) > 0 {
-		e = new(entry)
-	}
-	e.q, e.of, e.wait.e = q, a, e
-	if q.sem != nil {
-		e.wait.permit = &permit{w: &e.wait, weight: q.weight}
-	}
-	if !k.reuse(e) {
-		e.id = layout.NewID(a.lease.ID())
-		k.register(e, q.key(e.id)) // no other entry has this ID
-	}
-	return e
 }
 
 // reuse gives e a key with an ending that was used before. It reports false if there

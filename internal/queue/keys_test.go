@@ -28,13 +28,13 @@ func TestKeyIsUsedAgainIfEachCopyOfItsPutWasAnswered(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
 				q, lease := p.queue("x"), p.Host.Lease()
-				e := q.shared.keys.newEntry(q, &attempt{lease: lease})
+				e := (&attempt{lease: lease}).newEntry(q)
 				e.reach(c.stage)
 				if c.open >= 0 {
 					e.of.unansweredAt = lease.Gate() - c.open
 				}
 				e.finish()
-				if reused := q.shared.keys.newEntry(q, &attempt{lease: lease}).key == e.key; reused != c.reused {
+				if reused := (&attempt{lease: lease}).newEntry(q).key == e.key; reused != c.reused {
 					t.Errorf("the key was used again: %v", reused)
 				}
 				time.Sleep(time.Minute)

@@ -66,8 +66,7 @@ type turn struct {
 
 // newTicket returns the ticket of a caller, which join gives a place.
 func newTicket(q *Queue, r Request) *ticket {
-	q.shared.orphans.used(q)
-	t := &ticket{q: q, request: r, alone: q.reader || q.sem != nil, turn: make(chan *attempt, 1)}
+	t := &ticket{q: q, request: r, alone: q.Reader || q.sem != nil, turn: make(chan *attempt, 1)}
 	t.waits = &t.ownWaits
 	if lease := q.host.Lease(); lease.Lost() == nil {
 		t.lease = lease
@@ -81,7 +80,7 @@ func newTicket(q *Queue, r Request) *ticket {
 func (s *shared) join(t *ticket, ifEmpty bool) *line {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := lineKey{entries: t.q.at.Entries}
+	key := lineKey{entries: t.q.At.Entries}
 	if t.alone {
 		key.alone = t
 	}
@@ -132,7 +131,7 @@ func (ln *line) cancel(t *ticket) bool {
 // only the removal of an entry is unconfirmed; otherwise ErrOccupied, with the place.
 func (s *shared) occupancy(q *Queue) error {
 	s.mu.Lock()
-	ln := s.lines[lineKey{entries: q.at.Entries}]
+	ln := s.lines[lineKey{entries: q.At.Entries}]
 	unconfirmed := ln != nil && ln.leftOver()
 	s.mu.Unlock()
 	switch {
@@ -157,7 +156,7 @@ func (s *shared) hasOthers(q *Queue) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, ln := range s.lines {
-		if key.entries == q.at.Entries && !(q.reader && ln.q.reader) && !ln.leftOver() {
+		if key.entries == q.At.Entries && !(q.Reader && ln.q.Reader) && !ln.leftOver() {
 			return true
 		}
 	}
@@ -180,7 +179,7 @@ func (ln *line) enter(a *attempt, t *ticket) {
 		before = ln.entered
 	}
 	ln.entered = a.lease
-	e := ln.shared.keys.newEntry(t.q, a)
+	e := a.newEntry(t.q)
 	e.ticket, e.value = t, t.q.entryValue(t.request)
 	a.entries = append(a.entries, e)
 	if before != nil && before != a.lease && ln.heldUnder != a.lease {

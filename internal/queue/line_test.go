@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/reads"
 )
 
 // queueUp returns a line whose head stays, and n tickets behind it.
 func queueUp(n int) (*line, []*ticket) {
 	s := &shared{lines: make(map[lineKey]*line)}
-	q := &Queue{scope: scope{at: layout.Queue{Entries: "/x/@/"}}}
+	q := &Queue{Scope: reads.Scope{At: layout.Queue{Entries: "/x/@/"}}}
 	ln := s.join(&ticket{q: q, turn: make(chan *attempt, 1)}, false)
 	all := make([]*ticket, n)
 	for i := range all {

@@ -10,9 +10,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
@@ -45,9 +47,9 @@ type orphanScanner struct {
 
 // used records that the session uses q. The first use starts the scanner.
 func (s *orphanScanner) used(q *Queue) {
-	if q.at.Foreign {
+	if q.At.Foreign {
 		s.mu.Lock()
-		s.foreign[q.at.Entries] = q.at
+		s.foreign[q.At.Entries] = q.At
 		s.mu.Unlock()
 	}
 	if !s.running.Load() && s.running.CompareAndSwap(false, true) {
@@ -64,20 +66,20 @@ func (s *orphanScanner) scanSoon() {
 }
 
 func (s *orphanScanner) run(ctx context.Context) {
-	timer := time.NewTimer(jittered(scanEvery))
+	timer := time.NewTimer(calls.Jittered(scanEvery))
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
 		case <-s.wake:
-			if !Sleep(ctx, jittered(scanSoonAfter)) {
+			if !calls.Sleep(ctx, calls.Jittered(scanSoonAfter)) {
 				return
 			}
 		case <-ctx.Done():
 			return
 		}
 		s.scan(ctx)
-		timer.Reset(jittered(scanEvery))
+		timer.Reset(calls.Jittered(scanEvery))
 	}
 }
 
@@ -93,7 +95,7 @@ func (s *orphanScanner) scan(ctx context.Context) {
 			orphans = append(orphans, e)
 		}
 	}
-	if len(orphans) == 0 || !Sleep(ctx, jittered(scanAgainAfter)) {
+	if len(orphans) == 0 || !calls.Sleep(ctx, calls.Jittered(scanAgainAfter)) {
 		return
 	}
 	still := s.list(ctx, lease)
@@ -147,7 +149,7 @@ func (s *orphanScanner) queueOf(key string, lease *lease.Lease) *Queue {
 	if !found || !at.IsOn(lease.ID(), key) {
 		return nil
 	}
-	q := &Queue{host: s.host, scope: scope{at, layout.IsReader(key)}, weight: layout.WeightOf(key)}
+	q := &Queue{host: s.host, Scope: reads.Scope{At: at, Reader: layout.IsReader(key)}, weight: layout.WeightOf(key)}
 	if at.Kind == holdfast.KindSemaphore {
 		withLimit(q, 0) // which nothing reads
 	}

@@ -26,6 +26,10 @@ import (
 // each one that goes. What has gone before it was first, the entry ahead of it has judged: its mark says up to which
 // revision. An entry ahead that goes without a mark leaves that unknown, and then the lock delay begins.
 
+// maxJudged is the largest number of sessions where each session key needs an operation of one Txn, and none inside
+// another.
+const maxJudged = 64
+
 // permit is how an entry of a semaphore waits. Its goroutine alone uses it.
 type permit struct {
 	w      *wait
@@ -101,7 +105,7 @@ func (p *permit) wasPut(ctx context.Context, r txns.Reply) error {
 func (p *permit) locate(ctx context.Context) error {
 	e := p.w.e
 	seen, err := e.q.sem.see(ctx, e.rev-1, e.rev, func(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
-		return e.q.shared.read(ctx, ask...)
+		return txns.Read(ctx, e.q.host.Sender(), ask...)
 	})
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		return errPlaceUnknown
@@ -200,4 +204,13 @@ func (p *permit) markToLeave(ctx context.Context) error {
 		p.mod = r.Header.Revision // or the entry is gone, or was changed: it is removed next
 	}
 	return err
+}
+
+// say is sayJudged of a permit. s has what the caller knows: Delays, Read and Unfound.
+func (p *permit) say(s Step) {
+	if f := p.w.e.observer(); f != nil {
+		told := judged(p.w, s.Delays)
+		told.First, told.Read, told.Unfound = p.w.ahead != nil && !p.far, s.Read, s.Unfound
+		f(told)
+	}
 }

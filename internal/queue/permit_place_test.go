@@ -34,7 +34,7 @@ func permitAt(rev int64, weight int, mark int64) *mvccpb.KeyValue {
 // entryOf returns an entry of an attempt that has put nothing yet.
 func entryOf(q *Queue) *entry {
 	a := &attempt{lease: q.host.Lease()}
-	e := q.shared.keys.newEntry(q, a)
+	e := a.newEntry(q)
 	a.entries, e.ticket = []*entry{e}, &ticket{}
 	return e
 }
@@ -214,7 +214,9 @@ func TestPermitsAreReadAsTheyStood(t *testing.T) {
 		q := p.permits(3, 1)
 		look := func(maxCreate, at int64) (keys []string, youngest string) {
 			seen, err := q.sem.see(t.Context(), maxCreate, at,
-				func(ctx context.Context, ask txns.Ops) (txns.Reply, error) { return q.shared.read(ctx, ask...) })
+				func(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
+					return txns.Read(ctx, q.host.Sender(), ask...)
+				})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -30,7 +32,7 @@ func (p *permit) await(ctx context.Context) error {
 		default:
 			if left := p.w.delay.left(); left > 0 {
 				p.w.tell(ctx)
-				if !Sleep(ctx, left) {
+				if !calls.Sleep(ctx, left) {
 					return backoff.ContextErr(ctx)
 				}
 			}
@@ -71,7 +73,7 @@ func (p *permit) lookForMark(ctx context.Context) error {
 		return err
 	}
 	now := r.First(ahead)
-	if !isEntry(now, p.w.ahead.CreateRevision) {
+	if !reads.IsEntry(now, p.w.ahead.CreateRevision) {
 		return p.judge(ctx, 0)
 	}
 	p.w.noteAhead(p.w.ahead, r.Header.Revision, false)
@@ -85,7 +87,7 @@ func (p *permit) hearMark(ctx context.Context, events []*clientv3.Event) error {
 		switch ahead := p.w.ahead; {
 		case isEndOf(ahead, event):
 			return p.judge(ctx, event.Kv.ModRevision)
-		case isEntry(event.Kv, ahead.CreateRevision):
+		case reads.IsEntry(event.Kv, ahead.CreateRevision):
 			if p.followMark(event.Kv, event.Kv.ModRevision); !p.far {
 				return nil
 			}
@@ -153,7 +155,7 @@ func (p *permit) read(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
 
 // awaitRoom waits until the weight of the first waiter fits into the limit.
 func (p *permit) awaitRoom(ctx context.Context) error {
-	at := p.w.e.q.at
+	at := p.w.e.q.At
 	return watched{
 		key:  at.Entries,
 		opts: []clientv3.OpOption{clientv3.WithRange(at.LimitKey() + "\x00")}, // the entries, and the limit
@@ -168,11 +170,11 @@ func (p *permit) awaitRoom(ctx context.Context) error {
 func (p *permit) lookForRoom(ctx context.Context) error {
 	e := p.w.e
 	var ask txns.Ops
-	limitKey := ask.Add(clientv3.OpGet(e.q.at.LimitKey()))
-	now := ask.Add(e.q.sem.permitsAhead(e.rev-1, 0))
+	limitKey := ask.Add(clientv3.OpGet(e.q.At.LimitKey()))
+	now := ask.Add(e.q.OldestAhead(e.rev-1, 0, 0))
 	before := len(ask)
 	if !p.known {
-		ask.Add(e.q.sem.permitsAhead(e.rev-1, p.heard))
+		ask.Add(e.q.OldestAhead(e.rev-1, p.heard, 0))
 	}
 	r, err := p.read(ctx, ask)
 	compacted := !p.known && errors.Is(err, rpctypes.ErrCompacted)
@@ -212,10 +214,10 @@ func (p *permit) hearRoom(ctx context.Context, events []*clientv3.Event) error {
 	for _, event := range events {
 		key := string(event.Kv.Key)
 		switch {
-		case key == q.at.LimitKey() && event.Type == mvccpb.DELETE:
+		case key == q.At.LimitKey() && event.Type == mvccpb.DELETE:
 			return p.lookForRoom(ctx)
-		case key == q.at.LimitKey() && event.Kv.ModRevision <= p.limit.Mod: // told late, and known
-		case key == q.at.LimitKey():
+		case key == q.At.LimitKey() && event.Kv.ModRevision <= p.limit.Mod: // told late, and known
+		case key == q.At.LimitKey():
 			limit, err := q.sem.ensure(ctx, event.Kv)
 			if err != nil {
 				return err
@@ -266,10 +268,10 @@ func (p *permit) admit(ctx context.Context) error {
 	}
 	now := time.Now()
 	var otherwise txns.Ops
-	self, limitKey := otherwise.Add(clientv3.OpGet(e.key)), otherwise.Add(clientv3.OpGet(e.q.at.LimitKey()))
+	self, limitKey := otherwise.Add(clientv3.OpGet(e.key)), otherwise.Add(clientv3.OpGet(e.q.At.LimitKey()))
 	r, err := e.q.shared.commits.Commit(ctx, txns.Txn{
 		If: append([]clientv3.Cmp{
-			e.unmarked(), clientv3.Compare(clientv3.ModRevision(e.q.at.LimitKey()), "=", p.limit.Mod),
+			e.unmarked(), clientv3.Compare(clientv3.ModRevision(e.q.At.LimitKey()), "=", p.limit.Mod),
 		}, stand...),
 		Then: []clientv3.Op{e.putMark(p.heard, now)},
 		Else: otherwise,
@@ -283,10 +285,10 @@ func (p *permit) admit(ctx context.Context) error {
 	}
 	own := r.First(self)
 	switch {
-	case isEntry(own, e.rev) && layout.MarkIn(own) != 0: // put by an earlier copy, which was not answered
+	case reads.IsEntry(own, e.rev) && layout.MarkIn(own) != 0: // put by an earlier copy, which was not answered
 		p.admitted(own.ModRevision, now)
 		return nil
-	case !isEntry(own, e.rev) || own.ModRevision != e.rev:
+	case !reads.IsEntry(own, e.rev) || own.ModRevision != e.rev:
 		return errEntryGone
 	}
 	limit, err := e.q.sem.ensure(ctx, r.First(limitKey))
@@ -310,10 +312,10 @@ func (p *permit) admitted(at int64, sent time.Time) {
 // judgeGone finds out whether a permit ahead went together with its session key. Then the lock delay begins. A Txn was
 // refused at a revision because one of these sessions has ended.
 func (p *permit) judgeGone(ctx context.Context, refused int64) error {
-	for some := range slices.Chunk(p.gone, maxOps) {
+	for some := range slices.Chunk(p.gone, txns.MaxOps) {
 		var ask txns.Ops
 		for _, g := range some {
-			ask.Add(counts(g.session, g.at))
+			ask.Add(reads.Stood(g.session, g.at))
 		}
 		r, err := p.read(ctx, ask)
 		if errors.Is(err, rpctypes.ErrCompacted) {

@@ -10,7 +10,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/callback"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -45,26 +47,26 @@ type ahead struct {
 
 // lookAhead reads who holds, and the entries created before rev; with 0 some of all; and the epoch.
 func (q *Queue) lookAhead(rev int64) []clientv3.Op {
-	count := q.ahead(0, 0, clientv3.WithLimit(maxJudged))
+	count := q.Ahead(0, 0, clientv3.WithLimit(maxJudged))
 	if rev > 0 {
 		// The count in a reply does not regard the revision, so the keys are counted.
-		count = q.ahead(rev-1, 0, clientv3.WithLimit(view.MaxAhead))
+		count = q.Ahead(rev-1, 0, clientv3.WithLimit(view.MaxAhead))
 	}
-	return []clientv3.Op{q.oldest(), count, q.shared.getEpoch}
+	return []clientv3.Op{q.Oldest(), count, q.shared.getEpoch}
 }
 
 // aheadIn reads the first two replies to lookAhead(rev), of which one is response i.
-func (s scope) aheadIn(resp txns.Reply, i int, rev int64, epoch []*mvccpb.KeyValue) ahead {
+func (q *Queue) aheadIn(resp txns.Reply, i int, rev int64, epoch []*mvccpb.KeyValue) ahead {
 	before := resp.Range(i + 1)
 	known := int64(len(before.Kvs))
 	a := ahead{count: attempts(before.Kvs), epoch: epoch, at: time.Now()}
 	if rev == 0 {
 		a.count += before.Count - known
 	}
-	oldest := holderIn(resp.Range(i).Kvs)
+	oldest := reads.Holder(resp.Range(i).Kvs)
 	if oldest != nil && (rev == 0 || oldest.CreateRevision < rev) {
 		a.holder = oldest
-		if s.reader && layout.IsReader(string(oldest.Key)) {
+		if q.Reader && layout.IsReader(string(oldest.Key)) {
 			a.count++ // no conflicting entry: it is ahead because a writer waits in between
 		}
 	}
@@ -84,7 +86,7 @@ func attempts(entries []*mvccpb.KeyValue) int64 {
 func (a ahead) place(q *Queue) view.Place {
 	p := view.Place{Ahead: int(min(a.count, view.MaxAhead)), Seen: a.at}
 	if a.holder != nil {
-		p.Holder = q.at.View(a.holder)
+		p.Holder = q.At.View(a.holder)
 		if q.sem == nil { // a permit has no token
 			p.Holder.Token, _ = layout.Token(a.epoch, a.holder.CreateRevision) // 0: not known
 		}
@@ -139,7 +141,7 @@ func (t *ticket) sawAhead(resp *pb.RangeResponse, epoch []*mvccpb.KeyValue) {
 		return
 	}
 	a := ahead{count: resp.Count, epoch: epoch, at: time.Now()}
-	if resp.Count == 1 && !t.q.reader {
+	if resp.Count == 1 && !t.q.Reader {
 		a.holder = txns.First(resp.Kvs)
 	}
 	t.saw(a)
@@ -197,7 +199,7 @@ func (ln *line) aheadLocked(t *ticket) int {
 
 // stale marks a place as old that was not seen when the call ended.
 func stale(p view.Place) view.Place {
-	p.Stale = p.Known() && time.Since(p.Seen) > 2*giveUpWait
+	p.Stale = p.Known() && time.Since(p.Seen) > 2*calls.GiveUpWait
 	return p
 }
 
@@ -268,7 +270,7 @@ func (t *ticket) knownAhead() view.Place {
 // named adds to a place of which queue it is, if the caller waits in several.
 func (t *ticket) named(p view.Place) view.Place {
 	if t.inSet && p.Known() {
-		p.Name = t.q.at.Name
+		p.Name = t.q.At.Name
 	}
 	return p
 }

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -33,7 +34,7 @@ func TestAttemptsWithSeveralEntriesAreCountedOnce(t *testing.T) {
 func TestPlaceIsStaleAfterHalfASecond(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, _ *etcdfake.Server) {
 		seen := view.Place{Seen: time.Now(), Ahead: 1}
-		time.Sleep(2 * giveUpWait)
+		time.Sleep(2 * calls.GiveUpWait)
 		if p := stale(seen); p.Stale {
 			t.Errorf("after %v: %+v", time.Since(seen.Seen), p)
 		}
@@ -70,7 +71,7 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 					held.Show(keyOf{held})
 				}
 				q.shared.mu.Lock()
-				ln := q.shared.lines[lineKey{entries: q.at.Entries}]
+				ln := q.shared.lines[lineKey{entries: q.At.Entries}]
 				q.shared.mu.Unlock()
 				var line []*ticket
 				for range view.MaxAhead + 2 {

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -33,7 +34,7 @@ func TestPlaceByTheReplyToThePut(t *testing.T) {
 			tk.sawAhead(&pb.RangeResponse{Count: c.count, Kvs: []*mvccpb.KeyValue{kv}}, nil)
 			place := tk.knownAhead()
 			if place.Known() != c.known || place.Ahead != int(c.count) || (place.Holder.Key != "") != c.holder {
-				t.Errorf("%d ahead, of a reader %v: %+v", c.count, c.q.reader, place)
+				t.Errorf("%d ahead, of a reader %v: %+v", c.count, c.q.Reader, place)
 			}
 		}
 	})
@@ -73,7 +74,7 @@ func TestPlaceCountsNoMoreThanItsBound(t *testing.T) {
 
 func TestPlaceIsStaleThatWasNotSeenWhenTheCallEnded(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		most := 2 * giveUpWait
+		most := 2 * calls.GiveUpWait
 		for age, want := range map[time.Duration]bool{0: false, most: false, most + 1: true, time.Hour: true} {
 			if got := stale(view.Place{Seen: time.Now().Add(-age)}).Stale; got != want {
 				t.Errorf("a place that was seen %v ago is stale: %v", age, got)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -37,12 +39,12 @@ type condition struct {
 // entry is ahead of each. It returns ctx's error, ErrOccupied, errEntryGone (another client deleted c.after or one of
 // these entries), or etcd's error.
 //
-// Requests get giveUpWait after ctx has ended, because the entry of an answered put can be removed by its revision;
-// otherwise it needs the sweeper.
+// Requests get calls.GiveUpWait after ctx has ended, because the entry of an answered put can be removed by its
+// revision; otherwise it needs the sweeper.
 func (a *attempt) put(ctx context.Context, c condition) error {
-	rctx, cancel := requestContext(ctx, a.lease, giveUpWait)
+	rctx, cancel := calls.ForRequest(ctx, a.lease, calls.GiveUpWait)
 	defer cancel()
-	return a.q().shared.retryUnder(ctx, a.lease, func(ctx context.Context) error {
+	return calls.RetryUnder(ctx, a.q().host, a.lease, func(ctx context.Context) error {
 		for a.entries[0].stage < created {
 			if c.after != nil {
 				if err := c.after.wait.untilRemovable(ctx); err != nil {
@@ -94,11 +96,11 @@ func (a *attempt) putting(c condition) putting {
 	}
 	p.ahead = len(then)
 	for _, e := range a.entries {
-		p.If = append(p.If, createdAt(e.key, 0))
+		p.If = append(p.If, reads.CreatedAt(e.key, 0))
 		if c.empty {
 			// etcd loads every key of the range for this, so it is only asked after a
 			// read has found the queue empty.
-			from, end := e.q.conflicting()
+			from, end := e.q.Conflicting()
 			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
 		if permit := e.wait.permit; permit != nil {
@@ -114,8 +116,8 @@ func (a *attempt) putting(c condition) putting {
 		then.Add(clientv3.OpPut(e.key, e.value, clientv3.WithLease(a.lease.ID())))
 	}
 	p.Then = then
-	if q := a.q(); !q.at.Foreign && n == 1 && q.sem == nil { // foreign prefixes may contain each other
-		p.About = q.at.Entries
+	if q := a.q(); !q.At.Foreign && n == 1 && q.sem == nil { // foreign prefixes may contain each other
+		p.About = q.At.Entries
 	}
 	return p
 }
@@ -179,22 +181,22 @@ func (a *attempt) markUnanswered(gate int64) {
 // revision is known now.
 func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error {
 	var ask txns.Ops
-	session := ask.Add(getMeta(a.sessionKey()))
+	session := ask.Add(reads.Meta(a.sessionKey()))
 	first := len(ask)
 	for _, e := range a.entries {
-		ask.Add(getMeta(e.key))
+		ask.Add(reads.Meta(e.key))
 	}
 	mode := len(ask) // what the mode of the put needs
 	var look sight
 	switch q := a.q(); {
 	case c.after != nil:
-		ask.Add(getMeta(c.after.key))
+		ask.Add(reads.Meta(c.after.key))
 	case c.empty && len(a.entries) == 1:
 		look = a.entries[0].ticket.look(&ask, 0)
 	case q.sem != nil:
-		ask.Add(clientv3.OpGet(q.at.LimitKey()))
+		ask.Add(clientv3.OpGet(q.At.LimitKey()))
 	}
-	r, err := a.q().shared.read(ctx, ask...)
+	r, err := txns.Read(ctx, a.q().host.Sender(), ask...)
 	if err != nil {
 		a.markUnanswered(gate) // as below: an earlier copy may have put them
 		return err
@@ -235,7 +237,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 
 // whyKept returns why a put did not replace the entry, which is read as own.
 func (e *entry) whyKept(own *mvccpb.KeyValue) error {
-	if isEntry(own, e.rev) && e.wait.ahead != nil && e.stage < held {
+	if reads.IsEntry(own, e.rev) && e.wait.ahead != nil && e.stage < held {
 		return errAheadLeft
 	}
 	return errEntryGone // deleted by another client, as this one or as the one that an earlier copy had put

@@ -2,14 +2,19 @@ package queue
 
 import (
 	"cmp"
+	"context"
 	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -20,7 +25,7 @@ import (
 type Queue struct {
 	host   lease.Host
 	shared *shared
-	scope
+	reads.Scope
 	below string // of a reader: the path below this name that is locked, for people; or empty
 	err   error  // why the queue cannot be used
 
@@ -54,18 +59,18 @@ func New(host lease.Host, kind holdfast.Kind, name string) *Queue {
 func At(host lease.Host, kind holdfast.Kind, prefix string) *Queue {
 	q := newQueue(host, layout.At(kind, prefix))
 	if q.err == nil && strings.HasSuffix(prefix, "/") {
-		q.shared.warnOfSlash(q.at)
+		q.shared.warnOfSlash(q.At)
 	}
 	return q
 }
 
 func newQueue(host lease.Host, at layout.Queue) *Queue {
-	q := &Queue{host: host, scope: scope{at: at}, err: at.Check()}
+	q := &Queue{host: host, Scope: reads.Scope{At: at}, err: at.Check()}
 	if host == nil {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
-	q.shared, q.youngest = sharedBy(q.host), q.youngestConflicting()
+	q.shared, q.youngest = sharedBy(q.host), q.Youngest()
 	return q
 }
 
@@ -76,9 +81,9 @@ func (q *Queue) Readers() *Queue {
 		return nil
 	}
 	readers := *q
-	readers.reader = true
+	readers.Reader = true
 	if q.err == nil {
-		readers.youngest = readers.youngestConflicting()
+		readers.youngest = readers.Youngest()
 	}
 	return &readers
 }
@@ -90,20 +95,15 @@ func (q *Queue) Above(path string) *Queue {
 	return above
 }
 
-// Downgradable returns the queue as one acquisition uses it that is to hold alone first, and
-// then beside readers: as a writer and as a reader. The entries of both stand from the
-// beginning, so no writer can come in between.
-func (q *Queue) Downgradable() Set { return Set{q, q.Readers()} }
-
 // key is a key of an entry that is put through q.
 func (q *Queue) key(id string) string {
 	switch {
-	case q.reader:
-		return q.at.ReaderKey(id)
+	case q.Reader:
+		return q.At.ReaderKey(id)
 	case q.sem != nil:
-		return q.at.PermitKey(q.weight, id)
+		return q.At.PermitKey(q.weight, id)
 	default:
-		return q.at.Key(id)
+		return q.At.Key(id)
 	}
 }
 
@@ -126,25 +126,25 @@ func (q *Queue) Kind() holdfast.Kind {
 	if q == nil {
 		return ""
 	}
-	return q.at.Kind
+	return q.At.Kind
 }
 
 // String names the queue for the text of an error, such as `lock "x"`.
-func (q *Queue) String() string { return q.at.String() }
+func (q *Queue) String() string { return q.At.String() }
 
 // Name returns the name or prefix as it was given.
 func (q *Queue) Name() string {
 	if q == nil {
 		return ""
 	}
-	return q.at.Name
+	return q.At.Name
 }
 
 // IsReader reports whether the queue is used by readers: see Readers.
-func (q *Queue) IsReader() bool { return q != nil && q.reader }
+func (q *Queue) IsReader() bool { return q != nil && q.Reader }
 
 // Layout says where the entries stand.
-func (q *Queue) Layout() layout.Queue { return q.at }
+func (q *Queue) Layout() layout.Queue { return q.At }
 
 // Err returns why the queue cannot be used, or nil.
 func (q *Queue) Err() error {
@@ -154,33 +154,63 @@ func (q *Queue) Err() error {
 	return q.err
 }
 
+func (q *Queue) usable(ctx context.Context) error {
+	if err := q.Err(); err != nil {
+		return err
+	}
+	if ctx == nil {
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	return backoff.ContextErr(ctx)
+}
+
+// WhileOpen calls op with ctx, ended also by the end of the session. If the end of the session or of its client ended
+// op, the error says so.
+func (q *Queue) WhileOpen(ctx context.Context, op func(ctx context.Context) error) error {
+	if err := q.usable(ctx); err != nil {
+		return err
+	}
+	open, cancel := calls.WithSession(ctx, q.host)
+	defer cancel()
+	return calls.EndedBy(ctx, q.host, op(open))
+}
+
 // Same reports whether two queues have the same entries: the same keys, through the
 // same client. With another client the same name may be other keys, because
 // client/v3/namespace adds a prefix to all of them.
 func (q *Queue) Same(other *Queue) bool {
-	return q.at.Entries == other.at.Entries && q.host.Client() == other.host.Client()
+	return q.At.Entries == other.At.Entries && q.host.Client() == other.host.Client()
 }
 
 // entryValue returns the value of an entry that is about to be put for a caller.
 func (q *Queue) entryValue(r Request) string {
-	if q.at.Verbatim() {
+	if q.At.Verbatim() {
 		return r.Data
 	}
 	who := q.host.Identity()
 	who.Owner = cmp.Or(r.Owner, who.Owner)
 	v := layout.Value{Identity: who, Mode: q.mode(), Queued: time.Now(), Data: cmp.Or(r.Data, q.below)}
-	if q.at.TakesNotices() {
+	if q.At.TakesNotices() {
 		v.ToldWithin = ToldWithin(q.shared.lockDelay)
 	}
 	return v.Encode()
 }
 
+// ReportUnknown reports whether the outcome of the request is unknown, and counts it if so.
+func (q *Queue) ReportUnknown(request string, err error) bool {
+	if etcderr.Classify(err) != etcderr.Unknown {
+		return false
+	}
+	q.host.Telemetry().Ambiguous(q.At.Kind, request)
+	return true
+}
+
 // mode is what the value of an entry says that it excludes.
 func (q *Queue) mode() string {
 	switch {
-	case q.at.Kind == holdfast.KindElection:
+	case q.At.Kind == holdfast.KindElection:
 		return ""
-	case q.reader:
+	case q.Reader:
 		return "shared"
 	case q.sem != nil:
 		return "permit"

@@ -10,6 +10,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -29,9 +31,9 @@ func (e *entry) tryRemove(ctx context.Context) error {
 		}
 		then := txns.Ops{clientv3.OpDelete(e.key)}
 		look := e.wait.look(&then)
-		t := txns.Txn{About: e.q.at.Entries, If: e.removalCmps(), Then: then}
+		t := txns.Txn{About: e.q.At.Entries, If: e.removalCmps(), Then: then}
 		if len(t.If) > 1 { // which of them was false?
-			t.Else = []clientv3.Op{getMeta(e.key)}
+			t.Else = []clientv3.Op{reads.Meta(e.key)}
 		}
 		r, err := e.q.shared.commits.Commit(ctx, t)
 		if r.Unsent {
@@ -44,7 +46,7 @@ func (e *entry) tryRemove(ctx context.Context) error {
 		case r.Succeeded:
 			look.saw(r)
 			return nil
-		case len(t.Else) > 0 && isEntry(r.First(0), e.rev):
+		case len(t.Else) > 0 && reads.IsEntry(r.First(0), e.rev):
 			// The entry ahead has left. Leaving now could hide a revoked holder from
 			// the entry behind: judge as if going on, then leave.
 			if err := e.wait.verify(ctx); err != nil {
@@ -84,7 +86,7 @@ func (e *entry) remove(ctx context.Context) error {
 	case ctx.Err() == nil: // etcd refuses it
 		e.log().Error("holdfast: etcd refuses to remove an entry; the session retries until the lease ends",
 			"error", err)
-		e.q.host.Telemetry().Sweeping(e.q.at.Kind)
+		e.q.host.Telemetry().Sweeping(e.q.At.Kind)
 		e.q.host.Go(e.removeInBackground) // ends with the lease
 	}
 	if unknown && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
@@ -97,7 +99,7 @@ func (e *entry) remove(ctx context.Context) error {
 // granted again.
 func (e *entry) removeInBackground(context.Context) {
 	ctx := e.of.lease.Context()
-	for Sleep(ctx, jittered(removeRetry)) {
+	for calls.Sleep(ctx, calls.Jittered(removeRetry)) {
 		err := e.retry(ctx, e.tryRemove)
 		if err == nil || errors.Is(err, errEntryGone) {
 			e.log().Info("holdfast: removed the entry that etcd had refused to remove")

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -79,7 +80,7 @@ func badLimit() error {
 
 // limitErr says that the limit in etcd is not the one that the program names, or that a weight is above it.
 func (s *Semaphore) limitErr(limit, weight int) error {
-	return &holdfast.LimitError{Name: s.queue.at.Name, Limit: limit, Named: s.permits, Weight: weight}
+	return &holdfast.LimitError{Name: s.queue.At.Name, Limit: limit, Named: s.permits, Weight: weight}
 }
 
 // parse reads the value of the limit's key.
@@ -87,7 +88,7 @@ func (s *Semaphore) parse(kv *mvccpb.KeyValue) (layout.Limit, error) {
 	p, ok := layout.LimitIn(kv)
 	if !ok {
 		return layout.Limit{}, fmt.Errorf("the limit of semaphore %s at %s is %.64q: put two numbers from 1 to %d there, "+
-			"such as \"3 3\"", names.Quote(s.queue.at.Name), names.Quote(s.queue.at.LimitKey()), kv.Value, layout.MaxPermits)
+			"such as \"3 3\"", names.Quote(s.queue.At.Name), names.Quote(s.queue.At.LimitKey()), kv.Value, layout.MaxPermits)
 	}
 	return p, nil
 }
@@ -102,7 +103,7 @@ func (s *Semaphore) known() layout.Limit {
 
 // is is true in a Txn while that is the limit.
 func (s *Semaphore) is(p layout.Limit) clientv3.Cmp {
-	return clientv3.Compare(clientv3.Value(s.queue.at.LimitKey()), "=", p.String())
+	return clientv3.Compare(clientv3.Value(s.queue.At.LimitKey()), "=", p.String())
 }
 
 // ensure takes note of the limit in etcd, and puts it if there is none.
@@ -123,7 +124,7 @@ func (s *Semaphore) ensure(ctx context.Context, kv *mvccpb.KeyValue) (layout.Lim
 
 // put puts a limit, if the one in etcd has that mod revision; 0: if there is none. It returns what stands then.
 func (s *Semaphore) put(ctx context.Context, mod int64, p layout.Limit) (*mvccpb.KeyValue, error) {
-	key := s.queue.at.LimitKey()
+	key := s.queue.At.LimitKey()
 	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", mod)
 	put, get := clientv3.OpPut(key, p.String()), clientv3.OpGet(key)
 	t := txns.Txn{If: []clientv3.Cmp{unchanged}, Then: []clientv3.Op{put, get}, Else: []clientv3.Op{get}}
@@ -134,7 +135,7 @@ func (s *Semaphore) put(ctx context.Context, mod int64, p layout.Limit) (*mvccpb
 	kv := resp.First(len(resp.Responses) - 1)
 	if kv == nil {
 		return nil, fmt.Errorf("another client has deleted the limit of semaphore %s at %s; try again: "+
-			"the next acquisition puts it", names.Quote(s.queue.at.Name), names.Quote(key))
+			"the next acquisition puts it", names.Quote(s.queue.At.Name), names.Quote(key))
 	}
 	return kv, nil
 }
@@ -143,7 +144,7 @@ func (s *Semaphore) put(ctx context.Context, mod int64, p layout.Limit) (*mvccpb
 func (s *Semaphore) Limit(ctx context.Context) (limit int, err error) {
 	q := s.All()
 	err = q.WhileOpen(ctx, func(ctx context.Context) error {
-		resp, err := q.shared.get(ctx, clientv3.OpGet(q.at.LimitKey()))
+		resp, err := q.host.Sender().Get(ctx, clientv3.OpGet(q.At.LimitKey()))
 		if err != nil || len(resp.Kvs) == 0 {
 			return err
 		}
@@ -162,14 +163,14 @@ func (s *Semaphore) Resize(ctx context.Context, to int) error {
 		if !layout.ValidLimit(to) {
 			return badLimit()
 		}
-		return q.shared.retry(ctx, func(ctx context.Context) error { return s.tryResize(ctx, to) })
+		return calls.Retry(ctx, q.host, func(ctx context.Context) error { return s.tryResize(ctx, to) })
 	})
 }
 
 func (s *Semaphore) tryResize(ctx context.Context, to int) error {
 	for {
-		r, err := s.queue.shared.read(ctx,
-			clientv3.OpGet(s.queue.at.LimitKey()), s.permitsAhead(0, 0, clientv3.WithLimit(1)))
+		r, err := txns.Read(ctx, s.queue.host.Sender(),
+			clientv3.OpGet(s.queue.At.LimitKey()), s.queue.OldestAhead(0, 0, 1))
 		if err != nil {
 			return err
 		}
@@ -199,30 +200,12 @@ func (s *Semaphore) tryResize(ctx context.Context, to int) error {
 	}
 }
 
-// permitsAhead reads the permits created at maxCreate or before, as they stood at a revision, oldest first. 0 means
-// any, and now.
-func (s *Semaphore) permitsAhead(maxCreate, at int64, opts ...clientv3.OpOption) clientv3.Op {
-	oldest := clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
-	return s.queue.ahead(maxCreate, at, append(opts, oldest)...)
-}
-
 // lookAtPermits reads what decides about a permit: the oldest ahead, the youngest with its value, and the limit.
 // permitsIn reads the replies. Of the oldest it reads those that may make up so many permits, and one more.
 func (s *Semaphore) lookAtPermits(maxCreate, at int64, most int) []clientv3.Op {
-	from, end := s.queue.conflicting()
-	opts := []clientv3.OpOption{
-		clientv3.WithRange(end), clientv3.WithLimit(1),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
-	}
-	if maxCreate > 0 {
-		opts = append(opts, clientv3.WithMaxCreateRev(maxCreate))
-	}
-	if at > 0 {
-		opts = append(opts, clientv3.WithRev(at))
-	}
 	return []clientv3.Op{
-		s.permitsAhead(maxCreate, at, clientv3.WithLimit(int64(most)+1)),
-		clientv3.OpGet(from, opts...), clientv3.OpGet(s.queue.at.LimitKey()),
+		s.queue.OldestAhead(maxCreate, at, int64(most)+1),
+		s.queue.YoungestAhead(maxCreate, at), clientv3.OpGet(s.queue.At.LimitKey()),
 	}
 }
 
@@ -275,7 +258,7 @@ func (s *Semaphore) checkRoom(ctx context.Context, weight int) error {
 	q := s.queue
 	return q.WhileOpen(ctx, func(ctx context.Context) error {
 		seen, err := s.see(ctx, 0, 0, func(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
-			return q.shared.read(ctx, append(ask, q.lookAhead(0)...)...)
+			return txns.Read(ctx, q.host.Sender(), append(ask, q.lookAhead(0)...)...)
 		})
 		switch {
 		case err != nil:

@@ -74,7 +74,7 @@ func (s *shared) warnOfSlash(at layout.Queue) {
 // expires with the lease. The lease is lost, so no attempt uses these entries, and what uses grants has ended that
 // before: see lease.Host.BeforeRevoke.
 func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
-	for batch := range slices.Chunk(s.keys.of(lease), maxOps) {
+	for batch := range slices.Chunk(s.keys.of(lease), txns.MaxOps) {
 		var ops []clientv3.Op
 		for _, e := range batch {
 			if e.takenFor() > 0 {
@@ -93,8 +93,6 @@ func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 	}
 	s.keys.forget(lease)
 }
-
-const maxOps = txns.MaxOps
 
 // SlowPoll is the time between two polls of a hold whose lease is watched.
 const SlowPoll = 5 * time.Second

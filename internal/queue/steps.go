@@ -77,7 +77,7 @@ func (w *wait) sayJudged(delays bool, found finding, err error) {
 		return
 	}
 	s := judged(w, delays)
-	s.LongTold, s.Unfound = found == longTold, err != nil || delays && w.ahead == nil && w.others.unknown
+	s.LongTold, s.Unfound = found == longTold, err != nil || delays && w.ahead == nil && w.others.Unknown
 	s.Read = w.looked
 	f(s)
 }
@@ -88,13 +88,4 @@ func judged(w *wait, delays bool) Step {
 		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
 	}
 	return s
-}
-
-// say is sayJudged of a permit. s has what the caller knows: Delays, Read and Unfound.
-func (p *permit) say(s Step) {
-	if f := p.w.e.observer(); f != nil {
-		told := judged(p.w, s.Delays)
-		told.First, told.Read, told.Unfound = p.w.ahead != nil && !p.far, s.Read, s.Unfound
-		f(told)
-	}
 }

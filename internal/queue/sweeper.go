@@ -12,7 +12,10 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/reads"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 // sweeper removes what unanswered requests of ended attempts have put, or may yet put. It puts the session key again;
@@ -47,7 +50,7 @@ func (s *sweeper) add(e *entry) {
 }
 
 func (s *sweeper) run(ctx context.Context) {
-	var pauses pauses
+	var pauses calls.Pauses
 	logged := false
 	for {
 		suspects := s.suspectsLeft()
@@ -56,7 +59,7 @@ func (s *sweeper) run(ctx context.Context) {
 		}
 		err := s.sweep(ctx, suspects)
 		if err == nil {
-			pauses.reset()
+			pauses.Reset()
 			continue
 		}
 		if ctx.Err() == nil && !etcderr.Retryable(err) && !logged {
@@ -64,7 +67,7 @@ func (s *sweeper) run(ctx context.Context) {
 			suspects[0].log().Error("holdfast: etcd refuses to clean up after requests that it did not answer; "+
 				"their entries may stand until the lease ends", "entries", len(suspects), "error", err)
 		}
-		if pauses.next(ctx, s.host, nil) != nil {
+		if pauses.Next(ctx, s.host, nil) != nil {
 			return
 		}
 	}
@@ -106,7 +109,7 @@ func (s *sweeper) clear(e *entry) {
 // sweep goes through all suspects once.
 func (s *sweeper) sweep(ctx context.Context, suspects []*entry) error {
 	lease := suspects[0].of.lease
-	ctx, cancel := untilLost(ctx, lease)
+	ctx, cancel := calls.UntilLost(ctx, lease)
 	defer cancel()
 	gateErr := s.moveGate(ctx, lease, suspects)
 	if gateErr != nil && !errors.Is(gateErr, rpctypes.ErrNoSpace) {
@@ -114,7 +117,7 @@ func (s *sweeper) sweep(ctx context.Context, suspects []*entry) error {
 	}
 	// A full store refuses the put of the session key, but no deletion. So what
 	// stands is removed even then; what may yet appear stays a suspect.
-	for batch := range slices.Chunk(suspects, maxOps) {
+	for batch := range slices.Chunk(suspects, txns.MaxOps) {
 		if err := s.removeStanding(ctx, batch, gateErr == nil); err != nil {
 			return err
 		}
@@ -155,9 +158,9 @@ func (e *entry) putInFlight() bool {
 func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool) (refused error) {
 	ops := make([]clientv3.Op, len(batch))
 	for i, e := range batch {
-		ops[i] = getMeta(e.key)
+		ops[i] = reads.Meta(e.key)
 	}
-	resp, err := batch[0].q.shared.read(ctx, ops...)
+	resp, err := txns.Read(ctx, batch[0].q.host.Sender(), ops...)
 	switch {
 	case err == nil:
 	case len(batch) == 1 || ctx.Err() != nil || etcderr.Retryable(err):
@@ -172,7 +175,7 @@ func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool
 	}
 	for i, e := range batch {
 		switch kv := resp.First(i); {
-		case e.taken.moved && isEntry(kv, e.rev): // MinHold keeps it
+		case e.taken.moved && reads.IsEntry(kv, e.rev): // MinHold keeps it
 			if final {
 				s.clear(e)
 			}

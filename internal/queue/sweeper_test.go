@@ -12,7 +12,7 @@ func TestSessionKeyIsNotPutAgainWhileRefusedPutsAreInFlight(t *testing.T) {
 		p := start(t, srv)
 		q := p.queue("x")
 		s := &q.shared.sweeper
-		inFlight := q.shared.keys.newEntry(q, &attempt{lease: p.Host.Lease()})
+		inFlight := (&attempt{lease: p.Host.Lease()}).newEntry(q)
 		suspects := []*entry{{q: q, of: &attempt{lease: inFlight.of.lease, unansweredAt: inFlight.of.lease.Gate()}}}
 		p.PlanOne("gate", lostReply)
 		if err := s.moveGate(t.Context(), inFlight.of.lease, suspects); err == nil {

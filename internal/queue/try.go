@@ -18,7 +18,7 @@ func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Grant, err error) 
 		return nil, err
 	}
 	q := s[0]
-	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.at.Kind, q.at.Name)
+	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.At.Kind, q.At.Name)
 	defer func() { r.reportEnd(ctx, err) }()
 
 	if q.sem != nil {
@@ -45,7 +45,7 @@ func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Grant, err error) 
 // naming adds the name of a queue to the place that err may carry, if there are several.
 func (s Set) naming(err error, q *Queue) error {
 	if placed := (*PlacedError)(nil); len(s) > 1 && errors.As(err, &placed) {
-		placed.Place.Name = q.at.Name
+		placed.Place.Name = q.At.Name
 	}
 	return err
 }
@@ -60,7 +60,7 @@ func (s Set) checkEmpty(ctx context.Context) error {
 		for _, q := range s {
 			ask.Add(q.lookAhead(0)[:2]...)
 		}
-		r, err := first.shared.read(ctx, ask...)
+		r, err := txns.Read(ctx, first.host.Sender(), ask...)
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (s Set) checkEmpty(ctx context.Context) error {
 func (q *Queue) emptyIn(resp txns.Reply, i int, epoch []*mvccpb.KeyValue) error {
 	standing := resp.Range(i + 1)
 	own := q.host.Lease().ID()
-	isOwn := func(kv *mvccpb.KeyValue) bool { return q.at.IsOn(own, string(kv.Key)) }
+	isOwn := func(kv *mvccpb.KeyValue) bool { return q.At.IsOn(own, string(kv.Key)) }
 	first := q.aheadIn(resp, i, 0, epoch)
 	switch {
 	case len(standing.Kvs) == 0:

@@ -11,7 +11,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/internal/txns"
@@ -27,9 +29,9 @@ type wait struct {
 	delay  delay
 	looked int64 // the revision of the latest read of the entry, for who observes
 
-	position int64       // number of entries ahead when the entry was put
-	others   othersAhead // of the other mode
-	permit   *permit     // of a semaphore; otherwise nil
+	position int64          // number of entries ahead when the entry was put
+	others   reads.Sessions // of the other mode
+	permit   *permit        // of a semaphore; otherwise nil
 }
 
 // setAhead records the entry that was ahead at revision, nil if there was none. With delays the lock delay begins, or
@@ -93,13 +95,13 @@ func (w *wait) locate(ctx context.Context) error {
 	case w.permit != nil:
 		return w.permit.locate(ctx)
 	}
-	ask := txns.Ops{e.q.nearest(e.rev-1, e.rev), e.q.shared.getEpoch}
+	ask := txns.Ops{e.q.Nearest(e.rev-1, e.rev), e.q.shared.getEpoch}
 	at, compacted := e.rev, false
 	r, err := w.read(ctx, ask)
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		// What stood then, and how it left, can no longer be known.
 		compacted = true
-		ask[0] = e.q.nearest(e.rev-1, 0)
+		ask[0] = e.q.Nearest(e.rev-1, 0)
 		if r, err = w.read(ctx, ask); err == nil {
 			at = r.Header.Revision
 		}
@@ -197,11 +199,11 @@ func (w *wait) untilTrusted(ctx context.Context) error {
 // That an administrator has written to the entry is not looked at: the hold finds that.
 func (w *wait) endDelay(ctx context.Context) error {
 	a, lockDelay, began := w.e.of, w.e.q.shared.lockDelay, time.Now()
-	r, err := txns.Txn{Then: txns.Ops{getMeta(w.e.key)}}.Ask(ctx, w.e.q.host.Sender(), sending.Read)
+	r, err := txns.Txn{Then: txns.Ops{reads.Meta(w.e.key)}}.Ask(ctx, w.e.q.host.Sender(), sending.Read)
 	if err != nil {
 		return err
 	}
-	if !isEntry(r.First(0), w.e.rev) {
+	if !reads.IsEntry(r.First(0), w.e.rev) {
 		return errEntryGone
 	}
 	a.stoodAt = began
@@ -223,7 +225,7 @@ func (w *wait) untilRemovable(ctx context.Context) error {
 	if err := w.locate(ctx); err != nil {
 		return err
 	}
-	if left := w.delayLeft(); w.e.stage == placed && left > 0 && !Sleep(ctx, left) {
+	if left := w.delayLeft(); w.e.stage == placed && left > 0 && !calls.Sleep(ctx, left) {
 		return backoff.ContextErr(ctx)
 	}
 	return nil
@@ -240,7 +242,7 @@ func (w *wait) describe(ctx context.Context) string {
 	case w.ahead != nil:
 		return "" // the place says it
 	case w.delayLeft() > 0 && w.e.ticket.inSet:
-		return fmt.Sprintf("; it was first in the queue of %s, and the lock delay had not passed", names.Quote(w.e.q.at.Name))
+		return fmt.Sprintf("; it was first in the queue of %s, and the lock delay had not passed", names.Quote(w.e.q.At.Name))
 	case w.delayLeft() > 0:
 		return "; it was first in the queue, and the lock delay had not passed"
 	case w.e.ticket.inSet:

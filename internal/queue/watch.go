@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
@@ -43,7 +44,7 @@ type watched struct {
 func (w watched) await(ctx context.Context, q *Queue) error {
 	patience := time.Duration(1)
 	for {
-		err := q.shared.retry(ctx, func(ctx context.Context) error {
+		err := calls.Retry(ctx, q.host, func(ctx context.Context) error {
 			if w.over() { // found by the look after a watch that failed
 				return nil
 			}
@@ -58,8 +59,8 @@ func (w watched) await(ctx context.Context, q *Queue) error {
 		}
 		// The watch was healthy before it ended, so pause and patience start anew.
 		patience = 1
-		var pauses pauses
-		if err := pauses.next(ctx, q.host, nil); err != nil {
+		var pauses calls.Pauses
+		if err := pauses.Next(ctx, q.host, nil); err != nil {
 			return err
 		}
 	}

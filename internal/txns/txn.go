@@ -36,6 +36,11 @@ func (t Txn) Ask(ctx context.Context, s *sending.Sender, k sending.Kind) (Reply,
 	return sending.Ask(ctx, s, k, t.through(s))
 }
 
+// Read sends reads as one linearizable Txn.
+func Read(ctx context.Context, s *sending.Sender, reads ...clientv3.Op) (Reply, error) {
+	return Txn{Then: reads}.Ask(ctx, s, sending.Read)
+}
+
 func (t Txn) through(s *sending.Sender) func(ctx context.Context) (Reply, error) {
 	return func(ctx context.Context) (Reply, error) {
 		resp, err := s.Txn(ctx).If(t.If...).Then(t.Then...).Else(t.Else...).Commit()

@@ -54,7 +54,9 @@ var layers = map[string][]string{
 	"internal/lease":     above("internal/sending", "internal/layout"),
 	"session":            above("internal/sending", "internal/layout", "internal/lease", "internal/watching"),
 	"internal/listing":   above("internal/sending", "internal/watching"),
-	"internal/queue":     locks,
+	"internal/calls":     above("internal/sending", "internal/layout", "internal/lease"),
+	"internal/reads":     above("internal/layout", "internal/txns"),
+	"internal/queue":     slices.Concat(locks, []string{"internal/reads"}),
 	"internal/hold":      slices.Concat(locks, []string{"internal/queue"}),
 	"internal/lastrun":   slices.Concat(locks, []string{"internal/queue"}),
 	"internal/front":     locks,
@@ -73,7 +75,7 @@ var layers = map[string][]string{
 }
 
 // locks lists what the packages that make locks and terms may import.
-var locks = slices.Concat(requests, []string{"internal/lease", "fencing", "view"})
+var locks = slices.Concat(requests, []string{"internal/lease", "internal/calls", "fencing", "view"})
 
 // requests lists what sends requests about entries.
 var requests = above("internal/sending", "internal/layout", "internal/txns", "internal/watching")

@@ -26,10 +26,10 @@ var harmless = map[string]string{
 	"calls lastStream.Add": pure, "calls d.until.IsZero": pure, "calls h.grant.Stood": pure,
 	"calls old.Before":              pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls w.running.Add": pure,
-	"calls tasks.Add": pure, "calls t.until.After": pure, "calls q.at.ReaderKey": pure,
-	"calls q.at.PermitKey": pure, "calls e.grant.Lease().ID": pure,
+	"calls tasks.Add": pure, "calls t.until.After": pure, "calls q.At.ReaderKey": pure,
+	"calls q.At.PermitKey": pure, "calls e.grant.Lease().ID": pure,
 
-	"calls clientv3.Compare": pure, "calls clientv3.CreateRevision": pure, "calls string": builtin,
+	"calls reads.CreatedAt": pure, "calls string": builtin,
 	"calls clientv3.OpTxn": pure,
 
 	"calls time.AfterFunc": "starts a timer, which calls back later on its own goroutine",

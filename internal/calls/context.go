@@ -1,4 +1,4 @@
-package queue
+package calls
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// withSession returns ctx, ended also by the end of the session, with
+// WithSession returns ctx, ended also by the end of the session, with
 // holdfast.ErrClosed as its cause then.
-func withSession(ctx context.Context, host lease.Env) (context.Context, func()) {
+func WithSession(ctx context.Context, host lease.Env) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if host.Context().Err() != nil { // AfterFunc would say so a moment later
 		cancel(holdfast.ErrClosed)
@@ -20,33 +20,22 @@ func withSession(ctx context.Context, host lease.Env) (context.Context, func()) 
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// giveUpWait is how long a call continues after its context has ended: for the reply to a request in flight, then for
+// GiveUpWait is how long a call continues after its context has ended: for the reply to a request in flight, then for
 // the removal of its entry. A healthy etcd needs far less. Otherwise the call returns, and the session continues in the
 // background.
-const giveUpWait = 250 * time.Millisecond
+const GiveUpWait = 250 * time.Millisecond
 
-// WhileOpen calls op with ctx, ended also by the end of the session. If the end of the session or of its client ended
-// op, the error says so.
-func (q *Queue) WhileOpen(ctx context.Context, op func(ctx context.Context) error) error {
-	if err := q.usable(ctx); err != nil {
-		return err
-	}
-	open, cancel := withSession(ctx, q.host)
-	defer cancel()
-	return q.shared.closedErr(ctx, op(open))
-}
-
-// untilLost returns a child of ctx that the loss of the lease cancels, as its cause.
-func untilLost(ctx context.Context, lease *lease.Lease) (context.Context, func()) {
+// UntilLost returns a child of ctx that the loss of the lease cancels, as its cause.
+func UntilLost(ctx context.Context, lease *lease.Lease) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(lease.Context(), func() { cancel(lease.Lost()) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// requestContext returns the context of a request about an entry under a lease. It has ctx's values and ends with the
+// ForRequest returns the context of a request about an entry under a lease. It has ctx's values and ends with the
 // lease, or grace after ctx. A request that is cut off has an unknown outcome; one that is answered a moment later has
 // not.
-func requestContext(ctx context.Context, lease *lease.Lease, grace time.Duration) (context.Context, func()) {
+func ForRequest(ctx context.Context, lease *lease.Lease, grace time.Duration) (context.Context, func()) {
 	rctx, cancel := context.WithCancel(leaseContext{lease.Context(), ctx})
 	stop := context.AfterFunc(ctx, func() {
 		if grace > 0 {
@@ -73,14 +62,14 @@ func (c leaseContext) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// closedErr returns holdfast.ErrClosed or holdfast.ErrClientClosed if the session or its
-// client, not ctx, ended the call; otherwise err.
-func (s *shared) closedErr(ctx context.Context, err error) error {
-	client := s.host.Client().Ctx()
+// EndedBy returns holdfast.ErrClosed or holdfast.ErrClientClosed if the session or its
+// client, not ctx, ended the call that failed with err; otherwise err.
+func EndedBy(ctx context.Context, host lease.Env, err error) error {
+	client := host.Client().Ctx()
 	switch {
 	case err == nil || ctx.Err() != nil || errors.Is(err, holdfast.ErrClientClosed):
 		return err
-	case s.host.Context().Err() != nil:
+	case host.Context().Err() != nil:
 		return holdfast.ErrClosed
 	case client != nil && client.Err() != nil:
 		return holdfast.ErrClientClosed

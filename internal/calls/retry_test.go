@@ -1,4 +1,4 @@
-package queue
+package calls_test
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 // inPauses runs f in virtual time with a session whose pauses are 1 s, 2 s, 4 s, … without jitter.
-func inPauses(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, sess *session.Session, s *shared)) {
+func inPauses(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, sess *session.Session, host lease.Host)) {
 	t.Helper()
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		sess, err := session.New(t.Context(), srv.Client(t), &session.Options{Retry: backoff.Policy{
@@ -24,20 +25,20 @@ func inPauses(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, sess *ses
 			t.Fatal(err)
 		}
 		defer func() { _ = sess.Close(context.Background()) }()
-		f(t, srv, sess, sharedBy(lease.Open(sess.Ref())))
+		f(t, srv, sess, lease.Open(sess.Ref()))
 	})
 }
 
 func TestPausesGrowAndBeginAnew(t *testing.T) {
-	inPauses(t, func(t *testing.T, _ *etcdfake.Server, _ *session.Session, s *shared) {
-		var p pauses
+	inPauses(t, func(t *testing.T, _ *etcdfake.Server, _ *session.Session, host lease.Host) {
+		var p calls.Pauses
 		var took []time.Duration
 		for i := range 4 {
 			if i == 3 {
-				p.reset()
+				p.Reset()
 			}
 			began := time.Now()
-			if err := p.next(t.Context(), s.host, nil); err != nil {
+			if err := p.Next(t.Context(), host, nil); err != nil {
 				t.Fatal(err)
 			}
 			took = append(took, time.Since(began).Round(time.Second))
@@ -49,15 +50,15 @@ func TestPausesGrowAndBeginAnew(t *testing.T) {
 }
 
 func TestPauseEndsWithItsContextAndWithTheSession(t *testing.T) {
-	inPauses(t, func(t *testing.T, _ *etcdfake.Server, sess *session.Session, s *shared) {
-		var p pauses
+	inPauses(t, func(t *testing.T, _ *etcdfake.Server, sess *session.Session, host lease.Host) {
+		var p calls.Pauses
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if err := p.next(ctx, s.host, nil); !errors.Is(err, context.DeadlineExceeded) {
+		if err := p.Next(ctx, host, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		time.AfterFunc(time.Millisecond, func() { _ = sess.Close(context.Background()) })
-		if err := p.next(t.Context(), s.host, nil); !errors.Is(err, holdfast.ErrClosed) {
+		if err := p.Next(t.Context(), host, nil); !errors.Is(err, holdfast.ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -65,24 +66,24 @@ func TestPauseEndsWithItsContextAndWithTheSession(t *testing.T) {
 
 // What is retried under a lease is called again after the session's pause, and ends with the lease.
 func TestRetryUnderALeaseEndsWithIt(t *testing.T) {
-	inPauses(t, func(t *testing.T, srv *etcdfake.Server, _ *session.Session, s *shared) {
-		l, err := s.host.Await(t.Context())
+	inPauses(t, func(t *testing.T, srv *etcdfake.Server, _ *session.Session, host lease.Host) {
+		l, err := host.Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		calls, began := 0, time.Now()
+		called, began := 0, time.Now()
 		notYet := errors.New("not yet")
-		err = s.retryUnder(t.Context(), l, func(context.Context) error {
-			if calls++; calls < 3 {
+		err = calls.RetryUnder(t.Context(), host, l, func(context.Context) error {
+			if called++; called < 3 {
 				return backoff.Again(notYet)
 			}
 			return nil
 		})
-		if err != nil || calls != 3 || time.Since(began) < time.Second {
-			t.Errorf("after %v: %d calls, %v", time.Since(began), calls, err)
+		if err != nil || called != 3 || time.Since(began) < time.Second {
+			t.Errorf("after %v: %d calls, %v", time.Since(began), called, err)
 		}
 		time.AfterFunc(time.Minute, func() { srv.Revoke(l.ID()) })
-		err = s.retryUnder(t.Context(), l, func(context.Context) error { return backoff.Again(notYet) })
+		err = calls.RetryUnder(t.Context(), host, l, func(context.Context) error { return backoff.Again(notYet) })
 		if !errors.Is(err, holdfast.ErrLost) || !errors.Is(err, notYet) {
 			t.Errorf("after the lease was lost: %v", err)
 		}

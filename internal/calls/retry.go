@@ -1,4 +1,4 @@
-package queue
+package calls
 
 import (
 	"context"
@@ -12,30 +12,30 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// retry calls op, and again with the session's pauses while its error says that
+// Retry calls op, and again with the session's pauses while its error says that
 // repeating can help. Each request of op bounds itself.
-func (s *shared) retry(ctx context.Context, op func(ctx context.Context) error) error {
-	policy := s.host.RetryPolicy()
+func Retry(ctx context.Context, host lease.Env, op func(ctx context.Context) error) error {
+	policy := host.RetryPolicy()
 	policy.Attempt = 0
-	conn := s.host.Client().ActiveConnection()
+	conn := host.Client().ActiveConnection()
 	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		return judge.WithConnection(conn, op(ctx))
 	})
 }
 
-// retryUnder is retry until the lease is lost. Contexts and pauses are made only after the first failure.
-func (s *shared) retryUnder(ctx context.Context, lease *lease.Lease, op func(ctx context.Context) error) error {
+// RetryUnder is Retry until the lease is lost. Contexts and pauses are made only after the first failure.
+func RetryUnder(ctx context.Context, host lease.Env, l *lease.Lease, op func(ctx context.Context) error) error {
 	err := op(ctx)
 	if err == nil {
 		return nil
 	}
-	ctx, cancel := untilLost(ctx, lease)
+	ctx, cancel := UntilLost(ctx, l)
 	defer cancel()
 	if ended := backoff.ContextErr(ctx); ended != nil {
-		return fmt.Errorf("%w; last error: %w", ended, judge.WithConnection(s.host.Client().ActiveConnection(), err))
+		return fmt.Errorf("%w; last error: %w", ended, judge.WithConnection(host.Client().ActiveConnection(), err))
 	}
 	called := true
-	return s.retry(ctx, func(ctx context.Context) error {
+	return Retry(ctx, host, func(ctx context.Context) error {
 		if called {
 			called = false
 			return err
@@ -44,12 +44,12 @@ func (s *shared) retryUnder(ctx context.Context, lease *lease.Lease, op func(ctx
 	})
 }
 
-// pauses are the session's pauses between the rounds of a loop.
-type pauses struct{ backoff *jitter.Pauses }
+// Pauses are the session's pauses between the rounds of a loop.
+type Pauses struct{ backoff *jitter.Pauses }
 
-// next makes the next pause. failed is what the round before has ended with; nil: it
+// Next makes the next pause. failed is what the round before has ended with; nil: it
 // is not reported. It returns early when ctx or the session ends, with the reason.
-func (p *pauses) next(ctx context.Context, host lease.Env, failed error) error {
+func (p *Pauses) Next(ctx context.Context, host lease.Env, failed error) error {
 	policy := host.RetryPolicy()
 	if p.backoff == nil {
 		p.backoff = jitter.New(policy.Initial, policy.Max, policy.Multiplier, policy.Rand)
@@ -58,7 +58,7 @@ func (p *pauses) next(ctx context.Context, host lease.Env, failed error) error {
 	if policy.Notify != nil && failed != nil {
 		policy.Notify(failed, pause)
 	}
-	ctx, cancel := withSession(ctx, host)
+	ctx, cancel := WithSession(ctx, host)
 	defer cancel()
 	if !Sleep(ctx, pause) {
 		return backoff.ContextErr(ctx)
@@ -66,8 +66,8 @@ func (p *pauses) next(ctx context.Context, host lease.Env, failed error) error {
 	return nil
 }
 
-// reset has next begin with the first pause again.
-func (p *pauses) reset() { p.backoff = nil }
+// Reset has Next begin with the first pause again.
+func (p *Pauses) Reset() { p.backoff = nil }
 
 // Sleep reports whether d has passed before ctx ended.
 func Sleep(ctx context.Context, d time.Duration) bool {
@@ -81,7 +81,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// jittered returns d, more or less a tenth.
-func jittered(d time.Duration) time.Duration {
+// Jittered returns d, more or less a tenth.
+func Jittered(d time.Duration) time.Duration {
 	return d - d/10 + rand.N(d/5)
 }

@@ -1,0 +1,100 @@
+package calls_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+type contextKey struct{}
+
+// A request ends with the lease, or a while after its caller, whose values it has. It leaves nothing behind.
+func TestContextOfARequest(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		lease := p.Host.Lease()
+		for _, grace := range []time.Duration{0, time.Second / 4} {
+			caller, cancel := context.WithCancel(t.Context())
+			listens := &kit.Listened{Context: caller}
+			ctx, stop := calls.ForRequest(context.WithValue(listens, contextKey{}, "value"), lease, grace)
+			if ctx.Value(contextKey{}) != "value" {
+				t.Error("the request lacks a value of its caller")
+			}
+			began := time.Now()
+			cancel()
+			<-ctx.Done()
+			if took := time.Since(began); took != grace {
+				t.Errorf("the request ended %v after its caller, want %v", took, grace)
+			}
+			stop()
+
+			ctx, stop = calls.ForRequest(&kit.Listened{Context: t.Context()}, lease, grace)
+			stop()
+			if ctx.Err() == nil {
+				t.Error("the context outlasts its request")
+			}
+			listens = &kit.Listened{Context: t.Context()}
+			_, stop = calls.ForRequest(listens, lease, grace)
+			stop()
+			listens.NothingListens(t, "a request")
+		}
+		ctx, stop := calls.ForRequest(t.Context(), lease, time.Hour)
+		defer stop()
+		lost, stopLost := calls.UntilLost(t.Context(), lease)
+		defer stopLost()
+		srv.Revoke(p.Sess.Lease())
+		<-ctx.Done()
+		<-lost.Done()
+		if !errors.Is(context.Cause(lost), holdfast.ErrLost) {
+			t.Errorf("ended by %v, want the loss", context.Cause(lost))
+		}
+	})
+}
+
+func TestErrorOfACallThatTheEndOfItsSessionOrClientEnded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		denied := rpctypes.ErrPermissionDenied
+		check := func(what string, host lease.Host, ctx context.Context, err, want error) {
+			t.Helper()
+			if got := calls.EndedBy(ctx, host, err); got != want {
+				t.Errorf("%s: %v becomes %v, want %v", what, err, got, want)
+			}
+		}
+		open, closed := kit.Start(t, srv), kit.Start(t, srv)
+		if err := closed.Sess.Close(kit.Within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		cli := srv.Client(t)
+		sess, err := session.New(t.Context(), cli, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = cli.Close()
+		ofClient := lease.Open(sess.Ref())
+		check("open", open.Host, t.Context(), denied, denied)
+		check("open", open.Host, t.Context(), nil, nil)
+		check("session closed", closed.Host, t.Context(), denied, holdfast.ErrClosed)
+		check("session closed", closed.Host, t.Context(), nil, nil)
+		check("session closed", closed.Host, canceled, context.Canceled, context.Canceled)
+		check("session closed", closed.Host, t.Context(), holdfast.ErrClientClosed, holdfast.ErrClientClosed)
+		check("client closed", ofClient, t.Context(), denied, holdfast.ErrClientClosed)
+		check("client closed", ofClient, canceled, context.Canceled, context.Canceled)
+		check("client closed", ofClient, t.Context(), nil, nil)
+		_ = sess.Close(t.Context())
+	})
+}
