@@ -26,7 +26,8 @@ type writes struct {
 }
 
 func (w *writes) intercept(
-	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
 ) error {
 	w.mu.Lock()
 	switch r := req.(type) {
