@@ -12,6 +12,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/locker"
@@ -21,6 +22,9 @@ import (
 
 // parallel bounds the processes that start, lock or end at the same time.
 const parallel = 64
+
+// upstreamTTL is the TTL of sessions of etcd's own package, in seconds: the default of ours.
+const upstreamTTL = 15
 
 // fleet is a number of processes.
 type fleet struct {
@@ -41,6 +45,8 @@ type process struct {
 	cli   *clientv3.Client
 	sess  *session.Session
 	locks []*locker.Lock
+
+	upstream *concurrency.Session // instead of sess
 }
 
 func newFleet(endpoints []string, o session.Options) *fleet {
@@ -85,6 +91,32 @@ func (f *fleet) open(ctx context.Context, n int) error {
 		}
 		p.sess, err = session.New(ctx, p.cli, &f.options)
 		return err
+	})
+}
+
+// openUpstream starts n processes whose sessions are those of etcd's own package.
+func (f *fleet) openUpstream(ctx context.Context, n int) error {
+	for range n {
+		f.processes = append(f.processes, &process{})
+	}
+	return f.each(func(_ int, p *process) (err error) {
+		if p.cli, err = session.NewClient(ctx, session.ClientConfig(f.endpoints...)); err != nil {
+			return err
+		}
+		p.upstream, err = concurrency.NewSession(p.cli, concurrency.WithTTL(upstreamTTL))
+		return err
+	})
+}
+
+// holdUpstream is hold with the Mutex of etcd's own package.
+func (f *fleet) holdUpstream(ctx context.Context, k int) error {
+	return f.each(func(i int, p *process) error {
+		for j := range k {
+			if err := concurrency.NewMutex(p.upstream, "upstream/"+lockName(i, j)).Lock(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
@@ -162,6 +194,9 @@ func (f *fleet) close() {
 	_ = f.each(func(_ int, p *process) error {
 		if p.sess != nil {
 			_ = p.sess.Close(ctx)
+		}
+		if p.upstream != nil {
+			_ = p.upstream.Close()
 		}
 		if p.cli != nil {
 			_ = p.cli.Close()

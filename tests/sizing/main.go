@@ -23,6 +23,7 @@ type plan struct {
 	settle    time.Duration // passes before each row: what a new lock costs once is no part of it
 	window    time.Duration // each row is measured for that long
 	polling   bool          // sessions cannot watch enough members, and ask twice a second about what they hold
+	upstream  bool          // sessions and locks are those of etcd's own package
 	busy      int           // processes that lock and unlock in a loop; 0: that row is left out
 	session   session.Options
 }
@@ -35,6 +36,7 @@ func main() {
 	flag.DurationVar(&p.settle, "settle", 5*time.Second, "how `long` to wait before each row")
 	flag.IntVar(&p.busy, "busy", 0, "`number` of processes that at last lock and unlock in a loop")
 	flag.BoolVar(&p.polling, "polling", false, "sessions poll, as those do that cannot watch enough members: to compare")
+	flag.BoolVar(&p.upstream, "upstream", false, "sessions and locks of etcd's own package, TTL 15 s: to compare; two rows")
 	flag.DurationVar(&p.session.TTL, "ttl", 0, "session.Options.TTL: a `time`")
 	flag.DurationVar(&p.session.LockDelay, "lock-delay", 0, "session.Options.LockDelay: a `time`")
 	flag.Parse()
@@ -61,6 +63,9 @@ func run(ctx context.Context, out io.Writer, p plan) (err error) {
 		return err
 	}
 
+	if p.upstream {
+		return runUpstream(ctx, m)
+	}
 	start := time.Now()
 	if err := f.open(ctx, p.processes); err != nil {
 		return err
@@ -84,4 +89,18 @@ func run(ctx context.Context, out io.Writer, p plan) (err error) {
 	done := f.loop(ctx, p.busy)
 	err = m.row(ctx, 2*p.processes, fmt.Sprintf("%d lock and unlock", min(p.busy, p.processes)))
 	return errors.Join(err, done())
+}
+
+// runUpstream is run with sessions of etcd's own package, which watch nothing.
+func runUpstream(ctx context.Context, m meter) error {
+	if err := m.fleet.openUpstream(ctx, m.plan.processes); err != nil {
+		return err
+	}
+	if err := m.row(ctx, 0, "a session of upstream"); err != nil || m.plan.locks == 0 {
+		return err
+	}
+	if err := m.fleet.holdUpstream(ctx, m.plan.locks); err != nil {
+		return err
+	}
+	return m.row(ctx, 0, fmt.Sprintf("and holds %d", m.plan.locks))
 }

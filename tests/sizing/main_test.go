@@ -36,3 +36,16 @@ func TestRowsHaveWhatTheFleetHas(t *testing.T) {
 		t.Errorf("those that lock and unlock write: %s", rows[3])
 	}
 }
+
+func TestRowsOfUpstream(t *testing.T) {
+	var out bytes.Buffer
+	p := plan{processes: 3, locks: 2, window: 100 * time.Millisecond, upstream: true}
+	if err := run(t.Context(), &out, p); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"| a session of upstream | 3 | 0 | 0 |", "| and holds 2 | 3 | 6 | 0 |"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no row begins with %q:\n%s", want, out.String())
+		}
+	}
+}
