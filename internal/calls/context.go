@@ -37,13 +37,7 @@ func UntilLost(ctx context.Context, lease *lease.Lease) (context.Context, func()
 // not.
 func ForRequest(ctx context.Context, lease *lease.Lease, grace time.Duration) (context.Context, func()) {
 	rctx, cancel := context.WithCancel(leaseContext{lease.Context(), ctx})
-	stop := context.AfterFunc(ctx, func() {
-		if grace > 0 {
-			time.AfterFunc(grace, cancel)
-		} else {
-			cancel()
-		}
-	})
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
 	return rctx, func() { stop(); cancel() }
 }
 

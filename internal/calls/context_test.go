@@ -3,7 +3,10 @@ package calls_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -60,6 +63,58 @@ func TestContextOfARequest(t *testing.T) {
 		<-lost.Done()
 		if !errors.Is(context.Cause(lost), holdfast.ErrLost) {
 			t.Errorf("ended by %v, want the loss", context.Cause(lost))
+		}
+	})
+}
+
+// sessionEnv is a session whose context tells what listens to it.
+type sessionEnv struct {
+	lease.Env
+	ctx context.Context
+}
+
+func (e sessionEnv) Context() context.Context { return e.ctx }
+
+// A session and a lease may live for months.
+func TestCallsLeaveNothingThatListensToTheSessionOrTheLease(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		host := kit.Start(t, srv).Host
+		open := &kit.Listened{Context: host.Context()}
+		_, stop := calls.WithSession(t.Context(), sessionEnv{host, open})
+		stop()
+		open.NothingListens(t, "a call")
+
+		var freed atomic.Bool
+		func() {
+			value := new([64]byte)
+			runtime.AddCleanup(value, func(freed *atomic.Bool) { freed.Store(true) }, &freed)
+			_, stop := calls.UntilLost(context.WithValue(t.Context(), contextKey{}, value), host.Lease())
+			stop()
+		}()
+		for range 100 {
+			if runtime.GC(); freed.Load() {
+				return
+			}
+			runtime.Gosched()
+		}
+		t.Error("the context of a call that is over is kept as long as its lease")
+	})
+}
+
+// There are two requests for each lock.
+func TestContextOfARequestNeedsNoGoroutine(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		synctest.Wait()
+		before := runtime.NumGoroutine()
+		for range 10 {
+			_, stop := calls.ForRequest(ctx, p.Host.Lease(), time.Second)
+			defer stop()
+		}
+		if n := runtime.NumGoroutine() - before; n >= 10 {
+			t.Errorf("%d goroutines for 10 requests", n)
 		}
 	})
 }

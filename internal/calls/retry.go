@@ -60,10 +60,8 @@ func (p *Pauses) Next(ctx context.Context, host lease.Env, failed error) error {
 	}
 	ctx, cancel := WithSession(ctx, host)
 	defer cancel()
-	if !Sleep(ctx, pause) {
-		return backoff.ContextErr(ctx)
-	}
-	return nil
+	Sleep(ctx, pause)
+	return backoff.ContextErr(ctx)
 }
 
 // Reset has Next begin with the first pause again.
@@ -71,10 +69,8 @@ func (p *Pauses) Reset() { p.backoff = nil }
 
 // Sleep reports whether d has passed before ctx ended.
 func Sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

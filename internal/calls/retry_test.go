@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -86,6 +87,58 @@ func TestRetryUnderALeaseEndsWithIt(t *testing.T) {
 		err = calls.RetryUnder(t.Context(), host, l, func(context.Context) error { return backoff.Again(notYet) })
 		if !errors.Is(err, holdfast.ErrLost) || !errors.Is(err, notYet) {
 			t.Errorf("after the lease was lost: %v", err)
+		}
+	})
+}
+
+func TestRetriesLeaveNothingThatListensToTheirContext(t *testing.T) {
+	inPauses(t, func(t *testing.T, _ *etcdfake.Server, _ *session.Session, host lease.Host) {
+		ctx, called := &kit.Listened{Context: t.Context()}, 0
+		err := calls.RetryUnder(ctx, host, host.Lease(), func(context.Context) error {
+			if called++; called == 1 {
+				return backoff.Again(errors.New("not yet"))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx.NothingListens(t, "RetryUnder")
+
+		ctx = &kit.Listened{Context: t.Context()}
+		var p calls.Pauses
+		if err := p.Next(ctx, host, nil); err != nil {
+			t.Fatal(err)
+		}
+		ctx.NothingListens(t, "a pause")
+	})
+}
+
+// notified is a session whose retry policy reports what has failed.
+type notified struct {
+	lease.Env
+	failed func(error)
+}
+
+func (n notified) RetryPolicy() backoff.Policy {
+	p := n.Env.RetryPolicy()
+	p.Notify = func(err error, _ time.Duration) { n.failed(err) }
+	return p
+}
+
+func TestPauseReportsAFailureAndNothingElse(t *testing.T) {
+	inPauses(t, func(t *testing.T, _ *etcdfake.Server, _ *session.Session, host lease.Host) {
+		var told []error
+		env := notified{host, func(err error) { told = append(told, err) }}
+		var p calls.Pauses
+		failure := errors.New("a failure")
+		for _, failed := range []error{nil, failure} {
+			if err := p.Next(t.Context(), env, failed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(told) != 1 || told[0] != failure {
+			t.Errorf("told: %v", told)
 		}
 	})
 }

@@ -41,14 +41,13 @@ func (r *Sessions) Add(entries []*mvccpb.KeyValue, at int64, unknown bool) {
 
 // With returns r with the sessions of further entries.
 func (r Sessions) With(entries []*mvccpb.KeyValue) Sessions {
-	r.Leases = slices.Clone(r.Leases)
 	for _, kv := range entries {
 		if lease, ours := layout.LeaseOf(string(kv.Key)); ours {
 			r.Leases = append(r.Leases, lease)
 		}
 	}
 	slices.Sort(r.Leases)
-	r.Leases = slices.Clip(slices.Compact(r.Leases))
+	r.Leases = slices.Clip(slices.Compact(r.Leases)) // what is added to it is added to a copy
 	if len(entries) > MaxRemembered || len(r.Leases) > MaxRemembered {
 		r.Leases, r.Unknown = nil, true
 	}

@@ -2,9 +2,11 @@ package reads_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -12,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leak"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/internal/reads"
+	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -33,6 +36,47 @@ func TestSessionsAreRememberedUpToABound(t *testing.T) {
 	if r = r.With([]*mvccpb.KeyValue{entry(reads.MaxRemembered)}); !r.Unknown || len(r.Leases) != 0 {
 		t.Errorf("of %d sessions %d are remembered, unknown %v", reads.MaxRemembered+1, len(r.Leases), r.Unknown)
 	}
+}
+
+// What is read may be cut off after so many entries, whosever they are.
+func TestSessionsOfMoreEntriesThanAreReadAreUnknown(t *testing.T) {
+	entry := &mvccpb.KeyValue{Key: fmt.Appendf(nil, "%s!s1-AAAAAAAAAAAAAAAA", at.Entries)}
+	for n, unknown := range map[int]bool{reads.MaxRemembered: false, reads.MaxRemembered + 1: true} {
+		if r := (reads.Sessions{}).With(slices.Repeat([]*mvccpb.KeyValue{entry}, n)); r.Unknown != unknown {
+			t.Errorf("%d entries of one session: unknown %v", n, r.Unknown)
+		}
+	}
+}
+
+// Whose keys are gone is read in groups, and said of the right ones.
+func TestAbsentSessionsAreFound(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		cli := srv.Client(t)
+		keyOf := func(id clientv3.LeaseID) string { return fmt.Sprintf("session/%x", int64(id)) }
+		var entries []*mvccpb.KeyValue
+		var gone []clientv3.LeaseID
+		for id := clientv3.LeaseID(2*txns.MaxOps + 50); id > 0; id-- { // not in order
+			entry := &mvccpb.KeyValue{Key: fmt.Appendf(nil, "%s%x-AAAAAAAAAAAAAAAA", at.Entries, int64(id))}
+			entries = append(entries, entry, entry)
+			if id%7 == 0 {
+				gone = append([]clientv3.LeaseID{id}, gone...)
+			} else if _, err := cli.Put(t.Context(), keyOf(id), ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		entries = append(entries, entries[0]) // once more, far from the first
+		r := reads.Sessions{}.With(entries)
+		var ask txns.Ops
+		asked := r.Ask(keyOf, &ask, 0)
+		resp, err := cli.Txn(t.Context()).Then(ask...).Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := r.Absent(txns.Reply{Header: resp.Header, Responses: resp.Responses}, asked)
+		if !slices.Equal(got, gone) || len(r.Leases) != 2*txns.MaxOps+50 {
+			t.Errorf("of %d sessions absent are %v, want %v", len(r.Leases), got, gone)
+		}
+	})
 }
 
 // A writer judges the readers that stood ahead by their session keys. If there were more than it reads, one that it

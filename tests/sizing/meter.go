@@ -75,7 +75,7 @@ func (m *meter) row(ctx context.Context, watches int, stage string) error {
 		"| %.1f %% | %.0f MB | %.1f MB | %.0f | %.2f %% | %.0f KB | %.1f |\n", stage,
 		after["etcd_debugging_lease_granted_total"]-after["etcd_debugging_lease_revoked_total"],
 		after["etcd_debugging_mvcc_keys_total"], after["etcd_debugging_mvcc_watcher_total"],
-		rate("LeaseKeepAlive"), rate("Range")+rate("ReadonlyTxn"), rate("etcd_server_proposals_applied_total"),
+		rate("etcd_debugging_lease_renewed_total"), rate("Range")+rate("ReadonlyTxn"), rate("etcd_server_proposals_applied_total"),
 		100*rate("process_cpu_seconds_total"), after["process_resident_memory_bytes"]/1e6,
 		after["etcd_mvcc_db_total_size_in_bytes"]/1e6, after["process_open_fds"],
 		per(100*(now.cpu-cpu).Seconds()/seconds), per(float64(now.memory-m.base.memory)/1e3),
