@@ -48,6 +48,30 @@ func (k sessionKey) read(ctx context.Context) (*clientv3.GetResponse, error) {
 	return resp, nil
 }
 
+// readWith is read, and runs an errand, unless that is nil. If etcd refuses the errand, the key is read alone: a lease
+// must not be lost because a role lacks a right to what is held on it.
+func (k sessionKey) readWith(ctx context.Context, errand *lease.Errand) (keyRead, error) {
+	if errand != nil {
+		key := []clientv3.Op{clientv3.OpGet(k.name)}
+		resp, err := k.sender.Txn(ctx).If(errand.If...).Then(key...).Else(key...).Commit()
+		switch {
+		case err == nil:
+			read := &clientv3.GetResponse{Header: resp.Header, Kvs: resp.Responses[0].GetResponseRange().Kvs}
+			return keyRead{read, true, resp.Succeeded}, nil
+		case etcderr.Retryable(err) || etcderr.Pending(err):
+			return keyRead{}, fmt.Errorf("read session key %q: %w", k.name, err)
+		}
+	}
+	read, err := k.read(ctx)
+	return keyRead{GetResponse: read}, err
+}
+
+// keyRead is the reply to a read of the session key.
+type keyRead struct {
+	*clientv3.GetResponse
+	told, yes bool // of an errand
+}
+
 // check restores the key unless read shows that it exists and is attached to the lease. It returns an error if the key
 // could not be restored.
 func (k sessionKey) check(read *clientv3.GetResponse) error {

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -107,22 +105,27 @@ func (k *keeper) acknowledge(ctx context.Context) (*acknowledgement, error) {
 	return ack, nil
 }
 
-// prove sends a linearizable read of the session key, and sees to it that the key exists.
+// prove sends a linearizable read of the session key, and with it the errand of the lease. It sees to it that the key
+// exists.
 func (k *keeper) prove(ctx context.Context) (*proof, error) {
 	type reply struct {
 		sent time.Duration
-		read *clientv3.GetResponse
+		read keyRead
 	}
+	errand := k.lease.Errands.Next()
 	got, _, err := sending.Once(ctx, k.sender, sending.Proof, func(ctx context.Context) (reply, error) {
 		sent := k.lease.Sends(lease.Reads)
-		read, err := k.key.read(ctx)
+		read, err := k.key.readWith(ctx, errand)
 		return reply{sent, read}, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("confirm renewal of lease %x: %w", int64(k.lease.ID()), err)
 	}
-	if err := k.key.check(got.read); err != nil {
+	if err := k.key.check(got.read.GetResponse); err != nil {
 		return nil, err
+	}
+	if got.read.told {
+		errand.Told(got.sent, got.read.yes)
 	}
 	k.lease.Answered(lease.Proved, got.sent, got.read.Header.RaftTerm)
 	return &proof{got.sent, got.read.Header.RaftTerm}, nil

@@ -32,9 +32,10 @@ const pollsInFlight = 8
 // same question tells it that an administrator has put a Notice into one.
 //
 // While the lease is watched, a hold is asked about once when it is new, when the
-// bell has rung, and every few seconds. While it is not, twice in a lock delay: a
-// watch of the session key may hang with its member, and then nothing else would
-// tell a holder that its lease was revoked before the waiter behind it holds.
+// bell has rung, and every few seconds, as a rule by the read that proves a renewal.
+// While it is not, twice in a lock delay: a watch of the session key may hang with its
+// member, and then nothing else would tell a holder that its lease was revoked before
+// the waiter behind it holds.
 //
 // That waiter's lock delay may have begun right after the read by which the holder
 // holds, however late its reply came. So a hold is as old as that read.
@@ -77,28 +78,29 @@ func (p *poller) beforeRevoke(ctx context.Context, l *lease.Lease) {
 
 // add has holds on one lease end with it, and with their entries.
 func (p *poller) add(holds []*Hold) {
-	lease := holds[0].grant.Lease()
+	l := holds[0].grant.Lease()
 	p.mu.Lock()
 	for _, h := range holds {
 		p.holds[h] = never
 	}
-	first := p.bound != lease
-	p.bound = lease
+	first := p.bound != l
+	p.bound = l
 	if !p.running {
 		p.running = p.host.Go(p.run) // joined by Close; ends when nothing is held
 	}
 	p.mu.Unlock()
-	if !lease.Watched() && time.Since(holds[0].grant.Stood()) >= p.look {
+	if !l.Watched() && time.Since(holds[0].grant.Stood()) >= p.look {
 		select {
 		case p.late <- struct{}{}:
 		default:
 		}
 	}
 	if first {
-		context.AfterFunc(lease.Context(), func() { p.endHolds(lease) }) // ends at once: it only finds the holds
+		l.Errands.Run(func() *lease.Errand { return p.errand(l) })
+		context.AfterFunc(l.Context(), func() { p.endHolds(l) }) // ends at once: it only finds the holds
 	}
 	// If the lease ended before they were added, endHolds may have missed them.
-	if lease.Context().Err() != nil {
+	if l.Context().Err() != nil {
 		_ = holds[0].Check()
 	}
 }
@@ -236,6 +238,49 @@ func (p *poller) asked(holds []*Hold, at time.Duration) {
 	defer p.mu.Unlock()
 	for _, h := range holds {
 		if _, held := p.holds[h]; held {
+			p.holds[h] = at
+		}
+	}
+}
+
+// errand has the read that proves the next renewal ask about the holds on a lease that were polled before, if one Txn
+// takes them. So a session at rest does not poll. What has changed is polled at the next look.
+func (p *poller) errand(l *lease.Lease) *lease.Errand {
+	var e lease.Errand
+	holds := p.polled(l)
+	if len(holds) == 0 || len(holds) > maxBatch {
+		return nil
+	}
+	for _, h := range holds {
+		e.If = append(e.If, h.unchanged())
+	}
+	e.Told = func(sent time.Duration, yes bool) {
+		if !yes {
+			sent = never
+		}
+		p.askedAgain(holds, sent)
+	}
+	return &e
+}
+
+// polled returns the holds on a lease that were polled, and for which the bell has not rung since.
+func (p *poller) polled(l *lease.Lease) (holds []*Hold) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for h, asked := range p.holds {
+		if asked != never && h.grant.Lease() == l {
+			holds = append(holds, h)
+		}
+	}
+	return holds
+}
+
+// askedAgain is asked, for holds that nothing else was asked about or has rung for since.
+func (p *poller) askedAgain(holds []*Hold, at time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range holds {
+		if asked, held := p.holds[h]; held && asked != never && (at == never || at > asked) {
 			p.holds[h] = at
 		}
 	}

@@ -94,14 +94,17 @@ func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 	s.keys.forget(lease)
 }
 
-// SlowPoll is the time between two polls of a hold whose lease is watched.
-const SlowPoll = 5 * time.Second
+// SlowPoll is the time between two polls of a hold whose lease is watched. With a TTL of 15 s the lease is renewed a
+// little more often, and the read that proves that polls.
+const SlowPoll = 5500 * time.Millisecond
 
 // ToldWithin is Value.ToldWithin of a session with that lock delay: the first entry of
 // a queue may have to wait for the delay before it holds, and six seconds later its
-// holder has been told: a SlowPoll, until the next look whether to poll a quarter of
-// a second, and the rest for the reply.
-func ToldWithin(lockDelay time.Duration) time.Duration { return lockDelay + SlowPoll + time.Second }
+// holder has been told: a SlowPoll, until the nearest look whether to poll a quarter of
+// a second at most, and a quarter of a second for the reply.
+func ToldWithin(lockDelay time.Duration) time.Duration {
+	return lockDelay + SlowPoll + pollTakes + pollTakes
+}
 
 // PollInterval is the time between two polls of a hold while its lease is not watched. The first poll is sent at most
 // so long after the request by which it is held; if the reply to that comes later, at once. So half a lock delay is

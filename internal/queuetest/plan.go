@@ -38,6 +38,8 @@ func KindOf(c etcdfake.Call) string {
 			return "committed read"
 		case len(r.Compare) == 0:
 			return "read"
+		case len(r.Success) > 0 && ofSession(r.Success[0].GetRequestRange().GetKey()):
+			return "session" // and an errand
 		}
 		return "poll"
 	case *pb.PutRequest:
@@ -58,11 +60,13 @@ func KindOf(c etcdfake.Call) string {
 }
 
 func watchOf(key []byte) string {
-	if strings.HasPrefix(string(key), "holdfast/session/") {
+	if ofSession(key) {
 		return "session watch"
 	}
 	return "watch"
 }
+
+func ofSession(key []byte) bool { return strings.HasPrefix(string(key), "holdfast/session/") }
 
 func contents(ops []*pb.RequestOp) (puts, deletes, held bool) {
 	for _, op := range ops {

@@ -36,7 +36,7 @@ func main() {
 	flag.DurationVar(&p.settle, "settle", 5*time.Second, "how `long` to wait before each row")
 	flag.IntVar(&p.busy, "busy", 0, "`number` of processes that at last lock and unlock in a loop")
 	flag.BoolVar(&p.polling, "polling", false, "sessions poll, as those do that cannot watch enough members: to compare")
-	flag.BoolVar(&p.upstream, "upstream", false, "sessions and locks of etcd's own package, TTL 15 s: to compare; two rows")
+	flag.BoolVar(&p.upstream, "upstream", false, "sessions and locks of etcd's own package: to compare")
 	flag.DurationVar(&p.session.TTL, "ttl", 0, "session.Options.TTL: a `time`")
 	flag.DurationVar(&p.session.LockDelay, "lock-delay", 0, "session.Options.LockDelay: a `time`")
 	flag.Parse()
