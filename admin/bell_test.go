@@ -54,7 +54,7 @@ func (txn *noBellTxn) Commit() (*clientv3.TxnResponse, error) {
 	return txn.Txn.Commit()
 }
 
-// A session that watches several members polls every five seconds. A Kick and a Remove ring for it, if they may.
+// A session that watches several members asks every five seconds. A Kick and a Remove ring for it, if they may.
 func TestRequestIsToldAtOnceIfItMayRingAndWithinSixSecondsIfNot(t *testing.T) {
 	for _, mayRing := range []bool{true, false} {
 		for name, request := range map[string]func(ctx context.Context, ops *administrator, lk *locker.Lock) error{
