@@ -92,8 +92,8 @@ func watched(_ *testing.T, srv *etcdfake.Server, link *etcdfake.Link) *clientv3.
 }
 
 // Sessions that hold do not make a slow etcd slower, and do not keep it busy after what made it slow has passed. Each
-// has a client for three endpoints. In good times one whose lease is watched sends 0.6 requests a second: a third each
-// are polls, renewals, and their proofs. One whose lease is not watched sends 2 polls a second.
+// has a client for three endpoints. In good times one whose lease is watched sends 0.4 requests a second: renewals, and
+// their proofs, which poll. One whose lease is not watched sends 2 polls a second.
 func TestSessionsDoNotKeepEtcdOverloaded(t *testing.T) {
 	silent := func(c *busyCluster) { c.silent = true }
 	hung := func(c *busyCluster) { c.hung = 2 }
@@ -107,17 +107,17 @@ func TestSessionsDoNotKeepEtcdOverloaded(t *testing.T) {
 		atRest float64
 		cases  map[string]overload
 	}{
-		"watched": {watched, 0.9, map[string]overload{
-			"replies take 0.3 s":    {reply(300 * time.Millisecond), 20 * time.Second, 1.5},
+		"watched": {watched, 0.6, map[string]overload{
+			"replies take 0.3 s":    {reply(300 * time.Millisecond), 20 * time.Second, 1.2},
 			"replies take 3 s":      {reply(3 * time.Second), 20 * time.Second, 2.1},
-			"a member hangs":        {hung, 20 * time.Second, 1.8},
+			"a member hangs":        {hung, 20 * time.Second, 1.4},
 			"none answers":          {silent, 5 * time.Second, 4},
-			"2 a second are served": {serves(2), 40 * time.Second, 1.3},
+			"2 a second are served": {serves(2), 40 * time.Second, 0.9},
 			"1.8 a second are served, after 0.2 s more": {func(c *busyCluster) {
 				serves(1.8)(c)
 				reply(200 * time.Millisecond)(c)
-			}, 40 * time.Second, 2.5},
-			"none is served for 3 s, then 3 a second": {stalls(3*time.Second, 3), 20 * time.Second, 2.5},
+			}, 40 * time.Second, 1.5},
+			"none is served for 3 s, then 3 a second": {stalls(3*time.Second, 3), 20 * time.Second, 1.8},
 		}},
 		"not watched": {seldomWatched, 2.7, map[string]overload{
 			"replies take 0.3 s":                      {reply(300 * time.Millisecond), 20 * time.Second, 3.5},

@@ -2,8 +2,10 @@ package lease
 
 import "sync/atomic"
 
-// Hearing is what the watches of a session key tell those who hold something on its lease.
+// Hearing is what those who hold something on a lease are told: by the watches of its session key, and by the reads
+// that prove its renewals.
 type Hearing struct {
+	Errands Errands
 	watched atomic.Bool
 	bell    chan struct{}
 }
