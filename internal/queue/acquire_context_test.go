@@ -26,7 +26,7 @@ func TestCallsLeaveNothingThatListensToTheCallersContext(t *testing.T) {
 				time.AfterFunc(time.Second, ahead.Release)
 				return a.awaitFront(ctx)
 			},
-			"Limit": func(ctx context.Context) error { _, err := p.permits(1, 1).sem.Limit(ctx); return err },
+			"Limit": func(ctx context.Context) error { _, err := NewSemaphore(p.Host, "x", 1).Limit(ctx); return err },
 		} {
 			ctx := &kit.Listened{Context: t.Context()}
 			if err := call(ctx); err != nil {

@@ -61,7 +61,7 @@ func (a *attempt) newEntry(q *Queue) *entry {
 		e = new(entry)
 	}
 	e.q, e.of, e.wait.e = q, a, e
-	if q.sem != nil {
+	if q.limit != nil {
 		e.wait.permit = &permit{w: &e.wait, weight: q.weight}
 	}
 	if keys := &q.shared.keys; !keys.reuse(e) {

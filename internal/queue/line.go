@@ -66,7 +66,7 @@ type turn struct {
 
 // newTicket returns the ticket of a caller, which join gives a place.
 func newTicket(q *Queue, r Request) *ticket {
-	t := &ticket{q: q, request: r, alone: q.Reader || q.sem != nil, turn: make(chan *attempt, 1)}
+	t := &ticket{q: q, request: r, alone: q.Reader || q.limit != nil, turn: make(chan *attempt, 1)}
 	t.waits = &t.ownWaits
 	if lease := q.host.Lease(); lease.Lost() == nil {
 		t.lease = lease

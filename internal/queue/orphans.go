@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
 )
@@ -151,7 +152,7 @@ func (s *orphanScanner) queueOf(key string, lease *lease.Lease) *Queue {
 	}
 	q := &Queue{host: s.host, Scope: reads.Scope{At: at, Reader: layout.IsReader(key)}, weight: layout.WeightOf(key)}
 	if at.Kind == holdfast.KindSemaphore {
-		withLimit(q, 0) // which nothing reads
+		q.limit = permits.New(s.host, at, 0) // which nothing reads
 	}
 	return q
 }

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -61,16 +62,16 @@ type goneAhead struct {
 //
 // Those behind judge by the limit at which the entry was put whether it holds or waits for a mark. If the limit has
 // changed since, the entry waits, and puts its mark at once if there is room.
-func (p *permit) place(seen permitsSeen, delay bool) {
-	p.limit = seen.limit
-	ahead, at := seen.youngest, p.w.e.rev
-	if weights(seen.ahead)+p.weight <= p.limit.Permits && p.limit.Mod < at {
+func (p *permit) place(seen permits.Seen, delay bool) {
+	p.limit = seen.Limit
+	ahead, at := seen.Youngest, p.w.e.rev
+	if permits.Weights(seen.Ahead)+p.weight <= p.limit.Permits && p.limit.Mod < at {
 		ahead = nil
 	}
 	p.w.noteAhead(ahead, at, delay)
-	if p.far = !seen.mayHold() && layout.MarkIn(ahead) == 0; !p.far {
+	if p.far = !seen.MayHold() && layout.MarkIn(ahead) == 0; !p.far {
 		p.becomeFirst(at, delay)
-		p.known, p.ahead, p.sum = seen.all, seen.ahead, weights(seen.ahead)
+		p.known, p.ahead, p.sum = seen.All, seen.Ahead, permits.Weights(seen.Ahead)
 	}
 }
 
@@ -90,11 +91,11 @@ func (p *permit) wasPut(ctx context.Context, r txns.Reply) error {
 	e := p.w.e
 	e.setCreated(r.Header.Revision)
 	e.ticket.sawAhead(r.Range(1), nil)
-	seen, err := e.q.sem.permitsIn(ctx, r, p.limit.Permits)
+	seen, err := e.q.limit.Replies(ctx, r, p.limit.Permits)
 	if err != nil {
 		return err
 	}
-	p.w.position = seen.count
+	p.w.position = seen.Count
 	p.place(seen, e.of.requeued)
 	p.say(Step{Read: e.rev, Delays: e.of.requeued})
 	return nil
@@ -104,7 +105,7 @@ func (p *permit) wasPut(ctx context.Context, r txns.Reply) error {
 // whether it holds or puts a mark, and it does not.
 func (p *permit) locate(ctx context.Context) error {
 	e := p.w.e
-	seen, err := e.q.sem.see(ctx, e.rev-1, e.rev, func(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
+	seen, err := e.q.limit.See(ctx, e.rev-1, e.rev, func(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
 		return txns.Read(ctx, e.q.host.Sender(), ask...)
 	})
 	if errors.Is(err, rpctypes.ErrCompacted) {
@@ -114,23 +115,23 @@ func (p *permit) locate(ctx context.Context) error {
 		return err
 	}
 	p.place(seen, e.of.requeued)
-	e.of.revision = seen.reply.Header.Revision // at which the limit was read
+	e.of.revision = seen.Reply.Header.Revision // at which the limit was read
 	p.say(Step{Read: e.of.revision, Delays: e.of.requeued})
 	return nil
 }
 
-// whyRefused returns errLimitMoved if a put was refused because the limit in etcd is not the one that was known, and a
-// *holdfast.LimitError if the program names another one. Otherwise the put had been carried out.
+// whyRefused returns permits.ErrMoved if a put was refused because the limit in etcd is not the one that was known,
+// and a *holdfast.LimitError if the program names another one. Otherwise the put had been carried out.
 func (p *permit) whyRefused(ctx context.Context, kv *mvccpb.KeyValue) error {
-	sem := p.w.e.q.sem
-	now, err := sem.ensure(ctx, kv)
+	limit := p.w.e.q.limit
+	now, err := limit.Ensure(ctx, kv)
 	switch {
 	case err != nil:
 		return err
-	case now.Permits != sem.permits:
-		return sem.limitErr(now.Permits, 0)
+	case now.Permits != limit.Named():
+		return limit.Err(now.Permits, 0)
 	case kv == nil || now.Mod != p.limit.Mod:
-		return errLimitMoved
+		return permits.ErrMoved
 	default:
 		return errEntryGone
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/permits"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
@@ -69,14 +70,14 @@ func TestPlaceOfAPermit(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				e := entryOf(start(t, srv).permits(4, weight))
 				e.rev = rev
-				seen := permitsSeen{ahead: c.ahead, all: true, limit: c.limit, youngest: c.youngest}
-				if seen.youngest == nil && len(c.ahead) > 0 {
-					seen.youngest = c.ahead[len(c.ahead)-1]
+				seen := permits.Seen{Ahead: c.ahead, All: true, Limit: c.limit, Youngest: c.youngest}
+				if seen.Youngest == nil && len(c.ahead) > 0 {
+					seen.Youngest = c.ahead[len(c.ahead)-1]
 				}
 				p := e.wait.permit
 				p.place(seen, c.delay)
 				ahead := e.wait.ahead
-				if e.stage != placed || (ahead == nil) != c.holds || !c.holds && ahead != seen.youngest || p.far != c.far {
+				if e.stage != placed || (ahead == nil) != c.holds || !c.holds && ahead != seen.Youngest || p.far != c.far {
 					t.Fatalf("stage %v behind %v, far %v", e.stage, ahead, p.far)
 				}
 				if p.weight != weight || p.limit != c.limit || p.base != c.base || p.due != c.due {
@@ -213,17 +214,17 @@ func TestPermitsAreReadAsTheyStood(t *testing.T) {
 		four := kit.JoinPermit(t, srv, permitsX, 1)
 		q := p.permits(3, 1)
 		look := func(maxCreate, at int64) (keys []string, youngest string) {
-			seen, err := q.sem.see(t.Context(), maxCreate, at,
+			seen, err := q.limit.See(t.Context(), maxCreate, at,
 				func(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
 					return txns.Read(ctx, q.host.Sender(), ask...)
 				})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if seen.youngest != nil {
-				youngest = string(seen.youngest.Key)
+			if seen.Youngest != nil {
+				youngest = string(seen.Youngest.Key)
 			}
-			return kit.KeysOf(seen.ahead), youngest
+			return kit.KeysOf(seen.Ahead), youngest
 		}
 		expect := func(maxCreate, at int64, want ...*kit.Peer) {
 			t.Helper()
@@ -294,7 +295,7 @@ func TestEachSessionThatHasGoneIsComparedOnce(t *testing.T) {
 func TestLimitThatCannotBeReadOrPutIsAnError(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		q := p.permits(3, 1)
+		q, sem := p.permits(3, 1), NewSemaphore(p.Host, "x", 3)
 		denied := func(put bool) func(ops []clientv3.Op) error {
 			return func(ops []clientv3.Op) error {
 				if ops[0].IsPut() == put {
@@ -304,12 +305,12 @@ func TestLimitThatCannotBeReadOrPutIsAnError(t *testing.T) {
 			}
 		}
 		p.KV.Refuse(denied(true))
-		if err := q.sem.Resize(t.Context(), 5); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		if err := sem.Resize(t.Context(), 5); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("Resize without the right to write: %v", err)
 		}
 		p.KV.Refuse(nil)
 		kit.SetLimit(t, srv, 3, 3)
-		if err := q.sem.Resize(t.Context(), 5); err != nil {
+		if err := sem.Resize(t.Context(), 5); err != nil {
 			t.Errorf("Resize: %v", err)
 		}
 		e := entryOf(q)
@@ -320,7 +321,7 @@ func TestLimitThatCannotBeReadOrPutIsAnError(t *testing.T) {
 			t.Errorf("judged by a limit that is no number: %v", err)
 		}
 		mustClose(t, p)
-		if n, err := q.sem.Limit(t.Context()); n != 0 || !errors.Is(err, holdfast.ErrClosed) {
+		if n, err := sem.Limit(t.Context()); n != 0 || !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("Limit of a closed session: %d, %v", n, err)
 		}
 	})

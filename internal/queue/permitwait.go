@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
@@ -24,7 +25,7 @@ func (p *permit) await(ctx context.Context) error {
 		var err error
 		switch {
 		case p.tooHeavy():
-			return p.w.e.q.sem.limitErr(p.limit.Permits, p.weight)
+			return p.w.e.q.limit.Err(p.limit.Permits, p.weight)
 		case p.far:
 			err = p.awaitMark(ctx)
 		case !p.fits():
@@ -107,7 +108,7 @@ func (p *permit) followMark(ahead *mvccpb.KeyValue, read int64) {
 // judge finds out what stood ahead when the entry ahead of a far one had gone without a mark, at revision at; 0:
 // that is not known.
 func (p *permit) judge(ctx context.Context, at int64) error {
-	seen, err := p.w.e.q.sem.see(ctx, p.w.e.rev-1, at, p.read)
+	seen, err := p.w.e.q.limit.See(ctx, p.w.e.rev-1, at, p.read)
 	if at != 0 && errors.Is(err, rpctypes.ErrCompacted) {
 		return p.judge(ctx, 0)
 	}
@@ -115,28 +116,28 @@ func (p *permit) judge(ctx context.Context, at int64) error {
 		return err
 	}
 	if at == 0 {
-		at = seen.reply.Header.Revision
+		at = seen.Reply.Header.Revision
 	}
-	p.limit = seen.limit
-	read := seen.reply.Header.Revision
+	p.limit = seen.Limit
+	read := seen.Reply.Header.Revision
 	switch {
-	case layout.MarkIn(seen.youngest) != 0:
+	case layout.MarkIn(seen.Youngest) != 0:
 		// Its mark does not speak of those that have gone between the two. One may have held: there was room for it
 		// when it was put, while the youngest had not asked yet.
-		p.w.noteAhead(seen.youngest, at, false)
+		p.w.noteAhead(seen.Youngest, at, false)
 		p.becomeFirst(p.w.e.rev, false)
 		p.say(Step{Read: read})
-	case !seen.mayHold(): // it waits, so it will put a mark, or go
-		p.w.noteAhead(seen.youngest, at, false)
+	case !seen.MayHold(): // it waits, so it will put a mark, or go
+		p.w.noteAhead(seen.Youngest, at, false)
 		p.say(Step{Read: read})
 	default:
 		ahead := p.w.ahead
-		if seen.youngest != nil {
-			ahead = seen.youngest
+		if seen.Youngest != nil {
+			ahead = seen.Youngest
 		}
 		p.w.noteAhead(ahead, at, true)
 		p.becomeFirst(at, true)
-		p.known, p.ahead, p.sum = seen.all, seen.ahead, weights(seen.ahead)
+		p.known, p.ahead, p.sum = seen.All, seen.Ahead, permits.Weights(seen.Ahead)
 		p.say(Step{Read: read, Delays: true})
 	}
 	return nil
@@ -184,7 +185,7 @@ func (p *permit) lookForRoom(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limit, err := e.q.sem.ensure(ctx, r.First(limitKey))
+	limit, err := e.q.limit.Ensure(ctx, r.First(limitKey))
 	if err != nil {
 		return err
 	}
@@ -204,7 +205,7 @@ func (p *permit) lookForRoom(ctx context.Context) error {
 			p.addGone(kv, 0)
 		}
 	}
-	p.limit, p.known, p.ahead, p.sum, p.heard = limit, true, stand, weights(stand), r.Header.Revision
+	p.limit, p.known, p.ahead, p.sum, p.heard = limit, true, stand, permits.Weights(stand), r.Header.Revision
 	return nil
 }
 
@@ -218,7 +219,7 @@ func (p *permit) hearRoom(ctx context.Context, events []*clientv3.Event) error {
 			return p.lookForRoom(ctx)
 		case key == q.At.LimitKey() && event.Kv.ModRevision <= p.limit.Mod: // told late, and known
 		case key == q.At.LimitKey():
-			limit, err := q.sem.ensure(ctx, event.Kv)
+			limit, err := q.limit.Ensure(ctx, event.Kv)
 			if err != nil {
 				return err
 			}
@@ -237,7 +238,7 @@ func (p *permit) hearDeletion(event *clientv3.Event) {
 	for i, kv := range p.ahead {
 		if isEndOf(kv, event) {
 			p.ahead = slices.Delete(slices.Clone(p.ahead), i, i+1)
-			p.sum = weights(p.ahead)
+			p.sum = permits.Weights(p.ahead)
 			p.addGone(kv, at)
 			return
 		}
@@ -291,7 +292,7 @@ func (p *permit) admit(ctx context.Context) error {
 	case !reads.IsEntry(own, e.rev) || own.ModRevision != e.rev:
 		return errEntryGone
 	}
-	limit, err := e.q.sem.ensure(ctx, r.First(limitKey))
+	limit, err := e.q.limit.Ensure(ctx, r.First(limitKey))
 	if err != nil || limit.Mod != p.limit.Mod {
 		p.limit = limit
 		return err

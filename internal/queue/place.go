@@ -87,7 +87,7 @@ func (a ahead) place(q *Queue) view.Place {
 	p := view.Place{Ahead: int(min(a.count, view.MaxAhead)), Seen: a.at}
 	if a.holder != nil {
 		p.Holder = q.At.View(a.holder)
-		if q.sem == nil { // a permit has no token
+		if q.limit == nil { // a permit has no token
 			p.Holder.Token, _ = layout.Token(a.epoch, a.holder.CreateRevision) // 0: not known
 		}
 	}

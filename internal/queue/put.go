@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
@@ -55,7 +56,7 @@ func (a *attempt) put(ctx context.Context, c condition) error {
 			switch {
 			case errors.Is(err, errAheadLeft):
 				err = c.after.wait.verify(ctx)
-			case errors.Is(err, errGateMoved), errors.Is(err, errLimitMoved):
+			case errors.Is(err, errGateMoved), errors.Is(err, permits.ErrMoved):
 				err = backoff.ContextErr(ctx) // if nil, send it with the new gate
 			}
 			if err != nil {
@@ -104,9 +105,9 @@ func (a *attempt) putting(c condition) putting {
 			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
 		if permit := e.wait.permit; permit != nil {
-			permit.limit = e.q.sem.known()
-			p.If = append(p.If, e.q.sem.is(permit.limit))
-			then.Add(clientv3.OpTxn(nil, e.q.sem.lookAtPermits(0, 0, permit.limit.Permits), nil))
+			permit.limit = e.q.limit.Known()
+			p.If = append(p.If, e.q.limit.Is(permit.limit))
+			then.Add(clientv3.OpTxn(nil, e.q.limit.Look(0, 0, permit.limit.Permits), nil))
 		} else {
 			then.Add(e.q.youngest)
 		}
@@ -116,7 +117,7 @@ func (a *attempt) putting(c condition) putting {
 		then.Add(clientv3.OpPut(e.key, e.value, clientv3.WithLease(a.lease.ID())))
 	}
 	p.Then = then
-	if q := a.q(); !q.At.Foreign && n == 1 && q.sem == nil { // foreign prefixes may contain each other
+	if q := a.q(); !q.At.Foreign && n == 1 && q.limit == nil { // foreign prefixes may contain each other
 		p.About = q.At.Entries
 	}
 	return p
@@ -193,7 +194,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 		ask.Add(reads.Meta(c.after.key))
 	case c.empty && len(a.entries) == 1:
 		look = a.entries[0].ticket.look(&ask, 0)
-	case q.sem != nil:
+	case q.limit != nil:
 		ask.Add(clientv3.OpGet(q.At.LimitKey()))
 	}
 	r, err := txns.Read(ctx, a.q().host.Sender(), ask...)
@@ -225,7 +226,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 		return errGateMoved
 	case c.after != nil:
 		return c.after.whyKept(r.First(mode))
-	case a.q().sem != nil:
+	case a.q().limit != nil:
 		return a.entries[0].wait.permit.whyRefused(ctx, r.First(mode))
 	case c.empty:
 		look.saw(r)

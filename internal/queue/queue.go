@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
@@ -29,8 +30,8 @@ type Queue struct {
 	below string // of a reader: the path below this name that is locked, for people; or empty
 	err   error  // why the queue cannot be used
 
-	sem    *Semaphore // nil: it is none
-	weight int        // of a semaphore: the permits that an attempt asks for at once
+	limit  *permits.Limit // of a semaphore; otherwise nil
+	weight int            // of a semaphore: the permits that an attempt asks for at once
 
 	youngest clientv3.Op // reads the conflicting entry that was created last, with its value
 }
@@ -100,7 +101,7 @@ func (q *Queue) key(id string) string {
 	switch {
 	case q.Reader:
 		return q.At.ReaderKey(id)
-	case q.sem != nil:
+	case q.limit != nil:
 		return q.At.PermitKey(q.weight, id)
 	default:
 		return q.At.Key(id)
@@ -212,7 +213,7 @@ func (q *Queue) mode() string {
 		return ""
 	case q.Reader:
 		return "shared"
-	case q.sem != nil:
+	case q.limit != nil:
 		return "permit"
 	default:
 		return "exclusive"

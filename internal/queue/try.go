@@ -21,8 +21,8 @@ func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Grant, err error) 
 	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.At.Kind, q.At.Name)
 	defer func() { r.reportEnd(ctx, err) }()
 
-	if q.sem != nil {
-		if err := q.sem.checkRoom(ctx, q.weight); err != nil {
+	if q.limit != nil {
+		if err := q.checkRoom(ctx); err != nil {
 			return nil, err
 		}
 		return acquire(ctx, s.join(r, true), nil, condition{now: true})
