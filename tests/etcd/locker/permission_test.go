@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -103,4 +104,37 @@ func TestWaiterFailsWhenItsReadPermissionIsRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the waiter's entry is removed", func() bool { return queued() == 1 })
+}
+
+// The read that proves a renewal asks for what is held. If etcd refuses that, it proves the renewal all the same.
+func TestHolderKeepsItsLeaseWithoutTheRightToReadItsEntry(t *testing.T) {
+	t.Parallel()
+	root, user, link := restricted(t)
+	sess := open(t, user, session.Options{TTL: 3 * time.Second})
+	lk, err := locker.NewMutexAt(sess, "/legacy/lock").Lock(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	await := func(rpc string, n int) {
+		t.Helper()
+		if err := link.Wait(deadline(t), rpc, link.Count()[rpc]+n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await("LeaseKeepAlive", 2) // by then the lock was polled
+	end := clientv3.GetPrefixRangeEnd("/legacy/")
+	if _, err := root.RoleRevokePermission(deadline(t), "legacy", "/legacy/", end); err != nil {
+		t.Fatal(err)
+	}
+	await("Range", 4) // reads of the session key alone: longer than the lease lives without a renewal
+	if err := lk.Check(); err != nil || sess.State() != holdfast.Connected {
+		t.Errorf("the lock: %v; the session is %v", err, sess.State())
+	}
+	if _, err := root.RoleGrantPermission(deadline(t), "legacy", "/legacy/", end,
+		clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
+		t.Fatal(err)
+	}
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Error(err)
+	}
 }
