@@ -69,7 +69,7 @@ func (k sessionKey) readWith(ctx context.Context, errand *lease.Errand) (keyRead
 // keyRead is the reply to a read of the session key.
 type keyRead struct {
 	*clientv3.GetResponse
-	told, yes bool // of an errand
+	told, yes bool // of an errand: etcd has answered it; its comparisons were true
 }
 
 // check restores the key unless read shows that it exists and is attached to the lease. It returns an error if the key

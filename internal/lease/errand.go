@@ -17,7 +17,7 @@ type Errand struct {
 	Told func(sent time.Duration, yes bool)
 }
 
-// Errands are those of one lease.
+// Errands makes the errands of one lease, one for each renewal.
 type Errands struct {
 	next atomic.Pointer[func() *Errand]
 }
