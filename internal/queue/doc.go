@@ -61,9 +61,9 @@
 //
 // # Where to begin
 //
-// A free lock takes this path, in order: acquire.go, line.go, attempt.go, entry.go, put.go,
-// grant.go, remove.go; without a wait, try.go. What becomes of a Grant while it is held is not known here: see package
-// hold. A waiter adds wait.go, delay.go, watch.go, judge.go and ended.go; a line in memory, handoff.go; readers beside
+// A free lock takes this path, in order: acquire.go, line.go, attempt.go, entry.go, put.go, grant.go, remove.go;
+// without a wait, try.go. What becomes of a Grant while it is held is not known here: see package hold. A waiter
+// adds wait.go, delay.go, watch.go and judge.go, and package inquest; a line in memory, handoff.go; readers beside
 // writers, reads.Sessions; semaphores, semaphore.go, permit.go and permitwait.go. keys.go, sweeper.go and orphans.go
 // are about requests that were not answered, place.go about what waiters are told. Package reads has the operations
 // that read entries, package calls how long a call goes on.

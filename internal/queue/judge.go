@@ -10,10 +10,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/inquest"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
+
+// maxEnded is for how many sessions an inquest is made. With more, one is presumed to have held when its lease ended.
+const maxEnded = 64
 
 // When the entry ahead is gone, an entry may hold, at once or after the lock delay.
 // That depends on how the entry ahead went. A release deletes the entry and leaves
@@ -67,7 +71,7 @@ func (w *wait) verify(ctx context.Context) error {
 		w.setAhead(ahead, r.Header.Revision, false)
 		return nil
 	case onlyOne:
-		return inquestOf(w).judge(ctx, r.Header.Revision, judged.Absent(r, session), false)
+		return w.judgeEnded(ctx, r.Header.Revision, judged.Absent(r, session), false)
 	default:
 		return w.judgeUnknown(ctx, r.Header.Revision)
 	}
@@ -116,7 +120,7 @@ func (w *wait) judge(ctx context.Context, d int64) error {
 		return nil
 	}
 	withItsKey := len(went.Absent(r, session)) > 0
-	return inquestOf(w).judge(ctx, d, w.others.Absent(r, others), w.others.Unknown || withItsKey)
+	return w.judgeEnded(ctx, d, w.others.Absent(r, others), w.others.Unknown || withItsKey)
 }
 
 // judgeUnknown is judge if no watch told the revision of the deletion, and the queue was free at a later one. Any of
@@ -147,7 +151,45 @@ func (w *wait) judgeUnknown(ctx context.Context, at int64) error {
 	if err != nil {
 		return err
 	}
-	return inquestOf(w).judge(ctx, at, judged.Absent(r, sessions), judged.Unknown)
+	return w.judgeEnded(ctx, at, judged.Absent(r, sessions), judged.Unknown)
+}
+
+// judgeEnded records that the queue was free at a revision, at which the session keys of some leases were gone. The
+// lock delay begins, unless none of these can have held when its lease ended. With delays it begins in any case.
+//
+// A session that ended long ago costs a quarter of the delay. There may have been no quorum since then until just now,
+// and with it the former holder is told.
+//
+// The inquest takes no longer than the lock delay, which runs meanwhile. What it does not find costs the delay.
+func (w *wait) judgeEnded(ctx context.Context, at int64, ended []clientv3.LeaseID, delays bool) error {
+	seen, before := w.seen, w.delay
+	if delays || len(ended) == 0 || len(ended) > maxEnded {
+		w.setAhead(nil, at, delays || len(ended) > 0)
+		return nil
+	}
+	q := w.e.q
+	ask := inquest.Inquest{
+		Scope: q.Scope, Created: w.e.rev, Past: w.e.of.past.known(time.Now(), q.shared.lockDelay),
+		KeyOf: q.host.SessionKey, Read: w.read,
+	}
+	w.noteAhead(nil, at, true)
+	ctx, cancel := context.WithTimeout(ctx, w.delayLeft())
+	defer cancel()
+	found, err := ask.Search(ctx, ended, []int64{w.others.Since, w.e.rev, seen}, at)
+	delays = err != nil || found == inquest.MayHold
+	w.sayJudged(delays, found, err)
+	if errors.Is(err, errEntryGone) {
+		return err
+	}
+	if delays {
+		return nil // the lock delay goes on
+	}
+	quarter := delayOf(q.shared.lockDelay / 4)
+	if found == inquest.LongTold && before.until.Before(quarter.until) {
+		before = quarter
+	}
+	w.setDelay(before)
+	return nil
 }
 
 // judgeCompacted is judge if the history is compacted. The lock delay begins in any case.

@@ -1,6 +1,9 @@
 package queue
 
-import "github.com/holdfast-go/holdfast/internal/lease"
+import (
+	"github.com/holdfast-go/holdfast/internal/inquest"
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
 
 // An Action is one of the steps of tests/models/queuemodel and semmodel that only the client knows of.
 type Action string
@@ -71,13 +74,13 @@ func (e *entry) saySends(gate int64) {
 
 // sayJudged is say after setAhead. With delays the lock delay has begun. found and err are of an inquest, or err says
 // that history is compacted.
-func (w *wait) sayJudged(delays bool, found finding, err error) {
+func (w *wait) sayJudged(delays bool, found inquest.Finding, err error) {
 	f := w.e.observer()
 	if f == nil {
 		return
 	}
 	s := judged(w, delays)
-	s.LongTold, s.Unfound = found == longTold, err != nil || delays && w.ahead == nil && w.others.Unknown
+	s.LongTold, s.Unfound = found == inquest.LongTold, err != nil || delays && w.ahead == nil && w.others.Unknown
 	s.Read = w.looked
 	f(s)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/inquest"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
@@ -38,13 +39,13 @@ type wait struct {
 // begins again, in the same step: beforeRevoke may remove an entry that is placed and has no delay.
 func (w *wait) setAhead(ahead *mvccpb.KeyValue, revision int64, delays bool) {
 	w.noteAhead(ahead, revision, delays)
-	w.sayJudged(delays, innocent, nil)
+	w.sayJudged(delays, inquest.Innocent, nil)
 }
 
 // setUnknown is setAhead where the history is compacted that would tell whether the lock delay must begin: it does.
 func (w *wait) setUnknown(ahead *mvccpb.KeyValue, revision int64) {
 	w.noteAhead(ahead, revision, true)
-	w.sayJudged(true, innocent, rpctypes.ErrCompacted)
+	w.sayJudged(true, inquest.Innocent, rpctypes.ErrCompacted)
 }
 
 // noteAhead is setAhead for a judgment that is not over.

@@ -1,0 +1,169 @@
+package inquest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/inquest"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/reads"
+	"github.com/holdfast-go/holdfast/internal/txns"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+var at = layout.Named("holdfast", holdfast.KindLock, "x")
+
+func sessionKey(lease clientv3.LeaseID) string { return fmt.Sprintf("session/%x", int64(lease)) }
+
+// scene is a queue. Each change is one revision.
+type scene struct {
+	t   *testing.T
+	cli *clientv3.Client
+	now int64
+}
+
+// entry is the key of an entry of a writer, of which a lease has one.
+func entry(lease clientv3.LeaseID) string {
+	return fmt.Sprintf("%s%x-AAAAAAAAAAAAAAAA", at.Entries, int64(lease))
+}
+
+func (s *scene) change(ops ...clientv3.Op) int64 {
+	s.t.Helper()
+	r, err := s.cli.Txn(s.t.Context()).Then(ops...).Commit()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.now = r.Header.Revision
+	return s.now
+}
+
+// joins puts the session key of a lease, and then its entry.
+func (s *scene) joins(lease clientv3.LeaseID) int64 {
+	s.change(clientv3.OpPut(sessionKey(lease), ""))
+	return s.change(clientv3.OpPut(entry(lease), ""))
+}
+
+func (s *scene) leaves(lease clientv3.LeaseID)  { s.change(clientv3.OpDelete(entry(lease))) }
+func (s *scene) keyGoes(lease clientv3.LeaseID) { s.change(clientv3.OpDelete(sessionKey(lease))) }
+
+func (s *scene) revoked(lease clientv3.LeaseID) int64 {
+	return s.change(clientv3.OpDelete(entry(lease)), clientv3.OpDelete(sessionKey(lease)))
+}
+
+// time passes, in revisions.
+func (s *scene) time(revisions int) {
+	for range revisions {
+		s.change(clientv3.OpPut("other", ""))
+	}
+}
+
+func TestInquestFindsWhoHeldWhenItsLeaseEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(s *scene) (past int64) // to lease 1, and to lease 2 behind it; lease 3 waits
+		want    inquest.Finding
+		err     error
+	}{
+		"both left before their sessions ended": {func(s *scene) int64 {
+			s.leaves(1)
+			s.time(300)
+			s.keyGoes(1)
+			s.leaves(2)
+			s.keyGoes(2)
+			return 0
+		}, inquest.Innocent, nil},
+		"the last was revoked": {func(s *scene) int64 {
+			s.leaves(1)
+			s.keyGoes(1)
+			s.time(300)
+			s.revoked(2)
+			return 0
+		}, inquest.MayHold, nil},
+		"the first was revoked, and the second left then": {func(s *scene) int64 {
+			s.revoked(1)
+			s.leaves(2)
+			s.keyGoes(2)
+			return 0
+		}, inquest.MayHold, nil},
+		"the second was revoked while it waited": {func(s *scene) int64 {
+			s.revoked(2)
+			s.time(300)
+			s.leaves(1)
+			s.keyGoes(1)
+			return 0
+		}, inquest.Innocent, nil},
+		"both were revoked a lock delay ago": {func(s *scene) int64 {
+			s.revoked(1)
+			past := s.revoked(2)
+			s.time(20)
+			return past
+		}, inquest.LongTold, nil},
+		"one was revoked a lock delay ago, and one since": {func(s *scene) int64 {
+			past := s.revoked(1)
+			s.time(20)
+			s.revoked(2)
+			return past
+		}, inquest.MayHold, nil},
+		"a session key was deleted, and its entry stood": {func(s *scene) int64 {
+			s.leaves(1)
+			s.keyGoes(1)
+			s.keyGoes(2)
+			s.time(20)
+			s.leaves(2)
+			return 0
+		}, inquest.MayHold, nil},
+		"etcd does not know any more": {func(s *scene) int64 {
+			s.leaves(1)
+			s.keyGoes(1)
+			s.leaves(2)
+			s.keyGoes(2)
+			if _, err := s.cli.Compact(s.t.Context(), s.now); err != nil {
+				s.t.Fatal(err)
+			}
+			return 0
+		}, inquest.MayHold, rpctypes.ErrCompacted},
+		"etcd does not know any more, but what it was a lock delay ago": {func(s *scene) int64 {
+			s.revoked(1)
+			past := s.revoked(2)
+			s.time(20)
+			if _, err := s.cli.Compact(s.t.Context(), past); err != nil {
+				s.t.Fatal(err)
+			}
+			return past
+		}, inquest.LongTold, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				s := &scene{t: t, cli: srv.Client(t)}
+				first := s.joins(1)
+				s.joins(2)
+				q := inquest.Inquest{Scope: reads.Scope{At: at}, Created: s.joins(3), KeyOf: sessionKey}
+				sent := 0
+				q.Read = func(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
+					sent++
+					r, err := s.cli.Txn(ctx).Then(ask...).Commit()
+					if err != nil {
+						return txns.Reply{}, err
+					}
+					return txns.Reply{Succeeded: true, Header: r.Header, Responses: r.Responses}, nil
+				}
+				q.Past = c.happens(s)
+				found, err := q.Search(t.Context(), []clientv3.LeaseID{1, 2}, []int64{0, first, q.Created, q.Past}, s.now)
+				if found != c.want || !errors.Is(err, c.err) {
+					t.Errorf("found %v, %v; want %v, %v", found, err, c.want, c.err)
+				}
+				if sent > 8 {
+					t.Errorf("%d reads", sent)
+				}
+			})
+		})
+	}
+}
