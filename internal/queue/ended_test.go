@@ -271,7 +271,7 @@ func TestWriterBehindManyReadersOfOneSessionDoesNotDelay(t *testing.T) {
 		ctx := kit.Within(t, time.Minute)
 		readers, q := holdtest.Start(t, srv).Readers("x"), holdtest.Start(t, srv).Queue("x")
 		var holds []*hold.Hold
-		for range 2 * queue.MaxJudged {
+		for range queue.MaxOps + 1 {
 			holds = append(holds, holdtest.MustAcquire(t, readers))
 		}
 		done := holdtest.AcquireLater(ctx, q)

@@ -14,7 +14,6 @@ import (
 const (
 	GiveUpWait     = calls.GiveUpWait
 	MaxEnded       = maxEnded
-	MaxJudged      = maxJudged
 	MaxOps         = txns.MaxOps
 	MaxPatience    = maxPatience
 	MaxRemembered  = reads.MaxRemembered

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -27,10 +26,6 @@ import (
 // each one that goes. What has gone before it was first, the entry ahead of it has judged: its mark says up to which
 // revision. An entry ahead that goes without a mark leaves that unknown, and then the lock delay begins.
 
-// maxJudged is the largest number of sessions where each session key needs an operation of one Txn, and none inside
-// another.
-const maxJudged = 64
-
 // permit is how an entry of a semaphore waits. Its goroutine alone uses it.
 type permit struct {
 	w      *wait
@@ -38,23 +33,8 @@ type permit struct {
 	limit  layout.Limit // as it was read last
 	mod    int64        // mod revision of the entry with its mark; 0: it has none
 
-	far bool // waits behind an entry that waits, too; otherwise it is the first waiter
-
-	// Of the first waiter.
-	base  int64              // each revoked permit that went before this revision was waited for; 0: that is not known
-	known bool               // ahead is what stands ahead; otherwise what stood as of heard is still to be read
-	ahead []*mvccpb.KeyValue // as of heard
-	sum   int                // of their weights
-	heard int64              // it knows of each deletion ahead up to this revision
-	gone  []goneAhead        // what has gone since base and is not judged yet
-	due   int64              // what has gone before this revision is waited for when the lock delay is over
-}
-
-// goneAhead is a permit ahead that has gone.
-type goneAhead struct {
-	kv      *mvccpb.KeyValue // of the entry
-	session string           // key of its session
-	at      int64            // the revision of the deletion; 0: it is not known
+	far     bool            // waits behind an entry that waits, too; otherwise it is the first waiter
+	account permits.Account // of the first waiter
 }
 
 // place records the place of a permit, by what was seen to stand ahead of it when it was put. With delay, what went
@@ -71,7 +51,7 @@ func (p *permit) place(seen permits.Seen, delay bool) {
 	p.w.noteAhead(ahead, at, delay)
 	if p.far = !seen.MayHold() && layout.MarkIn(ahead) == 0; !p.far {
 		p.becomeFirst(at, delay)
-		p.known, p.ahead, p.sum = seen.All, seen.Ahead, permits.Weights(seen.Ahead)
+		p.account.Begin(seen)
 	}
 }
 
@@ -79,11 +59,7 @@ func (p *permit) place(seen permits.Seen, delay bool) {
 // lock delay has begun. A mark may be older than the entry. But only from the revision of the entry on does a read show
 // all that are ahead of it, and what went before is none of its concern.
 func (p *permit) becomeFirst(from int64, delay bool) {
-	from = max(from, p.w.e.rev)
-	*p = permit{w: p.w, weight: p.weight, limit: p.limit, base: from, heard: from}
-	if delay {
-		p.base, p.due = 0, from
-	}
+	p.far, p.account = false, permits.AccountFrom(max(from, p.w.e.rev), delay)
 }
 
 // wasPut reads the replies to the reads of the put.
@@ -137,33 +113,6 @@ func (p *permit) whyRefused(ctx context.Context, kv *mvccpb.KeyValue) error {
 	}
 }
 
-// served is the revision up to which each revoked permit ahead was waited for; 0 if that is not known.
-func (p *permit) served() int64 {
-	if p.w.delay.runs() {
-		return p.base
-	}
-	base := max(p.base, p.due)
-	if len(p.gone) == 0 {
-		base = max(base, p.heard)
-	}
-	return base
-}
-
-// sessionsStand is true in a Txn while the sessions exist whose permits have gone. It returns false if there are too
-// many.
-func (p *permit) sessionsStand() (cmps []clientv3.Cmp, ok bool) {
-	var sessions []string
-	for _, g := range p.gone {
-		sessions = append(sessions, g.session)
-	}
-	slices.Sort(sessions)
-	sessions = slices.Compact(sessions)
-	for _, key := range sessions {
-		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(key), ">", 0))
-	}
-	return cmps, len(sessions) <= maxJudged
-}
-
 // unmarked is true in a Txn while the entry stands as it was put.
 func (e *entry) unmarked() clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(e.key), "=", e.rev)
@@ -187,13 +136,13 @@ func (p *permit) markToLeave(ctx context.Context) error {
 		e.say(Waited)
 	}
 	t := txns.Txn{If: []clientv3.Cmp{e.unmarked()}}
-	if base := p.served(); base != 0 {
-		t.Else = []clientv3.Op{clientv3.OpTxn(t.If, []clientv3.Op{e.putMark(base, time.Time{})}, nil)}
+	if served := p.account.ServedNow(p.w.delay.runs()); served != 0 {
+		t.Else = []clientv3.Op{clientv3.OpTxn(t.If, []clientv3.Op{e.putMark(served, time.Time{})}, nil)}
 	}
-	stand, few := p.sessionsStand()
-	if few && !p.w.delay.runs() && (p.base != 0 || p.due != 0) {
+	stand, few := p.account.SessionsStand(e.q.host.SessionKey)
+	if few && !p.w.delay.runs() && (p.account.Served != 0 || p.account.Due != 0) {
 		t.If = append(t.If, stand...)
-		t.Then = []clientv3.Op{e.putMark(p.heard, time.Time{})}
+		t.Then = []clientv3.Op{e.putMark(p.account.Heard, time.Time{})}
 	} else {
 		t.Then, t.Else = t.Else, nil
 	}

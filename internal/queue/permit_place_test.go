@@ -80,13 +80,13 @@ func TestPlaceOfAPermit(t *testing.T) {
 				if e.stage != placed || (ahead == nil) != c.holds || !c.holds && ahead != seen.Youngest || p.far != c.far {
 					t.Fatalf("stage %v behind %v, far %v", e.stage, ahead, p.far)
 				}
-				if p.weight != weight || p.limit != c.limit || p.base != c.base || p.due != c.due {
+				if p.weight != weight || p.limit != c.limit || p.account.Served != c.base || p.account.Due != c.due {
 					t.Errorf("%+v, want limit %v, base %d, due %d", p, c.limit, c.base, c.due)
 				}
 				if c.far {
 					return
 				}
-				if !p.known || p.heard != rev || p.sum != 2*len(c.ahead) || len(p.ahead) != len(c.ahead) {
+				if a := p.account; !a.All || a.Heard != rev || a.Sum != 2*len(c.ahead) || len(a.Stand) != len(c.ahead) {
 					t.Errorf("%+v, want to know of %d ahead at %d", p, len(c.ahead), rev)
 				}
 				if got := e.wait.delay.begun(); got != c.delay {
@@ -113,15 +113,15 @@ func TestPermitThatHasNotReadAllAheadReadsThemAgain(t *testing.T) {
 		if err := e.wait.permit.lookForMark(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if p := e.wait.permit; p.far || p.known || len(p.ahead) != 3 {
-			t.Fatalf("far %v, knows all %v of %d", p.far, p.known, len(p.ahead))
+		if p := e.wait.permit; p.far || p.account.All || len(p.account.Stand) != 3 {
+			t.Fatalf("far %v, knows all %v of %d", p.far, p.account.All, len(p.account.Stand))
 		}
 		peers[4].Revoke() // not one of those that were read
 		if err := e.wait.permit.lookForRoom(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if p := e.wait.permit; !p.known || p.sum != 4 || len(p.gone) != 1 {
-			t.Errorf("%d permits ahead, %d gone", p.sum, len(p.gone))
+		if a := e.wait.permit.account; !a.All || a.Sum != 4 || len(a.Gone) != 1 {
+			t.Errorf("%d permits ahead, %d gone", a.Sum, len(a.Gone))
 		}
 	})
 }
@@ -190,10 +190,10 @@ func TestPlaceOfAPermitWhoseEntryAheadHasGone(t *testing.T) {
 				if p.far != c.far || e.wait.delay.begun() != c.delay || e.wait.seen != from || p.limit.Permits != 2 {
 					t.Fatalf("%+v at %d of %d, far %v, delay until %v", p, e.wait.seen, from, p.far, e.wait.delay.until)
 				}
-				if c.delay && (p.base != 0 || p.due != from || p.heard != from || !p.known || p.sum != c.ahead) {
+				if a := p.account; c.delay && (a.Served != 0 || a.Due != from || a.Heard != from || !a.All || a.Sum != c.ahead) {
 					t.Errorf("%+v, want to know of %d ahead, and to wait for what went before %d", p, c.ahead, from)
 				}
-				if c.value != "" && (p.base != e.rev || p.known) {
+				if c.value != "" && (p.account.Served != e.rev || p.account.All) {
 					t.Errorf("%+v, want to judge all that has gone since %d, whatever the mark says", p, e.rev)
 				}
 			})
@@ -244,52 +244,6 @@ func TestPermitsAreReadAsTheyStood(t *testing.T) {
 		expect(at-1, at, one, two)
 		expect(at, 0, one)
 	})
-}
-
-func TestPermitKnowsUpToWhereRevokedOnesWereWaitedFor(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		q := start(t, srv).permits(3, 1)
-		gone := []goneAhead{{nil, "session", 8}}
-		for name, c := range map[string]struct {
-			p           permit
-			delay       time.Duration
-			served, all int64
-		}{
-			"all that it heard":           {permit{base: 5, heard: 9}, 0, 9, 9},
-			"one is to be judged":         {permit{base: 5, heard: 9, gone: gone}, 0, 5, 9},
-			"the delay runs":              {permit{base: 5, due: 7, heard: 9}, 1, 5, 9},
-			"the delay is over":           {permit{base: 5, due: 7, heard: 9, gone: gone}, 0, 7, 9},
-			"unknown, one to be judged":   {permit{heard: 9, gone: gone}, 0, 0, 0},
-			"unknown, and the delay runs": {permit{due: 7, heard: 9}, 1, 0, 0},
-		} {
-			c.p.w = &entryOf(q).wait
-			c.p.w.delay = delayOf(c.delay)
-			if got := c.p.served(); got != c.served {
-				t.Errorf("%s: served up to %d, want %d", name, got, c.served)
-			}
-			if got := c.p.servedWith(9); got != c.all {
-				t.Errorf("%s: once that is judged, up to %d, want %d", name, got, c.all)
-			}
-		}
-	})
-}
-
-// A session has several permits, and etcd bounds the comparisons of a Txn.
-func TestEachSessionThatHasGoneIsComparedOnce(t *testing.T) {
-	t.Parallel()
-	var p permit
-	for i := range maxJudged {
-		for range 2 {
-			p.gone = append(p.gone, goneAhead{session: fmt.Sprint("session", i)})
-		}
-	}
-	if cmps, ok := p.sessionsStand(); len(cmps) != maxJudged || !ok {
-		t.Errorf("%d comparisons, %v; want %d", len(cmps), ok, maxJudged)
-	}
-	p.gone = append(p.gone, goneAhead{session: "one more"})
-	if _, ok := p.sessionsStand(); ok {
-		t.Errorf("%d sessions are compared in one Txn", maxJudged+1)
-	}
 }
 
 func TestLimitThatCannotBeReadOrPutIsAnError(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
@@ -52,7 +51,7 @@ func (p *permit) await(ctx context.Context) error {
 func (p *permit) tooHeavy() bool { return p.weight > p.limit.Permits }
 
 // fits reports whether the weight fits into the limit, by what the first waiter has heard.
-func (p *permit) fits() bool { return p.known && p.sum+p.weight <= p.limit.Permits }
+func (p *permit) fits() bool { return p.account.All && p.account.Sum+p.weight <= p.limit.Permits }
 
 // awaitMark waits until the entry ahead of a far one has a mark, or is gone.
 func (p *permit) awaitMark(ctx context.Context) error {
@@ -86,7 +85,7 @@ func (p *permit) lookForMark(ctx context.Context) error {
 func (p *permit) hearMark(ctx context.Context, events []*clientv3.Event) error {
 	for _, event := range events {
 		switch ahead := p.w.ahead; {
-		case isEndOf(ahead, event):
+		case reads.IsEnd(event, ahead):
 			return p.judge(ctx, event.Kv.ModRevision)
 		case reads.IsEntry(event.Kv, ahead.CreateRevision):
 			if p.followMark(event.Kv, event.Kv.ModRevision); !p.far {
@@ -137,7 +136,7 @@ func (p *permit) judge(ctx context.Context, at int64) error {
 		}
 		p.w.noteAhead(ahead, at, true)
 		p.becomeFirst(at, true)
-		p.known, p.ahead, p.sum = seen.All, seen.Ahead, permits.Weights(seen.Ahead)
+		p.account.Begin(seen)
 		p.say(Step{Read: read, Delays: true})
 	}
 	return nil
@@ -174,11 +173,11 @@ func (p *permit) lookForRoom(ctx context.Context) error {
 	limitKey := ask.Add(clientv3.OpGet(e.q.At.LimitKey()))
 	now := ask.Add(e.q.OldestAhead(e.rev-1, 0, 0))
 	before := len(ask)
-	if !p.known {
-		ask.Add(e.q.OldestAhead(e.rev-1, p.heard, 0))
+	if !p.account.All {
+		ask.Add(e.q.OldestAhead(e.rev-1, p.account.Heard, 0))
 	}
 	r, err := p.read(ctx, ask)
-	compacted := !p.known && errors.Is(err, rpctypes.ErrCompacted)
+	compacted := !p.account.All && errors.Is(err, rpctypes.ErrCompacted)
 	if compacted {
 		r, err = p.read(ctx, ask[:before])
 	}
@@ -189,23 +188,18 @@ func (p *permit) lookForRoom(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stand, stood := r.Range(now).Kvs, p.ahead
+	stood := p.account.Stand
 	switch at := r.Header.Revision; {
 	case compacted: // what has gone until now cannot be known, so the lock delay begins now
 		stood = nil
 		p.w.noteAhead(p.w.ahead, at, true)
 		p.becomeFirst(at, true)
 		p.say(Step{Read: at, Delays: true, Unfound: true})
-	case !p.known:
+	case !p.account.All:
 		stood = r.Range(before).Kvs
 	}
-	for _, kv := range stood {
-		same := func(other *mvccpb.KeyValue) bool { return other.CreateRevision == kv.CreateRevision }
-		if !slices.ContainsFunc(stand, same) {
-			p.addGone(kv, 0)
-		}
-	}
-	p.limit, p.known, p.ahead, p.sum, p.heard = limit, true, stand, permits.Weights(stand), r.Header.Revision
+	p.limit = limit
+	p.account.Look(r.Range(now).Kvs, stood, r.Header.Revision)
 	return nil
 }
 
@@ -225,36 +219,11 @@ func (p *permit) hearRoom(ctx context.Context, events []*clientv3.Event) error {
 			}
 			p.limit = limit
 		case event.Type == mvccpb.DELETE:
-			p.hearDeletion(event)
+			p.account.Hear(event)
 		}
-		p.heard = max(p.heard, event.Kv.ModRevision)
+		p.account.Heard = max(p.account.Heard, event.Kv.ModRevision)
 	}
 	return nil
-}
-
-// hearDeletion handles the deletion of a permit.
-func (p *permit) hearDeletion(event *clientv3.Event) {
-	at := event.Kv.ModRevision
-	for i, kv := range p.ahead {
-		if isEndOf(kv, event) {
-			p.ahead = slices.Delete(slices.Clone(p.ahead), i, i+1)
-			p.sum = permits.Weights(p.ahead)
-			p.addGone(kv, at)
-			return
-		}
-	}
-	for i := range p.gone { // the look after the watch stood has found it before
-		if g := &p.gone[i]; isEndOf(g.kv, event) && g.at == 0 {
-			g.at = at
-		}
-	}
-}
-
-// addGone records a permit ahead that is gone, which is to be judged.
-func (p *permit) addGone(kv *mvccpb.KeyValue, at int64) {
-	if lease, ours := layout.LeaseOf(string(kv.Key)); ours {
-		p.gone = append(p.gone, goneAhead{kv, p.w.e.q.host.SessionKey(lease), at})
-	}
 }
 
 // admit has the first waiter hold. It knows that its weight fits, and nothing joins ahead of it, so one Txn compares
@@ -262,7 +231,7 @@ func (p *permit) addGone(kv *mvccpb.KeyValue, at int64) {
 // mark.
 func (p *permit) admit(ctx context.Context) error {
 	e := p.w.e
-	stand, few := p.sessionsStand()
+	stand, few := p.account.SessionsStand(e.q.host.SessionKey)
 	if !few {
 		p.delayForGone(0)
 		return nil
@@ -274,7 +243,7 @@ func (p *permit) admit(ctx context.Context) error {
 		If: append([]clientv3.Cmp{
 			e.unmarked(), clientv3.Compare(clientv3.ModRevision(e.q.At.LimitKey()), "=", p.limit.Mod),
 		}, stand...),
-		Then: []clientv3.Op{e.putMark(p.heard, now)},
+		Then: []clientv3.Op{e.putMark(p.account.Heard, now)},
 		Else: otherwise,
 	})
 	if err != nil {
@@ -313,10 +282,10 @@ func (p *permit) admitted(at int64, sent time.Time) {
 // judgeGone finds out whether a permit ahead went together with its session key. Then the lock delay begins. A Txn was
 // refused at a revision because one of these sessions has ended.
 func (p *permit) judgeGone(ctx context.Context, refused int64) error {
-	for some := range slices.Chunk(p.gone, txns.MaxOps) {
+	for some := range slices.Chunk(p.account.Gone, txns.MaxOps) {
 		var ask txns.Ops
 		for _, g := range some {
-			ask.Add(reads.Stood(g.session, g.at))
+			ask.Add(reads.Stood(p.w.e.q.host.SessionKey(g.Lease), g.At))
 		}
 		r, err := p.read(ctx, ask)
 		if errors.Is(err, rpctypes.ErrCompacted) {
@@ -331,23 +300,14 @@ func (p *permit) judgeGone(ctx context.Context, refused int64) error {
 			return nil
 		}
 	}
-	p.base, p.gone = p.servedWith(p.heard), nil
+	p.account.Acquit(p.w.delay.runs())
 	return nil
-}
-
-// servedWith is served, once what has gone up to a revision is judged.
-func (p *permit) servedWith(heard int64) int64 {
-	if base := p.served(); base != 0 {
-		return max(base, heard)
-	}
-	return 0
 }
 
 // delayForGone begins the lock delay for what has gone. For read see say.
 func (p *permit) delayForGone(read int64) {
-	p.base = p.served()
-	p.due, p.gone = p.heard, nil
-	p.w.noteAhead(p.w.ahead, p.heard, true)
+	p.account.Delay(p.w.delay.runs())
+	p.w.noteAhead(p.w.ahead, p.account.Heard, true)
 	p.say(Step{Read: read, Delays: true})
 }
 

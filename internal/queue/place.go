@@ -47,7 +47,7 @@ type ahead struct {
 
 // lookAhead reads who holds, and the entries created before rev; with 0 some of all; and the epoch.
 func (q *Queue) lookAhead(rev int64) []clientv3.Op {
-	count := q.Ahead(0, 0, clientv3.WithLimit(maxJudged))
+	count := q.Ahead(0, 0, clientv3.WithLimit(maxLeftOver))
 	if rev > 0 {
 		// The count in a reply does not regard the revision, so the keys are counted.
 		count = q.Ahead(rev-1, 0, clientv3.WithLimit(view.MaxAhead))

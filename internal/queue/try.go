@@ -10,6 +10,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
+// maxLeftOver is how many entries are read to see whether all are left over from this session. With more, TryAcquire
+// takes the queue for occupied.
+const maxLeftOver = 64
+
 // TryAcquire queues in all queues of the set and returns the grants, if all are empty. Otherwise it queues in none, and
 // returns ErrOccupied, with the place that the caller would have had, or ErrUnconfirmed. It waits for etcd's answers,
 // and for no other holder.

@@ -152,7 +152,7 @@ func (w *wait) awaitAhead(ctx context.Context) error {
 		told: w.heardOf,
 		hear: func(ctx context.Context, events []*clientv3.Event) error {
 			for _, event := range events {
-				if isEndOf(ahead, event) {
+				if reads.IsEnd(event, ahead) {
 					return w.judge(ctx, event.Kv.ModRevision)
 				}
 			}

@@ -1,12 +1,10 @@
 package queue
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
@@ -121,12 +119,4 @@ func (w watched) listen(ctx context.Context, armed *watching.Watch, silence time
 			read = time.Now()
 		}
 	}
-}
-
-// isEndOf reports whether an event is the deletion of an entry. Keys are used again, and a watch on a member that lags
-// also tells what came before it was created: perhaps the deletion of an earlier entry at this key. Who judged by that
-// revision would hold beside the present one.
-func isEndOf(entry *mvccpb.KeyValue, event *clientv3.Event) bool {
-	return event.Type == clientv3.EventTypeDelete && bytes.Equal(event.Kv.Key, entry.Key) &&
-		event.Kv.ModRevision > entry.CreateRevision
 }

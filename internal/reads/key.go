@@ -1,6 +1,8 @@
 package reads
 
 import (
+	"bytes"
+
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -19,4 +21,12 @@ func IsEntry(kv *mvccpb.KeyValue, rev int64) bool { return kv != nil && kv.Creat
 // CreatedAt is true in a Txn while key has the value that was created at rev; with rev 0, while the key does not exist.
 func CreatedAt(key string, rev int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
+}
+
+// IsEnd reports whether an event is the deletion of an entry. Keys are used again, and a watch on a member that lags
+// also tells what came before it was created: perhaps the deletion of an earlier entry at this key. Who judged by that
+// revision would hold beside the present one.
+func IsEnd(event *clientv3.Event, entry *mvccpb.KeyValue) bool {
+	return event.Type == clientv3.EventTypeDelete && bytes.Equal(event.Kv.Key, entry.Key) &&
+		event.Kv.ModRevision > entry.CreateRevision
 }
