@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lastrun"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/view"
@@ -126,7 +127,7 @@ func validateValue(value string) error {
 
 func (e *Election) failed(waited time.Duration, err error) error {
 	c := &CampaignError{Name: e.Name(), Waited: waited}
-	c.Place, c.Err = queue.WithoutPlace(err)
+	c.Place, c.Err = places.Without(err)
 	if host := e.queue.Host(); host != nil {
 		c.Lease, c.State = host.Lease().ID(), host.State()
 	}

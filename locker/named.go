@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
@@ -76,7 +77,7 @@ func (n named) enqueue(ctx context.Context, try bool) ([]*hold.Hold, error) {
 		acquire, r.OnWait = hold.TryAcquire, nil
 	}
 	holds, err := acquire(ctx, n.queues, r)
-	place, err := queue.WithoutPlace(err)
+	place, err := places.Without(err)
 	if errors.Is(err, queue.ErrOccupied) {
 		err = ErrLocked
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/jitter"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/stale"
 )
@@ -90,7 +91,7 @@ func (w *worker) acquire(ctx context.Context) (*hold.Hold, error) {
 	h, err := hold.AcquireOne(ctx, w.queue, hold.Request{
 		Request: queue.Request{Owner: w.r.member.Name(), Data: opts.Value}, Auditor: opts.Auditor,
 	})
-	_, err = queue.WithoutPlace(err)
+	_, err = places.Without(err)
 	if err != nil {
 		return nil, fmt.Errorf("shard %s not acquired: %w", names.Quote(w.queue.Name()), err)
 	}

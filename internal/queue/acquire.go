@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -31,7 +32,7 @@ func (q *Queue) Downgradable() Set { return Set{q, q.Readers()} }
 
 // Acquire queues, waits, and returns a grant for each queue. It ends with ctx's error,
 // holdfast.ErrClosed, or what etcd said that no retry can mend; then nothing is
-// held. With ctx's error comes the place in the queue, as a *PlacedError. If etcd did
+// held. With ctx's error comes the place in the queue, as a *places.Error. If etcd did
 // not answer, an entry may still stand or appear, which the session removes once etcd
 // answers.
 //
@@ -71,7 +72,7 @@ func (s Set) queueUp(ctx context.Context, r Request, release func() error) (_ []
 
 	turns := s.join(r, false)
 	ln, t := turns[0].line, turns[0].ticket // with more than one, all are heads
-	defer t.endWaits()
+	defer t.teller.End()
 	if release != nil {
 		err = release()
 	}
@@ -114,7 +115,7 @@ func (s Set) join(r Request, ifEmpty bool) []turn {
 			t.alone, t.inSet = true, true
 		}
 		if i > 0 {
-			t.waits, t.request.telemetry = turns[0].ticket.waits, nil
+			t.teller, t.request.telemetry = turns[0].ticket.teller, nil
 		}
 		ln := q.shared.join(t, ifEmpty)
 		if ln == nil {
@@ -190,7 +191,7 @@ func fail(ctx context.Context, turns []turn, a *attempt, err error) error {
 	if err = calls.EndedBy(ctx, t.q.host, err); first || ctx.Err() == nil && !errors.Is(err, ErrOccupied) {
 		return err
 	}
-	return &PlacedError{stale(t.knownAhead()), err}
+	return &places.Error{Place: places.Stale(t.knownAhead()), Err: err}
 }
 
 // giveUp ends turns without a hold. It waits for the entries to be removed, for

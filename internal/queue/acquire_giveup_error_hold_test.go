@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/holdtest"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/places"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -38,7 +38,7 @@ func TestCallThatIsCanceledBeforeItsPutIsAnsweredHasNoPlace(t *testing.T) {
 		p := holdtest.Start(t, srv)
 		p.PlanAll("enqueue", holdtest.Silence)
 		_, err := hold.AcquireOne(kit.Within(t, time.Second), p.Queue("x"), hold.Request{})
-		place, bare := queue.WithoutPlace(err)
+		place, bare := places.Without(err)
 		if place.Known() || !errors.Is(bare, context.DeadlineExceeded) ||
 			!strings.Contains(err.Error(), "etcd has not answered the request to queue") {
 			t.Errorf("%+v, %v", place, err)

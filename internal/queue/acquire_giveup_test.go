@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
@@ -91,7 +92,7 @@ func TestTimeoutSaysWhatTheCallWaitedFor(t *testing.T) {
 		expect := func(q *queue.Queue, want string) {
 			t.Helper()
 			_, err := hold.AcquireOne(kit.Within(t, 100*time.Millisecond), q, hold.Request{})
-			place, err := queue.WithoutPlace(err)
+			place, err := places.Without(err)
 			text := fmt.Sprint(err, "; ", place)
 			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(text, want) {
 				t.Errorf("%v lacks %q", text, want)

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/places"
 )
 
 // line is where the goroutines of one session wait that want the same name, in
@@ -45,17 +46,17 @@ type lineKey struct {
 
 // ticket is one caller's place in a line.
 type ticket struct {
-	q        *Queue // as this caller named it
-	request  Request
-	alone    bool          // in a line of its own
-	inSet    bool          // of a Set of several queues
-	lease    *lease.Lease  // the session's when the ticket was taken; nil if that was lost
-	turn     chan *attempt // buffered; receives once, when the ticket becomes the head: see grant
-	canceled bool          // the caller has gone
-	place    *list.Element // in waiting
-	ahead    ahead         // the latest that etcd has said
-	waits    *waits        // of the caller's goroutine; a Set's tickets share them
-	ownWaits waits
+	q         *Queue // as this caller named it
+	request   Request
+	alone     bool           // in a line of its own
+	inSet     bool           // of a Set of several queues
+	lease     *lease.Lease   // the session's when the ticket was taken; nil if that was lost
+	turn      chan *attempt  // buffered; receives once, when the ticket becomes the head: see grant
+	canceled  bool           // the caller has gone
+	place     *list.Element  // in waiting
+	ahead     places.Ahead   // the latest that etcd has said
+	teller    *places.Teller // of the caller's place; a Set's tickets share it
+	ownTeller places.Teller
 }
 
 // turn is a ticket that is the head of its line.
@@ -67,7 +68,7 @@ type turn struct {
 // newTicket returns the ticket of a caller, which join gives a place.
 func newTicket(q *Queue, r Request) *ticket {
 	t := &ticket{q: q, request: r, alone: q.Reader || q.limit != nil, turn: make(chan *attempt, 1)}
-	t.waits = &t.ownWaits
+	t.teller = &t.ownTeller
 	if lease := q.host.Lease(); lease.Lost() == nil {
 		t.lease = lease
 	}
@@ -107,7 +108,7 @@ func (ln *line) awaitTurn(ctx context.Context, t *ticket) (a *attempt, err error
 		return a, nil
 	case <-ctx.Done():
 		err = fmt.Errorf("%w; queued behind another goroutine of this session", backoff.ContextErr(ctx))
-		err = &PlacedError{stale(ln.place(t)), err}
+		err = &places.Error{Place: places.Stale(ln.place(t)), Err: err}
 	case <-closed:
 		err = holdfast.ErrClosed
 	}
@@ -140,7 +141,7 @@ func (s *shared) occupancy(q *Queue) error {
 	case unconfirmed:
 		return ErrUnconfirmed
 	default:
-		return &PlacedError{ln.place(nil), ErrOccupied}
+		return &places.Error{Place: ln.place(nil), Err: ErrOccupied}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
@@ -140,7 +141,7 @@ func TestTryPermit(t *testing.T) {
 		}
 		p.Plan(nil)
 		_, err = holdtest.TryAcquire(ctx, p.Permits(2, 1))
-		place, err := queue.WithoutPlace(err)
+		place, err := places.Without(err)
 		if !errors.Is(err, queue.ErrOccupied) || place.Ahead != 1 || place.Holder.Key != h.Key() {
 			t.Errorf("%v, place %v", err, place)
 		}

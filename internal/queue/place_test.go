@@ -5,10 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/places"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -17,36 +15,6 @@ import (
 type keyOf struct{ *Grant }
 
 func (k keyOf) Shown() (view.Entry, bool) { return view.Entry{Key: k.Key()}, true }
-
-// Entries of one create revision are those of one attempt.
-func TestAttemptsWithSeveralEntriesAreCountedOnce(t *testing.T) {
-	t.Parallel()
-	var entries []*mvccpb.KeyValue
-	for _, created := range []int64{4, 4, 7, 9, 9} {
-		entries = append(entries, &mvccpb.KeyValue{CreateRevision: created})
-	}
-	if n := attempts(entries); n != 3 {
-		t.Errorf("%d attempts, want 3", n)
-	}
-}
-
-// What was seen more than half a second before the call ended is told as old, and what was never seen is not.
-func TestPlaceIsStaleAfterHalfASecond(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, _ *etcdfake.Server) {
-		seen := view.Place{Seen: time.Now(), Ahead: 1}
-		time.Sleep(2 * calls.GiveUpWait)
-		if p := stale(seen); p.Stale {
-			t.Errorf("after %v: %+v", time.Since(seen.Seen), p)
-		}
-		time.Sleep(time.Nanosecond)
-		if p := stale(seen); !p.Stale {
-			t.Errorf("after %v: %+v", time.Since(seen.Seen), p)
-		}
-		if p := stale(view.Place{}); p.Stale {
-			t.Errorf("nothing was seen: %+v", p)
-		}
-	})
-}
 
 // Those in a line have each other ahead, and what their head waits for. At most MaxAhead are counted.
 func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
@@ -113,7 +81,7 @@ func TestPlaceInALineSaysWhenItWasSeen(t *testing.T) {
 		if p := ln.place(behind); p.Ahead != 1 || !p.Seen.Equal(time.Now()) {
 			t.Errorf("behind a head of which nothing is known: %+v", p)
 		}
-		head.ahead = ahead{count: 2, at: time.Now()}
+		head.ahead = places.Ahead{Count: 2, At: time.Now()}
 		seen := time.Now()
 		time.Sleep(time.Minute)
 		if p := ln.place(behind); p.Ahead != 3 || !p.Seen.Equal(seen) {

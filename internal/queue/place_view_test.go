@@ -2,13 +2,11 @@ package queue
 
 import (
 	"testing"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -40,16 +38,9 @@ func TestPlaceByTheReplyToThePut(t *testing.T) {
 	})
 }
 
-func TestPlaceCountsNoMoreThanItsBound(t *testing.T) {
+func TestLineCountsNoMoreThanItsBound(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		q := start(t, srv).queue("x")
-		for count, want := range map[int64]int{
-			view.MaxAhead - 1: view.MaxAhead - 1, view.MaxAhead: view.MaxAhead, view.MaxAhead + 5: view.MaxAhead,
-		} {
-			if got := (ahead{count: count, at: time.Now()}).place(q).Ahead; got != want {
-				t.Errorf("%d ahead are told as %d, want %d", count, got, want)
-			}
-		}
 		var tickets []*ticket
 		var ln *line
 		for range view.MaxAhead + 3 {
@@ -72,20 +63,6 @@ func TestPlaceCountsNoMoreThanItsBound(t *testing.T) {
 	})
 }
 
-func TestPlaceIsStaleThatWasNotSeenWhenTheCallEnded(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		most := 2 * calls.GiveUpWait
-		for age, want := range map[time.Duration]bool{0: false, most: false, most + 1: true, time.Hour: true} {
-			if got := stale(view.Place{Seen: time.Now().Add(-age)}).Stale; got != want {
-				t.Errorf("a place that was seen %v ago is stale: %v", age, got)
-			}
-		}
-		if stale(view.Place{}).Stale {
-			t.Error("an unknown place is stale")
-		}
-	})
-}
-
 // An entry that holds, or that nothing is ahead of, has nothing to find out when it leaves.
 func TestOnlyAnEntryThatWaitsLooksWhoIsAhead(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -97,7 +74,7 @@ func TestOnlyAnEntryThatWaitsLooksWhoIsAhead(t *testing.T) {
 		}{
 			{&entry{stage: created}, 0},
 			{&entry{stage: placed}, 0},
-			{&entry{stage: placed, wait: wait{ahead: kv}}, len(q.lookAhead(9))},
+			{&entry{stage: placed, wait: wait{ahead: kv}}, 3},
 			{&entry{stage: held}, 0},
 			{&entry{stage: held, wait: wait{ahead: kv}}, 0},
 		} {

@@ -6,6 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/permits"
+	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -76,7 +77,8 @@ func (s *Semaphore) Resize(ctx context.Context, to int) error {
 func (q *Queue) checkRoom(ctx context.Context) error {
 	return q.WhileOpen(ctx, func(ctx context.Context) error {
 		seen, err := q.limit.See(ctx, 0, 0, func(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
-			return txns.Read(ctx, q.host.Sender(), append(ask, q.lookAhead(0)...)...)
+			look := places.Look(q.Scope, 0)
+			return txns.Read(ctx, q.host.Sender(), append(ask, look[:]...)...)
 		})
 		switch {
 		case err != nil:
@@ -84,7 +86,8 @@ func (q *Queue) checkRoom(ctx context.Context) error {
 		case seen.Limit.Permits != q.limit.Named():
 			return q.limit.Err(seen.Limit.Permits, 0)
 		case permits.Weights(seen.Ahead)+q.weight > seen.Limit.Permits:
-			return &PlacedError{q.aheadIn(seen.Reply, 3, 0, seen.Reply.Range(5).Kvs).place(q), ErrOccupied}
+			place := places.Read(q.Scope, seen.Reply, 3, 0, nil).Place(q.Scope)
+			return &places.Error{Place: place, Err: ErrOccupied}
 		default:
 			return nil
 		}

@@ -7,12 +7,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
-
-// maxLeftOver is how many entries are read to see whether all are left over from this session. With more, TryAcquire
-// takes the queue for occupied.
-const maxLeftOver = 64
 
 // TryAcquire queues in all queues of the set and returns the grants, if all are empty. Otherwise it queues in none, and
 // returns ErrOccupied, with the place that the caller would have had, or ErrUnconfirmed. It waits for etcd's answers,
@@ -48,7 +45,7 @@ func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Grant, err error) 
 
 // naming adds the name of a queue to the place that err may carry, if there are several.
 func (s Set) naming(err error, q *Queue) error {
-	if placed := (*PlacedError)(nil); len(s) > 1 && errors.As(err, &placed) {
+	if placed := (*places.Error)(nil); len(s) > 1 && errors.As(err, &placed) {
 		placed.Place.Name = q.At.Name
 	}
 	return err
@@ -62,7 +59,8 @@ func (s Set) checkEmpty(ctx context.Context) error {
 	return first.WhileOpen(ctx, func(ctx context.Context) error {
 		ask := txns.Ops{first.shared.getEpoch} // 1 and 2 for each queue: as many as etcd takes for MaxSet
 		for _, q := range s {
-			ask.Add(q.lookAhead(0)[:2]...)
+			look := places.Look(q.Scope, 0)
+			ask.Add(look[:]...)
 		}
 		r, err := txns.Read(ctx, first.host.Sender(), ask...)
 		if err != nil {
@@ -77,18 +75,18 @@ func (s Set) checkEmpty(ctx context.Context) error {
 	})
 }
 
-// emptyIn reads the replies to the first two reads of lookAhead(0), the first of which is response i.
+// emptyIn reads the replies to places.Look, the first of which is response i.
 func (q *Queue) emptyIn(resp txns.Reply, i int, epoch []*mvccpb.KeyValue) error {
 	standing := resp.Range(i + 1)
 	own := q.host.Lease().ID()
 	isOwn := func(kv *mvccpb.KeyValue) bool { return q.At.IsOn(own, string(kv.Key)) }
-	first := q.aheadIn(resp, i, 0, epoch)
+	first := places.Read(q.Scope, resp, i, 0, epoch)
 	switch {
 	case len(standing.Kvs) == 0:
 		return nil
 	case standing.More || slices.ContainsFunc(standing.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }),
-		q.shared.taken(first.holder), q.shared.hasOthers(q):
-		return &PlacedError{first.place(q), ErrOccupied}
+		q.shared.taken(first.Holder), q.shared.hasOthers(q):
+		return &places.Error{Place: first.Place(q.Scope), Err: ErrOccupied}
 	default:
 		return ErrUnconfirmed
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/places"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
@@ -58,7 +59,7 @@ func TestTryAcquireNamesTheQueueThatThisSessionHoldsAmongSeveral(t *testing.T) {
 		h := mustAcquire(t, p.queue("x"))
 		for want, set := range map[string]Set{"": {p.queue("x")}, "x": {p.queue("a"), p.queue("x")}} {
 			_, err := set.TryAcquire(kit.Within(t, kit.TTL), Request{})
-			if place, _ := WithoutPlace(err); !errors.Is(err, ErrOccupied) || !place.Known() || place.Name != want {
+			if place, _ := places.Without(err); !errors.Is(err, ErrOccupied) || !place.Known() || place.Name != want {
 				t.Errorf("of %d: %v, %+v, want the name %q", len(set), err, place, want)
 			}
 		}

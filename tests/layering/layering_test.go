@@ -57,20 +57,28 @@ var layers = map[string][]string{
 	"internal/calls":     above("internal/sending", "internal/layout", "internal/lease"),
 	"internal/reads":     above("internal/layout", "internal/txns"),
 	"internal/inquest":   above("internal/txns", "internal/reads"),
+	"internal/places": above("view", "internal/layout", "internal/txns", "internal/lease", "internal/calls",
+		"internal/reads"),
 	"internal/permits": above("internal/sending", "internal/layout", "internal/txns", "internal/lease", "internal/calls",
 		"internal/reads"),
-	"internal/queue":   slices.Concat(locks, []string{"internal/reads", "internal/permits", "internal/inquest"}),
+	"internal/queue": slices.Concat(locks, []string{
+		"internal/reads", "internal/permits", "internal/inquest", "internal/places",
+	}),
 	"internal/hold":    slices.Concat(locks, []string{"internal/queue"}),
 	"internal/lastrun": slices.Concat(locks, []string{"internal/queue"}),
 	"internal/front":   locks,
 	"internal/explain": above("internal/layout", "fencing", "view"),
 	"admin":            slices.Concat(requests, []string{"fencing", "view"}),
-	"locker":           slices.Concat(locks, []string{"session", "internal/queue", "internal/hold", "internal/lastrun"}),
+	"locker": slices.Concat(locks, []string{
+		"session", "internal/places", "internal/queue", "internal/hold", "internal/lastrun",
+	}),
 	"election": slices.Concat(locks, []string{
-		"session", "internal/queue", "internal/hold", "internal/lastrun", "internal/front",
+		"session", "internal/places", "internal/queue", "internal/hold", "internal/lastrun", "internal/front",
 	}),
 	"member": slices.Concat(locks, []string{"session", "internal/listing"}),
-	"shard":  slices.Concat(locks, []string{"session", "member", "internal/listing", "internal/queue", "internal/hold"}),
+	"shard": slices.Concat(locks, []string{
+		"session", "member", "internal/listing", "internal/places", "internal/queue", "internal/hold",
+	}),
 
 	// Each a module of its own.
 	"contrib/gocronlock": above("fencing", "session", "locker", "election"),

@@ -92,7 +92,7 @@ func count(kind string) ([]string, error) {
 // and measures requests, and what users call.
 var engine = []string{
 	"internal/queue", "internal/calls", "internal/reads", "internal/permits", "internal/hold", "internal/layout",
-	"internal/txns", "internal/watching", "internal/inquest",
+	"internal/txns", "internal/watching", "internal/inquest", "internal/places",
 }
 
 // report prints how many functions and files there are, in each package and in those of engine together.

@@ -1,0 +1,112 @@
+// Package places is what people are told of their place in a queue. The algorithm does not use it, and it costs no
+// request: requests that are sent anyway bring it along.
+package places
+
+import (
+	"errors"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/reads"
+	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/view"
+)
+
+// Error is the error of a call that got no hold, with its place in the queue.
+type Error struct {
+	Place view.Place
+	Err   error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Without takes the place out of an error that may be an *Error.
+func Without(err error) (view.Place, error) {
+	if placed := (*Error)(nil); errors.As(err, &placed) {
+		return placed.Place, placed.Err
+	}
+	return view.Place{}, err
+}
+
+// Stale marks a place as old that was not seen when the call ended.
+func Stale(p view.Place) view.Place {
+	p.Stale = p.Known() && time.Since(p.Seen) > 2*calls.GiveUpWait
+	return p
+}
+
+// MaxCounted is how many of the entries in a queue Look reads one by one, where it counts all. If there are more, it
+// does not notice that two belong to one attempt.
+const MaxCounted = 64
+
+// Ahead is what a reply of etcd says of the entries ahead.
+type Ahead struct {
+	Holder *mvccpb.KeyValue // the oldest, with its value; nil if that is not known
+	Epoch  []*mvccpb.KeyValue
+	Count  int64
+	At     time.Time // zero: nothing is known
+}
+
+// Look reads who holds, and the entries created before rev; with 0 some of all.
+func Look(s reads.Scope, rev int64) [2]clientv3.Op {
+	count := s.Ahead(0, 0, clientv3.WithLimit(MaxCounted))
+	if rev > 0 {
+		// The count in a reply does not regard the revision, so the keys are counted.
+		count = s.Ahead(rev-1, 0, clientv3.WithLimit(view.MaxAhead))
+	}
+	return [2]clientv3.Op{s.Oldest(), count}
+}
+
+// Read reads the replies to Look, of which one is response i. epoch is what a read of the fencing epoch has found.
+func Read(s reads.Scope, r txns.Reply, i int, rev int64, epoch []*mvccpb.KeyValue) Ahead {
+	before := r.Range(i + 1)
+	a := Ahead{Count: attempts(before.Kvs), Epoch: epoch, At: time.Now()}
+	if rev == 0 {
+		a.Count += before.Count - int64(len(before.Kvs))
+	}
+	oldest := reads.Holder(r.Range(i).Kvs)
+	if oldest != nil && (rev == 0 || oldest.CreateRevision < rev) {
+		a.Holder = oldest
+		if s.Reader && layout.IsReader(string(oldest.Key)) {
+			a.Count++ // no conflicting entry: it is ahead because a writer waits in between
+		}
+	}
+	return a
+}
+
+// attempts counts the attempts that some entries of one queue belong to. Those of a Downgradable have two.
+func attempts(entries []*mvccpb.KeyValue) int64 {
+	created := make(map[int64]struct{}, len(entries))
+	for _, kv := range entries {
+		created[kv.CreateRevision] = struct{}{}
+	}
+	return int64(len(created))
+}
+
+// ReadPut reads what the put of an entry has read: the youngest conflicting entry ahead and how many there are. The
+// only one ahead of a writer holds; a writer ahead of a reader may wait for other readers.
+func ReadPut(s reads.Scope, youngest *pb.RangeResponse, epoch []*mvccpb.KeyValue) Ahead {
+	a := Ahead{Count: youngest.Count, Epoch: epoch, At: time.Now()}
+	if youngest.Count == 1 && !s.Reader {
+		a.Holder = txns.First(youngest.Kvs)
+	}
+	return a
+}
+
+// Place returns what people see of it.
+func (a Ahead) Place(s reads.Scope) view.Place {
+	p := view.Place{Ahead: int(min(a.Count, view.MaxAhead)), Seen: a.At}
+	if a.Holder != nil {
+		p.Holder = s.At.View(a.Holder)
+		if s.At.Kind != holdfast.KindSemaphore { // a permit has no token
+			p.Holder.Token, _ = layout.Token(a.Epoch, a.Holder.CreateRevision) // 0: not known
+		}
+	}
+	return p
+}
