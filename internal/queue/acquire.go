@@ -109,7 +109,7 @@ func (s Set) usable(ctx context.Context) error {
 func (s Set) join(r Request, ifEmpty bool) []turn {
 	turns := make([]turn, len(s))
 	for i, q := range s {
-		q.shared.orphans.used(q)
+		q.shared.orphans.Used(q.At)
 		t := newTicket(q, r)
 		if len(s) > 1 {
 			t.alone, t.inSet = true, true

@@ -64,11 +64,13 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	if q.limit != nil {
 		e.wait.permit = &permit{w: &e.wait, weight: q.weight}
 	}
-	if keys := &q.shared.keys; !keys.reuse(e) {
-		e.id = layout.NewID(a.lease.ID())
-		keys.register(e, q.key(e.id)) // no other entry has this ID
+	for {
+		e.id = q.shared.keys.NewID(a.lease)
+		e.key = q.key(e.id)
+		if q.shared.keys.Register(e) {
+			return e
+		}
 	}
-	return e
 }
 
 // q is the queue of the first entry, which is the only one unless the attempt is that of a Set.
@@ -159,7 +161,7 @@ func (a *attempt) canQueueAgain(ctx context.Context, err error) bool {
 		a.abandon()
 		return true
 	case isUseless(err) || errors.Is(err, layout.ErrEpochMoved):
-		a.entries[0].log().Warn("holdfast: queueing again at the back: the waiting entry can no longer be used",
+		a.entries[0].Log().Warn("holdfast: queueing again at the back: the waiting entry can no longer be used",
 			"reason", err)
 		for _, e := range a.entries {
 			e.q.host.Go(func(context.Context) { _ = e.remove(a.lease.Context()) }) // joined by Close

@@ -47,26 +47,20 @@
 //
 // # Requests that are not answered
 //
-// A request without a reply may have been carried out, or may be at any later time.
-//
-//   - The put of an entry is sent again until it is answered. Its key belongs to one
-//     attempt at a time, so a read finds what an earlier copy did.
-//   - The put compares the mod revision of the session key, the gate. When an attempt
-//     ends with an unanswered copy, the sweeper puts the session key again. From then
-//     on the copy does nothing. Then the sweeper removes the entry, if it stands.
-//   - A copy that etcd's client itself sends may pass the gate after its entry was
-//     released. The orphan scanner lists the keys of the lease and has the sweeper
-//     remove entries that no attempt accounts for.
-//   - Whatever is missed expires with the lease.
+// A request without a reply may have been carried out, or may be at any later time. The put of
+// an entry is sent again until it is answered, and compares the session key. Package leftovers
+// has the keys of entries, and removes what copies of a put may leave when their attempt has
+// ended.
 //
 // # Where to begin
 //
 // A free lock takes this path, in order: acquire.go, line.go, attempt.go, entry.go, put.go, grant.go, remove.go;
 // without a wait, try.go. What becomes of a Grant while it is held is not known here: see package hold. A waiter
 // adds wait.go, delay.go, watch.go and judge.go, and package inquest; a line in memory, handoff.go; readers beside
-// writers, reads.Sessions; semaphores, semaphore.go, permit.go and permitwait.go. keys.go, sweeper.go and orphans.go
-// are about requests that were not answered, place.go about what waiters are told. Package reads has the operations
-// that read entries, package calls how long a call goes on.
+// writers, reads.Sessions; semaphores, semaphore.go, permit.go and permitwait.go. place.go is what waiters are told,
+// leftovers.go what package leftovers asks of an entry. Package reads has the operations that read entries, package
+// calls how long a call goes on.
+//
 // DESIGN.md at the root of the module has the reasons. tests/models/queuemodel and
 // tests/models/semmodel are models of this algorithm that are searched for mistakes.
 package queue

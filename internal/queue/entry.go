@@ -59,7 +59,6 @@ type entry struct {
 
 	leaving  bool // it is to be removed, whatever becomes of its attempt: it is judged by itself
 	removing bool // a removal was sent and not answered
-	refused  bool // the session key was put again since the attempt began; the sweeper's
 
 	// mu protects what follows from beforeRevoke, which reads it on another
 	// goroutine. Only the working goroutine writes, so it reads without mu.
@@ -70,8 +69,8 @@ type entry struct {
 	taken taken
 }
 
-// log returns the session's logger with what identifies the entry.
-func (e *entry) log() *slog.Logger {
+// Log is the session's logger with what identifies the entry.
+func (e *entry) Log() *slog.Logger {
 	return e.q.host.Logger().With("queue", string(e.q.At.Kind), "name", e.q.At.Name, "key", e.key,
 		"lease", names.Lease(e.of.lease.ID()))
 }
@@ -171,13 +170,13 @@ func (e *entry) finish() {
 	switch {
 	case before == ended:
 	case e.of.lease.Lost() != nil: // the entry expires with the lease
-		shared.keys.unregister(e)
+		shared.keys.Unregister(e)
 	case before == sent || e.of.unansweredAt != 0:
-		shared.sweeper.add(e)
+		shared.sweeper.Add(e)
 	case e.taken.moved: // the entry stands at its key
-		shared.keys.unregister(e)
+		shared.keys.Unregister(e)
 	default:
-		shared.keys.recycle(e)
+		shared.keys.Recycle(e, e.id)
 	}
 }
 

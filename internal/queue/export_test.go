@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/leftovers"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
@@ -19,28 +20,24 @@ const (
 	MaxRemembered  = reads.MaxRemembered
 	RecheckAfter   = recheckAfter
 	RemoveRetry    = removeRetry
-	ScanEvery      = scanEvery
-	ScanAgainAfter = scanAgainAfter
-	ScanSoonAfter  = scanSoonAfter
+	ScanEvery      = leftovers.ScanEvery
+	ScanAgainAfter = leftovers.ScanAgainAfter
+	ScanSoonAfter  = leftovers.ScanSoonAfter
 )
 
 // Used returns how many keys a queue's session has in use.
-func (q *Queue) Used() int {
-	q.shared.keys.mu.Lock()
-	defer q.shared.keys.mu.Unlock()
-	return len(q.shared.keys.inUse)
-}
+func (q *Queue) Used() int { return q.shared.keys.InUse() }
 
 // Kept names the entries of a lease that the session accounts for.
 func (q *Queue) Kept(l *lease.Lease) (kept []string) {
-	for _, e := range q.shared.keys.of(l) {
+	for _, e := range q.shared.entriesOf(l) {
 		kept = append(kept, fmt.Sprintf("%s, stage %v", e.key, e.stage))
 	}
 	return kept
 }
 
 // ScanSoon is called when a put is not answered.
-func (q *Queue) ScanSoon() { q.shared.orphans.scanSoon() }
+func (q *Queue) ScanSoon() { q.shared.orphans.ScanSoon() }
 
 // Stream is what the next watch is made on.
 func (q *Queue) Stream() any {

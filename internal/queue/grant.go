@@ -225,7 +225,7 @@ func (g *Grant) TakenSince() time.Time {
 // Taken returns grants for the entries of a lost lease that are to stay: see TakeFor. They are for Forget, and for
 // reading.
 func Taken(host lease.Host, l *lease.Lease) (taken []*Grant) {
-	for _, e := range sharedBy(host).keys.of(l) {
+	for _, e := range sharedBy(host).entriesOf(l) {
 		if e.takenFor() > 0 {
 			taken = append(taken, &Grant{entry: e})
 		}
@@ -234,4 +234,4 @@ func Taken(host lease.Host, l *lease.Lease) (taken []*Grant) {
 }
 
 // Forget has the session not account for the entry any more: it was moved to another lease, or is gone.
-func (g *Grant) Forget() { g.entry.q.shared.keys.unregister(g.entry) }
+func (g *Grant) Forget() { g.entry.q.shared.keys.Unregister(g.entry) }

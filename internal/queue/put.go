@@ -175,7 +175,7 @@ func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err erro
 // markUnanswered records that a copy of the put, sent at gate, may be carried out yet.
 func (a *attempt) markUnanswered(gate int64) {
 	a.unansweredAt = gate
-	a.q().shared.orphans.scanSoon()
+	a.q().shared.orphans.ScanSoon()
 }
 
 // whyRefused reads why etcd did not carry out the put. nil: an earlier copy had put the entries, and their create

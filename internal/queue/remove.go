@@ -84,7 +84,7 @@ func (e *entry) remove(ctx context.Context) error {
 		e.finish()
 		return err
 	case ctx.Err() == nil: // etcd refuses it
-		e.log().Error("holdfast: etcd refuses to remove an entry; the session retries until the lease ends",
+		e.Log().Error("holdfast: etcd refuses to remove an entry; the session retries until the lease ends",
 			"error", err)
 		e.q.host.Telemetry().Sweeping(e.q.At.Kind)
 		e.q.host.Go(e.removeInBackground) // ends with the lease
@@ -102,7 +102,7 @@ func (e *entry) removeInBackground(context.Context) {
 	for calls.Sleep(ctx, calls.Jittered(removeRetry)) {
 		err := e.retry(ctx, e.tryRemove)
 		if err == nil || errors.Is(err, errEntryGone) {
-			e.log().Info("holdfast: removed the entry that etcd had refused to remove")
+			e.Log().Info("holdfast: removed the entry that etcd had refused to remove")
 			e.finish()
 			return
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/leftovers"
 	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
@@ -27,11 +28,12 @@ type shared struct {
 	mu    sync.Mutex        // protects lines and the fields of each line
 	lines map[lineKey]*line // only those with a head
 
-	keys    keys
 	commits txns.Committer
 	streams watching.Streams
-	sweeper sweeper
-	orphans orphanScanner
+
+	keys    *leftovers.Keys
+	sweeper *leftovers.Sweeper
+	orphans *leftovers.Scanner
 
 	steps func(Step) // of tests: see Observe; otherwise nil
 }
@@ -43,14 +45,9 @@ func sharedBy(host lease.Host) *shared {
 		s := &shared{
 			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
 			lines:   make(map[lineKey]*line),
-			keys:    keys{inUse: make(map[string]*entry)},
 			commits: txns.Committer{Sender: host.Sender(), Go: host.Go},
-			sweeper: sweeper{host: host, suspects: make(map[*entry]bool)},
-			orphans: orphanScanner{
-				host: host, wake: make(chan struct{}, 1), foreign: make(map[string]layout.Queue),
-			},
 		}
-		s.sweeper.keys = &s.keys
+		s.keys, s.sweeper, s.orphans = leftovers.New(host, s.orphan)
 		host.BeforeRevoke(s.beforeRevoke)
 		return s
 	}).(*shared)
@@ -74,7 +71,7 @@ func (s *shared) warnOfSlash(at layout.Queue) {
 // expires with the lease. The lease is lost, so no attempt uses these entries, and what uses grants has ended that
 // before: see lease.Host.BeforeRevoke.
 func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
-	for batch := range slices.Chunk(s.keys.of(lease), txns.MaxOps) {
+	for batch := range slices.Chunk(s.entriesOf(lease), txns.MaxOps) {
 		var ops []clientv3.Op
 		for _, e := range batch {
 			if e.takenFor() > 0 {
@@ -91,7 +88,7 @@ func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 			return // the entries expire with the lease
 		}
 	}
-	s.keys.forget(lease)
+	s.keys.Forget(lease)
 }
 
 // SlowPoll is the time between two polls of a hold whose lease is watched. With a TTL of 15 s the lease is renewed a
@@ -132,6 +129,9 @@ func (s *shared) taken(oldest *mvccpb.KeyValue) bool {
 	if oldest == nil {
 		return false
 	}
-	v, ok := layout.DecodeValue(oldest.Value)
-	return ok && !v.Released.IsZero() || s.keys.taken(string(oldest.Key))
+	if v, ok := layout.DecodeValue(oldest.Value); ok && !v.Released.IsZero() {
+		return true
+	}
+	e, ok := s.keys.At(string(oldest.Key)).(*entry)
+	return ok && e.takenFor() > 0 // it is not moved yet
 }

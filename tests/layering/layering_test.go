@@ -61,8 +61,10 @@ var layers = map[string][]string{
 		"internal/reads"),
 	"internal/permits": above("internal/sending", "internal/layout", "internal/txns", "internal/lease", "internal/calls",
 		"internal/reads"),
+	"internal/leftovers": above("internal/sending", "internal/layout", "internal/txns", "internal/lease", "internal/calls",
+		"internal/reads"),
 	"internal/queue": slices.Concat(locks, []string{
-		"internal/reads", "internal/permits", "internal/inquest", "internal/places",
+		"internal/reads", "internal/permits", "internal/inquest", "internal/places", "internal/leftovers",
 	}),
 	"internal/hold":    slices.Concat(locks, []string{"internal/queue"}),
 	"internal/lastrun": slices.Concat(locks, []string{"internal/queue"}),

@@ -26,8 +26,7 @@ var harmless = map[string]string{
 	"calls lastStream.Add": pure, "calls d.until.IsZero": pure, "calls h.grant.Stood": pure,
 	"calls old.Before":              pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls w.running.Add": pure,
-	"calls tasks.Add": pure, "calls t.until.After": pure, "calls q.At.ReaderKey": pure,
-	"calls q.At.PermitKey": pure, "calls e.grant.Lease().ID": pure,
+	"calls tasks.Add": pure, "calls t.until.After": pure, "calls e.grant.Lease().ID": pure,
 
 	"calls reads.CreatedAt": pure, "calls string": builtin,
 	"calls clientv3.OpTxn": pure,

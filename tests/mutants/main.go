@@ -26,7 +26,7 @@ type target struct {
 
 var targets = []target{
 	{pkg: "internal/queue"}, {pkg: "internal/reads"}, {pkg: "internal/calls"}, {pkg: "internal/permits"},
-	{pkg: "internal/inquest"}, {pkg: "internal/places"}, {pkg: "internal/hold"},
+	{pkg: "internal/inquest"}, {pkg: "internal/places"}, {pkg: "internal/leftovers"}, {pkg: "internal/hold"},
 	{pkg: "internal/front"}, {pkg: "internal/layout"},
 	{pkg: "internal/watching"},
 	{pkg: "internal/txns"}, {pkg: "session"}, {pkg: "internal/lease"}, {pkg: "internal/sending"}, {pkg: "locker"},

@@ -91,8 +91,8 @@ func count(kind string) ([]string, error) {
 // engine are the packages that put an entry, wait, hold and release. Not among them are sessions and leases, what sends
 // and measures requests, and what users call.
 var engine = []string{
-	"internal/queue", "internal/calls", "internal/reads", "internal/permits", "internal/hold", "internal/layout",
-	"internal/txns", "internal/watching", "internal/inquest", "internal/places",
+	"internal/queue", "internal/calls", "internal/reads", "internal/permits", "internal/inquest", "internal/places",
+	"internal/leftovers", "internal/hold", "internal/layout", "internal/txns", "internal/watching",
 }
 
 // report prints how many functions and files there are, in each package and in those of engine together.

@@ -1,12 +1,10 @@
 package queue
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // The key of an attempt is used again unless a copy of its put was not answered.
@@ -43,20 +41,5 @@ func TestKeyIsUsedAgainIfEachCopyOfItsPutWasAnswered(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// An entry that the scanner has found has no ending of its own, and an ending names the lease.
-func TestOnlyEndingsOfThePresentLeaseAreKept(t *testing.T) {
-	t.Parallel()
-	k := keys{inUse: make(map[string]*entry)}
-	k.lease = new(lease.Lease)
-	k.recycle(&entry{of: &attempt{lease: k.lease}, key: "found"})
-	k.recycle(&entry{of: &attempt{lease: new(lease.Lease)}, id: "of another lease"})
-	for i := range maxFree + 1 {
-		k.recycle(&entry{of: &attempt{lease: k.lease}, id: fmt.Sprint(i)})
-	}
-	if len(k.free) != maxFree || k.free[0] != "0" {
-		t.Errorf("%d endings are kept, the first is %q", len(k.free), k.free[0])
 	}
 }

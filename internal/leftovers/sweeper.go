@@ -1,4 +1,4 @@
-package queue
+package leftovers
 
 import (
 	"context"
@@ -18,27 +18,27 @@ import (
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
-// sweeper removes what unanswered requests of ended attempts have put, or may yet put. It puts the session key again;
+// Sweeper removes what unanswered requests of ended attempts have put, or may yet put. It puts the session key again;
 // from then on no copy of an earlier put can be carried out, since each compares that key's mod revision. Then it reads
 // the entries in question and removes those that exist.
 //
 // There is one for each session, and nothing else moves the gate. A new gate makes etcd refuse all puts in flight,
 // which then learn the gate and are sent again. If the gate moved again before that, they could be refused for ever. So
 // the next put of the key waits until all of them have their place or have ended.
-type sweeper struct {
+type Sweeper struct {
 	host lease.Host
-	keys *keys
+	keys *Keys
 
-	mu       sync.Mutex      // protects what follows
-	suspects map[*entry]bool // entries that may stand or appear although their attempts have ended
+	mu       sync.Mutex // protects what follows
+	suspects map[Suspect]bool
 	running  bool
 }
 
 // errPutsInFlight: the sweeper must not put the session key yet.
 var errPutsInFlight = backoff.Again(errors.New("puts refused by the new session key are still in flight"))
 
-// add makes the sweeper responsible for an entry whose attempt has ended.
-func (s *sweeper) add(e *entry) {
+// Add makes the sweeper responsible for an entry whose attempt has ended.
+func (s *Sweeper) Add(e Suspect) {
 	s.mu.Lock()
 	s.suspects[e] = true
 	start := !s.running
@@ -49,7 +49,7 @@ func (s *sweeper) add(e *entry) {
 	}
 }
 
-func (s *sweeper) run(ctx context.Context) {
+func (s *Sweeper) run(ctx context.Context) {
 	var pauses calls.Pauses
 	logged := false
 	for {
@@ -64,7 +64,7 @@ func (s *sweeper) run(ctx context.Context) {
 		}
 		if ctx.Err() == nil && !etcderr.Retryable(err) && !logged {
 			logged = true
-			suspects[0].log().Error("holdfast: etcd refuses to clean up after requests that it did not answer; "+
+			suspects[0].Log().Error("holdfast: etcd refuses to clean up after requests that it did not answer; "+
 				"their entries may stand until the lease ends", "entries", len(suspects), "error", err)
 		}
 		if pauses.Next(ctx, s.host, nil) != nil {
@@ -74,7 +74,7 @@ func (s *sweeper) run(ctx context.Context) {
 }
 
 // suspectsLeft returns the suspects whose leases are alive. It returns nil if there is none; then run must end.
-func (s *sweeper) suspectsLeft() []*entry {
+func (s *Sweeper) suspectsLeft() []Suspect {
 	for {
 		s.mu.Lock()
 		if len(s.suspects) == 0 {
@@ -86,7 +86,7 @@ func (s *sweeper) suspectsLeft() []*entry {
 		s.mu.Unlock()
 		left := all[:0]
 		for _, e := range all {
-			if e.of.lease.Lost() != nil {
+			if e.Lease().Lost() != nil {
 				s.clear(e)
 			} else {
 				left = append(left, e)
@@ -99,16 +99,16 @@ func (s *sweeper) suspectsLeft() []*entry {
 }
 
 // clear acquits a suspect: nothing of it stands, and nothing can appear.
-func (s *sweeper) clear(e *entry) {
+func (s *Sweeper) clear(e Suspect) {
 	s.mu.Lock()
 	delete(s.suspects, e)
 	s.mu.Unlock()
-	s.keys.unregister(e)
+	s.keys.Unregister(e)
 }
 
 // sweep goes through all suspects once.
-func (s *sweeper) sweep(ctx context.Context, suspects []*entry) error {
-	lease := suspects[0].of.lease
+func (s *Sweeper) sweep(ctx context.Context, suspects []Suspect) error {
+	lease := suspects[0].Lease()
 	ctx, cancel := calls.UntilLost(ctx, lease)
 	defer cancel()
 	gateErr := s.moveGate(ctx, lease, suspects)
@@ -127,40 +127,30 @@ func (s *sweeper) sweep(ctx context.Context, suspects []*entry) error {
 
 // moveGate puts the session key again, if otherwise an unanswered copy of a put
 // could still be carried out.
-func (s *sweeper) moveGate(ctx context.Context, lease *lease.Lease, suspects []*entry) error {
+func (s *Sweeper) moveGate(ctx context.Context, lease *lease.Lease, suspects []Suspect) error {
 	gate := lease.Gate()
-	if !slices.ContainsFunc(suspects, func(e *entry) bool { return e.of.lease == lease && e.of.unansweredAt >= gate }) {
+	if !slices.ContainsFunc(suspects, func(e Suspect) bool { return e.Lease() == lease && e.UnansweredAt() >= gate }) {
 		return nil
 	}
-	if slices.ContainsFunc(s.keys.of(lease), func(e *entry) bool { return e.refused && e.putInFlight() }) {
+	if slices.ContainsFunc(s.keys.of(lease, true), Entry.InFlight) {
 		return errPutsInFlight
 	}
 	_, err := s.host.PutSessionKey(ctx, lease)
 	if etcderr.Classify(err) == etcderr.LeaseGone {
 		s.host.LeaseGone(ctx, lease, err)
 	}
-	for _, e := range s.keys.of(lease) {
-		e.refused = true // perhaps: the put may have been carried out, whatever err is
-	}
+	s.keys.refuse(lease) // perhaps: the put may have been carried out, whatever err is
 	return err
-}
-
-// putInFlight reports whether the entry is about to be put: its attempt has neither
-// its place nor ended.
-func (e *entry) putInFlight() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.stage < created
 }
 
 // removeStanding reads a batch of suspects and removes those that exist. With final, those that are absent can no
 // longer appear. If etcd refuses to read one of them, the others are still removed.
-func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool) (refused error) {
+func (s *Sweeper) removeStanding(ctx context.Context, batch []Suspect, final bool) (refused error) {
 	ops := make([]clientv3.Op, len(batch))
 	for i, e := range batch {
-		ops[i] = reads.Meta(e.key)
+		ops[i] = reads.Meta(e.Key())
 	}
-	resp, err := txns.Read(ctx, batch[0].q.host.Sender(), ops...)
+	resp, err := txns.Read(ctx, s.host.Sender(), ops...)
 	switch {
 	case err == nil:
 	case len(batch) == 1 || ctx.Err() != nil || etcderr.Retryable(err):
@@ -175,24 +165,16 @@ func (s *sweeper) removeStanding(ctx context.Context, batch []*entry, final bool
 	}
 	for i, e := range batch {
 		switch kv := resp.First(i); {
-		case e.taken.moved && reads.IsEntry(kv, e.rev): // MinHold keeps it
+		case reads.IsEntry(kv, e.Kept()):
 			if final {
 				s.clear(e)
 			}
 		case kv != nil:
-			s.remove(e, kv.CreateRevision)
+			s.clear(e)
+			e.RemoveFound(kv.CreateRevision)
 		case final:
 			s.clear(e)
 		}
 	}
 	return nil
-}
-
-// remove removes an entry that exists, as an attempt does that gives up: after a lock delay, if one is due.
-func (s *sweeper) remove(e *entry, rev int64) {
-	s.clear(e)
-	found := &entry{q: e.q, of: e.of, id: e.id, rev: rev, stage: created}
-	found.wait.e = found
-	s.keys.register(found, e.key)                                               // beforeRevoke removes it, too
-	s.host.Go(func(context.Context) { _ = found.remove(e.of.lease.Context()) }) // ends with the lease
 }

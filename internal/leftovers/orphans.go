@@ -1,4 +1,4 @@
-package queue
+package leftovers
 
 import (
 	"context"
@@ -9,36 +9,36 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/permits"
-	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
 const (
-	// scanEvery is the time between two scans.
-	scanEvery = 30 * time.Second
+	// ScanEvery is the time between two scans.
+	ScanEvery = 30 * time.Second
 
-	// scanSoonAfter is the time to the next scan after a put that may have left
+	// ScanSoonAfter is the time to the next scan after a put that may have left
 	// copies unanswered.
-	scanSoonAfter = 5 * time.Second
+	ScanSoonAfter = 5 * time.Second
 
-	// scanAgainAfter is the time after which a scan is repeated before an orphan is
+	// ScanAgainAfter is the time after which a scan is repeated before an orphan is
 	// removed: longer than any request of an attempt that may yet account for it.
-	scanAgainAfter = 5 * time.Second
+	ScanAgainAfter = 5 * time.Second
 )
 
-// orphanScanner finds entries on the session's lease that no attempt accounts for.
+// Scanner finds entries on the session's lease that no attempt accounts for.
 //
 // etcd's client repeats a write if a proxy or a member answers that its time is over. If the first copy is carried out
 // after the entry of the second was released, it passes the gate, and nothing else would remove its entry.
-type orphanScanner struct {
-	host lease.Host
-	wake chan struct{} // buffered
+type Scanner struct {
+	host    lease.Host
+	keys    *Keys
+	sweeper *Sweeper
+	orphan  func(at layout.Queue, key string, l *lease.Lease) Suspect
+	wake    chan struct{} // buffered
 
 	running atomic.Bool
 
@@ -46,11 +46,11 @@ type orphanScanner struct {
 	foreign map[string]layout.Queue // those of foreign prefixes that this session has used, by Entries
 }
 
-// used records that the session uses q. The first use starts the scanner.
-func (s *orphanScanner) used(q *Queue) {
-	if q.At.Foreign {
+// Used records that the session uses a queue. The first use starts the scanner.
+func (s *Scanner) Used(at layout.Queue) {
+	if at.Foreign {
 		s.mu.Lock()
-		s.foreign[q.At.Entries] = q.At
+		s.foreign[at.Entries] = at
 		s.mu.Unlock()
 	}
 	if !s.running.Load() && s.running.CompareAndSwap(false, true) {
@@ -58,62 +58,61 @@ func (s *orphanScanner) used(q *Queue) {
 	}
 }
 
-// scanSoon schedules the next scan for scanSoonAfter from now.
-func (s *orphanScanner) scanSoon() {
+// ScanSoon schedules the next scan for ScanSoonAfter from now.
+func (s *Scanner) ScanSoon() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (s *orphanScanner) run(ctx context.Context) {
-	timer := time.NewTimer(calls.Jittered(scanEvery))
+func (s *Scanner) run(ctx context.Context) {
+	timer := time.NewTimer(calls.Jittered(ScanEvery))
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
 		case <-s.wake:
-			if !calls.Sleep(ctx, calls.Jittered(scanSoonAfter)) {
+			if !calls.Sleep(ctx, calls.Jittered(ScanSoonAfter)) {
 				return
 			}
 		case <-ctx.Done():
 			return
 		}
 		s.scan(ctx)
-		timer.Reset(calls.Jittered(scanEvery))
+		timer.Reset(calls.Jittered(ScanEvery))
 	}
 }
 
 // scan hands to the sweeper the entries that two lists show and no attempt accounts
 // for in between. Between the lists their keys are claimed: keys are used again, and
 // an attempt that took one of them would be mistaken for the orphan.
-func (s *orphanScanner) scan(ctx context.Context) {
+func (s *Scanner) scan(ctx context.Context) {
 	lease := s.host.Lease()
-	var orphans []*entry
-	for key, q := range s.list(ctx, lease) {
-		// No id: copies of it may still arrive, so the key is not used again.
-		if e := (&entry{q: q, of: &attempt{lease: lease}, stage: ended}); q.shared.keys.register(e, key) {
+	var orphans []Suspect
+	for key, at := range s.list(ctx, lease) {
+		if e := s.orphan(at, key, lease); s.keys.Register(e) {
 			orphans = append(orphans, e)
 		}
 	}
-	if len(orphans) == 0 || !calls.Sleep(ctx, calls.Jittered(scanAgainAfter)) {
+	if len(orphans) == 0 || !calls.Sleep(ctx, calls.Jittered(ScanAgainAfter)) {
 		return
 	}
 	still := s.list(ctx, lease)
 	for _, e := range orphans {
-		if still[e.key] == nil {
-			e.q.shared.keys.unregister(e)
+		if _, stands := still[e.Key()]; !stands {
+			s.keys.Unregister(e)
 			continue
 		}
-		e.log().Warn("holdfast: removing an orphaned entry, which etcd's client put by repeating a request")
-		e.q.shared.sweeper.add(e)
+		e.Log().Warn("holdfast: removing an orphaned entry, which etcd's client put by repeating a request")
+		s.sweeper.Add(e)
 	}
 }
 
 // list returns the keys on the lease that have the form of an entry of this
 // session, and their queues. Any other key there is the user's.
-func (s *orphanScanner) list(ctx context.Context, lease *lease.Lease) map[string]*Queue {
-	ctx, cancel := context.WithTimeout(ctx, scanAgainAfter)
+func (s *Scanner) list(ctx context.Context, lease *lease.Lease) map[string]layout.Queue {
+	ctx, cancel := context.WithTimeout(ctx, ScanAgainAfter)
 	defer cancel()
 	defer context.AfterFunc(lease.Context(), cancel)()
 	client := s.host.Client()
@@ -126,33 +125,24 @@ func (s *orphanScanner) list(ctx context.Context, lease *lease.Lease) map[string
 		s.host.Logger().Debug("holdfast: could not list the keys of the lease", "error", err)
 		return nil
 	}
-	shared := sharedBy(s.host)
-	entries := make(map[string]*Queue)
+	entries := make(map[string]layout.Queue)
 	for _, key := range resp.Keys {
-		if q := s.queueOf(string(key), lease); q != nil {
-			q.shared = shared
-			entries[string(key)] = q
+		if at, found := s.queueOf(string(key), lease); found {
+			entries[string(key)] = at
 		}
 	}
 	return entries
 }
 
-// queueOf returns the queue that a key is an entry of, or nil if the key does not
-// have the form of an entry on that lease.
-func (s *orphanScanner) queueOf(key string, lease *lease.Lease) *Queue {
+// queueOf returns the queue that a key is an entry of. It reports false if the key does not have the form of an entry
+// on that lease.
+func (s *Scanner) queueOf(key string, lease *lease.Lease) (at layout.Queue, found bool) {
 	prefix := key[:strings.LastIndexByte(key, '/')+1]
 	s.mu.Lock()
-	at, found := s.foreign[prefix]
+	at, found = s.foreign[prefix]
 	s.mu.Unlock()
 	if !found {
 		at, found = layout.Of(s.host.Namespace(), key)
 	}
-	if !found || !at.IsOn(lease.ID(), key) {
-		return nil
-	}
-	q := &Queue{host: s.host, Scope: reads.Scope{At: at, Reader: layout.IsReader(key)}, weight: layout.WeightOf(key)}
-	if at.Kind == holdfast.KindSemaphore {
-		q.limit = permits.New(s.host, at, 0) // which nothing reads
-	}
-	return q
+	return at, found && at.IsOn(lease.ID(), key)
 }

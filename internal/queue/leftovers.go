@@ -1,0 +1,62 @@
+package queue
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/leftovers"
+	"github.com/holdfast-go/holdfast/internal/permits"
+	"github.com/holdfast-go/holdfast/internal/reads"
+)
+
+// What package leftovers asks of an entry, beside Log: see leftovers.Suspect.
+
+func (e *entry) Key() string { return e.key }
+
+func (e *entry) Lease() *lease.Lease { return e.of.lease }
+
+func (e *entry) InFlight() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stage < created
+}
+
+func (e *entry) UnansweredAt() int64 { return e.of.unansweredAt }
+
+func (e *entry) Kept() int64 {
+	if e.taken.moved {
+		return e.rev
+	}
+	return 0
+}
+
+// RemoveFound does it as an attempt does that gives up: after a lock delay, if one is due.
+func (e *entry) RemoveFound(rev int64) {
+	found := &entry{q: e.q, of: e.of, key: e.key, id: e.id, rev: rev, stage: created}
+	found.wait.e = found
+	if !e.q.shared.keys.Register(found) { // beforeRevoke removes it, too
+		return // the scanner has just claimed the key, and will have it removed
+	}
+	e.q.host.Go(func(context.Context) { _ = found.remove(e.of.lease.Context()) }) // ends with the lease
+}
+
+// orphan is an entry that no attempt accounts for. It has no id: copies of it may still arrive, so the key is not used
+// again.
+func (s *shared) orphan(at layout.Queue, key string, lease *lease.Lease) leftovers.Suspect {
+	scope := reads.Scope{At: at, Reader: layout.IsReader(key)}
+	q := &Queue{host: s.host, shared: s, Scope: scope, weight: layout.WeightOf(key)}
+	if at.Kind == holdfast.KindSemaphore {
+		q.limit = permits.New(s.host, at, 0) // which nothing reads
+	}
+	return &entry{q: q, of: &attempt{lease: lease}, key: key, stage: ended}
+}
+
+// entriesOf returns the entries of a lease that the session accounts for.
+func (s *shared) entriesOf(lease *lease.Lease) (entries []*entry) {
+	for _, e := range s.keys.Of(lease) {
+		entries = append(entries, e.(*entry))
+	}
+	return entries
+}

@@ -1,0 +1,52 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+// The key of an orphan is not used for another entry.
+func TestKeyOfAnOrphanIsNotUsedAgain(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		q := p.queue("x")
+		h := mustAcquire(t, q)
+		mustHandOff(t, h)
+		orphan := q.shared.orphan(q.At, h.Key(), h.Lease())
+		if !q.shared.keys.Register(orphan) {
+			t.Fatal("the key of a released entry is in use")
+		}
+		next := mustAcquire(t, q)
+		if next.Key() == orphan.Key() {
+			t.Error("it was used again")
+		}
+		if q.shared.keys.Register(q.shared.orphan(q.At, next.Key(), h.Lease())) {
+			t.Error("the key of a hold was given to a orphan")
+		}
+		q.shared.keys.Unregister(orphan)
+	})
+}
+
+// The scanner may claim the key of an entry that the sweeper has just found. It has the entry removed later.
+func TestEntryIsNotRemovedByTheSweeperAndTheScannerAtOnce(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		h := mustAcquire(t, p.queue("x"))
+		keys, found := h.entry.q.shared.keys, h.entry
+		keys.Unregister(found)
+		orphan := found.q.shared.orphan(found.q.At, found.key, h.Lease())
+		if !keys.Register(orphan) {
+			t.Fatal("the key is in use")
+		}
+		found.RemoveFound(h.Created())
+		time.Sleep(kit.Prompt)
+		if n := p.Counts()["remove"]; n != 0 || keys.At(h.Key()) != orphan {
+			t.Errorf("%d removals were sent, the key is in use by %v", n, keys.At(h.Key()))
+		}
+		keys.Unregister(orphan)
+		mustHandOff(t, h)
+	})
+}
