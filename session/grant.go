@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
-	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -46,17 +44,12 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	return l, nil
 }
 
-// grant sends a Grant, and further ones while it is not answered. Each has its own ID, chosen here. So the
-// surplus leases can be revoked even if their Grants are never answered, and a late Grant cannot bring back a lease
-// that was lost.
+// grant sends a Grant, and further ones while it is not answered. Each has its own ID, chosen here, so a late Grant
+// cannot bring back a lease that was lost. Surplus leases have no keys. They are left to expire, which costs etcd less
+// than to revoke them.
 func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
-	var mu sync.Mutex // protects ids
-	var ids []clientv3.LeaseID
-	l, _, err := sending.Once(ctx, g.sender, sending.Write, func(ctx context.Context) (*lease.Lease, error) {
+	l, _, err := sending.Once(ctx, g.sender, sending.Grant, func(ctx context.Context) (*lease.Lease, error) {
 		id := clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64))
-		mu.Lock()
-		ids = append(ids, id)
-		mu.Unlock()
 		sent := g.opts.Clock()
 		resp, err := grantAs(ctx, g.client, id, int64(g.opts.TTL/time.Second))
 		if err != nil {
@@ -67,21 +60,12 @@ func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
 			Margin: g.opts.DriftMargin, Sent: sent, Observer: g.observer,
 		}, g.opts.Clock), nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	if len(ids) > 1 {
-		surplus := slices.DeleteFunc(ids, func(id clientv3.LeaseID) bool { return id == l.ID() })
-		g.work.Go(func(ctx context.Context) { g.revokeSurplus(ctx, surplus) }) // joined by Close
-	}
-	return l, nil
+	return l, err
 }
 
 // announce puts the session key of a lease that was just granted. If that is refused, it revokes the lease.
 func (g *granter) announce(ctx context.Context, l *lease.Lease) error {
-	_, err := g.keyOf(l).put(ctx)
+	_, err := g.keyOf(l).put(ctx, sending.Grant)
 	switch etcderr.Classify(err) {
 	case etcderr.OK:
 		return nil
@@ -125,12 +109,17 @@ func (g *granter) obtainNext(refused func(error)) (*lease.Lease, error) {
 // revokeLost revokes a lost lease a drift margin after its loss, about when etcd would have expired it. That
 // deletes its entries and makes late requests that name it fail. The wait gives holders time to notice the loss, on
 // a busy machine as well, before another client can acquire. Close cuts the wait short.
+//
+// It is tried once. If etcd does not answer, the lease expires, and all sessions may have lost theirs.
 func (g *granter) revokeLost(ctx context.Context, l *lease.Lease) {
 	grace := time.NewTimer(l.Margin())
 	defer grace.Stop()
 	select {
 	case <-grace.C:
-		g.revoke(ctx, l)
+		g.work.beforeRevoke(ctx, l)
+		if err := g.revokeOnce(ctx, sending.Unhurried, l.ID()); !etcderr.Pending(err) {
+			g.notRevoked(ctx, l, err)
+		}
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
@@ -147,7 +136,12 @@ func (g *granter) dropLease(l *lease.Lease) {
 
 // revoke ends a lease in etcd, and tries until ctx ends. After that the lease expires.
 func (g *granter) revoke(ctx context.Context, l *lease.Lease) {
-	if err := g.endLease(ctx, l); err != nil && ctx.Err() == nil {
+	g.notRevoked(ctx, l, g.endLease(ctx, l))
+}
+
+// notRevoked logs why a lost lease could not be revoked, if it could not.
+func (g *granter) notRevoked(ctx context.Context, l *lease.Lease, err error) {
+	if err != nil && ctx.Err() == nil {
 		g.opts.Logger.Warn("holdfast: could not revoke a lost lease; its entries stay until etcd expires it",
 			"lease", names.Lease(l.ID()), "error", err)
 	}
@@ -163,7 +157,7 @@ func (g *granter) endLease(ctx context.Context, l *lease.Lease) error {
 			return backoff.Final(holdfast.ErrClientClosed)
 		}
 		g.work.beforeRevoke(ctx, l)
-		return g.revokeOnce(ctx, l.ID())
+		return g.revokeOnce(ctx, sending.Write, l.ID())
 	})
 	if etcderr.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
 		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
@@ -171,27 +165,13 @@ func (g *granter) endLease(ctx context.Context, l *lease.Lease) error {
 	return err
 }
 
-// revokeID revokes a lease, and tries until ctx ends. It returns nil if the lease no longer exists.
-func (g *granter) revokeID(ctx context.Context, id clientv3.LeaseID) error {
-	policy := g.opts.Retry
-	policy.Attempt = 0 // sending.Once bounds it
-	return backoff.Retry(ctx, policy, func(ctx context.Context) error { return g.revokeOnce(ctx, id) })
-}
-
-func (g *granter) revokeOnce(ctx context.Context, id clientv3.LeaseID) error {
-	_, _, err := sending.Once(ctx, g.sender, sending.Write, func(ctx context.Context) (struct{}, error) {
+// revokeOnce revokes a lease. It returns nil if the lease no longer exists.
+func (g *granter) revokeOnce(ctx context.Context, k sending.Kind, id clientv3.LeaseID) error {
+	_, _, err := sending.Once(ctx, g.sender, k, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, revokeRequest(ctx, g.client, id)
 	})
 	if etcderr.Classify(err) == etcderr.LeaseGone {
 		return nil
 	}
 	return err
-}
-
-// revokeSurplus revokes the leases that were granted beside the one in use. They have no keys, so one that cannot be
-// revoked, or is granted even later, does no harm and expires.
-func (g *granter) revokeSurplus(ctx context.Context, surplus []clientv3.LeaseID) {
-	for _, id := range surplus {
-		_ = g.revokeID(ctx, id)
-	}
 }

@@ -26,10 +26,10 @@ type sessionKey struct {
 func (e *env) keyOf(l *lease.Lease) sessionKey { return sessionKey{e, l, e.SessionKey(l.ID())} }
 
 // put puts the key, and returns its mod revision: the new gate.
-func (k sessionKey) put(ctx context.Context) (gate int64, err error) {
+func (k sessionKey) put(ctx context.Context, kind sending.Kind) (gate int64, err error) {
 	// Repeated as a read is, early and then one at a time: a superfluous copy only moves the gate once more, and
 	// restore has a quarter of the lock delay.
-	resp, _, err := sending.Once(ctx, k.sender, sending.Read, func(ctx context.Context) (*clientv3.PutResponse, error) {
+	resp, _, err := sending.Once(ctx, k.sender, kind, func(ctx context.Context) (*clientv3.PutResponse, error) {
 		return k.client.Put(ctx, k.name, k.identity.Encode(), clientv3.WithLease(k.lease.ID()))
 	})
 	if err != nil {
@@ -99,7 +99,7 @@ func (k sessionKey) restore(seen int64) error {
 	policy := k.opts.Retry
 	policy.Notify = nil // no time for callbacks
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		_, err := k.put(ctx)
+		_, err := k.put(ctx, sending.Read)
 		return err
 	})
 	switch {

@@ -146,7 +146,7 @@ func (ls *leases) LeaseGone(ctx context.Context, l *lease.Lease, err error) *hol
 }
 
 func (ls *leases) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) {
-	return ls.keyOf(l).put(ctx)
+	return ls.keyOf(l).put(ctx, sending.Read)
 }
 
 func (ls *leases) Renew(ctx context.Context, id clientv3.LeaseID) error {

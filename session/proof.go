@@ -113,6 +113,7 @@ func (k *keeper) prove(ctx context.Context) (*proof, error) {
 		read keyRead
 	}
 	errand := k.lease.Errands.Next()
+	defer k.lease.Errands.Over()
 	got, _, err := sending.Once(ctx, k.sender, sending.Proof, func(ctx context.Context) (reply, error) {
 		sent := k.lease.Sends(lease.Reads)
 		read, err := k.key.readWith(ctx, errand)

@@ -30,8 +30,8 @@ const (
 	// listEvery is the time between two lists of the members.
 	listEvery = 30 * time.Second
 
-	// When a watch ends, the members are listed within so long. Nothing is urgent: a member that has left lets no more
-	// watches be needed. And one that dies ends watches of all sessions at once.
+	// When a watch ends, or a list was not answered, the members are listed within so long. Nothing is urgent: a member
+	// that has left lets no more watches be needed. And one that dies ends watches of all sessions at once.
 	listSpread = 5 * time.Second
 
 	// A slot that no member is left for rests at least so long, and at most as long as the members are not listed.
@@ -286,12 +286,16 @@ func (w *watches) list() {
 		return
 	}
 	w.work.Go(func(context.Context) {
-		w.listed(w.members(), len(w.key.client.Endpoints()))
+		voters, next := w.members(), listEvery
+		if voters == nil {
+			next = listSpread
+		}
+		w.listed(voters, len(w.key.client.Endpoints()))
 		w.mu.Lock()
 		hurried := w.hurried
 		w.mu.Unlock()
 		if !hurried {
-			w.again.Reset(listEvery)
+			w.again.Reset(next)
 		}
 	})
 }
@@ -319,7 +323,7 @@ func (w *watches) listed(voters map[uint64]bool, endpoints int) {
 
 // members returns the IDs of the members that vote, or nil if they are not known.
 func (w *watches) members() map[uint64]bool {
-	resp, _, err := sending.Once(w.key.lease.Context(), w.key.sender, sending.Read,
+	resp, _, err := sending.Once(w.key.lease.Context(), w.key.sender, sending.Unhurried,
 		func(ctx context.Context) (*pb.MemberListResponse, error) {
 			request := &pb.MemberListRequest{Linearizable: true}
 			resp, err := pb.NewClusterClient(w.key.streams).MemberList(ctx, request, grpc.WaitForReady(true))

@@ -195,6 +195,32 @@ func TestSessionsDoNotListTheMembersAllAtOnce(t *testing.T) {
 	})
 }
 
+// Nothing waits for the list of the members, so it is not sent beside itself. Those that are known go on counting.
+func TestListOfMembersThatIsNotAnsweredIsSentAgainLater(t *testing.T) {
+	onMembers(t, 3, func(t *testing.T, _ *etcdfake.Server, p *kit.Process) {
+		var listed []time.Duration
+		began := time.Now()
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+			if c.Method != "MemberList" {
+				return etcdfake.Fate{}
+			}
+			listed = append(listed, time.Since(began))
+			return etcdfake.Fate{LoseRequest: true, Silent: true}
+		})
+		time.Sleep(time.Minute)
+		p.Link.Heal()
+		synctest.Wait()
+		for i, at := range listed {
+			if i > 0 && at-listed[i-1] < 5*time.Second {
+				t.Errorf("listed at %v", listed)
+			}
+		}
+		if n := len(listed); n < 3 || n > 6 || !p.Host.Lease().Watched() {
+			t.Errorf("listed %d times in a minute; the lease is watched: %v", n, p.Host.Lease().Watched())
+		}
+	})
+}
+
 // While members are silent, the session does not look for others all the time. One of them does not suspend it. Two
 // may: that they are silent the client's keepalive finds out, which this link does not have, and until then two of
 // three requests go to them.

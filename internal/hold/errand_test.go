@@ -3,6 +3,10 @@ package hold
 import (
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
 // A renewal's read may be answered after the bell has rung, or after a poll that was sent later.
@@ -21,4 +25,34 @@ func TestErrandHidesNoBellAndNoLaterPoll(t *testing.T) {
 			t.Errorf("case %d: asked at %v, want %v; %d holds", i, p.holds[known], c.want, len(p.holds))
 		}
 	}
+}
+
+// An errand is as good as a poll, but for what was not polled before, and for a lease that nothing else asks about.
+func TestWhatAnErrandAsksIsNotPolledBesideIt(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		host := kit.Start(t, srv).Host
+		p, l, old, fresh := pollerOf(host), host.Lease(), new(Hold), new(Hold)
+		check := func(when string, want int) {
+			t.Helper()
+			p.holds[old], p.holds[fresh] = host.Clock()()-time.Hour, never
+			due := p.due(map[*lease.Lease][]*Hold{l: {old, fresh}})[l]
+			if len(due) != want || due[len(due)-1] != fresh {
+				t.Errorf("%s: %d holds are due, want %d", when, len(due), want)
+			}
+		}
+		l.Errands.Run(func() *lease.Errand { return new(lease.Errand) })
+		l.SetWatched(true)
+		check("before", 2)
+		l.Errands.Next()
+		check("under way", 1)
+		l.SetWatched(false)
+		check("under way, and the lease is not watched", 2)
+		l.SetWatched(true)
+		l.Errands.Over()
+		check("afterwards", 2)
+		l.Errands.Run(func() *lease.Errand { return nil })
+		l.Errands.Next()
+		check("there is none", 2)
+		clear(p.holds)
+	})
 }

@@ -200,11 +200,14 @@ func (p *poller) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
 	}
 	due := make(map[*lease.Lease][]*Hold)
 	for lease, holds := range held {
-		between := queue.SlowPoll
-		if !lease.Watched() {
-			between = p.interval
+		late := now - queue.SlowPoll
+		switch {
+		case !lease.Watched():
+			late = now - p.interval
+		case lease.Errands.UnderWay(): // it asks about what was polled before
+			late = never
 		}
-		if holds = p.dueOf(holds, now-between); len(holds) > 0 {
+		if holds = p.dueOf(holds, late); len(holds) > 0 {
 			due[lease] = holds
 		}
 	}

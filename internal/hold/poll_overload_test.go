@@ -103,21 +103,24 @@ func TestSessionsDoNotKeepEtcdOverloaded(t *testing.T) {
 		return func(c *busyCluster) { c.each, c.free = perSecond(then), time.Now().Add(d) }
 	}
 	for kind, of := range map[string]struct {
-		client func(*testing.T, *etcdfake.Server, *etcdfake.Link) *clientv3.Client
+		client dialing
 		atRest float64
 		cases  map[string]overload
 	}{
 		"watched": {watched, 0.6, map[string]overload{
 			"replies take 0.3 s":    {reply(300 * time.Millisecond), 20 * time.Second, 1.2},
-			"replies take 3 s":      {reply(3 * time.Second), 20 * time.Second, 2.1},
-			"a member hangs":        {hung, 20 * time.Second, 1.4},
-			"none answers":          {silent, 5 * time.Second, 4},
+			"replies take 3 s":      {reply(3 * time.Second), 20 * time.Second, 1.1},
+			"a member hangs":        {hung, 20 * time.Second, 1.2},
+			"none answers":          {silent, 5 * time.Second, 2.1},
 			"2 a second are served": {serves(2), 40 * time.Second, 0.9},
 			"1.8 a second are served, after 0.2 s more": {func(c *busyCluster) {
 				serves(1.8)(c)
 				reply(200 * time.Millisecond)(c)
 			}, 40 * time.Second, 1.5},
-			"none is served for 3 s, then 3 a second": {stalls(3*time.Second, 3), 20 * time.Second, 1.8},
+			"1 a second is served":                    {serves(1), 60 * time.Second, 0.9},
+			"none is served for 3 s, then 3 a second": {stalls(3*time.Second, 3), 20 * time.Second, 1.1},
+			"none is served for 3 s, then 1 a second": {stalls(3*time.Second, 1), 60 * time.Second, 1},
+			"none is served for 5 s, then 2 a second": {stalls(5*time.Second, 2), 60 * time.Second, 0.9},
 		}},
 		"not watched": {seldomWatched, 2.7, map[string]overload{
 			"replies take 0.3 s":                      {reply(300 * time.Millisecond), 20 * time.Second, 3.5},
@@ -125,7 +128,9 @@ func TestSessionsDoNotKeepEtcdOverloaded(t *testing.T) {
 			"a member hangs":                          {hung, 20 * time.Second, 5.5},
 			"none answers":                            {silent, 5 * time.Second, 5},
 			"2 a second are served":                   {serves(2), 40 * time.Second, 2.6},
+			"1.6 a second are served":                 {serves(1.6), 40 * time.Second, 2.3},
 			"none is served for 3 s, then 3 a second": {stalls(3*time.Second, 3), 20 * time.Second, 3},
+			"none is served for 3 s, then 2 a second": {stalls(3*time.Second, 2), 40 * time.Second, 2.5},
 		}},
 	} {
 		for name, c := range of.cases {
@@ -136,6 +141,29 @@ func TestSessionsDoNotKeepEtcdOverloaded(t *testing.T) {
 	}
 }
 
+// What sessions send that have lost their leases does not keep etcd from granting new ones.
+func TestSessionsComeBackWhileEtcdIsSlow(t *testing.T) {
+	three(t, func(t *testing.T, srv *etcdfake.Server) {
+		cluster, sessions, lost := busySessionsOf(t, srv, watched)
+		cluster.mu.Lock()
+		cluster.each, cluster.free = perSecond(2), time.Now().Add(20*time.Second)
+		cluster.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		if n := lost.Load(); n != busySessions {
+			t.Fatalf("%d of %d leases are lost: this tests nothing", n, busySessions)
+		}
+		time.Sleep(time.Minute)
+		for i, sess := range sessions {
+			if err := sess.Check(); err != nil {
+				t.Errorf("session %d, after a minute: %v", i, err)
+			}
+		}
+		if n := cluster.count(30 * time.Second); n > 0.8 {
+			t.Errorf("each session sends %.2f requests a second", n)
+		}
+	})
+}
+
 // overload is what happens to a cluster.
 type overload struct {
 	happens func(c *busyCluster)
@@ -143,10 +171,15 @@ type overload struct {
 	most    float64 // requests of each session in a second, meanwhile
 }
 
-func (o overload) run(t *testing.T, srv *etcdfake.Server,
-	client func(*testing.T, *etcdfake.Server, *etcdfake.Link) *clientv3.Client, atRest float64) {
-	cluster := &busyCluster{each: perSecond(100)}
-	var lost atomic.Int64
+// dialing returns a client whose requests go through a link.
+type dialing func(*testing.T, *etcdfake.Server, *etcdfake.Link) *clientv3.Client
+
+// busySessionsOf returns a cluster and sessions, each of which holds, and counts the leases that are lost.
+func busySessionsOf(
+	t *testing.T, srv *etcdfake.Server, client dialing,
+) (cluster *busyCluster, sessions []*session.Session, lost *atomic.Int64) {
+	t.Helper()
+	cluster, lost = &busyCluster{each: perSecond(100)}, new(atomic.Int64)
 	var links []*etcdfake.Link
 	for i := range busySessions {
 		link := srv.Link()
@@ -166,9 +199,20 @@ func (o overload) run(t *testing.T, srv *etcdfake.Server,
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = sess.Close(t.Context()) })
+		sessions = append(sessions, sess)
 		holdtest.MustAcquire(t, queue.New(lease.Open(sess.Ref()), holdfast.KindLock, fmt.Sprint(i)))
 		time.Sleep(530 * time.Millisecond) // spreads their renewals and their polls
 	}
+	t.Cleanup(func() { // before they are closed
+		for _, link := range links {
+			link.Heal()
+		}
+	})
+	return cluster, sessions, lost
+}
+
+func (o overload) run(t *testing.T, srv *etcdfake.Server, client dialing, atRest float64) {
+	cluster, _, lost := busySessionsOf(t, srv, client)
 	time.Sleep(10 * time.Second)
 	if before := cluster.count(10 * time.Second); before > atRest {
 		t.Errorf("in good times each session sends %.2f requests a second, at most %.2f", before, atRest)
@@ -187,8 +231,5 @@ func (o overload) run(t *testing.T, srv *etcdfake.Server,
 			lost.Load(), during, o.most, after, atRest)
 	} else {
 		t.Logf("each session sent %.2f requests a second, 20 s later %.2f", during, after)
-	}
-	for _, link := range links {
-		link.Heal()
 	}
 }

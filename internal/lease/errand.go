@@ -19,16 +19,26 @@ type Errand struct {
 
 // Errands makes the errands of one lease, one for each renewal.
 type Errands struct {
-	next atomic.Pointer[func() *Errand]
+	next     atomic.Pointer[func() *Errand]
+	underWay atomic.Bool
 }
 
 // Run has each read that proves a renewal of the lease run the errand that next returns; nil: none.
 func (e *Errands) Run(next func() *Errand) { e.next.Store(&next) }
 
-// Next returns the errand of the read that is about to be sent, or nil.
+// Next returns the errand of the read that is about to be sent, or nil. Over must follow.
 func (e *Errands) Next() *Errand {
-	if next := e.next.Load(); next != nil {
-		return (*next)()
+	next := e.next.Load()
+	if next == nil {
+		return nil
 	}
-	return nil
+	errand := (*next)()
+	e.underWay.Store(errand != nil)
+	return errand
 }
+
+// Over records that the read has been answered, or is given up.
+func (e *Errands) Over() { e.underWay.Store(false) }
+
+// UnderWay reports whether a read is in flight that runs an errand.
+func (e *Errands) UnderWay() bool { return e.underWay.Load() }

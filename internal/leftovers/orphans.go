@@ -119,7 +119,7 @@ func (s *Scanner) list(ctx context.Context, lease *lease.Lease) map[string]layou
 	send := func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return client.TimeToLive(ctx, lease.ID(), clientv3.WithAttachedKeys())
 	}
-	resp, _, err := sending.Once(ctx, s.host.Sender(), sending.Read, send)
+	resp, _, err := sending.Once(ctx, s.host.Sender(), sending.Unhurried, send)
 	if err != nil {
 		err = judge.WithConnection(client.ActiveConnection(), err)
 		s.host.Logger().Debug("holdfast: could not list the keys of the lease", "error", err)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -236,6 +237,7 @@ func TestSweeperDeletesWhileTheStoreIsFull(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
 		release := unansweredPut(t, p, srv)
+		synctest.Wait() // the sweeper has sent its first request, which is lost
 		p.KV.Refuse(func(ops []clientv3.Op) error {
 			for _, op := range ops {
 				if op.IsPut() {
@@ -269,6 +271,7 @@ func TestSweeperForgetsTheEntriesOfALostLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(kit.TTL + time.Minute)
+		synctest.Wait()
 		if n := p.Queue("x").Used(); n != 0 || strings.Contains(log.String(), "refuses to clean up") {
 			t.Errorf("%d keys are in use; logged:\n%s", n, &log)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
+	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
@@ -71,6 +72,10 @@ func (s *shared) warnOfSlash(at layout.Queue) {
 // expires with the lease. The lease is lost, so no attempt uses these entries, and what uses grants has ended that
 // before: see lease.Host.BeforeRevoke.
 func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
+	kind := sending.Unhurried
+	if s.host.Context().Err() != nil { // Close is waiting
+		kind = sending.Write
+	}
 	for batch := range slices.Chunk(s.entriesOf(lease), txns.MaxOps) {
 		var ops []clientv3.Op
 		for _, e := range batch {
@@ -84,7 +89,7 @@ func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 		if len(ops) == 0 {
 			continue
 		}
-		if _, err := s.commits.Commit(ctx, txns.Txn{Then: ops}); err != nil {
+		if _, err := (txns.Txn{Then: ops}).Once(ctx, s.host.Sender(), kind); err != nil {
 			return // the entries expire with the lease
 		}
 	}

@@ -35,6 +35,30 @@ func TestAnswersPayForCopies(t *testing.T) {
 	})
 }
 
+// Most likely etcd as a whole is slow, when a request has been in flight for so long.
+func TestAfterASecondOneCopyIsSentAndNoRound(t *testing.T) {
+	for latest, want := range map[time.Duration]int{500 * ms: 3, 501 * ms: 1} {
+		bubble.Test(t, func(t *testing.T) {
+			r := newRequests(t, 3, reply{after: latest})
+			if _, _, err := r.once(t.Context(), sending.Renewal); err != nil { // so the next pause is twice as long
+				t.Fatal(err)
+			}
+			r.sender.Wait()
+			for range 3 { // pays for what was sent
+				r.mu.Lock()
+				r.replies, r.at = []reply{{latest, nil}}, nil
+				r.mu.Unlock()
+				if _, _, err := r.once(t.Context(), sending.Renewal); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if sent := r.hung(t, sending.Renewal, 2*latest+ms); len(sent) != 1+want || sent[1] != 2*latest {
+				t.Errorf("after replies in %v: sent at %v, want %d copies", latest, sent, want)
+			}
+		})
+	}
+}
+
 // Two of five members may hang, so fewer answers pay for a round than of three.
 func TestFiveMembersPayForARoundWithTwoAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

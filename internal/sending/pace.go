@@ -9,12 +9,26 @@ import (
 type Kind int
 
 const (
-	Renewal Kind = iota // KeepAlive
-	Proof               // the read that confirms a renewal
-	Read                // any other read
-	Write               // a request that may be carried out twice without harm
+	Renewal   Kind = iota // KeepAlive
+	Proof                 // the read that confirms a renewal
+	Grant                 // of a lease
+	Read                  // any other read
+	Write                 // a request that may be carried out twice without harm
+	Unhurried             // what no caller waits for: no copy is sent
 	kinds
 )
+
+// mayRepeat reports whether etcd's client might send a request of that kind a second time: see race.context.
+func (k Kind) mayRepeat() bool { return k == Grant || k == Write || k == Unhurried }
+
+// growth is by how much each pause is longer than the one before. Callers wait for reads and writes. The others are all
+// that most sessions send: while etcd is slow, their copies are what may keep it slow.
+func (k Kind) growth() time.Duration {
+	if k == Read || k == Write {
+		return 2
+	}
+	return 3
+}
 
 const (
 	renewalBase = 250 * time.Millisecond
@@ -44,12 +58,12 @@ func (p *pace) answered(took time.Duration) { p.latest.Store(int64(took)) }
 func (s *Sender) pauses(k Kind) pauses {
 	p := &s.paces[k]
 	base, most := time.Duration(p.base.Load()), time.Duration(p.most.Load())
-	return pauses{next: min(max(base, 2*time.Duration(p.latest.Load())), most), most: most}
+	return pauses{next: min(max(base, 2*time.Duration(p.latest.Load())), most), most: most, growth: k.growth()}
 }
 
-// pauses are the pauses of one request, each twice as long as the one before. The longer a request is unanswered, the
-// more rarely it is sent. When etcd answers again, say after an election, it is sent before as much time has passed
-// again.
-type pauses struct{ next, most time.Duration }
+// pauses are the pauses of one request, each longer than the one before. The longer a request is unanswered, the more
+// rarely it is sent. When etcd answers again, say after an election, it is sent before as much time has passed again,
+// or twice as much.
+type pauses struct{ next, most, growth time.Duration }
 
-func (p *pauses) grow() { p.next = min(2*p.next, p.most) }
+func (p *pauses) grow() { p.next = min(p.growth*p.next, p.most) }

@@ -60,15 +60,15 @@ func newRace[T any](
 	first, r.cancel = r.context()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.timer = time.AfterFunc(min(r.pauses.next, r.bound()), r.repeat)
+	r.timer = time.AfterFunc(min(r.pauses.next, s.bound()), r.repeat)
 	return r, first
 }
 
-// context returns the context for copies that are sent now. A write is canceled after the policy's Attempt: a
-// member with more time might answer that its own deadline has passed, and etcd's client would send the write again
+// context returns the context for copies that are sent now. What may be a write is canceled after the policy's Attempt:
+// a member with more time might answer that its own deadline has passed, and etcd's client would send the write again
 // unnoticed.
 func (r *race[T]) context() (ctx context.Context, cancel context.CancelFunc) {
-	if r.kind == Write {
+	if r.kind.mayRepeat() {
 		ctx, cancel = context.WithTimeout(r.caller, r.s.policy.Attempt)
 	} else {
 		ctx, cancel = context.WithCancel(r.caller)
@@ -76,17 +76,15 @@ func (r *race[T]) context() (ctx context.Context, cancel context.CancelFunc) {
 	return requireLeader(withoutDeadline{ctx}), cancel
 }
 
-func (r *race[T]) bound() time.Duration { return maxAttempts * r.s.policy.Attempt }
-
 // repeat sends copies and sets the timer for the next time, or ends the race when its time is up. It runs on the
 // timer's goroutine.
 func (r *race[T]) repeat() {
-	left := r.bound() - time.Since(r.began)
+	left := r.s.bound() - time.Since(r.began)
 	if left <= 0 {
 		r.end()
 		return
 	}
-	n := r.s.debt.borrow(max(1, len(r.s.client.Endpoints()))) // a client without endpoints still has its connection
+	n := r.s.debt.borrow(r.round())
 	ctx, cancel := r.context()
 	r.s.count(n)
 	if !r.begin(n, left, cancel) {
@@ -99,6 +97,18 @@ func (r *race[T]) repeat() {
 	}
 	r.sendBeside(ctx)
 }
+
+// round is how many copies may be sent now: one for each endpoint, so that one gets past a member that hangs. What has
+// been unanswered for longer than roundsFor has most likely met no such member: etcd is slow, or has no leader. One
+// copy finds out as well when that is over.
+func (r *race[T]) round() int {
+	if time.Since(r.began) > roundsFor {
+		return 1
+	}
+	return max(1, len(r.s.client.Endpoints())) // a client without endpoints still has its connection
+}
+
+const roundsFor = time.Second
 
 // begin counts n more copies. It returns false if the race is over.
 func (r *race[T]) begin(n int, left time.Duration, cancel context.CancelFunc) bool {

@@ -29,6 +29,8 @@ func New(cli *clientv3.Client, policy backoff.Policy) *Sender {
 	s := &Sender{client: cli, kv: kvOf(cli), policy: policy}
 	s.paces[Read].set(readBase, s.longest())
 	s.paces[Write].set(writeBase, s.longest())
+	s.paces[Grant].set(writeBase, s.longest())
+	s.paces[Unhurried].set(s.bound(), s.bound())
 	s.SetRenewal(renewalBase, s.longest())
 	return s
 }
@@ -43,6 +45,9 @@ func (s *Sender) Get(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse
 		return resp.Get(), err
 	})
 }
+
+// bound is how long a call lasts at most.
+func (s *Sender) bound() time.Duration { return maxAttempts * s.policy.Attempt }
 
 // longest is the longest pause: the next copy of a write is sent before the one before is given up.
 func (s *Sender) longest() time.Duration { return s.policy.Attempt * 15 / 16 }
@@ -78,13 +83,13 @@ func (s *Sender) count(n int) {
 }
 
 // Once calls op until one call is answered: first on the caller's goroutine, then, after each pause, beside it: once
-// for each endpoint, or only once while few of the Sender's requests are answered. The first reply wins, and the other
-// calls are canceled. A reply is a nil error, or an error by which etcd has decided the request for good: refused
-// permission, a lease that is gone, a malformed request. Once returns another error when no call is left in flight. It
-// does not pause then, so a loop around it has to; see [Ask].
+// for each endpoint, or only once while few of the Sender's requests are answered, or etcd is slow; never for
+// [Unhurried]. The first reply wins, and the other calls are canceled. A reply is a nil error, or an error by which
+// etcd has decided the request for good: refused permission, a lease that is gone, a malformed request. Once returns
+// another error when no call is left in flight. It does not pause then, so a loop around it has to; see [Ask].
 //
 // Once ends with ctx, and after three times the policy's Attempt with an error that Is context.DeadlineExceeded.
-// Each call of a write is canceled after the policy's Attempt.
+// Each call of a write, and of what is unhurried, is canceled after the policy's Attempt.
 //
 // op runs on several goroutines at once, and must return its result by value only; a call may outlive Once for the
 // moment it takes to notice that its context is canceled. That context requires a leader, and sends no deadline to

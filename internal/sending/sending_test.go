@@ -34,8 +34,9 @@ func TestRequestThatIsAnsweredIsSentOnce(t *testing.T) {
 func TestRequestThatHangsIsSentToEachEndpoint(t *testing.T) {
 	for k, after := range map[sending.Kind][]time.Duration{
 		sending.Read:    {150 * ms, 450 * ms, 1050 * ms},
-		sending.Proof:   {250 * ms, 750 * ms, 1750 * ms},
-		sending.Renewal: {250 * ms, 750 * ms, 1750 * ms},
+		sending.Proof:   {250 * ms, 1000 * ms, 3250 * ms},
+		sending.Renewal: {250 * ms, 1000 * ms, 3250 * ms},
+		sending.Grant:   {250 * ms, 1000 * ms, 3250 * ms},
 		sending.Write:   {250 * ms, 750 * ms, 1750 * ms},
 	} {
 		for _, endpoints := range []int{1, 3, 5} {
@@ -122,15 +123,27 @@ func TestWriteIsGivenUpAfterThreeAttemptsAndEachSendAfterOne(t *testing.T) {
 	})
 }
 
+// What no caller waits for adds nothing to the load of a slow etcd.
+func TestUnhurriedRequestIsSentOnceAndGivenUpAfterOneAttempt(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRequests(t, 3)
+		_, open, err := r.once(t.Context(), sending.Unhurried)
+		if !open || !errors.Is(err, context.DeadlineExceeded) || time.Since(r.began) != 4*time.Second {
+			t.Errorf("after %v: open %v, %v", time.Since(r.began), open, err)
+		}
+		r.ended(0)
+	})
+}
+
 func TestReadIsGivenUpAfterThreeAttempts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 1)
 		_, _, err := sending.Once(t.Context(), r.sender, sending.Proof, r.send)
-		const want = "no reply within 12s, sent 7 times"
+		const want = "no reply within 12s, sent 6 times"
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
 			t.Error(err)
 		}
-		r.ended(again(1, 250*ms, 750*ms, 1750*ms, 3750*ms, 7500*ms, 11250*ms)...)
+		r.ended(again(1, 250*ms, 1000*ms, 3250*ms, 7000*ms, 10750*ms)...)
 	})
 }
 
