@@ -17,19 +17,19 @@ func acquire(kind, dir string) error {
 	defer cancel()
 	srv := etcdfake.New(nil)
 	defer srv.Close()
-	take := lock
+	of := lock
 	switch kind {
 	case "free", "waiting":
 	case "permit", "waiting-permit":
-		take = permit
+		of = permit
 	default:
 		return fmt.Errorf("%q is none of free, waiting, permit, waiting-permit", kind)
 	}
-	other, err := connect(ctx, srv)
+	other, err := connect(ctx, srv, of)
 	if err != nil {
 		return err
 	}
-	own, err := connect(ctx, srv)
+	own, err := connect(ctx, srv, of)
 	if err != nil {
 		return err
 	}
@@ -37,9 +37,9 @@ func acquire(kind, dir string) error {
 		return err
 	}
 	if kind == "free" || kind == "permit" {
-		err = free(ctx, own, take)
+		err = free(ctx, own)
 	} else {
-		err = waiting(ctx, srv, own, other, take)
+		err = waiting(ctx, srv, own, other)
 	}
 	if err != nil {
 		return err
@@ -47,19 +47,29 @@ func acquire(kind, dir string) error {
 	return coverage.WriteCountersDir(dir)
 }
 
-// connect returns a session whose watches stand, so that it does nothing until it renews its lease.
-func connect(ctx context.Context, srv *etcdfake.Server) (*session.Session, error) {
+// connect returns what acquires under a session whose watches stand, so that it does nothing until it renews its lease.
+// It has acquired before: what a session does only once, is done.
+func connect(ctx context.Context, srv *etcdfake.Server, of func(*session.Session) taker) (taker, error) {
 	sess, err := session.New(ctx, srv.Link().Client(), nil)
+	if err != nil {
+		return nil, err
+	}
+	take := of(sess)
+	release, err := take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = release(ctx)
 	time.Sleep(200 * time.Millisecond)
-	return sess, err
+	return take, err
 }
 
 // free is an acquisition of a name that is free.
-func free(ctx context.Context, sess *session.Session, take taker) error {
+func free(ctx context.Context, take taker) error {
 	if err := coverage.ClearCounters(); err != nil {
 		return err
 	}
-	release, err := take(ctx, sess)
+	release, err := take(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,8 +77,8 @@ func free(ctx context.Context, sess *session.Session, take taker) error {
 }
 
 // waiting is an acquisition behind another session, which releases.
-func waiting(ctx context.Context, srv *etcdfake.Server, own, other *session.Session, take taker) error {
-	releaseOther, err := take(ctx, other)
+func waiting(ctx context.Context, srv *etcdfake.Server, own, other taker) error {
+	releaseOther, err := other(ctx)
 	if err != nil {
 		return err
 	}
@@ -77,7 +87,7 @@ func waiting(ctx context.Context, srv *etcdfake.Server, own, other *session.Sess
 	}
 	failed := make(chan error, 1)
 	go func() { // ends with the acquisition, whose error waiting returns
-		release, err := take(ctx, own)
+		release, err := own(ctx)
 		if err == nil {
 			err = release(ctx)
 		}
@@ -96,20 +106,26 @@ func waiting(ctx context.Context, srv *etcdfake.Server, own, other *session.Sess
 const name = "x"
 
 // taker acquires, and returns the release.
-type taker func(context.Context, *session.Session) (func(context.Context) error, error)
+type taker func(context.Context) (func(context.Context) error, error)
 
-func lock(ctx context.Context, sess *session.Session) (func(context.Context) error, error) {
-	lk, err := locker.NewMutex(sess, name).Lock(ctx)
-	if err != nil {
-		return nil, err
+func lock(sess *session.Session) taker {
+	mu := locker.NewMutex(sess, name)
+	return func(ctx context.Context) (func(context.Context) error, error) {
+		lk, err := mu.Lock(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return lk.Unlock, nil
 	}
-	return lk.Unlock, nil
 }
 
-func permit(ctx context.Context, sess *session.Session) (func(context.Context) error, error) {
-	p, err := locker.NewSemaphore(sess, name, 1).Acquire(ctx, 1)
-	if err != nil {
-		return nil, err
+func permit(sess *session.Session) taker {
+	sem := locker.NewSemaphore(sess, name, 1)
+	return func(ctx context.Context) (func(context.Context) error, error) {
+		p, err := sem.Acquire(ctx, 1)
+		if err != nil {
+			return nil, err
+		}
+		return p.Release, nil
 	}
-	return p.Release, nil
 }

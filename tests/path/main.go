@@ -4,9 +4,10 @@
 //	go run ./tests/path
 //	go run ./tests/path -list waiting
 //
-// It runs itself with coverage, on an etcd in memory. An acquisition that waits is counted with the release that it
-// waits for. What sessions do meanwhile on their own goroutines is counted, too; as a rule that is nothing. Functions
-// of one statement say what something is called; how many of them there are is said, too.
+// It runs itself with coverage, on an etcd in memory. The sessions have acquired before: what they do only once is not
+// counted. An acquisition that waits is counted with the release that it waits for. What sessions do meanwhile on their
+// own goroutines is counted, too; as a rule that is nothing. Functions of one statement say what something is called;
+// how many of them there are is said, too.
 package main
 
 import (
