@@ -21,3 +21,20 @@ func TestOnlyEndingsOfThePresentLeaseAreKept(t *testing.T) {
 		t.Errorf("%d endings are kept, the first is %q", len(k.free), k.free[0])
 	}
 }
+
+// A session has the entries of a lost lease beside those of the next one.
+func TestLeaseIsRefusedAndForgottenAlone(t *testing.T) {
+	t.Parallel()
+	k := Keys{inUse: make(map[string]use)}
+	lost, next := &suspect{key: "a", lease: new(lease.Lease)}, &suspect{key: "b", lease: new(lease.Lease)}
+	k.Register(lost)
+	k.Register(next)
+	k.refuse(lost.lease)
+	if of, others := k.of(lost.lease, true), k.of(next.lease, true); len(of) != 1 || of[0] != lost || others != nil {
+		t.Errorf("refused are %v, and of the other lease %v", of, others)
+	}
+	k.Forget(lost.lease)
+	if k.At("a") != nil || k.At("b") != next {
+		t.Errorf("the keys are in use by %v and %v", k.At("a"), k.At("b"))
+	}
+}

@@ -18,8 +18,6 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 var entriesX, permitsX = kit.Entries("x"), kit.Permits("x")
 
-var lostReply = etcdfake.Fate{LoseReply: true}
-
 // process is a Process with queues.
 type process struct{ *kit.Process }
 
