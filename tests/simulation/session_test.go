@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -100,8 +102,13 @@ func (c *process) open(ctx context.Context) error {
 func (s *simulation) closeSession(c *process) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	start := s.now()
+	start, id := s.now(), c.session().Lease()
 	err := c.session().Close(ctx)
+	if errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		s.mu.Lock()
+		s.unrevoked = append(s.unrevoked, id)
+		s.mu.Unlock()
+	}
 	s.log(fmt.Sprintf("session %d: closed, %v", c.id, err))
 	s.checkDuration(fmt.Sprintf("closing session %d", c.id), start, closeTimeout)
 	return err
