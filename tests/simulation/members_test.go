@@ -28,16 +28,16 @@ func (s *simulation) drawMembers() int {
 	return 3
 }
 
-// client returns what a session is given. With few, it has one endpoint: then its sessions have one watch, and poll.
+// client returns what a session is given. With oneEndpoint its sessions have one watch, and poll.
 // What runs on the session has its watches from the Watcher that the second result sets, because those of etcd's client
 // stop virtual time.
-func (s *simulation) client(l *etcdfake.Link, few bool) (cli *clientv3.Client, started func()) {
+func (s *simulation) client(l *etcdfake.Link, oneEndpoint bool) (cli *clientv3.Client, started func()) {
 	own := l.Client()
 	if !s.quiet {
 		return own, func() {}
 	}
 	members := s.srv.Members()
-	if few {
+	if oneEndpoint {
 		members = members[:1] // each request goes to any member all the same
 	}
 	cli = fakedial.Direct(l, members)
@@ -74,7 +74,7 @@ func (s *simulation) makeSick(r *rand.Rand, c *process) (heal func()) {
 	members, from := s.srv.Members(), s.now()
 	r.Shuffle(len(members), func(i, k int) { members[i], members[k] = members[k], members[i] })
 	sick := members[:(len(members)-1)/2]
-	s.slow.Store(len(sick) > 1)
+	s.sick.Store(int32(len(sick)))
 	for _, m := range sick {
 		switch n := r.IntN(5); n {
 		case 0:
@@ -96,7 +96,7 @@ func (s *simulation) makeSick(r *rand.Rand, c *process) (heal func()) {
 	}
 	return func() {
 		s.log("the members are well")
-		s.slow.Store(false)
+		s.sick.Store(0)
 		for _, m := range sick {
 			m.Resume()
 			m.Lag(0)

@@ -45,7 +45,7 @@ type simulation struct {
 	administered bool
 	kind         holdfast.Kind // of the names; empty: locks
 	restful      bool          // few who hold for long, and a network that works: see useAtRest
-	slow         atomic.Bool   // so many members are sick that the second copy of a request may go to one, too
+	sick         atomic.Int32  // so many members are
 	quiet        bool          // sessions watch several members, of which few are sick: see members_test.go
 	srv          *etcdfake.Server
 	begin        time.Time

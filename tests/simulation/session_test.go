@@ -25,18 +25,19 @@ import (
 
 // process stands for one process: a connection, a session and a clock.
 type process struct {
-	id     int
-	link   *etcdfake.Link
-	client func() (cli *clientv3.Client, started func()) // see simulation.client
-	step   func(queue.Step)
-	renew  func(lease.Step)
-	begin  time.Time
-	ttl    time.Duration
-	jitter *rand.Rand
-	sess   atomic.Pointer[session.Session]
-	rate   float64          // of its clock relative to the server's
-	offset atomic.Int64     // jumps of its clock, in sum
-	lease  clientv3.LeaseID // the last one of its session that was observed
+	id          int
+	link        *etcdfake.Link
+	client      func() (cli *clientv3.Client, started func()) // see simulation.client
+	oneEndpoint bool                                          // for all members: its session has one watch, and polls
+	step        func(queue.Step)
+	renew       func(lease.Step)
+	begin       time.Time
+	ttl         time.Duration
+	jitter      *rand.Rand
+	sess        atomic.Pointer[session.Session]
+	rate        float64          // of its clock relative to the server's
+	offset      atomic.Int64     // jumps of its clock, in sum
+	lease       clientv3.LeaseID // the last one of its session that was observed
 
 	faultsMu sync.Mutex     // protects faults
 	faults   []oracle.Fault // of its connection, in order of their beginnings; no two overlap
@@ -65,8 +66,8 @@ func (s *simulation) start(id int, r *rand.Rand) (*process, error) {
 		c.hurry[i], c.end[i] = context.WithCancel(context.Background())
 	}
 	c.step, c.renew = s.step, s.renew
-	few := s.source(700+uint64(id)).IntN(4) == 0
-	c.client = func() (*clientv3.Client, func()) { return s.client(c.link, few) }
+	c.oneEndpoint = s.source(700+uint64(id)).IntN(4) == 0
+	c.client = func() (*clientv3.Client, func()) { return s.client(c.link, c.oneEndpoint) }
 	c.jitter = s.source(100 + uint64(id))
 	c.ttl = time.Duration(1+r.IntN(5)) * time.Second
 	if s.quiet {
