@@ -112,6 +112,15 @@ func TestInquestFindsWhoHeldWhenItsLeaseEnded(t *testing.T) {
 			s.revoked(2)
 			return past
 		}, inquest.MayHold, nil},
+		"the first queued again behind, and was revoked": {func(s *scene) int64 {
+			s.leaves(1)
+			s.change(clientv3.OpPut(entry(1), ""))
+			s.time(20)
+			s.revoked(1)
+			s.leaves(2)
+			s.keyGoes(2)
+			return 0
+		}, inquest.Innocent, nil},
 		"a session key was deleted, and its entry stood": {func(s *scene) int64 {
 			s.leaves(1)
 			s.keyGoes(1)
@@ -145,7 +154,8 @@ func TestInquestFindsWhoHeldWhenItsLeaseEnded(t *testing.T) {
 				s := &scene{t: t, cli: srv.Client(t)}
 				first := s.joins(1)
 				s.joins(2)
-				q := inquest.Inquest{Scope: reads.Scope{At: at}, Created: s.joins(3), KeyOf: sessionKey}
+				q := inquest.Inquest{Scope: reads.Scope{At: at}, KeyOf: sessionKey}
+				q.Created = s.change(clientv3.OpPut(entry(3), "")) // the entry of 2 is the revision before
 				sent := 0
 				q.Read = func(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
 					sent++
@@ -156,7 +166,7 @@ func TestInquestFindsWhoHeldWhenItsLeaseEnded(t *testing.T) {
 					return txns.Reply{Succeeded: true, Header: r.Header, Responses: r.Responses}, nil
 				}
 				q.Past = c.happens(s)
-				found, err := q.Search(t.Context(), []clientv3.LeaseID{1, 2}, []int64{0, first, q.Created, q.Past}, s.now)
+				found, err := q.Search(t.Context(), []clientv3.LeaseID{1, 2}, []int64{q.Created, 0, q.Past, first}, s.now)
 				if found != c.want || !errors.Is(err, c.err) {
 					t.Errorf("found %v, %v; want %v, %v", found, err, c.want, c.err)
 				}

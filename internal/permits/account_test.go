@@ -2,10 +2,12 @@ package permits_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/permits"
 )
@@ -52,24 +54,26 @@ func TestAccountKnowsUpToWhereRevokedPermitsWereWaitedFor(t *testing.T) {
 
 // What has gone is found by a read, or told by an event; each permit once.
 func TestAccountOfWhatGoes(t *testing.T) {
-	one, two, three := permitOf(1, 11), permitOf(2, 12), permitOf(3, 13)
-	foreign := &mvccpb.KeyValue{Key: []byte(at.Entries + "by-hand"), CreateRevision: 14}
+	one, two, three, four := permitOf(1, 11), permitOf(2, 12), permitOf(3, 13), permitOf(4, 14)
+	foreign := &mvccpb.KeyValue{Key: []byte(at.Entries + "by-hand"), CreateRevision: 15}
 	account := permits.AccountFrom(20, false)
 	account.Begin(permits.Seen{Ahead: []*mvccpb.KeyValue{one, two, three, foreign}, All: true})
 	account.Hear(deletion(one, 5)) // an earlier entry at that key, told late
 	if len(account.Gone) != 0 || account.Sum != permits.Weights(account.Stand) || len(account.Stand) != 4 {
 		t.Errorf("after an event that is older than the permit: %+v", account)
 	}
-	account.Look([]*mvccpb.KeyValue{two, three}, account.Stand, 25)
-	if len(account.Gone) != 1 || account.Gone[0] != (permits.Gone{Entry: one, Lease: 1}) || account.Heard != 25 {
+	account.Look([]*mvccpb.KeyValue{two}, account.Stand, 25)
+	found := []permits.Gone{{Entry: one, Lease: 1}, {Entry: three, Lease: 3}}
+	if !slices.Equal(account.Gone, found) || account.Heard != 25 {
 		t.Errorf("after a read: %+v", account)
 	}
-	for range 2 {
-		account.Hear(deletion(one, 24))
-		account.Hear(deletion(two, 26))
+	account.Look([]*mvccpb.KeyValue{two, four}, []*mvccpb.KeyValue{two, four}, 25)
+	for _, at := range []int64{24, 30} { // the second is of a later entry at that key
+		account.Hear(deletion(one, at))
+		account.Hear(deletion(two, at+2))
 	}
-	last := permits.Gone{Entry: two, Lease: 2, At: 26}
-	if len(account.Gone) != 2 || account.Gone[0].At != 24 || account.Gone[1] != last {
+	heard := []permits.Gone{{Entry: one, Lease: 1, At: 24}, found[1], {Entry: two, Lease: 2, At: 26}}
+	if !slices.Equal(account.Gone, heard) {
 		t.Errorf("after the events: %+v", account)
 	}
 	if account.Sum != 1 || len(account.Stand) != 1 || !account.All {
@@ -82,13 +86,18 @@ func TestEachSessionThatHasGoneIsComparedOnce(t *testing.T) {
 	t.Parallel()
 	keyOf := func(lease clientv3.LeaseID) string { return fmt.Sprint("session", lease) }
 	var account permits.Account
-	for i := range clientv3.LeaseID(permits.MaxSessions) {
-		for range 2 {
+	for range 2 {
+		for i := range clientv3.LeaseID(permits.MaxSessions) {
 			account.Gone = append(account.Gone, permits.Gone{Lease: i + 1})
 		}
 	}
-	if cmps, ok := account.SessionsStand(keyOf); len(cmps) != permits.MaxSessions || !ok {
+	cmps, ok := account.SessionsStand(keyOf)
+	if len(cmps) != permits.MaxSessions || !ok {
 		t.Errorf("%d comparisons, %v; want %d", len(cmps), ok, permits.MaxSessions)
+	}
+	want := clientv3.Compare(clientv3.CreateRevision("session1"), ">", 0)
+	if !proto.Equal(cmps[0].GetCompare(), want.GetCompare()) {
+		t.Errorf("compared: %v, want %v", cmps[0].GetCompare(), want.GetCompare())
 	}
 	account.Gone = append(account.Gone, permits.Gone{Lease: 1 << 40})
 	if _, ok := account.SessionsStand(keyOf); ok {

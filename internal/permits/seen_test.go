@@ -59,7 +59,8 @@ func TestSeeReadsAsManyPermitsAsTheLimitMayBe(t *testing.T) {
 		}
 		for n := range 5 {
 			seen, err := see()
-			if err != nil || len(seen.Ahead) != min(n, 3) || seen.All != (n < 3) || seen.Limit.Permits != 2 {
+			if err != nil || len(seen.Ahead) != min(n, 3) || seen.All != (n < 3) || seen.Limit.Permits != 2 ||
+				seen.Count != int64(n) {
 				t.Errorf("of %d permits %d were read, all %v, at limit %v: %v", n, len(seen.Ahead), seen.All, seen.Limit, err)
 			}
 			kit.JoinPermit(t, srv, at.Entries, 1)

@@ -109,6 +109,18 @@ func TestLookFindsWhoIsAhead(t *testing.T) {
 				t.Errorf("%s: the holder is the one that was created at %d", name, a.Holder.CreateRevision)
 			}
 		}
+		for i := range MaxCounted { // more than are read one by one: one more entry than attempts
+			putTogether(t, cli, at.Entries, []string{fmt.Sprint("5-", i)})
+		}
+		look := Look(reads.Scope{At: at}, 0)
+		r, err := cli.Txn(t.Context()).Then(look[:]...).Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := Read(reads.Scope{At: at}, txns.Reply{Header: r.Header, Responses: r.Responses}, 0, 0, nil)
+		if all := int64(4 + MaxCounted); a.Count < all || a.Count > all+1 {
+			t.Errorf("of %d attempts %d are counted", all, a.Count)
+		}
 	})
 }
 

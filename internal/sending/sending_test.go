@@ -135,6 +135,31 @@ func TestUnhurriedRequestIsSentOnceAndGivenUpAfterOneAttempt(t *testing.T) {
 	})
 }
 
+// etcd's client might repeat a write that a member has too long.
+func TestWhatMayBeAWriteHasOneAttemptForEachSend(t *testing.T) {
+	for k, want := range map[sending.Kind]time.Duration{
+		sending.Grant: 4 * time.Second, sending.Write: 4 * time.Second, sending.Unhurried: 4 * time.Second,
+		sending.Renewal: 12 * time.Second, sending.Proof: 12 * time.Second, sending.Read: 12 * time.Second,
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			r := newRequests(t, 1)
+			var first atomic.Int64
+			_, _, err := sending.Once(t.Context(), r.sender, k, func(ctx context.Context) (int, error) {
+				began := time.Now()
+				i, err := r.send(ctx)
+				if i == 0 {
+					first.Store(int64(time.Since(began)))
+				}
+				return i, err
+			})
+			r.sender.Wait()
+			if took := time.Duration(first.Load()); took != want || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("kind %d: the first send took %v, want %v: %v", k, took, want, err)
+			}
+		})
+	}
+}
+
 func TestReadIsGivenUpAfterThreeAttempts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 1)
