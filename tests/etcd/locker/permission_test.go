@@ -106,7 +106,8 @@ func TestWaiterFailsWhenItsReadPermissionIsRevoked(t *testing.T) {
 	eventually(t, "the waiter's entry is removed", func() bool { return queued() == 1 })
 }
 
-// The read that proves a renewal asks for what is held. If etcd refuses that, it proves the renewal all the same.
+// The read that proves a renewal asks for what is held. If etcd refuses that, it proves the renewal all the same. The
+// right to write stays: without it etcd 3.7 refuses to renew the lease.
 func TestHolderKeepsItsLeaseWithoutTheRightToReadItsEntry(t *testing.T) {
 	t.Parallel()
 	root, user, link := restricted(t)
@@ -124,6 +125,10 @@ func TestHolderKeepsItsLeaseWithoutTheRightToReadItsEntry(t *testing.T) {
 	await("LeaseKeepAlive", 2) // by then the lock was polled
 	end := clientv3.GetPrefixRangeEnd("/legacy/")
 	if _, err := root.RoleRevokePermission(deadline(t), "legacy", "/legacy/", end); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := root.RoleGrantPermission(deadline(t), "legacy", "/legacy/", end,
+		clientv3.PermissionType(clientv3.PermWrite)); err != nil {
 		t.Fatal(err)
 	}
 	await("Range", 4) // reads of the session key alone: longer than the lease lives without a renewal
