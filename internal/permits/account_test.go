@@ -2,12 +2,12 @@ package permits_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/permits"
 )
@@ -96,8 +96,8 @@ func TestEachSessionThatHasGoneIsComparedOnce(t *testing.T) {
 		t.Errorf("%d comparisons, %v; want %d", len(cmps), ok, permits.MaxSessions)
 	}
 	want := clientv3.Compare(clientv3.CreateRevision("session1"), ">", 0)
-	if !proto.Equal(cmps[0].GetCompare(), want.GetCompare()) {
-		t.Errorf("compared: %v, want %v", cmps[0].GetCompare(), want.GetCompare())
+	if !reflect.DeepEqual(cmps[0], want) {
+		t.Errorf("compared: %v, want %v", cmps[0], want)
 	}
 	account.Gone = append(account.Gone, permits.Gone{Lease: 1 << 40})
 	if _, ok := account.SessionsStand(keyOf); ok {
