@@ -69,7 +69,8 @@ func TestSeeReadsAsManyPermitsAsTheLimitMayBe(t *testing.T) {
 		if seen, err := see(); err != nil || len(seen.Ahead) != 5 || seen.Limit.Permits != 4 {
 			t.Errorf("after a higher limit %d permits were read, at limit %v: %v", len(seen.Ahead), seen.Limit, err)
 		}
-		if err := limit.Resize(t.Context(), 3); !errors.As(err, new(*holdfast.LimitError)) {
+		var other *holdfast.LimitError
+		if err := limit.Resize(t.Context(), 3); !errors.As(err, &other) || other.Limit != 4 || other.Weight != 0 {
 			t.Errorf("Resize of a limit that another process has changed: %v", err)
 		}
 		if err := limit.Renamed(4).Resize(t.Context(), 3); err != nil {
