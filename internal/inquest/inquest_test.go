@@ -121,6 +121,24 @@ func TestInquestFindsWhoHeldWhenItsLeaseEnded(t *testing.T) {
 			s.keyGoes(2)
 			return 0
 		}, inquest.Innocent, nil},
+		"a session key was deleted a lock delay ago, and its entry stood": {func(s *scene) int64 {
+			s.leaves(1)
+			s.keyGoes(1)
+			s.keyGoes(2)
+			s.time(1)
+			past := s.now
+			s.time(20)
+			s.leaves(2)
+			return past
+		}, inquest.MayHold, nil},
+		"the session key of one that waited was deleted, and its entry stood": {func(s *scene) int64 {
+			s.keyGoes(2)
+			s.time(20)
+			s.leaves(1)
+			s.keyGoes(1)
+			s.leaves(2)
+			return 0
+		}, inquest.MayHold, nil},
 		"a session key was deleted, and its entry stood": {func(s *scene) int64 {
 			s.leaves(1)
 			s.keyGoes(1)
@@ -156,9 +174,11 @@ func TestInquestFindsWhoHeldWhenItsLeaseEnded(t *testing.T) {
 				s.joins(2)
 				q := inquest.Inquest{Scope: reads.Scope{At: at}, KeyOf: sessionKey}
 				q.Created = s.change(clientv3.OpPut(entry(3), "")) // the entry of 2 is the revision before
-				sent := 0
+				sent, fails, failure := 0, 0, errors.New("not answered")
 				q.Read = func(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
-					sent++
+					if sent++; sent == fails {
+						return txns.Reply{}, failure
+					}
 					r, err := s.cli.Txn(ctx).Then(ask...).Commit()
 					if err != nil {
 						return txns.Reply{}, err
@@ -166,12 +186,22 @@ func TestInquestFindsWhoHeldWhenItsLeaseEnded(t *testing.T) {
 					return txns.Reply{Succeeded: true, Header: r.Header, Responses: r.Responses}, nil
 				}
 				q.Past = c.happens(s)
-				found, err := q.Search(t.Context(), []clientv3.LeaseID{1, 2}, []int64{q.Created, 0, q.Past, first}, s.now)
+				search := func() (inquest.Finding, error) {
+					sent = 0
+					return q.Search(t.Context(), []clientv3.LeaseID{1, 2}, []int64{q.Created, 0, q.Past, first}, s.now)
+				}
+				found, err := search()
 				if found != c.want || !errors.Is(err, c.err) {
 					t.Errorf("found %v, %v; want %v, %v", found, err, c.want, c.err)
 				}
-				if sent > 8 {
-					t.Errorf("%d reads", sent)
+				reads := sent
+				if reads > 8 {
+					t.Errorf("%d reads", reads)
+				}
+				for fails = 1; fails <= reads; fails++ {
+					if found, err := search(); found != inquest.MayHold || !errors.Is(err, failure) {
+						t.Errorf("read %d of %d is not answered: found %v, %v", fails, reads, found, err)
+					}
 				}
 			})
 		})
