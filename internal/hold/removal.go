@@ -106,6 +106,8 @@ func (r *removal) err() error {
 		return r.unknown(r.outcome)
 	case errors.Is(r.outcome, holdfast.ErrLost):
 		return r.outcome
+	case errors.Is(r.outcome, queue.ErrEntryGone): // of a hold whose loss was known before: see explain
+		return *h.cause.Load()
 	default:
 		return fmt.Errorf("release %s (%skey %s): %w", h.Queue(), h.tokenText(), names.Quote(h.Key()), r.outcome)
 	}

@@ -69,6 +69,7 @@ type simulation struct {
 	violations []string
 	steps      []queue.Step
 	unrevoked  []clientv3.LeaseID // of sessions that could not be closed as they should
+	unsure     map[string]bool    // names whose limits may change at any time
 	lines      []string           // of the trace
 	clients    []*clientv3.Client
 }
