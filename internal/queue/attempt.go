@@ -67,7 +67,7 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	for {
 		e.id = q.shared.keys.NewID(a.lease)
 		e.key = q.key(e.id)
-		if q.shared.keys.Register(e) {
+		if q.shared.keys.Register(suspect{e}) {
 			return e
 		}
 	}

@@ -170,13 +170,13 @@ func (e *entry) finish() {
 	switch {
 	case before == ended:
 	case e.of.lease.Lost() != nil: // the entry expires with the lease
-		shared.keys.Unregister(e)
+		shared.keys.Unregister(suspect{e})
 	case before == sent || e.of.unansweredAt != 0:
-		shared.sweeper.Add(e)
+		shared.sweeper.Add(suspect{e})
 	case e.taken.moved: // the entry stands at its key
-		shared.keys.Unregister(e)
+		shared.keys.Unregister(suspect{e})
 	default:
-		shared.keys.Recycle(e, e.id)
+		shared.keys.Recycle(suspect{e}, e.id)
 	}
 }
 

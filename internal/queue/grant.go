@@ -234,4 +234,4 @@ func Taken(host lease.Host, l *lease.Lease) (taken []*Grant) {
 }
 
 // Forget has the session not account for the entry any more: it was moved to another lease, or is gone.
-func (g *Grant) Forget() { g.entry.q.shared.keys.Unregister(g.entry) }
+func (g *Grant) Forget() { g.entry.q.shared.keys.Unregister(suspect{g.entry}) }

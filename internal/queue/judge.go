@@ -49,7 +49,7 @@ func (w *wait) verify(ctx context.Context) error {
 		judged = judged.With([]*mvccpb.KeyValue{w.ahead})
 		session = judged.Ask(q.host.SessionKey, &ask, 0)
 	}
-	look := w.lookToTell(&ask)
+	look := w.e.ticket.lookToTell(&ask, w.e.rev)
 	r, err := w.read(ctx, ask)
 	if learn && errors.Is(err, rpctypes.ErrCompacted) {
 		w.others.Add(nil, w.e.rev, true)

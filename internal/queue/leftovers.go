@@ -11,21 +11,22 @@ import (
 	"github.com/holdfast-go/holdfast/internal/reads"
 )
 
-// What package leftovers asks of an entry, beside Log: see leftovers.Suspect.
+// suspect is an entry as package leftovers sees it: see leftovers.Suspect, and entry.Log.
+type suspect struct{ *entry }
 
-func (e *entry) Key() string { return e.key }
+func (e suspect) Key() string { return e.key }
 
-func (e *entry) Lease() *lease.Lease { return e.of.lease }
+func (e suspect) Lease() *lease.Lease { return e.of.lease }
 
-func (e *entry) InFlight() bool {
+func (e suspect) InFlight() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.stage < created
 }
 
-func (e *entry) UnansweredAt() int64 { return e.of.unansweredAt }
+func (e suspect) UnansweredAt() int64 { return e.of.unansweredAt }
 
-func (e *entry) Kept() int64 {
+func (e suspect) Kept() int64 {
 	if e.taken.moved {
 		return e.rev
 	}
@@ -33,10 +34,10 @@ func (e *entry) Kept() int64 {
 }
 
 // RemoveFound does it as an attempt does that gives up: after a lock delay, if one is due.
-func (e *entry) RemoveFound(rev int64) {
+func (e suspect) RemoveFound(rev int64) {
 	found := &entry{q: e.q, of: e.of, key: e.key, id: e.id, rev: rev, stage: created}
 	found.wait.e = found
-	if !e.q.shared.keys.Register(found) { // beforeRevoke removes it, too
+	if !e.q.shared.keys.Register(suspect{found}) { // beforeRevoke removes it, too
 		return // the scanner has just claimed the key, and will have it removed
 	}
 	e.q.host.Go(func(context.Context) { _ = found.remove(e.of.lease.Context()) }) // ends with the lease
@@ -50,13 +51,13 @@ func (s *shared) orphan(at layout.Queue, key string, lease *lease.Lease) leftove
 	if at.Kind == holdfast.KindSemaphore {
 		q.limit = permits.New(s.host, at, 0) // which nothing reads
 	}
-	return &entry{q: q, of: &attempt{lease: lease}, key: key, stage: ended}
+	return suspect{&entry{q: q, of: &attempt{lease: lease}, key: key, stage: ended}}
 }
 
 // entriesOf returns the entries of a lease that the session accounts for.
 func (s *shared) entriesOf(lease *lease.Lease) (entries []*entry) {
 	for _, e := range s.keys.Of(lease) {
-		entries = append(entries, e.(*entry))
+		entries = append(entries, e.(suspect).entry)
 	}
 	return entries
 }

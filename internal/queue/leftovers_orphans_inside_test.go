@@ -24,7 +24,7 @@ func TestKeyOfAnOrphanIsNotUsedAgain(t *testing.T) {
 			t.Error("it was used again")
 		}
 		if q.shared.keys.Register(q.shared.orphan(q.At, next.Key(), h.Lease())) {
-			t.Error("the key of a hold was given to a orphan")
+			t.Error("the key of a hold was given to an orphan")
 		}
 		q.shared.keys.Unregister(orphan)
 	})
@@ -35,7 +35,7 @@ func TestEntryIsNotRemovedByTheSweeperAndTheScannerAtOnce(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
-		keys, found := h.entry.q.shared.keys, h.entry
+		keys, found := h.entry.q.shared.keys, suspect{h.entry}
 		keys.Unregister(found)
 		orphan := found.q.shared.orphan(found.q.At, found.key, h.Lease())
 		if !keys.Register(orphan) {

@@ -144,7 +144,7 @@ func (p *permit) judge(ctx context.Context, at int64) error {
 
 // read is wait.read. It also tells the caller the place, if that is wanted.
 func (p *permit) read(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
-	look := p.w.lookToTell(&ask)
+	look := p.w.e.ticket.lookToTell(&ask, p.w.e.rev)
 	r, err := p.w.read(ctx, ask)
 	if err == nil && look != (sight{}) {
 		look.saw(r)

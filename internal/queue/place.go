@@ -29,12 +29,12 @@ func (w *wait) look(ask *txns.Ops) sight {
 	return w.e.ticket.look(ask, w.e.rev)
 }
 
-// lookToTell adds to a read of an entry that waits what its caller wants to be told.
-func (w *wait) lookToTell(ask *txns.Ops) sight {
-	if t := w.e.ticket; t == nil || t.request.OnWait == nil {
+// lookToTell adds to a read of an entry that waits, and was created at rev, what its caller wants to be told.
+func (t *ticket) lookToTell(ask *txns.Ops, rev int64) sight {
+	if t == nil || t.request.OnWait == nil {
 		return sight{}
 	}
-	return w.e.ticket.look(ask, w.e.rev)
+	return t.look(ask, rev)
 }
 
 // look adds what finds out who is ahead of an entry that was created at rev; 0: who is in the queue.

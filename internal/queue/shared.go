@@ -137,6 +137,6 @@ func (s *shared) taken(oldest *mvccpb.KeyValue) bool {
 	if v, ok := layout.DecodeValue(oldest.Value); ok && !v.Released.IsZero() {
 		return true
 	}
-	e, ok := s.keys.At(string(oldest.Key)).(*entry)
+	e, ok := s.keys.At(string(oldest.Key)).(suspect)
 	return ok && e.takenFor() > 0 // it is not moved yet
 }
