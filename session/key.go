@@ -25,10 +25,10 @@ type sessionKey struct {
 
 func (e *env) keyOf(l *lease.Lease) sessionKey { return sessionKey{e, l, e.SessionKey(l.ID())} }
 
-// put puts the key, and returns its mod revision: the new gate.
+// put puts the key, and returns its mod revision: the new gate. A superfluous copy only moves the gate once more, so it
+// is repeated as what kind says: the first put with the Grant that it belongs to, a later one as early as a read, since
+// restore has a quarter of the lock delay.
 func (k sessionKey) put(ctx context.Context, kind sending.Kind) (gate int64, err error) {
-	// Repeated as a read is, early and then one at a time: a superfluous copy only moves the gate once more, and
-	// restore has a quarter of the lock delay.
 	resp, _, err := sending.Once(ctx, k.sender, kind, func(ctx context.Context) (*clientv3.PutResponse, error) {
 		return k.client.Put(ctx, k.name, k.identity.Encode(), clientv3.WithLease(k.lease.ID()))
 	})

@@ -99,7 +99,7 @@ func ReadPut(s reads.Scope, youngest *pb.RangeResponse, epoch []*mvccpb.KeyValue
 	return a
 }
 
-// Place returns what people see of it.
+// Place returns what people see of a.
 func (a Ahead) Place(s reads.Scope) view.Place {
 	p := view.Place{Ahead: int(min(a.Count, view.MaxAhead)), Seen: a.At}
 	if a.Holder != nil {

@@ -11,14 +11,15 @@ type Kind int
 const (
 	Renewal   Kind = iota // KeepAlive
 	Proof                 // the read that confirms a renewal
-	Grant                 // of a lease
+	Grant                 // of a lease, and what belongs to it
 	Read                  // any other read
 	Write                 // a request that may be carried out twice without harm
 	Unhurried             // what no caller waits for: no copy is sent
 	kinds
 )
 
-// mayRepeat reports whether etcd's client might send a request of that kind a second time: see race.context.
+// mayRepeat reports whether etcd's client might send a request of that kind a second time, if it had long enough: see
+// race.context.
 func (k Kind) mayRepeat() bool { return k == Grant || k == Write || k == Unhurried }
 
 // growth is by how much each pause is longer than the one before. Callers wait for reads and writes. The others are all
