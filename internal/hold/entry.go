@@ -25,19 +25,19 @@ type entry struct {
 }
 
 // Token is the fencing token of the hold.
-func (e *entry) Token() holdfast.Token { return e.grant.Token() }
+func (e *entry) Token() holdfast.Token { return e.grant.Token }
 
 // AcquiredRevision is the store's revision at the read that verified the hold.
-func (e *entry) AcquiredRevision() int64 { return e.grant.AcquiredRevision() }
+func (e *entry) AcquiredRevision() int64 { return e.grant.AcquiredRevision }
 
 // Lease is the ID of the lease that the entry is bound to.
-func (e *entry) Lease() clientv3.LeaseID { return e.grant.Lease().ID() }
+func (e *entry) Lease() clientv3.LeaseID { return e.grant.Lease.ID() }
 
 // Key is the entry's key in etcd.
-func (e *entry) Key() string { return e.grant.Key() }
+func (e *entry) Key() string { return e.grant.Key }
 
 // Created is the entry's create revision.
-func (e *entry) Created() int64 { return e.grant.Created() }
+func (e *entry) Created() int64 { return e.grant.Created }
 
 // owned is true in a Txn as long as the entry stands.
 func (e *entry) owned() clientv3.Cmp { return e.grant.Owned() }
@@ -46,7 +46,7 @@ func (e *entry) owned() clientv3.Cmp { return e.grant.Owned() }
 func (e *entry) Client() *clientv3.Client { return e.host.Client() }
 
 // Queue is the queue whose front the hold is.
-func (e *entry) Queue() *queue.Queue { return e.grant.Queue() }
+func (e *entry) Queue() *queue.Queue { return e.grant.Queue }
 
 // known is the newest mod revision of the entry whose value is known.
 func (e *entry) known() int64 { return max(e.modified.Load(), e.Created()) }
@@ -80,7 +80,7 @@ func (e *entry) unmodifiedSince(mod int64) []clientv3.Cmp {
 
 // value returns the entry's value as it was put, if it has our form.
 func (e *entry) value() (v layout.Value, ours bool) {
-	v, ok := layout.DecodeValue([]byte(e.grant.Value()))
+	v, ok := layout.DecodeValue([]byte(e.grant.Value))
 	return v, ok && !e.Queue().Layout().Verbatim()
 }
 
@@ -114,9 +114,9 @@ func (e *entry) tokenText() string {
 func (e *entry) log() *slog.Logger { return logOf(e.grant) }
 
 func logOf(g *queue.Grant) *slog.Logger {
-	q := g.Queue()
-	return q.Host().Logger().With("queue", string(q.Kind()), "name", q.Name(), "key", g.Key(),
-		"lease", names.Lease(g.Lease().ID()))
+	q := g.Queue
+	return q.Host().Logger().With("queue", string(q.Kind()), "name", q.Name(), "key", g.Key,
+		"lease", names.Lease(g.Lease.ID()))
 }
 
 // getMeta reads a key without its value.

@@ -31,7 +31,7 @@ func (p *poller) polled(l *lease.Lease) (holds []*Hold) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for h, asked := range p.holds {
-		if asked != never && h.grant.Lease() == l {
+		if asked != never && h.grant.Lease == l {
 			holds = append(holds, h)
 		}
 	}

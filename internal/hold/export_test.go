@@ -15,7 +15,7 @@ const (
 func (l *life) Contexts() int { return len(l.contexts) }
 
 // Polled is the number of holds that the poller knows on the lease of the hold.
-func (h *Hold) Polled() int { return len(h.poll.on(h.grant.Lease())) }
+func (h *Hold) Polled() int { return len(h.poll.on(h.grant.Lease)) }
 
 // SawEntry is called by the poller with what it has read.
 var SawEntry = (*Hold).sawEntry
@@ -30,4 +30,4 @@ func (h *Hold) GoOn() *Hold { return h.goOn() }
 func (h *Hold) Remove() { h.removal.inBackground() }
 
 // BeforeRevoke is what the session calls before it revokes the lease of the hold.
-func (h *Hold) BeforeRevoke(ctx context.Context) { h.poll.beforeRevoke(ctx, h.grant.Lease()) }
+func (h *Hold) BeforeRevoke(ctx context.Context) { h.poll.beforeRevoke(ctx, h.grant.Lease) }

@@ -66,7 +66,7 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 		if time.Since(h.since) < heldAfter || h.modified.Load() != 0 || h.Check() != nil {
 			continue
 		}
-		created := h.grant.Created()
+		created := h.grant.Created
 		v, ours := h.value()
 		if !ours {
 			h.sawModified(created) // the value has no place for it
@@ -91,7 +91,7 @@ func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
 		return
 	}
 	for i, h := range holds {
-		mod := h.grant.Created() // refused, or the entry is gone: do not try again
+		mod := h.grant.Created // refused, or the entry is gone: do not try again
 		if err == nil {
 			if own := r.Inner(i); own.Succeeded {
 				mod = r.Header.Revision

@@ -96,9 +96,9 @@ func newHolds(grants []*queue.Grant, r Request) []*Hold {
 }
 
 func newHold(g *queue.Grant, r Request) *Hold {
-	h := &Hold{request: r, telemetry: g.Telemetry()}
-	h.grant, h.host = g, g.Queue().Host()
-	if mod := g.Modified(); mod != g.Created() {
+	h := &Hold{request: r, telemetry: g.Telemetry}
+	h.grant, h.host = g, g.Queue.Host()
+	if mod := g.Modified; mod != g.Created {
 		h.modified.Store(mod)
 	}
 	h.removal.hold, h.removal.done = h, make(chan struct{})
@@ -141,7 +141,7 @@ func (h *Hold) Check() error {
 	if cause := h.cause.Load(); cause != nil {
 		return *cause
 	}
-	err := h.grant.Lease().Check()
+	err := h.grant.Lease.Check()
 	if err == nil || errors.Is(err, holdfast.ErrSuspended) {
 		if h.idle == nil || !h.idle.over() {
 			return err
@@ -176,7 +176,7 @@ func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, conte
 	if strict && errors.Is(err, holdfast.ErrSuspended) {
 		cancel(err)
 	} else if strict {
-		connected := h.grant.Lease().ConnectedContext()
+		connected := h.grant.Lease.ConnectedContext()
 		stopStrict = context.AfterFunc(connected, func() { cancel(context.Cause(connected)) })
 	}
 	return ctx, func() {
@@ -191,7 +191,7 @@ func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, conte
 // is gone, too, so etcd is asked afterwards.
 func (h *Hold) EndStale() {
 	if h.endAndRelease(h.lossOfEntry(holdfast.CauseEntryDeleted)) {
-		h.poll.checkLease(h.grant.Lease())
+		h.poll.checkLease(h.grant.Lease)
 	}
 }
 
@@ -202,7 +202,7 @@ func (h *Hold) Shown() (view.Entry, bool) {
 		return view.Entry{}, false
 	}
 	seen := h.Queue().Layout().View(&mvccpb.KeyValue{
-		Key: []byte(h.Key()), Value: []byte(h.grant.Value()), CreateRevision: h.Created(), Lease: int64(h.Lease()),
+		Key: []byte(h.Key()), Value: []byte(h.grant.Value), CreateRevision: h.Created(), Lease: int64(h.Lease()),
 	})
 	seen.Token, seen.HeldAt = h.Token(), layout.Millis(h.since)
 	return seen, true
@@ -228,7 +228,7 @@ func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
 // lossOfEntry returns the loss of a hold whose entry is no longer in etcd: that of
 // its lease, if that is known to be lost, or else one with cause.
 func (h *Hold) lossOfEntry(cause holdfast.Cause) *holdfast.LostError {
-	if lost := h.grant.Lease().Lost(); lost != nil {
+	if lost := h.grant.Lease.Lost(); lost != nil {
 		return h.named(lost)
 	}
 	return h.lost(cause)

@@ -50,7 +50,7 @@ func (r *removal) keepName() {
 	err, late := m.inTime()
 	left := late
 	if late {
-		_ = calls.Sleep(g.Lease().Context(), g.TakenFor()) // the session's clock may be slower than timers
+		_ = calls.Sleep(g.Lease.Context(), g.TakenFor()) // the session's clock may be slower than timers
 		err = g.Remove()
 	} else {
 		left = g.Left(err)
@@ -67,10 +67,10 @@ func (r *removal) removeInTime(refused error) {
 	g := r.hold.grant
 	r.hold.log().Warn("holdfast: etcd refuses to keep the name of a released lock taken by a lease of its own (MinHold); "+
 		"the session keeps it taken, as long as its lease lives", "rest", g.TakenFor(), "error", refused)
-	if calls.Sleep(g.Lease().Context(), g.TakenFor()) {
+	if calls.Sleep(g.Lease.Context(), g.TakenFor()) {
 		_ = g.Remove()
 	} else {
-		g.Left(g.Lease().Lost())
+		g.Left(g.Lease.Lost())
 	}
 }
 
@@ -86,7 +86,7 @@ type move struct {
 
 // inTime tries to move the entry until MinHold has passed; then it is late. nil: the entry stands on its own lease.
 func (m *move) inTime() (err error, late bool) {
-	l := m.grant.Lease()
+	l := m.grant.Lease
 	ctx, cancel := context.WithTimeout(l.Context(), m.grant.TakenFor())
 	defer cancel()
 	err = m.grant.Retry(ctx, m.try)
@@ -108,11 +108,11 @@ func (m *move) try(ctx context.Context) error {
 		}
 	}
 	r, err := g.Commit(ctx, txns.Txn{
-		If:   []clientv3.Cmp{g.Owned(), clientv3.Compare(clientv3.LeaseValue(g.Key()), "=", g.Lease().ID())},
-		Then: []clientv3.Op{clientv3.OpPut(g.Key(), m.takenValue(), clientv3.WithLease(m.lease))},
-		Else: []clientv3.Op{clientv3.OpGet(g.Key())},
+		If:   []clientv3.Cmp{g.Owned(), clientv3.Compare(clientv3.LeaseValue(g.Key), "=", g.Lease.ID())},
+		Then: []clientv3.Op{clientv3.OpPut(g.Key, m.takenValue(), clientv3.WithLease(m.lease))},
+		Else: []clientv3.Op{clientv3.OpGet(g.Key)},
 	})
-	m.unanswered = g.Queue().ReportUnknown("move", err) || r.Unanswered || m.unanswered
+	m.unanswered = g.Queue.ReportUnknown("move", err) || r.Unanswered || m.unanswered
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone: // the entry's own: it was revoked by hand
 		m.lease = clientv3.NoLease
@@ -143,9 +143,9 @@ func (m *move) grantLease(ctx context.Context) error {
 
 // takenValue is the entry's value after the release.
 func (m *move) takenValue() string {
-	v, ok := layout.DecodeValue([]byte(m.grant.Value()))
+	v, ok := layout.DecodeValue([]byte(m.grant.Value))
 	if !ok {
-		return m.grant.Value()
+		return m.grant.Value
 	}
 	now := time.Now()
 	v.Held = m.grant.TakenSince()

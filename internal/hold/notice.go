@@ -62,7 +62,7 @@ func (h *Hold) sawEntry(kv *mvccpb.KeyValue) {
 		h.force()
 		time.AfterFunc(queue.ToldWithin(h.host.LockDelay()), h.removeKept)
 	}
-	if h.grant.Lease().Context().Err() != nil {
+	if h.grant.Lease.Context().Err() != nil {
 		h.removeKept() // endHolds may have missed it
 	}
 }

@@ -78,7 +78,7 @@ func (p *poller) beforeRevoke(ctx context.Context, l *lease.Lease) {
 
 // add has holds on one lease end with it, and with their entries.
 func (p *poller) add(holds []*Hold) {
-	l := holds[0].grant.Lease()
+	l := holds[0].grant.Lease
 	p.mu.Lock()
 	for _, h := range holds {
 		p.holds[h] = never
@@ -89,7 +89,7 @@ func (p *poller) add(holds []*Hold) {
 		p.running = p.host.Go(p.run) // joined by Close; ends when nothing is held
 	}
 	p.mu.Unlock()
-	if !l.Watched() && time.Since(holds[0].grant.Stood()) >= p.look {
+	if !l.Watched() && time.Since(holds[0].grant.Stood) >= p.look {
 		select {
 		case p.late <- struct{}{}:
 		default:
@@ -126,7 +126,7 @@ func (p *poller) on(lease *lease.Lease) []*Hold {
 	defer p.mu.Unlock()
 	var all []*Hold
 	for h := range p.holds {
-		if h.grant.Lease() == lease {
+		if h.grant.Lease == lease {
 			all = append(all, h)
 		}
 	}
@@ -181,8 +181,8 @@ func (p *poller) held(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
 		if rang {
 			p.holds[h] = never
 		}
-		if rang || !old.Before(h.grant.Stood()) {
-			held[h.grant.Lease()] = append(held[h.grant.Lease()], h)
+		if rang || !old.Before(h.grant.Stood) {
+			held[h.grant.Lease] = append(held[h.grant.Lease], h)
 		}
 	}
 	return held, true

@@ -75,7 +75,7 @@ func (l *life) removeTogether(ctx context.Context) bool {
 // session knows of no loss. It asks etcd whether the lease exists. ctx ends with
 // the lease.
 func (h *Hold) askWhyGone(ctx context.Context) *holdfast.LostError {
-	l := h.grant.Lease()
+	l := h.grant.Lease
 	ctx, cancel := context.WithTimeout(ctx, h.host.RetryPolicy().Attempt)
 	defer cancel()
 	resp, err := h.Client().TimeToLive(ctx, l.ID())

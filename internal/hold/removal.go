@@ -139,11 +139,11 @@ func (r *removal) explain(err error) error {
 		}
 		return err
 	}
-	if lost := h.grant.Lease().Lost(); lost != nil {
+	if lost := h.grant.Lease.Lost(); lost != nil {
 		return h.named(lost)
 	}
 	if errors.Is(err, queue.ErrEntryGone) {
-		return h.askWhyGone(h.grant.Lease().Context())
+		return h.askWhyGone(h.grant.Lease.Context())
 	}
 	return err
 }
@@ -152,7 +152,7 @@ func (r *removal) explain(err error) error {
 // nil. That may have been before the release began. So if no reply tells
 // otherwise, the hold counts as lost.
 func (r *removal) lossBefore() *holdfast.LostError {
-	lost := r.hold.grant.Lease().Lost()
+	lost := r.hold.grant.Lease.Lost()
 	if lost == nil || lost.Cause != holdfast.CauseRevoked && lost.Cause != holdfast.CauseClusterChanged {
 		return nil
 	}

@@ -89,7 +89,7 @@ const maxHolder = 256
 
 // holder is what a record says of the holder.
 func (h recorder) holder() string {
-	return holderIn(h.grant.Value(), h.Queue().Layout().Verbatim())
+	return holderIn(h.grant.Value, h.Queue().Layout().Verbatim())
 }
 
 func holderIn(value string, verbatim bool) string {

@@ -44,10 +44,10 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 		return u.since, nil
 	case errors.Is(err, queue.ErrEntryGone):
 		h.endAndRelease(h.lossOfEntry(u.loss))
-		h.poll.checkLease(h.grant.Lease())
+		h.poll.checkLease(h.grant.Lease)
 		return 0, h.Check()
 	case etcderr.Classify(err) == etcderr.LeaseGone:
-		h.host.LeaseGone(ctx, h.grant.Lease(), err) // etcd has told this call before the session
+		h.host.LeaseGone(ctx, h.grant.Lease, err) // etcd has told this call before the session
 		return 0, h.Check()
 	case !h.Live():
 		return 0, h.Check()
@@ -143,7 +143,7 @@ func (h *Hold) Resume(ctx context.Context) error {
 	defer cancel()
 	for {
 		stands := false
-		err := h.grant.Lease().AwaitConnected(hctx)
+		err := h.grant.Lease.AwaitConnected(hctx)
 		if err == nil {
 			stands, err = h.stands(hctx)
 		}
@@ -155,7 +155,7 @@ func (h *Hold) Resume(ctx context.Context) error {
 		case err != nil:
 			return err
 		case !stands:
-			h.endAndRelease(h.askWhyGone(h.grant.Lease().Context()))
+			h.endAndRelease(h.askWhyGone(h.grant.Lease.Context()))
 			return h.Check()
 		case h.Check() == nil:
 			return nil

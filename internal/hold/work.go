@@ -118,7 +118,7 @@ func (w *Work) late(lost *holdfast.LostError) time.Duration {
 	l := w.hold.life
 	switch lost.Cause {
 	case holdfast.CauseExpired:
-		return max(0, lost.Since-w.hold.grant.Lease().Trust())
+		return max(0, lost.Since-w.hold.grant.Lease.Trust())
 	case holdfast.CauseMaxHold:
 		return max(0, l.until.Sub(l.since)-w.hold.request.MaxHold)
 	default:
@@ -133,5 +133,5 @@ func (w *Work) grace(lost *holdfast.LostError) time.Duration {
 	if w.strict && lost.Cause == holdfast.CauseExpired {
 		return 0
 	}
-	return min(w.hold.host.LockDelay(), w.hold.grant.Lease().Margin()) / 2
+	return min(w.hold.host.LockDelay(), w.hold.grant.Lease.Margin()) / 2
 }

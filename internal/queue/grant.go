@@ -23,6 +23,19 @@ var ErrEntryGone = errEntryGone
 // Grant is an entry that holds. Its owner reads it, and in the end has it leave, by exactly one of RemoveNow,
 // RemoveTogether, HandOff, and LeaveLine followed by Left or Remove. One goroutine at a time uses what changes it.
 type Grant struct {
+	Queue *Queue       // whose front the entry is
+	Lease *lease.Lease // that the entry is bound to
+
+	Key, Value string         // in etcd, as they were put
+	Created    int64          // the create revision
+	Modified   int64          // the mod revision when it was granted
+	Token      holdfast.Token // for fencing
+
+	AcquiredRevision int64     // of the store, at the latest read that verified an entry of the set
+	Stood            time.Time // when the latest request was sent whose reply showed that the lease was not revoked
+
+	Telemetry *telemetry.Acquisition // what measures the acquisition; nil for all grants of a set but the first
+
 	entry *entry
 	line  *line
 }
@@ -38,44 +51,19 @@ func newGrants(turns []turn, a *attempt) []*Grant {
 		if i > 0 {
 			g = new(Grant)
 		}
-		*g = Grant{e, turns[i].line}
+		*g = Grant{
+			Queue: e.q, Lease: a.lease,
+			Key: e.key, Value: e.value, Created: e.rev, Modified: e.modRevision(), Token: e.token(),
+			AcquiredRevision: a.revision, Stood: a.stoodAt, Telemetry: e.ticket.request.telemetry,
+			entry: e, line: turns[i].line,
+		}
 		grants = append(grants, g)
 	}
 	return grants
 }
 
-// Queue is the queue whose front the entry is.
-func (g *Grant) Queue() *Queue { return g.entry.q }
-
-// Key is the entry's key in etcd.
-func (g *Grant) Key() string { return g.entry.key }
-
-// Value is the entry's value as it was put.
-func (g *Grant) Value() string { return g.entry.value }
-
-// Created is the entry's create revision.
-func (g *Grant) Created() int64 { return g.entry.rev }
-
-// Modified is the entry's mod revision when it was granted.
-func (g *Grant) Modified() int64 { return g.entry.modRevision() }
-
-// Token is the fencing token.
-func (g *Grant) Token() holdfast.Token { return g.entry.token() }
-
-// Lease is the lease that the entry is bound to.
-func (g *Grant) Lease() *lease.Lease { return g.entry.of.lease }
-
-// AcquiredRevision is the store's revision at the latest read that verified an entry of the set.
-func (g *Grant) AcquiredRevision() int64 { return g.entry.of.revision }
-
-// Stood is when the latest request was sent whose reply showed that the lease was not revoked.
-func (g *Grant) Stood() time.Time { return g.entry.of.stoodAt }
-
-// Telemetry is what measures the acquisition; nil for all grants of a set but the first.
-func (g *Grant) Telemetry() *telemetry.Acquisition { return g.entry.ticket.request.telemetry }
-
 // Is reports whether kv is the entry.
-func (g *Grant) Is(kv *mvccpb.KeyValue) bool { return reads.IsEntry(kv, g.entry.rev) }
+func (g *Grant) Is(kv *mvccpb.KeyValue) bool { return reads.IsEntry(kv, g.Created) }
 
 // Owned is true in a Txn while the entry exists. It compares the create revision, since a later entry may have the same
 // key.
@@ -130,7 +118,7 @@ func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 	var t txns.Txn
 	for _, g := range grants {
 		t.If = append(t.If, g.Owned())
-		t.Then = append(t.Then, clientv3.OpDelete(g.Key()))
+		t.Then = append(t.Then, clientv3.OpDelete(g.Key))
 	}
 	if beside != nil {
 		t.If = append(t.If, beside.Owned())
@@ -227,7 +215,7 @@ func (g *Grant) TakenSince() time.Time {
 func Taken(host lease.Host, l *lease.Lease) (taken []*Grant) {
 	for _, e := range sharedBy(host).entriesOf(l) {
 		if e.takenFor() > 0 {
-			taken = append(taken, &Grant{entry: e})
+			taken = append(taken, &Grant{Queue: e.q, Lease: l, Key: e.key, Value: e.value, Created: e.rev, entry: e})
 		}
 	}
 	return taken

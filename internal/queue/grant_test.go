@@ -51,7 +51,7 @@ func TestGrantThatHasLeftItsLineEndsByWhatHasComeOfItsEntry(t *testing.T) {
 				if err := q.shared.occupancy(q); err != nil {
 					t.Errorf("the line has a head: %v", err)
 				}
-				lease := g.Lease()
+				lease := g.Lease
 				if c.lost {
 					srv.Revoke(p.Sess.Lease())
 					time.Sleep(kit.Prompt)
@@ -93,7 +93,7 @@ func TestGrantsAreRemovedTogetherOrNotAtAll(t *testing.T) {
 					grants[lock] = mustAcquire(t, p.queue(lock))
 				}
 				if c.gone != "" {
-					srv.Delete(grants[c.gone].Key())
+					srv.Delete(grants[c.gone].Key)
 				}
 				p.PlanOne("remove", c.fate)
 				err := RemoveTogether(t.Context(), []*Grant{grants["a"], grants["b"]}, grants["c"])

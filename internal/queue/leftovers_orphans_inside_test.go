@@ -15,15 +15,15 @@ func TestKeyOfAnOrphanIsNotUsedAgain(t *testing.T) {
 		q := p.queue("x")
 		h := mustAcquire(t, q)
 		mustHandOff(t, h)
-		orphan := q.shared.orphan(q.At, h.Key(), h.Lease())
+		orphan := q.shared.orphan(q.At, h.Key, h.Lease)
 		if !q.shared.keys.Register(orphan) {
 			t.Fatal("the key of a released entry is in use")
 		}
 		next := mustAcquire(t, q)
-		if next.Key() == orphan.Key() {
+		if next.Key == orphan.Key() {
 			t.Error("it was used again")
 		}
-		if q.shared.keys.Register(q.shared.orphan(q.At, next.Key(), h.Lease())) {
+		if q.shared.keys.Register(q.shared.orphan(q.At, next.Key, h.Lease)) {
 			t.Error("the key of a hold was given to an orphan")
 		}
 		q.shared.keys.Unregister(orphan)
@@ -37,14 +37,14 @@ func TestEntryIsNotRemovedByTheSweeperAndTheScannerAtOnce(t *testing.T) {
 		h := mustAcquire(t, p.queue("x"))
 		keys, found := h.entry.q.shared.keys, suspect{h.entry}
 		keys.Unregister(found)
-		orphan := found.q.shared.orphan(found.q.At, found.key, h.Lease())
+		orphan := found.q.shared.orphan(found.q.At, found.key, h.Lease)
 		if !keys.Register(orphan) {
 			t.Fatal("the key is in use")
 		}
-		found.RemoveFound(h.Created())
+		found.RemoveFound(h.Created)
 		time.Sleep(kit.Prompt)
-		if n := p.Counts()["remove"]; n != 0 || keys.At(h.Key()) != orphan {
-			t.Errorf("%d removals were sent, the key is in use by %v", n, keys.At(h.Key()))
+		if n := p.Counts()["remove"]; n != 0 || keys.At(h.Key) != orphan {
+			t.Errorf("%d removals were sent, the key is in use by %v", n, keys.At(h.Key))
 		}
 		keys.Unregister(orphan)
 		mustHandOff(t, h)

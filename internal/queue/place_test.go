@@ -14,7 +14,7 @@ import (
 // keyOf shows the key of a grant.
 type keyOf struct{ *Grant }
 
-func (k keyOf) Shown() (view.Entry, bool) { return view.Entry{Key: k.Key()}, true }
+func (k keyOf) Shown() (view.Entry, bool) { return view.Entry{Key: k.Key}, true }
 
 // Those in a line have each other ahead, and what their head waits for. At most MaxAhead are counted.
 func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {

@@ -23,10 +23,10 @@ var harmless = map[string]string{
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure,
 	"calls ln.waiting.Len": pure, "calls t.place.Prev": pure, "calls el.Prev": pure,
 	"calls time.Now": pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure,
-	"calls lastStream.Add": pure, "calls d.until.IsZero": pure, "calls h.grant.Stood": pure,
+	"calls lastStream.Add": pure, "calls d.until.IsZero": pure,
 	"calls old.Before":              pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls w.running.Add": pure,
-	"calls tasks.Add": pure, "calls t.until.After": pure, "calls e.grant.Lease().ID": pure,
+	"calls tasks.Add": pure, "calls t.until.After": pure,
 
 	"calls reads.CreatedAt": pure, "calls string": builtin,
 	"calls clientv3.OpTxn": pure,
