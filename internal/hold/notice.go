@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/polls"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
@@ -60,7 +60,7 @@ func (h *Hold) sawEntry(kv *mvccpb.KeyValue) {
 	}
 	if n.Removed && keepsEntry(*h.cause.Load()) && h.removal.bounded.CompareAndSwap(false, true) {
 		h.force()
-		time.AfterFunc(queue.ToldWithin(h.host.LockDelay()), h.removeKept)
+		time.AfterFunc(polls.ToldWithin(h.host.LockDelay()), h.removeKept)
 	}
 	if h.grant.Lease.Context().Err() != nil {
 		h.removeKept() // endHolds may have missed it

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/polls"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
@@ -61,7 +61,7 @@ type pollerKey struct{}
 // pollerOf returns the poller of a session.
 func pollerOf(host lease.Host) *poller {
 	return host.Extension(pollerKey{}, func() any {
-		interval := queue.PollInterval(host.LockDelay())
+		interval := polls.Interval(host.LockDelay())
 		p := &poller{host: host, interval: interval, look: interval / 2}
 		p.late, p.holds = make(chan struct{}, 1), make(map[*Hold]time.Duration)
 		host.BeforeRevoke(p.beforeRevoke) // after package queue, so before its hook runs
@@ -200,7 +200,7 @@ func (p *poller) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
 	}
 	due := make(map[*lease.Lease][]*Hold)
 	for lease, holds := range held {
-		late := now - queue.SlowPoll
+		late := now - polls.Slow
 		switch {
 		case !lease.Watched():
 			late = now - p.interval

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/polls"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
@@ -281,7 +282,7 @@ func TestWatchedHolderIsToldOfWhatNoWatchTells(t *testing.T) {
 					srv.Delete(h.Key())
 				}
 				lost, after := noticed(t, h)
-				if bound := queue.ToldWithin(max(delay, 0)) - max(delay, 0); after > bound || lost.Cause != cause {
+				if bound := polls.ToldWithin(max(delay, 0)) - max(delay, 0); after > bound || lost.Cause != cause {
 					t.Errorf("lock delay %v: told after %v, want %v: %v", delay, after, bound, lost)
 				}
 				_ = h.Release(t.Context())

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/polls"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -143,7 +144,9 @@ func (a *attempt) saw(revision int64, sent time.Time) {
 }
 
 // lookIsOld reports whether the attempt must look at its entries again before it holds.
-func (a *attempt) lookIsOld() bool { return time.Since(a.lookSent) > a.q().shared.lookLasts() }
+func (a *attempt) lookIsOld() bool {
+	return time.Since(a.lookSent) > polls.LookLasts(a.q().shared.lockDelay)
+}
 
 // canQueueAgain reports whether an attempt that has failed with err is worth another one with new entries. If so, the
 // old ones are taken care of.

@@ -250,7 +250,7 @@ func TestPutRefusedByItsOwnEarlierCopyLeavesNothing(t *testing.T) {
 // An administrator may remove an entry before its session knows that it is the first one. It then stands on a lease
 // that ends by itself, so the attempt must not hold by it, whichever reply tells it of the entry, once that is late.
 func TestAttemptDoesNotHoldByAnEntryThatWasRemovedBeforeItsReply(t *testing.T) {
-	const stands = 7 * time.Second // queue.ToldWithin
+	const stands = 7 * time.Second // polls.ToldWithin
 	lateReads := func(kind string, n int) (f etcdfake.Fate) {
 		if kind == "read" && n < 20 {
 			f.Reply = stands + time.Second/2

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/permits"
+	"github.com/holdfast-go/holdfast/internal/polls"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
@@ -192,7 +193,7 @@ func (q *Queue) entryValue(r Request) string {
 	who.Owner = cmp.Or(r.Owner, who.Owner)
 	v := layout.Value{Identity: who, Mode: q.mode(), Queued: time.Now(), Data: cmp.Or(r.Data, q.below)}
 	if q.At.TakesNotices() {
-		v.ToldWithin = ToldWithin(q.shared.lockDelay)
+		v.ToldWithin = polls.ToldWithin(q.shared.lockDelay)
 	}
 	return v.Encode()
 }
