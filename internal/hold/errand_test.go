@@ -12,17 +12,17 @@ import (
 // A renewal's read may be answered after the bell has rung, or after a poll that was sent later.
 func TestErrandHidesNoBellAndNoLaterPoll(t *testing.T) {
 	known, gone := new(Hold), new(Hold)
-	p := &poller{holds: map[*Hold]time.Duration{known: never}}
+	r := &roster{holds: map[*Hold]time.Duration{known: never}}
 	for i, c := range []struct{ asked, told, want time.Duration }{
 		{never, time.Second, never},                     // the bell has rung
 		{2 * time.Second, time.Second, 2 * time.Second}, // polled since
 		{time.Second, 2 * time.Second, 2 * time.Second},
 		{time.Second, never, never}, // something has changed
 	} {
-		p.holds[known] = c.asked
-		p.askedAgain([]*Hold{known, gone}, c.told)
-		if p.holds[known] != c.want || len(p.holds) != 1 {
-			t.Errorf("case %d: asked at %v, want %v; %d holds", i, p.holds[known], c.want, len(p.holds))
+		r.holds[known] = c.asked
+		r.askedAgain([]*Hold{known, gone}, c.told)
+		if r.holds[known] != c.want || len(r.holds) != 1 {
+			t.Errorf("case %d: asked at %v, want %v; %d holds", i, r.holds[known], c.want, len(r.holds))
 		}
 	}
 }
@@ -31,11 +31,11 @@ func TestErrandHidesNoBellAndNoLaterPoll(t *testing.T) {
 func TestWhatAnErrandAsksIsNotPolledBesideIt(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		host := kit.Start(t, srv).Host
-		p, l, old, fresh := pollerOf(host), host.Lease(), new(Hold), new(Hold)
+		r, l, old, fresh := &pollerOf(host).roster, host.Lease(), new(Hold), new(Hold)
 		check := func(when string, want int) {
 			t.Helper()
-			p.holds[old], p.holds[fresh] = host.Clock()()-time.Hour, never
-			due := p.due(map[*lease.Lease][]*Hold{l: {old, fresh}})[l]
+			r.holds[old], r.holds[fresh] = host.Clock()()-time.Hour, never
+			due := r.due(map[*lease.Lease][]*Hold{l: {old, fresh}})[l]
 			if len(due) != want || due[len(due)-1] != fresh {
 				t.Errorf("%s: %d holds are due, want %d", when, len(due), want)
 			}
@@ -53,6 +53,6 @@ func TestWhatAnErrandAsksIsNotPolledBesideIt(t *testing.T) {
 		l.Errands.Run(func() *lease.Errand { return nil })
 		l.Errands.Next()
 		check("there is none", 2)
-		clear(p.holds)
+		clear(r.holds)
 	})
 }

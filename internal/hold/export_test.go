@@ -15,7 +15,7 @@ const (
 func (l *life) Contexts() int { return len(l.contexts) }
 
 // Polled is the number of holds that the poller knows on the lease of the hold.
-func (h *Hold) Polled() int { return len(h.poll.on(h.grant.Lease)) }
+func (h *Hold) Polled() int { return len(h.poll.roster.on(h.grant.Lease)) }
 
 // SawEntry is called by the poller with what it has read.
 var SawEntry = (*Hold).sawEntry

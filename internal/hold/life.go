@@ -97,7 +97,7 @@ func (l *life) stop(cause error) (ended bool) {
 			(*cancel)(cause)
 		}
 		if !keepsEntry(cause) {
-			l.poll.remove(l.holds)
+			l.poll.roster.remove(l.holds)
 		}
 	})
 	return ended

@@ -33,7 +33,7 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	}
 	resp, err := txns.Txn{Then: gets}.Once(ctx, p.host.Sender(), sending.Read)
 	if err != nil {
-		p.asked(holds, never)
+		p.roster.asked(holds, never)
 		return
 	}
 	for i, h := range holds {
@@ -74,7 +74,7 @@ func (r *removal) takeKept() bool {
 	if cause == nil || !keepsEntry(*cause) || !r.taken.CompareAndSwap(false, true) {
 		return false
 	}
-	h.poll.remove([]*Hold{h})
+	h.poll.roster.remove([]*Hold{h})
 	return true
 }
 
