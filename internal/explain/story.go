@@ -1,0 +1,86 @@
+package explain
+
+import (
+	"slices"
+
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/view"
+)
+
+// Story is what is known of one queue.
+type Story struct {
+	Queue    layout.Queue
+	From, To int64    // the revisions that were read
+	All      bool     // nothing was compacted before From, and it was not chosen
+	Spells   []*Spell // in order of their create revisions
+	LeftOut  int      // older ones, beyond MaxSpells
+	Lines    []Line   // of records that belong to none of the Spells
+}
+
+// MaxSpells bounds the spells of a Story: the latest are told.
+const MaxSpells = 10_000
+
+// Spell is one entry, from its put to its end.
+type Spell struct {
+	Entry   view.Entry // as it was last seen
+	Held    int64      // revision since which it was first, or a reader that no writer was ahead of; 0: it was not
+	Ended   int64      // revision at which it went; 0: it stands
+	End     End
+	Earlier bool // it stood at the first revision: Held may be earlier
+	Asked   []Notice
+	Lines   []Line // what records say of it
+}
+
+// Notice is what an administrator has written into an entry.
+type Notice struct {
+	view.Notice
+	Revision int64
+}
+
+// End is how an entry went.
+type End string
+
+// The ends. A removal by hand looks like one by the session.
+const (
+	Stands     End = ""
+	Alone      End = "removed alone"         // released, or given up, or deleted by hand
+	LeaseEnded End = "its lease ended"       // with the session key: expired, or revoked
+	Rested     End = "MinHold was over"      // it was released before
+	Moved      End = "taken away"            // it was on the lease that Remove gave it; perhaps its holder let go before
+	Unknown    End = "how is not known"      // that history is compacted, or it is of another client
+	Downgraded End = "goes on as a reader's" // the writer's entry of a lock that was downgraded
+)
+
+func (s *Story) add(spell *Spell) {
+	if len(s.Spells) >= MaxSpells {
+		oldest := slices.IndexFunc(s.Spells, func(s *Spell) bool { return s.Ended > 0 })
+		if oldest >= 0 {
+			s.Spells = slices.Delete(s.Spells, oldest, oldest+1)
+			s.LeftOut++
+		}
+	}
+	s.Spells = append(s.Spells, spell)
+}
+
+// Span is from one revision to another.
+type Span struct {
+	From, To int64 // To 0: to the present
+}
+
+// Free returns when nothing stood in the queue: from the end of one entry to the put of the next one.
+func (s *Story) Free() (all []Span) {
+	free := Span{From: s.From}
+	for _, spell := range s.Spells {
+		if free.From > 0 && spell.Entry.Revision > free.From {
+			free.To = spell.Entry.Revision
+			all = append(all, free)
+		}
+		switch {
+		case spell.Ended == 0:
+			return all
+		case spell.Ended > free.From || free.To > 0:
+			free = Span{From: max(free.From, spell.Ended)}
+		}
+	}
+	return append(all, Span{From: free.From})
+}
