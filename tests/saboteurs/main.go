@@ -5,7 +5,7 @@
 //	go run ./tests/saboteurs -rotate 3            # three, which the commit decides
 //
 // It runs in the root of the repository, and changes nothing there, but README.md of this directory with -record: the
-// compiler reads changed copies. It exits with 1 if one was not noticed.
+// compiler reads changed copies. It exits with 1 if one was not noticed, with 2 if one could not be sent.
 package main
 
 import (
@@ -64,11 +64,11 @@ func command(root string, args []string, out io.Writer) (exit int) {
 		}
 		switch {
 		case errors.Is(err, errNotNoticed):
-			exit = 1
+			exit = max(exit, 1)
 			fmt.Fprintf(out, "NOT NOTICED  %s: %s\n", s.name, s.rule)
 		case err != nil:
+			exit = 2
 			fmt.Fprintf(out, "saboteurs: %s: %v\n", s.name, err)
-			return 2
 		default:
 			fmt.Fprintf(out, "%6.1f s, %5.1f s of processor time  %s: %s\n", took.real.Seconds(), took.cpu.Seconds(),
 				s.name, s.command())
