@@ -2,7 +2,6 @@ package front
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,9 +25,13 @@ func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Fron
 
 	policy := r.policy
 	policy.Attempt = 0 // a watch has no timeout
-	f := follower{r: r, every: every, tell: tell}
+	f := follower{r: r, tell: tell}
+	watched := watching.Follower{
+		Client: r.client, Open: r.open, Streams: &r.streams, Prefix: r.at.Entries, Within: r.policy.Attempt, Every: every,
+		Read: f.read, Hear: f.hear,
+	}
 	for {
-		err := backoff.Retry(open, policy, f.watch)
+		err := backoff.Retry(open, policy, watched.Watch)
 		if ctx.Err() != nil {
 			return backoff.ContextErr(ctx)
 		}
@@ -40,57 +43,9 @@ func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Fron
 
 // follower is the state of one call of Follow.
 type follower struct {
-	r     *Reader
-	every time.Duration
-	tell  func(Front)
-	seen  Front // the latest that tell was called with
-}
-
-// watch follows the queue until its watch ends. It returns nil if a healthy watch
-// ended, so that the pauses start anew.
-//
-// The revision of the read that follows the creation of the watch is not smaller than
-// that of the watch, so nothing is missed in between. Events up to the revision of the
-// read are skipped.
-func (f *follower) watch(ctx context.Context) error {
-	look := func(ctx context.Context) error { _, err := f.read(ctx); return err }
-	st, _ := f.r.streams.Pick()
-	armed, err := st.Arm(ctx, watching.Request{
-		Client: f.r.client, Open: f.r.open, Key: f.r.at.Entries, Opts: []clientv3.OpOption{clientv3.WithPrefix()},
-		Within: f.r.policy.Attempt, Look: look,
-	})
-	if err != nil {
-		return err
-	}
-	defer armed.Close()
-	refresh := time.NewTicker(f.every)
-	defer refresh.Stop()
-	if err := look(ctx); err != nil {
-		return err
-	}
-	for {
-		changes, err := armed.Next(ctx, refresh.C)
-		switch {
-		case errors.Is(err, watching.ErrTick):
-			changed, err := f.read(ctx)
-			if err != nil {
-				return err
-			}
-			if changed {
-				// The watch has not told this. It may only be late, or silent for
-				// good: its connection is dead, or its member hangs.
-				return armed.GiveUp("the watch is behind")
-			}
-		case err != nil && armed.Healthy():
-			return nil
-		case err != nil:
-			return backoff.Again(err)
-		case !f.apply(changes.Events):
-			if err := look(ctx); err != nil {
-				return err
-			}
-		}
-	}
+	r    *Reader
+	tell func(Front)
+	seen Front // the latest that tell was called with
 }
 
 // read reads the front, calls tell with it, and reports whether it has changed since the read before.
@@ -103,6 +58,15 @@ func (f *follower) read(ctx context.Context) (changed bool, err error) {
 	f.seen = now
 	f.tell(now)
 	return changed, nil
+}
+
+// hear applies events, and reads the front if they do not say all.
+func (f *follower) hear(ctx context.Context, changes []*clientv3.Event) error {
+	if f.apply(changes) {
+		return nil
+	}
+	_, err := f.read(ctx)
+	return err
 }
 
 // apply applies events. A new value of the front entry goes to tell. apply returns false for any other event that may

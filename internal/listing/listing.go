@@ -5,7 +5,6 @@ package listing
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"time"
 
@@ -146,8 +145,12 @@ func (r *Reader[T, V]) follow(caller context.Context, tell func(dated[V])) error
 	defer cancel()
 	defer context.AfterFunc(open, cancel)()
 	f := follower[T, V]{r: r, tell: func(l Listing[T]) { tell(dated[V]{r.value(l), l.Sent}) }}
+	watched := watching.Follower{
+		Client: r.client, Open: ctx, Streams: r.streams, Prefix: r.prefix, Within: r.opts.Retry.Attempt,
+		Every: r.opts.MaxAge / 3, Read: f.read, Hear: f.hear,
+	}
 	for {
-		err := backoff.Retry(ctx, r.retry(), f.watch)
+		err := backoff.Retry(ctx, r.retry(), watched.Watch)
 		switch {
 		case caller.Err() != nil:
 			return backoff.ContextErr(caller)
@@ -167,48 +170,6 @@ type follower[T comparable, V any] struct {
 	seen Listing[T]
 }
 
-// watch follows the keys until its watch ends. It returns nil if that was healthy.
-//
-// The read that follows the creation of the watch has a revision that is not smaller than that of the watch, so nothing
-// is missed in between. Events up to the revision of the read are skipped.
-func (f *follower[T, V]) watch(ctx context.Context) error {
-	r := f.r
-	look := func(ctx context.Context) error { _, err := f.read(ctx); return err }
-	st, limit := r.streams.Pick()
-	armed, err := st.Arm(ctx, watching.Request{
-		Client: r.client, Open: ctx, Key: r.prefix, Opts: []clientv3.OpOption{clientv3.WithPrefix()},
-		Within: max(limit, r.opts.Retry.Attempt), Look: look,
-	})
-	if err != nil {
-		return err
-	}
-	defer armed.Close()
-	refresh := time.NewTicker(r.opts.MaxAge / 3)
-	defer refresh.Stop()
-	if err := look(ctx); err != nil {
-		return err
-	}
-	for {
-		news, err := armed.Next(ctx, refresh.C)
-		switch {
-		case errors.Is(err, watching.ErrTick):
-			changed, err := f.read(ctx)
-			if err != nil {
-				return err
-			}
-			if changed { // it may only be late, or silent for good: its connection is dead, or its member hangs
-				return armed.GiveUp("the watch is behind")
-			}
-		case err != nil && armed.Healthy() && ctx.Err() == nil:
-			return nil
-		case err != nil:
-			return backoff.Again(err)
-		default:
-			f.hear(news.Events)
-		}
-	}
-}
-
 // read reads the keys, tells them, and reports whether they have changed since what was told before.
 func (f *follower[T, V]) read(ctx context.Context) (changed bool, err error) {
 	now, err := f.r.list(ctx)
@@ -222,7 +183,7 @@ func (f *follower[T, V]) read(ctx context.Context) (changed bool, err error) {
 }
 
 // hear applies events.
-func (f *follower[T, V]) hear(events []*clientv3.Event) {
+func (f *follower[T, V]) hear(_ context.Context, events []*clientv3.Event) error {
 	changed := false
 	for _, ev := range events {
 		if ev.Kv.ModRevision <= f.seen.Revision {
@@ -239,4 +200,5 @@ func (f *follower[T, V]) hear(events []*clientv3.Event) {
 		f.seen.Revision = events[len(events)-1].Kv.ModRevision
 		f.tell(f.seen)
 	}
+	return nil
 }

@@ -56,7 +56,7 @@
 //
 // A free lock takes this path, in order: acquire.go, line.go, attempt.go, entry.go, put.go, grant.go, remove.go;
 // without a wait, try.go. What becomes of a Grant while it is held is not known here: see package hold. A waiter
-// adds wait.go, delay.go, watch.go and judge.go, and package inquest; a line in memory, handoff.go; readers beside
+// adds wait.go, delay.go and judge.go, and packages awaiting and inquest; a line in memory, handoff.go; readers beside
 // writers, reads.Sessions; semaphores, semaphore.go, permit.go and permitwait.go. place.go is what waiters are told,
 // leftovers.go what package leftovers asks of an entry. Package reads has the operations that read entries, package
 // calls how long a call goes on.

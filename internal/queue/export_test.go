@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 
+	"github.com/holdfast-go/holdfast/internal/awaiting"
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
@@ -16,9 +17,8 @@ const (
 	GiveUpWait     = calls.GiveUpWait
 	MaxEnded       = maxEnded
 	MaxOps         = txns.MaxOps
-	MaxPatience    = maxPatience
 	MaxRemembered  = reads.MaxRemembered
-	RecheckAfter   = recheckAfter
+	RecheckAfter   = awaiting.RecheckAfter
 	RemoveRetry    = removeRetry
 	ScanEvery      = leftovers.ScanEvery
 	ScanAgainAfter = leftovers.ScanAgainAfter
@@ -38,9 +38,3 @@ func (q *Queue) Kept(l *lease.Lease) (kept []string) {
 
 // ScanSoon is called when a put is not answered.
 func (q *Queue) ScanSoon() { q.shared.orphans.ScanSoon() }
-
-// Stream is what the next watch is made on.
-func (q *Queue) Stream() any {
-	stream, _ := q.shared.streams.Pick()
-	return stream
-}

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/awaiting"
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/reads"
@@ -56,12 +57,13 @@ func (p *permit) fits() bool { return p.account.All && p.account.Sum+p.weight <=
 // awaitMark waits until the entry ahead of a far one has a mark, or is gone.
 func (p *permit) awaitMark(ctx context.Context) error {
 	ahead := p.w.ahead
-	return watched{
-		key:  string(ahead.Key),
-		over: func() bool { return p.w.ahead != ahead || !p.far },
-		look: p.lookForMark,
-		hear: p.hearMark,
-	}.await(ctx, p.w.e.q)
+	return awaiting.Change{
+		Host: p.w.e.q.host, Streams: &p.w.e.q.shared.streams,
+		Key:  string(ahead.Key),
+		Over: func() bool { return p.w.ahead != ahead || !p.far },
+		Look: p.lookForMark,
+		Hear: p.hearMark,
+	}.Await(ctx)
 }
 
 // lookForMark reads the entry ahead.
@@ -156,13 +158,14 @@ func (p *permit) read(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
 // awaitRoom waits until the weight of the first waiter fits into the limit.
 func (p *permit) awaitRoom(ctx context.Context) error {
 	at := p.w.e.q.At
-	return watched{
-		key:  at.Entries,
-		opts: []clientv3.OpOption{clientv3.WithRange(at.LimitKey() + "\x00")}, // the entries, and the limit
-		over: func() bool { return p.fits() || p.tooHeavy() },
-		look: p.lookForRoom,
-		hear: p.hearRoom,
-	}.await(ctx, p.w.e.q)
+	return awaiting.Change{
+		Host: p.w.e.q.host, Streams: &p.w.e.q.shared.streams,
+		Key:  at.Entries,
+		Opts: []clientv3.OpOption{clientv3.WithRange(at.LimitKey() + "\x00")}, // the entries, and the limit
+		Over: func() bool { return p.fits() || p.tooHeavy() },
+		Look: p.lookForRoom,
+		Hear: p.hearRoom,
+	}.Await(ctx)
 }
 
 // lookForRoom reads which permits stand ahead of the first waiter. What has gone since the last look, or since it

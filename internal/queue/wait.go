@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/awaiting"
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/inquest"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -142,15 +143,22 @@ func (w *wait) untilNoneAhead(ctx context.Context) error {
 
 // awaitAhead waits until the entry ahead is gone, and returns nil when it is known
 // what stands ahead now.
+//
+// If an entry of the attempt was deleted by hand, or written to by an administrator,
+// nothing but verify tells it before that, once in awaiting.RecheckAfter. That costs
+// the attempt its place and delays no other one: those behind watch the entry, and in
+// the other queues of a set they wait as long as behind a set that has lost nothing,
+// or RecheckAfter.
 func (w *wait) awaitAhead(ctx context.Context) error {
 	ahead := w.ahead
-	return watched{
-		key:  string(ahead.Key),
-		opts: []clientv3.OpOption{clientv3.WithFilterPut()},
-		over: func() bool { return w.ahead != ahead },
-		look: w.verify,
-		told: w.heardOf,
-		hear: func(ctx context.Context, events []*clientv3.Event) error {
+	return awaiting.Change{
+		Host: w.e.q.host, Streams: &w.e.q.shared.streams,
+		Key:  string(ahead.Key),
+		Opts: []clientv3.OpOption{clientv3.WithFilterPut()},
+		Over: func() bool { return w.ahead != ahead },
+		Look: w.verify,
+		Told: w.heardOf,
+		Hear: func(ctx context.Context, events []*clientv3.Event) error {
 			for _, event := range events {
 				if reads.IsEnd(event, ahead) {
 					return w.judge(ctx, event.Kv.ModRevision)
@@ -158,7 +166,7 @@ func (w *wait) awaitAhead(ctx context.Context) error {
 			}
 			return nil
 		},
-	}.await(ctx, w.e.q)
+	}.Await(ctx)
 }
 
 // untilTrusted waits until no lock delay runs for an entry that nothing is ahead of, its lease is trusted, and it was

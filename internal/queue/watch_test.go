@@ -3,7 +3,6 @@ package queue_test
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -13,56 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
-	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/session"
 )
-
-// A watch on a member that hangs tells nothing, while other members would answer. The waiter
-// notices that its stream is silent and reads.
-func TestWaiterGivesUpAWatchOnAMemberThatHangs(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
-		h := holdtest.MustAcquire(t, a.Queue("x"))
-		waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
-		kit.Queued(t, srv, holdtest.EntriesX, 2)
-		b.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
-			if c.Method == "Watch" && c.Request == nil { // events and progress
-				f = etcdfake.Fate{LoseRequest: true, Silent: true, Reply: time.Hour}
-			}
-			return f
-		})
-		holdtest.MustRelease(t, h)
-		released := time.Now()
-		holdtest.Granted(t, srv, waiter)
-		if took := time.Since(released); took > watching.SilentAfter+watching.ProgressEvery+time.Second {
-			t.Errorf("the waiter held %v after the release", took)
-		}
-	})
-}
-
-// A stream that answers is kept, however long nothing happens. Progress is requested once for
-// all watches on it.
-func TestQuietWatchIsKept(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
-		const waiters = 10
-		for i := range waiters {
-			name := string(rune('a' + i))
-			holdtest.MustAcquire(t, a.Queue(name))
-			holdtest.AcquireLater(kit.Within(t, time.Hour), b.Queue(name))
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		before := b.Link.Count()["Watch"]
-		time.Sleep(time.Minute)
-		sent := b.Link.Count()["Watch"] - before
-		const streams = waiters / 2 // two watches are created on each at a time
-		const each = int(time.Minute / watching.ProgressEvery)
-		if most := streams * each * 2; sent > most || sent < each/2 {
-			t.Errorf("%d messages on %d streams in a minute, want %d for each stream", sent, streams, each)
-		}
-	})
-}
 
 // The entry ahead is deleted after the answer that names it and before the watch of it is
 // created. No event will tell that. The read after the creation finds it; without that read
@@ -201,53 +152,6 @@ func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The stream on which a watch is to be created hangs, while reads are answered. The next watch is on another stream.
-// Each one has more patience, so that watches do not add to the load of an etcd that is slow.
-func TestWatchThatCannotBeCreatedIsMadeOnAnotherStreamWithMorePatience(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		ahead := kit.Join(t, srv, holdtest.EntriesX)
-		p.PlanAll("watch", holdtest.Silence)
-		q := p.Queue("x")
-		done := holdtest.AcquireLater(kit.Within(t, time.Hour), q)
-		const armWait = time.Second // for each round of patience
-		time.Sleep(armWait / 2)
-		first := q.Stream()
-		time.Sleep(armWait)
-		if second := q.Stream(); first == second {
-			t.Error("the stream that hangs is used again")
-		}
-		const long = 5 * time.Minute
-		time.Sleep(long)
-		most := int(long/(queue.MaxPatience*armWait)) + 6
-		if n := p.Counts(); n["watch"] > most || n["watch"] < 10 {
-			t.Errorf("%d watches in %v, want at most %d", n["watch"], long, most)
-		}
-		ahead.Release()
-		p.Plan(nil)
-		holdtest.MustRelease(t, holdtest.Granted(t, srv, done).H)
-	})
-}
-
-// A watch that stood for a while is replaced at once, however many have ended before.
-func TestWatchThatWasHealthyIsReplacedWithoutALongPause(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		kit.Join(t, srv, holdtest.EntriesX)
-		holdtest.AcquireLater(kit.Within(t, time.Hour), p.Queue("x"))
-		kit.Queued(t, srv, holdtest.EntriesX, 2)
-		p.Plan(nil)
-		for i := range 20 {
-			time.Sleep(2 * time.Second)
-			srv.CancelWatches(rpctypes.ErrNoLeader)
-			time.Sleep(kit.Prompt / 2)
-			if n := p.Counts()["watch"]; n != i+1 {
-				t.Fatalf("%d watches, %v after the end of watch %d", n, kit.Prompt/2, i+1)
-			}
-		}
-	})
 }
 
 // The policy's Notify is told of what ended an attempt before the next one queues.

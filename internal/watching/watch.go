@@ -121,6 +121,15 @@ func (w *Watch) Next(ctx context.Context, tick <-chan time.Time) (clientv3.Watch
 // Healthy reports whether the watch has lived for so long that pauses may start anew.
 func (w *Watch) Healthy() bool { return time.Since(w.stands) >= healthyAfter }
 
+// Ended returns why the user of the watch arms another one, when Next has failed with err. It is nil if the watch was
+// healthy, and ctx has not ended.
+func (w *Watch) Ended(ctx context.Context, err error) error {
+	if w.Healthy() && ctx.Err() == nil {
+		return nil
+	}
+	return backoff.Again(err)
+}
+
 // GiveUp makes later watches use other streams, because this one is silent although etcd answers. It returns the error
 // with which the user of the watch arms another one.
 func (w *Watch) GiveUp(why string) error {

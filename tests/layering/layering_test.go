@@ -56,6 +56,7 @@ var layers = map[string][]string{
 	"session":            above("internal/sending", "internal/layout", "internal/lease", "internal/watching"),
 	"internal/listing":   above("internal/sending", "internal/watching"),
 	"internal/calls":     above("internal/sending", "internal/layout", "internal/lease"),
+	"internal/awaiting":  above("internal/lease", "internal/calls", "internal/watching"),
 	"internal/reads":     above("internal/layout", "internal/txns"),
 	"internal/inquest":   above("internal/txns", "internal/reads"),
 	"internal/places": above("view", "internal/layout", "internal/txns", "internal/lease", "internal/calls",
@@ -65,7 +66,8 @@ var layers = map[string][]string{
 	"internal/leftovers": above("internal/sending", "internal/layout", "internal/txns", "internal/lease", "internal/calls",
 		"internal/reads"),
 	"internal/queue": slices.Concat(locks, []string{
-		"internal/reads", "internal/permits", "internal/inquest", "internal/places", "internal/leftovers", "internal/polls",
+		"internal/awaiting", "internal/reads", "internal/permits", "internal/inquest", "internal/places",
+		"internal/leftovers", "internal/polls",
 	}),
 	"internal/hold":    slices.Concat(locks, []string{"internal/queue", "internal/polls"}),
 	"internal/lastrun": slices.Concat(locks, []string{"internal/queue"}),

@@ -18,7 +18,7 @@ const (
 	// requests, each of which may be repeated.
 	grantedWithin = 8 * time.Second
 
-	// foundWithin is recheckAfter of internal/queue: a waiter looks that often whether its entries stand.
+	// foundWithin is RecheckAfter of internal/awaiting: a waiter looks that often whether its entries stand.
 	foundWithin = 30 * time.Second
 
 	// knownWithin is the time within which a member has read who the others are, while its connection works.

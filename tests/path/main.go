@@ -93,7 +93,8 @@ func count(kind string) ([]string, error) {
 // and measures requests, and what users call.
 var engine = []string{
 	"internal/queue", "internal/calls", "internal/reads", "internal/permits", "internal/inquest", "internal/places",
-	"internal/leftovers", "internal/hold", "internal/layout", "internal/txns", "internal/watching", "internal/polls",
+	"internal/leftovers", "internal/hold", "internal/layout", "internal/txns", "internal/watching", "internal/awaiting",
+	"internal/polls",
 }
 
 // report prints how many functions and files there are, in each package and in those of engine together.
