@@ -70,7 +70,8 @@ func uncontended() []subject {
 	return append(all, subject{
 		name:   "uncontended/txns",
 		what:   "Lock and Unlock of a free lock, 1 at once; floor: the two Txns alone that it sends",
-		rounds: one.rounds, holdfast: one.holdfast, upstream: one.upstream, floor: bareTxns,
+		rounds: one.rounds, holdfast: one.holdfast, upstream: one.upstream,
+		floor: func(e *env) (op, error) { return bareTxns(e, one.holdfast) },
 	})
 }
 
