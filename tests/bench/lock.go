@@ -130,14 +130,15 @@ func oneSession() []subject {
 		}
 		return takeTurns(e, all)
 	}
-	return []subject{{
+	apart := subject{
 		name:     "onesession/goroutines=64/upstream=sessions",
 		what:     "hand-over among 64 goroutines of one session; upstream: 64 sessions",
 		short:    "64 goroutines / 64 sessions",
 		holdfast: holdfast,
 		upstream: func(e *env) (op, error) { return takeTurnsWith(e, upstreamMutexes, n) },
 		floor:    put,
-	}, {
+	}
+	return []subject{apart, {
 		rounds:   20,
 		name:     "onesession/goroutines=64/upstream=syncmutex",
 		what:     "the same; upstream: one session, and a sync.Mutex around Lock and Unlock",
@@ -156,6 +157,11 @@ func oneSession() []subject {
 			return takeTurns(e, all)
 		},
 		floor: put,
+	}, {
+		name: "onesession/txn",
+		what: "hand-over among 64 goroutines of one session; upstream: 64 sessions; " +
+			"floor: the one Txn alone that it sends",
+		rounds: 20, holdfast: apart.holdfast, upstream: apart.upstream, floor: bareHandOver,
 	}}
 }
 

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // bareTxns measures the two Txns that Lock and Unlock of a free lock send, without holdfast: those of one Lock are
@@ -28,6 +31,70 @@ func bareTxns(e *env, freeLock setup) (op, error) {
 		_, err = remove.again(e.ctx)
 		return err
 	}, nil
+}
+
+// bareHandOver measures the one Txn by which a goroutine hands over to the next of its session, without holdfast. The
+// session uses the first key again for the second hand-over. So what is sent again and again are two Txns in turns: one
+// deletes what the other has put.
+func bareHandOver(e *env) (op, error) {
+	txns, err := record(e, handOverTwice, 4)
+	if err != nil {
+		return nil, err
+	}
+	put, next, other := txns[0], txns[1], txns[2]
+	created, err := put.again(e.ctx)
+	return func(timer) (err error) {
+		next.expect(created)
+		created, err = next.again(e.ctx)
+		next, other = other, next
+		return err
+	}, err
+}
+
+// handOverTwice prepares an operation in which three goroutines of one session hold a lock, one after the other.
+func handOverTwice(e *env) (op, error) {
+	sessions, err := e.holdfastSessions(1)
+	if err != nil {
+		return nil, err
+	}
+	mu := locker.NewMutex(sessions[0], e.name)
+	return func(timer) error {
+		lk, err := mu.Lock(e.ctx)
+		for i := 0; i < 2 && err == nil; i++ {
+			lk, err = handOver(e, lk, mu)
+		}
+		if err != nil {
+			return err
+		}
+		return lk.Unlock(e.ctx)
+	}, nil
+}
+
+// handOver unlocks lk once another goroutine waits for it, and returns the Lock that this one gets.
+func handOver(e *env, lk *locker.Lock, mu *locker.Mutex) (*locker.Lock, error) {
+	queued, next := make(chan struct{}, 1), make(chan *locker.Lock, 1)
+	waiting := mu.With(locker.Options{OnWait: func(view.Place) {
+		select {
+		case queued <- struct{}{}:
+		default: // it was told before
+		}
+	}})
+	e.spawn(func() error {
+		lk, err := waiting.Lock(e.ctx)
+		if err == nil {
+			next <- lk
+		}
+		return err
+	})
+	if err := errors.Join(e.receive(queued), lk.Unlock(e.ctx)); err != nil {
+		return nil, err
+	}
+	select {
+	case lk := <-next:
+		return lk, nil
+	case <-e.ctx.Done():
+		return nil, context.Cause(e.ctx)
+	}
 }
 
 // record sets up a side and returns the n Txns that its operation sends by the first connection.
