@@ -79,7 +79,7 @@ var errNotHeld = errors.New("TryLock did not return ErrLocked for a held lock")
 
 // tryLocks measures TryLock of a lock that another session holds.
 func tryLocks() []subject {
-	return []subject{{
+	refused := subject{
 		name:  "trylock",
 		what:  "TryLock of a lock that another session holds",
 		short: "TryLock, refused", rounds: 20,
@@ -88,8 +88,8 @@ func tryLocks() []subject {
 			if err != nil {
 				return nil, err
 			}
-			_, err = locker.NewMutex(sessions[0], e.name).Lock(e.ctx)
-			mu := locker.NewMutex(sessions[1], e.name)
+			_, err = locker.NewMutex(sessions[1], e.name).Lock(e.ctx)
+			mu := locker.NewMutex(sessions[0], e.name)
 			return func(timer) error {
 				if _, err := mu.TryLock(e.ctx); !errors.Is(err, locker.ErrLocked) {
 					return errors.Join(errNotHeld, err)
@@ -102,8 +102,8 @@ func tryLocks() []subject {
 			if err != nil {
 				return nil, err
 			}
-			err = concurrency.NewMutex(sessions[0], e.name).Lock(e.ctx)
-			mu := concurrency.NewMutex(sessions[1], e.name)
+			err = concurrency.NewMutex(sessions[1], e.name).Lock(e.ctx)
+			mu := concurrency.NewMutex(sessions[0], e.name)
 			return func(timer) error {
 				if err := mu.TryLock(e.ctx); !errors.Is(err, concurrency.ErrLocked) {
 					return errors.Join(errNotHeld, err)
@@ -112,6 +112,12 @@ func tryLocks() []subject {
 			}, err
 		},
 		floor: get,
+	}
+	return []subject{refused, {
+		name:   "trylock/read",
+		what:   "TryLock of a lock that another session holds; floor: the read alone that it sends",
+		rounds: refused.rounds, holdfast: refused.holdfast, upstream: refused.upstream,
+		floor: func(e *env) (op, error) { return bareRead(e, refused.holdfast) },
 	}}
 }
 

@@ -51,6 +51,19 @@ func bareHandOver(e *env) (op, error) {
 	}, err
 }
 
+// bareRead measures the read that a refused TryLock sends, without holdfast: that of one is recorded, and sent again
+// and again.
+func bareRead(e *env, refused setup) (op, error) {
+	txns, err := record(e, refused, 1)
+	if err != nil {
+		return nil, err
+	}
+	return func(timer) error {
+		_, err := txns[0].again(e.ctx)
+		return err
+	}, nil
+}
+
 // handOverTwice prepares an operation in which three goroutines of one session hold a lock, one after the other.
 func handOverTwice(e *env) (op, error) {
 	sessions, err := e.holdfastSessions(1)
