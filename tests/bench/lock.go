@@ -70,7 +70,8 @@ func uncontended() []subject {
 	return append(all, subject{
 		name:   "uncontended/txns",
 		what:   "Lock and Unlock of a free lock, 1 at once; floor: the two Txns alone that it sends",
-		rounds: one.rounds, holdfast: one.holdfast, upstream: one.upstream, floor: bareTxns,
+		rounds: one.rounds, holdfast: one.holdfast, upstream: one.upstream,
+		floor: func(e *env) (op, error) { return bareTxns(e, one.holdfast) },
 	})
 }
 
@@ -78,7 +79,7 @@ var errNotHeld = errors.New("TryLock did not return ErrLocked for a held lock")
 
 // tryLocks measures TryLock of a lock that another session holds.
 func tryLocks() []subject {
-	return []subject{{
+	refused := subject{
 		name:  "trylock",
 		what:  "TryLock of a lock that another session holds",
 		short: "TryLock, refused", rounds: 20,
@@ -87,8 +88,8 @@ func tryLocks() []subject {
 			if err != nil {
 				return nil, err
 			}
-			_, err = locker.NewMutex(sessions[0], e.name).Lock(e.ctx)
-			mu := locker.NewMutex(sessions[1], e.name)
+			_, err = locker.NewMutex(sessions[1], e.name).Lock(e.ctx)
+			mu := locker.NewMutex(sessions[0], e.name)
 			return func(timer) error {
 				if _, err := mu.TryLock(e.ctx); !errors.Is(err, locker.ErrLocked) {
 					return errors.Join(errNotHeld, err)
@@ -101,8 +102,8 @@ func tryLocks() []subject {
 			if err != nil {
 				return nil, err
 			}
-			err = concurrency.NewMutex(sessions[0], e.name).Lock(e.ctx)
-			mu := concurrency.NewMutex(sessions[1], e.name)
+			err = concurrency.NewMutex(sessions[1], e.name).Lock(e.ctx)
+			mu := concurrency.NewMutex(sessions[0], e.name)
 			return func(timer) error {
 				if err := mu.TryLock(e.ctx); !errors.Is(err, concurrency.ErrLocked) {
 					return errors.Join(errNotHeld, err)
@@ -111,6 +112,12 @@ func tryLocks() []subject {
 			}, err
 		},
 		floor: get,
+	}
+	return []subject{refused, {
+		name:   "trylock/read",
+		what:   "TryLock of a lock that another session holds; floor: the read alone that it sends",
+		rounds: refused.rounds, holdfast: refused.holdfast, upstream: refused.upstream,
+		floor: func(e *env) (op, error) { return bareRead(e, refused.holdfast) },
 	}}
 }
 
@@ -129,14 +136,15 @@ func oneSession() []subject {
 		}
 		return takeTurns(e, all)
 	}
-	return []subject{{
+	apart := subject{
 		name:     "onesession/goroutines=64/upstream=sessions",
 		what:     "hand-over among 64 goroutines of one session; upstream: 64 sessions",
 		short:    "64 goroutines / 64 sessions",
 		holdfast: holdfast,
 		upstream: func(e *env) (op, error) { return takeTurnsWith(e, upstreamMutexes, n) },
 		floor:    put,
-	}, {
+	}
+	return []subject{apart, {
 		rounds:   20,
 		name:     "onesession/goroutines=64/upstream=syncmutex",
 		what:     "the same; upstream: one session, and a sync.Mutex around Lock and Unlock",
@@ -155,6 +163,11 @@ func oneSession() []subject {
 			return takeTurns(e, all)
 		},
 		floor: put,
+	}, {
+		name: "onesession/txn",
+		what: "hand-over among 64 goroutines of one session; upstream: 64 sessions; " +
+			"floor: the one Txn alone that it sends",
+		rounds: 20, holdfast: apart.holdfast, upstream: apart.upstream, floor: bareHandOver,
 	}}
 }
 
