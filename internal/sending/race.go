@@ -46,7 +46,7 @@ type outcome[T any] struct {
 
 // add adds what a copy has returned, and reports whether the outcome is known: a copy was answered, or none is left.
 func (o *outcome[T]) add(v T, err error, answered, pending bool) bool {
-	if answered || !pending || o.err == nil {
+	if !pending || o.err == nil { // the error of a copy that was refused says more than that of one that hung
 		o.v, o.err, o.won = v, err, answered
 	}
 	return answered || o.running == 0
@@ -141,7 +141,7 @@ func (r *race[T]) send(ctx context.Context) {
 	pending := etcderr.Pending(err)
 	// An error that may pass, or that leaves the outcome unknown, must not end a race in which other copies may
 	// still be answered.
-	answered := err == nil || !etcderr.Retryable(err) && !pending
+	answered := !etcderr.Retryable(err) && !pending
 	if r.returned(v, err, answered, pending) {
 		if answered {
 			r.s.paces[r.kind].answered(took)
@@ -177,7 +177,6 @@ func (r *race[T]) end() {
 	}
 	r.timer.Stop()
 	cancels := r.cancels
-	r.cancels = nil
 	r.mu.Unlock()
 	r.cancel()
 	for _, cancel := range cancels {

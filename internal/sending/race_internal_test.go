@@ -5,10 +5,27 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/backoff"
 )
+
+// Metadata of the caller, such as a token, goes along.
+func TestLeaderIsRequiredBesideTheMetadataOfTheCaller(t *testing.T) {
+	t.Parallel()
+	for _, own := range []int{0, 1} {
+		ctx := t.Context()
+		for range own {
+			ctx = metadata.AppendToOutgoingContext(ctx, "x", "y")
+		}
+		md, _ := metadata.FromOutgoingContext(requireLeader(ctx))
+		if len(md.Get("x")) != own || len(md.Get(rpctypes.MetadataRequireLeaderKey)) != 1 {
+			t.Errorf("sent with %v", md)
+		}
+	}
+}
 
 // The timer may have fired while the race ends. What it sends then would not be canceled any more.
 func TestTimerThatFiresAsTheRaceEndsSendsNothing(t *testing.T) {

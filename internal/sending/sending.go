@@ -21,7 +21,7 @@ type Sender struct {
 
 	mu     sync.Mutex    // protects what follows
 	beside int           // sends on goroutines of their own
-	idle   chan struct{} // closed when beside is 0 again; nil while it is 0
+	idle   chan struct{} // closed when beside is 0 again; nil before the first
 }
 
 // New returns a Sender. policy.Attempt must be set.
@@ -78,7 +78,6 @@ func (s *Sender) count(n int) {
 	}
 	if s.beside += n; s.beside == 0 {
 		close(s.idle)
-		s.idle = nil
 	}
 }
 

@@ -101,6 +101,28 @@ func TestRepeatsDoNotMoveTheRoundRobinBackToTheHungMember(t *testing.T) {
 	}
 }
 
+func TestCallThatItsCallerEndsReturnsThatAlone(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRequests(t, 3)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(100*ms, cancel)
+		if _, open, err := r.once(ctx, sending.Write); err != context.Canceled || !open {
+			t.Errorf("open %v, %v", open, err)
+		}
+	})
+}
+
+// A reply may take longer than the policy's Attempt, by which a call that fails would be made again.
+func TestReadWaitsForALateReply(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRequests(t, 1, reply{after: 6 * time.Second})
+		if i, err := sending.Ask(t.Context(), r.sender, sending.Read, r.send); i != 0 || err != nil {
+			t.Errorf("send %d: %v", i, err)
+		}
+		r.sender.Wait()
+	})
+}
+
 func TestWriteIsGivenUpAfterThreeAttemptsAndEachSendAfterOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 1)

@@ -18,9 +18,6 @@ import (
 //
 // A KV that has replaced etcd's own is used as it is, also that of etcd's package namespace.
 func kvOf(cli *clientv3.Client) clientv3.KV {
-	if cli.ActiveConnection() == nil {
-		return cli.KV
-	}
 	own := clientv3.RetryKVClient(cli)
 	if remoteOf(cli.KV) != reflect.TypeOf(own) {
 		return cli.KV
