@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	elector "github.com/go-co-op/gocron-etcd-elector"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/holdfast-go/holdfast/contrib/gocronlock"
@@ -15,30 +15,25 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-var quiet = slog.New(slog.DiscardHandler)
-
 // A candidate's lease is revoked while it waits. Then the leader resigns.
 func candidateWithoutALease(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
-	if err != nil {
-		return outcome{}, err
-	}
 	var elections [3]*concurrency.Election
 	var sessions [3]*concurrency.Session
 	for i := range elections {
-		if sessions[i], err = upstream(cli, 60); err != nil {
+		sess, err := upstream(l.cli, 60)
+		if err != nil {
 			return outcome{}, err
 		}
-		elections[i] = concurrency.NewElection(sessions[i], "x")
+		sessions[i], elections[i] = sess, concurrency.NewElection(sess, "x")
 	}
 	if err := elections[0].Campaign(ctx, "first"); err != nil {
 		return outcome{}, err
 	}
 	second := in(func() error { return elections[1].Campaign(ctx, "second") })
-	if _, err := keys(ctx, cli, "x/", 2); err != nil {
+	if err := l.keys(ctx, "x/", 2); err != nil {
 		return outcome{}, err
 	}
-	if _, err := cli.Revoke(ctx, sessions[1].Lease()); err != nil {
+	if _, err := l.cli.Revoke(ctx, sessions[1].Lease()); err != nil {
 		return outcome{}, err
 	}
 	if err := elections[0].Resign(ctx); err != nil {
@@ -47,7 +42,7 @@ func candidateWithoutALease(ctx context.Context, l *lab) (outcome, error) {
 	if err := (<-second).err; err != nil {
 		return heldWith("Campaign returned %v", err)
 	}
-	now, err := cli.Get(ctx, elections[1].Key())
+	now, err := l.cli.Get(ctx, elections[1].Key())
 	if err != nil {
 		return outcome{}, err
 	}
@@ -61,17 +56,14 @@ func candidateWithoutALease(ctx context.Context, l *lab) (outcome, error) {
 }
 
 func candidateWithoutALeaseHere(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
-	if err != nil {
-		return outcome{}, err
-	}
 	var elections [3]*election.Election
 	var sessions [3]*session.Session
 	for i := range elections {
-		if sessions[i], err = l.open(ctx, cli, session.Options{}); err != nil {
+		sess, err := l.open(ctx, l.cli, session.DefaultTTL)
+		if err != nil {
 			return outcome{}, err
 		}
-		elections[i] = election.New(sessions[i], "x")
+		sessions[i], elections[i] = sess, election.New(sess, "x")
 	}
 	first, err := elections[0].Campaign(ctx, "first")
 	if err != nil {
@@ -79,10 +71,10 @@ func candidateWithoutALeaseHere(ctx context.Context, l *lab) (outcome, error) {
 	}
 	var term *election.Term
 	second := in(func() (err error) { term, err = elections[1].Campaign(ctx, "second"); return err })
-	if _, err := keys(ctx, cli, "holdfast/election/x/@/", 2); err != nil {
+	if err := l.keys(ctx, "holdfast/election/x/@/", 2); err != nil {
 		return outcome{}, err
 	}
-	if _, err := cli.Revoke(ctx, sessions[1].Lease()); err != nil {
+	if _, err := l.cli.Revoke(ctx, sessions[1].Lease()); err != nil {
 		return outcome{}, err
 	}
 	if err := first.Resign(ctx); err != nil {
@@ -91,7 +83,7 @@ func candidateWithoutALeaseHere(ctx context.Context, l *lab) (outcome, error) {
 	if err := (<-second).err; err != nil {
 		return outcome{}, err
 	}
-	now, err := cli.Get(ctx, term.Key())
+	now, err := l.cli.Get(ctx, term.Key())
 	if err != nil {
 		return outcome{}, err
 	}
@@ -108,19 +100,7 @@ func candidateWithoutALeaseHere(ctx context.Context, l *lab) (outcome, error) {
 
 // The wait of a candidate fails: the history that its watch needs has been compacted while it was cut off.
 func failedCampaign(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
-	if err != nil {
-		return outcome{}, err
-	}
-	link, cutOff, err := l.link()
-	if err != nil {
-		return outcome{}, err
-	}
-	leads, err := upstream(cli, 60)
-	if err != nil {
-		return outcome{}, err
-	}
-	waits, err := upstream(cutOff, 60)
+	waits, leads, err := l.upstreams(60, 60)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -129,18 +109,18 @@ func failedCampaign(ctx context.Context, l *lab) (outcome, error) {
 		return outcome{}, err
 	}
 	campaign := in(func() error { return second.Campaign(ctx, "second") })
-	if err := link.Wait(ctx, "Watch", 1); err != nil {
+	if err := l.link.Wait(ctx, "Watch", 1); err != nil {
 		return outcome{}, err
 	}
-	link.Cut()
-	if err := compact(ctx, l); err != nil {
+	l.link.Cut()
+	if err := compact(ctx, l.cli); err != nil {
 		return outcome{}, err
 	}
-	link.Heal()
+	l.link.Heal()
 	if err := (<-campaign).err; err == nil {
 		return outcome{}, errors.New("the campaign did not fail")
 	}
-	now, err := cli.Get(ctx, fmt.Sprintf("x/%x", waits.Lease()))
+	now, err := l.cli.Get(ctx, fmt.Sprintf("x/%x", waits.Lease()))
 	if err != nil {
 		return outcome{}, err
 	}
@@ -151,19 +131,7 @@ func failedCampaign(ctx context.Context, l *lab) (outcome, error) {
 }
 
 func failedCampaignHere(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
-	if err != nil {
-		return outcome{}, err
-	}
-	link, cutOff, err := l.link()
-	if err != nil {
-		return outcome{}, err
-	}
-	leads, err := l.open(ctx, cli, session.Options{})
-	if err != nil {
-		return outcome{}, err
-	}
-	waits, err := l.open(ctx, cutOff, session.Options{})
+	waits, leads, err := l.sessions(ctx, session.DefaultTTL, session.DefaultTTL)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -172,14 +140,14 @@ func failedCampaignHere(ctx context.Context, l *lab) (outcome, error) {
 		return outcome{}, err
 	}
 	second := in(func() error { _, err := election.New(waits, "x").Campaign(ctx, "second"); return err })
-	if _, err := keys(ctx, cli, "holdfast/election/x/@/", 2); err != nil {
+	if err := l.keys(ctx, "holdfast/election/x/@/", 2); err != nil {
 		return outcome{}, err
 	}
-	link.Cut()
-	if err := compact(ctx, l); err != nil {
+	l.link.Cut()
+	if err := compact(ctx, l.cli); err != nil {
 		return outcome{}, err
 	}
-	link.Heal()
+	l.link.Heal()
 	if err := first.Resign(ctx); err != nil {
 		return outcome{}, err
 	}
@@ -190,12 +158,8 @@ func failedCampaignHere(ctx context.Context, l *lab) (outcome, error) {
 }
 
 // compact makes changes, and forgets how they came about.
-func compact(ctx context.Context, l *lab) error {
-	cli, err := l.client()
-	if err != nil {
-		return err
-	}
-	if _, err = cli.Put(ctx, "other", "1"); err != nil {
+func compact(ctx context.Context, cli *clientv3.Client) error {
+	if _, err := cli.Put(ctx, "other", "1"); err != nil {
 		return err
 	}
 	resp, err := cli.Put(ctx, "other", "2")
@@ -205,104 +169,78 @@ func compact(ctx context.Context, l *lab) error {
 	return err
 }
 
-// twoSchedulers is for how long a scheduler that was cut off may say that it leads.
-const twoSchedulers = 2 * time.Second
-
 // A scheduler that leads is cut off from etcd.
 func schedulerCutOff(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
+	first, err := elector.NewElectorWithClient(ctx, l.cutOff, elector.WithTTL(2), elector.WithContext(ctx))
 	if err != nil {
 		return outcome{}, err
 	}
-	link, cutOff, err := l.link()
+	second, err := elector.NewElectorWithClient(ctx, l.cli, elector.WithTTL(2), elector.WithContext(ctx))
 	if err != nil {
 		return outcome{}, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var ends []<-chan returned
-	defer func() {
-		cancel()
-		link.Heal()
-		for _, end := range ends {
-			<-end
-		}
-	}()
-	first, err := elector.NewElectorWithClient(ctx, cutOff, elector.WithTTL(2), elector.WithContext(ctx))
-	if err != nil {
+	l.background(func() error { return first.Start("/x") })
+	if err := leads(ctx, first); err != nil {
 		return outcome{}, err
 	}
-	second, err := elector.NewElectorWithClient(ctx, cli, elector.WithTTL(2), elector.WithContext(ctx))
-	if err != nil {
+	l.background(func() error { return second.Start("/x") })
+	if err := l.keys(ctx, "/x/", 2); err != nil {
 		return outcome{}, err
 	}
-	ends = append(ends, in(func() error { return first.Start("/x") }))
-	if err := until(ctx, func() bool { return first.IsLeader(ctx) == nil }); err != nil {
-		return outcome{}, err
-	}
-	ends = append(ends, in(func() error { return second.Start("/x") }))
-	if _, err := keys(ctx, cli, "/x/", 2); err != nil {
-		return outcome{}, err
-	}
-	link.BlackHole()
-	if err := until(ctx, func() bool { return second.IsLeader(ctx) == nil }); err != nil {
-		return outcome{}, err
-	}
-	return bothLead(ctx, func() bool { return first.IsLeader(ctx) == nil })
+	return cutOffScheduler(ctx, l, first, second)
 }
 
 func schedulerCutOffHere(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
-	if err != nil {
-		return outcome{}, err
-	}
-	link, cutOff, err := l.link()
-	if err != nil {
-		return outcome{}, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
 	var electors [2]*gocronlock.Elector
-	var ends []<-chan returned
-	defer func() {
-		cancel()
-		link.Heal()
-		for _, end := range ends {
-			<-end
-		}
-	}()
-	for i := range electors {
-		own := cutOff
-		if i == 1 {
-			own = cli
-		}
-		sess, err := l.open(ctx, own, session.Options{TTL: 2 * time.Second})
+	for i, cli := range []*clientv3.Client{l.cutOff, l.cli} {
+		sess, err := l.open(ctx, cli, 2*time.Second)
 		if err != nil {
 			return outcome{}, err
 		}
 		if electors[i], err = gocronlock.NewElector(election.New(sess, "x"), nil); err != nil {
 			return outcome{}, err
 		}
-		ends = append(ends, in(func() error { return electors[i].Run(ctx) }))
-		if _, err := keys(ctx, cli, "holdfast/election/x/@/", i+1); err != nil {
+		l.background(func() error { return electors[i].Run(ctx) })
+		if err := l.keys(ctx, "holdfast/election/x/@/", i+1); err != nil {
 			return outcome{}, err
 		}
 	}
-	if err := until(ctx, func() bool { return electors[0].IsLeader(ctx) == nil }); err != nil {
+	if err := leads(ctx, electors[0]); err != nil {
 		return outcome{}, err
 	}
-	link.BlackHole()
-	if err := until(ctx, func() bool { return electors[1].IsLeader(ctx) == nil }); err != nil {
-		return outcome{}, err
-	}
-	return bothLead(ctx, func() bool { return electors[0].IsLeader(ctx) == nil })
+	return cutOffScheduler(ctx, l, electors[0], electors[1])
 }
 
-// bothLead says for how long the first scheduler says that it leads, when the second one does.
-func bothLead(ctx context.Context, first func() bool) (outcome, error) {
+// A scheduler says whether it leads: it returns nil then.
+type scheduler interface {
+	IsLeader(ctx context.Context) error
+}
+
+// leads waits until a scheduler says that it leads.
+func leads(ctx context.Context, s scheduler) error {
+	for s.IsLeader(ctx) != nil {
+		if err := pause(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// twoSchedulers is for how long a scheduler that was cut off may say that it leads.
+const twoSchedulers = 2 * time.Second
+
+// cutOffScheduler cuts off the first scheduler. The outcome is for how long it says that it leads when the second one
+// does.
+func cutOffScheduler(ctx context.Context, l *lab, first, second scheduler) (outcome, error) {
+	l.link.BlackHole()
+	if err := leads(ctx, second); err != nil {
+		return outcome{}, err
+	}
 	began := time.Now()
-	if !first() {
+	if first.IsLeader(ctx) != nil {
 		return heldWith("the scheduler that was cut off did not lead any more when the other one did")
 	}
-	for first() {
+	for first.IsLeader(ctx) == nil {
 		if time.Since(began) > twoSchedulers {
 			return failedWith("both schedulers said for more than %v that they lead; it lasts as long as the cut", twoSchedulers)
 		}
@@ -311,14 +249,4 @@ func bothLead(ctx context.Context, first func() bool) (outcome, error) {
 		}
 	}
 	return failedWith("both schedulers said for %v that they lead", ms(time.Since(began)))
-}
-
-// until polls until ok returns true.
-func until(ctx context.Context, ok func() bool) error {
-	for !ok() {
-		if err := pause(ctx, time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return nil
 }

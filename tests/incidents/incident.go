@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"log/slog"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -74,65 +75,63 @@ func (i incident) run(ctx context.Context) (theirs, ours outcome, err error) {
 }
 
 func onNewEtcd(ctx context.Context, do side) (o outcome, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	srv, err := etcdtest.New(nil)
 	if err != nil {
 		return o, err
 	}
-	l := &lab{srv: srv}
-	defer func() { err = errors.Join(err, l.close(), srv.Close()) }()
+	defer func() { err = errors.Join(err, srv.Close()) }()
+	l, err := newLab(srv)
+	if err != nil {
+		return o, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel() // before l.close, which waits for what runs in the background
 	return do(ctx, l)
 }
 
-// A lab is an etcd, and what a side has opened.
+// A lab is an etcd with two clients, and what a side has opened.
 type lab struct {
-	srv *etcdtest.Server
-
-	mu      sync.Mutex // protects links, closers
-	links   []*etcdtest.Link
+	srv     *etcdtest.Server
+	cli     *clientv3.Client // its connection works
+	cutOff  *clientv3.Client // its connection is link
+	link    *etcdtest.Link   // a way to etcd that can fail
 	closers []func() error
 }
 
-func (l *lab) defers(f func() error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closers = append(l.closers, f)
-}
-
-func (l *lab) close() error {
-	for _, link := range l.links {
-		link.Heal() // or a session could not be closed
-	}
-	var errs []error
-	for i := len(l.closers) - 1; i >= 0; i-- {
-		errs = append(errs, l.closers[i]())
-	}
-	return errors.Join(errs...)
-}
-
-// client returns a client whose connection works.
-func (l *lab) client() (*clientv3.Client, error) {
-	cli, err := l.srv.NewClient()
+// newLab returns a lab on an etcd. The caller closes it.
+func newLab(srv *etcdtest.Server) (*lab, error) {
+	cli, err := srv.NewClient()
 	if err != nil {
 		return nil, err
 	}
-	l.defers(func() error { _ = cli.Close(); return nil })
-	return cli, nil
+	link, err := srv.NewLink()
+	if err != nil {
+		_ = cli.Close()
+		return nil, err
+	}
+	return &lab{srv: srv, cli: cli, cutOff: link.Client(), link: link}, nil
 }
 
-// link returns a way to etcd that can fail, with its client.
-func (l *lab) link() (*etcdtest.Link, *clientv3.Client, error) {
-	link, err := l.srv.NewLink()
+// another returns another lab on the same etcd, and closes it with l.
+func (l *lab) another() (*lab, error) {
+	other, err := newLab(l.srv)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	l.defers(link.Close)
-	l.mu.Lock()
-	l.links = append(l.links, link)
-	l.mu.Unlock()
-	cli, err := link.NewClient()
-	return link, cli, err
+	l.closers = append(l.closers, other.close)
+	return other, nil
+}
+
+// close closes what has been opened, the last first.
+func (l *lab) close() error {
+	l.link.Heal() // or a session could not be closed
+	var errs []error
+	for _, f := range slices.Backward(l.closers) {
+		errs = append(errs, f())
+	}
+	_ = l.cli.Close()
+	return errors.Join(append(errs, l.link.Close())...)
 }
 
 // upstream opens a session of package concurrency, which is left to the end of the server.
@@ -140,14 +139,22 @@ func upstream(cli *clientv3.Client, ttl int) (*concurrency.Session, error) {
 	return concurrency.NewSession(cli, concurrency.WithTTL(ttl))
 }
 
+// upstreams opens two sessions of package concurrency, of which the first can be cut off by the link.
+func (l *lab) upstreams(firstTTL, secondTTL int) (first, second *concurrency.Session, err error) {
+	if first, err = upstream(l.cutOff, firstTTL); err != nil {
+		return nil, nil, err
+	}
+	second, err = upstream(l.cli, secondTTL)
+	return first, second, err
+}
+
 // open opens a session of holdfast, and closes it at the end.
-func (l *lab) open(ctx context.Context, cli *clientv3.Client, o session.Options) (*session.Session, error) {
-	o.Logger = quiet
-	sess, err := session.New(ctx, cli, &o)
+func (l *lab) open(ctx context.Context, cli *clientv3.Client, ttl time.Duration) (*session.Session, error) {
+	sess, err := session.New(ctx, cli, &session.Options{TTL: ttl, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
-	l.defers(func() error {
+	l.closers = append(l.closers, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		return sess.Close(ctx)
@@ -155,17 +162,34 @@ func (l *lab) open(ctx context.Context, cli *clientv3.Client, o session.Options)
 	return sess, nil
 }
 
-// keys waits until n keys stand below a prefix, and returns them.
-func keys(ctx context.Context, cli *clientv3.Client, prefix string, n int) (*clientv3.GetResponse, error) {
+// sessions opens two sessions of holdfast, of which the first can be cut off by the link.
+func (l *lab) sessions(
+	ctx context.Context, firstTTL, secondTTL time.Duration,
+) (first, second *session.Session, err error) {
+	if first, err = l.open(ctx, l.cutOff, firstTTL); err != nil {
+		return nil, nil, err
+	}
+	second, err = l.open(ctx, l.cli, secondTTL)
+	return first, second, err
+}
+
+// keys waits until n keys stand below a prefix.
+func (l *lab) keys(ctx context.Context, prefix string, n int) error {
 	for {
-		resp, err := cli.Get(ctx, prefix, clientv3.WithPrefix())
+		resp, err := l.cli.Get(ctx, prefix, clientv3.WithPrefix())
 		if err != nil || len(resp.Kvs) == n {
-			return resp, err
+			return err
 		}
 		if err := pause(ctx, 5*time.Millisecond); err != nil {
-			return nil, err
+			return err
 		}
 	}
+}
+
+// background calls f in a goroutine, which ends with ctx at the latest, and waits for it at the end.
+func (l *lab) background(f func() error) {
+	done := in(f)
+	l.closers = append(l.closers, func() error { <-done; return nil })
 }
 
 // pause waits for d.

@@ -7,10 +7,8 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
-	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -31,12 +29,8 @@ type holder struct {
 
 // Holders at some distance are cut off, and others wait for their locks.
 func toldLate(ctx context.Context, l *lab) (outcome, error) {
-	return cutOffHolders(ctx, l, func(name string, cutOff, cli *clientv3.Client) (h holder, err error) {
-		first, err := upstream(cutOff, 2)
-		if err != nil {
-			return h, err
-		}
-		second, err := upstream(cli, 60)
+	return cutOffHolders(ctx, l, func(own *lab, name string) (h holder, err error) {
+		first, second, err := own.upstreams(2, 60)
 		if err != nil {
 			return h, err
 		}
@@ -48,12 +42,8 @@ func toldLate(ctx context.Context, l *lab) (outcome, error) {
 }
 
 func toldLateHere(ctx context.Context, l *lab) (outcome, error) {
-	return cutOffHolders(ctx, l, func(name string, cutOff, cli *clientv3.Client) (h holder, err error) {
-		first, err := l.open(ctx, cutOff, session.Options{TTL: 2 * time.Second})
-		if err != nil {
-			return h, err
-		}
-		second, err := l.open(ctx, cli, session.Options{})
+	return cutOffHolders(ctx, l, func(own *lab, name string) (h holder, err error) {
+		first, second, err := own.sessions(ctx, 2*time.Second, session.DefaultTTL)
 		if err != nil {
 			return h, err
 		}
@@ -68,36 +58,34 @@ func toldLateHere(ctx context.Context, l *lab) (outcome, error) {
 	})
 }
 
-// cutOffHolders cuts off holders at different times. The outcome is that of the one that was told last, compared with
-// when the next one held.
+// cutOffHolders cuts off holders at different times, each in a lab of its own. The outcome is that of the one that was
+// told last, compared with when the next one held.
 func cutOffHolders(
-	ctx context.Context, l *lab, start func(name string, cutOff, cli *clientv3.Client) (holder, error),
+	ctx context.Context, l *lab, start func(own *lab, name string) (holder, error),
 ) (outcome, error) {
-	links := make([]*etcdtest.Link, cutOffs)
+	labs := make([]*lab, cutOffs)
+	for i := range labs {
+		own, err := l.another()
+		if err != nil {
+			return outcome{}, err
+		}
+		own.link.Delay(oneWay)
+		labs[i] = own
+	}
 	holders := make([]holder, cutOffs)
 	next := make([]<-chan returned, cutOffs)
-	err := each(func(i int) error {
-		link, cutOff, err := l.link()
-		if err != nil {
+	err := each(func(i int) (err error) {
+		if holders[i], err = start(labs[i], fmt.Sprintf("x%d", i)); err != nil {
 			return err
 		}
-		cli, err := l.client()
-		if err != nil {
-			return err
-		}
-		link.Delay(oneWay)
-		if holders[i], err = start(fmt.Sprintf("x%d", i), cutOff, cli); err != nil {
-			return err
-		}
-		links[i], next[i] = link, in(holders[i].lock)
-		_, err = keys(ctx, cli, holders[i].prefix, 2)
-		return err
+		next[i] = in(holders[i].lock)
+		return labs[i].keys(ctx, holders[i].prefix, 2)
 	})
 	if err != nil {
 		return outcome{}, err
 	}
 	err = each(func(i int) error {
-		defer links[i].BlackHole()
+		defer labs[i].link.BlackHole()
 		return pause(ctx, time.Duration(i)*time.Second/cutOffs)
 	})
 	if err != nil {

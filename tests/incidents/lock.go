@@ -16,21 +16,17 @@ import (
 // A model of a lock whose lease is kept alive on the context of the caller that acquired it, which ends before the work
 // does.
 func expiresInWork(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
-	if err != nil {
-		return outcome{}, err
-	}
 	lock := func(ctx context.Context) (acquired bool, err error) {
-		lease, err := cli.Grant(ctx, 2)
+		lease, err := l.cli.Grant(ctx, 2)
 		if err != nil {
 			return false, err
 		}
 		free := clientv3.Compare(clientv3.CreateRevision("x"), "=", 0)
-		resp, err := cli.Txn(ctx).If(free).Then(clientv3.OpPut("x", "", clientv3.WithLease(lease.ID))).Commit()
+		resp, err := l.cli.Txn(ctx).If(free).Then(clientv3.OpPut("x", "", clientv3.WithLease(lease.ID))).Commit()
 		if err != nil {
 			return false, err
 		}
-		alive, err := cli.KeepAlive(ctx, lease.ID)
+		alive, err := l.cli.KeepAlive(ctx, lease.ID)
 		go func() { // ends with the context
 			for range alive {
 			}
@@ -63,7 +59,7 @@ func expiresInWork(ctx context.Context, l *lab) (outcome, error) {
 const longWork = 5 * time.Second
 
 func expiresInWorkHere(ctx context.Context, l *lab) (outcome, error) {
-	first, second, err := twoSessions(ctx, l, session.Options{TTL: 2 * time.Second})
+	first, second, err := l.sessions(ctx, 2*time.Second, 2*time.Second)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -93,32 +89,13 @@ func expiresInWorkHere(ctx context.Context, l *lab) (outcome, error) {
 	return heldWith("no other acquired the lock for %v; the session renewed its lease", longWork)
 }
 
-// twoSessions opens two, each with its own client.
-func twoSessions(ctx context.Context, l *lab, o session.Options) (first, second *session.Session, err error) {
-	var both [2]*session.Session
-	for i := range both {
-		cli, err := l.client()
-		if err != nil {
-			return nil, nil, err
-		}
-		if both[i], err = l.open(ctx, cli, o); err != nil {
-			return nil, nil, err
-		}
-	}
-	return both[0], both[1], nil
-}
-
 // A lease is revoked although its client renews it. A revocation by hand stands for that of a resumed leader.
 func revokedUnderItsHolder(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
+	first, err := upstream(l.cli, 15)
 	if err != nil {
 		return outcome{}, err
 	}
-	first, err := upstream(cli, 15)
-	if err != nil {
-		return outcome{}, err
-	}
-	second, err := upstream(cli, 15)
+	second, err := upstream(l.cli, 15)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -126,22 +103,18 @@ func revokedUnderItsHolder(ctx context.Context, l *lab) (outcome, error) {
 		return outcome{}, err
 	}
 	next := in(func() error { return concurrency.NewMutex(second, "x").Lock(ctx) })
-	if _, err := keys(ctx, cli, "x/", 2); err != nil {
+	if err := l.keys(ctx, "x/", 2); err != nil {
 		return outcome{}, err
 	}
 	told := in(func() error { <-first.Done(); return nil })
-	if _, err := cli.Revoke(ctx, first.Lease()); err != nil {
+	if _, err := l.cli.Revoke(ctx, first.Lease()); err != nil {
 		return outcome{}, err
 	}
 	return toldBefore(<-told, <-next)
 }
 
 func revokedUnderItsHolderHere(ctx context.Context, l *lab) (outcome, error) {
-	first, second, err := twoSessions(ctx, l, session.Options{})
-	if err != nil {
-		return outcome{}, err
-	}
-	cli, err := l.client()
+	first, second, err := l.sessions(ctx, session.DefaultTTL, session.DefaultTTL)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -150,11 +123,11 @@ func revokedUnderItsHolderHere(ctx context.Context, l *lab) (outcome, error) {
 		return outcome{}, err
 	}
 	next := in(func() error { _, err := locker.NewMutex(second, "x").Lock(ctx); return err })
-	if _, err := keys(ctx, cli, "holdfast/lock/x/@/", 2); err != nil {
+	if err := l.keys(ctx, "holdfast/lock/x/@/", 2); err != nil {
 		return outcome{}, err
 	}
 	told := in(func() error { <-lk.Done(); return nil })
-	if _, err := cli.Revoke(ctx, first.Lease()); err != nil {
+	if _, err := l.cli.Revoke(ctx, first.Lease()); err != nil {
 		return outcome{}, err
 	}
 	return toldBefore(<-told, <-next)
@@ -173,11 +146,7 @@ func toldBefore(told, next returned) (outcome, error) {
 
 // Two goroutines lock one name on one session.
 func twoGoroutines(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
-	if err != nil {
-		return outcome{}, err
-	}
-	sess, err := upstream(cli, 60)
+	sess, err := upstream(l.cli, 60)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -193,11 +162,7 @@ func twoGoroutines(ctx context.Context, l *lab) (outcome, error) {
 }
 
 func twoGoroutinesHere(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
-	if err != nil {
-		return outcome{}, err
-	}
-	sess, err := l.open(ctx, cli, session.Options{})
+	sess, err := l.open(ctx, l.cli, session.DefaultTTL)
 	if err != nil {
 		return outcome{}, err
 	}

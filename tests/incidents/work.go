@@ -18,19 +18,7 @@ import (
 // A model of a command under a lock: when the lock is lost, it is released first, with a timeout of its own, and only
 // then the command is ended. Its client is cut off.
 func commandGoesOn(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
-	if err != nil {
-		return outcome{}, err
-	}
-	link, cutOff, err := l.link()
-	if err != nil {
-		return outcome{}, err
-	}
-	first, err := upstream(cutOff, 2)
-	if err != nil {
-		return outcome{}, err
-	}
-	second, err := upstream(cli, 60)
+	first, second, err := l.upstreams(2, 60)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -50,7 +38,7 @@ func commandGoesOn(ctx context.Context, l *lab) (outcome, error) {
 		_ = mutex.Unlock(within)
 		_ = command.Process.Kill()
 	}()
-	link.BlackHole()
+	l.link.BlackHole()
 	if err := concurrency.NewMutex(second, "x").Lock(ctx); err != nil {
 		return outcome{}, err
 	}
@@ -68,19 +56,7 @@ func commandEnded(nextHeld time.Time, ended returned) (outcome, error) {
 }
 
 func commandGoesOnHere(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
-	if err != nil {
-		return outcome{}, err
-	}
-	link, cutOff, err := l.link()
-	if err != nil {
-		return outcome{}, err
-	}
-	first, err := l.open(ctx, cutOff, session.Options{TTL: 2 * time.Second})
-	if err != nil {
-		return outcome{}, err
-	}
-	second, err := l.open(ctx, cli, session.Options{})
+	first, second, err := l.sessions(ctx, 2*time.Second, session.DefaultTTL)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -100,7 +76,7 @@ func commandGoesOnHere(ctx context.Context, l *lab) (outcome, error) {
 	if err := <-started; err != nil {
 		return outcome{}, err
 	}
-	link.BlackHole()
+	l.link.BlackHole()
 	if _, err := locker.NewMutex(second, "x").Lock(ctx); err != nil {
 		return outcome{}, err
 	}
@@ -114,37 +90,25 @@ func commandGoesOnHere(ctx context.Context, l *lab) (outcome, error) {
 // A model of a leader whose work does not look at its context. It is cut off for a while, and writes when the next one
 // leads.
 func ignoresItsContext(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
-	if err != nil {
-		return outcome{}, err
-	}
-	link, cutOff, err := l.link()
-	if err != nil {
-		return outcome{}, err
-	}
-	first, err := upstream(cutOff, 2)
-	if err != nil {
-		return outcome{}, err
-	}
-	second, err := upstream(cli, 60)
+	first, second, err := l.upstreams(2, 60)
 	if err != nil {
 		return outcome{}, err
 	}
 	if err := concurrency.NewElection(first, "x").Campaign(ctx, "first"); err != nil {
 		return outcome{}, err
 	}
-	link.BlackHole()
+	l.link.BlackHole()
 	if err := concurrency.NewElection(second, "x").Campaign(ctx, "second"); err != nil {
 		return outcome{}, err
 	}
-	if _, err := cli.Put(ctx, "data", "of the second"); err != nil {
+	if _, err := l.cli.Put(ctx, "data", "of the second"); err != nil {
 		return outcome{}, err
 	}
-	link.Heal()
-	if _, err := cutOff.Put(ctx, "data", "of the first"); err != nil { // it has been told, and does not look
+	l.link.Heal()
+	if _, err := l.cutOff.Put(ctx, "data", "of the first"); err != nil { // it has been told, and does not look
 		return outcome{}, err
 	}
-	return whoseData(ctx, cli, "")
+	return whoseData(ctx, l.cli, "")
 }
 
 // whoseData says whether the write of the second leader stands.
@@ -160,19 +124,7 @@ func whoseData(ctx context.Context, cli *clientv3.Client, beside string) (outcom
 }
 
 func ignoresItsContextHere(ctx context.Context, l *lab) (outcome, error) {
-	cli, err := l.client()
-	if err != nil {
-		return outcome{}, err
-	}
-	link, cutOff, err := l.link()
-	if err != nil {
-		return outcome{}, err
-	}
-	first, err := l.open(ctx, cutOff, session.Options{TTL: 2 * time.Second})
-	if err != nil {
-		return outcome{}, err
-	}
-	second, err := l.open(ctx, cli, session.Options{})
+	first, second, err := l.sessions(ctx, 2*time.Second, session.DefaultTTL)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -191,21 +143,21 @@ func ignoresItsContextHere(ctx context.Context, l *lab) (outcome, error) {
 		})
 	})
 	<-holds
-	link.BlackHole()
+	l.link.BlackHole()
 	if _, err := locker.NewMutex(second, "x").Lock(ctx); err != nil {
 		close(goOn)
 		return outcome{}, err
 	}
 	nextHeld := time.Now()
-	_, err = cli.Put(ctx, "data", "of the second")
-	link.Heal()
+	_, err = l.cli.Put(ctx, "data", "of the second")
+	l.link.Heal()
 	close(goOn)
 	if err != nil {
 		return outcome{}, err
 	}
 	<-do
 	if err := <-wrote; err == nil {
-		return whoseData(ctx, cli, "")
+		return whoseData(ctx, l.cli, "")
 	}
 	ended := "; OnOverrun was not called"
 	select {
@@ -213,5 +165,5 @@ func ignoresItsContextHere(ctx context.Context, l *lab) (outcome, error) {
 		ended = "; OnOverrun, which ends a process, was called " + ms(nextHeld.Sub(at)).String() + " before the next one held"
 	default:
 	}
-	return whoseData(ctx, cli, ended)
+	return whoseData(ctx, l.cli, ended)
 }
