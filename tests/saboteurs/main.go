@@ -137,10 +137,10 @@ func (s saboteur) send(root string) (took duration, said []byte, err error) {
 	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay, "CI=")
 	said, err = cmd.CombinedOutput()
 	took = duration{time.Since(began), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
-	failed := slices.ContainsFunc([]string{"--- FAIL: " + test, "panic: ", "fatal error: ", "SIGSEGV: "},
-		func(sign string) bool {
-			return bytes.Contains(said, []byte("\n"+sign)) || bytes.HasPrefix(said, []byte(sign))
-		})
+	signs := []string{"--- FAIL: " + test, "panic: ", "fatal error: ", "SIGSEGV: ", "ThreadSanitizer: "}
+	failed := slices.ContainsFunc(signs, func(sign string) bool {
+		return bytes.Contains(said, []byte("\n"+sign)) || bytes.HasPrefix(said, []byte(sign))
+	})
 	switch {
 	case err == nil && bytes.Contains(said, []byte("no tests to run")):
 		return took, said, fmt.Errorf("there is no test %s in %s", s.test, s.dir)
