@@ -16,7 +16,8 @@
 // # When etcd is slow
 //
 // Copies must not add to the load that makes etcd slow: then it would stay slow although the cause has passed. So the
-// pause before them is twice what replies take now, and each further pause is twice as long as the one before, or three
-// times: see Kind.growth. A session sends one round of copies, and the next when enough of its requests have been
-// answered: see debt. A request that is a second old gets one copy: see race.round. What no caller waits for gets none.
+// pause before them is twice what replies take now, and each further pause is half as long again as the one before, or
+// three times as long: see Kind.growth. A session sends one round of copies, and the next when enough of its requests
+// have been answered: see debt. A request that is a second old gets one copy: see race.round. What no caller waits for
+// gets none.
 package sending

@@ -24,7 +24,10 @@ var (
 	denied      = rpctypes.ErrPermissionDenied
 )
 
-const ms = time.Millisecond
+const (
+	us = time.Microsecond
+	ms = time.Millisecond
+)
 
 // reply is the result of a send: err after a time, unless its context ends before.
 type reply struct {

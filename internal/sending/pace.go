@@ -22,11 +22,12 @@ const (
 // race.context.
 func (k Kind) mayRepeat() bool { return k == Grant || k == Write || k == Unhurried }
 
-// growth is by how much each pause is longer than the one before. Callers wait for reads and writes. The others are all
-// that most sessions send: while etcd is slow, their copies are what may keep it slow.
-func (k Kind) growth() time.Duration {
+// growth is how many times as long each pause is as the one before. Callers wait for reads and writes, and are not to
+// wait much longer than an election in etcd. The others are all that most sessions send: while etcd is slow, their
+// copies are what may keep it slow.
+func (k Kind) growth() float64 {
 	if k == Read || k == Write {
-		return 2
+		return 1.5
 	}
 	return 3
 }
@@ -63,8 +64,11 @@ func (s *Sender) pauses(k Kind) pauses {
 }
 
 // pauses are the pauses of one request, each longer than the one before. The longer a request is unanswered, the more
-// rarely it is sent. When etcd answers again, say after an election, it is sent before as much time has passed again,
-// or twice as much.
-type pauses struct{ next, most, growth time.Duration }
+// rarely it is sent. When etcd answers again, say after an election, it is sent before as long has passed again, or half
+// as long for reads and writes, twice for what sessions send.
+type pauses struct {
+	next, most time.Duration
+	growth     float64
+}
 
-func (p *pauses) grow() { p.next = min(p.growth*p.next, p.most) }
+func (p *pauses) grow() { p.next = min(time.Duration(p.growth*float64(p.next)), p.most) }

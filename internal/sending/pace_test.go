@@ -30,11 +30,11 @@ func TestPauseIsTwiceTheTimeOfTheLatestReply(t *testing.T) {
 			{[]reply{{200 * ms, nil}}, []time.Duration{0}},
 			{[]reply{{350 * ms, denied}}, []time.Duration{0}}, // within twice 200 ms; a verdict is a reply
 			{[]reply{{650 * ms, nil}}, []time.Duration{0}},    // within twice 350 ms
-			{[]reply{hangs, {5 * ms, refused}, {5 * ms, nil}}, []time.Duration{0, 1300 * ms, 3900 * ms}},
+			{[]reply{hangs, {5 * ms, refused}, {5 * ms, nil}}, []time.Duration{0, 1300 * ms, 3250 * ms}},
 			// a refusal is no reply
 			{[]reply{hangs, {5 * ms, nil}}, []time.Duration{0, 250 * ms}},
 			// 5 ms, from its own send to its reply
-			{[]reply{{1400 * ms, nil}}, again(1, 250*ms, 750*ms)},
+			{[]reply{{1400 * ms, nil}}, again(1, 250*ms, 625*ms, 1187500*us)},
 			{nil, []time.Duration{0, 2800 * ms}},
 			{[]reply{{2700 * ms, nil}}, []time.Duration{0}}, // a request without a reply changes no pause
 		} {

@@ -96,7 +96,7 @@ func TestOnlyAVerdictEndsARaceBeforeItsLastSend(t *testing.T) {
 			[]reply{{400 * ms, refused}, {10 * ms, refused}}, 0, false, refused,
 		},
 		"refused, then unavailable": {
-			[]reply{{300 * ms, refused}, {400 * ms, unavailable}}, 0, true, refused,
+			[]reply{{300 * ms, refused}, {100 * ms, unavailable}}, 0, true, refused,
 		},
 		"unavailable, then refused": {
 			[]reply{{400 * ms, unavailable}, {300 * ms, refused}}, 1, true, refused,

@@ -33,11 +33,11 @@ func TestRequestThatIsAnsweredIsSentOnce(t *testing.T) {
 
 func TestRequestThatHangsIsSentToEachEndpoint(t *testing.T) {
 	for k, after := range map[sending.Kind][]time.Duration{
-		sending.Read:    {150 * ms, 450 * ms, 1050 * ms},
+		sending.Read:    {150 * ms, 375 * ms, 712500 * us},
 		sending.Proof:   {250 * ms, 1000 * ms, 3250 * ms},
 		sending.Renewal: {250 * ms, 1000 * ms, 3250 * ms},
 		sending.Grant:   {250 * ms, 1000 * ms, 3250 * ms},
-		sending.Write:   {250 * ms, 750 * ms, 1750 * ms},
+		sending.Write:   {250 * ms, 625 * ms, 1187500 * us},
 	} {
 		for _, endpoints := range []int{1, 3, 5} {
 			bubble.Test(t, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestWriteIsGivenUpAfterThreeAttemptsAndEachSendAfterOne(t *testing.T) {
 		if !open || !errors.Is(err, context.DeadlineExceeded) || time.Since(r.began) != 12*time.Second {
 			t.Errorf("after %v: open %v, %v", time.Since(r.began), open, err)
 		}
-		r.ended(again(1, 250*ms, 750*ms, 1750*ms, 3750*ms, 7500*ms, 11250*ms)...)
+		r.ended(again(1, 250*ms, 625*ms, 1187500*us, 2031250*us, 3296875*us, 5195312500, 8042968750, 11792968750)...)
 		if most := slices.Max(took); most != 4*time.Second {
 			t.Errorf("a send took %v", most)
 		}
