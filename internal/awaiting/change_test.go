@@ -149,6 +149,19 @@ func TestLookFindsWhatNoWatchTells(t *testing.T) {
 			}
 		})
 	})
+	t.Run("while it is silent, and there is patience", func(t *testing.T) {
+		test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
+			p.PlanAll("event", silence)
+			done := w.await(kit.Within(t, time.Hour))
+			const before = 1 + 2 + 4 + 8 // the patience with four watches
+			time.Sleep(before * (watching.SilentAfter + time.Second))
+			srv.Delete("x")
+			over(t, done, RecheckAfter+watching.ProgressEvery)
+			if n := len(w.watcher.streams); n != 5 {
+				t.Errorf("%d watches", n)
+			}
+		})
+	})
 	t.Run("while none can be created", func(t *testing.T) {
 		test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
 			p.PlanAll("watch", silence)
@@ -295,6 +308,53 @@ func TestWaitThatIsOverNeedsNoFurtherWatch(t *testing.T) {
 		over(t, done, kit.Prompt)
 		if n := len(w.watcher.streams); n != 1 {
 			t.Errorf("%d watches", n)
+		}
+	})
+}
+
+func TestWaitEndsWithTheErrorOfItsUser(t *testing.T) {
+	for name, fails := range map[string]struct{ look, events int }{
+		"the first look": {look: 1},
+		"a later look":   {look: 2},
+		"an event":       {events: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
+				look, events := w.Look, 0
+				w.Look = func(ctx context.Context) error {
+					if err := look(ctx); err != nil || w.looks != fails.look {
+						return err
+					}
+					return rpctypes.ErrPermissionDenied
+				}
+				w.Hear = func(_ context.Context, news []*clientv3.Event) error {
+					if events += len(news); events != fails.events || events == 0 {
+						return nil
+					}
+					return rpctypes.ErrPermissionDenied
+				}
+				p.Plan(nil)
+				done := w.await(kit.Within(t, time.Minute))
+				time.Sleep(time.Second)
+				srv.Put("x", "again")
+				if err := <-done; !errors.Is(err, rpctypes.ErrPermissionDenied) || p.Counts()["watch"] != 1 {
+					t.Errorf("%v; %v", err, p.Counts())
+				}
+			})
+		})
+	}
+}
+
+// A response that comes late shows that the stream is not silent, also if progress was asked for in vain before.
+func TestWatchThatAnswersLateIsKept(t *testing.T) {
+	test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
+		p.PlanAll("event", etcdfake.Fate{LoseRequest: true, Silent: true}) // progress alone
+		done := w.await(kit.Within(t, time.Hour))
+		time.Sleep(watching.SilentAfter + watching.ProgressEvery/4)
+		srv.Delete("x")
+		over(t, done, kit.Prompt)
+		if w.looks != 1 {
+			t.Errorf("%d looks", w.looks)
 		}
 	})
 }
