@@ -33,7 +33,7 @@ type Change struct {
 	Over func() bool                                               // the wait is over
 	Look func(ctx context.Context) error                           // reads what no event tells
 	Told func(revision int64)                                      // the store has reached it; may be nil
-	Hear func(ctx context.Context, events []*clientv3.Event) error // handles the events of one or more revisions
+	Hear func(ctx context.Context, events []*clientv3.Event) error // handles the events of some revisions, or of none
 }
 
 // Await watches until the wait is over.
@@ -102,8 +102,6 @@ func (c Change) listen(ctx context.Context, armed *watching.Watch, silence time.
 			if c.Told != nil {
 				c.Told(news.Header.Revision)
 			}
-		}
-		if len(news.Events) > 0 {
 			if err := c.Hear(ctx, news.Events); err != nil || c.Over() {
 				return err
 			}

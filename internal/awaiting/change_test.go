@@ -13,13 +13,21 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/internal/watching"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
+
+// firstPause is the first pause of a session.
+const firstPause = 100 * time.Millisecond
+
+// silence is what becomes of a message to or from a member that hangs.
+var silence = etcdfake.Fate{LoseRequest: true, Silent: true, Reply: time.Hour}
 
 // recorder records on which stream each watch of key x was made.
 type recorder struct {
@@ -95,7 +103,9 @@ func test(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, p *kit.Proces
 		cli := link.Client()
 		watcher := &recorder{Watcher: cli.Watcher}
 		cli.Watcher = watcher
-		p := kit.StartOn(t, link, cli)
+		p := kit.StartOn(t, link, cli, func(o *session.Options) {
+			o.Retry.Initial, o.Retry.Rand = firstPause, func() float64 { return 1 }
+		})
 		srv.Put("x", "")
 		w := newWaiter(p, "x")
 		w.watcher = watcher
@@ -139,13 +149,26 @@ func TestLookFindsWhatNoWatchTells(t *testing.T) {
 			}
 		})
 	})
+	t.Run("while it is silent, and there is patience", func(t *testing.T) {
+		test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
+			p.PlanAll("event", silence)
+			done := w.await(kit.Within(t, time.Hour))
+			const before = 1 + 2 + 4 + 8 // the patience with four watches
+			time.Sleep(before * (watching.SilentAfter + time.Second))
+			srv.Delete("x")
+			over(t, done, RecheckAfter+watching.ProgressEvery)
+			if n := len(w.watcher.streams); n != 5 {
+				t.Errorf("%d watches", n)
+			}
+		})
+	})
 	t.Run("while none can be created", func(t *testing.T) {
 		test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
-			p.PlanAll("watch", etcdfake.Fate{LoseRequest: true, Silent: true})
+			p.PlanAll("watch", silence)
 			done := w.await(kit.Within(t, time.Hour))
 			time.Sleep(time.Second / 2)
 			srv.Delete("x")
-			over(t, done, time.Second/2+kit.Prompt)
+			over(t, done, time.Second/2+2*kit.OneWay)
 		})
 	})
 }
@@ -169,7 +192,7 @@ func TestWatchOnAMemberThatHangsIsGivenUp(t *testing.T) {
 	test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
 		done := w.await(kit.Within(t, time.Hour))
 		time.Sleep(time.Second)
-		p.PlanAll("event", etcdfake.Fate{LoseRequest: true, Silent: true, Reply: time.Hour}) // and progress
+		p.PlanAll("event", silence) // and progress
 		srv.Delete("x")
 		over(t, done, watching.SilentAfter+watching.ProgressEvery+time.Second)
 		if w.watcher.repeated() {
@@ -217,7 +240,7 @@ func TestWatchOnAStreamThatHangsIsMadeOnAnotherWithMorePatience(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
-				p.PlanAll(kind, etcdfake.Fate{LoseRequest: true, Silent: true})
+				p.PlanAll(kind, silence)
 				done := w.await(kit.Within(t, time.Hour))
 				const long = 5 * time.Minute
 				time.Sleep(long)
@@ -236,7 +259,7 @@ func TestWatchOnAStreamThatHangsIsMadeOnAnotherWithMorePatience(t *testing.T) {
 	}
 }
 
-// A watch that stood for a while is replaced at once, however many have ended before.
+// A watch that stood for a while is replaced after the first pause, however many have ended before.
 func TestWatchThatWasHealthyIsReplacedWithoutALongPause(t *testing.T) {
 	test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
 		w.await(kit.Within(t, time.Hour))
@@ -245,10 +268,93 @@ func TestWatchThatWasHealthyIsReplacedWithoutALongPause(t *testing.T) {
 		for i := range 20 {
 			time.Sleep(2 * time.Second)
 			srv.CancelWatches(rpctypes.ErrNoLeader)
-			time.Sleep(kit.Prompt / 2)
-			if n := p.Counts()["watch"]; n != i+1 {
-				t.Fatalf("%d watches, %v after the end of watch %d", n, kit.Prompt/2, i+1)
+			time.Sleep(firstPause - kit.OneWay)
+			before := p.Counts()["watch"]
+			time.Sleep(4 * kit.OneWay)
+			if after := p.Counts()["watch"]; before != i || after != i+1 {
+				t.Fatalf("%d watches before the pause was over, and then %d, want %d", before, after, i+1)
 			}
+		}
+	})
+}
+
+// However many watches were silent before, one that ended otherwise is followed by one with as much patience as the
+// first.
+func TestPatienceStartsAnewAfterAHealthyWatch(t *testing.T) {
+	test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
+		p.PlanAll("event", silence)
+		done := w.await(kit.Within(t, time.Hour))
+		time.Sleep(5 * time.Minute)
+		p.Plan(nil)
+		time.Sleep(5 * time.Minute)
+		srv.CancelWatches(rpctypes.ErrNoLeader)
+		time.Sleep(time.Second)
+		p.PlanAll("event", silence)
+		srv.Delete("x")
+		over(t, done, watching.SilentAfter+watching.ProgressEvery+time.Second)
+	})
+}
+
+// What was heard may need a request that fails, after the wait is over.
+func TestWaitThatIsOverNeedsNoFurtherWatch(t *testing.T) {
+	test(t, func(t *testing.T, srv *etcdfake.Server, _ *kit.Process, w *waiter) {
+		w.Hear = func(context.Context, []*clientv3.Event) error {
+			w.gone = true
+			return backoff.Again(errors.New("not answered"))
+		}
+		done := w.await(kit.Within(t, time.Hour))
+		time.Sleep(time.Second)
+		srv.Delete("x")
+		over(t, done, kit.Prompt)
+		if n := len(w.watcher.streams); n != 1 {
+			t.Errorf("%d watches", n)
+		}
+	})
+}
+
+func TestWaitEndsWithTheErrorOfItsUser(t *testing.T) {
+	for name, fails := range map[string]struct{ look, events int }{
+		"the first look": {look: 1},
+		"a later look":   {look: 2},
+		"an event":       {events: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
+				look, events := w.Look, 0
+				w.Look = func(ctx context.Context) error {
+					if err := look(ctx); err != nil || w.looks != fails.look {
+						return err
+					}
+					return rpctypes.ErrPermissionDenied
+				}
+				w.Hear = func(_ context.Context, news []*clientv3.Event) error {
+					if events += len(news); events != fails.events || events == 0 {
+						return nil
+					}
+					return rpctypes.ErrPermissionDenied
+				}
+				p.Plan(nil)
+				done := w.await(kit.Within(t, time.Minute))
+				time.Sleep(time.Second)
+				srv.Put("x", "again")
+				if err := <-done; !errors.Is(err, rpctypes.ErrPermissionDenied) || p.Counts()["watch"] != 1 {
+					t.Errorf("%v; %v", err, p.Counts())
+				}
+			})
+		})
+	}
+}
+
+// A response that comes late shows that the stream is not silent, also if progress was asked for in vain before.
+func TestWatchThatAnswersLateIsKept(t *testing.T) {
+	test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
+		p.PlanAll("event", etcdfake.Fate{LoseRequest: true, Silent: true}) // progress alone
+		done := w.await(kit.Within(t, time.Hour))
+		time.Sleep(watching.SilentAfter + watching.ProgressEvery/4)
+		srv.Delete("x")
+		over(t, done, kit.Prompt)
+		if w.looks != 1 {
+			t.Errorf("%d looks", w.looks)
 		}
 	})
 }

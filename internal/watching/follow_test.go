@@ -3,7 +3,9 @@ package watching
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -116,6 +118,49 @@ func TestFollowerGivesUpAWatchThatHasNotToldWhatAReadFinds(t *testing.T) {
 	})
 }
 
+func TestFollowerEndsWithTheErrorOfItsUser(t *testing.T) {
+	for name, fails := range map[string]struct{ read, event int }{
+		"the first read": {read: 1},
+		"a regular read": {read: 2},
+		"an event":       {event: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				f, want := newFollowed(t, srv), errors.New("failed")
+				read, hear := f.Read, f.Hear
+				f.Read = func(ctx context.Context) (changed bool, err error) {
+					if changed, err = read(ctx); f.reads == fails.read {
+						err = want
+					}
+					return changed, err
+				}
+				f.Hear = func(ctx context.Context, events []*clientv3.Event) error {
+					if err := hear(ctx, events); err != nil || f.heard != fails.event {
+						return err
+					}
+					return want
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 3*f.Every)
+				defer cancel()
+				done := f.watch(ctx)
+				time.Sleep(time.Second)
+				srv.Put("x/1", "")
+				if err := <-done; !errors.Is(err, want) {
+					t.Error(err)
+				}
+				synctest.Wait()
+				var told atomic.Bool
+				f.link.Plan(func(etcdfake.Call) (fate etcdfake.Fate) { told.Store(true); return fate })
+				srv.Put("x/2", "")
+				time.Sleep(time.Second)
+				if told.Load() {
+					t.Error("its watch goes on")
+				}
+			})
+		})
+	}
+}
+
 // Only a healthy watch that etcd has ended is followed by another one without a pause that grows.
 func TestFollowerReturnsNilIfItsWatchWasHealthy(t *testing.T) {
 	byServer := func(srv *etcdfake.Server, _ func()) { srv.CancelWatches(rpctypes.ErrNoLeader) }
@@ -125,8 +170,8 @@ func TestFollowerReturnsNilIfItsWatchWasHealthy(t *testing.T) {
 		end   func(srv *etcdfake.Server, cancel func())
 		want  error
 	}{
-		"healthy":                 {2 * healthyAfter, byServer, nil},
-		"soon":                    {healthyAfter / 2, byServer, rpctypes.ErrNoLeader},
+		"healthy":                 {healthyAfter, byServer, nil},
+		"soon":                    {healthyAfter - 1, byServer, rpctypes.ErrNoLeader},
 		"healthy, and not wanted": {2 * healthyAfter, byCaller, context.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
