@@ -28,7 +28,7 @@ var harmless = map[string]string{
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls w.running.Add": pure,
 	"calls tasks.Add": pure, "calls t.until.After": pure,
 
-	"calls reads.CreatedAt": pure, "calls string": builtin,
+	"calls reads.CreatedAt": pure, "calls string": builtin, "calls float64": builtin,
 	"calls clientv3.OpTxn": pure,
 
 	"calls time.AfterFunc": "starts a timer, which calls back later on its own goroutine",
