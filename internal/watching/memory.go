@@ -2,7 +2,6 @@ package watching
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -18,7 +17,7 @@ type Follow[T any] func(ctx context.Context, tell func(T)) error
 func Latest[T any](ctx context.Context, follow Follow[T], handle func(T) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	latest := make(chan T, 1)
-	ended := make(chan error, 1)
+	ended := make(chan error)
 	go func() { // joined below
 		ended <- follow(ctx, func(now T) {
 			select {
@@ -71,7 +70,7 @@ func Remember[T any](ctx context.Context, spawn func(func()) bool, follow Follow
 				close(m.first)
 			}
 		})
-		if errors.Is(m.err, context.Canceled) && mctx.Err() != nil {
+		if mctx.Err() != nil {
 			m.err = errClosed
 		}
 	}

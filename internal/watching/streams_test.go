@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
@@ -42,6 +43,37 @@ func TestStreamsGrowWithTheWatchesThatAreBeingCreated(t *testing.T) {
 		}
 		st.armed()
 	}
+}
+
+// etcd's client closes a stream with its last watch: so watches gather on the first streams.
+func TestWatchUsesTheFirstStreamThatIsNotBusy(t *testing.T) {
+	t.Parallel()
+	var s Streams
+	picked, _, _ := pickAll(&s, 2*armingPerStream)
+	first, second := picked[0], picked[armingPerStream]
+	first.armed()
+	for range armingPerStream {
+		second.armed()
+	}
+	if st, bound := s.Pick(); st != first || bound != armingPerStream*armWait {
+		t.Errorf("it is on stream %d within %v, want the first one, which creates another one", st.number, bound)
+	}
+}
+
+// One watch asks for progress for all on its stream.
+func TestProgressIsDueOnceInAWhile(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		st := NewStream()
+		for i, c := range []struct {
+			pause time.Duration
+			due   bool
+		}{{0, true}, {0, false}, {ProgressEvery/2 - 1, false}, {1, true}, {ProgressEvery / 2, true}} {
+			time.Sleep(c.pause)
+			if due := st.progressDue(); due != c.due {
+				t.Errorf("time %d: due %v, want %v", i, due, c.due)
+			}
+		}
+	})
 }
 
 func TestStreamsAreBounded(t *testing.T) {

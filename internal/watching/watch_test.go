@@ -1,0 +1,95 @@
+package watching
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/bubble"
+)
+
+// A watch that stands, or that was not created, keeps its stream busy no longer. Only where etcd answers, and does not
+// create it, is that the stream's fault.
+func TestArmedWatchLeavesItsStreamToTheNextOne(t *testing.T) {
+	errLook := errors.New("etcd does not answer")
+	for name, c := range map[string]struct {
+		slow    bool
+		look    func(context.Context) error
+		want    error
+		another bool // each watch is on another stream
+	}{
+		"created":                            {},
+		"not created, and etcd is silent":    {true, func(context.Context) error { return errLook }, errLook, false},
+		"not created although etcd answers":  {true, func(context.Context) error { return nil }, ErrUnarmed, true},
+		"not created, and nothing is looked": {true, nil, errNotCreated, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				link := srv.Link()
+				defer link.Close()
+				if c.slow {
+					link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{Request: time.Hour} })
+				}
+				var s Streams
+				used := make(map[*Stream]bool)
+				for range 2 * armingPerStream {
+					st, bound := s.Pick()
+					if used[st] = true; bound != armWait {
+						t.Errorf("stream %d is busy: %v", st.number, bound)
+					}
+					w, err := st.Arm(t.Context(), Request{
+						Client: link.Client(), Open: t.Context(), Key: "x", Within: time.Second, Look: c.look,
+					})
+					if (err == nil) != (c.want == nil) || c.want != errNotCreated && !errors.Is(err, c.want) {
+						t.Errorf("error %v, want %v", err, c.want)
+					}
+					if w != nil {
+						defer w.Close()
+					}
+				}
+				if (len(used) > 1) != c.another {
+					t.Errorf("%d streams were used", len(used))
+				}
+			})
+		})
+	}
+}
+
+// errNotCreated stands for whatever etcd's client says of a watch that it has not created.
+var errNotCreated = errors.New("not created")
+
+// progressing is a Watcher of which requests for progress last as long as their contexts.
+type progressing struct {
+	clientv3.Watcher
+	asked, ended int
+}
+
+func (p *progressing) RequestProgress(ctx context.Context) error {
+	p.asked++
+	<-ctx.Done()
+	time.Sleep(time.Millisecond)
+	p.ended++
+	return ctx.Err()
+}
+
+// A request for progress is sent once for all watches of a stream, and has ended when its watch is closed.
+func TestRequestForProgressEndsWithItsWatch(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := new(progressing)
+		ctx, cancel := context.WithCancel(t.Context())
+		w := &Watch{client: &clientv3.Client{Watcher: p}, stream: NewStream(), end: cancel}
+		w.asking, w.stopAsking = context.WithCancel(ctx)
+		w.AskProgress()
+		w.AskProgress()
+		synctest.Wait()
+		w.Close()
+		if p.asked != 1 || p.ended != 1 || ctx.Err() == nil {
+			t.Errorf("asked %d times, %d of them have ended; the watch: %v", p.asked, p.ended, ctx.Err())
+		}
+	})
+}
