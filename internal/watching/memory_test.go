@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/bubble"
 )
 
-// While a value is handled, newer ones replace the one that waits, and whoever tells them does not wait.
+// While a value is handled, newer ones replace the one that waits, and follow does not wait to tell them.
 func TestLatestSkipsWhatIsOutdated(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		errEnd := errors.New("the end")
