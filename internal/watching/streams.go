@@ -55,8 +55,7 @@ func (s *Streams) Pick() (*Stream, time.Duration) {
 		if least == nil || st.arming < least.arming {
 			least = st
 		}
-		if st.arming < armingPerStream {
-			least = st
+		if least.arming < armingPerStream {
 			break
 		}
 	}
