@@ -16,6 +16,29 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
+// That the sessions of the readers ahead have ended, and held nothing then, does not acquit the writer that went last.
+func TestWriterDelaysIfTheWriterAheadWasRevokedAfterReadersHadLeft(t *testing.T) {
+	for _, revoked := range []bool{true, false} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := holdtest.Start(t, srv)
+			reader, writer := kit.JoinReader(t, srv, holdtest.EntriesX), kit.Join(t, srv, holdtest.EntriesX)
+			done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
+			kit.Queued(t, srv, holdtest.EntriesX, 3)
+			time.Sleep(time.Second) // the one that waits knows what is ahead
+			reader.Release()
+			time.Sleep(kit.LockDelay)
+			srv.Revoke(reader.Lease) // as its session is closed
+			time.Sleep(kit.LockDelay)
+			if revoked {
+				writer.Revoke()
+			} else {
+				writer.Release()
+			}
+			holdtest.Delayed(t, <-done, srv, writer.Key, revoked)
+		})
+	}
+}
+
 // A writer watches the youngest reader ahead, so it is woken most often if the youngest goes first.
 func TestWriterBehindAThousandReadersIsWokenOnceForEachAtMost(t *testing.T) {
 	n := 1000
