@@ -1,4 +1,4 @@
-// Package polls says when holds are polled, and so within what time a holder is told that its entry is to go, or gone.
+// Package polls says when holds are polled, and so how soon a holder is told that its entry is to go, or is gone.
 package polls
 
 import "time"

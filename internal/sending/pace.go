@@ -64,8 +64,8 @@ func (s *Sender) pauses(k Kind) pauses {
 }
 
 // pauses are the pauses of one request, each longer than the one before. The longer a request is unanswered, the more
-// rarely it is sent. When etcd answers again, say after an election, a read or a write is sent before most of that time
-// has passed again, and what sessions send by themselves before it has passed twice.
+// rarely it is sent. So when etcd answers again, say after an election, what the request still waits is in proportion
+// to how long it has waited.
 type pauses struct {
 	next, most time.Duration
 	growth     float64

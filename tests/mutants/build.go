@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/tests/internal/compiled"
 )
 
 //go:embed mutant/mutant.go
@@ -32,7 +34,7 @@ func (t *tree) testPackages(with []string) ([]*binary, error) {
 		if len(patterns) == 0 {
 			continue
 		}
-		all, err := goList(t.root, append([]string{"-test", "-json=ImportPath,Dir,ForTest,Deps"}, patterns...)...)
+		all, err := compiled.List(t.root, append([]string{"-test", "-json=ImportPath,Dir,ForTest,Deps"}, patterns...)...)
 		if err != nil {
 			return nil, err
 		}

@@ -3,22 +3,20 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/tests/internal/compiled"
 )
 
 // A pkg is a package whose copy is instrumented.
@@ -38,29 +36,6 @@ type file struct {
 	places  []*place
 }
 
-// listed is the part of the output of "go list" that is used.
-type listed struct {
-	ImportPath, Dir, Export, ForTest string
-	GoFiles, Deps                    []string
-}
-
-func goList(dir string, args ...string) ([]listed, error) {
-	out, err := run(dir, "go", append([]string{"list"}, args...)...)
-	if err != nil {
-		return nil, err
-	}
-	var all []listed
-	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p listed
-		if err := dec.Decode(&p); err == io.EOF {
-			return all, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("the output of go list: %w", err)
-		}
-		all = append(all, p)
-	}
-}
-
 func run(dir, name string, args ...string) ([]byte, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
@@ -76,8 +51,8 @@ type tree struct {
 	root    string // directory of the repository
 	runtime string // import path of package mutant in the instrumented copies
 	pkgs    []*pkg
-	last    int               // the largest number of a mutant
-	exports map[string]string // export data by import path
+	last    int // the largest number of a mutant
+	all     []compiled.Package
 }
 
 // load reads the packages at the paths in targets, relative to root, and numbers their mutants. The files of a target
@@ -88,16 +63,13 @@ func load(root, runtime string, targets []target) (*tree, error) {
 		paths[i] = "./" + t.pkg
 	}
 	what := []string{"-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles"}
-	all, err := goList(root, append(what, paths...)...)
+	all, err := compiled.List(root, append(what, paths...)...)
 	if err != nil {
 		return nil, err
 	}
-	t := &tree{root: root, runtime: runtime, exports: make(map[string]string)}
-	for _, l := range all {
-		t.exports[l.ImportPath] = l.Export
-	}
+	t := &tree{root: root, runtime: runtime, all: all}
 	for _, target := range targets {
-		i := slices.IndexFunc(all, func(l listed) bool { return l.Dir == filepath.Join(root, target.pkg) })
+		i := slices.IndexFunc(all, func(l compiled.Package) bool { return l.Dir == filepath.Join(root, target.pkg) })
 		if i < 0 {
 			return nil, fmt.Errorf("go list does not know the package in %s", target.pkg)
 		}
@@ -111,7 +83,7 @@ func load(root, runtime string, targets []target) (*tree, error) {
 	return t, nil
 }
 
-func (t *tree) parse(l listed, target target) (*pkg, error) {
+func (t *tree) parse(l compiled.Package, target target) (*pkg, error) {
 	p := &pkg{path: l.ImportPath, name: target.pkg}
 	fset := token.NewFileSet()
 	syntax := make([]*ast.File, len(l.GoFiles))
@@ -128,7 +100,7 @@ func (t *tree) parse(l listed, target target) (*pkg, error) {
 		p.files, syntax[i] = append(p.files, f), f.syntax
 	}
 	info := &types.Info{Types: make(map[ast.Expr]types.TypeAndValue), Uses: make(map[*ast.Ident]types.Object)}
-	conf := types.Config{Importer: t.importer(fset)}
+	conf := types.Config{Importer: compiled.Importer(fset, t.all)}
 	if _, err := conf.Check(p.path, fset, syntax, info); err != nil {
 		return nil, err
 	}
@@ -138,16 +110,6 @@ func (t *tree) parse(l listed, target target) (*pkg, error) {
 		}
 	}
 	return p, nil
-}
-
-func (t *tree) importer(fset *token.FileSet) types.ImporterFrom {
-	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
-		name := t.exports[path]
-		if name == "" {
-			return nil, fmt.Errorf("no export data of %s", path)
-		}
-		return os.Open(name)
-	}).(types.ImporterFrom)
 }
 
 // number numbers the mutants of all packages. Those that nothing else distinguishes get a number in their change, too.

@@ -2,20 +2,18 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/tests/internal/compiled"
 )
 
 // A patch may apply to code that has become another since, with which it does not compile.
@@ -43,63 +41,32 @@ func TestEachSaboteurCompiles(t *testing.T) {
 			dirs[filepath.Dir(file)] = true
 		}
 	}
-	compiled := listCompiled(t, slices.Sorted(maps.Keys(dirs)))
+	// With -race, as they were compiled for the tests.
+	what := []string{"-race", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles"}
+	all, err := compiled.List(root, slices.AppendSeq(what, maps.Keys(dirs))...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	set := token.NewFileSet()
-	imports := importer.ForCompiler(set, "gc", compiled.export) // reads each package once
+	imports := compiled.Importer(set, all) // reads each package once
 	for name, replace := range replaced {
 		changed := make(map[string]bool)
 		for file := range replace {
 			changed[filepath.Dir(file)] = true
 		}
 		for dir := range changed {
-			if err := compiled.check(set, imports, dir, replace); err != nil {
+			if err := check(set, imports, all, dir, replace); err != nil {
 				t.Errorf("%s: the code with the patch does not compile; make it anew: %v", name, err)
 			}
 		}
 	}
 }
 
-// compiledPackage is what go list says of a package.
-type compiledPackage struct {
-	ImportPath, Dir, Export string
-	GoFiles                 []string
-}
-
-type compiledPackages []compiledPackage
-
-// listCompiled returns the packages in some directories and all that they import, as they were compiled for the tests.
-func listCompiled(t *testing.T, dirs []string) (all compiledPackages) {
-	t.Helper()
-	list := exec.Command("go", append([]string{
-		"list", "-race", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles"}, dirs...)...)
-	list.Dir, list.Stderr = root, os.Stderr
-	out, err := list.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := list.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for d := json.NewDecoder(out); ; {
-		var p compiledPackage
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, p)
-	}
-	if err := list.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
 // check type-checks the package in a directory with the files of replace in place of some of its own.
-func (all compiledPackages) check(
-	set *token.FileSet, imports types.Importer, dir string, replace map[string]string,
+func check(
+	set *token.FileSet, imports types.Importer, all []compiled.Package, dir string, replace map[string]string,
 ) error {
-	i := slices.IndexFunc(all, func(p compiledPackage) bool { return p.Dir == dir })
+	i := slices.IndexFunc(all, func(p compiled.Package) bool { return p.Dir == dir })
 	if i < 0 {
 		return fmt.Errorf("go list knows no package in %s", dir)
 	}
@@ -118,13 +85,4 @@ func (all compiledPackages) check(
 	conf := types.Config{Importer: imports}
 	_, err := conf.Check(all[i].ImportPath, set, files, nil)
 	return err
-}
-
-// export opens what the compiler has written of a package for those that import it.
-func (all compiledPackages) export(path string) (io.ReadCloser, error) {
-	i := slices.IndexFunc(all, func(p compiledPackage) bool { return p.ImportPath == path })
-	if i < 0 {
-		return nil, fmt.Errorf("go list knows no package %s", path)
-	}
-	return os.Open(all[i].Export)
 }
