@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/places"
-	"github.com/holdfast-go/holdfast/view"
 )
 
 // MaxSet is the largest number of queues in a Set: etcd limits a Txn to 128 operations,
@@ -70,26 +69,26 @@ func (s Set) queueUp(ctx context.Context, r Request, release func() error) (_ []
 	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.At.Kind, q.At.Name)
 	defer func() { r.reportEnd(ctx, err) }()
 
-	turns := s.join(r, false)
-	ln, t := turns[0].line, turns[0].ticket // with more than one, all are heads
+	heads := s.join(r, false)
+	t := heads[0] // with more than one, all are heads
 	defer t.teller.End()
 	if release != nil {
 		err = release()
 	}
-	var a *attempt
 	if err == nil {
-		if t.place != nil {
-			t.tell(func() view.Place { return ln.place(t) })
+		if !t.IsHead() {
+			t.tell(t.place)
 		}
-		a, err = ln.awaitTurn(ctx, t)
+		err = t.awaitTurn(ctx)
 	}
 	if err != nil {
-		if !ln.cancel(t) { // its turn has come meanwhile
-			giveUp(turns, <-t.turn)
+		if !t.Cancel() { // its turn has come meanwhile
+			<-t.Turn()
+			giveUp(heads, t.attempt)
 		}
 		return nil, err
 	}
-	return acquire(ctx, turns, a, condition{})
+	return acquire(ctx, heads, t.attempt, condition{})
 }
 
 func (s Set) usable(ctx context.Context) error {
@@ -106,24 +105,23 @@ func (s Set) usable(ctx context.Context) error {
 
 // join gives the caller a ticket in each queue. Those of several queues have lines of their own, so each is the head at
 // once. With ifEmpty, join returns nil if the line of a single queue is not empty.
-func (s Set) join(r Request, ifEmpty bool) []turn {
-	turns := make([]turn, len(s))
+func (s Set) join(r Request, ifEmpty bool) []*ticket {
+	tickets := make([]*ticket, len(s))
 	for i, q := range s {
 		q.shared.orphans.Used(q.At)
 		t := newTicket(q, r)
 		if len(s) > 1 {
-			t.alone, t.inSet = true, true
+			t.Alone, t.inSet = true, true
 		}
 		if i > 0 {
-			t.teller, t.request.telemetry = turns[0].ticket.teller, nil
+			t.teller, t.request.telemetry = tickets[0].teller, nil
 		}
-		ln := q.shared.join(t, ifEmpty)
-		if ln == nil {
+		if !q.shared.lines.Join(&t.Ticket, q.At.Entries, ifEmpty) {
 			return nil
 		}
-		turns[i] = turn{ln, t}
+		tickets[i] = t
 	}
-	return turns
+	return tickets
 }
 
 // reportEnd reports to telemetry how a call that returned err ended. The owner of a grant reports that.
@@ -148,36 +146,36 @@ func (r Request) reportEnd(ctx context.Context, err error) {
 // put, or nil.
 //
 // A round that loses its lease or an entry is followed by another one.
-func acquire(ctx context.Context, turns []turn, a *attempt, c condition) ([]*Grant, error) {
-	host := turns[0].line.shared.host
+func acquire(ctx context.Context, heads []*ticket, a *attempt, c condition) ([]*Grant, error) {
+	host := heads[0].q.host
 	var pauses calls.Pauses
 	useless := false // an entry of an earlier round was of no use
 	for {
 		if a == nil {
 			lease, err := host.Await(ctx)
 			if err != nil {
-				return nil, fail(ctx, turns, nil, err)
+				return nil, fail(ctx, heads, nil, err)
 			}
-			a = newAttempt(turns, lease, useless)
+			a = newAttempt(heads, lease, useless)
 		}
 		err := a.toFront(ctx, c)
 		if err == nil {
-			return newGrants(turns, a), nil
+			return newGrants(a), nil
 		}
 		if !a.canQueueAgain(ctx, err) {
-			return nil, fail(ctx, turns, a, err)
+			return nil, fail(ctx, heads, a, err)
 		}
 		a, useless = nil, useless || isUseless(err)
 		if ended := pauses.Next(ctx, host, err); ended != nil {
-			return nil, fail(ctx, turns, nil, fmt.Errorf("%w; last error: %w", ended, err))
+			return nil, fail(ctx, heads, nil, fmt.Errorf("%w; last error: %w", ended, err))
 		}
 	}
 }
 
 // fail ends the turns of a call that failed with err, and returns the error for its
 // caller.
-func fail(ctx context.Context, turns []turn, a *attempt, err error) error {
-	t, first := turns[0].ticket, false
+func fail(ctx context.Context, heads []*ticket, a *attempt, err error) error {
+	t, first := heads[0], false
 	if a != nil {
 		e := cmp.Or(a.waiting(), a.entries[0])
 		if text := e.wait.describe(ctx); text != "" {
@@ -187,7 +185,7 @@ func fail(ctx context.Context, turns []turn, a *attempt, err error) error {
 	} else if ctx.Err() != nil {
 		err = fmt.Errorf("%w; the session had no lease", err)
 	}
-	giveUp(turns, a)
+	giveUp(heads, a)
 	if err = calls.EndedBy(ctx, t.q.host, err); first || ctx.Err() == nil && !errors.Is(err, ErrOccupied) {
 		return err
 	}
@@ -196,35 +194,35 @@ func fail(ctx context.Context, turns []turn, a *attempt, err error) error {
 
 // giveUp ends turns without a hold. It waits for the entries to be removed, for
 // calls.GiveUpWait at most; the session goes on with it.
-func giveUp(turns []turn, a *attempt) {
+func giveUp(heads []*ticket, a *attempt) {
 	if a == nil {
-		for _, t := range turns {
-			t.line.next() // nothing was put
+		for _, t := range heads {
+			t.Next() // nothing was put
 		}
 		return
 	}
-	removed := make([]<-chan struct{}, len(turns))
+	removed := make([]<-chan struct{}, len(heads))
 	for i, e := range a.entries { // each leaves by itself
 		if e.stage < created {
-			_ = turns[i].line.handOff(e) // sends nothing: the sweeper takes over
+			_ = handOff(e) // sends nothing: the sweeper takes over
 		} else {
-			removed[i] = turns[i].line.handOffInBackground(e)
+			removed[i] = handOffInBackground(e)
 		}
 	}
 	patience, cancel := context.WithTimeout(context.Background(), calls.GiveUpWait)
 	defer cancel()
 	for i, e := range a.entries {
 		if removed[i] != nil {
-			turns[i].line.awaitRemoval(patience, e, removed[i])
+			awaitRemoval(patience, e, removed[i])
 		}
 	}
 }
 
 // awaitRemoval waits until done is closed, or ctx ends.
-func (ln *line) awaitRemoval(ctx context.Context, e *entry, done <-chan struct{}) {
+func awaitRemoval(ctx context.Context, e *entry, done <-chan struct{}) {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		ln.callerReturned(e)
+		e.ticket.Returned()
 	}
 }

@@ -15,9 +15,7 @@ func TestCallsLeaveNothingThatListensToTheCallersContext(t *testing.T) {
 		p := start(t, srv)
 		ahead := kit.Join(t, srv, entriesX)
 		q := p.queue("x")
-		tk := newTicket(q, Request{})
-		turns := []turn{{q.shared.join(tk, false), tk}}
-		a := newAttempt(turns, p.Host.Lease(), false)
+		a := newAttempt(Set{q}.join(Request{}, false), p.Host.Lease(), false)
 		if err := a.put(t.Context(), condition{}); err != nil {
 			t.Fatal(err)
 		}
@@ -34,6 +32,6 @@ func TestCallsLeaveNothingThatListensToTheCallersContext(t *testing.T) {
 			}
 			ctx.NothingListens(t, name)
 		}
-		mustHandOff(t, newGrants(turns, a)[0])
+		mustHandOff(t, newGrants(a)[0])
 	})
 }

@@ -46,11 +46,16 @@ type room struct {
 }
 
 // newAttempt returns an attempt of the heads of some lines. With requeued it holds only after the lock delay.
-func newAttempt(turns []turn, lease *lease.Lease, requeued bool) *attempt {
+func newAttempt(heads []*ticket, lease *lease.Lease, requeued bool) *attempt {
 	a := &attempt{lease: lease, requeued: requeued}
 	a.entries = a.room.entries[:0] // allocates for a Set only
-	for _, t := range turns {
-		t.line.enter(a, t.ticket)
+	for _, t := range heads {
+		e := a.newEntry(t.q)
+		e.ticket, e.value = t, t.q.entryValue(t.request)
+		a.entries = append(a.entries, e)
+		if t.Enter(lease) {
+			a.requeued = true
+		}
 	}
 	return a
 }

@@ -54,7 +54,7 @@
 //
 // # Where to begin
 //
-// A free lock takes this path, in order: acquire.go, line.go, attempt.go, entry.go, put.go, grant.go, remove.go;
+// A free lock takes this path, in order: acquire.go, ticket.go, attempt.go, entry.go, put.go, grant.go, remove.go;
 // without a wait, try.go. What becomes of a Grant while it is held is not known here: see package hold. A waiter
 // adds wait.go, delay.go and judge.go, and packages awaiting and inquest; a line in memory, handoff.go; readers beside
 // writers, reads.Sessions; semaphores, semaphore.go, permit.go and permitwait.go. place.go is what waiters are told,

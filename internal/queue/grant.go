@@ -37,16 +37,15 @@ type Grant struct {
 	Telemetry *telemetry.Acquisition // what measures the acquisition; nil for all grants of a set but the first
 
 	entry *entry
-	line  *line
 }
 
-// newGrants returns a grant for each entry of an attempt that holds, whose turns it was.
-func newGrants(turns []turn, a *attempt) []*Grant {
+// newGrants returns a grant for each entry of an attempt that holds.
+func newGrants(a *attempt) []*Grant {
 	grants := a.room.grants[:0]
 	for i, e := range a.entries {
 		e.reach(held)
 		e.say(Holds)
-		turns[i].line.heldUnder = a.lease
+		e.ticket.Hold(a.lease)
 		g := &a.room.grant
 		if i > 0 {
 			g = new(Grant)
@@ -55,7 +54,7 @@ func newGrants(turns []turn, a *attempt) []*Grant {
 			Queue: e.q, Lease: a.lease,
 			Key: e.key, Value: e.value, Created: e.rev, Modified: e.modRevision(), Token: e.token(),
 			AcquiredRevision: a.revision, Stood: a.stoodAt, Telemetry: e.ticket.request.telemetry,
-			entry: e, line: turns[i].line,
+			entry: e,
 		}
 		grants = append(grants, g)
 	}
@@ -85,9 +84,10 @@ type Shown interface{ Shown() (view.Entry, bool) }
 
 // Show has callers of this session who wait behind the entry see what shown says.
 func (g *Grant) Show(shown Shown) {
-	g.line.shared.mu.Lock()
-	defer g.line.shared.mu.Unlock()
-	g.line.shown = shown
+	s, t := g.entry.q.shared, g.entry.ticket
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.shown = shown
 }
 
 // RemoveNow removes the entry with one request, on the goroutine of the caller who waits for it, and reports whether
@@ -97,7 +97,7 @@ func (g *Grant) Show(shown Shown) {
 // This is the usual release. HandOff could do it as well, but starting a goroutine for that and being woken by it costs
 // a free lock some ten microseconds.
 func (g *Grant) RemoveNow(ctx context.Context) bool {
-	if !g.line.headAlone() {
+	if !g.entry.ticket.IsLast() {
 		return false
 	}
 	ctx, cancel := calls.ForRequest(ctx, g.entry.of.lease, 0)
@@ -147,16 +147,16 @@ func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 // removed ends the turn of an entry that was removed.
 func (g *Grant) removed() {
 	g.entry.finish()
-	g.line.next()
+	g.entry.ticket.Next()
 }
 
 // HandOff removes the entry, and makes the next goroutine in the line the head; if one waits, the same Txn puts its
 // entry. It runs until etcd has answered or the lease is lost. The error: ErrEntryGone, or that of the last try, joined
 // with holdfast.ErrOutcomeUnknown if a try was not answered.
-func (g *Grant) HandOff() error { return g.line.handOff(g.entry) }
+func (g *Grant) HandOff() error { return handOff(g.entry) }
 
 // LeaveLine makes the next goroutine in the line the head, while the entry stands. It queues behind that.
-func (g *Grant) LeaveLine() { g.line.next() }
+func (g *Grant) LeaveLine() { g.entry.ticket.Next() }
 
 // Remove removes the entry of a grant that has left its line. It returns what HandOff does.
 func (g *Grant) Remove() error { return g.entry.remove(g.entry.of.lease.Context()) }
@@ -180,7 +180,7 @@ func (g *Grant) Left(err error) bool {
 }
 
 // CallerReturned records that the caller of a release returns although etcd has not confirmed it.
-func (g *Grant) CallerReturned() { g.line.callerReturned(g.entry) }
+func (g *Grant) CallerReturned() { g.entry.ticket.Returned() }
 
 // Retry calls op until it succeeds or fails for good, with the session's pauses, until ctx ends.
 func (q *Queue) Retry(ctx context.Context, op func(ctx context.Context) error) error {

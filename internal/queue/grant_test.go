@@ -17,11 +17,11 @@ func TestGrantIsRemovedNowOnlyIfNoGoroutineWaitsBehindIt(t *testing.T) {
 		q := start(t, srv).queue("x")
 		first := mustAcquire(t, q)
 		next := newTicket(q, Request{})
-		ln := q.shared.join(next, false)
+		q.shared.lines.Join(&next.Ticket, q.At.Entries, false)
 		if first.RemoveNow(t.Context()) || len(srv.Keys(entriesX)) != 1 {
 			t.Error("removed, though the entry is to be handed off")
 		}
-		ln.cancel(next)
+		next.Cancel()
 		if !first.RemoveNow(t.Context()) || len(srv.Keys(entriesX)) != 0 {
 			t.Error("not removed")
 		}
@@ -48,7 +48,7 @@ func TestGrantThatHasLeftItsLineEndsByWhatHasComeOfItsEntry(t *testing.T) {
 				q := p.queue("x")
 				g := mustAcquire(t, q)
 				g.LeaveLine()
-				if err := q.shared.occupancy(q); err != nil {
+				if err := q.occupancy(); err != nil {
 					t.Errorf("the line has a head: %v", err)
 				}
 				lease := g.Lease

@@ -14,7 +14,7 @@ import (
 //
 // It runs on the lease's context, until etcd has answered or the lease is lost, so neither caller interrupts it by
 // giving up. It returns what remove returns for e.
-func (ln *line) handOff(e *entry) error {
+func handOff(e *entry) error {
 	outcome, first := error(nil), true
 	record := func(err error) { // of e; later entries are those of canceled tickets
 		if first {
@@ -23,19 +23,20 @@ func (ln *line) handOff(e *entry) error {
 	}
 	for {
 		e.leaving = true
-		t := ln.takeFirst()
-		if t == nil {
+		next := e.ticket.TakeFirst()
+		if next == nil {
 			record(e.remove(e.of.lease.Context()))
-			ln.next() // a ticket may have joined since
+			e.ticket.Next() // another may have joined since
 			return outcome
 		}
-		successor, err := ln.replace(e, t)
+		t := next.Caller
+		successor, err := replace(e, t)
 		record(err)
-		if ln.grant(t, successor) {
+		if t.attempt = successor; t.PassTurn() {
 			return outcome
 		}
 		if successor == nil {
-			ln.next()
+			t.Next()
 			return outcome
 		}
 		e = successor.entries[0] // t was canceled since: hand off its entry
@@ -44,13 +45,13 @@ func (ln *line) handOff(e *entry) error {
 
 // replace removes e and puts an entry for t in one Txn. It returns no attempt if t has to start from nothing. The error
 // is remove's, for e.
-func (ln *line) replace(e *entry, t *ticket) (*attempt, error) {
+func replace(e *entry, t *ticket) (*attempt, error) {
 	lease := e.of.lease
 	ctx := lease.Context()
 	if e.stage < created {
 		return nil, e.remove(ctx)
 	}
-	next := newAttempt([]turn{{ln, t}}, lease, false)
+	next := newAttempt([]*ticket{t}, lease, false)
 	successor := next.entries[0]
 	err := e.retry(ctx, func(ctx context.Context) error { return e.wait.passOthers(ctx, &successor.wait) })
 	if err == nil {
@@ -92,14 +93,14 @@ func ifAlreadyRemoved(err error) error {
 
 // handOffInBackground runs handOff on a goroutine of the session, which Close
 // joins. The channel closes when it is done.
-func (ln *line) handOffInBackground(e *entry) <-chan struct{} {
+func handOffInBackground(e *entry) <-chan struct{} {
 	done := make(chan struct{})
-	handOff := func(context.Context) {
+	remove := func(context.Context) {
 		defer close(done)
-		_ = ln.handOff(e)
+		_ = handOff(e)
 	}
-	if !ln.shared.host.Go(handOff) {
-		handOff(nil) // closed: the lease is lost, so this sends nothing
+	if !e.q.host.Go(remove) {
+		remove(nil) // closed: the lease is lost, so this sends nothing
 	}
 	return done
 }

@@ -69,20 +69,24 @@ func (t *ticket) saw(a places.Ahead) {
 	t.ahead = a
 }
 
-// place returns the place of a ticket, or with nil that of a caller who does not join
-// the line.
-func (ln *line) place(t *ticket) view.Place {
-	ln.shared.mu.Lock()
-	head, shown, inLine := ln.head, ln.shown, ln.aheadLocked(t)
-	var a places.Ahead
-	if head != nil {
-		a = head.ahead
+// place returns the place of a ticket in its line.
+func (t *ticket) place() view.Place {
+	head, inLine, exists := t.Line(view.MaxAhead)
+	if !exists {
+		return view.Place{}
 	}
-	ln.shared.mu.Unlock()
-	if t == head || head == nil {
-		return a.Place(ln.q.Scope)
+	return head.placeBehind(inLine)
+}
+
+// placeBehind returns the place of a caller who has that many ahead in the line, of which t is the head.
+func (t *ticket) placeBehind(inLine int) view.Place {
+	t.q.shared.mu.Lock()
+	a, shown := t.ahead, t.shown
+	t.q.shared.mu.Unlock()
+	p := a.Place(t.q.Scope)
+	if inLine == 0 {
+		return p
 	}
-	p := a.Place(ln.q.Scope)
 	if shown != nil {
 		if holder, ok := shown.Shown(); ok {
 			p = view.Place{Holder: holder, Seen: time.Now()}
@@ -93,21 +97,6 @@ func (ln *line) place(t *ticket) view.Place {
 		p.Seen = time.Now() // the line is known
 	}
 	return p
-}
-
-// aheadLocked counts the tickets ahead of t in the line; with nil, all. It does not go through more than view.MaxAhead.
-func (ln *line) aheadLocked(t *ticket) int {
-	switch {
-	case t == nil:
-		return 1 + ln.waiting.Len()
-	case t == ln.head:
-		return 0
-	}
-	n := 1
-	for el := t.place.Prev(); el != nil && n < view.MaxAhead; el = el.Prev() {
-		n++
-	}
-	return n
 }
 
 // tell tells the caller of a ticket its place.

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -15,6 +16,14 @@ import (
 type keyOf struct{ *Grant }
 
 func (k keyOf) Shown() (view.Entry, bool) { return view.Entry{Key: k.Key}, true }
+
+// newcomer is the place of a caller who does not join the line.
+func newcomer(q *Queue) (p view.Place) {
+	if placed := (*places.Error)(nil); errors.As(q.occupancy(), &placed) {
+		p = placed.Place
+	}
+	return p
+}
 
 // Those in a line have each other ahead, and what their head waits for. At most MaxAhead are counted.
 func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
@@ -38,29 +47,26 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 					held = <-head
 					held.Show(keyOf{held})
 				}
-				q.shared.mu.Lock()
-				ln := q.shared.lines[lineKey{entries: q.At.Entries}]
-				q.shared.mu.Unlock()
 				var line []*ticket
 				for range view.MaxAhead + 2 {
 					tk := newTicket(q, Request{})
-					q.shared.join(tk, false)
+					q.shared.lines.Join(&tk.Ticket, q.At.Entries, false)
 					line = append(line, tk)
 				}
 				bound := view.MaxAhead - ahead - 1
 				for _, i := range []int{0, 1, bound - 1, bound, view.MaxAhead, view.MaxAhead + 1} {
-					if p, want := ln.place(line[i]), min(ahead+1+i, view.MaxAhead); p.Ahead != want || holds == (p.Holder.Key == "") {
+					if p, want := line[i].place(), min(ahead+1+i, view.MaxAhead); p.Ahead != want || holds == (p.Holder.Key == "") {
 						t.Errorf("number %d in the line: %+v, want %d ahead", i, p, want)
 					}
 				}
-				if p := ln.place(nil); p.Ahead != view.MaxAhead {
+				if p := newcomer(q); p.Ahead != view.MaxAhead {
 					t.Errorf("a caller who does not join: %+v", p)
 				}
 				for i := len(line) - 1; i >= 0; i-- {
-					if p, want := ln.place(nil), min(ahead+1+i+1, view.MaxAhead); p.Ahead != want {
+					if p, want := newcomer(q), min(ahead+1+i+1, view.MaxAhead); p.Ahead != want {
 						t.Errorf("a caller who does not join, behind %d in the line: %+v, want %d ahead", i+1, p, want)
 					}
-					ln.cancel(line[i])
+					line[i].Cancel()
 				}
 				if holds {
 					mustHandOff(t, held)
@@ -75,16 +81,16 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 func TestPlaceInALineSaysWhenItWasSeen(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		q := start(t, srv).queue("x")
-		head := &ticket{q: q}
-		ln := &line{shared: q.shared, q: q, head: head}
-		behind := &ticket{q: q, place: ln.waiting.PushBack(head)}
-		if p := ln.place(behind); p.Ahead != 1 || !p.Seen.Equal(time.Now()) {
+		head, behind := newTicket(q, Request{}), newTicket(q, Request{})
+		q.shared.lines.Join(&head.Ticket, q.At.Entries, false)
+		q.shared.lines.Join(&behind.Ticket, q.At.Entries, false)
+		if p := behind.place(); p.Ahead != 1 || !p.Seen.Equal(time.Now()) {
 			t.Errorf("behind a head of which nothing is known: %+v", p)
 		}
 		head.ahead = places.Ahead{Count: 2, At: time.Now()}
 		seen := time.Now()
 		time.Sleep(time.Minute)
-		if p := ln.place(behind); p.Ahead != 3 || !p.Seen.Equal(seen) {
+		if p := behind.place(); p.Ahead != 3 || !p.Seen.Equal(seen) {
 			t.Errorf("behind a head that was seen at %v: %+v", seen, p)
 		}
 		inSet := &ticket{q: q, inSet: true}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/txns"
-	"github.com/holdfast-go/holdfast/view"
 )
 
 // What the put has read says who holds only where that is certain.
@@ -35,31 +34,6 @@ func TestPlaceByTheReplyToThePut(t *testing.T) {
 				t.Errorf("%d ahead, of a reader %v: %+v", c.count, c.q.Reader, place)
 			}
 		}
-	})
-}
-
-func TestLineCountsNoMoreThanItsBound(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		q := start(t, srv).queue("x")
-		var tickets []*ticket
-		var ln *line
-		for range view.MaxAhead + 3 {
-			tk := newTicket(q, Request{})
-			tickets = append(tickets, tk)
-			ln = q.shared.join(tk, false)
-		}
-		q.shared.mu.Lock()
-		defer q.shared.mu.Unlock()
-		for i, want := range map[int]int{0: 0, 1: 1, 2: 2, view.MaxAhead: view.MaxAhead, view.MaxAhead + 2: view.MaxAhead} {
-			if got := ln.aheadLocked(tickets[i]); got != want {
-				t.Errorf("%d are ahead of the caller at %d, want %d", got, i, want)
-			}
-		}
-		q.shared.mu.Unlock()
-		if got := ln.place(tickets[view.MaxAhead+2]); got.Ahead != view.MaxAhead || !got.Known() {
-			t.Errorf("the last one has the place %+v", got)
-		}
-		q.shared.mu.Lock()
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
+	"github.com/holdfast-go/holdfast/internal/lines"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/internal/watching"
@@ -26,8 +27,8 @@ type shared struct {
 
 	warnedOfSlash atomic.Bool // not a sync.Once: the user's logger may make a queue
 
-	mu    sync.Mutex        // protects lines and the fields of each line
-	lines map[lineKey]*line // only those with a head
+	lines lines.Lines[*ticket]
+	mu    sync.Mutex // protects what is told of tickets: see ticket
 
 	commits txns.Committer
 	streams watching.Streams
@@ -45,7 +46,6 @@ func sharedBy(host lease.Host) *shared {
 	return host.Extension(sharedKey{}, func() any {
 		s := &shared{
 			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
-			lines:   make(map[lineKey]*line),
 			commits: txns.Committer{Sender: host.Sender(), Go: host.Go},
 		}
 		s.keys, s.sweeper, s.orphans = leftovers.New(host, s.orphan)

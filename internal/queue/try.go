@@ -29,18 +29,18 @@ func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Grant, err error) 
 		return acquire(ctx, s.join(r, true), nil, condition{now: true})
 	}
 	for _, q := range s {
-		if err := q.shared.occupancy(q); err != nil {
+		if err := q.occupancy(); err != nil {
 			return nil, s.naming(err, q) // by a goroutine of this session
 		}
 	}
 	if err := s.checkEmpty(ctx); err != nil {
 		return nil, err
 	}
-	turns := s.join(r, true)
-	if turns == nil {
+	heads := s.join(r, true)
+	if heads == nil {
 		return nil, ErrOccupied // meanwhile, by a goroutine of this session
 	}
-	return acquire(ctx, turns, nil, condition{empty: true})
+	return acquire(ctx, heads, nil, condition{empty: true})
 }
 
 // naming adds the name of a queue to the place that err may carry, if there are several.
@@ -85,7 +85,7 @@ func (q *Queue) emptyIn(resp txns.Reply, i int, epoch []*mvccpb.KeyValue) error 
 	case len(standing.Kvs) == 0:
 		return nil
 	case standing.More || slices.ContainsFunc(standing.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }),
-		q.shared.taken(first.Holder), q.shared.hasOthers(q):
+		q.shared.taken(first.Holder), q.hasOthers():
 		return &places.Error{Place: first.Place(q.Scope), Err: ErrOccupied}
 	default:
 		return ErrUnconfirmed

@@ -271,5 +271,8 @@ func receiver(f *ast.FuncDecl) string {
 	if star, ok := typ.(*ast.StarExpr); ok {
 		typ = star.X
 	}
+	if generic, ok := typ.(*ast.IndexExpr); ok {
+		typ = generic.X
+	}
 	return fmt.Sprint(typ, ".")
 }

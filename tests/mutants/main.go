@@ -28,7 +28,7 @@ var targets = []target{
 	{pkg: "internal/queue"}, {pkg: "internal/reads"}, {pkg: "internal/calls"}, {pkg: "internal/permits"},
 	{pkg: "internal/inquest"}, {pkg: "internal/places"}, {pkg: "internal/leftovers"}, {pkg: "internal/hold"},
 	{pkg: "internal/front"}, {pkg: "internal/layout"},
-	{pkg: "internal/watching"}, {pkg: "internal/awaiting"}, {pkg: "internal/polls"},
+	{pkg: "internal/watching"}, {pkg: "internal/awaiting"}, {pkg: "internal/lines"}, {pkg: "internal/polls"},
 	{pkg: "internal/txns"}, {pkg: "session"}, {pkg: "internal/lease"}, {pkg: "internal/sending"}, {pkg: "locker"},
 	{pkg: "election"},
 	{pkg: "fencing"}, {pkg: "internal/fence"},

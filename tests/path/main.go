@@ -94,7 +94,7 @@ func count(kind string) ([]string, error) {
 var engine = []string{
 	"internal/queue", "internal/calls", "internal/reads", "internal/permits", "internal/inquest", "internal/places",
 	"internal/leftovers", "internal/hold", "internal/layout", "internal/txns", "internal/watching", "internal/awaiting",
-	"internal/polls",
+	"internal/polls", "internal/lines",
 }
 
 // report prints how many functions and files there are, in each package and in those of engine together.
