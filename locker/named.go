@@ -77,16 +77,16 @@ func (n named) enqueue(ctx context.Context, try bool) ([]*hold.Hold, error) {
 		acquire, r.OnWait = hold.TryAcquire, nil
 	}
 	holds, err := acquire(ctx, n.queues, r)
+	if err == nil {
+		return holds, nil
+	}
 	place, err := places.Without(err)
 	if errors.Is(err, queue.ErrOccupied) {
 		err = ErrLocked
 	}
-	if err != nil {
-		failed := n.failed(time.Since(start), err)
-		failed.Place = place
-		return nil, failed
-	}
-	return holds, nil
+	failed := n.failed(time.Since(start), err)
+	failed.Place = place
+	return nil, failed
 }
 
 // lock returns a Lock of a hold.

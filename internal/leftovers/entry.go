@@ -9,10 +9,6 @@ import (
 
 // Entry is what uses a key.
 type Entry interface {
-	// Key is the key, which does not change.
-	Key() string
-	// Lease is the lease that the entry is put with.
-	Lease() *lease.Lease
 	// InFlight reports whether the entry is about to be put: its attempt has neither its place nor ended.
 	InFlight() bool
 }
@@ -20,6 +16,10 @@ type Entry interface {
 // Suspect is an Entry that may stand or appear although its attempt has ended.
 type Suspect interface {
 	Entry
+	// Key is the key, which does not change.
+	Key() string
+	// Lease is the lease that the entry is put with.
+	Lease() *lease.Lease
 	// UnansweredAt is the gate of the latest unanswered copy of the put; 0 if all were answered.
 	UnansweredAt() int64
 	// Kept is the create revision of the entry if MinHold keeps it at its key; otherwise 0.

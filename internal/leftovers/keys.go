@@ -27,7 +27,7 @@ type Keys struct {
 // use is by what a key is used.
 type use struct {
 	entry   Entry
-	lease   *lease.Lease // of entry, which is not asked under mu
+	lease   *lease.Lease // that entry is put with
 	refused bool         // the session key was put again meanwhile
 }
 
@@ -53,10 +53,9 @@ func (k *Keys) takeFree(lease *lease.Lease) (id string, ok bool) {
 	return id, true
 }
 
-// Register gives e its key. It reports false if the key is in use: by another attempt, by the sweeper, or by the
-// scanner, which claims a key before it concludes that no attempt uses it.
-func (k *Keys) Register(e Entry) bool {
-	key, lease := e.Key(), e.Lease()
+// Register gives a key to e, which is put with a lease. It reports false if the key is in use: by another attempt, by
+// the sweeper, or by the scanner, which claims a key before it concludes that no attempt uses it.
+func (k *Keys) Register(key string, lease *lease.Lease, e Entry) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.inUse[key].entry != nil {
@@ -66,19 +65,19 @@ func (k *Keys) Register(e Entry) bool {
 	return true
 }
 
-// Unregister forgets an entry. Its key is not used again.
-func (k *Keys) Unregister(e Entry) {
-	key := e.Key()
+// Unregister forgets the entry at a key, which is not used again.
+func (k *Keys) Unregister(key string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.inUse, key)
 }
 
-// Recycle forgets an entry and keeps the ending of its key, unless that is empty, for a later one.
-func (k *Keys) Recycle(e Entry, id string) {
-	key, lease := e.Key(), e.Lease()
+// Recycle forgets the entry at a key, which ends in id, and keeps id for a later one under the same lease. It keeps no
+// empty id.
+func (k *Keys) Recycle(key, id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	lease := k.inUse[key].lease
 	delete(k.inUse, key)
 	if k.lease == lease && id != "" && len(k.free) < maxFree {
 		k.free = append(k.free, id)

@@ -12,10 +12,14 @@ func TestOnlyEndingsOfThePresentLeaseAreKept(t *testing.T) {
 	t.Parallel()
 	present := new(lease.Lease)
 	k := Keys{inUse: make(map[string]use), lease: present}
-	k.Recycle(&suspect{lease: present, key: "found"}, "")
-	k.Recycle(&suspect{lease: new(lease.Lease)}, "of another lease")
+	used := func(l *lease.Lease, id string) {
+		k.Register("x", l, &suspect{})
+		k.Recycle("x", id)
+	}
+	used(present, "")
+	used(new(lease.Lease), "of another lease")
 	for i := range maxFree + 1 {
-		k.Recycle(&suspect{lease: present}, fmt.Sprint(i))
+		used(present, fmt.Sprint(i))
 	}
 	if len(k.free) != maxFree || k.free[0] != "0" {
 		t.Errorf("%d endings are kept, the first is %q", len(k.free), k.free[0])
@@ -27,8 +31,8 @@ func TestLeaseIsRefusedAndForgottenAlone(t *testing.T) {
 	t.Parallel()
 	k := Keys{inUse: make(map[string]use)}
 	lost, next := &suspect{key: "a", lease: new(lease.Lease)}, &suspect{key: "b", lease: new(lease.Lease)}
-	k.Register(lost)
-	k.Register(next)
+	k.Register("a", lost.lease, lost)
+	k.Register("b", next.lease, next)
 	k.refuse(lost.lease)
 	if of, others := k.of(lost.lease, true), k.of(next.lease, true); len(of) != 1 || of[0] != lost || others != nil {
 		t.Errorf("refused are %v, and of the other lease %v", of, others)

@@ -91,7 +91,7 @@ func (s *Scanner) scan(ctx context.Context) {
 	lease := s.host.Lease()
 	var orphans []Suspect
 	for key, at := range s.list(ctx, lease) {
-		if e := s.orphan(at, key, lease); s.keys.Register(e) {
+		if e := s.orphan(at, key, lease); s.keys.Register(key, lease, e) {
 			orphans = append(orphans, e)
 		}
 	}
@@ -101,7 +101,7 @@ func (s *Scanner) scan(ctx context.Context) {
 	still := s.list(ctx, lease)
 	for _, e := range orphans {
 		if _, stands := still[e.Key()]; !stands {
-			s.keys.Unregister(e)
+			s.keys.Unregister(e.Key())
 			continue
 		}
 		e.Log().Warn("holdfast: removing an orphaned entry, which etcd's client put by repeating a request")

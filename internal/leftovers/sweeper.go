@@ -103,7 +103,7 @@ func (s *Sweeper) clear(e Suspect) {
 	s.mu.Lock()
 	delete(s.suspects, e)
 	s.mu.Unlock()
-	s.keys.Unregister(e)
+	s.keys.Unregister(e.Key())
 }
 
 // sweep goes through all suspects once.

@@ -35,7 +35,7 @@ func TestSessionKeyIsNotPutAgainWhileRefusedPutsAreInFlight(t *testing.T) {
 		keys, s, _ := New(p.Host, nil)
 		lease := p.Host.Lease()
 		inFlight := &suspect{key: "x", lease: lease, inFlight: true}
-		keys.Register(inFlight)
+		keys.Register("x", lease, inFlight)
 		suspects := []Suspect{&suspect{lease: lease, unansweredAt: lease.Gate()}}
 		p.PlanOne("gate", etcdfake.Fate{LoseReply: true})
 		if err := s.moveGate(t.Context(), lease, suspects); err == nil {

@@ -137,9 +137,6 @@ func (t *Ticket[C]) Line(most int) (head C, n int, exists bool) {
 	return t.line.head.Caller, n, true
 }
 
-// IsHead reports whether the ticket was the head when it joined.
-func (t *Ticket[C]) IsHead() bool { return t.place == nil }
-
 // IsLast reports whether no ticket waits behind the head, which t is.
 func (t *Ticket[C]) IsLast() bool {
 	t.line.lines.mu.Lock()

@@ -71,14 +71,13 @@ func (s Set) queueUp(ctx context.Context, r Request, release func() error) (_ []
 
 	heads := s.join(r, false)
 	t := heads[0] // with more than one, all are heads
-	defer t.teller.End()
+	if r.OnWait != nil {
+		defer t.teller.End()
+	}
 	if release != nil {
 		err = release()
 	}
 	if err == nil {
-		if !t.IsHead() {
-			t.tell(t.place)
-		}
 		err = t.awaitTurn(ctx)
 	}
 	if err != nil {

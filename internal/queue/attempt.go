@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/inquest"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/polls"
@@ -18,6 +19,7 @@ import (
 // hold or are given up. One goroutine at a time works on it; a hand-off passes it to another caller.
 type attempt struct {
 	lease   *lease.Lease
+	q       *Queue // of the first entry, which is the only one unless the attempt is that of a Set
 	entries []*entry
 	room    room // for the entry of a lock
 
@@ -25,11 +27,10 @@ type attempt struct {
 	// the lock delay, since a holder that the earlier entry waited for may have been revoked, too.
 	requeued bool
 
-	token    holdfast.Token // of the entries that have one: see entry.token
-	revision int64          // of the store, at the latest read that saw the entries
-	lookSent time.Time      // when that read, or the put, was sent
-	stoodAt  time.Time      // when the latest request was sent that showed that the lease was not revoked
-	past     past           // of all its waits
+	revision int64        // of the store, at the latest read that saw the entries
+	lookSent time.Time    // when that read, or the put, was sent
+	stoodAt  time.Time    // when the latest request was sent that showed that the lease was not revoked
+	past     inquest.Past // of all its waits
 
 	delaysEnd time.Time // when nothing is ahead of any entry, and the latest lock delay of them is over
 	delayed   bool      // a lock delay of one has run twice: see wait.endDelay
@@ -47,7 +48,7 @@ type room struct {
 
 // newAttempt returns an attempt of the heads of some lines. With requeued it holds only after the lock delay.
 func newAttempt(heads []*ticket, lease *lease.Lease, requeued bool) *attempt {
-	a := &attempt{lease: lease, requeued: requeued}
+	a := &attempt{lease: lease, q: heads[0].q, requeued: requeued}
 	a.entries = a.room.entries[:0] // allocates for a Set only
 	for _, t := range heads {
 		e := a.newEntry(t.q)
@@ -73,16 +74,11 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	for {
 		e.id = q.shared.keys.NewID(a.lease)
 		e.key = q.key(e.id)
-		if q.shared.keys.Register(suspect{e}) {
+		if q.shared.keys.Register(e.key, a.lease, suspect{e}) {
 			return e
 		}
 	}
 }
-
-// q is the queue of the first entry, which is the only one unless the attempt is that of a Set.
-func (a *attempt) q() *Queue { return a.entries[0].q }
-
-func (a *attempt) sessionKey() string { return a.q().host.SessionKey(a.lease.ID()) }
 
 // toFront puts the entries of the attempt into their queues, unless that is done, and
 // returns when they hold: nothing is ahead of them, no lock delay runs, and their lease
@@ -150,7 +146,7 @@ func (a *attempt) saw(revision int64, sent time.Time) {
 
 // lookIsOld reports whether the attempt must look at its entries again before it holds.
 func (a *attempt) lookIsOld() bool {
-	return time.Since(a.lookSent) > polls.LookLasts(a.q().shared.lockDelay)
+	return time.Since(a.lookSent) > polls.LookLasts(a.q.shared.lockDelay)
 }
 
 // canQueueAgain reports whether an attempt that has failed with err is worth another one with new entries. If so, the
@@ -165,7 +161,7 @@ func (a *attempt) canQueueAgain(ctx context.Context, err error) bool {
 	case ctx.Err() != nil:
 		return false
 	case etcderr.Classify(err) == etcderr.LeaseGone:
-		a.q().host.LeaseGone(ctx, a.lease, err) // etcd has told this attempt before the session
+		a.q.host.LeaseGone(ctx, a.lease, err) // etcd has told this attempt before the session
 		a.abandon()
 		return true
 	case isUseless(err) || errors.Is(err, layout.ErrEpochMoved):

@@ -56,10 +56,9 @@
 //
 // A free lock takes this path, in order: acquire.go, ticket.go, attempt.go, entry.go, put.go, grant.go, remove.go;
 // without a wait, try.go. What becomes of a Grant while it is held is not known here: see package hold. A waiter
-// adds wait.go, delay.go and judge.go, and packages awaiting and inquest; a line in memory, handoff.go; readers beside
-// writers, reads.Sessions; semaphores, semaphore.go, permit.go and permitwait.go. place.go is what waiters are told,
-// leftovers.go what package leftovers asks of an entry. Package reads has the operations that read entries, package
-// calls how long a call goes on.
+// adds wait.go and judge.go, and packages awaiting and inquest; a line in memory, package lines and handoff.go; readers
+// beside writers, reads.Sessions; semaphores, semaphore.go, permit.go and permitwait.go. leftovers.go is what package
+// leftovers asks of an entry. Package reads has the operations that read entries, package calls how long a call lasts.
 //
 // DESIGN.md at the root of the module has the reasons. tests/models/queuemodel and
 // tests/models/semmodel are models of this algorithm that are searched for mistakes.

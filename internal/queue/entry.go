@@ -56,6 +56,7 @@ type entry struct {
 	key    string
 	id     string // last part of key; empty if the key must not be used again
 	value  string
+	token  holdfast.Token // for fencing; 0 of a reader, which is not alone, and of a permit
 
 	leaving  bool // it is to be removed, whatever becomes of its attempt: it is judged by itself
 	removing bool // a removal was sent and not answered
@@ -75,6 +76,23 @@ func (e *entry) Log() *slog.Logger {
 		"lease", names.Lease(e.of.lease.ID()))
 }
 
+// say tells the observer of a step: the caller says which, and what only it knows.
+func (e *entry) say(s Step) {
+	tell, w := e.q.shared.steps, &e.wait
+	if tell == nil || e.ticket == nil { // an entry that the sweeper has found is no attempt's
+		return
+	}
+	s.Key, s.Created, s.Lease = e.key, e.rev, e.of.lease
+	if s.Action == Judged && w.permit == nil {
+		s.Read = w.looked
+	}
+	if s.Action == Judged && w.ahead != nil {
+		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
+		s.First = w.permit != nil && !w.permit.far
+	}
+	tell(s)
+}
+
 // reach moves the entry to a later stage.
 func (e *entry) reach(to stage) {
 	e.mu.Lock()
@@ -89,18 +107,10 @@ func (e *entry) setCreated(rev int64) {
 	e.rev, e.stage, e.wait.looked = rev, created, rev
 }
 
-// token is the fencing token. A reader has none: it is not alone, so nothing could be fenced by one. Nor has a permit.
-func (e *entry) token() holdfast.Token {
-	if e.q.Reader {
-		return 0
-	}
-	return e.of.token
-}
-
-// takeToken makes the token of the attempt, if the entry has one.
+// takeToken makes the token, by what a read of the epoch has found.
 func (e *entry) takeToken(epoch []*mvccpb.KeyValue) (err error) {
 	if !e.q.Reader {
-		e.of.token, err = layout.Token(epoch, e.rev)
+		e.token, err = layout.Token(epoch, e.rev)
 	}
 	return err
 }
@@ -170,13 +180,13 @@ func (e *entry) finish() {
 	switch {
 	case before == ended:
 	case e.of.lease.Lost() != nil: // the entry expires with the lease
-		shared.keys.Unregister(suspect{e})
+		shared.keys.Unregister(e.key)
 	case before == sent || e.of.unansweredAt != 0:
 		shared.sweeper.Add(suspect{e})
 	case e.taken.moved: // the entry stands at its key
-		shared.keys.Unregister(suspect{e})
+		shared.keys.Unregister(e.key)
 	default:
-		shared.keys.Recycle(suspect{e}, e.id)
+		shared.keys.Recycle(e.key, e.id)
 	}
 }
 

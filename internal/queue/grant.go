@@ -44,7 +44,7 @@ func newGrants(a *attempt) []*Grant {
 	grants := a.room.grants[:0]
 	for i, e := range a.entries {
 		e.reach(held)
-		e.say(Holds)
+		e.say(Step{Action: Holds})
 		e.ticket.Hold(a.lease)
 		g := &a.room.grant
 		if i > 0 {
@@ -52,7 +52,7 @@ func newGrants(a *attempt) []*Grant {
 		}
 		*g = Grant{
 			Queue: e.q, Lease: a.lease,
-			Key: e.key, Value: e.value, Created: e.rev, Modified: e.modRevision(), Token: e.token(),
+			Key: e.key, Value: e.value, Created: e.rev, Modified: e.modRevision(), Token: e.token,
 			AcquiredRevision: a.revision, Stood: a.stoodAt, Telemetry: e.ticket.request.telemetry,
 			entry: e,
 		}
@@ -222,4 +222,4 @@ func Taken(host lease.Host, l *lease.Lease) (taken []*Grant) {
 }
 
 // Forget has the session not account for the entry any more: it was moved to another lease, or is gone.
-func (g *Grant) Forget() { g.entry.q.shared.keys.Unregister(suspect{g.entry}) }
+func (g *Grant) Forget() { g.entry.q.shared.keys.Unregister(g.Key) }

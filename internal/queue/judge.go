@@ -169,7 +169,7 @@ func (w *wait) judgeEnded(ctx context.Context, at int64, ended []clientv3.LeaseI
 	}
 	q := w.e.q
 	ask := inquest.Inquest{
-		Scope: q.Scope, Created: w.e.rev, Past: w.e.of.past.known(time.Now(), q.shared.lockDelay),
+		Scope: q.Scope, Created: w.e.rev, Past: w.e.of.past.Known(time.Now(), q.shared.lockDelay),
 		KeyOf: q.host.SessionKey, Read: w.read,
 	}
 	w.noteAhead(nil, at, true)
@@ -177,7 +177,10 @@ func (w *wait) judgeEnded(ctx context.Context, at int64, ended []clientv3.LeaseI
 	defer cancel()
 	found, err := ask.Search(ctx, ended, []int64{w.others.Since, w.e.rev, seen}, at)
 	delays = found == inquest.MayHold // so it is, too, if the inquest has failed
-	w.sayJudged(delays, found, err)
+	w.e.say(Step{
+		Action: Judged, Delays: delays, LongTold: found == inquest.LongTold,
+		Unfound: err != nil || delays && w.others.Unknown,
+	})
 	if errors.Is(err, errEntryGone) {
 		return err
 	}

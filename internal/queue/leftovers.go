@@ -37,7 +37,7 @@ func (e suspect) Kept() int64 {
 func (e suspect) RemoveFound(rev int64) {
 	found := &entry{q: e.q, of: e.of, key: e.key, id: e.id, rev: rev, stage: created}
 	found.wait.e = found
-	if !e.q.shared.keys.Register(suspect{found}) { // beforeRevoke removes it, too
+	if !e.q.shared.keys.Register(e.key, e.of.lease, suspect{found}) { // beforeRevoke removes it, too
 		return // the scanner has just claimed the key, and will have it removed
 	}
 	e.q.host.Go(func(context.Context) { _ = found.remove(e.of.lease.Context()) }) // ends with the lease

@@ -16,17 +16,17 @@ func TestKeyOfAnOrphanIsNotUsedAgain(t *testing.T) {
 		h := mustAcquire(t, q)
 		mustHandOff(t, h)
 		orphan := q.shared.orphan(q.At, h.Key, h.Lease)
-		if !q.shared.keys.Register(orphan) {
+		if !q.shared.keys.Register(h.Key, h.Lease, orphan) {
 			t.Fatal("the key of a released entry is in use")
 		}
 		next := mustAcquire(t, q)
 		if next.Key == orphan.Key() {
 			t.Error("it was used again")
 		}
-		if q.shared.keys.Register(q.shared.orphan(q.At, next.Key, h.Lease)) {
+		if q.shared.keys.Register(next.Key, h.Lease, q.shared.orphan(q.At, next.Key, h.Lease)) {
 			t.Error("the key of a hold was given to an orphan")
 		}
-		q.shared.keys.Unregister(orphan)
+		q.shared.keys.Unregister(h.Key)
 	})
 }
 
@@ -36,9 +36,9 @@ func TestEntryIsNotRemovedByTheSweeperAndTheScannerAtOnce(t *testing.T) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
 		keys, found := h.entry.q.shared.keys, suspect{h.entry}
-		keys.Unregister(found)
+		keys.Unregister(h.Key)
 		orphan := found.q.shared.orphan(found.q.At, found.key, h.Lease)
-		if !keys.Register(orphan) {
+		if !keys.Register(h.Key, h.Lease, orphan) {
 			t.Fatal("the key is in use")
 		}
 		found.RemoveFound(h.Created)
@@ -46,7 +46,7 @@ func TestEntryIsNotRemovedByTheSweeperAndTheScannerAtOnce(t *testing.T) {
 		if n := p.Counts()["remove"]; n != 0 || keys.At(h.Key) != orphan {
 			t.Errorf("%d removals were sent, the key is in use by %v", n, keys.At(h.Key))
 		}
-		keys.Unregister(orphan)
+		keys.Unregister(h.Key)
 		mustHandOff(t, h)
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/permits"
+	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -66,14 +67,16 @@ func (p *permit) becomeFirst(from int64, delay bool) {
 func (p *permit) wasPut(ctx context.Context, r txns.Reply) error {
 	e := p.w.e
 	e.setCreated(r.Header.Revision)
-	e.ticket.sawAhead(r.Range(1), nil)
 	seen, err := e.q.limit.Replies(ctx, r, p.limit.Permits)
 	if err != nil {
 		return err
 	}
+	if youngest := r.Range(1); youngest.Count > 0 {
+		e.ticket.saw(places.ReadPut(e.q.Scope, youngest, nil))
+	}
 	p.w.position = seen.Count
 	p.place(seen, e.of.requeued)
-	p.say(Step{Read: e.rev, Delays: e.of.requeued})
+	e.say(Step{Action: Judged, Read: e.rev, Delays: e.of.requeued})
 	return nil
 }
 
@@ -92,7 +95,7 @@ func (p *permit) locate(ctx context.Context) error {
 	}
 	p.place(seen, e.of.requeued)
 	e.of.revision = seen.Reply.Header.Revision // at which the limit was read
-	p.say(Step{Read: e.of.revision, Delays: e.of.requeued})
+	e.say(Step{Action: Judged, Read: e.of.revision, Delays: e.of.requeued})
 	return nil
 }
 
@@ -133,7 +136,7 @@ func (p *permit) markToLeave(ctx context.Context) error {
 		return nil
 	}
 	if p.w.delay.isOver() {
-		e.say(Waited)
+		e.say(Step{Action: Waited})
 	}
 	t := txns.Txn{If: []clientv3.Cmp{e.unmarked()}}
 	if served := p.account.ServedNow(p.w.delay.runs()); served != 0 {
@@ -154,13 +157,4 @@ func (p *permit) markToLeave(ctx context.Context) error {
 		p.mod = r.Header.Revision // or the entry is gone, or was changed: it is removed next
 	}
 	return err
-}
-
-// say is sayJudged of a permit. s has what the caller knows: Delays, Read and Unfound.
-func (p *permit) say(s Step) {
-	if f := p.w.e.observer(); f != nil {
-		told := judged(p.w, s.Delays)
-		told.First, told.Read, told.Unfound = p.w.ahead != nil && !p.far, s.Read, s.Unfound
-		f(told)
-	}
 }

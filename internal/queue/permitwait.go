@@ -38,7 +38,7 @@ func (p *permit) await(ctx context.Context) error {
 				}
 			}
 			if p.w.delay.isOver() {
-				p.w.e.say(Waited)
+				p.w.e.say(Step{Action: Waited})
 			}
 			err = p.w.e.retry(ctx, p.admit)
 		}
@@ -102,7 +102,7 @@ func (p *permit) hearMark(ctx context.Context, events []*clientv3.Event) error {
 func (p *permit) followMark(ahead *mvccpb.KeyValue, read int64) {
 	if mark := layout.MarkIn(ahead); mark != 0 {
 		p.becomeFirst(mark, false)
-		p.say(Step{Read: read})
+		p.w.e.say(Step{Action: Judged, Read: read})
 	}
 }
 
@@ -127,10 +127,10 @@ func (p *permit) judge(ctx context.Context, at int64) error {
 		// when it was put, while the youngest had not asked yet.
 		p.w.noteAhead(seen.Youngest, at, false)
 		p.becomeFirst(p.w.e.rev, false)
-		p.say(Step{Read: read})
+		p.w.e.say(Step{Action: Judged, Read: read})
 	case !seen.MayHold(): // it waits, so it will put a mark, or go
 		p.w.noteAhead(seen.Youngest, at, false)
-		p.say(Step{Read: read})
+		p.w.e.say(Step{Action: Judged, Read: read})
 	default:
 		ahead := p.w.ahead
 		if seen.Youngest != nil {
@@ -139,7 +139,7 @@ func (p *permit) judge(ctx context.Context, at int64) error {
 		p.w.noteAhead(ahead, at, true)
 		p.becomeFirst(at, true)
 		p.account.Begin(seen)
-		p.say(Step{Read: read, Delays: true})
+		p.w.e.say(Step{Action: Judged, Read: read, Delays: true})
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (p *permit) lookForRoom(ctx context.Context) error {
 		stood = nil
 		p.w.noteAhead(p.w.ahead, at, true)
 		p.becomeFirst(at, true)
-		p.say(Step{Read: at, Delays: true, Unfound: true})
+		p.w.e.say(Step{Action: Judged, Read: at, Delays: true, Unfound: true})
 	case !p.account.All:
 		stood = r.Range(before).Kvs
 	}
@@ -307,11 +307,11 @@ func (p *permit) judgeGone(ctx context.Context, refused int64) error {
 	return nil
 }
 
-// delayForGone begins the lock delay for what has gone. For read see say.
+// delayForGone begins the lock delay for what has gone. For read see Step.
 func (p *permit) delayForGone(read int64) {
 	p.account.Delay(p.w.delay.runs())
 	p.w.noteAhead(p.w.ahead, p.account.Heard, true)
-	p.say(Step{Read: read, Delays: true})
+	p.w.e.say(Step{Action: Judged, Read: read, Delays: true})
 }
 
 // anyAbsent reports whether one of the reads of counts has found no key.

@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -21,14 +22,13 @@ func TestPlaceByTheReplyToThePut(t *testing.T) {
 			known  bool
 			holder bool
 		}{
-			{p.queue("x"), 0, false, false},
 			{p.queue("x"), 1, true, true},
 			{p.queue("x"), 2, true, false},
 			{p.readers("x"), 1, true, false}, // a writer ahead of a reader may wait for other readers
 			{p.readers("x"), 2, true, false},
 		} {
 			tk := newTicket(c.q, Request{})
-			tk.sawAhead(&pb.RangeResponse{Count: c.count, Kvs: []*mvccpb.KeyValue{kv}}, nil)
+			tk.saw(places.ReadPut(c.q.Scope, &pb.RangeResponse{Count: c.count, Kvs: []*mvccpb.KeyValue{kv}}, nil))
 			place := tk.knownAhead()
 			if place.Known() != c.known || place.Ahead != int(c.count) || (place.Holder.Key != "") != c.holder {
 				t.Errorf("%d ahead, of a reader %v: %+v", c.count, c.q.Reader, place)

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/permits"
+	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
@@ -45,7 +46,7 @@ type condition struct {
 func (a *attempt) put(ctx context.Context, c condition) error {
 	rctx, cancel := calls.ForRequest(ctx, a.lease, calls.GiveUpWait)
 	defer cancel()
-	return calls.RetryUnder(ctx, a.q().host, a.lease, func(ctx context.Context) error {
+	return calls.RetryUnder(ctx, a.q.host, a.lease, func(ctx context.Context) error {
 		for a.entries[0].stage < created {
 			if c.after != nil {
 				if err := c.after.wait.untilRemovable(ctx); err != nil {
@@ -64,8 +65,10 @@ func (a *attempt) put(ctx context.Context, c condition) error {
 			}
 		}
 		for _, e := range a.entries {
-			if err := e.wait.locate(rctx); err != nil {
-				return err
+			if e.stage < placed { // by a copy whose reply was lost
+				if err := e.wait.locate(rctx); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
@@ -86,7 +89,8 @@ type putting struct {
 func (a *attempt) putting(c condition) putting {
 	p := putting{gate: a.lease.Gate()}
 	n := len(a.entries)
-	p.If = append(make([]clientv3.Cmp, 0, n+2), clientv3.Compare(clientv3.ModRevision(a.sessionKey()), "=", p.gate))
+	session := clientv3.ModRevision(a.q.host.SessionKey(a.lease.ID()))
+	p.If = append(make([]clientv3.Cmp, 0, n+2), clientv3.Compare(session, "=", p.gate))
 	// The operations of a Txn see what those before them did: the removal, then
 	// the reads of what is ahead, then the puts.
 	then := make(txns.Ops, 0, 2*n+1)
@@ -112,12 +116,12 @@ func (a *attempt) putting(c condition) putting {
 			then.Add(e.q.youngest)
 		}
 	}
-	p.epoch = then.Add(a.q().shared.getEpoch)
+	p.epoch = then.Add(a.q.shared.getEpoch)
 	for _, e := range a.entries {
 		then.Add(clientv3.OpPut(e.key, e.value, clientv3.WithLease(a.lease.ID())))
 	}
 	p.Then = then
-	if q := a.q(); !q.At.Foreign && n == 1 && q.limit == nil { // foreign prefixes may contain each other
+	if q := a.q; !q.At.Foreign && n == 1 && q.limit == nil { // foreign prefixes may contain each other
 		p.About = q.At.Entries
 	}
 	return p
@@ -127,9 +131,9 @@ func (a *attempt) putting(c condition) putting {
 func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	p, began := a.putting(c), time.Now()
 	for _, e := range a.entries {
-		e.saySends(p.gate)
+		e.say(Step{Action: Sends, Gate: p.gate})
 	}
-	r, err := a.q().shared.commits.Commit(ctx, p.Txn)
+	r, err := a.q.shared.commits.Commit(ctx, p.Txn)
 	if r.Unsent {
 		return err
 	}
@@ -146,7 +150,7 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 		}
 	}
 	if err != nil {
-		a.q().ReportUnknown("enqueue", err)
+		a.q.ReportUnknown("enqueue", err)
 		return err
 	}
 	return a.whyRefused(ctx, p.gate, c)
@@ -163,7 +167,9 @@ func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err erro
 		e.setCreated(r.Header.Revision)
 		e.wait.setAhead(txns.First(ahead.Kvs), r.Header.Revision, a.requeued)
 		e.wait.position = ahead.Count
-		e.ticket.sawAhead(ahead, epoch)
+		if ahead.Count > 0 {
+			e.ticket.saw(places.ReadPut(e.q.Scope, ahead, epoch))
+		}
 		if tokenErr := e.takeToken(epoch); tokenErr != nil {
 			err = tokenErr
 		}
@@ -175,21 +181,21 @@ func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err erro
 // markUnanswered records that a copy of the put, sent at gate, may be carried out yet.
 func (a *attempt) markUnanswered(gate int64) {
 	a.unansweredAt = gate
-	a.q().shared.orphans.ScanSoon()
+	a.q.shared.orphans.ScanSoon()
 }
 
 // whyRefused reads why etcd did not carry out the put. nil: an earlier copy had put the entries, and their create
 // revision is known now.
 func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error {
 	var ask txns.Ops
-	session := ask.Add(reads.Meta(a.sessionKey()))
+	session := ask.Add(reads.Meta(a.q.host.SessionKey(a.lease.ID())))
 	first := len(ask)
 	for _, e := range a.entries {
 		ask.Add(reads.Meta(e.key))
 	}
 	mode := len(ask) // what the mode of the put needs
 	var look sight
-	switch q := a.q(); {
+	switch q := a.q; {
 	case c.after != nil:
 		ask.Add(reads.Meta(c.after.key))
 	case c.empty && len(a.entries) == 1:
@@ -197,7 +203,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	case q.limit != nil:
 		ask.Add(clientv3.OpGet(q.At.LimitKey()))
 	}
-	r, err := txns.Read(ctx, a.q().host.Sender(), ask...)
+	r, err := txns.Read(ctx, a.q.host.Sender(), ask...)
 	if err != nil {
 		a.markUnanswered(gate) // as below: an earlier copy may have put them
 		return err
@@ -226,7 +232,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 		return errGateMoved
 	case c.after != nil:
 		return c.after.whyKept(r.First(mode))
-	case a.q().limit != nil:
+	case a.q.limit != nil:
 		return a.entries[0].wait.permit.whyRefused(ctx, r.First(mode))
 	case c.empty:
 		look.saw(r)

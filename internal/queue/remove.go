@@ -22,15 +22,14 @@ const removeRetry = time.Second
 // errEntryGone: another client had deleted it. It ends with ctx, for a caller that waits; remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
 	for {
-		prepare := e.wait.untilRemovable
-		if p := e.wait.permit; p != nil {
-			prepare = p.markToLeave
-		}
-		if err := prepare(ctx); err != nil {
-			return err
-		}
 		then := txns.Ops{clientv3.OpDelete(e.key)}
-		look := e.wait.look(&then)
+		var look sight
+		if e.stage < held {
+			if err := e.prepareToLeave(ctx); err != nil {
+				return err
+			}
+			look = e.wait.look(&then)
+		}
 		t := txns.Txn{About: e.q.At.Entries, If: e.removalCmps(), Then: then}
 		if len(t.If) > 1 { // which of them was false?
 			t.Else = []clientv3.Op{reads.Meta(e.key)}
@@ -39,7 +38,7 @@ func (e *entry) tryRemove(ctx context.Context) error {
 		if r.Unsent {
 			return err
 		}
-		e.removing = e.q.ReportUnknown("remove", err) || r.Unanswered || e.removing
+		e.removing = err != nil && e.q.ReportUnknown("remove", err) || r.Unanswered || e.removing
 		switch {
 		case err != nil:
 			return err
@@ -58,6 +57,14 @@ func (e *entry) tryRemove(ctx context.Context) error {
 			return errEntryGone
 		}
 	}
+}
+
+// prepareToLeave waits until an entry that does not hold may be removed.
+func (e *entry) prepareToLeave(ctx context.Context) error {
+	if p := e.wait.permit; p != nil {
+		return p.markToLeave(ctx)
+	}
+	return e.wait.untilRemovable(ctx)
 }
 
 // remove removes the entry, retrying while that can help, and finishes the attempt. It returns what tryRemove does, or

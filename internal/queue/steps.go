@@ -1,9 +1,6 @@
 package queue
 
-import (
-	"github.com/holdfast-go/holdfast/internal/inquest"
-	"github.com/holdfast-go/holdfast/internal/lease"
-)
+import "github.com/holdfast-go/holdfast/internal/lease"
 
 // An Action is one of the steps of tests/models/queuemodel and semmodel that only the client knows of.
 type Action string
@@ -50,45 +47,3 @@ type Step struct {
 // Observe has f called at each step of the session's attempts, for a test that compares them with the model's. It is
 // called before the first acquisition. f must not call this package.
 func Observe(host lease.Host, f func(Step)) { sharedBy(host).steps = f }
-
-// say tells the observer of a step. Entries that the sweeper has found are no attempt's.
-func (e *entry) say(a Action) {
-	if f := e.observer(); f != nil {
-		f(Step{Action: a, Key: e.key, Created: e.rev, Lease: e.of.lease})
-	}
-}
-
-func (e *entry) observer() func(Step) {
-	if e.ticket == nil {
-		return nil
-	}
-	return e.q.shared.steps
-}
-
-// saySends is say of a put that compares a gate.
-func (e *entry) saySends(gate int64) {
-	if f := e.observer(); f != nil {
-		f(Step{Action: Sends, Key: e.key, Lease: e.of.lease, Gate: gate})
-	}
-}
-
-// sayJudged is say after setAhead. With delays the lock delay has begun. found and err are of an inquest, or err says
-// that history is compacted.
-func (w *wait) sayJudged(delays bool, found inquest.Finding, err error) {
-	f := w.e.observer()
-	if f == nil {
-		return
-	}
-	s := judged(w, delays)
-	s.LongTold, s.Unfound = found == inquest.LongTold, err != nil || delays && w.ahead == nil && w.others.Unknown
-	s.Read = w.looked
-	f(s)
-}
-
-func judged(w *wait, delays bool) Step {
-	s := Step{Action: Judged, Key: w.e.key, Created: w.e.rev, Lease: w.e.of.lease, Delays: delays}
-	if w.ahead != nil {
-		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
-	}
-	return s
-}

@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/awaiting"
 	"github.com/holdfast-go/holdfast/internal/calls"
-	"github.com/holdfast-go/holdfast/internal/inquest"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
@@ -36,32 +35,58 @@ type wait struct {
 	permit   *permit        // of a semaphore; otherwise nil
 }
 
+// delay is the lock delay of an entry, which must pass before it may hold. In the zero delay none has begun.
+type delay struct{ until time.Time }
+
+// delayOf returns a delay that begins now.
+func delayOf(d time.Duration) delay { return delay{time.Now().Add(d)} }
+
+// begun reports whether it has begun, and nothing has ended it. That its time has passed is not its end: see
+// wait.endDelay.
+func (d delay) begun() bool { return !d.until.IsZero() }
+
+// left is the rest of its time.
+func (d delay) left() time.Duration {
+	if !d.begun() {
+		return 0
+	}
+	return max(0, time.Until(d.until))
+}
+
+// runs reports whether its time has not passed.
+func (d delay) runs() bool { return d.left() > 0 }
+
+// isOver reports whether it has begun, and its time has passed.
+func (d delay) isOver() bool { return d.begun() && !d.runs() }
+
 // setAhead records the entry that was ahead at revision, nil if there was none. With delays the lock delay begins, or
 // begins again, in the same step: beforeRevoke may remove an entry that is placed and has no delay.
 func (w *wait) setAhead(ahead *mvccpb.KeyValue, revision int64, delays bool) {
 	w.noteAhead(ahead, revision, delays)
-	w.sayJudged(delays, inquest.Innocent, nil)
+	w.e.say(Step{Action: Judged, Delays: delays, Unfound: delays && ahead == nil && w.others.Unknown})
 }
 
 // setUnknown is setAhead where the history is compacted that would tell whether the lock delay must begin: it does.
 func (w *wait) setUnknown(ahead *mvccpb.KeyValue, revision int64) {
 	w.noteAhead(ahead, revision, true)
-	w.sayJudged(true, inquest.Innocent, rpctypes.ErrCompacted)
+	w.e.say(Step{Action: Judged, Delays: true, Unfound: true})
 }
 
 // noteAhead is setAhead for a judgment that is not over.
 func (w *wait) noteAhead(ahead *mvccpb.KeyValue, revision int64, delays bool) {
 	if !delays && w.delay.isOver() {
-		w.e.say(Waited)
+		w.e.say(Step{Action: Waited})
 	}
 	w.e.mu.Lock()
 	defer w.e.mu.Unlock()
 	w.ahead, w.seen, w.e.stage = ahead, revision, max(w.e.stage, placed)
-	w.heardOf(revision)
+	if ahead != nil { // otherwise nothing is left to be judged
+		w.heardOf(revision)
+	}
 	switch {
 	case delays && w.e.q.shared.lockDelay > 0:
 		w.delay = delayOf(w.e.q.shared.lockDelay)
-	case !w.delay.runs():
+	case w.delay.isOver():
 		w.delay = delay{} // what told this serves for endDelay
 	}
 }
@@ -69,7 +94,7 @@ func (w *wait) noteAhead(ahead *mvccpb.KeyValue, revision int64, delays bool) {
 // heardOf records that the store has a revision now. Entries that leave may do so on a goroutine each.
 func (w *wait) heardOf(revision int64) {
 	if !w.e.leaving {
-		w.e.of.past.heard(revision, time.Now(), w.e.q.shared.lockDelay)
+		w.e.of.past.Hear(revision, time.Now(), w.e.q.shared.lockDelay)
 	}
 }
 
@@ -222,7 +247,7 @@ func (w *wait) endDelay(ctx context.Context) error {
 		again = delayOf(lockDelay)
 	}
 	if !again.begun() {
-		w.e.say(Waited)
+		w.e.say(Step{Action: Waited})
 	}
 	w.setDelay(again)
 	return nil
@@ -234,7 +259,10 @@ func (w *wait) untilRemovable(ctx context.Context) error {
 	if err := w.locate(ctx); err != nil {
 		return err
 	}
-	if left := w.delayLeft(); w.e.stage == placed && left > 0 && !calls.Sleep(ctx, left) {
+	if w.e.stage != placed {
+		return nil
+	}
+	if left := w.delayLeft(); left > 0 && !calls.Sleep(ctx, left) {
 		return backoff.ContextErr(ctx)
 	}
 	return nil
