@@ -105,5 +105,5 @@ func (s *Semaphore) Resize(ctx context.Context, n int) (*Semaphore, error) {
 	if err := s.sem.Resize(ctx, n); err != nil {
 		return nil, err
 	}
-	return &Semaphore{s.sem.Limited(n), s.opts}, nil
+	return &Semaphore{queue.NewSemaphore(s.sem.All().Host(), s.Name(), n), s.opts}, nil
 }

@@ -31,13 +31,6 @@ func New(host lease.Env, at layout.Queue, named int) *Limit {
 	return &Limit{host: host, scope: reads.Scope{At: at}, named: named}
 }
 
-// Renamed returns the same limit for a program that names another one.
-func (l *Limit) Renamed(named int) *Limit {
-	renamed := New(l.host, l.scope.At, named)
-	renamed.seen.Store(l.seen.Load())
-	return renamed
-}
-
 // Named is the limit that the program names.
 func (l *Limit) Named() int { return l.named }
 

@@ -73,7 +73,7 @@ func TestSeeReadsAsManyPermitsAsTheLimitMayBe(t *testing.T) {
 		if err := limit.Resize(t.Context(), 3); !errors.As(err, &other) || other.Limit != 4 || other.Weight != 0 {
 			t.Errorf("Resize of a limit that another process has changed: %v", err)
 		}
-		if err := limit.Renamed(4).Resize(t.Context(), 3); err != nil {
+		if err := permits.New(p.Host, at, 4).Resize(t.Context(), 3); err != nil {
 			t.Error(err)
 		}
 		if n, err := limit.Read(t.Context()); n != 3 || err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/inquest"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/polls"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
@@ -69,7 +70,7 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	}
 	e.q, e.of, e.wait.e = q, a, e
 	if q.limit != nil {
-		e.wait.permit = &permit{w: &e.wait, weight: q.weight}
+		e.wait.permit = &permit{w: &e.wait, Waiter: permits.Waiter{Of: q.limit, Weight: q.weight}}
 	}
 	for {
 		e.id = q.shared.keys.NewID(a.lease)

@@ -88,7 +88,7 @@ func (e *entry) say(s Step) {
 	}
 	if s.Action == Judged && w.ahead != nil {
 		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
-		s.First = w.permit != nil && !w.permit.far
+		s.First = w.permit != nil && !w.permit.Far
 	}
 	tell(s)
 }

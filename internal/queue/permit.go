@@ -29,45 +29,24 @@ import (
 
 // permit is how an entry of a semaphore waits. Its goroutine alone uses it.
 type permit struct {
-	w      *wait
-	weight int
-	limit  layout.Limit // as it was read last
-	mod    int64        // mod revision of the entry with its mark; 0: it has none
-
-	far     bool            // waits behind an entry that waits, too; otherwise it is the first waiter
-	account permits.Account // of the first waiter
+	w *wait
+	permits.Waiter
+	mod int64 // mod revision of the entry with its mark; 0: it has none
 }
 
-// place records the place of a permit, by what was seen to stand ahead of it when it was put. With delay, what went
-// before is not known.
-//
-// Those behind judge by the limit at which the entry was put whether it holds or waits for a mark. If the limit has
-// changed since, the entry waits, and puts its mark at once if there is room.
-func (p *permit) place(seen permits.Seen, delay bool) {
-	p.limit = seen.Limit
-	ahead, at := seen.Youngest, p.w.e.rev
-	if permits.Weights(seen.Ahead)+p.weight <= p.limit.Permits && p.limit.Mod < at {
-		ahead = nil
-	}
-	p.w.noteAhead(ahead, at, delay)
-	if p.far = !seen.MayHold() && layout.MarkIn(ahead) == 0; !p.far {
-		p.becomeFirst(at, delay)
-		p.account.Begin(seen)
-	}
-}
-
-// becomeFirst makes the entry the first waiter, from a revision on. With delay, what went before is not known, and the
-// lock delay has begun. A mark may be older than the entry. But only from the revision of the entry on does a read show
-// all that are ahead of it, and what went before is none of its concern.
-func (p *permit) becomeFirst(from int64, delay bool) {
-	p.far, p.account = false, permits.AccountFrom(max(from, p.w.e.rev), delay)
+// place records the place of a permit, by what was seen to stand ahead of it when it was put, and at which revision the
+// limit was read.
+func (p *permit) place(seen permits.Seen, read int64) {
+	e := p.w.e
+	p.w.noteAhead(p.Place(seen, e.rev, e.of.requeued), e.rev, e.of.requeued)
+	e.say(Step{Action: Judged, Read: read, Delays: e.of.requeued})
 }
 
 // wasPut reads the replies to the reads of the put.
 func (p *permit) wasPut(ctx context.Context, r txns.Reply) error {
 	e := p.w.e
 	e.setCreated(r.Header.Revision)
-	seen, err := e.q.limit.Replies(ctx, r, p.limit.Permits)
+	seen, err := e.q.limit.Replies(ctx, r, p.Limit.Permits)
 	if err != nil {
 		return err
 	}
@@ -75,8 +54,7 @@ func (p *permit) wasPut(ctx context.Context, r txns.Reply) error {
 		e.ticket.saw(places.ReadPut(e.q.Scope, youngest, nil))
 	}
 	p.w.position = seen.Count
-	p.place(seen, e.of.requeued)
-	e.say(Step{Action: Judged, Read: e.rev, Delays: e.of.requeued})
+	p.place(seen, e.rev)
 	return nil
 }
 
@@ -93,9 +71,8 @@ func (p *permit) locate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.place(seen, e.of.requeued)
-	e.of.revision = seen.Reply.Header.Revision // at which the limit was read
-	e.say(Step{Action: Judged, Read: e.of.revision, Delays: e.of.requeued})
+	e.of.revision = seen.Reply.Header.Revision
+	p.place(seen, e.of.revision)
 	return nil
 }
 
@@ -109,7 +86,7 @@ func (p *permit) whyRefused(ctx context.Context, kv *mvccpb.KeyValue) error {
 		return err
 	case now.Permits != limit.Named():
 		return limit.Err(now.Permits, 0)
-	case kv == nil || now.Mod != p.limit.Mod:
+	case kv == nil || now.Mod != p.Limit.Mod:
 		return permits.ErrMoved
 	default:
 		return errEntryGone
@@ -132,24 +109,15 @@ func (e *entry) putMark(mark int64, held time.Time) clientv3.Op {
 // or that does not know up to which revision it has judged, leaves without a mark.
 func (p *permit) markToLeave(ctx context.Context) error {
 	e := p.w.e
-	if e.stage != placed || p.w.ahead == nil || p.far || p.mod != 0 {
+	if e.stage != placed || p.w.ahead == nil || p.Far || p.mod != 0 {
 		return nil
 	}
 	if p.w.delay.isOver() {
 		e.say(Step{Action: Waited})
 	}
-	t := txns.Txn{If: []clientv3.Cmp{e.unmarked()}}
-	if served := p.account.ServedNow(p.w.delay.runs()); served != 0 {
-		t.Else = []clientv3.Op{clientv3.OpTxn(t.If, []clientv3.Op{e.putMark(served, time.Time{})}, nil)}
-	}
-	stand, few := p.account.SessionsStand(e.q.host.SessionKey)
-	if few && !p.w.delay.runs() && (p.account.Served != 0 || p.account.Due != 0) {
-		t.If = append(t.If, stand...)
-		t.Then = []clientv3.Op{e.putMark(p.account.Heard, time.Time{})}
-	} else {
-		t.Then, t.Else = t.Else, nil
-	}
-	if len(t.Then) == 0 {
+	putMark := func(mark int64) clientv3.Op { return e.putMark(mark, time.Time{}) }
+	t, ok := p.Leave(e.unmarked(), putMark, p.w.delay.runs(), e.q.host.SessionKey)
+	if !ok {
 		return nil
 	}
 	r, err := e.q.shared.commits.Commit(ctx, t)

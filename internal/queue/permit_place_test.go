@@ -75,18 +75,19 @@ func TestPlaceOfAPermit(t *testing.T) {
 					seen.Youngest = c.ahead[len(c.ahead)-1]
 				}
 				p := e.wait.permit
-				p.place(seen, c.delay)
+				e.of.requeued = c.delay
+				p.place(seen, rev)
 				ahead := e.wait.ahead
-				if e.stage != placed || (ahead == nil) != c.holds || !c.holds && ahead != seen.Youngest || p.far != c.far {
-					t.Fatalf("stage %v behind %v, far %v", e.stage, ahead, p.far)
+				if e.stage != placed || (ahead == nil) != c.holds || !c.holds && ahead != seen.Youngest || p.Far != c.far {
+					t.Fatalf("stage %v behind %v, far %v", e.stage, ahead, p.Far)
 				}
-				if p.weight != weight || p.limit != c.limit || p.account.Served != c.base || p.account.Due != c.due {
+				if p.Weight != weight || p.Limit != c.limit || p.Served != c.base || p.Due != c.due {
 					t.Errorf("%+v, want limit %v, base %d, due %d", p, c.limit, c.base, c.due)
 				}
 				if c.far {
 					return
 				}
-				if a := p.account; !a.All || a.Heard != rev || a.Sum != 2*len(c.ahead) || len(a.Stand) != len(c.ahead) {
+				if a := p.Account; !a.All || a.Heard != rev || a.Sum != 2*len(c.ahead) || len(a.Stand) != len(c.ahead) {
 					t.Errorf("%+v, want to know of %d ahead at %d", p, len(c.ahead), rev)
 				}
 				if got := e.wait.delay.begun(); got != c.delay {
@@ -108,19 +109,20 @@ func TestPermitThatHasNotReadAllAheadReadsThemAgain(t *testing.T) {
 		at := func(p *kit.Peer) *mvccpb.KeyValue { return srv.Keys(p.Key)[0] }
 		gone, own := at(peers[5]), at(peers[6])
 		e := entryOf(start(t, srv).permits(2, 1))
-		e.key, e.rev, e.wait.ahead, e.wait.permit.far = string(own.Key), own.CreateRevision, gone, true
+		e.key, e.rev, e.wait.ahead, e.wait.permit.Far = string(own.Key), own.CreateRevision, gone, true
+		e.wait.permit.Created = e.rev
 		peers[5].Release()
 		if err := e.wait.permit.lookForMark(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if p := e.wait.permit; p.far || p.account.All || len(p.account.Stand) != 3 {
-			t.Fatalf("far %v, knows all %v of %d", p.far, p.account.All, len(p.account.Stand))
+		if p := e.wait.permit; p.Far || p.All || len(p.Stand) != 3 {
+			t.Fatalf("far %v, knows all %v of %d", p.Far, p.All, len(p.Stand))
 		}
 		peers[4].Revoke() // not one of those that were read
 		if err := e.wait.permit.lookForRoom(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if a := e.wait.permit.account; !a.All || a.Sum != 4 || len(a.Gone) != 1 {
+		if a := e.wait.permit.Account; !a.All || a.Sum != 4 || len(a.Gone) != 1 {
 			t.Errorf("%d permits ahead, %d gone", a.Sum, len(a.Gone))
 		}
 	})
@@ -163,7 +165,8 @@ func TestPlaceOfAPermitWhoseEntryAheadHasGone(t *testing.T) {
 				at := func(p *kit.Peer) *mvccpb.KeyValue { return srv.Keys(p.Key)[0] }
 				gone, own := at(peers[c.ahead+c.more]), at(peers[c.ahead+c.more+1])
 				e := entryOf(q)
-				e.key, e.rev, e.wait.ahead, e.wait.permit.far = string(own.Key), own.CreateRevision, gone, true
+				e.key, e.rev, e.wait.ahead, e.wait.permit.Far = string(own.Key), own.CreateRevision, gone, true
+				e.wait.permit.Created = e.rev
 				p := e.wait.permit
 				srv.Delete(string(gone.Key))
 				history := srv.History(string(gone.Key))
@@ -187,13 +190,13 @@ func TestPlaceOfAPermitWhoseEntryAheadHasGone(t *testing.T) {
 				if !c.heard || c.compacted {
 					from = e.of.revision
 				}
-				if p.far != c.far || e.wait.delay.begun() != c.delay || e.wait.seen != from || p.limit.Permits != 2 {
-					t.Fatalf("%+v at %d of %d, far %v, delay until %v", p, e.wait.seen, from, p.far, e.wait.delay.until)
+				if p.Far != c.far || e.wait.delay.begun() != c.delay || e.wait.seen != from || p.Limit.Permits != 2 {
+					t.Fatalf("%+v at %d of %d, far %v, delay until %v", p, e.wait.seen, from, p.Far, e.wait.delay.until)
 				}
-				if a := p.account; c.delay && (a.Served != 0 || a.Due != from || a.Heard != from || !a.All || a.Sum != c.ahead) {
+				if a := p.Account; c.delay && (a.Served != 0 || a.Due != from || a.Heard != from || !a.All || a.Sum != c.ahead) {
 					t.Errorf("%+v, want to know of %d ahead, and to wait for what went before %d", p, c.ahead, from)
 				}
-				if c.value != "" && (p.account.Served != e.rev || p.account.All) {
+				if c.value != "" && (p.Served != e.rev || p.All) {
 					t.Errorf("%+v, want to judge all that has gone since %d, whatever the mark says", p, e.rev)
 				}
 			})

@@ -1,9 +1,9 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -24,11 +24,11 @@ func (p *permit) await(ctx context.Context) error {
 	for p.w.ahead != nil {
 		var err error
 		switch {
-		case p.tooHeavy():
-			return p.w.e.q.limit.Err(p.limit.Permits, p.weight)
-		case p.far:
+		case p.TooHeavy():
+			return p.w.e.q.limit.Err(p.Limit.Permits, p.Weight)
+		case p.Far:
 			err = p.awaitMark(ctx)
-		case !p.fits():
+		case !p.Fits():
 			err = p.awaitRoom(ctx)
 		default:
 			if left := p.w.delay.left(); left > 0 {
@@ -49,18 +49,13 @@ func (p *permit) await(ctx context.Context) error {
 	return nil
 }
 
-func (p *permit) tooHeavy() bool { return p.weight > p.limit.Permits }
-
-// fits reports whether the weight fits into the limit, by what the first waiter has heard.
-func (p *permit) fits() bool { return p.account.All && p.account.Sum+p.weight <= p.limit.Permits }
-
 // awaitMark waits until the entry ahead of a far one has a mark, or is gone.
 func (p *permit) awaitMark(ctx context.Context) error {
 	ahead := p.w.ahead
 	return awaiting.Change{
 		Host: p.w.e.q.host, Streams: &p.w.e.q.shared.streams,
 		Key:  string(ahead.Key),
-		Over: func() bool { return p.w.ahead != ahead || !p.far },
+		Over: func() bool { return p.w.ahead != ahead || !p.Far },
 		Look: p.lookForMark,
 		Hear: p.hearMark,
 	}.Await(ctx)
@@ -90,7 +85,7 @@ func (p *permit) hearMark(ctx context.Context, events []*clientv3.Event) error {
 		case reads.IsEnd(event, ahead):
 			return p.judge(ctx, event.Kv.ModRevision)
 		case reads.IsEntry(event.Kv, ahead.CreateRevision):
-			if p.followMark(event.Kv, event.Kv.ModRevision); !p.far {
+			if p.followMark(event.Kv, event.Kv.ModRevision); !p.Far {
 				return nil
 			}
 		}
@@ -101,7 +96,7 @@ func (p *permit) hearMark(ctx context.Context, events []*clientv3.Event) error {
 // followMark makes the entry the first waiter if the one ahead has a mark, as was read, or told, at a revision.
 func (p *permit) followMark(ahead *mvccpb.KeyValue, read int64) {
 	if mark := layout.MarkIn(ahead); mark != 0 {
-		p.becomeFirst(mark, false)
+		p.Lead(mark, false)
 		p.w.e.say(Step{Action: Judged, Read: read})
 	}
 }
@@ -119,28 +114,9 @@ func (p *permit) judge(ctx context.Context, at int64) error {
 	if at == 0 {
 		at = seen.Reply.Header.Revision
 	}
-	p.limit = seen.Limit
-	read := seen.Reply.Header.Revision
-	switch {
-	case layout.MarkIn(seen.Youngest) != 0:
-		// Its mark does not speak of those that have gone between the two. One may have held: there was room for it
-		// when it was put, while the youngest had not asked yet.
-		p.w.noteAhead(seen.Youngest, at, false)
-		p.becomeFirst(p.w.e.rev, false)
-		p.w.e.say(Step{Action: Judged, Read: read})
-	case !seen.MayHold(): // it waits, so it will put a mark, or go
-		p.w.noteAhead(seen.Youngest, at, false)
-		p.w.e.say(Step{Action: Judged, Read: read})
-	default:
-		ahead := p.w.ahead
-		if seen.Youngest != nil {
-			ahead = seen.Youngest
-		}
-		p.w.noteAhead(ahead, at, true)
-		p.becomeFirst(at, true)
-		p.account.Begin(seen)
-		p.w.e.say(Step{Action: Judged, Read: read, Delays: true})
-	}
+	delays := p.AheadWent(seen, at)
+	p.w.noteAhead(cmp.Or(seen.Youngest, p.w.ahead), at, delays)
+	p.w.e.say(Step{Action: Judged, Read: seen.Reply.Header.Revision, Delays: delays})
 	return nil
 }
 
@@ -162,71 +138,30 @@ func (p *permit) awaitRoom(ctx context.Context) error {
 		Host: p.w.e.q.host, Streams: &p.w.e.q.shared.streams,
 		Key:  at.Entries,
 		Opts: []clientv3.OpOption{clientv3.WithRange(at.LimitKey() + "\x00")}, // the entries, and the limit
-		Over: func() bool { return p.fits() || p.tooHeavy() },
+		Over: func() bool { return p.Fits() || p.TooHeavy() },
 		Look: p.lookForRoom,
 		Hear: p.hearRoom,
 	}.Await(ctx)
 }
 
-// lookForRoom reads which permits stand ahead of the first waiter. What has gone since the last look, or since it
-// became the first waiter, it has to judge.
+// lookForRoom reads which permits stand ahead of the first waiter. If it cannot be known what has gone until now, the
+// lock delay begins now.
 func (p *permit) lookForRoom(ctx context.Context) error {
-	e := p.w.e
-	var ask txns.Ops
-	limitKey := ask.Add(clientv3.OpGet(e.q.At.LimitKey()))
-	now := ask.Add(e.q.OldestAhead(e.rev-1, 0, 0))
-	before := len(ask)
-	if !p.account.All {
-		ask.Add(e.q.OldestAhead(e.rev-1, p.account.Heard, 0))
-	}
-	r, err := p.read(ctx, ask)
-	compacted := !p.account.All && errors.Is(err, rpctypes.ErrCompacted)
-	if compacted {
-		r, err = p.read(ctx, ask[:before])
-	}
-	if err != nil {
-		return err
-	}
-	limit, err := e.q.limit.Ensure(ctx, r.First(limitKey))
-	if err != nil {
-		return err
-	}
-	stood := p.account.Stand
-	switch at := r.Header.Revision; {
-	case compacted: // what has gone until now cannot be known, so the lock delay begins now
-		stood = nil
+	at, compacted, err := p.LookForRoom(ctx, p.read)
+	if err == nil && compacted {
 		p.w.noteAhead(p.w.ahead, at, true)
-		p.becomeFirst(at, true)
 		p.w.e.say(Step{Action: Judged, Read: at, Delays: true, Unfound: true})
-	case !p.account.All:
-		stood = r.Range(before).Kvs
 	}
-	p.limit = limit
-	p.account.Look(r.Range(now).Kvs, stood, r.Header.Revision)
-	return nil
+	return err
 }
 
 // hearRoom handles what the watch of the permits and of the limit tells.
 func (p *permit) hearRoom(ctx context.Context, events []*clientv3.Event) error {
-	q := p.w.e.q
-	for _, event := range events {
-		key := string(event.Kv.Key)
-		switch {
-		case key == q.At.LimitKey() && event.Type == mvccpb.DELETE:
-			return p.lookForRoom(ctx)
-		case key == q.At.LimitKey() && event.Kv.ModRevision <= p.limit.Mod: // told late, and known
-		case key == q.At.LimitKey():
-			limit, err := q.limit.Ensure(ctx, event.Kv)
-			if err != nil {
-				return err
-			}
-			p.limit = limit
-		case event.Type == mvccpb.DELETE:
-			p.account.Hear(event)
-		}
-		p.account.Heard = max(p.account.Heard, event.Kv.ModRevision)
+	again, err := p.HearRoom(ctx, events)
+	if again {
+		return p.lookForRoom(ctx)
 	}
-	return nil
+	return err
 }
 
 // admit has the first waiter hold. It knows that its weight fits, and nothing joins ahead of it, so one Txn compares
@@ -234,7 +169,7 @@ func (p *permit) hearRoom(ctx context.Context, events []*clientv3.Event) error {
 // mark.
 func (p *permit) admit(ctx context.Context) error {
 	e := p.w.e
-	stand, few := p.account.SessionsStand(e.q.host.SessionKey)
+	stand, few := p.SessionsStand(e.q.host.SessionKey)
 	if !few {
 		p.delayForGone(0)
 		return nil
@@ -244,9 +179,9 @@ func (p *permit) admit(ctx context.Context) error {
 	self, limitKey := otherwise.Add(clientv3.OpGet(e.key)), otherwise.Add(clientv3.OpGet(e.q.At.LimitKey()))
 	r, err := e.q.shared.commits.Commit(ctx, txns.Txn{
 		If: append([]clientv3.Cmp{
-			e.unmarked(), clientv3.Compare(clientv3.ModRevision(e.q.At.LimitKey()), "=", p.limit.Mod),
+			e.unmarked(), clientv3.Compare(clientv3.ModRevision(e.q.At.LimitKey()), "=", p.Limit.Mod),
 		}, stand...),
-		Then: []clientv3.Op{e.putMark(p.account.Heard, now)},
+		Then: []clientv3.Op{e.putMark(p.Heard, now)},
 		Else: otherwise,
 	})
 	if err != nil {
@@ -265,8 +200,8 @@ func (p *permit) admit(ctx context.Context) error {
 		return errEntryGone
 	}
 	limit, err := e.q.limit.Ensure(ctx, r.First(limitKey))
-	if err != nil || limit.Mod != p.limit.Mod {
-		p.limit = limit
+	if err != nil || limit.Mod != p.Limit.Mod {
+		p.Limit = limit
 		return err
 	}
 	return p.judgeGone(ctx, r.Header.Revision)
@@ -285,41 +220,20 @@ func (p *permit) admitted(at int64, sent time.Time) {
 // judgeGone finds out whether a permit ahead went together with its session key. Then the lock delay begins. A Txn was
 // refused at a revision because one of these sessions has ended.
 func (p *permit) judgeGone(ctx context.Context, refused int64) error {
-	for some := range slices.Chunk(p.account.Gone, txns.MaxOps) {
-		var ask txns.Ops
-		for _, g := range some {
-			ask.Add(reads.Stood(p.w.e.q.host.SessionKey(g.Lease), g.At))
-		}
-		r, err := p.read(ctx, ask)
-		if errors.Is(err, rpctypes.ErrCompacted) {
-			p.delayForGone(refused)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if anyAbsent(r, 0, len(some)) {
-			p.delayForGone(refused)
-			return nil
-		}
+	switch ended, err := p.AnyEnded(ctx, p.w.e.q.host.SessionKey, p.read); {
+	case err != nil:
+		return err
+	case ended:
+		p.delayForGone(refused)
+	default:
+		p.Acquit(p.w.delay.runs())
 	}
-	p.account.Acquit(p.w.delay.runs())
 	return nil
 }
 
 // delayForGone begins the lock delay for what has gone. For read see Step.
 func (p *permit) delayForGone(read int64) {
-	p.account.Delay(p.w.delay.runs())
-	p.w.noteAhead(p.w.ahead, p.account.Heard, true)
+	p.Delay(p.w.delay.runs())
+	p.w.noteAhead(p.w.ahead, p.Heard, true)
 	p.w.e.say(Step{Action: Judged, Read: read, Delays: true})
-}
-
-// anyAbsent reports whether one of the reads of counts has found no key.
-func anyAbsent(r txns.Reply, from, end int) bool {
-	for i := from; i < end; i++ {
-		if r.Range(i).Count == 0 {
-			return true
-		}
-	}
-	return false
 }

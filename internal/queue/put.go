@@ -109,9 +109,9 @@ func (a *attempt) putting(c condition) putting {
 			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
 		if permit := e.wait.permit; permit != nil {
-			permit.limit = e.q.limit.Known()
-			p.If = append(p.If, e.q.limit.Is(permit.limit))
-			then.Add(clientv3.OpTxn(nil, e.q.limit.Look(0, 0, permit.limit.Permits), nil))
+			permit.Limit = e.q.limit.Known()
+			p.If = append(p.If, e.q.limit.Is(permit.Limit))
+			then.Add(clientv3.OpTxn(nil, e.q.limit.Look(0, 0, permit.Limit.Permits), nil))
 		} else {
 			then.Add(e.q.youngest)
 		}

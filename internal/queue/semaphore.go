@@ -24,13 +24,6 @@ func NewSemaphore(host lease.Host, name string, limit int) *Semaphore {
 	return &Semaphore{q}
 }
 
-// Limited returns the same semaphore with another limit.
-func (s *Semaphore) Limited(limit int) *Semaphore {
-	q := *s.queue
-	q.limit = q.limit.Renamed(limit)
-	return &Semaphore{&q}
-}
-
 // All returns the queue of all permits, for what is done without one.
 func (s *Semaphore) All() *Queue {
 	if s == nil {
