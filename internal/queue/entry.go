@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/reads"
+	"github.com/holdfast-go/holdfast/internal/steps"
 )
 
 var (
@@ -77,16 +78,16 @@ func (e *entry) Log() *slog.Logger {
 }
 
 // say tells the observer of a step: the caller says which, and what only it knows.
-func (e *entry) say(s Step) {
-	tell, w := e.q.shared.steps, &e.wait
+func (e *entry) say(s steps.Step) {
+	tell, w := e.q.shared.tell, &e.wait
 	if tell == nil || e.ticket == nil { // an entry that the sweeper has found is no attempt's
 		return
 	}
 	s.Key, s.Created, s.Lease = e.key, e.rev, e.of.lease
-	if s.Action == Judged && w.permit == nil {
+	if s.Action == steps.Judged && w.permit == nil {
 		s.Read = w.looked
 	}
-	if s.Action == Judged && w.ahead != nil {
+	if s.Action == steps.Judged && w.ahead != nil {
 		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
 		s.First = w.permit != nil && !w.permit.Far
 	}

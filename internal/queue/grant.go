@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/reads"
+	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/view"
@@ -44,7 +45,7 @@ func newGrants(a *attempt) []*Grant {
 	grants := a.room.grants[:0]
 	for i, e := range a.entries {
 		e.reach(held)
-		e.say(Step{Action: Holds})
+		e.say(steps.Step{Action: steps.Holds})
 		e.ticket.Hold(a.lease)
 		g := &a.room.grant
 		if i > 0 {

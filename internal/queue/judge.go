@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/inquest"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -177,8 +178,8 @@ func (w *wait) judgeEnded(ctx context.Context, at int64, ended []clientv3.LeaseI
 	defer cancel()
 	found, err := ask.Search(ctx, ended, []int64{w.others.Since, w.e.rev, seen}, at)
 	delays = found == inquest.MayHold // so it is, too, if the inquest has failed
-	w.e.say(Step{
-		Action: Judged, Delays: delays, LongTold: found == inquest.LongTold,
+	w.e.say(steps.Step{
+		Action: steps.Judged, Delays: delays, LongTold: found == inquest.LongTold,
 		Unfound: err != nil || delays && w.others.Unknown,
 	})
 	if errors.Is(err, errEntryGone) {

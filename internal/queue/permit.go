@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/places"
+	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -39,7 +40,7 @@ type permit struct {
 func (p *permit) place(seen permits.Seen, read int64) {
 	e := p.w.e
 	p.w.noteAhead(p.Place(seen, e.rev, e.of.requeued), e.rev, e.of.requeued)
-	e.say(Step{Action: Judged, Read: read, Delays: e.of.requeued})
+	e.say(steps.Step{Action: steps.Judged, Read: read, Delays: e.of.requeued})
 }
 
 // wasPut reads the replies to the reads of the put.
@@ -113,7 +114,7 @@ func (p *permit) markToLeave(ctx context.Context) error {
 		return nil
 	}
 	if p.w.delay.isOver() {
-		e.say(Step{Action: Waited})
+		e.say(steps.Step{Action: steps.Waited})
 	}
 	putMark := func(mark int64) clientv3.Op { return e.putMark(mark, time.Time{}) }
 	t, ok := p.Leave(e.unmarked(), putMark, p.w.delay.runs(), e.q.host.SessionKey)

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/reads"
+	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -38,7 +39,7 @@ func (p *permit) await(ctx context.Context) error {
 				}
 			}
 			if p.w.delay.isOver() {
-				p.w.e.say(Step{Action: Waited})
+				p.w.e.say(steps.Step{Action: steps.Waited})
 			}
 			err = p.w.e.retry(ctx, p.admit)
 		}
@@ -97,7 +98,7 @@ func (p *permit) hearMark(ctx context.Context, events []*clientv3.Event) error {
 func (p *permit) followMark(ahead *mvccpb.KeyValue, read int64) {
 	if mark := layout.MarkIn(ahead); mark != 0 {
 		p.Lead(mark, false)
-		p.w.e.say(Step{Action: Judged, Read: read})
+		p.w.e.say(steps.Step{Action: steps.Judged, Read: read})
 	}
 }
 
@@ -116,7 +117,7 @@ func (p *permit) judge(ctx context.Context, at int64) error {
 	}
 	delays := p.AheadWent(seen, at)
 	p.w.noteAhead(cmp.Or(seen.Youngest, p.w.ahead), at, delays)
-	p.w.e.say(Step{Action: Judged, Read: seen.Reply.Header.Revision, Delays: delays})
+	p.w.e.say(steps.Step{Action: steps.Judged, Read: seen.Reply.Header.Revision, Delays: delays})
 	return nil
 }
 
@@ -150,7 +151,7 @@ func (p *permit) lookForRoom(ctx context.Context) error {
 	at, compacted, err := p.LookForRoom(ctx, p.read)
 	if err == nil && compacted {
 		p.w.noteAhead(p.w.ahead, at, true)
-		p.w.e.say(Step{Action: Judged, Read: at, Delays: true, Unfound: true})
+		p.w.e.say(steps.Step{Action: steps.Judged, Read: at, Delays: true, Unfound: true})
 	}
 	return err
 }
@@ -235,5 +236,5 @@ func (p *permit) judgeGone(ctx context.Context, refused int64) error {
 func (p *permit) delayForGone(read int64) {
 	p.Delay(p.w.delay.runs())
 	p.w.noteAhead(p.w.ahead, p.Heard, true)
-	p.w.e.say(Step{Action: Judged, Read: read, Delays: true})
+	p.w.e.say(steps.Step{Action: steps.Judged, Read: read, Delays: true})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/reads"
+	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -131,7 +132,7 @@ func (a *attempt) putting(c condition) putting {
 func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	p, began := a.putting(c), time.Now()
 	for _, e := range a.entries {
-		e.say(Step{Action: Sends, Gate: p.gate})
+		e.say(steps.Step{Action: steps.Sends, Gate: p.gate})
 	}
 	r, err := a.q.shared.commits.Commit(ctx, p.Txn)
 	if r.Unsent {

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leftovers"
 	"github.com/holdfast-go/holdfast/internal/lines"
 	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
@@ -37,7 +38,7 @@ type shared struct {
 	sweeper *leftovers.Sweeper
 	orphans *leftovers.Scanner
 
-	steps func(Step) // of tests: see Observe; otherwise nil
+	tell func(steps.Step) // of tests: see Observe; otherwise nil
 }
 
 type sharedKey struct{}
@@ -53,6 +54,10 @@ func sharedBy(host lease.Host) *shared {
 		return s
 	}).(*shared)
 }
+
+// Observe has f called at each step of the session's attempts, for a test that compares them with the model's. It is
+// called before the first acquisition. f must not call this package.
+func Observe(host lease.Host, f func(steps.Step)) { sharedBy(host).tell = f }
 
 // warnOfSlash tells the session's logger of a prefix that ends in "/", unless the session's options say that it is
 // meant. Once for each session, because a program may make a queue for each request.

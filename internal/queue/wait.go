@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
@@ -63,19 +64,19 @@ func (d delay) isOver() bool { return d.begun() && !d.runs() }
 // begins again, in the same step: beforeRevoke may remove an entry that is placed and has no delay.
 func (w *wait) setAhead(ahead *mvccpb.KeyValue, revision int64, delays bool) {
 	w.noteAhead(ahead, revision, delays)
-	w.e.say(Step{Action: Judged, Delays: delays, Unfound: delays && ahead == nil && w.others.Unknown})
+	w.e.say(steps.Step{Action: steps.Judged, Delays: delays, Unfound: delays && ahead == nil && w.others.Unknown})
 }
 
 // setUnknown is setAhead where the history is compacted that would tell whether the lock delay must begin: it does.
 func (w *wait) setUnknown(ahead *mvccpb.KeyValue, revision int64) {
 	w.noteAhead(ahead, revision, true)
-	w.e.say(Step{Action: Judged, Delays: true, Unfound: true})
+	w.e.say(steps.Step{Action: steps.Judged, Delays: true, Unfound: true})
 }
 
 // noteAhead is setAhead for a judgment that is not over.
 func (w *wait) noteAhead(ahead *mvccpb.KeyValue, revision int64, delays bool) {
 	if !delays && w.delay.isOver() {
-		w.e.say(Step{Action: Waited})
+		w.e.say(steps.Step{Action: steps.Waited})
 	}
 	w.e.mu.Lock()
 	defer w.e.mu.Unlock()
@@ -247,7 +248,7 @@ func (w *wait) endDelay(ctx context.Context) error {
 		again = delayOf(lockDelay)
 	}
 	if !again.begun() {
-		w.e.say(Step{Action: Waited})
+		w.e.say(steps.Step{Action: steps.Waited})
 	}
 	w.setDelay(again)
 	return nil

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
@@ -188,7 +188,7 @@ func (f *follower) gate() (gate int64) {
 }
 
 // events returns the put of the entry and all after it that may matter to it.
-func (f *follower) events(steps []queue.Step) []event {
+func (f *follower) events(steps []steps.Step) []event {
 	events := []event{{action: changes, change: change{put: name{}.bit()}}}
 	for _, at := range f.moments() {
 		before := f.own.Before(at, steps)
@@ -253,13 +253,13 @@ func (f *follower) happening(at int64, removed bool) happening {
 }
 
 // step returns a step that the process has said as an event.
-func (f *follower) step(s queue.Step) event {
+func (f *follower) step(s steps.Step) event {
 	switch s.Action {
-	case queue.Waited:
+	case steps.Waited:
 		return event{action: waited}
-	case queue.Holds:
+	case steps.Holds:
 		return event{action: holds}
-	case queue.Judged, queue.Sends:
+	case steps.Judged, steps.Sends:
 	}
 	e := event{action: judged, ahead: nothing, delays: s.Delays, long: s.LongTold, cut: s.Unfound}
 	if s.Ahead != "" {

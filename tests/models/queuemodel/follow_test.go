@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -22,17 +22,17 @@ func forge() *modeltrace.Forgery {
 	f := &modeltrace.Forgery{Key: keyOf}
 	f.Sessions(3)
 	f.Queue(10, 1, 1)
-	f.Says(1, 10, queue.Step{Action: queue.Judged, Read: 10})
-	f.Says(1, 10, queue.Step{Action: queue.Holds})
+	f.Says(1, 10, steps.Step{Action: steps.Judged, Read: 10})
+	f.Says(1, 10, steps.Step{Action: steps.Holds})
 	f.Queue(11, 2, 2)
-	f.Says(2, 11, queue.Step{Action: queue.Judged, Read: 11, Ahead: keyOf(1), AheadCreated: 10})
+	f.Says(2, 11, steps.Step{Action: steps.Judged, Read: 11, Ahead: keyOf(1), AheadCreated: 10})
 	return f
 }
 
 func TestForgedRecordsAreRefused(t *testing.T) {
-	free := queue.Step{Action: queue.Judged, Read: 20}
-	delays := queue.Step{Action: queue.Judged, Read: 20, Delays: true}
-	waited, holds := queue.Step{Action: queue.Waited}, queue.Step{Action: queue.Holds}
+	free := steps.Step{Action: steps.Judged, Read: 20}
+	delays := steps.Step{Action: steps.Judged, Read: 20, Delays: true}
+	waited, holds := steps.Step{Action: steps.Waited}, steps.Step{Action: steps.Holds}
 	modeltrace.Forge(t, forge, Follow, map[string]modeltrace.Forged{
 		"a revoked entry ahead causes a delay": {
 			func(f *modeltrace.Forgery) {
@@ -60,12 +60,12 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 			func(f *modeltrace.Forgery) {
 				f.Released(20, 1)
 				f.Gone(21, modeltrace.SessionKey(1), 1, oracle.ByLease)
-				f.Says(2, 11, queue.Step{Action: queue.Judged, Read: 22})
+				f.Says(2, 11, steps.Step{Action: steps.Judged, Read: 22})
 			},
 			func(f *modeltrace.Forgery) {
 				f.Released(20, 1)
 				f.Gone(21, modeltrace.SessionKey(1), 1, oracle.ByLease)
-				f.Says(2, 11, queue.Step{Action: queue.Judged, Read: 22, Delays: true})
+				f.Says(2, 11, steps.Step{Action: steps.Judged, Read: 22, Delays: true})
 			},
 		},
 		"an entry that waits is removed while the one ahead stands": {
@@ -75,11 +75,11 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 		"the nearest entry is waited for": {
 			func(f *modeltrace.Forgery) {
 				f.Queue(20, 3, 3)
-				f.Says(3, 20, queue.Step{Action: queue.Judged, Read: 20, Ahead: keyOf(2), AheadCreated: 11})
+				f.Says(3, 20, steps.Step{Action: steps.Judged, Read: 20, Ahead: keyOf(2), AheadCreated: 11})
 			},
 			func(f *modeltrace.Forgery) {
 				f.Queue(20, 3, 3)
-				f.Says(3, 20, queue.Step{Action: queue.Judged, Read: 20, Ahead: keyOf(1), AheadCreated: 10})
+				f.Says(3, 20, steps.Step{Action: steps.Judged, Read: 20, Ahead: keyOf(1), AheadCreated: 10})
 			},
 		},
 		"a put compares the session key": {
@@ -100,7 +100,7 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 			func(f *modeltrace.Forgery) {
 				f.Released(20, 1)
 				notice(f, 21)
-				f.Says(2, 11, queue.Step{Action: queue.Judged, Read: 22})
+				f.Says(2, 11, steps.Step{Action: steps.Judged, Read: 22})
 				f.Says(2, 11, holds)
 			},
 		},
@@ -113,7 +113,7 @@ func again(f *modeltrace.Forgery, delays bool) {
 	f.Gone(20, keyOf(2), 2, oracle.ByLease)
 	f.Released(21, 1)
 	f.Again(22, 2, 3)
-	f.Says(3, 22, queue.Step{Action: queue.Judged, Read: 22, Delays: delays})
+	f.Says(3, 22, steps.Step{Action: steps.Judged, Read: 22, Delays: delays})
 }
 
 // notice has an administrator write into the entry of the second session.
@@ -139,7 +139,7 @@ func TestEntryIsNotFollowedThatMayKnowOfOthers(t *testing.T) {
 				if try > 0 {
 					f.Gone(at, key(try-1), 1, oracle.ByRequest)
 				}
-				f.Steps = append(f.Steps, queue.Step{Action: queue.Sends, Key: key(try), Gate: 1})
+				f.Steps = append(f.Steps, steps.Step{Action: steps.Sends, Key: key(try), Gate: 1})
 				f.Put(at, key(try), 1)
 				if try == 1 && moved {
 					f.Put(at+1, key(try), 3)

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
 
@@ -27,7 +28,7 @@ type recorder struct {
 
 // A step is one that a queue says, or that a process sends a put.
 type step struct {
-	queue.Step
+	steps.Step
 	sent    *pb.PutRequest // of an entry,
 	attempt int8           // by an attempt
 }
@@ -46,12 +47,12 @@ func newRecorder(t *testing.T, srv *etcdfake.Server, processes int) *recorder {
 // say records a step of a process. What is said of a lease that is lost is of no use any more: the model has ended the
 // attempt, or has it queue again. What a read tells belongs where etcd has carried it out, but for the put: in the
 // model that and its reply are two steps.
-func (r *recorder) say(s queue.Step) {
-	if s.Action == queue.Sends || s.Lease.Lost() != nil { // sends sees each copy
+func (r *recorder) say(s steps.Step) {
+	if s.Action == steps.Sends || s.Lease.Lost() != nil { // sends sees each copy
 		return
 	}
 	read := int64(0)
-	if s.Action == queue.Judged {
+	if s.Action == steps.Judged {
 		id := modeltrace.IDOf(s.Key, s.Created)
 		r.mu.Lock()
 		if r.known[id] || s.Read != s.Created {
@@ -115,15 +116,15 @@ func (tr *translation) event(r modeltrace.Record[step]) (event, bool) {
 	s := r.Step
 	e := event{actor: tr.entry(s.Key, s.Created).attempt}
 	switch s.Action {
-	case queue.Judged:
+	case steps.Judged:
 		e.action, e.ahead, e.delays = judged, nothing, s.Delays
 		e.long, e.cut = s.LongTold, s.Unfound
 		if s.Ahead != "" {
 			e.ahead = tr.entry(s.Ahead, s.AheadCreated)
 		}
-	case queue.Waited:
+	case steps.Waited:
 		e.action = waited
-	case queue.Holds:
+	case steps.Holds:
 		e.action = holds
 	}
 	return e, true

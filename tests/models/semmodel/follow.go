@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
@@ -220,13 +220,13 @@ func (f *follower) events() (events []event) {
 }
 
 // step returns a step that the process has said as an event.
-func (f *follower) step(s queue.Step) event {
+func (f *follower) step(s steps.Step) event {
 	switch s.Action {
-	case queue.Waited:
+	case steps.Waited:
 		return event{action: waited}
-	case queue.Holds:
+	case steps.Holds:
 		return event{action: holds}
-	case queue.Judged, queue.Sends:
+	case steps.Judged, steps.Sends:
 	}
 	e := event{action: judged, first: s.First, delays: s.Delays, cut: s.Unfound}
 	if s.Ahead != "" && !s.First {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -16,14 +16,14 @@ func keyOf(lease int64) string {
 
 // judgedAt is what the permit of a lease says that was created at revision 9+lease: the one ahead of it is that of the
 // lease before.
-func judgedAt(f *modeltrace.Forgery, lease, read int64, s queue.Step) {
-	s.Action, s.Read, s.Ahead, s.AheadCreated = queue.Judged, read, keyOf(lease-1), 8+lease
+func judgedAt(f *modeltrace.Forgery, lease, read int64, s steps.Step) {
+	s.Action, s.Read, s.Ahead, s.AheadCreated = steps.Judged, read, keyOf(lease-1), 8+lease
 	f.Says(lease, 9+lease, s)
 }
 
-func says(f *modeltrace.Forgery, lease int64, all ...queue.Action) {
+func says(f *modeltrace.Forgery, lease int64, all ...steps.Action) {
 	for _, a := range all {
-		f.Says(lease, 9+lease, queue.Step{Action: a})
+		f.Says(lease, 9+lease, steps.Step{Action: a})
 	}
 }
 
@@ -32,7 +32,7 @@ func markOf(f *modeltrace.Forgery, at, lease, says int64) { f.Mark(at, lease, 9+
 // marksAndHolds has the permit of a lease marked, and held.
 func marksAndHolds(f *modeltrace.Forgery, at, lease, mark int64) {
 	markOf(f, at, lease, mark)
-	says(f, lease, queue.Holds)
+	says(f, lease, steps.Holds)
 }
 
 // Five sessions with leases 1 to 5, whose keys are put at these revisions, and a semaphore of one permit. The first
@@ -43,12 +43,12 @@ func forge() *modeltrace.Forgery {
 	f.Sessions(5)
 	f.Limit(6, layout.Limit{Permits: 1, High: 1})
 	f.Queue(10, 1, 1)
-	f.Says(1, 10, queue.Step{Action: queue.Judged, Read: 10})
-	says(f, 1, queue.Holds)
+	f.Says(1, 10, steps.Step{Action: steps.Judged, Read: 10})
+	says(f, 1, steps.Holds)
 	f.Queue(11, 2, 2)
-	judgedAt(f, 2, 11, queue.Step{First: true})
+	judgedAt(f, 2, 11, steps.Step{First: true})
 	f.Queue(12, 3, 3)
-	judgedAt(f, 3, 12, queue.Step{})
+	judgedAt(f, 3, 12, steps.Step{})
 	return f
 }
 
@@ -59,14 +59,14 @@ func handedOn(f *modeltrace.Forgery) {
 }
 
 func TestForgedRecordsAreRefused(t *testing.T) {
-	leads, delays := queue.Step{First: true}, queue.Step{First: true, Delays: true}
-	compacted := queue.Step{First: true, Delays: true, Unfound: true}
+	leads, delays := steps.Step{First: true}, steps.Step{First: true, Delays: true}
+	compacted := steps.Step{First: true, Delays: true, Unfound: true}
 	modeltrace.Forge(t, forge, Follow, map[string]modeltrace.Forged{
 		"a revoked permit ahead causes a delay": {
 			func(f *modeltrace.Forgery) {
 				f.Revoked(20, 1)
 				judgedAt(f, 2, 20, delays)
-				says(f, 2, queue.Waited)
+				says(f, 2, steps.Waited)
 				marksAndHolds(f, 21, 2, 20)
 			},
 			func(f *modeltrace.Forgery) { f.Revoked(20, 1); marksAndHolds(f, 21, 2, 20) },
@@ -75,7 +75,7 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 			func(f *modeltrace.Forgery) {
 				f.Revoked(20, 1)
 				judgedAt(f, 2, 20, delays)
-				says(f, 2, queue.Waited)
+				says(f, 2, steps.Waited)
 				marksAndHolds(f, 21, 2, 20)
 			},
 			func(f *modeltrace.Forgery) {
@@ -139,7 +139,7 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 		},
 		"a permit that has waited holds by its mark": {
 			handedOn,
-			func(f *modeltrace.Forgery) { f.Released(20, 1); says(f, 2, queue.Holds) },
+			func(f *modeltrace.Forgery) { f.Released(20, 1); says(f, 2, steps.Holds) },
 		},
 		"what is held fits into the limit": {
 			func(f *modeltrace.Forgery) {
@@ -151,12 +151,12 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 		"a permit holds by its put if there is room": {
 			func(f *modeltrace.Forgery) {
 				f.Queue(13, 4, 4)
-				judgedAt(f, 4, 13, queue.Step{})
+				judgedAt(f, 4, 13, steps.Step{})
 			},
 			func(f *modeltrace.Forgery) {
 				f.Queue(13, 4, 4)
-				f.Says(4, 13, queue.Step{Action: queue.Judged, Read: 13})
-				says(f, 4, queue.Holds)
+				f.Says(4, 13, steps.Step{Action: steps.Judged, Read: 13})
+				says(f, 4, steps.Holds)
 			},
 		},
 		"a far one becomes the first waiter by the mark of the one ahead": {
@@ -177,10 +177,10 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 			},
 		},
 		"the nearest permit is waited for": {
-			func(f *modeltrace.Forgery) { f.Queue(13, 4, 4); judgedAt(f, 4, 13, queue.Step{}) },
+			func(f *modeltrace.Forgery) { f.Queue(13, 4, 4); judgedAt(f, 4, 13, steps.Step{}) },
 			func(f *modeltrace.Forgery) {
 				f.Queue(13, 4, 4)
-				f.Says(4, 13, queue.Step{Action: queue.Judged, Read: 13, Ahead: keyOf(2), AheadCreated: 11})
+				f.Says(4, 13, steps.Step{Action: steps.Judged, Read: 13, Ahead: keyOf(2), AheadCreated: 11})
 			},
 		},
 		"a permit ahead that went without a mark causes a delay": {
@@ -213,10 +213,10 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 // waitedFor has the second wait for the first, whose lease is revoked, and says so to the third.
 func waitedFor(f *modeltrace.Forgery) {
 	f.Revoked(20, 1)
-	judgedAt(f, 2, 20, queue.Step{First: true, Delays: true})
-	says(f, 2, queue.Waited)
+	judgedAt(f, 2, 20, steps.Step{First: true, Delays: true})
+	says(f, 2, steps.Waited)
 	marksAndHolds(f, 21, 2, 20)
-	judgedAt(f, 3, 21, queue.Step{First: true})
+	judgedAt(f, 3, 21, steps.Step{First: true})
 }
 
 // again has the third session lose its lease, and its call queue again under lease 5.
@@ -224,6 +224,6 @@ func again(f *modeltrace.Forgery, delays bool) {
 	f.Gone(20, modeltrace.SessionKey(3), 3, oracle.ByLease)
 	f.Gone(20, keyOf(3), 3, oracle.ByLease)
 	f.Again(22, 3, 5)
-	f.Says(5, 22, queue.Step{Action: queue.Judged, Read: 22, Delays: delays,
+	f.Says(5, 22, steps.Step{Action: steps.Judged, Read: 22, Delays: delays,
 		Ahead: keyOf(2), AheadCreated: 11})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/locker"
 	client "github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
@@ -50,7 +51,7 @@ func tracedBy(seed uint64) scenario { return traced[seed%uint64(len(traced))] }
 // A run is one schedule: processes acquire permits of one semaphore, each once, while its limit is changed, requests
 // are lost and late, watches break, and etcd revokes leases.
 type run struct {
-	*modeltrace.Recorder[queue.Step]
+	*modeltrace.Recorder[steps.Step]
 	scenario
 	srv     *etcdfake.Server
 	r       *rand.Rand // of the fates of requests; the server's lock protects it
@@ -69,7 +70,7 @@ func recordRun(t *testing.T, seed uint64) (events []event, ok bool) {
 		resizer := kit.Start(t, srv)
 		resizer.Link.Delay(0) // no permit goes between its read and its put
 		r.resize(t, resizer, 0)
-		r.Recorder = modeltrace.NewRecorder[queue.Step](t, srv, len(s.attempts), retryEvenly)
+		r.Recorder = modeltrace.NewRecorder[steps.Step](t, srv, len(s.attempts), retryEvenly)
 		r.latency = []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond}[r.r.IntN(3)]
 		r.lose, r.slow = []float64{0, 0.1, 0.3}[r.r.IntN(3)], []float64{0, 0.1, 0.3}[r.r.IntN(3)]
 		var calls sync.WaitGroup
@@ -78,9 +79,9 @@ func recordRun(t *testing.T, seed uint64) (events []event, ok bool) {
 			calls.Go(func() { f(source) })
 		}
 		for n, p := range r.Processes {
-			queue.Observe(p.Host, func(s queue.Step) {
+			queue.Observe(p.Host, func(s steps.Step) {
 				// With a lost lease the model has ended the attempt, or has it queue again; a put is seen in etcd.
-				if s.Lease.Lost() == nil && s.Action != queue.Sends {
+				if s.Lease.Lost() == nil && s.Action != steps.Sends {
 					r.Say(s, s.Read)
 				}
 			})
@@ -251,18 +252,18 @@ func (r *run) events(t *testing.T) ([]event, bool) {
 	return append(events, event{action: ended}), ok
 }
 
-func (r *run) step(s *queue.Step, at func(int64) revision) event {
+func (r *run) step(s *steps.Step, at func(int64) revision) event {
 	lease, _ := r.Lease(int64(s.Lease.ID()))
 	e := event{actor: lease / maxTries}
 	switch s.Action {
-	case queue.Judged:
+	case steps.Judged:
 		e.action, e.first, e.delays, e.cut = judged, s.First, s.Delays, s.Unfound
 		if s.Ahead != "" && !s.First {
 			e.ahead = at(s.AheadCreated)
 		}
-	case queue.Waited:
+	case steps.Waited:
 		e.action = waited
-	case queue.Holds:
+	case steps.Holds:
 		e.action = holds
 	}
 	return e

@@ -1,4 +1,5 @@
-package queue
+// Package steps is what attempts tell a test of their steps, which it compares with those of a model.
+package steps
 
 import "github.com/holdfast-go/holdfast/internal/lease"
 
@@ -43,7 +44,3 @@ type Step struct {
 	// Of Judged by a permit: it is the first waiter. Otherwise it is far behind the entry ahead, or may hold.
 	First bool `json:",omitzero"`
 }
-
-// Observe has f called at each step of the session's attempts, for a test that compares them with the model's. It is
-// called before the first acquisition. f must not call this package.
-func Observe(host lease.Host, f func(Step)) { sharedBy(host).steps = f }
