@@ -86,6 +86,22 @@ func (l *Limit) Ensure(ctx context.Context, kv *mvccpb.KeyValue) (layout.Limit, 
 	return p, nil
 }
 
+// WhyRefused returns why etcd has refused to put a permit: ErrMoved if the limit in etcd, as it was read, is not that
+// with the mod revision compared; a *holdfast.LimitError if the program names another one. nil: it was no reason.
+func (l *Limit) WhyRefused(ctx context.Context, kv *mvccpb.KeyValue, compared int64) error {
+	now, err := l.Ensure(ctx, kv)
+	switch {
+	case err != nil:
+		return err
+	case now.Permits != l.named:
+		return l.Err(now.Permits, 0)
+	case kv == nil || now.Mod != compared:
+		return ErrMoved
+	default:
+		return nil
+	}
+}
+
 // put puts a limit, if the one in etcd has that mod revision; 0: if there is none. It returns what stands then.
 func (l *Limit) put(ctx context.Context, mod int64, p layout.Limit) (*mvccpb.KeyValue, error) {
 	key := l.scope.At.LimitKey()

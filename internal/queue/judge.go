@@ -20,14 +20,8 @@ import (
 // maxEnded is for how many sessions an inquest is made. With more, one is presumed to have held when its lease ended.
 const maxEnded = 64
 
-// When the entry ahead is gone, an entry may hold, at once or after the lock delay.
-// That depends on how the entry ahead went. A release deletes the entry and leaves
-// the session key. A lease that ends takes both along at one revision; it expired,
-// or etcd revoked it although it was renewed. Then its holder may not have been told
-// yet, and the lock delay gives it the time.
-//
-// Nothing can join a queue ahead of an entry. So what is ahead only shrinks, and
-// each judgment below stays true.
+// Nothing can join a queue ahead of an entry. So what is ahead only shrinks, and each judgment below stays true: how
+// the entry ahead went, and so whether this one waits for the lock delay. See the package comment.
 
 // verify reads whether the entry and the one ahead of it exist. If that is gone, it finds out which entry is ahead now
 // and whether the lock delay begins. If no other entry was ever ahead, the same Txn reads the session key of the one.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -16,19 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
-// A permit of a semaphore is an entry with a weight, which stands in its key. It may be held once the weights of all
-// entries ahead and its own fit into the limit. Nothing joins ahead of an entry, so at one limit this stays true:
-// position decides, and no write is needed for safety. tests/models/semmodel has the algorithm by itself and searches
-// it.
-//
-// One waiter, as a rule, is the first one. It watches all permits ahead and the limit, and asks etcd once its weight
-// fits: see permitwait.go. The others are far: each watches the entry ahead of it, until that one puts a mark.
-//
-// A permit ahead may go because its lease was revoked, while its holder does not know yet. The first waiter judges
-// each one that goes. What has gone before it was first, the entry ahead of it has judged: its mark says up to which
-// revision. An entry ahead that goes without a mark leaves that unknown, and then the lock delay begins.
-
-// permit is how an entry of a semaphore waits. Its goroutine alone uses it.
+// permit is how an entry of a semaphore waits: package permits has the rules. Its goroutine alone uses it.
 type permit struct {
 	w *wait
 	permits.Waiter
@@ -75,23 +62,6 @@ func (p *permit) locate(ctx context.Context) error {
 	e.of.revision = seen.Reply.Header.Revision
 	p.place(seen, e.of.revision)
 	return nil
-}
-
-// whyRefused returns permits.ErrMoved if a put was refused because the limit in etcd is not the one that was known,
-// and a *holdfast.LimitError if the program names another one. Otherwise the put had been carried out.
-func (p *permit) whyRefused(ctx context.Context, kv *mvccpb.KeyValue) error {
-	limit := p.w.e.q.limit
-	now, err := limit.Ensure(ctx, kv)
-	switch {
-	case err != nil:
-		return err
-	case now.Permits != limit.Named():
-		return limit.Err(now.Permits, 0)
-	case kv == nil || now.Mod != p.Limit.Mod:
-		return permits.ErrMoved
-	default:
-		return errEntryGone
-	}
 }
 
 // unmarked is true in a Txn while the entry stands as it was put.

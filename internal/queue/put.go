@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -234,7 +235,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	case c.after != nil:
 		return c.after.whyKept(r.First(mode))
 	case a.q.limit != nil:
-		return a.entries[0].wait.permit.whyRefused(ctx, r.First(mode))
+		return cmp.Or(a.q.limit.WhyRefused(ctx, r.First(mode), a.entries[0].wait.permit.Limit.Mod), errEntryGone)
 	case c.empty:
 		look.saw(r)
 		return ErrOccupied
