@@ -180,7 +180,7 @@ func (a *attempt) canQueueAgain(ctx context.Context, err error) bool {
 // isUseless reports whether an attempt failed because it cannot hold by its entries. A holder that they waited for may
 // have been revoked.
 func isUseless(err error) bool {
-	return errors.Is(err, errEntryGone) || errors.Is(err, errPlaceUnknown)
+	return errors.Is(err, ErrEntryGone) || errors.Is(err, errPlaceUnknown)
 }
 
 // abandon abandons each entry.

@@ -24,8 +24,8 @@ var (
 	// ErrUnconfirmed is TryAcquire's error if all entries in the queue are left over
 	// from earlier attempts and holds of this session.
 	ErrUnconfirmed = errors.New("etcd has not confirmed yet that an earlier entry of this session is gone; try again")
-	// errEntryGone: another client deleted the entry, or has written to it.
-	errEntryGone = errors.New("the entry is no longer in the queue as it was put")
+	// ErrEntryGone: another client deleted the entry, or has written to it.
+	ErrEntryGone = errors.New("the entry is no longer in the queue as it was put")
 	// errPlaceUnknown: what stood ahead of a permit when it was put cannot be read any more.
 	errPlaceUnknown = errors.New("etcd's history is compacted up to the put of the entry, whose reply was lost")
 )

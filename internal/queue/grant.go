@@ -18,9 +18,6 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// ErrEntryGone: another client has deleted the entry.
-var ErrEntryGone = errEntryGone
-
 // Grant is an entry that holds. Its owner reads it, and in the end has it leave, by exactly one of RemoveNow,
 // RemoveTogether, HandOff, and LeaveLine followed by Left or Remove. One goroutine at a time uses what changes it.
 type Grant struct {
@@ -106,7 +103,8 @@ func (g *Grant) RemoveNow(ctx context.Context) bool {
 	if g.entry.tryRemove(ctx) != nil {
 		return false
 	}
-	g.removed()
+	g.entry.finish()
+	g.entry.ticket.Next()
 	return true
 }
 
@@ -127,7 +125,8 @@ func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 	r, err := first.q.shared.commits.Commit(ctx, t)
 	if err == nil && r.Succeeded {
 		for _, g := range grants {
-			g.removed()
+			g.entry.finish()
+			g.entry.ticket.Next()
 		}
 		return nil
 	}
@@ -141,14 +140,8 @@ func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 	case r.Unanswered: // a copy of ours may have done it
 		return holdfast.ErrOutcomeUnknown
 	default:
-		return errEntryGone
+		return ErrEntryGone
 	}
-}
-
-// removed ends the turn of an entry that was removed.
-func (g *Grant) removed() {
-	g.entry.finish()
-	g.entry.ticket.Next()
 }
 
 // HandOff removes the entry, and makes the next goroutine in the line the head; if one waits, the same Txn puts its
@@ -170,7 +163,7 @@ func (g *Grant) Left(err error) bool {
 	case err == nil:
 		e.taken.moved = true
 		e.finish()
-	case errors.Is(err, errEntryGone):
+	case errors.Is(err, ErrEntryGone):
 		e.finish()
 	case e.of.lease.Lost() != nil:
 		e.abandon()

@@ -69,7 +69,7 @@ func replace(e *entry, t *ticket) (*attempt, error) {
 	// The put was not carried out as far as is known. If a copy is unanswered, it
 	// may have been, and may have removed e.
 	maybe := next.unansweredAt != 0
-	if errors.Is(err, errEntryGone) {
+	if errors.Is(err, ErrEntryGone) {
 		e.finish()
 		if e.removing || maybe {
 			return nil, nil // removed by one of our own requests
@@ -85,7 +85,7 @@ func replace(e *entry, t *ticket) (*attempt, error) {
 // ifAlreadyRemoved corrects what remove returned for an entry that an earlier
 // unanswered Txn may have removed.
 func ifAlreadyRemoved(err error) error {
-	if err == nil || errors.Is(err, errEntryGone) {
+	if err == nil || errors.Is(err, ErrEntryGone) {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)

@@ -176,7 +176,7 @@ func (w *wait) judgeEnded(ctx context.Context, at int64, ended []clientv3.LeaseI
 		Action: steps.Judged, Delays: delays, LongTold: found == inquest.LongTold,
 		Unfound: err != nil || delays && w.others.Unknown,
 	})
-	if errors.Is(err, errEntryGone) {
+	if errors.Is(err, ErrEntryGone) {
 		return err
 	}
 	if delays {
@@ -203,7 +203,7 @@ func (w *wait) judgeCompacted(ctx context.Context) error {
 }
 
 // read sends some reads, and one of the entry itself, as one Txn. If the entry is gone, or another one of its attempt,
-// it returns errEntryGone.
+// it returns ErrEntryGone.
 //
 // An attempt that wants to hold also takes an entry for gone that another client has written to. It may be an
 // administrator's removal: then the entry stands on a lease that ends by itself, perhaps right after this read.
@@ -216,10 +216,10 @@ func (w *wait) read(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
 		return r, err
 	}
 	if !r.Succeeded {
-		return r, errEntryGone
+		return r, ErrEntryGone
 	}
 	if own := r.First(self); !reads.IsEntry(own, e.rev) || !e.leaving && own.ModRevision != e.modRevision() {
-		return r, errEntryGone
+		return r, ErrEntryGone
 	}
 	w.looked = r.Header.Revision
 	if !e.leaving { // others of its attempt may be leaving, each on a goroutine of its own

@@ -198,7 +198,7 @@ func (p *permit) admit(ctx context.Context) error {
 		p.admitted(own.ModRevision, now)
 		return nil
 	case !reads.IsEntry(own, e.rev) || own.ModRevision != e.rev:
-		return errEntryGone
+		return ErrEntryGone
 	}
 	limit, err := e.q.limit.Ensure(ctx, r.First(limitKey))
 	if err != nil || limit.Mod != p.Limit.Mod {

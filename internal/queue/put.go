@@ -40,7 +40,7 @@ type condition struct {
 }
 
 // put puts the entries of the attempt into their queues, once however often the request is sent, and finds out which
-// entry is ahead of each. It returns ctx's error, ErrOccupied, errEntryGone (another client deleted c.after or one of
+// entry is ahead of each. It returns ctx's error, ErrOccupied, ErrEntryGone (another client deleted c.after or one of
 // these entries), or etcd's error.
 //
 // Requests get calls.GiveUpWait after ctx has ended, because the entry of an answered put can be removed by its
@@ -222,7 +222,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 		// more, and perhaps others.
 		a.markUnanswered(gate)
 		if own < len(a.entries) { // an earlier copy had put all
-			return errEntryGone
+			return ErrEntryGone
 		}
 		return nil
 	}
@@ -235,12 +235,12 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	case c.after != nil:
 		return c.after.whyKept(r.First(mode))
 	case a.q.limit != nil:
-		return cmp.Or(a.q.limit.WhyRefused(ctx, r.First(mode), a.entries[0].wait.permit.Limit.Mod), errEntryGone)
+		return cmp.Or(a.q.limit.WhyRefused(ctx, r.First(mode), a.entries[0].wait.permit.Limit.Mod), ErrEntryGone)
 	case c.empty:
 		look.saw(r)
 		return ErrOccupied
 	default:
-		return errEntryGone // an earlier copy had put it, and another client has deleted it
+		return ErrEntryGone // an earlier copy had put it, and another client has deleted it
 	}
 }
 
@@ -249,5 +249,5 @@ func (e *entry) whyKept(own *mvccpb.KeyValue) error {
 	if reads.IsEntry(own, e.rev) && e.wait.ahead != nil && e.stage < held {
 		return errAheadLeft
 	}
-	return errEntryGone // deleted by another client, as this one or as the one that an earlier copy had put
+	return ErrEntryGone // deleted by another client, as this one or as the one that an earlier copy had put
 }

@@ -191,7 +191,15 @@ func (q *Queue) entryValue(r Request) string {
 	}
 	who := q.host.Identity()
 	who.Owner = cmp.Or(r.Owner, who.Owner)
-	v := layout.Value{Identity: who, Mode: q.mode(), Queued: time.Now(), Data: cmp.Or(r.Data, q.below)}
+	v := layout.Value{Identity: who, Mode: "exclusive", Queued: time.Now(), Data: cmp.Or(r.Data, q.below)}
+	switch {
+	case q.At.Kind == holdfast.KindElection:
+		v.Mode = ""
+	case q.Reader:
+		v.Mode = "shared"
+	case q.limit != nil:
+		v.Mode = "permit"
+	}
 	if q.At.TakesNotices() {
 		v.ToldWithin = polls.ToldWithin(q.shared.lockDelay)
 	}
@@ -205,18 +213,4 @@ func (q *Queue) ReportUnknown(request string, err error) bool {
 	}
 	q.host.Telemetry().Ambiguous(q.At.Kind, request)
 	return true
-}
-
-// mode is what the value of an entry says that it excludes.
-func (q *Queue) mode() string {
-	switch {
-	case q.At.Kind == holdfast.KindElection:
-		return ""
-	case q.Reader:
-		return "shared"
-	case q.limit != nil:
-		return "permit"
-	default:
-		return "exclusive"
-	}
 }

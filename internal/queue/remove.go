@@ -19,7 +19,7 @@ import (
 const removeRetry = time.Second
 
 // tryRemove removes the entry as soon as it may be removed. nil: the entry existed, or may have existed, and is gone.
-// errEntryGone: another client had deleted it. It ends with ctx, for a caller that waits; remove does not.
+// ErrEntryGone: another client had deleted it. It ends with ctx, for a caller that waits; remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
 	for {
 		then := txns.Ops{clientv3.OpDelete(e.key)}
@@ -54,7 +54,7 @@ func (e *entry) tryRemove(ctx context.Context) error {
 		case e.removing:
 			return nil // by a copy of ours that was not answered
 		default:
-			return errEntryGone
+			return ErrEntryGone
 		}
 	}
 }
@@ -81,7 +81,7 @@ func (e *entry) remove(ctx context.Context) error {
 	err := e.retry(ctx, e.tryRemove)
 	unknown := e.removing
 	switch {
-	case err == nil || errors.Is(err, errEntryGone):
+	case err == nil || errors.Is(err, ErrEntryGone):
 		e.finish()
 		return err
 	case e.of.lease.Lost() != nil:
@@ -108,7 +108,7 @@ func (e *entry) removeInBackground(context.Context) {
 	ctx := e.of.lease.Context()
 	for calls.Sleep(ctx, calls.Jittered(removeRetry)) {
 		err := e.retry(ctx, e.tryRemove)
-		if err == nil || errors.Is(err, errEntryGone) {
+		if err == nil || errors.Is(err, ErrEntryGone) {
 			e.Log().Info("holdfast: removed the entry that etcd had refused to remove")
 			e.finish()
 			return

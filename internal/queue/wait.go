@@ -239,7 +239,7 @@ func (w *wait) endDelay(ctx context.Context) error {
 		return err
 	}
 	if !reads.IsEntry(r.First(0), w.e.rev) {
-		return errEntryGone
+		return ErrEntryGone
 	}
 	a.stoodAt = began
 	var again delay
