@@ -75,15 +75,13 @@ func one(g *queue.Grant, r Request, err error) (*Hold, error) {
 	return newHolds([]*queue.Grant{g}, r)[0], nil
 }
 
-// newHolds makes the holds of what was granted to one call.
+// newHolds makes the holds of what was granted to one call. They have one life.
 func newHolds(grants []*queue.Grant, r Request) []*Hold {
-	first := newHold(grants[0], r)
-	holds := append(first.alone[:0], first) // allocates for a Set only
+	first := newHold(grants[0], r, nil)
 	for _, g := range grants[1:] {
-		holds = append(holds, newHold(g, r))
+		first.holds = append(first.holds, newHold(g, r, first.life))
 	}
-	first.prepare(holds)
-	for _, h := range holds {
+	for _, h := range first.holds {
 		if r.MinHold > 0 {
 			h.grant.TakeFor(r.MinHold)
 		}
@@ -92,33 +90,26 @@ func newHolds(grants []*queue.Grant, r Request) []*Hold {
 		h.grant.Show(h)
 	}
 	first.begin()
-	return holds
+	return first.holds
 }
 
-func newHold(g *queue.Grant, r Request) *Hold {
-	h := &Hold{request: r, telemetry: g.Telemetry}
+// newHold makes the hold of a grant. of is the life of its Set; nil: the hold has one of its own, which is yet to begin.
+func newHold(g *queue.Grant, r Request, of *life) *Hold {
+	h := &Hold{request: r, telemetry: g.Telemetry, life: of}
 	h.grant, h.host = g, g.Queue.Host()
 	if mod := g.Modified; mod != g.Created {
 		h.modified.Store(mod)
 	}
 	h.removal.hold, h.removal.done = h, make(chan struct{})
-	return h
-}
-
-// prepare gives some holds one life.
-func (h *Hold) prepare(holds []*Hold) {
-	common := &h.ownLife
-	common.holds, common.since, common.poll = holds, time.Now(), pollerOf(h.host)
-	for _, each := range holds {
-		each.life = common
+	if of != nil {
+		return h
 	}
-	common.limitIdle(h.request.MaxIdle)
-}
-
-// begin begins the life of h: from now on, its holds end with their lease.
-func (h *Hold) begin() {
-	h.poll.add(h.holds)
-	h.startTimers(h.request.MaxHold)
+	h.life = &h.ownLife
+	h.holds, h.since, h.poll = append(h.alone[:0], h), time.Now(), pollerOf(h.host) // a Set needs more room
+	if r.MaxIdle > 0 {
+		h.idle = newIdle(r.MaxIdle, h.host.Clock())
+	}
+	return h
 }
 
 // Together returns the holds that end with h, itself among them, in the order of the set.

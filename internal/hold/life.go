@@ -30,14 +30,15 @@ type life struct {
 	forced   chan struct{}                         // closed when a kept entry is taken away; nil: made by forcing
 }
 
-// startTimers has the holds end after maxHold, unless that is 0, and when their work is idle.
-func (l *life) startTimers(maxHold time.Duration) {
+// begin begins the life: from now on, the holds end with their lease, after MaxHold, and when their work is idle.
+func (l *life) begin() {
+	l.poll.add(l.holds)
 	l.mu.Lock() // a timer may fire before it is assigned
 	defer l.mu.Unlock()
 	if l.ended {
 		return
 	}
-	if maxHold > 0 {
+	if maxHold := l.holds[0].request.MaxHold; maxHold > 0 {
 		l.limit = time.AfterFunc(maxHold, func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
 	}
 	if l.idle != nil {

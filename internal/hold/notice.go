@@ -92,7 +92,11 @@ func (l *life) removeKept() {
 // ends. It returns the loss: the hold has ended before.
 func (l *life) releaseKept(ctx context.Context) error {
 	for _, each := range l.holds {
-		if each.removal.takeKept() && !each.removal.now(ctx) {
+		switch {
+		case !each.removal.takeKept():
+		case each.grant.RemoveNow(ctx):
+			each.removal.wasRemoved()
+		default:
 			each.removal.inBackground()
 		}
 	}

@@ -39,7 +39,8 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 		for _, each := range h.holds {
 			each.removal.inBackground()
 		}
-	case h.removal.now(ctx):
+	case h.grant.RemoveNow(ctx):
+		h.removal.wasRemoved()
 		return nil
 	default:
 		h.removal.inBackground()

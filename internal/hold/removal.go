@@ -14,7 +14,7 @@ import (
 // removal is how the entry of a hold that has ended leaves etcd.
 type removal struct {
 	hold    *Hold
-	joined  func()        // must be called when the hold is finalized: Close waits for it
+	joined  func()        // must be called when the end is recorded: Close waits for it
 	done    chan struct{} // closed when the entry is out of etcd, or given up
 	outcome error         // set before done is closed
 	instead *removal      // the one that the entry leaves by; nil: this one; set before done is closed
@@ -24,45 +24,29 @@ type removal struct {
 	bounded atomic.Bool // it will be, without Release
 }
 
-// now removes the entry on the goroutine of the caller who waits for it, and reports whether that succeeded.
-func (r *removal) now(ctx context.Context) bool {
-	if !r.hold.grant.RemoveNow(ctx) {
-		return false
-	}
-	r.wasRemoved()
-	return true
-}
-
 // wasRemoved finalizes a hold whose entry its releasing caller has removed.
 func (r *removal) wasRemoved() {
-	r.mark(nil)
+	close(r.done)
+	rec := recorder{r.hold}
 	// An auditor may be slow, and the caller does not wait for it.
-	if !(recorder{r.hold}).audited() || !r.hold.host.Go(func(context.Context) { r.finalize() }) { // joined by Close
-		r.finalize()
+	if !rec.audited() || !rec.host.Go(func(context.Context) { rec.recordEnd() }) { // joined by Close
+		rec.recordEnd()
 	}
 }
 
 // inBackground removes the entry, or hands it off to the next goroutine in
 // the line, on a goroutine of the session, which Close joins.
 func (r *removal) inBackground() {
-	remove := func(context.Context) {
-		r.mark(r.explain(r.hold.grant.HandOff()))
-		r.finalize()
-	}
+	remove := func(context.Context) { r.finalize(r.hold.grant.HandOff()) }
 	if !r.hold.host.Go(remove) {
 		remove(nil) // closed: the lease is lost, so this sends nothing
 	}
 }
 
-// mark records what became of the entry, and wakes Release.
-func (r *removal) mark(outcome error) {
-	r.outcome = outcome
+// finalize records with what error the entry was removed, wakes Release, and reports the end of the hold.
+func (r *removal) finalize(err error) {
+	r.outcome = r.explain(err)
 	close(r.done)
-}
-
-// finalize is the last thing done for a hold.
-func (r *removal) finalize() {
-	defer r.joined()
 	recorder{r.hold}.recordEnd()
 }
 

@@ -37,8 +37,10 @@ func (h recorder) recordGrant() {
 	h.telemetry.Held()
 }
 
-// recordEnd reports the end, once the entry is gone or given up: a slow auditor must not block the next holder.
+// recordEnd reports the end, once the entry is gone or given up: a slow auditor must not block the next holder. It is
+// the last thing done for a hold.
 func (h recorder) recordEnd() {
+	defer h.removal.joined()
 	held := h.until.Sub(h.since) // by the monotonic clock
 	var lost *holdfast.LostError
 	if err := *h.cause.Load(); !errors.Is(err, holdfast.ErrReleased) {
