@@ -19,8 +19,8 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	if h.Live() {
-		span := h.telemetry.Release(ctx)
-		defer func() { span(releaseOutcome(err)) }()
+		end := h.telemetry.Release(ctx)
+		defer func() { end(err) }()
 	}
 	ended := h.stop(holdfast.ErrReleased)
 	// After stop, because ctx may be derived from one of the hold's own contexts.

@@ -12,20 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
-// releaseOutcome is telemetry's word for what Release returned.
-func releaseOutcome(err error) string {
-	switch {
-	case err == nil:
-		return "released"
-	case errors.Is(err, holdfast.ErrOutcomeUnknown):
-		return "unknown"
-	case errors.Is(err, holdfast.ErrLost):
-		return "lost"
-	default:
-		return "failed"
-	}
-}
-
 // recorder reports a hold to its auditor and to telemetry.
 type recorder struct{ *Hold }
 
