@@ -66,10 +66,16 @@ func (c *Committer) Commit(ctx context.Context, t Txn) (Reply, error) {
 	}
 	p, full := c.enqueue(t)
 	if p == nil {
-		defer func() { c.sendBatches(c.next()) }()
+		defer func() {
+			if batch := c.next(); batch != nil {
+				c.sendBatches(batch)
+			}
+		}()
 		return t.Once(ctx, c.Sender, sending.Write)
 	}
-	c.sendBatches(full)
+	if full != nil {
+		c.sendBatches(full)
+	}
 	select {
 	case <-p.done:
 	case <-ctx.Done():
@@ -109,11 +115,12 @@ func (c *Committer) enqueue(t Txn) (p *pending, full []*pending) {
 // flushOverdue sends the current batch. It runs maxWait after the first Txn joined it.
 func (c *Committer) flushOverdue() {
 	c.mu.Lock()
-	var batch []*pending
-	if len(c.batch) > 0 {
-		c.inFlight++
-		batch = c.takeLocked()
+	if len(c.batch) == 0 {
+		c.mu.Unlock()
+		return
 	}
+	c.inFlight++
+	batch := c.takeLocked()
 	c.mu.Unlock()
 	c.sendBatches(batch)
 }
@@ -148,12 +155,9 @@ func (c *Committer) takeLocked() []*pending {
 	return batch
 }
 
-// sendBatches sends a batch, unless it is nil, and after its reply the next one, on a goroutine that Close joins. If
-// the session is closed, it sends nothing: then the context of each caller is done.
+// sendBatches sends a batch, and after its reply the next one, on a goroutine that Close joins. If the session is
+// closed, it sends nothing: then the context of each caller is done.
 func (c *Committer) sendBatches(batch []*pending) {
-	if batch == nil {
-		return
-	}
 	c.Go(func(ctx context.Context) {
 		for ; batch != nil; batch = c.next() {
 			c.sendBatch(ctx, batch)
