@@ -48,7 +48,7 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 func (h *Hold) sawEntry(kv *mvccpb.KeyValue) {
 	defer h.sawModified(kv.ModRevision)
 	v, ok := layout.DecodeValue(kv.Value)
-	if !ok || !h.Queue().Layout().TakesNotices() || !v.Notice.Given() {
+	if !ok || h.Queue().Layout().Verbatim || !v.Notice.Given() {
 		return
 	}
 	n := v.Notice

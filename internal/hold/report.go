@@ -79,7 +79,7 @@ const maxHolder = 256
 
 // holder is what a record says of the holder.
 func (h recorder) holder() string {
-	return holderIn(h.grant.Value, h.Queue().Layout().Verbatim())
+	return holderIn(h.grant.Value, h.Queue().Layout().Verbatim)
 }
 
 func holderIn(value string, verbatim bool) string {
@@ -101,7 +101,7 @@ const historyWait = 500 * time.Millisecond
 // This is for the record only. The holder was told before, at once: it has believed for too long that it holds, and
 // etcd takes a tenth of a second for a watch of the past.
 func (h recorder) fromHistory(lost *holdfast.LostError) *holdfast.LostError {
-	if lost.Cause != holdfast.CauseEntryDeleted || !h.Queue().Layout().TakesNotices() {
+	if lost.Cause != holdfast.CauseEntryDeleted || h.Queue().Layout().Verbatim {
 		return lost
 	}
 	// Not the context of the lease, which ends with the session: a command that has lost its lock closes it at once.

@@ -186,13 +186,13 @@ func (q *Queue) Same(other *Queue) bool {
 
 // entryValue returns the value of an entry that is about to be put for a caller.
 func (q *Queue) entryValue(r Request) string {
-	if q.At.Verbatim() {
+	if q.At.Verbatim {
 		return r.Data
 	}
 	who := q.host.Identity()
 	who.Owner = cmp.Or(r.Owner, who.Owner)
 	v := layout.Value{Identity: who, Mode: q.mode(), Queued: time.Now(), Data: cmp.Or(r.Data, q.below)}
-	if q.At.TakesNotices() {
+	if !q.At.Verbatim {
 		v.ToldWithin = polls.ToldWithin(q.shared.lockDelay)
 	}
 	return v.Encode()
