@@ -126,14 +126,17 @@ func (v Value) Encode() string {
 	enc := encodedValue{
 		V: format, Mode: cut(v.Mode),
 		Identity: Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
-		Queued:   Millis(v.Queued), Held: Millis(v.Held), encodedData: encodeData(v.Data),
+		Queued:   Millis(v.Queued), Held: Millis(v.Held),
 		ToldWithin: v.ToldWithin.Milliseconds(), Mark: v.Mark,
 	}
-	if v.Notice.Given() {
-		enc.Notice = v.Notice.bounded()
+	if v.Data != "" {
+		enc.encodedData = encodeData(v.Data)
 	}
 	if !v.Released.IsZero() {
 		enc.Taken = &taken{Millis(v.Released), Millis(v.TakenUntil)}
+	}
+	if !v.Notice.At.IsZero() {
+		enc.Notice = v.Notice.bounded()
 	}
 	text, _ := toJSON(enc) // "" for a year of more than four digits; the algorithm does not use the value
 	return text
@@ -169,29 +172,9 @@ func DecodeValue(b []byte) (Value, bool) {
 	return v, true
 }
 
-// String returns who put the entry and since when, on one line.
-func (v Value) String() string {
-	since := "queued since " + v.Queued.Format(time.RFC3339Nano)
-	if !v.Held.IsZero() {
-		since = "held since " + v.Held.Format(time.RFC3339Nano)
-	}
-	if !v.Released.IsZero() {
-		since = "released at " + v.Released.Format(time.RFC3339Nano) + ", its name taken until " +
-			v.TakenUntil.Format(time.RFC3339Nano)
-	}
-	return strings.Join(append(v.who(), since), ", ")
-}
-
 // Holder returns who put the entry. A candidate's value comes first.
 func (v Value) Holder() string {
-	who := strings.Join(v.who(), ", ")
-	if v.Data == "" {
-		return who
-	}
-	return v.Data + " (" + who + ")"
-}
-
-func (v Value) who() (who []string) {
+	var who []string
 	for _, text := range [][2]string{{"owner", v.Owner}, {"host", v.Host}} {
 		if text[1] != "" {
 			who = append(who, fmt.Sprintf("%s %q", text[0], text[1]))
@@ -200,7 +183,10 @@ func (v Value) who() (who []string) {
 	if v.PID != 0 {
 		who = append(who, fmt.Sprintf("pid %d", v.PID))
 	}
-	return who
+	if v.Data == "" {
+		return strings.Join(who, ", ")
+	}
+	return v.Data + " (" + strings.Join(who, ", ") + ")"
 }
 
 // Millis returns t in UTC and milliseconds, without a monotonic reading: two times of
