@@ -87,7 +87,10 @@ func newHolds(grants []*queue.Grant, r Request) []*Hold {
 		if r.MinHold > 0 {
 			h.grant.TakeFor(r.MinHold)
 		}
-		recorder{h}.recordGrant() // before anything can end the hold
+		if rec := (recorder{h}); rec.audited() { // before anything can end the hold
+			rec.tell(rec.record(audit.Granted, h.since))
+		}
+		h.telemetry.Held()
 		h.removal.joined = h.host.Joining()
 		h.grant.Show(h)
 	}
@@ -119,10 +122,10 @@ func (h *Hold) Together() []*Hold { return h.holds }
 
 // Owned is true in a Txn as long as all entries of the hold and of its Set stand, its own first.
 func (h *Hold) Owned() []clientv3.Cmp {
-	cmps := []clientv3.Cmp{h.owned()}
+	cmps := []clientv3.Cmp{h.grant.Owned()}
 	for _, each := range h.holds {
 		if each != h {
-			cmps = append(cmps, each.owned())
+			cmps = append(cmps, each.grant.Owned())
 		}
 	}
 	return cmps

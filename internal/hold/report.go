@@ -17,14 +17,6 @@ import (
 // recorder reports a hold to its auditor and to telemetry.
 type recorder struct{ *Hold }
 
-// recordGrant reports the grant to the auditor and to telemetry.
-func (h recorder) recordGrant() {
-	if h.audited() {
-		h.tell(h.record(audit.Granted, h.since))
-	}
-	h.telemetry.Held()
-}
-
 // recordEnd reports the end, once the entry is gone or given up: a slow auditor must not block the next holder. It is
 // the last thing done for a hold.
 func (h recorder) recordEnd() {
