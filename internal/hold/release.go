@@ -126,9 +126,9 @@ type removal struct {
 	bounded atomic.Bool // it will be, without Release
 }
 
-// wasRemoved finalizes a hold whose entry its releasing caller has removed.
+// wasRemoved is finalize for a hold whose entry its releasing caller has removed.
 func (r *removal) wasRemoved() {
-	close(r.done)
+	close(r.done) // no error is the outcome
 	rec := recorder{r.hold}
 	// An auditor may be slow, and the caller does not wait for it.
 	if !rec.audited() || !rec.host.Go(func(context.Context) { rec.recordEnd() }) { // joined by Close
