@@ -168,7 +168,7 @@ func (r *request) find(ctx context.Context) error {
 	r.holder = holder{entry: e}
 	for _, kv := range own {
 		v, ok := layout.DecodeValue(kv.Value)
-		if !ok || v.ToldWithin == 0 || r.queue.Verbatim() {
+		if !ok || v.ToldWithin == 0 || r.queue.Verbatim {
 			return r.failed(ErrNotTold, now)
 		}
 		r.holder.writable = append(r.holder.writable, writable{string(kv.Key), kv.ModRevision, v})

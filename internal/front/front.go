@@ -196,7 +196,7 @@ func (r *Reader) read(ctx context.Context, before Front) (Front, error) {
 // valueOf returns the value of an entry. If it does not have our form, it is a
 // candidate's data.
 func (r *Reader) valueOf(kv *mvccpb.KeyValue) layout.Value {
-	if v, ok := layout.DecodeValue(kv.Value); ok && !r.at.Verbatim() {
+	if v, ok := layout.DecodeValue(kv.Value); ok && !r.at.Verbatim {
 		return v
 	}
 	return layout.Value{Data: string(kv.Value)}

@@ -9,9 +9,9 @@
 //
 // # Where to begin
 //
-// hold.go is a hold, entry.go what it holds, life.go its time, which all holds of a Set have in common. release.go ends
-// it, removal.go is how its entry leaves. While it lasts: poll.go, roster.go which holds are asked about, errand.go
-// by renewals; notice.go, held.go, idle.go MaxIdle. minhold.go is about names that stay taken after a release,
-// downgrade.go about a writer that goes on as a reader, term.go about elections. report.go has what is recorded,
-// history.go what etcd's history adds to that after a loss.
+// hold.go is a hold, and its life, which all holds of a Set have in common; entry.go is what it holds. release.go ends
+// it, and its entry leaves; loss.go tells of what else has ended it. While it lasts: poll.go asks, also by renewals,
+// roster.go about which holds; notice.go, held.go, idle.go MaxIdle. minhold.go is about names that stay taken after a
+// release, downgrade.go about a writer that goes on as a reader, term.go about elections. report.go has what is
+// recorded, and what etcd's history adds to that after a loss.
 package hold

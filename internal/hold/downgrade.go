@@ -23,7 +23,7 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	}
 	before := &h.holds[1].removal // for which Release of h waits
 	reader := h.holds[1].goOn()
-	defer before.mark(nil) // the entry is the reader's now
+	defer close(before.done) // the entry is the reader's now
 	ctx, cancel := h.host.Detached(ctx)
 	defer cancel()
 	err := queue.RemoveTogether(ctx, []*queue.Grant{h.grant}, reader.grant)
@@ -58,10 +58,9 @@ func (l *life) endLost(lost error) error {
 // goOn returns a hold of the same entry with a life of its own. h itself has ended. What is
 // known of the entry's value is read again: a Notice in it may have been seen for h.
 func (h *Hold) goOn() *Hold {
-	next := newHold(h.grant, h.request)
+	next := newHold(h.grant, h.request, nil)
 	next.removal.joined, next.telemetry = h.removal.joined, h.holds[0].telemetry
 	next.telemetry.GoesOn()
-	next.prepare([]*Hold{next})
 	next.begin()
 	return next
 }

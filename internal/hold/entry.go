@@ -39,9 +39,6 @@ func (e *entry) Key() string { return e.grant.Key }
 // Created is the entry's create revision.
 func (e *entry) Created() int64 { return e.grant.Created }
 
-// owned is true in a Txn as long as the entry stands.
-func (e *entry) owned() clientv3.Cmp { return e.grant.Owned() }
-
 // Client is the session's client.
 func (e *entry) Client() *clientv3.Client { return e.host.Client() }
 
@@ -63,25 +60,25 @@ func (e *entry) sawModified(rev int64) {
 
 // unchanged is true in a Txn as long as the entry stands with the value that is known.
 func (e *entry) unchanged() clientv3.Cmp {
-	if !e.Queue().Layout().TakesNotices() {
-		return e.owned()
+	if e.Queue().Layout().Verbatim { // with no place for a notice
+		return e.grant.Owned()
 	}
 	return clientv3.Compare(clientv3.ModRevision(e.Key()), "=", e.known())
 }
 
 // unknown reports whether the value that was put at mod is yet to be read.
-func (e *entry) unknown(mod int64) bool { return e.Queue().Layout().TakesNotices() && mod > e.known() }
+func (e *entry) unknown(mod int64) bool { return !e.Queue().Layout().Verbatim && mod > e.known() }
 
 // unmodifiedSince is true in a Txn as long as the entry stands with the value that
 // was put at mod.
 func (e *entry) unmodifiedSince(mod int64) []clientv3.Cmp {
-	return []clientv3.Cmp{e.owned(), clientv3.Compare(clientv3.ModRevision(e.Key()), "=", mod)}
+	return []clientv3.Cmp{e.grant.Owned(), clientv3.Compare(clientv3.ModRevision(e.Key()), "=", mod)}
 }
 
 // value returns the entry's value as it was put, if it has our form.
 func (e *entry) value() (v layout.Value, ours bool) {
 	v, ok := layout.DecodeValue([]byte(e.grant.Value))
-	return v, ok && !e.Queue().Layout().Verbatim()
+	return v, ok && !e.Queue().Layout().Verbatim
 }
 
 // heldValue returns the value of an entry that is held since then, with new data. If

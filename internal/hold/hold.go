@@ -3,6 +3,8 @@ package hold
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -75,50 +77,44 @@ func one(g *queue.Grant, r Request, err error) (*Hold, error) {
 	return newHolds([]*queue.Grant{g}, r)[0], nil
 }
 
-// newHolds makes the holds of what was granted to one call.
+// newHolds makes the holds of what was granted to one call. They have one life.
 func newHolds(grants []*queue.Grant, r Request) []*Hold {
-	first := newHold(grants[0], r)
-	holds := append(first.alone[:0], first) // allocates for a Set only
+	first := newHold(grants[0], r, nil)
 	for _, g := range grants[1:] {
-		holds = append(holds, newHold(g, r))
+		first.holds = append(first.holds, newHold(g, r, first.life))
 	}
-	first.prepare(holds)
-	for _, h := range holds {
+	for _, h := range first.holds {
 		if r.MinHold > 0 {
 			h.grant.TakeFor(r.MinHold)
 		}
-		recorder{h}.recordGrant() // before anything can end the hold
+		if rec := (recorder{h}); rec.audited() { // before anything can end the hold
+			rec.tell(rec.record(audit.Granted, h.since))
+		}
+		h.telemetry.Held()
 		h.removal.joined = h.host.Joining()
 		h.grant.Show(h)
 	}
 	first.begin()
-	return holds
+	return first.holds
 }
 
-func newHold(g *queue.Grant, r Request) *Hold {
-	h := &Hold{request: r, telemetry: g.Telemetry}
+// newHold makes the hold of a grant. of is the life of its Set; nil: it has one of its own, which is yet to begin.
+func newHold(g *queue.Grant, r Request, of *life) *Hold {
+	h := &Hold{request: r, telemetry: g.Telemetry, life: of}
 	h.grant, h.host = g, g.Queue.Host()
 	if mod := g.Modified; mod != g.Created {
 		h.modified.Store(mod)
 	}
 	h.removal.hold, h.removal.done = h, make(chan struct{})
-	return h
-}
-
-// prepare gives some holds one life.
-func (h *Hold) prepare(holds []*Hold) {
-	common := &h.ownLife
-	common.holds, common.since, common.poll = holds, time.Now(), pollerOf(h.host)
-	for _, each := range holds {
-		each.life = common
+	if of != nil {
+		return h
 	}
-	common.limitIdle(h.request.MaxIdle)
-}
-
-// begin begins the life of h: from now on, its holds end with their lease.
-func (h *Hold) begin() {
-	h.poll.add(h.holds)
-	h.startTimers(h.request.MaxHold)
+	h.life = &h.ownLife
+	h.holds, h.since, h.poll = append(h.alone[:0], h), time.Now(), pollerOf(h.host) // a Set needs more room
+	if r.MaxIdle > 0 {
+		h.idle = newIdle(r.MaxIdle, h.host.Clock())
+	}
+	return h
 }
 
 // Together returns the holds that end with h, itself among them, in the order of the set.
@@ -126,10 +122,10 @@ func (h *Hold) Together() []*Hold { return h.holds }
 
 // Owned is true in a Txn as long as all entries of the hold and of its Set stand, its own first.
 func (h *Hold) Owned() []clientv3.Cmp {
-	cmps := []clientv3.Cmp{h.owned()}
+	cmps := []clientv3.Cmp{h.grant.Owned()}
 	for _, each := range h.holds {
 		if each != h {
-			cmps = append(cmps, each.owned())
+			cmps = append(cmps, each.grant.Owned())
 		}
 	}
 	return cmps
@@ -186,15 +182,6 @@ func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, conte
 	}
 }
 
-// EndStale ends the hold because etcd has refused a write that compared its entry.
-// It is called through internal/stale. The refusal does not say whether the lease
-// is gone, too, so etcd is asked afterwards.
-func (h *Hold) EndStale() {
-	if h.endAndRelease(h.lossOfEntry(holdfast.CauseEntryDeleted)) {
-		h.poll.checkLease(h.grant.Lease)
-	}
-}
-
 // Shown returns what people see of the hold's entry, which another client would read a
 // second later. It reports false once the hold has ended.
 func (h *Hold) Shown() (view.Entry, bool) {
@@ -208,28 +195,114 @@ func (h *Hold) Shown() (view.Entry, bool) {
 	return seen, true
 }
 
-// lost returns the loss of this hold, by a cause that its lease does not share.
-func (h *Hold) lost(cause holdfast.Cause) *holdfast.LostError {
-	return h.named(&holdfast.LostError{Lease: h.Lease(), Cause: cause})
+// life is the time from the grant to the end. The holds of a Set have one in common: they
+// end together, with one cause.
+type life struct {
+	holds []*Hold
+	poll  *poller // of the session
+	since time.Time
+
+	stopped sync.Once             // runs the body of stop
+	cause   atomic.Pointer[error] // of the end; nil while held
+	until   time.Time             // the end; written by stop
+	idle    *idle                 // of MaxIdle; nil without it
+
+	mu       sync.Mutex // protects what follows
+	ended    bool       // done is closed, contexts are canceled
+	done     chan struct{}
+	contexts map[*context.CancelCauseFunc]struct{} // of the contexts that Context has made
+	limit    *time.Timer                           // of MaxHold
+	forced   chan struct{}                         // closed when a kept entry is taken away; nil: made by forcing
 }
 
-// named returns a copy of a loss that names this hold. In the set of a tree lock, or of a Downgradable, all holds have
-// the name of the first: what its caller has asked for.
-func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
-	of := h
-	if first := h.holds[0]; h.Queue().Kind() == holdfast.KindTree || h.Queue().Name() == first.Queue().Name() {
-		of = first
+// begin begins the life: from now on, the holds end with their lease, after MaxHold, and when their work is idle.
+func (l *life) begin() {
+	l.poll.add(l.holds)
+	l.mu.Lock() // a timer may fire before it is assigned
+	defer l.mu.Unlock()
+	if l.ended {
+		return
 	}
-	e := *lost
-	e.Kind, e.Name, e.Token = of.Queue().Kind(), of.Queue().Name(), of.Token()
-	return &e
+	if maxHold := l.holds[0].request.MaxHold; maxHold > 0 {
+		l.limit = time.AfterFunc(maxHold, func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
+	}
+	if l.idle != nil {
+		l.idle.timer = time.AfterFunc(l.idle.most, l.lookIdle)
+	}
 }
 
-// lossOfEntry returns the loss of a hold whose entry is no longer in etcd: that of
-// its lease, if that is known to be lost, or else one with cause.
-func (h *Hold) lossOfEntry(cause holdfast.Cause) *holdfast.LostError {
-	if lost := h.grant.Lease.Lost(); lost != nil {
-		return h.named(lost)
+// Done returns a channel that is closed when the hold has ended.
+func (l *life) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done == nil {
+		l.done = make(chan struct{})
+		if l.ended {
+			close(l.done)
+		}
 	}
-	return h.lost(cause)
+	return l.done
+}
+
+// addContext has stop call cancel. It reports false if the hold has ended.
+func (l *life) addContext(cancel *context.CancelCauseFunc) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return false
+	}
+	if l.contexts == nil {
+		l.contexts = make(map[*context.CancelCauseFunc]struct{})
+	}
+	l.contexts[cancel] = struct{}{}
+	return true
+}
+
+func (l *life) removeContext(cancel *context.CancelCauseFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.contexts, cancel)
+}
+
+// stop ends the holds with their cause, once. It returns true to the
+// call that has ended them, which must then remove the entries.
+//
+// When stop returns, to any of its callers, every context of the holds is done. So
+// no entry is ever removed while work still runs that believes it holds.
+func (l *life) stop(cause error) (ended bool) {
+	l.stopped.Do(func() {
+		ended = true
+		l.until = time.Now()
+		for _, each := range l.holds {
+			if !errors.Is(cause, holdfast.ErrReleased) && !errors.Is(cause, holdfast.ErrClosed) {
+				each.grant.TakeFor(0)
+			}
+		}
+		l.cause.Store(&cause)
+		for cancel := range l.takeContexts() {
+			(*cancel)(cause)
+		}
+		if !keepsEntry(cause) {
+			l.poll.roster.remove(l.holds)
+		}
+	})
+	return ended
+}
+
+// takeContexts closes Done and returns the contexts to cancel. No more are added.
+func (l *life) takeContexts() map[*context.CancelCauseFunc]struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.limit != nil {
+		l.limit.Stop()
+	}
+	if l.idle != nil && l.idle.timer != nil {
+		l.idle.timer.Stop()
+	}
+	if l.done != nil {
+		close(l.done)
+	}
+	contexts := l.contexts
+	l.ended, l.contexts = true, nil
+	return contexts
 }

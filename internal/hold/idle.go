@@ -19,13 +19,11 @@ type idle struct {
 
 const tooLate = -1
 
-// limitIdle has the holds end when their work has made no progress for most, unless that
-// is 0. startTimers starts the timer.
-func (l *life) limitIdle(most time.Duration) {
-	if most > 0 {
-		l.idle = &idle{most: most, clock: l.poll.host.Clock()}
-		l.idle.last.Store(int64(l.idle.clock()))
-	}
+// newIdle has holds end when their work has made no progress for most. life.begin starts its timer.
+func newIdle(most time.Duration, clock func() time.Duration) *idle {
+	i := &idle{most: most, clock: clock}
+	i.last.Store(int64(clock()))
+	return i
 }
 
 // lookIdle ends the holds if their work is idle, or looks again when it may be.

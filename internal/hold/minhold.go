@@ -55,8 +55,7 @@ func (r *removal) keepName() {
 	} else {
 		left = g.Left(err)
 	}
-	r.mark(r.explain(err))
-	r.finalize()
+	r.finalize(err)
 	if !left {
 		r.removeInTime(err)
 	}

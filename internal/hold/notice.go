@@ -48,7 +48,7 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 func (h *Hold) sawEntry(kv *mvccpb.KeyValue) {
 	defer h.sawModified(kv.ModRevision)
 	v, ok := layout.DecodeValue(kv.Value)
-	if !ok || !h.Queue().Layout().TakesNotices() || !v.Notice.Given() {
+	if !ok || h.Queue().Layout().Verbatim || !v.Notice.Given() {
 		return
 	}
 	n := v.Notice
@@ -92,7 +92,11 @@ func (l *life) removeKept() {
 // ends. It returns the loss: the hold has ended before.
 func (l *life) releaseKept(ctx context.Context) error {
 	for _, each := range l.holds {
-		if each.removal.takeKept() && !each.removal.now(ctx) {
+		switch {
+		case !each.removal.takeKept():
+		case each.grant.RemoveNow(ctx):
+			each.removal.wasRemoved()
+		default:
 			each.removal.inBackground()
 		}
 	}

@@ -3,8 +3,11 @@ package hold
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
@@ -19,8 +22,8 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	if h.Live() {
-		span := h.telemetry.Release(ctx)
-		defer func() { span(releaseOutcome(err)) }()
+		end := h.telemetry.Release(ctx)
+		defer func() { end(err) }()
 	}
 	ended := h.stop(holdfast.ErrReleased)
 	// After stop, because ctx may be derived from one of the hold's own contexts.
@@ -39,7 +42,8 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 		for _, each := range h.holds {
 			each.removal.inBackground()
 		}
-	case h.removal.now(ctx):
+	case h.grant.RemoveNow(ctx):
+		h.removal.wasRemoved()
 		return nil
 	default:
 		h.removal.inBackground()
@@ -53,6 +57,24 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 		}
 	}
 	return err
+}
+
+// endAndRelease ends the holds, and removes their entries on goroutines of the session. It reports whether it was this
+// call that has ended them.
+func (l *life) endAndRelease(cause error) (ended bool) {
+	if ended = l.stop(cause); ended {
+		for _, each := range l.holds {
+			each.removal.inBackground()
+		}
+	}
+	return ended
+}
+
+// keepsEntry reports whether a hold that ended with that cause leaves its entry to
+// Release.
+func keepsEntry(cause error) bool {
+	var lost *holdfast.LostError
+	return errors.As(cause, &lost) && (lost.Cause == holdfast.CauseKicked || lost.Cause == holdfast.CauseRemoved)
 }
 
 // removeTogether removes the entries of a released Set by one Txn, and reports whether
@@ -69,21 +91,6 @@ func (l *life) removeTogether(ctx context.Context) bool {
 		each.removal.wasRemoved()
 	}
 	return true
-}
-
-// askWhyGone returns the loss of a hold whose entry is not in etcd although the
-// session knows of no loss. It asks etcd whether the lease exists. ctx ends with
-// the lease.
-func (h *Hold) askWhyGone(ctx context.Context) *holdfast.LostError {
-	l := h.grant.Lease
-	ctx, cancel := context.WithTimeout(ctx, h.host.RetryPolicy().Attempt)
-	defer cancel()
-	resp, err := h.Client().TimeToLive(ctx, l.ID())
-	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
-		h.host.LeaseGone(ctx, l, nil)
-	}
-	// Another hold may have found it out before, which has ended this request.
-	return h.lossOfEntry(holdfast.CauseEntryDeleted)
 }
 
 // ReleaseAfterWork is Release for work that has finished. It returns the loss, if
@@ -106,9 +113,101 @@ func (h *Hold) ReleaseAfterWork(ctx context.Context) *holdfast.LostError {
 	return lost
 }
 
-// endedDuringRelease reports whether a loss that a release met came after the
-// release had begun: this session gave the lease up, and etcd had not ended it
-// before.
-func endedDuringRelease(lost *holdfast.LostError) bool {
-	return lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed
+// removal is how the entry of a hold that has ended leaves etcd.
+type removal struct {
+	hold    *Hold
+	joined  func()        // must be called when the end is recorded: Close waits for it
+	done    chan struct{} // closed when the entry is out of etcd, or given up
+	outcome error         // set before done is closed
+	instead *removal      // the one that the entry leaves by; nil: this one; set before done is closed
+
+	// Of an entry that outlives its hold:
+	taken   atomic.Bool // it is being removed
+	bounded atomic.Bool // it will be, without Release
+}
+
+// wasRemoved is finalize for a hold whose entry its releasing caller has removed.
+func (r *removal) wasRemoved() {
+	close(r.done) // no error is the outcome
+	rec := recorder{r.hold}
+	// An auditor may be slow, and the caller does not wait for it.
+	if !rec.audited() || !rec.host.Go(func(context.Context) { rec.recordEnd() }) { // joined by Close
+		rec.recordEnd()
+	}
+}
+
+// inBackground removes the entry, or hands it off to the next goroutine in
+// the line, on a goroutine of the session, which Close joins.
+func (r *removal) inBackground() {
+	remove := func(context.Context) { r.finalize(r.hold.grant.HandOff()) }
+	if !r.hold.host.Go(remove) {
+		remove(nil) // closed: the lease is lost, so this sends nothing
+	}
+}
+
+// finalize records with what error the entry was removed, wakes Release, and reports the end of the hold.
+func (r *removal) finalize(err error) {
+	r.outcome = r.explain(err)
+	close(r.done)
+	recorder{r.hold}.recordEnd()
+}
+
+// await waits until the entry of a released hold is removed, or ctx ends, and
+// returns what Release does.
+func (r *removal) await(ctx context.Context) error {
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+	}
+	select {
+	case <-r.done: // perhaps both were ready
+		if r.instead != nil {
+			return r.instead.await(ctx)
+		}
+		return r.err()
+	default:
+	}
+	if lost := r.lossBefore(); lost != nil {
+		return lost
+	}
+	r.hold.grant.CallerReturned()
+	return r.unknown(context.Cause(ctx))
+}
+
+// leave waits until the entry is removed, or ctx ends.
+func (r *removal) leave(ctx context.Context) {
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		r.hold.grant.CallerReturned()
+	}
+}
+
+// err is what Release returns for the outcome.
+func (r *removal) err() error {
+	switch h := r.hold; {
+	case r.outcome == nil:
+		return nil
+	case errors.Is(r.outcome, holdfast.ErrOutcomeUnknown):
+		return r.unknown(r.outcome)
+	case errors.Is(r.outcome, holdfast.ErrLost):
+		return r.outcome
+	case errors.Is(r.outcome, queue.ErrEntryGone): // of a hold whose loss was known before: see explain
+		return *h.cause.Load()
+	default:
+		return fmt.Errorf("release %s (%skey %s): %w", h.Queue(), h.tokenText(), names.Quote(h.Key()), r.outcome)
+	}
+}
+
+func (r *removal) unknown(err error) error {
+	h := r.hold
+	if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
+	}
+	next := "the session removes the entry once etcd answers, or it expires with the lease"
+	if h.grant.TakenFor() > 0 {
+		next = "the session keeps the name taken until MinHold has passed, as long as its lease lives"
+	}
+	return fmt.Errorf("release %s (%slease %x, session %s): %w; %s",
+		h.Queue(), h.tokenText(), int64(h.Lease()), h.host.State(), err, next)
 }

@@ -7,38 +7,20 @@ import (
 	"strings"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
-// releaseOutcome is telemetry's word for what Release returned.
-func releaseOutcome(err error) string {
-	switch {
-	case err == nil:
-		return "released"
-	case errors.Is(err, holdfast.ErrOutcomeUnknown):
-		return "unknown"
-	case errors.Is(err, holdfast.ErrLost):
-		return "lost"
-	default:
-		return "failed"
-	}
-}
-
 // recorder reports a hold to its auditor and to telemetry.
 type recorder struct{ *Hold }
 
-// recordGrant reports the grant to the auditor and to telemetry.
-func (h recorder) recordGrant() {
-	if h.audited() {
-		h.tell(h.record(audit.Granted, h.since))
-	}
-	h.telemetry.Held()
-}
-
-// recordEnd reports the end, once the entry is gone or given up: a slow auditor must not block the next holder.
+// recordEnd reports the end, once the entry is gone or given up: a slow auditor must not block the next holder. It is
+// the last thing done for a hold.
 func (h recorder) recordEnd() {
+	defer h.removal.joined()
 	held := h.until.Sub(h.since) // by the monotonic clock
 	var lost *holdfast.LostError
 	if err := *h.cause.Load(); !errors.Is(err, holdfast.ErrReleased) {
@@ -89,7 +71,7 @@ const maxHolder = 256
 
 // holder is what a record says of the holder.
 func (h recorder) holder() string {
-	return holderIn(h.grant.Value, h.Queue().Layout().Verbatim())
+	return holderIn(h.grant.Value, h.Queue().Layout().Verbatim)
 }
 
 func holderIn(value string, verbatim bool) string {
@@ -98,4 +80,40 @@ func holderIn(value string, verbatim bool) string {
 		holder = v.Holder()
 	}
 	return strings.ToValidUTF8(holder[:min(len(holder), maxHolder)], "")
+}
+
+// historyWait bounds the question to etcd's history. Close waits for the record of a loss, so it is shorter than Close
+// is patient with goroutines.
+const historyWait = 500 * time.Millisecond
+
+// fromHistory returns the loss of a hold as its record tells it. Of a holder whose entry is gone that may be more than
+// it was told: while it was paused or cut off, an administrator may have removed the entry, whose Notice it has never
+// read. etcd's history has it until it is compacted.
+//
+// This is for the record only. The holder was told before, at once: it has believed for too long that it holds, and
+// etcd takes a tenth of a second for a watch of the past.
+func (h recorder) fromHistory(lost *holdfast.LostError) *holdfast.LostError {
+	if lost.Cause != holdfast.CauseEntryDeleted || h.Queue().Layout().Verbatim {
+		return lost
+	}
+	// Not the context of the lease, which ends with the session: a command that has lost its lock closes it at once.
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(context.Background()), historyWait)
+	defer cancel()
+	seen := h.known()
+	var last layout.Notice
+	for past := range h.Client().Watch(ctx, h.Key(), clientv3.WithRev(seen+1)) {
+		for _, ev := range past.Events {
+			if v, ok := layout.DecodeValue(ev.Kv.Value); ok && h.grant.Is(ev.Kv) {
+				last = v.Notice
+				continue
+			}
+			if last.Removed {
+				removed := *lost
+				removed.Cause, removed.Err = last.Cause(), last.Kick()
+				return &removed
+			}
+			return lost // deleted in another way
+		}
+	}
+	return lost
 }

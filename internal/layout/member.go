@@ -1,7 +1,6 @@
 package layout
 
 import (
-	"bytes"
 	"encoding/json"
 	"time"
 )
@@ -22,9 +21,8 @@ type Member struct {
 type encodedMember struct {
 	V int `json:"v"`
 	Identity
-	Name     string    `json:"name"`
-	Text     string    `json:"value,omitempty"`
-	Bytes    []byte    `json:"value_base64,omitempty"` // if Data is not text
+	Name string `json:"name"`
+	encodedData
 	Draining bool      `json:"draining,omitempty"`
 	Reserved bool      `json:"reserved,omitempty"`
 	Joined   time.Time `json:"joined_at"`
@@ -32,22 +30,10 @@ type encodedMember struct {
 
 // Encode returns the value as it is written in etcd.
 func (m Member) Encode() (string, error) {
-	enc := encodedMember{
+	return toJSON(encodedMember{ // an error for a year of more than four digits
 		V: format, Identity: Identity{Owner: cut(m.Owner), Host: cut(m.Host), PID: m.PID},
-		Name: m.Name, Draining: m.Draining, Reserved: m.Reserved, Joined: Millis(m.Joined),
-	}
-	if isText(m.Data) {
-		enc.Text = m.Data
-	} else {
-		enc.Bytes = []byte(m.Data)
-	}
-	var b bytes.Buffer
-	to := json.NewEncoder(&b)
-	to.SetEscapeHTML(false)
-	if err := to.Encode(enc); err != nil {
-		return "", err // a year of more than four digits
-	}
-	return string(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
+		Name: m.Name, encodedData: encodeData(m.Data), Draining: m.Draining, Reserved: m.Reserved, Joined: Millis(m.Joined),
+	})
 }
 
 // DecodeMember decodes a value that Encode has written, in this version or a later one. It reports false for any other.
@@ -57,11 +43,8 @@ func DecodeMember(b []byte) (Member, bool) {
 		return Member{}, false
 	}
 	m := Member{
-		Identity: enc.Identity, Name: enc.Name, Data: enc.Text, Draining: enc.Draining, Reserved: enc.Reserved,
+		Identity: enc.Identity, Name: enc.Name, Data: enc.decode(), Draining: enc.Draining, Reserved: enc.Reserved,
 		Joined: Millis(enc.Joined),
-	}
-	if len(enc.Bytes) > 0 {
-		m.Data = string(enc.Bytes)
 	}
 	ok := enc.V >= format && len(m.Data) <= MaxMember && plausible(m.Joined) &&
 		max(len(m.Owner), len(m.Host), len(m.Name)) <= MaxText

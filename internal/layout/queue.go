@@ -1,8 +1,10 @@
 package layout
 
 import (
+	"crypto/rand"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,6 +19,10 @@ type Queue struct {
 	Name    string // as it was given: a name, or a foreign prefix
 	Entries string // what the keys of all entries begin with; ends in "/"
 	Foreign bool   // every key below Entries counts as an entry, as with etcd's concurrency package
+
+	// Verbatim: the value of an entry is the candidate's data and nothing else, because etcd's own observers read it. So
+	// it has no place for a Notice. (etcd's own locks have empty values and ignore those of others.)
+	Verbatim bool
 }
 
 // Kinds are the kinds of names that have a queue.
@@ -41,7 +47,9 @@ func Named(namespace string, kind holdfast.Kind, name string) Queue {
 
 // At returns the queue of a foreign prefix: see names.CheckPrefix.
 func At(kind holdfast.Kind, prefix string) Queue {
-	return Queue{Kind: kind, Name: prefix, Entries: prefix + "/", Foreign: true}
+	return Queue{
+		Kind: kind, Name: prefix, Entries: prefix + "/", Foreign: true, Verbatim: kind == holdfast.KindElection,
+	}
 }
 
 // Names is what the keys of all names of a kind begin with.
@@ -78,22 +86,8 @@ func (q Queue) Check() error {
 // String names the queue for people.
 func (q Queue) String() string { return string(q.Kind) + " " + names.Quote(q.Name) }
 
-// Verbatim reports whether the value of an entry is the candidate's data and nothing
-// else, because etcd's own observers read it. (etcd's own locks have empty values and
-// ignore those of others.)
-func (q Queue) Verbatim() bool { return q.Foreign && q.Kind == holdfast.KindElection }
-
-// TakesNotices reports whether holders look for notices: where the value of an entry has a place for them.
-func (q Queue) TakesNotices() bool { return !q.Verbatim() }
-
 // Own is what all keys of a name begin with: those of its entries and of what stands beside them.
 func (q Queue) Own() string { return strings.TrimSuffix(q.Entries, "/") }
-
-// LimitKey is the key of a semaphore's limit. It sorts behind all entries.
-func (q Queue) LimitKey() string { return q.Own() + "limit" }
-
-// RunKey is the key of the last run of a job. It is no entry, and there is none below a foreign prefix.
-func (q Queue) RunKey() string { return q.Own() + "run" }
 
 // All returns the range of all entries.
 func (q Queue) All() (from, end string) { return q.Entries, clientv3.GetPrefixRangeEnd(q.Entries) }
@@ -118,3 +112,70 @@ func on(prefix string, lease clientv3.LeaseID) (from, end string) {
 	from = fmt.Sprintf("%s%x-", prefix, int64(lease))
 	return from, clientv3.GetPrefixRangeEnd(from)
 }
+
+// The random part of a key, which rand.Text makes, has idNonce of the nonceLetters.
+const (
+	idNonce      = 16
+	nonceLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+)
+
+// NewID returns a last part of a key that no other entry has.
+func NewID(lease clientv3.LeaseID) string {
+	return fmt.Sprintf("%x-%s", int64(lease), rand.Text()[:idNonce])
+}
+
+// Key is the key of an entry that excludes all others.
+func (q Queue) Key(id string) string { return q.Entries + id }
+
+// ReaderKey is the key of a reader's entry.
+func (q Queue) ReaderKey(id string) string { return q.Entries + readerMark + id }
+
+// PermitKey is the key of a permit with that weight.
+func (q Queue) PermitKey(weight int, id string) string {
+	return q.Entries + strconv.Itoa(weight) + "-" + id
+}
+
+// IsOn reports whether a key is that of an entry of this queue and of ours, which was put under that lease.
+func (q Queue) IsOn(lease clientv3.LeaseID, key string) bool {
+	id, ours := LeaseOf(key)
+	return ours && id == lease && strings.TrimSuffix(key, lastPart(key)) == q.Entries
+}
+
+// LeaseOf returns the lease under which an entry was put, which its key names. It reports
+// false for an entry of another client, whose key has another form.
+func LeaseOf(key string) (id clientv3.LeaseID, ours bool) {
+	hex, nonce, _ := strings.Cut(withoutMode(lastPart(key)), "-")
+	if len(nonce) != idNonce || strings.Trim(nonce, nonceLetters) != "" { // of a UUID or of etcd's own lease-ID keys, say
+		return clientv3.NoLease, false
+	}
+	lease, err := strconv.ParseInt(hex, 16, 64)
+	return clientv3.LeaseID(lease), err == nil
+}
+
+// withoutMode cuts off what stands before the lease in the last part of a key: the mark of a reader, or the weight of a
+// permit.
+func withoutMode(part string) string {
+	if weight, rest, _ := strings.Cut(part, "-"); strings.Contains(rest, "-") && weightIn(weight) > 0 {
+		return rest
+	}
+	return strings.TrimPrefix(part, readerMark)
+}
+
+// IsReader reports whether an entry of ours is a reader's.
+func IsReader(key string) bool { return strings.HasPrefix(lastPart(key), readerMark) }
+
+// WeightOf returns the weight of a permit, which its key names; 0 for a key of another form.
+func WeightOf(key string) int {
+	weight, _, _ := strings.Cut(lastPart(key), "-")
+	return weightIn(weight)
+}
+
+// weightIn returns the weight that is written; 0 if none is.
+func weightIn(text string) int {
+	if n, err := strconv.Atoi(text); err == nil && ValidLimit(n) {
+		return n
+	}
+	return 0
+}
+
+func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }

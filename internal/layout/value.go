@@ -75,8 +75,7 @@ type encodedValue struct {
 	Mode   string    `json:"mode,omitempty"`
 	Queued time.Time `json:"queued_at"`
 	Held   time.Time `json:"held_since,omitzero"`
-	Text   string    `json:"value,omitempty"`
-	Bytes  []byte    `json:"value_base64,omitempty"` // if Data is not text
+	encodedData
 
 	Taken *taken `json:"taken,omitempty"` // by MinHold
 
@@ -91,29 +90,56 @@ type taken struct {
 	Until    time.Time `json:"until"`
 }
 
+// encodedData is any bytes as they are written in etcd: as text, if that is readable in JSON.
+type encodedData struct {
+	Text  string `json:"value,omitempty"`
+	Bytes []byte `json:"value_base64,omitempty"`
+}
+
+func encodeData(data string) encodedData {
+	// JSON writes control characters as six bytes, which maxValue does not allow for.
+	control := func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' && r != '\r' }
+	if utf8.ValidString(data) && !strings.ContainsFunc(data, control) {
+		return encodedData{Text: data}
+	}
+	return encodedData{Bytes: []byte(data)}
+}
+
+func (d encodedData) decode() string {
+	if len(d.Bytes) > 0 {
+		return string(d.Bytes)
+	}
+	return d.Text
+}
+
+// toJSON returns JSON that people can read: "<" stays "<".
+func toJSON(enc any) (string, error) {
+	var b bytes.Buffer
+	to := json.NewEncoder(&b)
+	to.SetEscapeHTML(false)
+	err := to.Encode(enc)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
 // Encode returns the value as it is written in etcd.
 func (v Value) Encode() string {
 	enc := encodedValue{
 		V: format, Mode: cut(v.Mode),
 		Identity: Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
 		Queued:   Millis(v.Queued), Held: Millis(v.Held),
-		ToldWithin: v.ToldWithin.Milliseconds(), Notice: v.Notice.bounded(), Mark: v.Mark,
+		ToldWithin: v.ToldWithin.Milliseconds(), Mark: v.Mark,
+	}
+	if v.Data != "" {
+		enc.encodedData = encodeData(v.Data)
 	}
 	if !v.Released.IsZero() {
 		enc.Taken = &taken{Millis(v.Released), Millis(v.TakenUntil)}
 	}
-	if isText(v.Data) {
-		enc.Text = v.Data
-	} else {
-		enc.Bytes = []byte(v.Data)
+	if !v.Notice.At.IsZero() {
+		enc.Notice = v.Notice.bounded()
 	}
-	var b bytes.Buffer
-	to := json.NewEncoder(&b)
-	to.SetEscapeHTML(false)
-	if err := to.Encode(enc); err != nil {
-		return "" // a year of more than four digits; the algorithm does not use the value
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	text, _ := toJSON(enc) // "" for a year of more than four digits; the algorithm does not use the value
+	return text
 }
 
 // DecodeValue decodes a value that Encode has written, in this version or a later
@@ -126,7 +152,7 @@ func DecodeValue(b []byte) (Value, bool) {
 	}
 	v := Value{
 		Identity: enc.Identity, Mode: enc.Mode,
-		Queued: Millis(enc.Queued), Held: Millis(enc.Held), Data: enc.Text,
+		Queued: Millis(enc.Queued), Held: Millis(enc.Held), Data: enc.decode(),
 		Notice: enc.Notice.bounded(), Mark: max(enc.Mark, 0),
 	}
 	if most := maxToldWithin.Milliseconds(); 0 < enc.ToldWithin && enc.ToldWithin <= most {
@@ -134,9 +160,6 @@ func DecodeValue(b []byte) (Value, bool) {
 	}
 	if enc.Taken != nil {
 		v.Released, v.TakenUntil = Millis(enc.Taken.Released), Millis(enc.Taken.Until)
-	}
-	if len(enc.Bytes) > 0 {
-		v.Data = string(enc.Bytes)
 	}
 	ok := enc.V >= format && len(v.Data) <= MaxData && plausible(v.Queued) &&
 		max(len(v.Owner), len(v.Host), len(v.Mode)) <= MaxText
@@ -149,29 +172,9 @@ func DecodeValue(b []byte) (Value, bool) {
 	return v, true
 }
 
-// String returns who put the entry and since when, on one line.
-func (v Value) String() string {
-	since := "queued since " + v.Queued.Format(time.RFC3339Nano)
-	if !v.Held.IsZero() {
-		since = "held since " + v.Held.Format(time.RFC3339Nano)
-	}
-	if !v.Released.IsZero() {
-		since = "released at " + v.Released.Format(time.RFC3339Nano) + ", its name taken until " +
-			v.TakenUntil.Format(time.RFC3339Nano)
-	}
-	return strings.Join(append(v.who(), since), ", ")
-}
-
 // Holder returns who put the entry. A candidate's value comes first.
 func (v Value) Holder() string {
-	who := strings.Join(v.who(), ", ")
-	if v.Data == "" {
-		return who
-	}
-	return v.Data + " (" + who + ")"
-}
-
-func (v Value) who() (who []string) {
+	var who []string
 	for _, text := range [][2]string{{"owner", v.Owner}, {"host", v.Host}} {
 		if text[1] != "" {
 			who = append(who, fmt.Sprintf("%s %q", text[0], text[1]))
@@ -180,28 +183,20 @@ func (v Value) who() (who []string) {
 	if v.PID != 0 {
 		who = append(who, fmt.Sprintf("pid %d", v.PID))
 	}
-	return who
+	if v.Data == "" {
+		return strings.Join(who, ", ")
+	}
+	return v.Data + " (" + strings.Join(who, ", ") + ")"
 }
 
 // Millis returns t in UTC and milliseconds, without a monotonic reading: two times of
 // the same moment are equal by ==.
 func Millis(t time.Time) time.Time {
-	if t.IsZero() {
-		return time.Time{}
-	}
 	return t.UTC().Truncate(time.Millisecond)
 }
 
 // plausible reports whether a time can be encoded again.
 func plausible(t time.Time) bool { return t.Year() > 0 && t.Year() < 9999 && !t.IsZero() }
-
-// isText reports whether data is readable text in JSON. Control characters are not:
-// JSON writes them as six bytes, which maxValue does not allow for.
-func isText(data string) bool {
-	return utf8.ValidString(data) && !strings.ContainsFunc(data, func(r rune) bool {
-		return r < ' ' && r != '\n' && r != '\t' && r != '\r'
-	})
-}
 
 // cut returns text as valid UTF-8 of at most MaxText bytes.
 func cut(text string) string {

@@ -18,11 +18,11 @@ func (q Queue) View(kv *mvccpb.KeyValue) view.Entry {
 	}
 	v, ok := DecodeValue(kv.Value)
 	switch {
-	case ok && !q.Verbatim():
+	case ok && !q.Verbatim:
 		e.Owner, e.Host, e.PID, e.Value = v.Owner, v.Host, v.PID, v.Data
 		e.QueuedAt, e.HeldAt, e.ReleasedAt, e.TakenUntil = v.Queued, v.Held, v.Released, v.TakenUntil
 		e.Notice = view.Notice(v.Notice)
-	case q.Verbatim() || e.Foreign:
+	case q.Verbatim || e.Foreign:
 		e.Value = string(kv.Value[:min(len(kv.Value), MaxData)])
 	}
 	return e

@@ -33,24 +33,19 @@ type use struct {
 
 // NewID returns an ending for the key of an entry of a lease: one that was used before, if there is one.
 func (k *Keys) NewID(lease *lease.Lease) string {
-	if id, ok := k.takeFree(lease); ok {
-		return id
-	}
-	return layout.NewID(lease.ID())
-}
-
-func (k *Keys) takeFree(lease *lease.Lease) (id string, ok bool) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	if k.lease != lease {
 		k.lease, k.free = lease, nil
 	}
-	last := len(k.free) - 1
-	if last < 0 {
-		return "", false
+	id := ""
+	if last := len(k.free) - 1; last >= 0 {
+		id, k.free = k.free[last], k.free[:last]
 	}
-	id, k.free = k.free[last], k.free[:last]
-	return id, true
+	k.mu.Unlock()
+	if id == "" {
+		id = layout.NewID(lease.ID())
+	}
+	return id
 }
 
 // Register gives a key to e, which is put with a lease. It reports false if the key is in use: by another attempt, by

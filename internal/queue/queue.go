@@ -186,7 +186,7 @@ func (q *Queue) Same(other *Queue) bool {
 
 // entryValue returns the value of an entry that is about to be put for a caller.
 func (q *Queue) entryValue(r Request) string {
-	if q.At.Verbatim() {
+	if q.At.Verbatim {
 		return r.Data
 	}
 	who := q.host.Identity()
@@ -200,9 +200,7 @@ func (q *Queue) entryValue(r Request) string {
 	case q.limit != nil:
 		v.Mode = "permit"
 	}
-	if q.At.TakesNotices() {
-		v.ToldWithin = polls.ToldWithin(q.shared.lockDelay)
-	}
+	v.ToldWithin = polls.ToldWithin(q.shared.lockDelay)
 	return v.Encode()
 }
 

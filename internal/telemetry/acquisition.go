@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -78,23 +79,36 @@ func (a *Acquisition) endWait(outcome string) {
 	a.span.End()
 }
 
-// Release starts the span of a release. Call end with its outcome: released, lost,
-// unknown or failed.
-func (a *Acquisition) Release(ctx context.Context) (end func(outcome string)) {
+// Release starts the span of a release. Call end with the error that the release returns, or nil.
+func (a *Acquisition) Release(ctx context.Context) (end func(err error)) {
 	if a == nil || !a.span.SpanContext().IsValid() {
-		return func(string) {} // no SDK collects spans
+		return func(error) {} // no SDK collects spans
 	}
 	link := trace.WithLinks(trace.Link{SpanContext: a.span.SpanContext()})
 	_, span := a.t.tracer.Start(ctx, "holdfast.release", a.withAttrs, link)
-	return func(outcome string) {
+	return func(err error) {
 		if !span.IsRecording() {
 			return
 		}
-		span.SetAttributes(outcomeKey.String(outcome))
-		if outcome != "released" {
+		outcome := "released"
+		if err != nil {
+			outcome = failureOf(err)
 			span.SetStatus(codes.Error, outcome)
 		}
+		span.SetAttributes(outcomeKey.String(outcome))
 		span.End()
+	}
+}
+
+// failureOf is the outcome of a release that has returned an error.
+func failureOf(err error) string {
+	switch {
+	case errors.Is(err, holdfast.ErrOutcomeUnknown):
+		return "unknown"
+	case errors.Is(err, holdfast.ErrLost):
+		return "lost"
+	default:
+		return "failed"
 	}
 }
 

@@ -22,7 +22,7 @@ func BenchmarkTelemetry(b *testing.B) {
 		telemetry.Queued(ctx, 0)
 		telemetry.Verified(ctx)
 		a.Held()
-		a.Release(ctx)("released")
+		a.Release(ctx)(nil)
 		a.Released(time.Second)
 	}
 	run := func(b *testing.B, t *telemetry.Telemetry) {

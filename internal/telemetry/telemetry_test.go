@@ -48,7 +48,7 @@ func reportAll(t *telemetry.Telemetry) {
 	telemetry.Woken(ctx)
 	telemetry.Verified(ctx)
 	a.Held()
-	a.Release(ctx)("released")
+	a.Release(ctx)(nil)
 	a.Released(time.Second)
 	_, a = t.Acquire(context.Background(), holdfast.KindLock, "x")
 	a.Failed("failed", true)
