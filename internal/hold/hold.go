@@ -65,16 +65,11 @@ func TryAcquire(ctx context.Context, queues queue.Set, r Request) ([]*Hold, erro
 
 // AcquireOne is Acquire for one queue.
 func AcquireOne(ctx context.Context, q *queue.Queue, r Request) (*Hold, error) {
-	g, err := q.Acquire(ctx, r.Request)
-	return one(g, r, err)
-}
-
-// one returns the hold of an acquisition that has one.
-func one(g *queue.Grant, r Request, err error) (*Hold, error) {
+	holds, err := Acquire(ctx, queue.Set{q}, r)
 	if err != nil {
 		return nil, err
 	}
-	return newHolds([]*queue.Grant{g}, r)[0], nil
+	return holds[0], nil
 }
 
 // newHolds makes the holds of what was granted to one call. They have one life.

@@ -33,7 +33,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	case keepsEntry(*h.cause.Load()):
 		return h.releaseKept(ctx)
 	case !ended:
-	case h.grant.TakenFor() > 0:
+	case h.request.MinHold > 0 && h.grant.TakenFor() > 0:
 		h.removal.stayTaken()
 	case len(h.holds) > 1:
 		if h.removeTogether(ctx) {

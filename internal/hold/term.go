@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/txns"
@@ -38,7 +39,7 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	hctx, cancel := h.Context(ctx, false)
 	defer cancel()
 	u := update{hold: h, value: h.heldValue(h.since, data)}
-	err := h.Queue().Retry(hctx, u.try)
+	err := calls.Retry(hctx, h.host, u.try)
 	switch {
 	case err == nil:
 		return u.since, nil
@@ -103,7 +104,7 @@ func (u *update) try(ctx context.Context) error {
 	return backoff.Again(errModified)
 }
 
-// Requeue ends the hold and queues again, at the back, in one Txn: see queue.Queue.Requeue.
+// Requeue ends the hold and queues again, at the back, in one Txn: see queue.Request.Release.
 //
 // If the hold had ended before, Requeue queues nothing and returns Check's result. Otherwise the hold is released, and
 // the rest is as with Acquire.
@@ -111,13 +112,13 @@ func (h *Hold) Requeue(ctx context.Context, r Request) (*Hold, error) {
 	if ctx != nil && ctx.Err() == nil && !h.Live() {
 		return nil, h.Check()
 	}
-	g, err := h.Queue().Requeue(ctx, r.Request, func() error {
+	r.Release = func() error {
 		if h.endAndRelease(holdfast.ErrReleased) {
 			return nil
 		}
 		return h.Check() // it has ended since Live was asked
-	})
-	return one(g, r, err)
+	}
+	return AcquireOne(ctx, h.Queue(), r)
 }
 
 // abandonWait is for how long Abandon waits.

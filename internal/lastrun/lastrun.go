@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -41,7 +42,7 @@ func Record(ctx context.Context, q *queue.Queue, h fencing.Holder, slot string, 
 		return err
 	}
 	err = q.WhileOpen(ctx, func(ctx context.Context) error {
-		return q.Retry(ctx, func(ctx context.Context) error { return try(ctx, q, h, value) })
+		return calls.Retry(ctx, q.Host(), func(ctx context.Context) error { return try(ctx, q, h, value) })
 	})
 	if err != nil {
 		return fmt.Errorf("record the run of %v: %w", q, err)

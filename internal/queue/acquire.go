@@ -15,53 +15,26 @@ import (
 // and the put of an entry takes two.
 const MaxSet = 63
 
-// Set is several queues in which one attempt has an entry each. One Txn puts all entries,
-// so they have one create revision, and two attempts that meet in several queues are in
-// the same order in all of them. So they never wait for each other, however they name
-// their queues. The attempt holds when each of its entries is at the front of its queue.
+// Set is several queues in which one attempt has an entry each. One Txn puts all entries, so they have one create
+// revision, and two attempts that meet in several queues are in the same order in all of them. So they never wait for
+// each other, however they name their queues. The attempt holds when each of its entries is at the front of its queue.
 //
 // There is a hold for each queue, in the order of the queues. They end together: what
 // ends one of them ends all, with the same cause, and a release of one releases all.
 type Set []*Queue
 
-// Downgradable returns the queue as one acquisition uses it that is to hold alone first, and
-// then beside readers: as a writer and as a reader. The entries of both stand from the
-// beginning, so no writer can come in between.
+// Downgradable returns the queue as one acquisition uses it that is to hold alone first, and then beside readers: as a
+// writer and as a reader. The entries of both stand from the beginning, so no writer can come in between.
 func (q *Queue) Downgradable() Set { return Set{q, q.Readers()} }
 
-// Acquire queues, waits, and returns a grant for each queue. It ends with ctx's error,
-// holdfast.ErrClosed, or what etcd said that no retry can mend; then nothing is
-// held. With ctx's error comes the place in the queue, as a *places.Error. If etcd did
-// not answer, an entry may still stand or appear, which the session removes once etcd
-// answers.
+// Acquire queues, waits, and returns a grant for each queue. It ends with ctx's error, holdfast.ErrClosed, what
+// Request.Release returned, or what etcd said that no retry can mend; then nothing is held. With ctx's error comes the
+// place in the queue, as a *places.Error. If etcd did not answer, an entry may still stand or appear, which the session
+// removes once etcd answers.
 //
-// A lease that is lost on the way costs the place in the queue and does not end the
-// call: it queues again, at the back, under the next lease.
-func (s Set) Acquire(ctx context.Context, r Request) ([]*Grant, error) { return s.queueUp(ctx, r, nil) }
-
-// Acquire is Set.Acquire for one queue.
-func (q *Queue) Acquire(ctx context.Context, r Request) (*Grant, error) {
-	return single(Set{q}.queueUp(ctx, r, nil))
-}
-
-// Requeue is Acquire for a caller who holds the name, and queues again, at the back. It calls release once the caller
-// has a place in the line, where HandOff finds it: so one Txn removes the old entry and puts the new one. Goroutines of
-// this session that were already waiting go first. If release returns an error, Requeue queues nothing and returns
-// that.
-func (q *Queue) Requeue(ctx context.Context, r Request, release func() error) (*Grant, error) {
-	return single(Set{q}.queueUp(ctx, r, release))
-}
-
-// single returns the grant of an acquisition that has one.
-func single(grants []*Grant, err error) (*Grant, error) {
-	if err != nil {
-		return nil, err
-	}
-	return grants[0], nil
-}
-
-// queueUp is Requeue or, without release, Acquire.
-func (s Set) queueUp(ctx context.Context, r Request, release func() error) (_ []*Grant, err error) {
+// A lease that is lost on the way costs the place in the queue and does not end the call: it queues again, at the back,
+// under the next lease.
+func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
@@ -74,8 +47,8 @@ func (s Set) queueUp(ctx context.Context, r Request, release func() error) (_ []
 	if r.OnWait != nil {
 		defer t.teller.End()
 	}
-	if release != nil {
-		err = release()
+	if r.Release != nil {
+		err = r.Release()
 	}
 	if err == nil {
 		err = t.awaitTurn(ctx)
@@ -140,9 +113,8 @@ func (r Request) reportEnd(ctx context.Context, err error) {
 	}
 }
 
-// acquire takes the heads of some lines to their holds, or ends their turns. A lock has
-// one line, a Set one for each of its queues. a is the attempt whose entry the previous head has
-// put, or nil.
+// acquire takes the heads of some lines to their holds, or ends their turns. A lock has one line, a Set one for each of
+// its queues. a is the attempt whose entry the previous head has put, or nil.
 //
 // A round that loses its lease or an entry is followed by another one.
 func acquire(ctx context.Context, heads []*ticket, a *attempt, c condition) ([]*Grant, error) {
@@ -171,8 +143,7 @@ func acquire(ctx context.Context, heads []*ticket, a *attempt, c condition) ([]*
 	}
 }
 
-// fail ends the turns of a call that failed with err, and returns the error for its
-// caller.
+// fail ends the turns of a call that failed with err, and returns the error for its caller.
 func fail(ctx context.Context, heads []*ticket, a *attempt, err error) error {
 	t, first := heads[0], false
 	if a != nil {

@@ -28,7 +28,7 @@ func grantedSet(t *testing.T, srv *etcdfake.Server, done <-chan setResult) []*ho
 	}
 	for _, h := range r.holds {
 		kvs := srv.Keys(h.Queue().Layout().Entries)
-		if h.Queue().IsReader() {
+		if h.Queue().Reader {
 			kvs = slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool {
 				return layout.IsReader(string(kv.Key)) && string(kv.Key) != h.Key()
 			})

@@ -81,10 +81,9 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	}
 }
 
-// toFront puts the entries of the attempt into their queues, unless that is done, and
-// returns when they hold: nothing is ahead of them, no lock delay runs, and their lease
-// is trusted. It waits for one queue after the other: what is free ahead of an entry
-// stays free.
+// toFront puts the entries of the attempt into their queues, unless that is done, and returns when they hold: nothing
+// is ahead of them, no lock delay runs, and their lease is trusted. It waits for one queue after the other: what is
+// free ahead of an entry stays free.
 func (a *attempt) toFront(ctx context.Context, c condition) error {
 	if first := a.entries[0]; first.stage < placed {
 		if err := a.put(ctx, c); err != nil {

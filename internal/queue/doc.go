@@ -1,6 +1,5 @@
-// Package queue is the one algorithm of locks and elections: each contender has an
-// entry in etcd, and the entry with the smallest create revision holds. Readers of an
-// RWMutex that no writer is ahead of hold together.
+// Package queue is the one algorithm of locks and elections: each contender has an entry in etcd, and the entry with
+// the smallest create revision holds. Readers of an RWMutex that no writer is ahead of hold together.
 //
 //	line in memory             etcd, under NAME/@/
 //	goroutine 3  ─┐
@@ -9,10 +8,9 @@
 //
 // # Acquire
 //
-// Goroutines of one session that want the same name wait in a line in memory. Only
-// the head of the line has an entry in etcd. One Txn puts it, with the session's
-// lease, and reads the youngest entry that stood before it. If there is none, the
-// queue was free and the head holds: one round trip.
+// Goroutines of one session that want the same name wait in a line in memory. Only the head of the line has an entry in
+// etcd. One Txn puts it, with the session's lease, and reads the youngest entry that stood before it. If there is none,
+// the queue was free and the head holds: one round trip.
 //
 // Otherwise it watches that one entry, so that a release wakes one waiter. When the
 // entry ahead is gone, the waiter finds out how it went:
@@ -30,27 +28,22 @@
 //
 // # Release
 //
-// One Txn deletes the entry if its create revision is the one that is meant. If
-// another goroutine waits in the line, the same Txn puts that goroutine's entry, at
-// the back of the queue. An entry that never held may be deleted only while the entry
-// ahead of it stands: otherwise the deletion would hide from the entry behind that a
-// lease was revoked.
+// One Txn deletes the entry if its create revision is the one that is meant. If another goroutine waits in the line,
+// the same Txn puts that goroutine's entry, at the back of the queue. An entry that never held may be deleted only
+// while the entry ahead of it stands: otherwise the deletion would hide from the entry behind that a lease was revoked.
 //
 // # Several queues
 //
-// An attempt of a Set has an entry in each of several queues, put by one Txn, so with one
-// create revision. Each is judged, and removed, by what stands in its own queue. The
-// attempt waits for one queue after the other, as what is free ahead of an entry stays
-// free, and every judgment reads that all its entries stand. If one was deleted or
-// written to, all leave, and it queues again. There is a hold for each entry; they share
-// one life, so they end together.
+// An attempt of a Set has an entry in each of several queues, put by one Txn, so with one create revision. Each is
+// judged, and removed, by what stands in its own queue. The attempt waits for one queue after the other, as what is
+// free ahead of an entry stays free, and every judgment reads that all its entries stand. If one was deleted or written
+// to, all leave, and it queues again. There is a hold for each entry; they share one life, so they end together.
 //
 // # Requests that are not answered
 //
-// A request without a reply may have been carried out, or may be at any later time. The put of
-// an entry is sent again until it is answered, and compares the session key. Package leftovers
-// has the keys of entries, and removes what copies of a put may leave when their attempt has
-// ended.
+// A request without a reply may have been carried out, or may be at any later time. The put of an entry is sent again
+// until it is answered, and compares the session key. Package leftovers has the keys of entries, and removes what
+// copies of a put may leave when their attempt has ended.
 //
 // # Where to begin
 //

@@ -176,11 +176,6 @@ func (g *Grant) Left(err error) bool {
 // CallerReturned records that the caller of a release returns although etcd has not confirmed it.
 func (g *Grant) CallerReturned() { g.entry.ticket.Returned() }
 
-// Retry calls op until it succeeds or fails for good, with the session's pauses, until ctx ends.
-func (q *Queue) Retry(ctx context.Context, op func(ctx context.Context) error) error {
-	return calls.Retry(ctx, q.host, op)
-}
-
 // TakeFor makes the name stay taken for d from now on: until then the session deletes the entry only if its owner does.
 // TakeFor(0) undoes that.
 func (g *Grant) TakeFor(d time.Duration) {

@@ -82,8 +82,7 @@ func replace(e *entry, t *ticket) (*attempt, error) {
 	return nil, err
 }
 
-// ifAlreadyRemoved corrects what remove returned for an entry that an earlier
-// unanswered Txn may have removed.
+// ifAlreadyRemoved corrects what remove returned for an entry that an earlier unanswered Txn may have removed.
 func ifAlreadyRemoved(err error) error {
 	if err == nil || errors.Is(err, ErrEntryGone) {
 		return nil

@@ -83,8 +83,7 @@ func (w *wait) onlyOneAhead() bool {
 	return w.position == 1 && len(w.others.Leases) == 0 && !w.others.Unknown
 }
 
-// mustLearnOthers reports whether entries of the other mode may be ahead that the entry does not
-// remember.
+// mustLearnOthers reports whether entries of the other mode may be ahead that the entry does not remember.
 func (w *wait) mustLearnOthers() bool {
 	return !w.others.Known && !w.onlyOneAhead()
 }

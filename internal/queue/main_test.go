@@ -36,19 +36,19 @@ func (p *process) permits(limit, weight int) *Queue {
 
 func mustAcquire(t *testing.T, q *Queue) *Grant {
 	t.Helper()
-	g, err := q.Acquire(kit.Within(t, time.Minute), Request{})
+	grants, err := Set{q}.Acquire(kit.Within(t, time.Minute), Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return g
+	return grants[0]
 }
 
 // acquireLater acquires on a goroutine that ends with ctx. Without a grant it sends nil.
 func acquireLater(ctx context.Context, q *Queue) <-chan *Grant {
 	done := make(chan *Grant, 1)
 	go func() {
-		g, _ := q.Acquire(ctx, Request{})
-		done <- g
+		grants, _ := Set{q}.Acquire(ctx, Request{})
+		done <- append(grants, nil)[0]
 	}()
 	return done
 }

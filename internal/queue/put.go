@@ -105,8 +105,7 @@ func (a *attempt) putting(c condition) putting {
 	for _, e := range a.entries {
 		p.If = append(p.If, reads.CreatedAt(e.key, 0))
 		if c.empty {
-			// etcd loads every key of the range for this, so it is only asked after a
-			// read has found the queue empty.
+			// etcd loads every key of the range for this, so it is only asked after a read has found the queue empty.
 			from, end := e.q.Conflicting()
 			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
@@ -218,8 +217,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 		}
 	}
 	if own > 0 {
-		// If all copies that we know of were answered, etcd's client sent one
-		// more, and perhaps others.
+		// If all copies that we know of were answered, etcd's client sent one more, and perhaps others.
 		a.markUnanswered(gate)
 		if own < len(a.entries) { // an earlier copy had put all
 			return ErrEntryGone

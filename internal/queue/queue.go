@@ -21,9 +21,8 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// Queue is the queue of one name, as used by one session. It is immutable and does
-// no I/O. A Queue with a bad name or without a session says so at the
-// first Acquire.
+// Queue is the queue of one name, as used by one session. It is immutable and does no I/O. A Queue with a bad name or
+// without a session says so at the first Acquire.
 type Queue struct {
 	host   lease.Host
 	shared *shared
@@ -43,6 +42,11 @@ type Request struct {
 	Data  string // for the entry's value: a candidate's
 
 	OnWait func(view.Place) // is called by Acquire while it waits; may be nil
+
+	// Release is of a caller who holds the name, and queues again, at the back; otherwise nil. Acquire calls it once the
+	// caller has a place in the line, where HandOff finds it: so one Txn removes the old entry and puts the new one.
+	// Goroutines of this session that were already waiting go first. If it returns an error, Acquire queues nothing.
+	Release func() error
 
 	telemetry *telemetry.Acquisition // set by the queue
 }
@@ -142,9 +146,6 @@ func (q *Queue) Name() string {
 	return q.At.Name
 }
 
-// IsReader reports whether the queue is used by readers: see Readers.
-func (q *Queue) IsReader() bool { return q != nil && q.Reader }
-
 // Layout says where the entries stand.
 func (q *Queue) Layout() layout.Queue { return q.At }
 
@@ -177,9 +178,8 @@ func (q *Queue) WhileOpen(ctx context.Context, op func(ctx context.Context) erro
 	return calls.EndedBy(ctx, q.host, op(open))
 }
 
-// Same reports whether two queues have the same entries: the same keys, through the
-// same client. With another client the same name may be other keys, because
-// client/v3/namespace adds a prefix to all of them.
+// Same reports whether two queues have the same entries: the same keys, through the same client. With another client
+// the same name may be other keys, because client/v3/namespace adds a prefix to all of them.
 func (q *Queue) Same(other *Queue) bool {
 	return q.At.Entries == other.At.Entries && q.host.Client() == other.host.Client()
 }

@@ -73,8 +73,9 @@ func TestRequeueOfAHoldThatDoesNotEndLeavesTheLine(t *testing.T) {
 		p, failed := start(t, srv), errors.New("it has ended")
 		q := p.queue("x")
 		h := mustAcquire(t, q)
-		if _, err := q.Requeue(t.Context(), Request{}, func() error { return failed }); !errors.Is(err, failed) {
-			t.Errorf("Requeue: %v", err)
+		r := Request{Release: func() error { return failed }}
+		if _, err := (Set{q}).Acquire(t.Context(), r); !errors.Is(err, failed) {
+			t.Errorf("Acquire: %v", err)
 		}
 		mustHandOff(t, h) // would put the entry of the next in line
 		kit.NothingStands(t, srv)

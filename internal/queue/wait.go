@@ -167,14 +167,11 @@ func (w *wait) untilNoneAhead(ctx context.Context) error {
 	return nil
 }
 
-// awaitAhead waits until the entry ahead is gone, and returns nil when it is known
-// what stands ahead now.
+// awaitAhead waits until the entry ahead is gone, and returns nil when it is known what stands ahead now.
 //
-// If an entry of the attempt was deleted by hand, or written to by an administrator,
-// nothing but verify tells it before that, once in awaiting.RecheckAfter. That costs
-// the attempt its place and delays no other one: those behind watch the entry, and in
-// the other queues of a set they wait as long as behind a set that has lost nothing,
-// or RecheckAfter.
+// If an entry of the attempt was deleted by hand, or written to by an administrator, nothing but verify tells it before
+// that, once in awaiting.RecheckAfter. That costs the attempt its place and delays no other one: those behind watch the
+// entry, and in the other queues of a set they wait as long as behind a set that has lost nothing, or RecheckAfter.
 func (w *wait) awaitAhead(ctx context.Context) error {
 	ahead := w.ahead
 	return awaiting.Change{
