@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -222,4 +223,26 @@ func firstIn(r txns.Reply) *mvccpb.KeyValue {
 		}
 	}
 	return nil
+}
+
+// Past is which revision the store had a lock delay ago, as far as an attempt has heard from replies and its watches.
+type Past struct {
+	revision int64 // 0: not known
+	later    int64 // heard since
+	at       time.Time
+}
+
+// Hear records that the store has a revision now.
+func (p *Past) Hear(revision int64, now time.Time, lockDelay time.Duration) {
+	if p.later == 0 || now.Sub(p.at) >= lockDelay {
+		*p = Past{p.later, revision, now}
+	}
+}
+
+// Known returns a revision that the store had a lock delay ago; 0: none is known.
+func (p *Past) Known(now time.Time, lockDelay time.Duration) int64 {
+	if now.Sub(p.at) >= lockDelay {
+		return p.later
+	}
+	return p.revision
 }
