@@ -83,7 +83,7 @@ func (s *Lines[C]) Shared(name string) (head C, length int, leftOver, exists boo
 	defer s.mu.Unlock()
 	ln := s.all[key[C]{name: name}]
 	if ln == nil {
-		return head, 0, false, false
+		return // there is none
 	}
 	return ln.head.Caller, 1 + ln.waiting.Len(), ln.leftOver(), true
 }
@@ -126,7 +126,7 @@ func (t *Ticket[C]) Line(most int) (head C, n int, exists bool) {
 	defer t.line.lines.mu.Unlock()
 	switch t.line.head {
 	case nil:
-		return head, 0, false
+		return // it was forgotten
 	case t:
 		return t.Caller, 0, true
 	}
@@ -203,10 +203,9 @@ func (t *Ticket[C]) Next() {
 	t.line.lines.mu.Lock()
 	defer t.line.lines.mu.Unlock()
 	ln := t.line
-	for first := ln.takeFirst(); first != nil; first = ln.takeFirst() {
-		if first.passTurn() {
-			return
-		}
+	if first := ln.takeFirst(); first != nil {
+		first.passTurn() // it is not canceled: those are not in the list
+		return
 	}
 	ln.head = nil
 	delete(ln.lines.all, ln.key)
