@@ -28,13 +28,18 @@ type connection struct {
 	discoverySRV, discoveryName string
 	insecureDiscovery           bool
 
-	cacert, cert, key  string
-	insecureTransport  bool
-	insecureSkipVerify bool
+	encryption
 
 	user, password, token string
 
 	namespace string
+}
+
+// encryption is what the flags say of TLS.
+type encryption struct {
+	cacert, cert, key  string
+	insecureTransport  bool
+	insecureSkipVerify bool
 }
 
 const connectionHelp = `holdfast reaches etcd as etcdctl does. Each of these flags has an environment

@@ -47,7 +47,7 @@ func TestEndpointsAreThoseOfTheSRVRecords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := connection{
-				endpoints: []string{"given:1"}, commandTimeout: time.Minute, insecureTransport: true,
+				endpoints: []string{"given:1"}, commandTimeout: time.Minute, encryption: encryption{insecureTransport: true},
 				discoverySRV: c.domain, discoveryName: c.suffix, insecureDiscovery: c.insecure,
 			}
 			err := conn.discover(t.Context(), dns)

@@ -26,12 +26,17 @@ type Lease struct {
 	cancel  context.CancelCauseFunc
 	renewed chan struct{} // wakes the watchdog after a confirmed renewal
 
-	mu        sync.Mutex // protects what follows
-	trust     trust
-	lost      *holdfast.LostError // written once
-	gate      int64               // mod revision of the session key
-	heard     int64               // the largest one that has rung the bell
-	failure   error               // of the last failed renewal
+	mu      sync.Mutex // protects what follows
+	trust   trust
+	lost    *holdfast.LostError // written once
+	gate    int64               // mod revision of the session key
+	heard   int64               // the largest one that has rung the bell
+	failure error               // of the last failed renewal
+	connection
+}
+
+// connection is what tells that the lease is suspended, or connected again.
+type connection struct {
 	connected context.Context
 	suspend   context.CancelCauseFunc // cancels connected
 	changed   chan struct{}           // closed at the next change of state, and at each confirmed renewal
@@ -45,7 +50,8 @@ func New(g Grant, clock func() time.Duration) *Lease {
 	}
 	l := &Lease{
 		grant: g, clock: clock, trust: g.trusted(g.Sent, g.TTL),
-		renewed: make(chan struct{}, 1), changed: make(chan struct{}), Hearing: Hearing{bell: make(chan struct{}, 1)},
+		renewed: make(chan struct{}, 1), Hearing: Hearing{bell: make(chan struct{}, 1)},
+		connection: connection{changed: make(chan struct{})},
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	l.connected, l.suspend = context.WithCancelCause(l.ctx)

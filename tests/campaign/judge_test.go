@@ -28,7 +28,7 @@ func TestCauseOfADeletionWhenALeaseIsRevokedByHand(t *testing.T) {
 		{on: session, withSession: true, want: oracle.ByLease},
 		{on: session, want: oracle.ByRequest},
 	} {
-		f := &round{revoked: map[clientv3.LeaseID]bool{c.revoked: true}}
+		f := &round{diary: diary{revoked: map[clientv3.LeaseID]bool{c.revoked: true}}}
 		changes := []oracle.Change{{Revision: 5, Deleted: true, Kv: &mvccpb.KeyValue{Key: key},
 			Prev: &mvccpb.KeyValue{Key: key, Lease: int64(c.on)}}}
 		if c.withSession {

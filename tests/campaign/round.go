@@ -39,6 +39,11 @@ type round struct {
 	workers []*workerProcess // the present ones, by link
 	running sync.WaitGroup   // readers of their reports
 
+	diary
+}
+
+// diary is what a round has seen so far.
+type diary struct {
 	mu       sync.Mutex // protects what follows
 	events   []event
 	faults   []fault                   // in order of their beginnings
@@ -69,8 +74,10 @@ func newRound(
 	f := &round{
 		options: o, cluster: on, history: h, dir: dir, links: links, number: number,
 		logs: filepath.Join(dir, fmt.Sprintf("logs%d", number)), shards: fmt.Sprintf("round%d", number),
-		stats: oracle.NewStats(), revoked: make(map[clientv3.LeaseID]bool), byHand: make(map[string]bool),
-		holding: make(map[string]int), owning: make(map[int]string),
+		stats: oracle.NewStats(), diary: diary{
+			revoked: make(map[clientv3.LeaseID]bool), byHand: make(map[string]bool),
+			holding: make(map[string]int), owning: make(map[int]string),
+		},
 	}
 	for i := range 4 {
 		f.names = append(f.names, fmt.Sprintf("round%d-%d", number, i))

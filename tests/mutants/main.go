@@ -42,8 +42,10 @@ type options struct {
 	list, again, verbose bool
 	sample, parallel     int
 	seed                 uint64
-	slow, time, budget   time.Duration
+	limits
 }
+
+type limits struct{ slow, time, budget time.Duration }
 
 func main() {
 	var o options

@@ -72,7 +72,7 @@ func TestEachKindOfMutantIsJudgedByTheTestsThatCouldTell(t *testing.T) {
 	t.Setenv("GOWORK", "off") // the sample is a module of its own
 	o := options{
 		root: filepath.Join("testdata", "sample"), record: filepath.Join(t.TempDir(), "record"),
-		budget: time.Minute, parallel: 2, slow: time.Minute,
+		parallel: 2, limits: limits{budget: time.Minute, slow: time.Minute},
 	}
 	var out strings.Builder
 	wrong, err := o.run(&out, []target{{pkg: "."}})
