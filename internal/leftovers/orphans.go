@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -40,7 +39,7 @@ type Scanner struct {
 	orphan  func(at layout.Queue, key string, l *lease.Lease) Suspect
 	wake    chan struct{} // buffered
 
-	running atomic.Bool
+	start sync.Once // of run
 
 	mu      sync.Mutex              // protects foreign
 	foreign map[string]layout.Queue // those of foreign prefixes that this session has used, by Entries
@@ -53,9 +52,7 @@ func (s *Scanner) Used(at layout.Queue) {
 		s.foreign[at.Entries] = at
 		s.mu.Unlock()
 	}
-	if !s.running.Load() && s.running.CompareAndSwap(false, true) {
-		s.host.Go(s.run) // joined by Close
-	}
+	s.start.Do(func() { s.host.Go(s.run) }) // joined by Close
 }
 
 // ScanSoon schedules the next scan for ScanSoonAfter from now.
@@ -67,11 +64,9 @@ func (s *Scanner) ScanSoon() {
 }
 
 func (s *Scanner) run(ctx context.Context) {
-	timer := time.NewTimer(calls.Jittered(ScanEvery))
-	defer timer.Stop()
 	for {
 		select {
-		case <-timer.C:
+		case <-time.After(calls.Jittered(ScanEvery)):
 		case <-s.wake:
 			if !calls.Sleep(ctx, calls.Jittered(ScanSoonAfter)) {
 				return
@@ -80,7 +75,6 @@ func (s *Scanner) run(ctx context.Context) {
 			return
 		}
 		s.scan(ctx)
-		timer.Reset(calls.Jittered(ScanEvery))
 	}
 }
 

@@ -54,7 +54,7 @@ func (s *Sweeper) run(ctx context.Context) {
 	logged := false
 	for {
 		suspects := s.suspectsLeft()
-		if suspects == nil || ctx.Err() != nil {
+		if suspects == nil {
 			return
 		}
 		err := s.sweep(ctx, suspects)
@@ -73,7 +73,8 @@ func (s *Sweeper) run(ctx context.Context) {
 	}
 }
 
-// suspectsLeft returns the suspects whose leases are alive. It returns nil if there is none; then run must end.
+// suspectsLeft returns the suspects whose lease is alive. It is one lease: a session has no next one before the last is
+// lost. It returns nil if there is no suspect; then run must end.
 func (s *Sweeper) suspectsLeft() []Suspect {
 	for {
 		s.mu.Lock()
@@ -129,7 +130,7 @@ func (s *Sweeper) sweep(ctx context.Context, suspects []Suspect) error {
 // could still be carried out.
 func (s *Sweeper) moveGate(ctx context.Context, lease *lease.Lease, suspects []Suspect) error {
 	gate := lease.Gate()
-	if !slices.ContainsFunc(suspects, func(e Suspect) bool { return e.Lease() == lease && e.UnansweredAt() >= gate }) {
+	if !slices.ContainsFunc(suspects, func(e Suspect) bool { return e.UnansweredAt() >= gate }) {
 		return nil
 	}
 	if slices.ContainsFunc(s.keys.of(lease, true), Entry.InFlight) {
@@ -153,7 +154,7 @@ func (s *Sweeper) removeStanding(ctx context.Context, batch []Suspect, final boo
 	resp, err := txns.Read(ctx, s.host.Sender(), ops...)
 	switch {
 	case err == nil:
-	case len(batch) == 1 || ctx.Err() != nil || etcderr.Retryable(err):
+	case len(batch) == 1 || ctx.Err() != nil:
 		return err
 	default:
 		for i := range batch {

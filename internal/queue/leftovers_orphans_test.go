@@ -79,6 +79,7 @@ func TestKeysOfTheUserOnTheLeaseSurvive(t *testing.T) {
 		const nonce = "ABCDEFGHIJKLMNOP"
 		keys := []string{
 			"mine", "mine/" + own + "-" + nonce, // below a prefix that was never used
+			own + "-" + nonce, // below none
 			"theirs/x/" + own, "theirs/x/" + own + "-short", "theirs/x/" + own + "-" + nonce + "Q",
 			"theirs/x/y/" + own + "-" + nonce, "theirs/" + own + "-" + nonce,
 			"theirs/x/" + own + "-host.example.com", "theirs/x/" + own + "-abcdefghijklmnop", // as long as ours

@@ -1,0 +1,192 @@
+package leftovers
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/fakedial"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+const listing = "LeaseTimeToLive" // the request that lists the keys of a lease
+
+// A program may make a name for each request. That of a foreign prefix has to be remembered: its keys do not tell it.
+func TestScannerRemembersForeignPrefixesAlone(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		_, _, s := New(p.Host, nil)
+		foreign := layout.At(holdfast.KindLock, "theirs/x")
+		for _, at := range []layout.Queue{layout.Named(p.Host.Namespace(), holdfast.KindLock, "x"), foreign} {
+			s.Used(at)
+		}
+		if len(s.foreign) != 1 || s.foreign[foreign.Entries] != foreign {
+			t.Errorf("remembered: %v", s.foreign)
+		}
+	})
+}
+
+// Every other key on the lease is the user's, also one that is named as the last part of an entry's key is.
+func TestEntryIsBelowANameOrAPrefixThatWasUsedAndNamesItsLease(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		_, _, s := New(p.Host, nil)
+		lease := p.Host.Lease()
+		named := layout.Named(p.Host.Namespace(), holdfast.KindLock, "x")
+		used, unused := layout.At(holdfast.KindLock, "theirs/x"), layout.At(holdfast.KindLock, "theirs/y")
+		s.Used(used)
+		id := layout.NewID(lease.ID())
+		for key, want := range map[string]layout.Queue{
+			named.Key(id): named, named.ReaderKey(id): named, used.Key(id): used,
+			unused.Key(id): {}, id: {}, "/" + id: {}, named.Key(layout.NewID(lease.ID() + 1)): {},
+		} {
+			if at, found := s.queueOf(key, lease); found != (want != layout.Queue{}) || found && at != want {
+				t.Errorf("%s is an entry: %v, of %v", key, found, at)
+			}
+		}
+	})
+}
+
+// The put that asks may have been sent after the scan that runs has listed the keys.
+func TestScanThatIsAskedForDuringAnotherFollowsOnce(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		_, _, s := New(p.Host, nil)
+		s.Used(layout.Queue{})
+		s.ScanSoon()
+		synctest.Wait() // it is about to be made
+		for range 3 {
+			s.ScanSoon()
+		}
+		time.Sleep(4 * ScanSoonAfter)
+		if n := p.Link.Count()[listing]; n != 2 {
+			t.Errorf("%d scans, want 2", n)
+		}
+	})
+}
+
+func TestClosedSessionMakesNoScanThatWasDueSoon(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		p := kit.Start(t, srv, logTo(&log))
+		_, _, s := New(p.Host, nil)
+		s.Used(layout.Queue{})
+		s.ScanSoon()
+		synctest.Wait()
+		if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if n := p.Link.Count()[listing]; n != 0 || strings.Contains(log.String(), "could not list") {
+			t.Errorf("%d scans; logged:\n%s", n, &log)
+		}
+	})
+}
+
+// An entry that is released, or moved to another lease by MinHold, while the first list is on its way is no orphan. Its
+// key may have another entry by the time at which it is removed.
+func TestOnlyWhatTwoListsShowIsAnOrphan(t *testing.T) {
+	for name, c := range map[string]struct {
+		between func(t *testing.T, p *kit.Process, srv *etcdfake.Server, key string)
+		orphan  bool
+	}{
+		"it stands": {func(*testing.T, *kit.Process, *etcdfake.Server, string) {}, true},
+		"it was released": {func(t *testing.T, _ *kit.Process, srv *etcdfake.Server, key string) {
+			srv.Delete(key)
+		}, false},
+		"it was moved to another lease": {func(t *testing.T, _ *kit.Process, srv *etcdfake.Server, key string) {
+			other := kit.Join(t, srv, "other/")
+			if _, err := srv.Client(t).Put(t.Context(), key, "", clientv3.WithLease(other.Lease)); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		"the second list is lost": {func(_ *testing.T, p *kit.Process, _ *etcdfake.Server, _ string) {
+			p.PlanAll(listing, etcdfake.Fate{LoseRequest: true})
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				var log bytes.Buffer
+				p := kit.Start(t, srv, logTo(&log))
+				var made []*suspect
+				keys, _, s := New(p.Host, func(_ layout.Queue, key string, l *lease.Lease) Suspect {
+					made = append(made, &suspect{key: key, lease: l, log: p.Host.Logger()})
+					return made[0]
+				})
+				at := layout.Named(p.Host.Namespace(), holdfast.KindLock, "x")
+				key := at.Key(layout.NewID(p.Host.Lease().ID()))
+				if _, err := p.Link.Client().Put(t.Context(), key, "", clientv3.WithLease(p.Host.Lease().ID())); err != nil {
+					t.Fatal(err)
+				}
+				p.Plan(nil)
+				var want []int64
+				if c.orphan {
+					want = append(want, srv.Keys(key)[0].CreateRevision)
+				}
+				scanned := make(chan struct{})
+				go func() { // received below
+					defer close(scanned)
+					s.scan(t.Context())
+				}()
+				time.Sleep(ScanAgainAfter / 2)
+				synctest.Wait()
+				if len(made) != 1 || keys.At(key) != made[0] {
+					t.Fatalf("after the first list the key is in use by %v", keys.At(key))
+				}
+				c.between(t, p, srv, key)
+				<-scanned
+				time.Sleep(kit.Prompt)
+				synctest.Wait()
+				if !slices.Equal(made[0].found, want) || keys.InUse() != 0 {
+					t.Errorf("entries of revisions %v were to be removed, want %v; %d keys are in use",
+						made[0].found, want, keys.InUse())
+				}
+				if strings.Contains(log.String(), "an orphaned entry") != c.orphan {
+					t.Errorf("logged:\n%s", &log)
+				}
+				if n := p.Counts()["read"]; n > len(want) {
+					t.Errorf("%d reads", n)
+				}
+			})
+		})
+	}
+}
+
+func TestListOfALeaseEndsWithTheLease(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		_, _, s := New(p.Host, nil)
+		p.PlanAll(listing, etcdfake.Fate{LoseReply: true, Silent: true})
+		lease, began := p.Host.Lease(), time.Now()
+		time.AfterFunc(kit.Prompt, func() { lease.Lose(holdfast.CauseRevoked, nil) })
+		s.list(t.Context(), lease)
+		if took := time.Since(began); took != kit.Prompt {
+			t.Errorf("it ended after %v, the lease after %v", took, kit.Prompt)
+		}
+	})
+}
+
+func TestLogSaysThatTheKeysCouldNotBeListedForWantOfAConnection(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		link := srv.Link()
+		cli := fakedial.Direct(link, srv.Members())
+		t.Cleanup(func() { _ = cli.Close() }) // its error only says that it was closed
+		cli.ActiveConnection().Connect()
+		p := kit.StartOn(t, link, cli, logTo(&log))
+		_, _, s := New(p.Host, nil)
+		p.PlanAll(listing, etcdfake.Fate{LoseReply: true, Silent: true})
+		s.list(t.Context(), p.Host.Lease())
+		if !strings.Contains(log.String(), "no connection to etcd") {
+			t.Errorf("logged:\n%s", &log)
+		}
+	})
+}
