@@ -77,8 +77,9 @@ func (w *Waiter) TooHeavy() bool { return w.Weight > w.Limit.Permits }
 func (w *Waiter) Fits() bool { return w.All && w.Sum+w.Weight <= w.Limit.Permits }
 
 // LookForRoom reads which permits stand ahead of the first waiter, and at which revision. What has gone since the last
-// look, or since it became the first waiter, it has to judge. compacted: what has gone until now cannot be known.
-func (w *Waiter) LookForRoom(ctx context.Context, read Read) (at int64, compacted bool, err error) {
+// look, or since it became the first waiter, it has to judge. If that is compacted, what has gone until now cannot be
+// known: LookForRoom reports whether the lock delay begins for that.
+func (w *Waiter) LookForRoom(ctx context.Context, read Read) (delays bool, err error) {
 	var ask txns.Ops
 	limitKey := ask.Add(clientv3.OpGet(w.Of.scope.At.LimitKey()))
 	now := ask.Add(w.Of.scope.OldestAhead(w.Created-1, 0, 0))
@@ -87,15 +88,16 @@ func (w *Waiter) LookForRoom(ctx context.Context, read Read) (at int64, compacte
 		ask.Add(w.Of.scope.OldestAhead(w.Created-1, w.Heard, 0))
 	}
 	r, err := read(ctx, ask)
-	if compacted = !w.All && errors.Is(err, rpctypes.ErrCompacted); compacted {
+	compacted := !w.All && errors.Is(err, rpctypes.ErrCompacted)
+	if compacted {
 		r, err = read(ctx, ask[:before])
 	}
 	if err != nil {
-		return 0, compacted, err
+		return false, err
 	}
 	limit, err := w.Of.Ensure(ctx, r.First(limitKey))
 	if err != nil {
-		return 0, compacted, err
+		return false, err
 	}
 	stood := w.Stand
 	switch {
@@ -107,7 +109,7 @@ func (w *Waiter) LookForRoom(ctx context.Context, read Read) (at int64, compacte
 	}
 	w.Limit = limit
 	w.Look(r.Range(now).Kvs, stood, r.Header.Revision)
-	return r.Header.Revision, compacted, nil
+	return compacted, nil
 }
 
 // HearRoom handles what a watch of the permits and of the limit tells the first waiter. again: it has to look.
