@@ -127,7 +127,7 @@ func (w *Waiter) HearRoom(ctx context.Context, events []*clientv3.Event) (again 
 				return false, err
 			}
 			w.Limit = limit
-		case event.Type == mvccpb.DELETE:
+		default:
 			w.Hear(event)
 		}
 		w.Heard = max(w.Heard, event.Kv.ModRevision)
@@ -165,20 +165,18 @@ func (a *Account) AnyEnded(ctx context.Context, keyOf func(clientv3.LeaseID) str
 func (a *Account) Leave(stands clientv3.Cmp, putMark func(int64) clientv3.Op, delayRuns bool,
 	keyOf func(clientv3.LeaseID) string,
 ) (t txns.Txn, ok bool) {
-	t.If = []clientv3.Cmp{stands}
-	var known []clientv3.Op
-	if served := a.ServedNow(delayRuns); served != 0 {
-		known = []clientv3.Op{putMark(served)}
+	served := a.ServedNow(delayRuns)
+	if served == 0 {
+		return txns.Txn{}, false
 	}
+	unmarked, known := []clientv3.Cmp{stands}, []clientv3.Op{putMark(served)}
 	innocent, few := a.SessionsStand(keyOf)
-	if !few || delayRuns || a.Served == 0 && a.Due == 0 {
-		t.Then = known
-		return t, known != nil
+	if !few || delayRuns {
+		return txns.Txn{If: unmarked, Then: known}, true
 	}
-	if known != nil {
-		t.Else = []clientv3.Op{clientv3.OpTxn(t.If, known, nil)}
-	}
-	t.If = append(t.If, innocent...)
-	t.Then = []clientv3.Op{putMark(a.Heard)}
-	return t, true
+	return txns.Txn{
+		If:   append(unmarked, innocent...),
+		Then: []clientv3.Op{putMark(a.Heard)},
+		Else: []clientv3.Op{clientv3.OpTxn(unmarked, known, nil)},
+	}, true
 }
