@@ -234,7 +234,7 @@ type Past struct {
 
 // Hear records that the store has a revision now.
 func (p *Past) Hear(revision int64, now time.Time, lockDelay time.Duration) {
-	if p.later == 0 || now.Sub(p.at) >= lockDelay {
+	if now.Sub(p.at) >= lockDelay { // or nothing was heard
 		*p = Past{p.later, revision, now}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -205,5 +206,39 @@ func TestInquestFindsWhoHeldWhenItsLeaseEnded(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What is known to be a lock delay old was heard at least that long ago, and only two revisions are kept.
+func TestPastIsWhatWasHeardAtLeastALockDelayAgo(t *testing.T) {
+	t.Parallel()
+	const lockDelay = time.Second
+	type heard struct {
+		revision int64
+		at       time.Duration
+	}
+	for name, c := range map[string]struct {
+		heard []heard
+		at    time.Duration
+		want  int64
+	}{
+		"nothing was heard":              {nil, time.Hour, 0},
+		"one, just now":                  {[]heard{{5, 0}}, 0, 0},
+		"one, not yet a lock delay ago":  {[]heard{{5, 0}}, lockDelay - 1, 0},
+		"one, a lock delay ago":          {[]heard{{5, 0}}, lockDelay, 5},
+		"one, and another one since":     {[]heard{{5, 0}, {6, lockDelay - 1}}, lockDelay, 5},
+		"the other is not kept":          {[]heard{{5, 0}, {6, lockDelay - 1}}, time.Hour, 5},
+		"another one a lock delay later": {[]heard{{5, 0}, {6, lockDelay}}, 2*lockDelay - 1, 5},
+		"both are a lock delay old":      {[]heard{{5, 0}, {6, lockDelay}}, 2 * lockDelay, 6},
+		"one of three is":                {[]heard{{5, 0}, {6, lockDelay}, {7, 5 * lockDelay}}, 5 * lockDelay, 6},
+	} {
+		var past inquest.Past
+		began := time.Now()
+		for _, h := range c.heard {
+			past.Hear(h.revision, began.Add(h.at), lockDelay)
+		}
+		if got := past.Known(began.Add(c.at), lockDelay); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
 	}
 }

@@ -62,7 +62,7 @@ func (a *Account) Look(stand, stood []*mvccpb.KeyValue, revision int64) {
 	a.Heard = revision
 }
 
-// Hear records the deletion of a permit.
+// Hear records what a watch tells of a permit, if that is a deletion.
 func (a *Account) Hear(event *clientv3.Event) {
 	at := event.Kv.ModRevision
 	for i, kv := range a.Stand {

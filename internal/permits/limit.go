@@ -95,7 +95,7 @@ func (l *Limit) WhyRefused(ctx context.Context, kv *mvccpb.KeyValue, compared in
 		return err
 	case now.Permits != l.named:
 		return l.Err(now.Permits, 0)
-	case kv == nil || now.Mod != compared:
+	case now.Mod != compared: // or there was none, and it was put
 		return ErrMoved
 	default:
 		return nil

@@ -77,8 +77,9 @@ func (w *Waiter) TooHeavy() bool { return w.Weight > w.Limit.Permits }
 func (w *Waiter) Fits() bool { return w.All && w.Sum+w.Weight <= w.Limit.Permits }
 
 // LookForRoom reads which permits stand ahead of the first waiter, and at which revision. What has gone since the last
-// look, or since it became the first waiter, it has to judge. compacted: what has gone until now cannot be known.
-func (w *Waiter) LookForRoom(ctx context.Context, read Read) (at int64, compacted bool, err error) {
+// look, or since it became the first waiter, it has to judge. If that is compacted, what has gone until now cannot be
+// known: LookForRoom reports whether the lock delay begins for that.
+func (w *Waiter) LookForRoom(ctx context.Context, read Read) (delays bool, err error) {
 	var ask txns.Ops
 	limitKey := ask.Add(clientv3.OpGet(w.Of.scope.At.LimitKey()))
 	now := ask.Add(w.Of.scope.OldestAhead(w.Created-1, 0, 0))
@@ -87,15 +88,16 @@ func (w *Waiter) LookForRoom(ctx context.Context, read Read) (at int64, compacte
 		ask.Add(w.Of.scope.OldestAhead(w.Created-1, w.Heard, 0))
 	}
 	r, err := read(ctx, ask)
-	if compacted = !w.All && errors.Is(err, rpctypes.ErrCompacted); compacted {
+	compacted := !w.All && errors.Is(err, rpctypes.ErrCompacted)
+	if compacted {
 		r, err = read(ctx, ask[:before])
 	}
 	if err != nil {
-		return 0, compacted, err
+		return false, err
 	}
 	limit, err := w.Of.Ensure(ctx, r.First(limitKey))
 	if err != nil {
-		return 0, compacted, err
+		return false, err
 	}
 	stood := w.Stand
 	switch {
@@ -107,7 +109,7 @@ func (w *Waiter) LookForRoom(ctx context.Context, read Read) (at int64, compacte
 	}
 	w.Limit = limit
 	w.Look(r.Range(now).Kvs, stood, r.Header.Revision)
-	return r.Header.Revision, compacted, nil
+	return compacted, nil
 }
 
 // HearRoom handles what a watch of the permits and of the limit tells the first waiter. again: it has to look.
@@ -125,7 +127,7 @@ func (w *Waiter) HearRoom(ctx context.Context, events []*clientv3.Event) (again 
 				return false, err
 			}
 			w.Limit = limit
-		case event.Type == mvccpb.DELETE:
+		default:
 			w.Hear(event)
 		}
 		w.Heard = max(w.Heard, event.Kv.ModRevision)
@@ -163,20 +165,18 @@ func (a *Account) AnyEnded(ctx context.Context, keyOf func(clientv3.LeaseID) str
 func (a *Account) Leave(stands clientv3.Cmp, putMark func(int64) clientv3.Op, delayRuns bool,
 	keyOf func(clientv3.LeaseID) string,
 ) (t txns.Txn, ok bool) {
-	t.If = []clientv3.Cmp{stands}
-	var known []clientv3.Op
-	if served := a.ServedNow(delayRuns); served != 0 {
-		known = []clientv3.Op{putMark(served)}
+	served := a.ServedNow(delayRuns)
+	if served == 0 {
+		return txns.Txn{}, false
 	}
+	unmarked, known := []clientv3.Cmp{stands}, []clientv3.Op{putMark(served)}
 	innocent, few := a.SessionsStand(keyOf)
-	if !few || delayRuns || a.Served == 0 && a.Due == 0 {
-		t.Then = known
-		return t, known != nil
+	if !few || delayRuns {
+		return txns.Txn{If: unmarked, Then: known}, true
 	}
-	if known != nil {
-		t.Else = []clientv3.Op{clientv3.OpTxn(t.If, known, nil)}
-	}
-	t.If = append(t.If, innocent...)
-	t.Then = []clientv3.Op{putMark(a.Heard)}
-	return t, true
+	return txns.Txn{
+		If:   append(unmarked, innocent...),
+		Then: []clientv3.Op{putMark(a.Heard)},
+		Else: []clientv3.Op{clientv3.OpTxn(unmarked, known, nil)},
+	}, true
 }

@@ -148,10 +148,10 @@ func (p *permit) awaitRoom(ctx context.Context) error {
 // lookForRoom reads which permits stand ahead of the first waiter. If it cannot be known what has gone until now, the
 // lock delay begins now.
 func (p *permit) lookForRoom(ctx context.Context) error {
-	at, compacted, err := p.LookForRoom(ctx, p.read)
-	if err == nil && compacted {
-		p.w.noteAhead(p.w.ahead, at, true)
-		p.w.e.say(steps.Step{Action: steps.Judged, Read: at, Delays: true, Unfound: true})
+	delays, err := p.LookForRoom(ctx, p.read)
+	if delays {
+		p.w.noteAhead(p.w.ahead, p.Heard, true)
+		p.w.e.say(steps.Step{Action: steps.Judged, Read: p.Heard, Delays: true, Unfound: true})
 	}
 	return err
 }

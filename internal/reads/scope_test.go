@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -71,4 +72,30 @@ func TestReadsFindTheEntriesThatTheyName(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Keys are used again, so the deletion of an earlier entry is not the end of a later one at its key.
+func TestEntryEndsWhenItsKeyIsDeletedAfterItWasCreated(t *testing.T) {
+	t.Parallel()
+	entry := &mvccpb.KeyValue{Key: []byte(at.Entries + "1-a"), CreateRevision: 10}
+	deleted, put := clientv3.EventTypeDelete, clientv3.EventTypePut
+	for name, c := range map[string]struct {
+		kind     mvccpb.Event_EventType
+		key      string
+		revision int64
+		want     bool
+	}{
+		"it is deleted":                       {deleted, "1-a", 11, true},
+		"another one is deleted":              {deleted, "1-b", 11, false},
+		"it is put once more":                 {put, "1-a", 11, false},
+		"an earlier one was deleted":          {deleted, "1-a", 9, false},
+		"an earlier one was deleted for this": {deleted, "1-a", 10, false},
+	} {
+		event := &clientv3.Event{
+			Type: c.kind, Kv: &mvccpb.KeyValue{Key: []byte(at.Entries + c.key), ModRevision: c.revision},
+		}
+		if reads.IsEnd(event, entry) != c.want {
+			t.Errorf("%s: that is its end is %v", name, !c.want)
+		}
+	}
 }

@@ -1,0 +1,72 @@
+package permits_test
+
+import (
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/permits"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+// The program names the limit 2, and nothing is put but that.
+func TestResizeChangesTheLimitThatTheProgramNames(t *testing.T) {
+	for name, c := range map[string]struct {
+		stands, meanwhile string // what is put as the limit, and while Resize runs; "-": it is deleted
+		to                int
+		want              string
+		err               string
+	}{
+		"raised":                      {stands: "2 2", to: 3, want: "3 3"},
+		"it is that already":          {stands: "3 4", to: 3, want: "3 4"},
+		"there was none":              {to: 3, want: "3 3"},
+		"there was none, and it is 2": {to: 2, want: "2 2"},
+		"another process raises it":   {stands: "2 2", meanwhile: "3 3", to: 3, want: "3 3"},
+		"it names another":            {stands: "4 4", to: 3, want: "4 4", err: "4"},
+		"it is deleted meanwhile":     {stands: "2 2", meanwhile: "-", to: 3, err: "another client has deleted the limit"},
+		"it cannot be a limit":        {stands: "many", to: 3, want: "many", err: `is "many": put two numbers`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := kit.Start(t, srv)
+				if c.stands != "" {
+					srv.Put(at.LimitKey(), c.stands)
+				}
+				p.KV.Refuse(func(ops []clientv3.Op) error {
+					switch {
+					case !ops[0].IsPut():
+					case c.meanwhile == "-":
+						srv.Delete(at.LimitKey())
+					case c.meanwhile != "":
+						srv.Put(at.LimitKey(), c.meanwhile)
+					}
+					return nil
+				})
+				err := permits.New(p.Host, at, 2).Resize(t.Context(), c.to)
+				if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+					t.Errorf("%v, want %q", err, c.err)
+				}
+				got := ""
+				for _, kv := range srv.Keys(at.LimitKey()) {
+					got = string(kv.Value)
+				}
+				if got != c.want {
+					t.Errorf("the limit is %q, want %q", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestLimitThatIsMissingAndCannotBePutIsAnError(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		p.KV.Refuse(func([]clientv3.Op) error { return rpctypes.ErrPermissionDenied })
+		if l, err := permits.New(p.Host, at, 2).Ensure(t.Context(), nil); err != rpctypes.ErrPermissionDenied {
+			t.Errorf("%v, %v", l, err)
+		}
+	})
+}
