@@ -62,7 +62,7 @@ func (s *Sweeper) run(ctx context.Context) {
 			pauses.Reset()
 			continue
 		}
-		if ctx.Err() == nil && !etcderr.Retryable(err) && !logged {
+		if ctx.Err() == nil && !etcderr.Retryable(err) && !logged && suspects[0].Lease().Lost() == nil {
 			logged = true
 			suspects[0].Log().Error("holdfast: etcd refuses to clean up after requests that it did not answer; "+
 				"their entries may stand until the lease ends", "entries", len(suspects), "error", err)

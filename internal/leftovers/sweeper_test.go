@@ -180,6 +180,24 @@ func TestSessionKeyThatIsRefusedForItsLeaseEndsTheLease(t *testing.T) {
 	})
 }
 
+// What it would have removed has gone with the lease.
+func TestSweeperThatFindsItsLeaseGoneReportsNoRefusal(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		p := kit.Start(t, srv, logTo(&log))
+		_, s, _ := New(p.Host, nil)
+		lease := p.Host.Lease()
+		p.Unheard(srv, func() {
+			srv.Revoke(lease.ID())
+			s.suspects[&suspect{key: "x", lease: lease, unansweredAt: lease.Gate(), log: p.Host.Logger()}] = true
+			s.run(t.Context())
+			if len(s.suspects) != 0 || lease.Lost() == nil || strings.Contains(log.String(), "refuses to clean up") {
+				t.Errorf("%d suspects are left, the loss is %v; logged:\n%s", len(s.suspects), lease.Lost(), &log)
+			}
+		})
+	})
+}
+
 // What was put with a lost lease expires with it.
 func TestSweeperForgetsSuspectsOfALostLeaseAlone(t *testing.T) {
 	t.Parallel()
