@@ -1,0 +1,94 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+// What stands ahead of the entry cannot be read, so it may hide a revoked holder from the entry behind.
+func TestEntryWhosePlaceCannotBeReadIsNotRemoved(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		kit.Join(t, srv, entriesX)
+		p.Plan(func(kind string, n int) (f etcdfake.Fate) {
+			switch {
+			case kind == "enqueue" && n == 1:
+				f.LoseReply = true
+			case kind == "read" && n > 1: // the first one finds the entry
+				f = denied
+			}
+			return f
+		})
+		if err := <-acquireErr(kit.Within(t, time.Minute), p.queue("x")); err == nil {
+			t.Fatal("granted")
+		}
+		time.Sleep(3 * removeRetry)
+		if n := p.Counts(); n["remove"] != 0 || n["read"] < 3 {
+			t.Errorf("sent %v", n)
+		}
+		p.Plan(nil)
+		time.Sleep(2 * removeRetry)
+		if kvs := srv.Keys(entriesX); len(kvs) != 1 {
+			t.Errorf("in the queue: %v", kvs)
+		}
+	})
+}
+
+// The entry leaves, so its token does not matter.
+func TestEntryWhoseTokenCannotBeMadeIsRemoved(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		srv.Put("holdfast/epoch", "no number")
+		kit.Join(t, srv, entriesX)
+		p.Plan(func(kind string, n int) (f etcdfake.Fate) {
+			switch {
+			case kind == "enqueue" && n == 1:
+				f.LoseReply = true
+			case kind == "read" && n == 2: // of its place
+				f = etcdfake.Fate{LoseRequest: true, Silent: true}
+			}
+			return f
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), kit.LockDelay/10)
+		defer cancel()
+		if err := <-acquireErr(ctx, p.queue("x")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		time.Sleep(kit.LockDelay)
+		if kvs := srv.Keys(entriesX); len(kvs) != 1 {
+			t.Errorf("in the queue: %v", kvs)
+		}
+	})
+}
+
+// etcd refuses to remove an entry until its lease is gone, and so is the entry.
+func TestNothingIsKeptOfAnEntryThatGoesWithItsLease(t *testing.T) {
+	for name, fate := range map[string]etcdfake.Fate{
+		"refused for want of a right": denied, "refused for want of the lease": {LoseRequest: true, Code: codes.NotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				g := mustAcquire(t, p.queue("x"))
+				p.PlanAll("remove", fate)
+				if err := g.HandOff(); err == nil || errors.Is(err, holdfast.ErrOutcomeUnknown) {
+					t.Errorf("HandOff: %v", err)
+				}
+				srv.Revoke(g.Lease.ID())
+				time.Sleep(2 * removeRetry)
+				p.Plan(nil)
+				if n := g.Queue.Used(); n != 0 {
+					t.Errorf("%d keys are in use", n)
+				}
+			})
+		})
+	}
+}
