@@ -59,8 +59,7 @@ func (p *permit) locate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.of.revision = seen.Reply.Header.Revision
-	p.place(seen, e.of.revision)
+	p.place(seen, seen.Reply.Header.Revision)
 	return nil
 }
 
