@@ -1,13 +1,17 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -52,6 +56,10 @@ func TestAttemptAfterAUselessOneDelaysHoweverManyFollow(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		put := time.Now()
+		second := slices.MinFunc(srv.Keys(entriesX), func(a, b *mvccpb.KeyValue) int {
+			return cmp.Compare(a.CreateRevision, b.CreateRevision)
+		})
+		srv.Delete(string(second.Key)) // or the third one would wait for it, and so for its delay
 		g := <-done
 		if after := time.Since(put); g == nil || g.Token.Epoch() != 7 || after < kit.LockDelay-time.Millisecond {
 			t.Errorf("held %v after its entry was put: %+v", after, g)
@@ -153,6 +161,21 @@ func TestCallThatEndsInItsLockDelayHasNoPlace(t *testing.T) {
 		err := <-done
 		if err == nil || !strings.Contains(err.Error(), "lock delay had not passed") || errors.As(err, new(*places.Error)) {
 			t.Errorf("Acquire: %v", err)
+		}
+	})
+}
+
+func TestCallThatCloseEndsIsCountedAsClosed(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var metrics kit.Metrics
+		p := start(t, srv, func(o *session.Options) { metrics = kit.CollectMetrics(o) })
+		kit.Join(t, srv, entriesX)
+		done := acquireErr(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		mustClose(t, p)
+		<-done
+		if points := metrics.Points(t); points["acquire.duration kind=lock,outcome=closed"] != 1 {
+			t.Errorf("counted %v", points)
 		}
 	})
 }

@@ -165,3 +165,29 @@ func TestOnlyACallerWhoWaitsIsToldThePlace(t *testing.T) {
 		tk.teller.End()
 	})
 }
+
+// shownAs is what others see of an entry; without a key: of one that is held no more.
+type shownAs string
+
+func (s shownAs) Shown() (view.Entry, bool) { return view.Entry{Key: string(s)}, s != "" }
+
+func TestPlaceBehindAGoroutineOfTheSession(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		tk := newTicket(start(t, srv).queue("x"), Request{})
+		tk.ahead = places.Ahead{Holder: &mvccpb.KeyValue{Key: []byte("ahead")}, Count: 1, At: time.Now()}
+		for _, c := range []struct {
+			shown  Shown
+			inLine int
+			holder string
+			ahead  int
+		}{
+			{nil, 2, "ahead", 3}, {shownAs("held"), 2, "held", 2}, {shownAs(""), 2, "ahead", 3},
+			{shownAs("held"), 0, "ahead", 1},
+		} {
+			tk.shown = c.shown
+			if p := tk.placeBehind(c.inLine); p.Holder.Key != c.holder || p.Ahead != c.ahead {
+				t.Errorf("%+v: %+v", c, p)
+			}
+		}
+	})
+}

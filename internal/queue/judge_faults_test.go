@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -175,38 +174,6 @@ func TestWaiterWhoseEntryIsDeletedDuringAnInquestQueuesAgainAtOnce(t *testing.T)
 	})
 }
 
-// A former holder is told by a poll within three quarters of a lock delay. If the reply that ends the delay comes
-// within a quarter of it, there was a quorum for long enough.
-func TestLockDelayRunsOnceMoreIfTheReplyComesAQuarterOfItLate(t *testing.T) {
-	for late, delays := range map[time.Duration]time.Duration{
-		kit.LockDelay/4 - 1: 1, kit.LockDelay / 4: 1, kit.LockDelay/4 + 1: 2,
-	} {
-		t.Run(fmt.Sprint(late), func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
-				ahead := kit.Join(t, srv, entriesX)
-				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
-				kit.Queued(t, srv, entriesX, 2)
-				p.Plan(func(kind string, n int) (f etcdfake.Fate) {
-					if kind == "read" && n >= 2 && n < 10 { // it may be sent again meanwhile
-						f.Request = late - 2*kit.OneWay
-					}
-					return f
-				})
-				ahead.Revoke()
-				revoked := time.Now()
-				g := <-done
-				took, least := time.Since(revoked), delays*kit.LockDelay+late
-				if took < least || took > delays*(kit.LockDelay+late)+kit.Prompt/2 {
-					t.Errorf("held after %v; sent %v", took, p.Counts())
-				}
-				p.Plan(nil)
-				mustHandOff(t, g)
-			})
-		})
-	}
-}
-
 // An administrator removes the entry while its lock delay runs.
 func TestWaiterWhoseEntryIsDeletedInItsLockDelayQueuesAgain(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -221,27 +188,6 @@ func TestWaiterWhoseEntryIsDeletedInItsLockDelayQueuesAgain(t *testing.T) {
 		g := <-done
 		if g == nil || g.Created <= own.CreateRevision {
 			t.Fatalf("held by %+v", g)
-		}
-		mustHandOff(t, g)
-	})
-}
-
-// Its lock delay has passed while another entry was ahead, whose reads have shown that there is a quorum.
-func TestLockDelayThatPassesBehindAnotherEntryCostsNoRead(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
-		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		srv.Revoke(p.Sess.Lease()) // so it queues again, with a delay
-		time.Sleep(2 * kit.LockDelay)
-		kit.Queued(t, srv, entriesX, 2)
-		p.Plan(nil)
-		ahead.Release()
-		released := time.Now()
-		g := <-done
-		if after := time.Since(released); g == nil || after > kit.Prompt || p.Counts()["read"] != 1 {
-			t.Errorf("granted %v after %v; sent %v", g != nil, after, p.Counts())
 		}
 		mustHandOff(t, g)
 	})
@@ -272,5 +218,28 @@ func TestEntryWhosePlaceIsCompactedWaitsForWhatStands(t *testing.T) {
 			t.Errorf("granted after %v", after)
 		}
 		mustHandOff(t, g)
+	})
+}
+
+// The same, and what stands now cannot be read: that is told.
+func TestEntryWhosePlaceIsCompactedAndCannotBeReadFails(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		p.Plan(func(kind string, n int) (f etcdfake.Fate) {
+			switch {
+			case kind == "enqueue" && n == 1:
+				f.LoseReply = true
+			case kind == "read" && n == 3: // after that which finds the entry, and that of its place then
+				f = denied
+			}
+			return f
+		})
+		done := acquireErr(kit.Within(t, time.Minute), p.queue("x"))
+		time.Sleep(kit.OneWay + time.Millisecond)
+		srv.Put("other", "")
+		srv.Compact()
+		if err := <-done; status.Code(err) != codes.PermissionDenied {
+			t.Errorf("Acquire: %v", err)
+		}
 	})
 }

@@ -176,6 +176,27 @@ func TestPermitIsHeldByItsOwnMarkAndNoOther(t *testing.T) {
 	}
 }
 
+// While its mark is under way, another client puts another entry at its key, which has a mark.
+func TestPermitIsNotHeldByTheMarkOfAnotherEntryAtItsKey(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		first, p := mustAcquire(t, start(t, srv).permits(1, 1)), start(t, srv)
+		done := acquireLater(kit.Within(t, time.Minute), p.permits(1, 1))
+		kit.Queued(t, srv, permitsX, 2)
+		own := string(srv.Keys(permitsX)[1].Key)
+		p.PlanOne("mark", etcdfake.Fate{Request: 10 * kit.OneWay})
+		mustHandOff(t, first)
+		time.Sleep(4 * kit.OneWay)
+		srv.Delete(own)
+		srv.Put(own, layout.Value{Mode: "permit", Queued: time.Now(), Mark: 1}.Encode())
+		time.Sleep(kit.LockDelay)
+		if len(done) > 0 {
+			t.Error("held beside the other entry")
+		}
+		srv.Delete(own)
+		mustHandOff(t, <-done)
+	})
+}
+
 // More sessions have ended than one Txn compares: the lock delay passes instead.
 func TestPermitDelaysForMoreSessionsThanItsTxnCompares(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

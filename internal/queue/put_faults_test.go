@@ -180,6 +180,7 @@ func TestSetWhosePutIsFoundDoneWaitsInEachQueue(t *testing.T) {
 func TestPutLearnsTheGateFromItsRefusal(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
+		time.Sleep(time.Second) // its watch stands
 		p.PlanAll("event", etcdfake.Fate{Reply: time.Hour})
 		key := p.SessionKey()
 		again := clientv3.OpPut(key, "", clientv3.WithIgnoreLease())

@@ -3,10 +3,12 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -62,7 +64,7 @@ func TestEntryWhoseTokenCannotBeMadeIsRemoved(t *testing.T) {
 		if err := <-acquireErr(ctx, p.queue("x")); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		time.Sleep(kit.LockDelay)
+		time.Sleep(kit.Prompt)
 		if kvs := srv.Keys(entriesX); len(kvs) != 1 {
 			t.Errorf("in the queue: %v", kvs)
 		}
@@ -71,24 +73,43 @@ func TestEntryWhoseTokenCannotBeMadeIsRemoved(t *testing.T) {
 
 // etcd refuses to remove an entry until its lease is gone, and so is the entry.
 func TestNothingIsKeptOfAnEntryThatGoesWithItsLease(t *testing.T) {
-	for name, fate := range map[string]etcdfake.Fate{
-		"refused for want of a right": denied, "refused for want of the lease": {LoseRequest: true, Code: codes.NotFound},
-	} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
-				g := mustAcquire(t, p.queue("x"))
-				p.PlanAll("remove", fate)
-				if err := g.HandOff(); err == nil || errors.Is(err, holdfast.ErrOutcomeUnknown) {
-					t.Errorf("HandOff: %v", err)
-				}
-				srv.Revoke(g.Lease.ID())
-				time.Sleep(2 * removeRetry)
-				p.Plan(nil)
-				if n := g.Queue.Used(); n != 0 {
-					t.Errorf("%d keys are in use", n)
-				}
-			})
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		g := mustAcquire(t, p.queue("x"))
+		p.PlanAll("remove", denied)
+		if err := g.HandOff(); err == nil || errors.Is(err, holdfast.ErrOutcomeUnknown) {
+			t.Errorf("HandOff: %v", err)
+		}
+		srv.Revoke(g.Lease.ID())
+		time.Sleep(2 * removeRetry)
+		p.Plan(nil)
+		if n := g.Queue.Used(); n != 0 {
+			t.Errorf("%d keys are in use", n)
+		}
+	})
+}
+
+// The first removal is not answered, and etcd refuses the second one because the lease is gone. So the entry is.
+func TestRemovalIsNotUnknownOnceEtcdSaysThatTheLeaseIsGone(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		g := mustAcquire(t, p.queue("x"))
+		removals := 0
+		p.KV.Refuse(func(ops []clientv3.Op) error {
+			if !slices.ContainsFunc(ops, clientv3.Op.IsDelete) {
+				return nil
+			}
+			if removals++; removals == 1 {
+				return nil
+			}
+			return rpctypes.ErrLeaseNotFound
 		})
-	}
+		p.PlanOne("remove", etcdfake.Fate{LoseRequest: true})
+		if err := g.HandOff(); !errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
+			t.Errorf("HandOff: %v", err)
+		}
+		if n := g.Queue.Used(); n != 0 {
+			t.Errorf("%d keys are in use", n)
+		}
+	})
 }
