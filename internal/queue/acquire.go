@@ -173,18 +173,12 @@ func giveUp(heads []*ticket, a *attempt) {
 	}
 	removed := make([]<-chan struct{}, len(heads))
 	for i, e := range a.entries { // each leaves by itself
-		if e.stage < created {
-			_ = handOff(e) // sends nothing: the sweeper takes over
-		} else {
-			removed[i] = handOffInBackground(e)
-		}
+		removed[i] = handOffInBackground(e)
 	}
 	patience, cancel := context.WithTimeout(context.Background(), calls.GiveUpWait)
 	defer cancel()
 	for i, e := range a.entries {
-		if removed[i] != nil {
-			awaitRemoval(patience, e, removed[i])
-		}
+		awaitRemoval(patience, e, removed[i])
 	}
 }
 

@@ -1,13 +1,18 @@
 package queue
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/places"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 func TestStageOnlyGrows(t *testing.T) {
@@ -83,6 +88,106 @@ func TestNothingIsSweptAfterALeaseThatIsLost(t *testing.T) {
 		time.Sleep(kit.Prompt)
 		if counts := p.Counts(); counts["gate"] != 0 || q.Used() != 0 {
 			t.Errorf("%v, and %d keys are in use", counts, q.Used())
+		}
+	})
+}
+
+// A second time, its key may be that of another entry.
+func TestEntryIsFinishedOnce(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		q := p.queue("x")
+		first := mustAcquire(t, q)
+		mustHandOff(t, first)
+		second := mustAcquire(t, q)
+		if second.Key != first.Key {
+			t.Fatal("the key was not used again: this tests nothing")
+		}
+		first.entry.finish()
+		if kept := q.Kept(second.Lease); len(kept) != 1 {
+			t.Errorf("kept: %v", kept)
+		}
+		mustHandOff(t, second)
+	})
+}
+
+// The sweeper puts the session key again when no put of the lease is under way, which that would refuse.
+func TestEntryIsInFlightUntilItsRevisionIsKnown(t *testing.T) {
+	for s, want := range map[stage]bool{
+		unsent: true, sent: true, created: false, placed: false, held: false, ended: false,
+	} {
+		if got := (suspect{&entry{stage: s}}).InFlight(); got != want {
+			t.Errorf("at stage %v: %v", s, got)
+		}
+	}
+}
+
+// A lease that the session gave up by its clock still stands in etcd. Its entries are removed before it is revoked.
+func TestEntryIsKeptUntilItsLeaseIsGoneFromEtcd(t *testing.T) {
+	for cause, kept := range map[holdfast.Cause]int{
+		holdfast.CauseRevoked: 0, holdfast.CauseClusterChanged: 0, holdfast.CauseExpired: 1,
+	} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := start(t, srv)
+			g := mustAcquire(t, p.queue("x"))
+			p.Link.BlackHole() // so it is not revoked
+			g.Lease.Lose(cause, nil)
+			g.entry.abandon()
+			if n := len(g.Queue.Kept(g.Lease)); n != kept {
+				t.Errorf("%v: %d entries are kept", cause, n)
+			}
+			p.Heal()
+		})
+	}
+}
+
+// An entry that the sweeper has found has no caller, and one whose call has ended tells it nothing.
+func TestOnlyACallerWhoWaitsIsToldThePlace(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		q := start(t, srv).queue("x")
+		told := make(chan view.Place, 1)
+		tk := newTicket(q, Request{OnWait: func(p view.Place) { told <- p }})
+		tk.ahead = places.Ahead{Count: 1, At: time.Now()}
+		w := &wait{e: &entry{q: q}, ahead: &mvccpb.KeyValue{}}
+		w.tell(t.Context())
+		w.e.ticket = tk
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		w.tell(over)
+		synctest.Wait()
+		if len(told) != 0 {
+			t.Error("told")
+		}
+		w.tell(t.Context())
+		if p := <-told; p.Ahead != 1 {
+			t.Errorf("told %+v", p)
+		}
+		tk.teller.End()
+	})
+}
+
+// shownAs is what others see of an entry; without a key: of one that is held no more.
+type shownAs string
+
+func (s shownAs) Shown() (view.Entry, bool) { return view.Entry{Key: string(s)}, s != "" }
+
+func TestPlaceBehindAGoroutineOfTheSession(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		tk := newTicket(start(t, srv).queue("x"), Request{})
+		tk.ahead = places.Ahead{Holder: &mvccpb.KeyValue{Key: []byte("ahead")}, Count: 1, At: time.Now()}
+		for _, c := range []struct {
+			shown  Shown
+			inLine int
+			holder string
+			ahead  int
+		}{
+			{nil, 2, "ahead", 3}, {shownAs("held"), 2, "held", 2}, {shownAs(""), 2, "ahead", 3},
+			{shownAs("held"), 0, "ahead", 1},
+		} {
+			tk.shown = c.shown
+			if p := tk.placeBehind(c.inLine); p.Holder.Key != c.holder || p.Ahead != c.ahead {
+				t.Errorf("%+v: %+v", c, p)
+			}
 		}
 	})
 }

@@ -123,7 +123,7 @@ func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 		t.If = append(t.If, beside.Owned())
 	}
 	r, err := first.q.shared.commits.Commit(ctx, t)
-	if err == nil && r.Succeeded {
+	if r.Succeeded {
 		for _, g := range grants {
 			g.entry.finish()
 			g.entry.ticket.Next()

@@ -1,11 +1,13 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -109,7 +111,107 @@ func TestGrantsAreRemovedTogetherOrNotAtAll(t *testing.T) {
 				if left != c.left {
 					t.Errorf("%s stand, want %s", left, c.left)
 				}
+				if err == nil { // their lines have been left
+					mustAcquire(t, p.queue("a"))
+					mustAcquire(t, p.queue("b"))
+				}
 			})
 		})
 	}
+}
+
+// A removal of our own may have done it, so that the entry is gone is no loss.
+func TestGrantThatMayHaveBeenRemovedTogetherIsNotFoundLost(t *testing.T) {
+	for name, fate := range map[string]etcdfake.Fate{
+		"no copy was answered":   {LoseReply: true, Silent: true},
+		"its reply was lost":     {LoseReply: true},
+		"only a copy is refused": {LoseReply: true, Code: codes.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				grants := []*Grant{mustAcquire(t, p.queue("a")), mustAcquire(t, p.queue("b"))}
+				p.PlanAll("remove", fate)
+				ctx, cancel := context.WithTimeout(t.Context(), kit.Prompt)
+				defer cancel()
+				if err := RemoveTogether(ctx, grants, nil); err == nil || errors.Is(err, ErrEntryGone) {
+					t.Fatalf("RemoveTogether: %v", err)
+				}
+				p.Plan(nil)
+				for _, g := range grants {
+					mustHandOff(t, g)
+				}
+				kit.NothingStands(t, srv)
+			})
+		})
+	}
+}
+
+// Otherwise the session would keep each key that MinHold has kept taken, for as long as it lives.
+func TestGrantThatIsForgottenIsNotAccountedFor(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		g := mustAcquire(t, p.queue("x"))
+		g.TakeFor(time.Minute)
+		taken := Taken(p.Host, g.Lease)
+		if len(taken) != 1 || taken[0].Key != g.Key {
+			t.Fatalf("taken: %v", taken)
+		}
+		taken[0].Forget()
+		if n := g.Queue.Used(); n != 0 {
+			t.Errorf("%d keys are in use", n)
+		}
+	})
+}
+
+// By these the hold asks whether its entry stands as it was granted, and says how fresh that is.
+func TestGrantOfAPermitThatHasWaitedIsOfItsMark(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		first := mustAcquire(t, start(t, srv).permits(1, 1))
+		waits := acquireLater(kit.Within(t, time.Minute), start(t, srv).permits(1, 1))
+		kit.Queued(t, srv, permitsX, 2)
+		mustHandOff(t, first)
+		asked := time.Now()
+		g := <-waits
+		kv := srv.Keys(permitsX)[0]
+		if g.Created != kv.CreateRevision || g.Modified != kv.ModRevision || g.AcquiredRevision != kv.ModRevision {
+			t.Errorf("created at %d, modified at %d, seen at %d; the entry is %v",
+				g.Created, g.Modified, g.AcquiredRevision, kv)
+		}
+		if old := asked.Sub(g.Stood); old > 2*kit.OneWay {
+			t.Errorf("it was last seen %v before it was free", old)
+		}
+		if kv.ModRevision == kv.CreateRevision {
+			t.Error("there is no mark: this tests nothing")
+		}
+		mustHandOff(t, g)
+	})
+}
+
+// The reply to the put is lost, and the store has gone on before a read places the entry.
+func TestGrantOfAnEntryThatWasFoundSaysAtWhichRevisionItWasFree(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		kit.SetLimit(t, srv, 1, 1)
+		p := start(t, srv)
+		for name, q := range map[string]*Queue{"lock": p.queue("x"), "permit": p.permits(1, 1)} {
+			mustHandOff(t, mustAcquire(t, q)) // so that it knows the limit
+			time.Sleep(time.Minute)
+			p.PlanOne("enqueue", etcdfake.Fate{LoseReply: true})
+			done := acquireLater(kit.Within(t, time.Minute), q)
+			time.Sleep(kit.OneWay + time.Millisecond)
+			for range 10 {
+				srv.Put("other", "")
+			}
+			now := srv.Keys("other")[0].ModRevision
+			g := <-done
+			want := g.Created
+			if q.limit != nil { // which was read now
+				want = now
+			}
+			if g.Created != now-10 || g.AcquiredRevision != want {
+				t.Errorf("%s: created at %d, free at %d; the store is at %d", name, g.Created, g.AcquiredRevision, now)
+			}
+			mustHandOff(t, g)
+		}
+	})
 }

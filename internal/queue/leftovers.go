@@ -3,11 +3,9 @@ package queue
 import (
 	"context"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
-	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/reads"
 )
 
@@ -47,10 +45,7 @@ func (e suspect) RemoveFound(rev int64) {
 // again.
 func (s *shared) orphan(at layout.Queue, key string, lease *lease.Lease) leftovers.Suspect {
 	scope := reads.Scope{At: at, Reader: layout.IsReader(key)}
-	q := &Queue{host: s.host, shared: s, Scope: scope, weight: layout.WeightOf(key)}
-	if at.Kind == holdfast.KindSemaphore {
-		q.limit = permits.New(s.host, at, 0) // which nothing reads
-	}
+	q := &Queue{host: s.host, shared: s, Scope: scope}
 	return suspect{&entry{q: q, of: &attempt{lease: lease}, key: key, stage: ended}}
 }
 

@@ -59,8 +59,7 @@ func (p *permit) locate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.of.revision = seen.Reply.Header.Revision
-	p.place(seen, e.of.revision)
+	p.place(seen, seen.Reply.Header.Revision)
 	return nil
 }
 
@@ -80,7 +79,7 @@ func (e *entry) putMark(mark int64, held time.Time) clientv3.Op {
 // or that does not know up to which revision it has judged, leaves without a mark.
 func (p *permit) markToLeave(ctx context.Context) error {
 	e := p.w.e
-	if e.stage != placed || p.w.ahead == nil || p.Far || p.mod != 0 {
+	if p.w.ahead == nil || p.Far || p.mod != 0 {
 		return nil
 	}
 	if p.w.delay.isOver() {

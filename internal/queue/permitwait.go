@@ -74,7 +74,6 @@ func (p *permit) lookForMark(ctx context.Context) error {
 	if !reads.IsEntry(now, p.w.ahead.CreateRevision) {
 		return p.judge(ctx, 0)
 	}
-	p.w.noteAhead(p.w.ahead, r.Header.Revision, false)
 	p.followMark(now, r.Header.Revision)
 	return nil
 }

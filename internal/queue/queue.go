@@ -88,9 +88,7 @@ func (q *Queue) Readers() *Queue {
 	}
 	readers := *q
 	readers.Reader = true
-	if q.err == nil {
-		readers.youngest = readers.Youngest()
-	}
+	readers.youngest = readers.Youngest()
 	return &readers
 }
 

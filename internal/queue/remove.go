@@ -90,7 +90,7 @@ func (e *entry) remove(ctx context.Context) error {
 		e.q.host.LeaseGone(ctx, e.of.lease, err)
 		e.finish()
 		return err
-	case ctx.Err() == nil: // etcd refuses it
+	default: // etcd refuses it
 		e.Log().Error("holdfast: etcd refuses to remove an entry; the session retries until the lease ends",
 			"error", err)
 		e.q.host.Telemetry().Sweeping(e.q.At.Kind)

@@ -103,10 +103,7 @@ func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 
 // taken reports whether MinHold keeps the oldest entry of a queue.
 func (s *shared) taken(oldest *mvccpb.KeyValue) bool {
-	if oldest == nil {
-		return false
-	}
-	if v, ok := layout.DecodeValue(oldest.Value); ok && !v.Released.IsZero() {
+	if v, _ := layout.DecodeValue(oldest.Value); !v.Released.IsZero() {
 		return true
 	}
 	e, ok := s.keys.At(string(oldest.Key)).(suspect)

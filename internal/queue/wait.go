@@ -257,9 +257,6 @@ func (w *wait) untilRemovable(ctx context.Context) error {
 	if err := w.locate(ctx); err != nil {
 		return err
 	}
-	if w.e.stage != placed {
-		return nil
-	}
 	if left := w.delayLeft(); left > 0 && !calls.Sleep(ctx, left) {
 		return backoff.ContextErr(ctx)
 	}

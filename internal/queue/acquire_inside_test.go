@@ -1,0 +1,181 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/places"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// The old hold is released, so the entry of this call is put; and then the call fails all the same.
+func TestCallThatFailsAsItsTurnComesLeavesNothing(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		old, failed := mustAcquire(t, p.queue("x")), errors.New("failed")
+		_, err := Set{p.queue("x")}.Acquire(kit.Within(t, time.Minute), Request{Release: func() error {
+			mustHandOff(t, old)
+			return failed
+		}})
+		if !errors.Is(err, failed) {
+			t.Errorf("Acquire: %v", err)
+		}
+		kit.NothingStands(t, srv)
+		mustHandOff(t, mustAcquire(t, p.queue("x"))) // the line has been left
+	})
+}
+
+// The entry of the first round was deleted, so the holder that it waited for may have been revoked. The second round
+// fails for another reason. The third one waits for the lock delay, since neither has.
+func TestAttemptAfterAUselessOneDelaysHoweverManyFollow(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := kit.Join(t, srv, entriesX)
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		srv.Delete(string(srv.Keys(entriesX)[1].Key))
+		p.PlanOne("enqueue", etcdfake.Fate{LoseReply: true})
+		ahead.Release()
+		for kit.PutsEver(srv, entriesX) < 3 {
+			time.Sleep(time.Millisecond)
+		}
+		srv.Put("holdfast/epoch", "7")
+		for kit.PutsEver(srv, entriesX) < 4 {
+			time.Sleep(time.Millisecond)
+		}
+		put := time.Now()
+		second := slices.MinFunc(srv.Keys(entriesX), func(a, b *mvccpb.KeyValue) int {
+			return cmp.Compare(a.CreateRevision, b.CreateRevision)
+		})
+		srv.Delete(string(second.Key)) // or the third one would wait for it, and so for its delay
+		g := <-done
+		if after := time.Since(put); g == nil || g.Token.Epoch() != 7 || after < kit.LockDelay-time.Millisecond {
+			t.Errorf("held %v after its entry was put: %+v", after, g)
+		}
+		mustHandOff(t, g)
+	})
+}
+
+// The call ends in the pause before it would queue again, and says why it would.
+func TestCallThatEndsBetweenTwoRoundsSendsNothing(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv, func(o *session.Options) {
+			o.Retry.Initial, o.Retry.Max, o.Retry.Rand = time.Minute, time.Minute, func() float64 { return 1 }
+		})
+		ahead := kit.Join(t, srv, entriesX)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { // ends with ctx
+			_, err := Set{p.queue("x")}.Acquire(ctx, Request{})
+			done <- err
+		}()
+		kit.Queued(t, srv, entriesX, 2)
+		srv.Delete(string(srv.Keys(entriesX)[1].Key))
+		p.Plan(nil)
+		ahead.Release()
+		err := <-done
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrEntryGone) ||
+			!strings.Contains(err.Error(), "last error") {
+			t.Errorf("Acquire: %v", err)
+		}
+		if n := p.Counts()["enqueue"]; n != 0 {
+			t.Errorf("%d puts", n)
+		}
+	})
+}
+
+// Options.Retry.Notify hears of what is tried again. After Close nothing is.
+func TestCloseOfAWaiterIsNotToldAsARetry(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var notified atomic.Int32
+		p := start(t, srv, func(o *session.Options) {
+			o.Retry.Notify = func(err error, _ time.Duration) {
+				if errors.Is(err, holdfast.ErrClosed) {
+					notified.Add(1)
+				}
+			}
+		})
+		kit.Join(t, srv, entriesX)
+		done := make(chan error, 1)
+		go func() { // ends with the session
+			_, err := Set{p.queue("x")}.Acquire(kit.Within(t, time.Minute), Request{})
+			done <- err
+		}()
+		kit.Queued(t, srv, entriesX, 2)
+		mustClose(t, p)
+		if err := <-done; !errors.Is(err, holdfast.ErrClosed) || notified.Load() != 0 {
+			t.Errorf("Acquire: %v; told %d times", err, notified.Load())
+		}
+	})
+}
+
+// A call that begins between two leases has waited for none, so it does not delay.
+func TestCallThatBeginsAfterALossHoldsAtOnce(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		p.PlanAll("LeaseGrant", etcdfake.Fate{Request: time.Second})
+		lost := p.Host.Lease()
+		lost.Lose(holdfast.CauseExpired, nil)
+		synctest.Wait()
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		for p.Host.Lease() == lost {
+			time.Sleep(time.Millisecond)
+		}
+		began := time.Now()
+		g := <-done
+		if took := time.Since(began); took > kit.Prompt {
+			t.Errorf("held after %v", took)
+		}
+		mustHandOff(t, g)
+	})
+}
+
+// The place of a caller who is the first one says nothing: what it waits for is told by the error.
+func TestCallThatEndsInItsLockDelayHasNoPlace(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := kit.Join(t, srv, entriesX)
+		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+		done := make(chan error, 1)
+		go func() { // ends with ctx
+			_, err := Set{p.queue("x")}.Acquire(ctx, Request{})
+			done <- err
+		}()
+		kit.Queued(t, srv, entriesX, 2)
+		ahead.Revoke()
+		time.Sleep(kit.LockDelay / 2)
+		giveUp()
+		err := <-done
+		if err == nil || !strings.Contains(err.Error(), "lock delay had not passed") || errors.As(err, new(*places.Error)) {
+			t.Errorf("Acquire: %v", err)
+		}
+	})
+}
+
+func TestCallThatCloseEndsIsCountedAsClosed(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var metrics kit.Metrics
+		p := start(t, srv, func(o *session.Options) { metrics = kit.CollectMetrics(o) })
+		kit.Join(t, srv, entriesX)
+		done := acquireErr(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		mustClose(t, p)
+		<-done
+		if points := metrics.Points(t); points["acquire.duration kind=lock,outcome=closed"] != 1 {
+			t.Errorf("counted %v", points)
+		}
+	})
+}

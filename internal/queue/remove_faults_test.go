@@ -1,0 +1,115 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+// What stands ahead of the entry cannot be read, so it may hide a revoked holder from the entry behind.
+func TestEntryWhosePlaceCannotBeReadIsNotRemoved(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		kit.Join(t, srv, entriesX)
+		p.Plan(func(kind string, n int) (f etcdfake.Fate) {
+			switch {
+			case kind == "enqueue" && n == 1:
+				f.LoseReply = true
+			case kind == "read" && n > 1: // the first one finds the entry
+				f = denied
+			}
+			return f
+		})
+		if err := <-acquireErr(kit.Within(t, time.Minute), p.queue("x")); err == nil {
+			t.Fatal("granted")
+		}
+		time.Sleep(3 * removeRetry)
+		if n := p.Counts(); n["remove"] != 0 || n["read"] < 3 {
+			t.Errorf("sent %v", n)
+		}
+		p.Plan(nil)
+		time.Sleep(2 * removeRetry)
+		if kvs := srv.Keys(entriesX); len(kvs) != 1 {
+			t.Errorf("in the queue: %v", kvs)
+		}
+	})
+}
+
+// The entry leaves, so its token does not matter.
+func TestEntryWhoseTokenCannotBeMadeIsRemoved(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		srv.Put("holdfast/epoch", "no number")
+		kit.Join(t, srv, entriesX)
+		p.Plan(func(kind string, n int) (f etcdfake.Fate) {
+			switch {
+			case kind == "enqueue" && n == 1:
+				f.LoseReply = true
+			case kind == "read" && n == 2: // of its place
+				f = etcdfake.Fate{LoseRequest: true, Silent: true}
+			}
+			return f
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), kit.LockDelay/10)
+		defer cancel()
+		if err := <-acquireErr(ctx, p.queue("x")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		time.Sleep(kit.Prompt)
+		if kvs := srv.Keys(entriesX); len(kvs) != 1 {
+			t.Errorf("in the queue: %v", kvs)
+		}
+	})
+}
+
+// etcd refuses to remove an entry until its lease is gone, and so is the entry.
+func TestNothingIsKeptOfAnEntryThatGoesWithItsLease(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		g := mustAcquire(t, p.queue("x"))
+		p.PlanAll("remove", denied)
+		if err := g.HandOff(); err == nil || errors.Is(err, holdfast.ErrOutcomeUnknown) {
+			t.Errorf("HandOff: %v", err)
+		}
+		srv.Revoke(g.Lease.ID())
+		time.Sleep(2 * removeRetry)
+		p.Plan(nil)
+		if n := g.Queue.Used(); n != 0 {
+			t.Errorf("%d keys are in use", n)
+		}
+	})
+}
+
+// The first removal is not answered, and etcd refuses the second one because the lease is gone. So the entry is.
+func TestRemovalIsNotUnknownOnceEtcdSaysThatTheLeaseIsGone(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		g := mustAcquire(t, p.queue("x"))
+		removals := 0
+		p.KV.Refuse(func(ops []clientv3.Op) error {
+			if !slices.ContainsFunc(ops, clientv3.Op.IsDelete) {
+				return nil
+			}
+			if removals++; removals == 1 {
+				return nil
+			}
+			return rpctypes.ErrLeaseNotFound
+		})
+		p.PlanOne("remove", etcdfake.Fate{LoseRequest: true})
+		if err := g.HandOff(); !errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
+			t.Errorf("HandOff: %v", err)
+		}
+		if n := g.Queue.Used(); n != 0 {
+			t.Errorf("%d keys are in use", n)
+		}
+	})
+}
