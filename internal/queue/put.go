@@ -244,7 +244,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 
 // whyKept returns why a put did not replace the entry, which is read as own.
 func (e *entry) whyKept(own *mvccpb.KeyValue) error {
-	if reads.IsEntry(own, e.rev) { // so the entry ahead of it, which was compared as well, is gone
+	if reads.IsEntry(own, e.rev) && e.wait.ahead != nil && e.stage < held {
 		return errAheadLeft
 	}
 	return ErrEntryGone // deleted by another client, as this one or as the one that an earlier copy had put

@@ -95,7 +95,9 @@ func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 			continue
 		}
 		if _, err := (txns.Txn{Then: ops}).Once(ctx, s.host.Sender(), kind); err != nil {
-			return // the entries expire with the lease
+			// The entries expire with the lease. Until then Close may try again.
+			time.AfterFunc(lease.TTL(), func() { s.keys.Forget(lease) })
+			return
 		}
 	}
 	s.keys.Forget(lease)

@@ -87,6 +87,12 @@ func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 		"given up": func(_ *etcdfake.Server, p *holdtest.Process) {
 			p.Host.Lease().Lose(holdfast.CauseExpired, nil)
 		},
+		"given up while etcd is away": func(_ *etcdfake.Server, p *holdtest.Process) {
+			p.Link.BlackHole()
+			<-p.Host.Lease().Context().Done()
+			time.Sleep(15 * time.Second) // the one try to delete them is not answered
+			p.Heal()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -98,7 +104,7 @@ func TestNothingIsKeptOfTheEntriesOfALostLease(t *testing.T) {
 				kit.Queued(t, srv, holdtest.EntriesX, 2)
 				lost := p.Host.Lease()
 				lose(srv, p)
-				time.Sleep(10 * time.Second)
+				time.Sleep(20 * time.Second)
 				for _, e := range q.Kept(lost) {
 					t.Errorf("kept: %s", e)
 				}
