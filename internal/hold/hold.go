@@ -138,10 +138,7 @@ func (h *Hold) Check() error {
 			return err
 		}
 		h.endIdle()
-		return *h.cause.Load()
-	}
-	var lost *holdfast.LostError
-	if errors.As(err, &lost) {
+	} else if lost := (*holdfast.LostError)(nil); errors.As(err, &lost) {
 		h.endAndRelease(h.named(lost))
 	}
 	return *h.cause.Load()
@@ -161,7 +158,6 @@ func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, conte
 	err := h.Check() // which ends the hold if its lease is lost
 	if !h.addContext(&cancel) {
 		cancel(h.Check())
-		return ctx, func() {}
 	}
 	stopStrict := func() bool { return true }
 	if strict && errors.Is(err, holdfast.ErrSuspended) {
