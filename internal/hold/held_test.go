@@ -136,3 +136,26 @@ func TestEntryAtAForeignPrefixSaysWhoHolds(t *testing.T) {
 		}
 	})
 }
+
+// A request that says since when is not answered. It is made again, by the next poll.
+func TestEntrySaysSinceWhenAlthoughARequestWasNotAnswered(t *testing.T) {
+	for name, fate := range map[string]etcdfake.Fate{
+		"lost": {LoseRequest: true}, "silent": holdtest.Silence, "reply lost": holdtest.LostReply,
+	} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := holdtest.Start(t, srv)
+			h := holdtest.MustAcquire(t, p.Queue("x"))
+			p.Plan(func(kind string, n int) (f etcdfake.Fate) {
+				if kind == "held" && n <= 3 { // and its repetitions
+					f = fate
+				}
+				return f
+			})
+			time.Sleep(30 * time.Second)
+			if v, _ := layout.DecodeValue(srv.Keys(h.Key())[0].Value); v.Held.IsZero() || h.Check() != nil {
+				t.Errorf("%s: %+v; Check: %v", name, v, h.Check())
+			}
+			holdtest.MustRelease(t, h)
+		})
+	}
+}

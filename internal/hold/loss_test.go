@@ -2,6 +2,8 @@ package hold_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,6 +141,12 @@ func TestUnansweredReleaseIsALossIfEtcdHasEndedTheLease(t *testing.T) {
 			p.Host.Lease().Lose(cause, nil)
 			err := <-done
 			if is, ok := err.(*holdfast.LostError); ok != lost || ok && is.Cause != cause {
+				t.Errorf("%v: %v", cause, err)
+			}
+			text := err.Error()
+			if !lost && (!errors.Is(err, holdfast.ErrOutcomeUnknown) ||
+				!strings.Contains(text, "the session removes the entry") ||
+				strings.Count(text, holdfast.ErrOutcomeUnknown.Error()) != 1) {
 				t.Errorf("%v: %v", cause, err)
 			}
 			p.Heal()

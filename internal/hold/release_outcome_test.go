@@ -130,3 +130,37 @@ func TestErrorOfAnUnconfirmedReleaseTellsWhatFollows(t *testing.T) {
 		})
 	}
 }
+
+// The operator is warned of a writer's entry that may stand behind its reader, and only then.
+func TestDowngradeWarnsIfTheWritersEntryMayStand(t *testing.T) {
+	for name, c := range map[string]struct {
+		fate  etcdfake.Fate
+		warns bool
+	}{
+		"sent again": {etcdfake.Fate{LoseRequest: true}, false},
+		"cut off":    {etcdfake.Fate{LoseRequest: true, Silent: true}, true},
+	} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			var log bytes.Buffer
+			p := kit.Start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+			holds, err := Acquire(t.Context(), queue.New(p.Host, holdfast.KindLock, "x").Downgradable(), Request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Plan(func(kind string, n int) etcdfake.Fate {
+				if kind == "remove" && (n == 1 || c.warns) {
+					return c.fate
+				}
+				return etcdfake.Fate{}
+			})
+			reader, err := holds[0].Downgrade(kit.Within(t, 3*time.Second))
+			if warned := strings.Contains(log.String(), "etcd has not confirmed"); err != nil || warned != c.warns {
+				t.Errorf("%s: %v; logged %s", name, err, &log)
+			}
+			p.Plan(nil)
+			if err := reader.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
