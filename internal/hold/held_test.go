@@ -2,6 +2,7 @@ package hold_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -158,4 +159,36 @@ func TestEntrySaysSinceWhenAlthoughARequestWasNotAnswered(t *testing.T) {
 			holdtest.MustRelease(t, h)
 		})
 	}
+}
+
+// What says since when comes second to what locks: a request a second for all holds, from a second after the first on,
+// and no more.
+func TestRequestsThatSaySinceWhenAreASecondApart(t *testing.T) {
+	t.Parallel()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		latest := time.Now()
+		holdtest.MustHold(t, srv, holdtest.AcquireAll(kit.Within(t, time.Minute), p, 3*hold.MaxHeld))
+		var after []time.Duration // written by the link only, which calls under a mutex of its own
+		reads := 0
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+			if kit.KindOf(c) == "read" {
+				reads++
+			}
+			if heldIn(c) > 0 {
+				after = append(after, time.Since(latest))
+				latest = time.Now()
+			}
+			return etcdfake.Fate{}
+		})
+		time.Sleep(time.Minute)
+		p.Link.Plan(nil)
+		outside := func(d time.Duration) bool { return d < time.Second || d > 2*time.Second-kit.Prompt }
+		if len(after) != 3 || slices.ContainsFunc(after, outside) {
+			t.Errorf("sent after %v", after)
+		}
+		if reads != 0 {
+			t.Errorf("%d reads of what the session itself has written", reads)
+		}
+	})
 }
