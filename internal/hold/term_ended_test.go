@@ -89,6 +89,10 @@ func TestRequeueOfAHoldThatHadEnded(t *testing.T) {
 			t.Errorf("with a dead context: %v", err)
 		}
 		p.Heal()
+		holdtest.MustClose(t, p)
+		if next, err = h.Requeue(t.Context(), hold.Request{}); next != nil || err != h.Check() {
+			t.Errorf("on a closed session: %v", err)
+		}
 	})
 }
 
@@ -105,7 +109,7 @@ func TestResumeReturnsWhatEndsIt(t *testing.T) {
 			func(_ *hold.Hold, err error) bool { return err == context.DeadlineExceeded }},
 		"etcd refuses": {etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}, func(*hold.Hold) {},
 			func(h *hold.Hold, err error) bool {
-				return err != nil && h.Check() == nil && !errors.Is(err, context.Canceled)
+				return err != nil && h.Check() == nil && !errors.Is(err, context.DeadlineExceeded)
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,6 +137,34 @@ func TestResumeReturnsWhatEndsIt(t *testing.T) {
 			t.Errorf("the lease is lost: %v; Check: %v", err, h.Check())
 		}
 		p.Heal()
+	})
+}
+
+// The lease is suspended once more while the entry is read. Resume waits until it is connected.
+func TestResumeReturnsToAConnectedHold(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := mustLead(t, p)
+		p.Plan(func(kind string, _ int) etcdfake.Fate {
+			switch kind {
+			case "LeaseKeepAlive":
+				return holdtest.Silence
+			case "session":
+				return etcdfake.Fate{Reply: 200 * time.Millisecond}
+			}
+			return etcdfake.Fate{}
+		})
+		time.Sleep(p.Host.Lease().UntilChange() - 100*time.Millisecond)
+		done := make(chan error, 1)
+		go func() { done <- h.Resume(kit.Within(t, time.Minute)) }() // received below
+		time.Sleep(300 * time.Millisecond)
+		if len(done) > 0 || !errors.Is(h.Check(), holdfast.ErrSuspended) {
+			t.Errorf("Resume has returned: %v; Check: %v", len(done) > 0, h.Check())
+		}
+		p.Plan(nil)
+		if err := <-done; err != nil || h.Check() != nil {
+			t.Errorf("Resume: %v; Check: %v", err, h.Check())
+		}
 	})
 }
 
