@@ -198,3 +198,21 @@ func TestUnansweredMoveOnAnExpiredLeaseIsOfUnknownOutcome(t *testing.T) {
 		p.Plan(nil)
 	})
 }
+
+// A revocation that is not answered is repeated, with what comes before it. An entry that was moved is not moved again.
+func TestNameIsKeptOnceAlthoughTheRevocationIsRepeated(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := mustTake(t, p, "x")
+		h.StopWith(holdfast.ErrReleased) // and the session's own move has no reply yet
+		p.Host.Lease().Lose(holdfast.CauseExpired, nil)
+		p.Plan(nil)
+		for range 2 {
+			h.BeforeRevoke(t.Context())
+		}
+		if sent := p.Counts(); sent["move"] != 1 {
+			t.Errorf("sent %v", sent)
+		}
+		h.Remove()
+	})
+}
