@@ -31,3 +31,6 @@ func (h *Hold) Remove() { h.removal.inBackground() }
 
 // BeforeRevoke is what the session calls before it revokes the lease of the hold.
 func (h *Hold) BeforeRevoke(ctx context.Context) { h.poll.beforeRevoke(ctx, h.grant.Lease) }
+
+// StayTaken keeps the name taken as a release does before MinHold has passed.
+func (h *Hold) StayTaken() { h.removal.stayTaken() }

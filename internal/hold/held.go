@@ -20,7 +20,7 @@ const (
 
 	// heldEvery is the time between two requests of a heldWriter, maxHeld the number
 	// of entries that one of them updates, and maxHeldBytes their size: etcd takes
-	// 1.5 MiB, and candidates' values may be large.
+	// 1.5 MiB, and candidates' values may be large. One alone is smaller.
 	heldEvery    = time.Second
 	maxHeld      = 16
 	maxHeldBytes = 256 << 10
@@ -73,7 +73,7 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 			continue
 		}
 		value := h.heldValue(h.since, v.Data)
-		if bytes += len(value); len(due) == maxHeld || len(due) > 0 && bytes > maxHeldBytes {
+		if bytes += len(value); len(due) == maxHeld || bytes > maxHeldBytes {
 			break
 		}
 		due = append(due, h)
@@ -87,7 +87,7 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 // out, the second changes nothing.
 func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
 	r, err := holds[0].grant.Commit(ctx, txns.Txn{Then: ops})
-	if err != nil && (ctx.Err() != nil || etcderr.Pending(err)) {
+	if ctx.Err() != nil || etcderr.Pending(err) {
 		return
 	}
 	for i, h := range holds {

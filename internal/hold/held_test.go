@@ -2,6 +2,7 @@ package hold_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,6 +134,61 @@ func TestEntryAtAForeignPrefixSaysWhoHolds(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if v, ok := layout.DecodeValue(srv.Keys("/legacy/x/")[0].Value); !ok || v.Owner != "me" || v.Held.IsZero() {
 			t.Errorf("%v, %v", v, ok)
+		}
+	})
+}
+
+// A request that says since when is not answered. It is made again, by the next poll.
+func TestEntrySaysSinceWhenAlthoughARequestWasNotAnswered(t *testing.T) {
+	for name, fate := range map[string]etcdfake.Fate{
+		"lost": {LoseRequest: true}, "silent": holdtest.Silence, "reply lost": holdtest.LostReply,
+	} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := holdtest.Start(t, srv)
+			h := holdtest.MustAcquire(t, p.Queue("x"))
+			p.Plan(func(kind string, n int) (f etcdfake.Fate) {
+				if kind == "held" && n <= 3 { // and its repetitions
+					f = fate
+				}
+				return f
+			})
+			time.Sleep(30 * time.Second)
+			if v, _ := layout.DecodeValue(srv.Keys(h.Key())[0].Value); v.Held.IsZero() || h.Check() != nil {
+				t.Errorf("%s: %+v; Check: %v", name, v, h.Check())
+			}
+			holdtest.MustRelease(t, h)
+		})
+	}
+}
+
+// What says since when comes second to what locks: a request a second for all holds, from a second after the first on,
+// and no more.
+func TestRequestsThatSaySinceWhenAreASecondApart(t *testing.T) {
+	t.Parallel()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		latest := time.Now()
+		holdtest.MustHold(t, srv, holdtest.AcquireAll(kit.Within(t, time.Minute), p, 3*hold.MaxHeld))
+		var after []time.Duration // written by the link only, which calls under a mutex of its own
+		reads := 0
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+			if kit.KindOf(c) == "read" {
+				reads++
+			}
+			if heldIn(c) > 0 {
+				after = append(after, time.Since(latest))
+				latest = time.Now()
+			}
+			return etcdfake.Fate{}
+		})
+		time.Sleep(time.Minute)
+		p.Link.Plan(nil)
+		outside := func(d time.Duration) bool { return d < time.Second || d > 2*time.Second-kit.Prompt }
+		if len(after) != 3 || slices.ContainsFunc(after, outside) {
+			t.Errorf("sent after %v", after)
+		}
+		if reads != 0 {
+			t.Errorf("%d reads of what the session itself has written", reads)
 		}
 	})
 }

@@ -138,10 +138,7 @@ func (h *Hold) Check() error {
 			return err
 		}
 		h.endIdle()
-		return *h.cause.Load()
-	}
-	var lost *holdfast.LostError
-	if errors.As(err, &lost) {
+	} else if lost := (*holdfast.LostError)(nil); errors.As(err, &lost) {
 		h.endAndRelease(h.named(lost))
 	}
 	return *h.cause.Load()

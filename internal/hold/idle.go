@@ -28,9 +28,7 @@ func newIdle(most time.Duration, clock func() time.Duration) *idle {
 
 // lookIdle ends the holds if their work is idle, or looks again when it may be.
 func (l *life) lookIdle() {
-	if l.holds[0].Check(); l.cause.Load() != nil {
-		return
-	}
+	_ = l.holds[0].Check() // which may end them
 	left := l.idle.left()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +63,8 @@ func (i *idle) progress() bool {
 		return !i.over()
 	}
 	// If another goroutine has stored something meanwhile, it was progress or the end.
-	return i.last.CompareAndSwap(last, int64(now)) || i.last.Load() != tooLate
+	i.last.CompareAndSwap(last, int64(now))
+	return i.last.Load() != tooLate
 }
 
 // over reports whether the work was idle for too long. That is final: no progress can
@@ -79,8 +78,6 @@ func (i *idle) over() bool {
 		if i.clock()-time.Duration(last) < i.most {
 			return false
 		}
-		if i.last.CompareAndSwap(last, tooLate) {
-			return true
-		}
+		i.last.CompareAndSwap(last, tooLate)
 	}
 }

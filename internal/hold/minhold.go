@@ -66,11 +66,8 @@ func (r *removal) removeInTime(refused error) {
 	g := r.hold.grant
 	r.hold.log().Warn("holdfast: etcd refuses to keep the name of a released lock taken by a lease of its own (MinHold); "+
 		"the session keeps it taken, as long as its lease lives", "rest", g.TakenFor(), "error", refused)
-	if calls.Sleep(g.Lease.Context(), g.TakenFor()) {
-		_ = g.Remove()
-	} else {
-		g.Left(g.Lease.Lost())
-	}
+	_ = calls.Sleep(g.Lease.Context(), g.TakenFor())
+	_ = g.Remove() // on a lost lease it sends nothing
 }
 
 // move is the move of one entry. It does not change the entry, so beforeRevoke can make another move on a different

@@ -47,8 +47,8 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 // replaces a value that is known, and the notice must stay.
 func (h *Hold) sawEntry(kv *mvccpb.KeyValue) {
 	defer h.sawModified(kv.ModRevision)
-	v, ok := layout.DecodeValue(kv.Value)
-	if !ok || h.Queue().Layout().Verbatim || !v.Notice.Given() {
+	v, _ := layout.DecodeValue(kv.Value) // a value of another form has no notice
+	if h.Queue().Layout().Verbatim || !v.Notice.Given() {
 		return
 	}
 	n := v.Notice
@@ -58,7 +58,7 @@ func (h *Hold) sawEntry(kv *mvccpb.KeyValue) {
 		h.log().Warn("holdfast: an administrator has ended a hold; its entry stays until it is released",
 			"token", h.Token(), "cause", lost.Cause.String(), "by", n.By, "reason", n.Reason)
 	}
-	if n.Removed && keepsEntry(*h.cause.Load()) && h.removal.bounded.CompareAndSwap(false, true) {
+	if n.Removed {
 		h.force()
 		time.AfterFunc(polls.ToldWithin(h.host.LockDelay()), h.removeKept)
 	}
@@ -67,11 +67,10 @@ func (h *Hold) sawEntry(kv *mvccpb.KeyValue) {
 	}
 }
 
-// takeKept returns true to the one caller that has to remove a kept entry.
+// takeKept returns true to the one caller that has to remove a kept entry, of a hold that has ended.
 func (r *removal) takeKept() bool {
 	h := r.hold
-	cause := h.cause.Load()
-	if cause == nil || !keepsEntry(*cause) || !r.taken.CompareAndSwap(false, true) {
+	if !keepsEntry(*h.cause.Load()) || !r.taken.CompareAndSwap(false, true) {
 		return false
 	}
 	h.poll.roster.remove([]*Hold{h})

@@ -1,7 +1,9 @@
 package hold_test
 
 import (
+	"bytes"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -242,5 +244,23 @@ func TestValueOfAnotherFormEndsNoHold(t *testing.T) {
 			}
 		}
 		holdtest.MustRelease(t, h)
+	})
+}
+
+// An administrator kicks, and then removes. The log says once who has ended the hold, and its work is to end by then.
+func TestNoticesOfOneHoldAreLoggedOnce(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		p := holdtest.Start(t, srv, holdtest.LogTo(&log))
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		for _, removed := range []bool{false, true} {
+			time.Sleep(2 * time.Second)
+			holdtest.Notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "ops", Reason: "deploy", Removed: removed})
+		}
+		time.Sleep(2 * time.Second)
+		if n := strings.Count(log.String(), "an administrator has ended a hold"); n != 1 {
+			t.Errorf("%d log lines say so", n)
+		}
+		_ = h.Release(t.Context())
 	})
 }

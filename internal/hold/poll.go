@@ -216,9 +216,7 @@ func (p *poller) checkLease(lease *lease.Lease) {
 		return
 	}
 	p.asking = lease
-	if !p.host.Go(func(context.Context) { p.askLease(lease) }) { // ends with the lease
-		p.asking = nil
-	}
+	p.host.Go(func(context.Context) { p.askLease(lease) }) // ends with the lease; not asked once the session is closed
 }
 
 func (p *poller) askLease(lease *lease.Lease) {

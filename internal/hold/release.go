@@ -52,7 +52,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 		return cause
 	}
 	for _, each := range h.holds {
-		if failed := each.removal.await(ctx); failed != nil && err == nil {
+		if failed := each.removal.await(ctx); err == nil {
 			err = failed
 		}
 	}
@@ -121,9 +121,7 @@ type removal struct {
 	outcome error         // set before done is closed
 	instead *removal      // the one that the entry leaves by; nil: this one; set before done is closed
 
-	// Of an entry that outlives its hold:
-	taken   atomic.Bool // it is being removed
-	bounded atomic.Bool // it will be, without Release
+	taken atomic.Bool // of an entry that outlives its hold: it is being removed
 }
 
 // wasRemoved is finalize for a hold whose entry its releasing caller has removed.

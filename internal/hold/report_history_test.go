@@ -20,15 +20,16 @@ import (
 func TestRecordOfALossSaysWhatTheHistoryTells(t *testing.T) {
 	kick, remove := &layout.Notice{By: "ops", Reason: "deploy"}, &layout.Notice{By: "ops", Reason: "deploy", Removed: true}
 	for name, c := range map[string]struct {
-		notice *layout.Notice
-		silent bool // etcd does not tell its history
-		cause  holdfast.Cause
+		first, notice *layout.Notice
+		silent        bool // etcd does not tell its history
+		cause         holdfast.Cause
 	}{
-		"deleted":               {nil, false, holdfast.CauseEntryDeleted},
-		"kicked, and deleted":   {kick, false, holdfast.CauseEntryDeleted},
-		"removed":               {remove, false, holdfast.CauseRemoved},
-		"removed, and not told": {remove, true, holdfast.CauseEntryDeleted},
-		"deleted, and not told": {nil, true, holdfast.CauseEntryDeleted},
+		"deleted":                  {nil, nil, false, holdfast.CauseEntryDeleted},
+		"kicked, and deleted":      {nil, kick, false, holdfast.CauseEntryDeleted},
+		"kicked, and then removed": {kick, remove, false, holdfast.CauseRemoved},
+		"removed":                  {nil, remove, false, holdfast.CauseRemoved},
+		"removed, and not told":    {nil, remove, true, holdfast.CauseEntryDeleted},
+		"deleted, and not told":    {nil, nil, true, holdfast.CauseEntryDeleted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -47,8 +48,10 @@ func TestRecordOfALossSaysWhatTheHistoryTells(t *testing.T) {
 				time.Sleep(3 * time.Second) // the entry says since when it is held
 				p.PlanAll("poll", holdtest.Silence)
 				time.Sleep(time.Second)
-				if c.notice != nil {
-					holdtest.Notify(t, srv, srv.Keys(h.Key())[0], *c.notice)
+				for _, notice := range []*layout.Notice{c.first, c.notice} {
+					if notice != nil {
+						holdtest.Notify(t, srv, srv.Keys(h.Key())[0], *notice)
+					}
 				}
 				srv.Delete(h.Key())
 				if p.Plan(nil); c.silent {

@@ -108,3 +108,37 @@ func TestEachAcquisitionThatGetsNoHoldIsCountedByHowItEnded(t *testing.T) {
 		holdtest.MustRelease(t, other)
 	})
 }
+
+// The record of a release says for how long it was held, and why the removal failed. If etcd had ended the lease before
+// it answered, that is a loss.
+func TestRecordSaysHowAReleaseEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		lose  holdfast.Cause // while the release is not answered; 0: it is
+		event audit.Event
+		fails error
+	}{
+		"confirmed":    {0, audit.Released, nil},
+		"given up":     {holdfast.CauseExpired, audit.Released, holdfast.ErrOutcomeUnknown},
+		"lost by then": {holdfast.CauseRevoked, audit.Lost, holdfast.ErrLost},
+	} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := holdtest.Start(t, srv)
+			records := make(chan audit.Record, 2)
+			auditor := audit.Func(func(_ context.Context, r audit.Record) { records <- r })
+			h := holdtest.MustAcquireAs(t, p.Queue("x"), hold.Request{Auditor: auditor})
+			<-records
+			const held = 3 * time.Second
+			time.Sleep(held)
+			if c.lose != 0 {
+				p.Link.BlackHole()
+				time.AfterFunc(time.Second, func() { p.Host.Lease().Lose(c.lose, nil) })
+			}
+			_ = h.Release(kit.Within(t, time.Minute))
+			r := <-records
+			if r.Event != c.event || r.Held != held || r.TakenFor != 0 || !errors.Is(r.Err, c.fails) {
+				t.Errorf("%s: %v, held for %v, taken for %v: %v", name, r.Event, r.Held, r.TakenFor, r.Err)
+			}
+			p.Heal()
+		})
+	}
+}

@@ -126,9 +126,7 @@ func (r *roster) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
 		case lease.Errands.UnderWay(): // it asks about what was polled before
 			late = never
 		}
-		if holds = r.dueOf(holds, late); len(holds) > 0 {
-			due[lease] = holds
-		}
+		due[lease] = r.dueOf(holds, late)
 	}
 	return due
 }

@@ -127,9 +127,8 @@ const abandonWait = 250 * time.Millisecond
 // Abandon makes the hold lost, unless it has ended, and returns Check's result. An entry that was left to Release goes,
 // too. Abandon waits for the removal for at most abandonWait; the session finishes it.
 func (h *Hold) Abandon(cause holdfast.Cause) error {
-	if !h.endAndRelease(h.lost(cause)) {
-		h.removeKept()
-	}
+	h.endAndRelease(h.lost(cause))
+	h.removeKept()
 	patience, cancel := context.WithTimeout(context.Background(), abandonWait)
 	defer cancel()
 	h.removal.leave(patience)

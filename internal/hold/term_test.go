@@ -69,17 +69,20 @@ func TestUpdateIsSentAgainUntilItIsAnsweredAndCarriedOutOnce(t *testing.T) {
 	}
 }
 
-// etcd refuses the second copy. Whether the first one was carried out is known only if it was answered.
+// etcd refuses the second copy, or what is sent after an error. Whether the first one was carried out is known only if
+// it was answered.
 func TestRefusedUpdateIsOfUnknownOutcomeIfACopyIsUnanswered(t *testing.T) {
 	refused := etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
-	for name, unanswered := range map[string]bool{"unanswered": true, "refused": false} {
+	for name, first := range map[string]etcdfake.Fate{
+		"unanswered": {LoseReply: true, Silent: true}, "its reply is lost": holdtest.LostReply, "refused": refused,
+	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := holdtest.Start(t, srv)
-				h := mustLead(t, p)
+				h, unanswered := mustLead(t, p), first != refused
 				p.Updates(func(n int) etcdfake.Fate {
-					if n == 1 && unanswered {
-						return etcdfake.Fate{LoseReply: true, Silent: true}
+					if n == 1 {
+						return first
 					}
 					return refused
 				})

@@ -53,8 +53,8 @@ func (w *Work) watch() {
 	if lost == nil {
 		return
 	}
-	if lost.Cause == holdfast.CauseKicked && !w.outlivesKick() {
-		return
+	if lost.Cause == holdfast.CauseKicked {
+		w.awaitKick()
 	}
 	late := w.late(lost)
 	grace := time.NewTimer(w.grace(lost) - late)
@@ -70,18 +70,15 @@ func (w *Work) watch() {
 // stays taken.
 const kickGrace = 30 * time.Second
 
-// outlivesKick waits until kickGrace has passed, or an administrator takes the entry away. It reports false if the
-// function returns before.
-func (w *Work) outlivesKick() bool {
+// awaitKick waits until kickGrace has passed, an administrator takes the entry away, or the function returns.
+func (w *Work) awaitKick() {
 	kicked := time.NewTimer(kickGrace)
 	defer kicked.Stop()
 	select {
 	case <-w.returned:
-		return false
 	case <-kicked.C:
 	case <-w.hold.forcing():
 	}
-	return true
 }
 
 // Overrun tells OnOverrun now, unless it was told: the hold is about to be lost by cause, because the function goes on

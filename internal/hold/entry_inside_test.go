@@ -1,0 +1,97 @@
+package hold
+
+import (
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+// Replies come in any order, and goroutines note them at once.
+func TestNewestRevisionThatWasSeenStays(t *testing.T) {
+	t.Parallel()
+	for range 5000 {
+		e := new(entry)
+		var both sync.WaitGroup
+		for _, rev := range []int64{4, 5} {
+			both.Go(func() { e.sawModified(rev) })
+		}
+		both.Wait()
+		if e.sawModified(3); e.modified.Load() != 5 {
+			t.Fatalf("after 3, 4 and 5 it is %d", e.modified.Load())
+		}
+	}
+}
+
+// A poll compares the value of an entry that may have a notice, and of others only that they stand.
+func TestPollComparesValuesThatMayHaveANotice(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		for name, c := range map[string]struct {
+			q       *queue.Queue
+			notices bool
+		}{
+			"a lock":                     {queue.New(p.Host, holdfast.KindLock, "x"), true},
+			"an election":                {queue.New(p.Host, holdfast.KindElection, "x"), true},
+			"an election under a prefix": {queue.At(p.Host, holdfast.KindElection, "/legacy/x"), false},
+		} {
+			h, err := AcquireOne(t.Context(), c.q, Request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.sawModified(h.Created() + 7)
+			want := h.grant.Owned()
+			if c.notices {
+				want = clientv3.Compare(clientv3.ModRevision(h.Key()), "=", h.Created()+7)
+			}
+			if got := h.unchanged(); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: compares %v, want %v", name, got, want)
+			}
+		}
+	})
+}
+
+// An update of a leader under a foreign prefix finds a value of another client, which looks like ours with a notice.
+func TestUpdateUnderAPrefixReplacesWhatLooksLikeANotice(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		h, err := AcquireOne(t.Context(), queue.At(p.Host, holdfast.KindElection, "/legacy/x"), Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		looks := layout.Value{Queued: time.Now(), Notice: layout.Notice{By: "ops", Reason: "deploy", At: time.Now()}}
+		if _, err := srv.Client(t).Put(t.Context(), h.Key(), looks.Encode(), clientv3.WithIgnoreLease()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = h.Update(kit.Within(t, time.Minute), "new")
+		if value := string(srv.Keys(h.Key())[0].Value); err != nil || h.Check() != nil || value != "new" {
+			t.Errorf("Update: %v; Check: %v; the entry says %q", err, h.Check(), value)
+		}
+	})
+}
+
+// The hold may end between two tries of an update.
+func TestUpdateSendsNothingOnceTheHoldHasEnded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		h, err := AcquireOne(t.Context(), queue.New(p.Host, holdfast.KindElection, "x"), Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := update{hold: h, value: "new"}
+		h.stop(holdfast.ErrReleased)
+		p.Plan(nil)
+		if err := u.try(t.Context()); err != holdfast.ErrReleased || len(p.Counts()) != 0 {
+			t.Errorf("%v; sent %v", err, p.Counts())
+		}
+		h.removal.inBackground()
+	})
+}
