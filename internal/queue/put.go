@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -232,14 +231,16 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 		return errGateMoved
 	case c.after != nil:
 		return c.after.whyKept(r.First(mode))
-	case a.q.limit != nil:
-		return cmp.Or(a.q.limit.WhyRefused(ctx, r.First(mode), a.entries[0].wait.permit.Limit.Mod), ErrEntryGone)
 	case c.empty:
 		look.saw(r)
 		return ErrOccupied
-	default:
-		return ErrEntryGone // an earlier copy had put it, and another client has deleted it
+	case a.q.limit != nil:
+		if err := a.q.limit.WhyRefused(ctx, r.First(mode), a.entries[0].wait.permit.Limit.Mod); err != nil {
+			return err
+		}
 	}
+	a.markUnanswered(gate) // as above: an earlier copy had put it, and another client has deleted it
+	return ErrEntryGone
 }
 
 // whyKept returns why a put did not replace the entry, which is read as own.

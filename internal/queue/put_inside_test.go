@@ -51,3 +51,29 @@ func TestTxnDeletesThenReadsThenPuts(t *testing.T) {
 		}
 	})
 }
+
+// A put is refused, although no copy that the session knows of was carried out, and nothing stands at its key. So there
+// are copies that it does not know of, and one may arrive yet.
+func TestRefusalByACopyThatIsNotKnownCountsAsUnanswered(t *testing.T) {
+	for name, queue := range map[string]func(*process) *Queue{
+		"lock":   func(p *process) *Queue { return p.queue("x") },
+		"permit": func(p *process) *Queue { return p.permits(1, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				q := queue(p)
+				mustHandOff(t, mustAcquire(t, q)) // that of a permit puts the limit
+				a := newAttempt(Set{q}.join(Request{}, false), p.Host.Lease(), false)
+				gate := a.lease.Gate()
+				if permit := a.entries[0].wait.permit; permit != nil {
+					permit.Limit = q.limit.Known()
+				}
+				if err := a.whyRefused(t.Context(), gate, condition{}); err != ErrEntryGone || a.unansweredAt != gate {
+					t.Errorf("%v; the unanswered copy was sent at gate %d, want %d", err, a.unansweredAt, gate)
+				}
+				giveUp([]*ticket{a.entries[0].ticket}, a)
+			})
+		})
+	}
+}
