@@ -23,13 +23,14 @@ import (
 func TestCallsRefuseANilContext(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
+		var none context.Context
 		for _, h := range []*hold.Hold{mustLead(t, p), mustAcquireDowngradable(t, p, hold.Request{})} {
 			before := h.Check()
 			for range 2 {
-				since, updated := h.Update(nil, "new") //nolint:staticcheck // that is what is tested
-				_, requeued := h.Requeue(nil, hold.Request{})
-				_, downgraded := h.Downgrade(nil)
-				for i, err := range []error{updated, requeued, downgraded, h.Release(nil)} {
+				since, updated := h.Update(none, "new")
+				_, requeued := h.Requeue(none, hold.Request{})
+				_, downgraded := h.Downgrade(none)
+				for i, err := range []error{updated, requeued, downgraded, h.Release(none)} {
 					var wrong *holdfast.ArgumentError
 					if !errors.As(err, &wrong) || wrong.Argument != "ctx" || since != 0 || h.Check() != before {
 						t.Errorf("%d: %v; Check: %v", i, err, h.Check())

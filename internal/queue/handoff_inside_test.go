@@ -14,10 +14,7 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-var (
-	denied    = etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
-	carriedOn = etcdfake.Fate{LoseReply: true, Silent: true} // and its caller waits
-)
+var denied = etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
 
 // grantWithNext returns a grant, and what a call in its line returns, which ends with ctx.
 func grantWithNext(ctx context.Context, t *testing.T, p *process) (*Grant, <-chan *Grant) {
