@@ -86,8 +86,9 @@ func (l *Limit) Ensure(ctx context.Context, kv *mvccpb.KeyValue) (layout.Limit, 
 	return p, nil
 }
 
-// WhyRefused returns why etcd has refused to put a permit: ErrMoved if the limit in etcd, as it was read, is not that
-// with the mod revision compared; a *holdfast.LimitError if the program names another one. nil: it was no reason.
+// WhyRefused returns why etcd has refused to put a permit, by the limit in etcd as it was read: ErrMoved if its mod
+// revision is not the one that the put compared; a *holdfast.LimitError if the program names another limit; nil if the
+// limit was not the reason.
 func (l *Limit) WhyRefused(ctx context.Context, kv *mvccpb.KeyValue, compared int64) error {
 	now, err := l.Ensure(ctx, kv)
 	switch {

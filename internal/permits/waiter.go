@@ -76,9 +76,9 @@ func (w *Waiter) TooHeavy() bool { return w.Weight > w.Limit.Permits }
 // Fits reports whether the weight fits into the limit, by what the first waiter has heard.
 func (w *Waiter) Fits() bool { return w.All && w.Sum+w.Weight <= w.Limit.Permits }
 
-// LookForRoom reads which permits stand ahead of the first waiter, and at which revision. What has gone since the last
-// look, or since it became the first waiter, it has to judge. If that is compacted, what has gone until now cannot be
-// known: LookForRoom reports whether the lock delay begins for that.
+// LookForRoom reads which permits stand ahead of the first waiter; Heard is the revision of that. What has gone since
+// the last look, or since it became the first waiter, it has to judge. If that is compacted, what has gone until now
+// cannot be known: LookForRoom reports whether the lock delay begins for that.
 func (w *Waiter) LookForRoom(ctx context.Context, read Read) (delays bool, err error) {
 	var ask txns.Ops
 	limitKey := ask.Add(clientv3.OpGet(w.Of.scope.At.LimitKey()))

@@ -231,7 +231,7 @@ func (p *permit) judgeGone(ctx context.Context, refused int64) error {
 	return nil
 }
 
-// delayForGone begins the lock delay for what has gone. For read see Step.
+// delayForGone begins the lock delay for what has gone. read is that of steps.Step.
 func (p *permit) delayForGone(read int64) {
 	p.Delay(p.w.delay.runs())
 	p.w.noteAhead(p.w.ahead, p.Heard, true)
