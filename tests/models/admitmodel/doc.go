@@ -1,0 +1,59 @@
+// Package admitmodel searches every interleaving of the semaphore's algorithm for one that breaks a rule. The algorithm
+// is changed here first, and in internal/queue only when the search finds nothing.
+//
+//	etcd.go     the Txns, as one atomic step each
+//	look.go     what a look shows, and what an attempt makes of it
+//	attempt.go  an attempt, from its put to its end
+//	session.go  leases, and what others do by hand
+//	model.go    the scenario, and the rules that are broken on purpose
+//	check.go    what must hold
+//	state.go    the state
+//
+// # The algorithm
+//
+// A permit E is got at once. Who does not fit has a turn T in the queue instead. The front, the oldest turn that waits,
+// looks, and marks as many turns as fit in one Txn: a turn that was put a second time is a permit. E and T are on a
+// session's first lease, L1. Each has a claim C on its second lease, L2, which is put, marked and deleted with it. So a
+// claim that stands alone says that its E or T was not released:
+//
+//	rev 10: A puts E  · rev 11: B puts T · rev 15: A's L1 is revoked
+//	→ B finds A's claim, and no E: it waits for the delay, then marks itself and deletes the claim.
+//
+// Each E, each marked T and each dead claim of a permit counts. A dead claim without a mark is of one that never held:
+// it costs nobody anything.
+//
+//   - A put compares that no T is unmarked. While one is, nothing joins ahead of it, and nobody younger is marked. So an
+//     admission compares the limit and each T, and a copy of it does no harm whenever it arrives, whoever has sent it.
+//   - E holds if all that stood ahead of it, and its weight, fit into the limit of that revision. If the reply to its
+//     put was lost, what stands ahead now says so, and only if the limit was not changed since. Otherwise a Txn replaces
+//     E and its claim by T and another claim. A TryAcquire leaves instead, or waits for the delays of dead claims.
+//   - A waiter watches the nearest T ahead, until that is marked or gone, and looks. It may be marked itself by then.
+//   - The front watches permits and the limit. It reads no more turns than one Txn marks, and only claims that are
+//     older than its own T: the claim of a turn that was not read would look dead.
+//   - A T that is found marked was admitted: nothing is judged again. Who gives up gives the mark back with its keys.
+//
+// # What may happen
+//
+// Leases are revoked although they were renewed, and their sessions are told later; or L2 alone. Keys are deleted by
+// hand. An administrator removes a permit: it is put on a lease of its own, without a claim, until its holder has been
+// told. Processes crash; sessions give up their leases by the clock, close, and come back. Attempts give up at any time.
+// The limit is changed. Replies are lost. A copy of a request arrives at any later time, also when its keys are used
+// again by another attempt.
+//
+// Time is an order and nothing else. A delay is over when the session whose L1 was revoked has been told; where its
+// session key still stands, when the holder itself has been told by its poll.
+//
+// # What must hold
+//
+//   - Limit: at each admission, what is held by etcd's record, and by those who do not know yet that their key is gone,
+//     fits into the limit of that revision. After the limit was lowered, those who hold go on.
+//   - Order: no turn is marked before an older one.
+//   - Missed: no attempt that could hold, or never can, waits while nothing happens that tells it.
+//   - Stuck: each attempt ends, and each key is deleted, by what happens by itself.
+//   - Needless: there is no delay unless a lease was revoked, a key deleted by hand, or a process crashed.
+//
+// Where too many may hold, the tests say so: exceptions in scenarios_test.go.
+//
+// Not modeled: seconds; more than four attempts; reads of a put that are cut short; MinHold, whose move is that of a
+// removal.
+package admitmodel
