@@ -134,7 +134,7 @@ func (m *model) areOver(s *state, a *attempt) bool {
 }
 
 // isOver reports whether the delay for a dead claim may be over. LockDelay has passed only when a session whose L1 is
-// gone has been told; ToldWithin, where the session key stands, only when the holder has been told that its key is gone.
+// gone has been told. Where the session key stands, ToldWithin has passed only when the holder has been told by a poll.
 func (m *model) isOver(s *state, k int8, alive bool) bool {
 	l := &s.pairs[m.pairAt[k]]
 	switch {
@@ -155,8 +155,8 @@ func (m *model) believes(s *state, k int8) bool {
 		(a.stage == holds || a.stage == ready && m.broken != holdsByAnOldLook)
 }
 
-// send adds the steps of a Txn: it is carried out and answered; refused, so the attempt looks; the reply is lost; a copy
-// is late. Without a reply the attempt sends it again.
+// send adds the steps of a Txn: it is answered; it is refused, and the attempt looks; the reply is lost; a copy is late.
+// Without a reply the attempt sends it again.
 func (m *model) send(s *state, i int8, what string, k kind, answered func(*state)) {
 	x := txn{kind: k, by: i, known: s.attempts[i].known}
 	if t := *s; !m.carryOut(&t, x) {

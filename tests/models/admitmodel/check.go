@@ -7,7 +7,7 @@ package admitmodel
 func (m *model) checkAdmission(s *state) {
 	sum := int8(0)
 	for k := range m.places {
-		// A permit E that nobody holds may not fit.
+		// A permit E without a holder may not fit.
 		if p := &s.places[k]; p.turn != 0 && p.marked || p.permit != 0 && m.believes(s, k) {
 			sum += m.weight[k]
 		}

@@ -11,34 +11,35 @@
 //
 // # The algorithm
 //
-// A permit E is got at once. Who does not fit has a turn T in the queue instead. The front, the oldest turn that waits,
-// looks, and marks as many turns as fit in one Txn: a turn that was put a second time is a permit. E and T are on a
-// session's first lease, L1. Each has a claim C on its second lease, L2, which is put, marked and deleted with it. So a
-// claim that stands alone says that its E or T was not released:
+// A permit E is got at once. A caller that does not fit has a turn T in the queue instead. The front, the oldest turn
+// that waits, looks, and marks as many turns as fit in one Txn: a turn that was put a second time is a permit. E and T
+// are on a session's first lease, L1. Each has a claim C on its second lease, L2, which is put, marked and deleted with
+// it. So a claim that stands alone says that its E or T was not released:
 //
-//	rev 10: A puts E  · rev 11: B puts T · rev 15: A's L1 is revoked
-//	→ B finds A's claim, and no E: it waits for the delay, then marks itself and deletes the claim.
+//	rev 10: A puts E · rev 11: B puts T · rev 15: A's L1 is revoked
+//	→ B finds A's claim, and no E: it waits for the delay, then marks its own turn and deletes the claim.
 //
 // Each E, each marked T and each dead claim of a permit counts. A dead claim without a mark is of one that never held:
-// it costs nobody anything.
+// no delay is due.
 //
-//   - A put compares that no T is unmarked. While one is, nothing joins ahead of it, and nobody younger is marked. So an
-//     admission compares the limit and each T, and a copy of it does no harm whenever it arrives, whoever has sent it.
+//   - A put compares that no T is unmarked. While one is, no E joins ahead of it, and none younger is marked. So an
+//     admission compares the limit and each T, and a copy of it does no harm whenever it arrives, and from any sender.
 //   - E holds if all that stood ahead of it, and its weight, fit into the limit of that revision. If the reply to its
-//     put was lost, what stands ahead now says so, and only if the limit was not changed since. Otherwise a Txn replaces
-//     E and its claim by T and another claim. A TryAcquire leaves instead, or waits for the delays of dead claims.
+//     put was lost, what stands ahead now says so, and only if the limit was not changed since. Otherwise a Txn puts T
+//     and another claim in place of both. A TryAcquire leaves instead, or waits for the delays of dead claims.
 //   - A waiter watches the nearest T ahead, until that is marked or gone, and looks. It may be marked itself by then.
 //   - The front watches permits and the limit. It reads no more turns than one Txn marks, and only claims that are
 //     older than its own T: the claim of a turn that was not read would look dead.
-//   - A T that is found marked was admitted: nothing is judged again. Who gives up gives the mark back with its keys.
+//   - A T that is found marked was admitted, and is not judged again. An attempt that gives up gives its mark back with
+//     its keys.
 //
 // # What may happen
 //
 // Leases are revoked although they were renewed, and their sessions are told later; or L2 alone. Keys are deleted by
 // hand. An administrator removes a permit: it is put on a lease of its own, without a claim, until its holder has been
-// told. Processes crash; sessions give up their leases by the clock, close, and come back. Attempts give up at any time.
-// The limit is changed. Replies are lost. A copy of a request arrives at any later time, also when its keys are used
-// again by another attempt.
+// told. Processes crash. Sessions give up their leases by the clock, close, and come back. Attempts give up. The limit
+// is changed. Replies are lost. A copy of a request arrives at any later time, also when its keys are used again by
+// another attempt.
 //
 // Time is an order and nothing else. A delay is over when the session whose L1 was revoked has been told; where its
 // session key still stands, when the holder itself has been told by its poll.

@@ -68,7 +68,7 @@ func (m *model) convert(s *state, x txn) bool {
 //	Then for each turn of the batch: If mod(T) = r: put T; If create(C) = r: put C
 //	     for each dead claim: If create(C) = r: delete C
 //
-// It compares nothing else: while a turn is unmarked, nobody younger is marked and no E comes.
+// It compares nothing else: while a turn is unmarked, none younger is marked and no E comes.
 func (m *model) admit(s *state, x txn) bool {
 	if s.limitAt != x.limitAt && m.broken != limitIsNotCompared {
 		return false

@@ -13,7 +13,7 @@ type scenario struct {
 	resizes  []int8 // one after another, at any time
 	attempts []plan
 	regrants bool // sessions get new leases after a loss
-	anyone   bool // whoever looks may admit the front, and clear claims
+	anyone   bool // any attempt that looks may admit the front, and clear claims
 	most     int8 // so many turns does one Txn mark; 0: all
 	faults   budget
 

@@ -67,7 +67,7 @@ var (
 	}
 	oneSession = scenario{
 		name: "light ones of one session behind a heavy one, L1 revoked", limit: 2,
-		attempts: []plan{heavy(0, 2), one(1), one(1).at(2), plan{session: 2, key: 3, weight: 1}},
+		attempts: []plan{heavy(0, 2), one(1), one(1).at(2), one(2).at(3)},
 		faults:   budget{revoke: 1},
 	}
 	lightDeleted = scenario{
@@ -191,8 +191,8 @@ var (
 	small     = append(underRace, tried, triedLate, limitLate, light, keysAgain, short, lightDeleted,
 		twoLate, lostLate, three, dying, lightDying, deletedLost, deletedLate, claimsLost, claimsLostLate,
 		closingRevoked, removedLate, removedBehind)
-	large = []scenario{queued, removed, newcomer, limitLost, lightRevoked, oneSession, revoked, weighted, resizedRevoked, back, backLate,
-		byClock, deleted, turnDeleted, turnDeletedAhead, keyDeleted}
+	large = []scenario{queued, removed, newcomer, limitLost, lightRevoked, oneSession, revoked, weighted,
+		resizedRevoked, back, backLate, byClock, deleted, turnDeleted, turnDeletedAhead, keyDeleted}
 
 	broken = []scenario{
 		breaking(noClaim, weighted, "limit"),

@@ -90,7 +90,7 @@ func (m *model) handSteps(s *state, k int8) {
 	}
 }
 
-// othersSteps: whoever looks may admit the front, and clear claims of which the delay is over, at once or late.
+// othersSteps: any attempt may admit the front, and clear claims whose delay is over, at once or late.
 func (m *model) othersSteps(s *state) {
 	served := [maxPlaces]revision{}
 	for k := range m.places {

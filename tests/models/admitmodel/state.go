@@ -33,7 +33,7 @@ type place struct {
 	marked bool // T was put a second time
 	counts bool // C is that of a permit: it was put with E, or was marked with T
 	moved  bool // E or T is on a lease of its own, by an administrator's removal
-	held   bool // whoever put a moved key believed in it then, so it stands until that one is told
+	held   bool // the holder of a moved key believed in it then, so it stands until that one is told
 }
 
 func (p *place) isPermit() bool { return p.permit != 0 || p.turn != 0 && p.marked }
@@ -56,7 +56,7 @@ const (
 	placed         // its permit E stands, and it is not known whether that fits
 	converts       // E did not fit: it is to be replaced by a turn T
 	waits          // for the turn ahead to be marked or gone
-	front          // nobody who waits is ahead of its turn: it watches the permits and the limit
+	front          // no turn that waits is ahead of its own: it watches the permits and the limit
 	delays         // only dead claims are in the way
 	admits         // the Txn that marks turns, and deletes dead claims, is to be sent
 	ready          // a reply has shown that it may hold
