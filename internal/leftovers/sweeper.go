@@ -138,7 +138,7 @@ func (s *Sweeper) moveGate(ctx context.Context, lease *lease.Lease, suspects []S
 	}
 	_, err := s.host.PutSessionKey(ctx, lease)
 	if etcderr.Classify(err) == etcderr.LeaseGone {
-		s.host.LeaseGone(ctx, lease, err)
+		s.host.LeaseGone(ctx, lease, clientv3.NoLease, err)
 	}
 	s.keys.refuse(lease) // perhaps: the put may have been carried out, whatever err is
 	return err

@@ -161,7 +161,7 @@ func (a *attempt) canQueueAgain(ctx context.Context, err error) bool {
 	case ctx.Err() != nil:
 		return false
 	case etcderr.Classify(err) == etcderr.LeaseGone:
-		a.q.host.LeaseGone(ctx, a.lease, err) // etcd has told this attempt before the session
+		a.q.host.LeaseGone(ctx, a.lease, clientv3.NoLease, err) // etcd has told this attempt before the session
 		a.abandon()
 		return true
 	case isUseless(err) || errors.Is(err, layout.ErrEpochMoved):

@@ -87,7 +87,7 @@ func (e *entry) remove(ctx context.Context) error {
 	case e.of.lease.Lost() != nil:
 		e.abandon()
 	case etcderr.Classify(err) == etcderr.LeaseGone:
-		e.q.host.LeaseGone(ctx, e.of.lease, err)
+		e.q.host.LeaseGone(ctx, e.of.lease, clientv3.NoLease, err)
 		e.finish()
 		return err
 	default: // etcd refuses it
