@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -68,73 +69,93 @@ type putting struct {
 	txns.Txn
 	gate   int64
 	claims clientv3.LeaseID
-	ahead  int // the reply that says what stood ahead of the first entry; those of the others follow
+	first  int // the reply about the first entry; those about the others follow
+	each   int // how many replies each has
 	epoch  int
-	nested int // the Txn that puts the entries of a Set of more than maxFlat queues; 0: none
+	nested bool // each entry is put by a Txn in the Txn
 }
 
-// maxFlat is the largest Set whose put is a flat Txn: etcd limits one to 128 operations.
+// maxFlat is the largest Set that a flat Txn puts: etcd limits one to 128 comparisons and 128 operations.
 const maxFlat = 42
 
 // putting builds the Txn. Each entry and its claim are put together, so they have one create revision.
 func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
-	p := putting{gate: a.lease.Gate(), claims: claims}
 	n := len(a.entries)
+	p := putting{gate: a.lease.Gate(), claims: claims, each: len(a.q.youngest), nested: n > maxFlat}
 	session := clientv3.ModRevision(a.q.host.SessionKey(a.lease.ID()))
 	p.If = append(make([]clientv3.Cmp, 0, 2*n+2), clientv3.Compare(session, "=", p.gate))
-	// The operations of a Txn see what those before them did: the removal, then
-	// the reads of what is ahead, then the puts.
-	then := make(txns.Ops, 0, 3*n+3)
+	// The operations of a Txn see what those before them did: the removal, then the reads of what is ahead, then the puts.
+	then, puts := make(txns.Ops, 0, 3*n+3), make(txns.Ops, 0, 2*n)
 	if c.after != nil {
 		p.If = append(p.If, c.after.owned())
 		then.Add(c.after.deletions()...)
 	}
-	// A late copy must not put an entry anew over a claim that stands: etcd keeps the claim's create revision, so the
-	// claim would lie ahead of a waiter, and the entry behind it.
-	var noClaims []clientv3.Cmp
-	p.ahead = len(then)
+	p.first = len(then)
 	for _, e := range a.entries {
-		p.If = append(p.If, reads.CreatedAt(e.key, 0))
-		if e.claim != "" {
-			noClaims = append(noClaims, reads.CreatedAt(e.claim, 0))
-		}
 		if c.empty {
 			// etcd loads every key of the range for this, so it is only asked after a read has found the queue empty.
 			from, end := e.q.Conflicting()
 			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
-		if permit := e.wait.permit; permit != nil {
-			permit.Limit = e.q.limit.Known()
-			p.If = append(p.If, e.q.limit.Is(permit.Limit))
-			then.Add(clientv3.OpTxn(nil, e.q.limit.Look(0, 0, permit.Limit.Permits), nil))
-		} else {
-			then.Add(e.q.youngest...)
+		absent, read, put := e.putting(claims)
+		if p.nested {
+			p.each = 1
+			then.Add(clientv3.OpTxn(absent, append(read, put...), nil))
+			continue
 		}
+		p.If = append(p.If, absent...)
+		then.Add(read...)
+		puts.Add(put...)
 	}
 	p.epoch = then.Add(a.q.shared.getEpoch)
-	puts := make(txns.Ops, 0, 2*n)
-	for _, e := range a.entries {
-		puts.Add(clientv3.OpPut(e.key, e.value, clientv3.WithLease(a.lease.ID())))
-		if e.claim != "" {
-			puts.Add(clientv3.OpPut(e.claim, a.q.shared.claimValue, clientv3.WithLease(claims)))
-		}
-	}
-	if n > maxFlat {
-		p.nested = then.Add(clientv3.OpTxn(noClaims, puts, nil))
-	} else {
-		p.If = append(p.If, noClaims...)
-		then.Add(puts...)
-	}
-	p.Then = then
+	p.Then = append(then, puts...)
 	if q := a.q; !q.At.Foreign && n == 1 && q.limit == nil { // foreign prefixes may contain each other
 		p.About = q.At.Entries
 	}
 	return p
 }
 
-// isDone reports whether the put was carried out.
-func (p putting) isDone(r txns.Reply) bool {
-	return r.Succeeded && (p.nested == 0 || r.Inner(p.nested).Succeeded)
+// putting returns what puts one entry: the comparisons, what reads what is ahead, and the puts.
+func (e *entry) putting(claims clientv3.LeaseID) (absent []clientv3.Cmp, read, put txns.Ops) {
+	absent = []clientv3.Cmp{reads.CreatedAt(e.key, 0)}
+	put = txns.Ops{clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.of.lease.ID()))}
+	if permit := e.wait.permit; permit != nil {
+		permit.Limit = e.q.limit.Known()
+		absent = append(absent, e.q.limit.Is(permit.Limit))
+		return absent, txns.Ops{clientv3.OpTxn(nil, e.q.limit.Look(0, 0, permit.Limit.Permits), nil)}, put
+	}
+	// A late copy must not put the entry anew over a claim that stands: etcd keeps the claim's create revision, so the
+	// claim would lie ahead of a waiter, and the entry behind it.
+	//
+	//	rev 10  the put is carried out, and its reply is lost; a copy is on its way
+	//	rev 12  the entry is deleted by hand
+	//	rev 15  another client puts, and waits for the claim of rev 10
+	//	        the copy arrives: without this comparison the entry has create revision 16, its claim still 10
+	absent = append(absent, reads.CreatedAt(e.claim, 0))
+	put.Add(clientv3.OpPut(e.claim, e.q.shared.claimValue, clientv3.WithLease(claims)))
+	return absent, e.q.youngest, put
+}
+
+// isDone reports whether the put was carried out. One that is nested may be so in part, if it is a copy, and another
+// client has deleted entries of the first meanwhile.
+func (p putting) isDone(r txns.Reply, entries int) bool {
+	if !r.Succeeded || !p.nested {
+		return r.Succeeded
+	}
+	for i := range entries {
+		if !r.Inner(p.first + i).Succeeded {
+			return false
+		}
+	}
+	return true
+}
+
+// before returns what the reply says of what stood ahead of entry i.
+func (p putting) before(s reads.Scope, r txns.Reply, i int) reads.Before {
+	if p.nested {
+		return s.Before(r.Inner(p.first+i), 0)
+	}
+	return s.Before(r, p.first+i*p.each)
 }
 
 // tryPut sends the put once and reads its reply.
@@ -154,7 +175,7 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	if r.Unanswered || time.Since(began) >= slowPut {
 		a.markUnanswered(p.gate)
 	}
-	if p.isDone(r) {
+	if p.isDone(r, len(a.entries)) {
 		a.saw(r.Header.Revision, began)
 		return a.wasPut(ctx, p, r)
 	}
@@ -181,10 +202,10 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 // wasPut reads the reply to a put that was carried out.
 func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err error) {
 	if permit := a.entries[0].wait.permit; permit != nil {
-		return permit.wasPut(ctx, r.Inner(p.ahead))
+		return permit.wasPut(ctx, r.Inner(p.first))
 	}
 	for i, e := range a.entries {
-		before := e.q.Before(r, p.ahead+i*len(e.q.youngest))
+		before := p.before(e.q.Scope, r, i)
 		e.setCreated(r.Header.Revision)
 		e.wait.position = before.Count
 		if before.Free || before.Entry != nil {
@@ -241,7 +262,8 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	if put {
 		// If all copies that we know of were answered, etcd's client sent one more, and perhaps others.
 		a.markUnanswered(gate)
-		if stand < len(a.entries) { // an earlier copy had put all
+		other := func(e *entry) bool { return e.rev != a.entries[0].rev }
+		if stand < len(a.entries) || slices.ContainsFunc(a.entries, other) { // an earlier copy had put all at once
 			return ErrEntryGone
 		}
 		return err

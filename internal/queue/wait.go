@@ -99,6 +99,5 @@ func (w *wait) describe(ctx context.Context) string {
 	if w.isFree() {
 		return fmt.Sprintf("; %s, and the session was not connected", first)
 	}
-	return fmt.Sprintf("; %s, behind %d whose entries have gone without a release, and the lock delay had not passed",
-		first, len(w.claims))
+	return fmt.Sprintf("; %s, and the lock delay had not passed: the last holder went without a release", first)
 }
