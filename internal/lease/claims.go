@@ -55,7 +55,9 @@ func (l *Lease) ClaimsNow() (id clientv3.LeaseID, changed <-chan struct{}) {
 }
 
 // SetClaims records the lease that etcd has granted for the claims.
-func (l *Lease) SetClaims(id clientv3.LeaseID) { l.replaceClaims(id, func(clientv3.LeaseID) bool { return true }) }
+func (l *Lease) SetClaims(id clientv3.LeaseID) {
+	l.replaceClaims(id, func(clientv3.LeaseID) bool { return true })
+}
 
 // LoseClaims records that etcd does not know the lease id. It reports false if another one has taken its place.
 func (l *Lease) LoseClaims(id clientv3.LeaseID) bool {
