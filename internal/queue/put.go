@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/calls"
-	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
@@ -21,6 +20,8 @@ import (
 var (
 	// errGateMoved: the session key was put again after the request was made.
 	errGateMoved = errors.New("the session key was put again after this request")
+	// errNoLimit: the semaphore had no limit.
+	errNoLimit = errors.New("the limit of the semaphore was missing, and is put now")
 	// errKeyGone: the session key does not exist, or only in an older version, from a backup.
 	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
 )
@@ -49,15 +50,12 @@ func (a *attempt) put(ctx context.Context, c condition) error {
 		first := a.entries[0]
 		for first.stage < created {
 			err := a.tryPut(rctx, c)
-			if errors.Is(err, errGateMoved) || errors.Is(err, permits.ErrMoved) {
+			if errors.Is(err, errGateMoved) || errors.Is(err, errNoLimit) {
 				err = backoff.ContextErr(ctx) // if nil, send it with the new gate
 			}
 			if err != nil {
 				return err
 			}
-		}
-		if first.wait.permit != nil && first.stage < placed { // by a copy whose reply was lost
-			return first.wait.permit.locate(rctx)
 		}
 		return nil
 	})
@@ -117,13 +115,12 @@ func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 
 // putting returns what puts one entry: the comparisons, what reads what is ahead, and the puts.
 func (e *entry) putting(claims clientv3.LeaseID) (absent []clientv3.Cmp, read, put txns.Ops) {
+	if p := e.wait.permit; p != nil {
+		absent, nested := p.putting(claims)
+		return absent, txns.Ops{nested}, nil
+	}
 	absent = []clientv3.Cmp{reads.CreatedAt(e.key, 0)}
 	put = txns.Ops{clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.of.lease.ID()))}
-	if permit := e.wait.permit; permit != nil {
-		permit.Limit = e.q.limit.Known()
-		absent = append(absent, e.q.limit.Is(permit.Limit))
-		return absent, txns.Ops{clientv3.OpTxn(nil, e.q.limit.Look(0, 0, permit.Limit.Permits), nil)}, put
-	}
 	// A late copy must not put the entry anew over a claim that stands: etcd keeps the claim's create revision, so the
 	// claim would lie ahead of a waiter, and the entry behind it.
 	//
@@ -164,6 +161,13 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	if err != nil {
 		return err
 	}
+	if a.q.limit != nil {
+		leave, err := a.q.shared.enter(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
 	p, began := a.putting(c, claims), time.Now()
 	for _, e := range a.entries {
 		e.say(steps.Step{Action: steps.Sends, Gate: p.gate})
@@ -202,7 +206,7 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 // wasPut reads the reply to a put that was carried out.
 func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err error) {
 	if permit := a.entries[0].wait.permit; permit != nil {
-		return permit.wasPut(ctx, r.Inner(p.first))
+		return permit.wasPut(r.Inner(p.first))
 	}
 	for i, e := range a.entries {
 		before := p.before(e.q.Scope, r, i)
@@ -234,11 +238,12 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	session := ask.Add(reads.Meta(a.q.host.SessionKey(a.lease.ID())))
 	first := len(ask)
 	for _, e := range a.entries {
-		ask.Add(reads.Meta(e.key), reads.Meta(cmp.Or(e.claim, e.key)))
+		ask.Add(reads.Meta(e.key), reads.Meta(e.claim))
 	}
-	limit := len(ask)
-	if q := a.q; q.limit != nil {
-		ask.Add(clientv3.OpGet(q.At.LimitKey()))
+	permit := a.entries[0].wait.permit
+	if permit != nil {
+		turn := a.q.At.TurnKey(a.entries[0].home)
+		ask.Add(reads.Meta(turn), reads.Meta(a.q.At.ClaimKey(turn)), clientv3.OpGet(a.q.At.LimitKey()))
 	}
 	r, err := txns.Read(ctx, a.q.host.Sender(), ask...)
 	if err != nil {
@@ -248,6 +253,9 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	stand, put := 0, false
 	for i, e := range a.entries {
 		own, claim := r.First(first+2*i), r.First(first+2*i+1)
+		if permit != nil {
+			own, claim = permit.found(r, first)
+		}
 		if own != nil {
 			stand++
 		}
@@ -278,9 +286,12 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 		return ErrEntryGone
 	case c.empty:
 		return ErrOccupied
-	case a.q.limit != nil:
-		if err := a.q.limit.WhyRefused(ctx, r.First(limit), a.entries[0].wait.permit.Limit.Mod); err != nil {
+	case permit != nil:
+		switch missed, err := a.q.limit.WhyRefused(ctx, r.First(first+4)); {
+		case err != nil:
 			return err
+		case missed:
+			return errNoLimit
 		}
 	}
 	a.markUnanswered(gate) // as above: an earlier copy had put it, and another client has deleted both keys

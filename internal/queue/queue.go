@@ -115,14 +115,6 @@ func (q *Queue) key(id string) string {
 	}
 }
 
-// claimKey is the key of the claim of an entry; empty of a permit, which has none.
-func (q *Queue) claimKey(entry string) string {
-	if q.At.Kind == holdfast.KindSemaphore {
-		return ""
-	}
-	return q.At.ClaimKey(entry)
-}
-
 // errNoQueue: a Mutex{} or an Election{}.
 var errNoQueue = &holdfast.ArgumentError{
 	Argument: "receiver",

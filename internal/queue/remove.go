@@ -22,15 +22,10 @@ const removeRetry = time.Second
 // behind. nil: the entry existed, or may have existed, and is gone. ErrEntryGone: another client had deleted it; then
 // the claim is gone now. It ends with ctx, for a caller that waits; remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
-	if p := e.wait.permit; p != nil && e.stage < held {
-		if err := p.markToLeave(ctx); err != nil {
-			return err
-		}
-	}
-	t := txns.Txn{About: e.q.At.Entries, If: []clientv3.Cmp{e.owned()}, Then: e.deletions()}
-	if e.claim != "" {
-		left := []clientv3.Cmp{reads.CreatedAt(e.claim, e.rev)}
-		t.Else = []clientv3.Op{clientv3.OpTxn(left, []clientv3.Op{clientv3.OpDelete(e.claim)}, nil)}
+	left := []clientv3.Cmp{reads.CreatedAt(e.claim, e.rev)}
+	t := txns.Txn{
+		About: e.q.At.Entries, If: []clientv3.Cmp{e.owned()}, Then: e.deletions(),
+		Else: []clientv3.Op{clientv3.OpTxn(left, []clientv3.Op{clientv3.OpDelete(e.claim)}, nil)},
 	}
 	r, err := e.q.shared.commits.Commit(ctx, t)
 	if r.Unsent {
@@ -49,11 +44,7 @@ func (e *entry) tryRemove(ctx context.Context) error {
 
 // deletions delete the entry and its claim.
 func (e *entry) deletions() []clientv3.Op {
-	ops := []clientv3.Op{clientv3.OpDelete(e.key)}
-	if e.claim != "" {
-		ops = append(ops, clientv3.OpDelete(e.claim))
-	}
-	return ops
+	return []clientv3.Op{clientv3.OpDelete(e.key), clientv3.OpDelete(e.claim)}
 }
 
 // remove removes the entry, retrying while that can help, and finishes the attempt. It returns what tryRemove does, or
