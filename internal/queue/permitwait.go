@@ -87,7 +87,7 @@ func (p *permit) ask(ctx context.Context, then txns.Ops, saw func(txns.Reply) er
 	e, sent := p.w.e, time.Now()
 	r, err := txns.Txn{
 		If:   []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.key), "=", e.modRevision())},
-		Then: then, Else: []clientv3.Op{reads.Meta(e.key)},
+		Then: then, Else: []clientv3.Op{clientv3.OpGet(e.key)}, // of a key alone, etcd 3.7 does not tell the lease
 	}.Ask(ctx, e.q.host.Sender(), sending.Read)
 	if err != nil {
 		return err
