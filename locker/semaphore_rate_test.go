@@ -41,7 +41,7 @@ func (c *crowd) runs(t *testing.T, srv *etcdfake.Server, within time.Duration, r
 			case nil:
 				c.events.Add(1)
 			}
-			return etcdfake.Fate{Request: c.oneWay, Reply: c.oneWay}
+			return etcdfake.Fate{}
 		})
 		sems = append(sems, sem)
 	}
