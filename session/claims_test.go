@@ -146,7 +146,7 @@ func TestSessionBeginsWithTheSlowerOfItsGrants(t *testing.T) {
 	})
 }
 
-// Whoever needs claims waits for their lease; the session does not.
+// A put that needs claims waits for their lease; the session does not.
 func TestSessionBeginsWithoutALeaseOfClaimsThatIsRefused(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		cli := c.dial(t)
@@ -479,7 +479,7 @@ func TestLeaseOfClaimsIsRevokedBeforeTheSessions(t *testing.T) {
 	}
 }
 
-// After its session the claims only make those delay who come behind. But a margin passes first, so that holders notice.
+// Once holders have had a margin to notice the loss, claims would only delay those behind.
 func TestLeaseOfClaimsIsRevokedAMarginAfterAnyLoss(t *testing.T) {
 	for name, lose := range map[string]func(c *cluster, sess *session.Session){
 		"revoked": func(c *cluster, sess *session.Session) { c.Revoke(sess.Lease()) },
@@ -565,7 +565,8 @@ func TestErrorOfCloseNamesTheLeaseThatStands(t *testing.T) {
 				stands := func(id clientv3.LeaseID, ttl string) bool {
 					return strings.Contains(err.Error(), fmt.Sprintf("lease %x", int64(id))) && strings.Contains(err.Error(), ttl)
 				}
-				if stands(l.ID(), "15s") != !c.Expires(l.ID()).IsZero() || stands(l.Claims(), "5m0s") != !c.Expires(l.Claims()).IsZero() {
+				if stands(l.ID(), "15s") == c.Expires(l.ID()).IsZero() ||
+					stands(l.Claims(), "5m0s") == c.Expires(l.Claims()).IsZero() {
 					t.Errorf("%v", err)
 				}
 				if strings.Contains(err.Error(), "\n") {

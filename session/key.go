@@ -92,8 +92,8 @@ func (k sessionKey) check(read *clientv3.GetResponse) error {
 
 // restore puts the key again, which did not exist at revision seen. If the key was deleted by hand, that succeeds and
 // nothing is lost. If the lease was revoked, etcd refuses it. If etcd does not answer in time, the lease is given up: a
-// waiter may acquire the lock a LockDelay after a revocation. That is told as a revocation, too, because hardly anything
-// else deletes the key.
+// waiter may acquire the lock a LockDelay after a revocation. That is told as a revocation, too, because little else
+// deletes the key.
 func (k sessionKey) restore(seen int64) error {
 	if k.lease.Context().Err() != nil || k.lease.Gate() > seen {
 		return nil // lost, or put again in the meantime

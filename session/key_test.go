@@ -208,7 +208,7 @@ func TestRenewalFindsADeletionThatTheWatchMissed(t *testing.T) {
 	})
 }
 
-// A key that is gone without an answer from etcd most likely went with its lease, so that is what the loss says.
+// A key that is gone most likely went with its lease. If etcd does not reply in time, that is what the loss says.
 func TestSessionKeyThatCannotBeRestoredIsALoss(t *testing.T) {
 	for delay, want := range map[time.Duration]time.Duration{
 		0:               250 * time.Millisecond,
