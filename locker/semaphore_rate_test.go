@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -27,6 +29,7 @@ type crowd struct {
 
 // runs has each caller acquire and release again and again until the test's time is over, or rounds times.
 func (c *crowd) runs(t *testing.T, srv *etcdfake.Server, within time.Duration, rounds int) {
+	srv.Put(kit.LimitX, strconv.Itoa(c.limit))
 	var sems []*locker.Semaphore
 	for range c.sessions {
 		link := srv.Link()

@@ -42,40 +42,42 @@ func noneWaits(at layout.Queue) clientv3.Cmp {
 	return clientv3.Compare(clientv3.Version(from).WithRange(end), "!=", 1)
 }
 
-// putting returns what puts the entry: the comparisons, and the Txn in the Txn that puts a permit or a turn. A session
-// that has turns which wait does not ask whether any does: etcd goes through all turns for that.
-func (p *permit) putting(claims clientv3.LeaseID) (absent []clientv3.Cmp, put clientv3.Op) {
-	e, at, limit := p.w.e, p.w.e.q.At, p.w.e.q.limit
-	turn := at.TurnKey(e.home)
-	for _, key := range []string{e.key, e.claim, turn, at.ClaimKey(turn)} {
-		absent = append(absent, reads.CreatedAt(key, 0))
-	}
-	free := noneWaits(at)
+// absent adds the comparisons of the put: neither a permit nor a turn stands at the keys of the entry, nor a claim.
+func (p *permit) absent(to []clientv3.Cmp) []clientv3.Cmp {
+	turn, claim := p.turnKeys()
+	return append(to, reads.CreatedAt(turn, 0), reads.CreatedAt(claim, 0), p.w.e.q.limit.Is())
+}
+
+func (p *permit) turnKeys() (turn, claim string) {
+	at := p.w.e.q.At
+	turn = at.TurnKey(p.w.e.home)
+	return turn, at.ClaimKey(turn)
+}
+
+// putting is the Txn in the Txn that puts a permit, or a turn if one waits. A session of which turns wait does not ask
+// for that: etcd goes through all turns for it.
+func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
+	e, at := p.w.e, p.w.e.q.At
+	none := noneWaits(at)
 	if !p.tries && e.q.shared.anyWaits(at) {
-		free = reads.CreatedAt(at.LimitKey(), 0) // it stands: see limit.Is
+		none = reads.CreatedAt(at.LimitKey(), 0) // it stands: see absent
 	}
-	// Each permit has a claim. If there are more keys than those of one permit too many and the limit, it does not fit.
 	from, end := at.Semaphore()
-	stand := clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(int64(2*limit.Named+3)))
-	asPermit := append([]clientv3.Op{stand}, p.puts(e.key, e.claim, claims)...)
+	// Each permit has a claim. With more keys than the limit, its permits and one more have, this one does not fit.
+	stand := clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(),
+		clientv3.WithLimit(int64(2*e.q.limit.Named+3)))
+	asPermit := append([]clientv3.Op{stand}, e.putsAt(e.key, e.claim, claims)...)
 	var asTurn []clientv3.Op
 	if !p.tries {
-		asTurn = p.puttingTurn(turn, claims)
+		asTurn = p.puttingTurn(claims)
 	}
-	return append(absent, limit.Is()), clientv3.OpTxn([]clientv3.Cmp{free}, asPermit, asTurn)
+	return clientv3.OpTxn([]clientv3.Cmp{none}, asPermit, asTurn)
 }
 
 // puttingTurn reads the youngest turn and puts another one.
-func (p *permit) puttingTurn(turn string, claims clientv3.LeaseID) []clientv3.Op {
-	at := p.w.e.q.At
-	return append([]clientv3.Op{turnsAhead(at, 0)}, p.puts(turn, at.ClaimKey(turn), claims)...)
-}
-
-func (p *permit) puts(key, claim string, claims clientv3.LeaseID) []clientv3.Op {
-	return []clientv3.Op{
-		clientv3.OpPut(key, p.w.e.value, clientv3.WithLease(p.w.e.of.lease.ID())),
-		clientv3.OpPut(claim, p.w.e.q.shared.claimValue, clientv3.WithLease(claims)),
-	}
+func (p *permit) puttingTurn(claims clientv3.LeaseID) []clientv3.Op {
+	turn, claim := p.turnKeys()
+	return append([]clientv3.Op{turnsAhead(p.w.e.q.At, 0)}, p.w.e.putsAt(turn, claim, claims)...)
 }
 
 // turnsAhead reads the youngest turn put before one of that create revision; 0: of all. If that one does not wait, none
@@ -139,13 +141,13 @@ func (p *permit) convert(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	turn := e.q.At.TurnKey(e.home)
+	turn, claim := p.turnKeys()
 	t := txns.Txn{
 		If: []clientv3.Cmp{ // a permit that an administrator has moved is not this session's to delete
 			clientv3.Compare(clientv3.ModRevision(e.key), "=", e.rev),
-			reads.CreatedAt(turn, 0), reads.CreatedAt(e.q.At.ClaimKey(turn), 0),
+			reads.CreatedAt(turn, 0), reads.CreatedAt(claim, 0),
 		},
-		Then: append(e.deletions(), p.puttingTurn(turn, claims)...),
+		Then: append(e.deletions(nil), p.puttingTurn(claims)...),
 		Else: []clientv3.Op{reads.Meta(turn)},
 	}
 	r, err := e.q.shared.commits.Commit(ctx, t)

@@ -81,46 +81,46 @@ func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 	n := len(a.entries)
 	p := putting{gate: a.lease.Gate(), claims: claims, each: len(a.q.youngest), nested: n > maxFlat}
 	session := clientv3.ModRevision(a.q.host.SessionKey(a.lease.ID()))
-	p.If = append(make([]clientv3.Cmp, 0, 2*n+2), clientv3.Compare(session, "=", p.gate))
+	p.If = append(make([]clientv3.Cmp, 0, 3*n+2), clientv3.Compare(session, "=", p.gate))
 	// The operations of a Txn see what those before them did: the removal, then the reads of what is ahead, then the puts.
-	then, puts := make(txns.Ops, 0, 3*n+3), make(txns.Ops, 0, 2*n)
+	p.Then = make([]clientv3.Op, 0, 3*n+3)
 	if c.after != nil {
 		p.If = append(p.If, c.after.owned())
-		then.Add(c.after.deletions()...)
+		p.Then = c.after.deletions(p.Then)
 	}
-	p.first = len(then)
+	p.first = len(p.Then)
 	for _, e := range a.entries {
 		if c.empty {
 			// etcd loads every key of the range for this, so it is only asked after a read has found the queue empty.
 			from, end := e.q.Conflicting()
 			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
-		absent, read, put := e.putting(claims)
 		if p.nested {
 			p.each = 1
-			then.Add(clientv3.OpTxn(absent, append(read, put...), nil))
-			continue
+			p.Then = append(p.Then, clientv3.OpTxn(e.absent(nil), e.puts(e.reads(nil), claims), nil))
+		} else {
+			p.If, p.Then = e.absent(p.If), e.reads(p.Then)
 		}
-		p.If = append(p.If, absent...)
-		then.Add(read...)
-		puts.Add(put...)
 	}
-	p.epoch = then.Add(a.q.shared.getEpoch)
-	p.Then = append(then, puts...)
+	p.epoch = len(p.Then)
+	p.Then = append(p.Then, a.q.shared.getEpoch)
+	if !p.nested {
+		for _, e := range a.entries {
+			p.Then = e.puts(p.Then, claims)
+		}
+	}
 	if q := a.q; !q.At.Foreign && n == 1 && q.limit == nil { // foreign prefixes may contain each other
 		p.About = q.At.Entries
 	}
 	return p
 }
 
-// putting returns what puts one entry: the comparisons, what reads what is ahead, and the puts.
-func (e *entry) putting(claims clientv3.LeaseID) (absent []clientv3.Cmp, read, put txns.Ops) {
-	if p := e.wait.permit; p != nil {
-		absent, nested := p.putting(claims)
-		return absent, txns.Ops{nested}, nil
+// absent adds the comparisons of the put of an entry.
+func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
+	to = append(to, reads.CreatedAt(e.key, 0))
+	if permit := e.wait.permit; permit != nil {
+		to = permit.absent(to)
 	}
-	absent = []clientv3.Cmp{reads.CreatedAt(e.key, 0)}
-	put = txns.Ops{clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.of.lease.ID()))}
 	// A late copy must not put the entry anew over a claim that stands: etcd keeps the claim's create revision, so the
 	// claim would lie ahead of a waiter, and the entry behind it.
 	//
@@ -128,9 +128,30 @@ func (e *entry) putting(claims clientv3.LeaseID) (absent []clientv3.Cmp, read, p
 	//	rev 12  the entry is deleted by hand
 	//	rev 15  another client puts, and waits for the claim of rev 10
 	//	        the copy arrives: without this comparison the entry has create revision 16, its claim still 10
-	absent = append(absent, reads.CreatedAt(e.claim, 0))
-	put.Add(clientv3.OpPut(e.claim, e.q.shared.claimValue, clientv3.WithLease(claims)))
-	return absent, e.q.youngest, put
+	return append(to, reads.CreatedAt(e.claim, 0))
+}
+
+// reads adds the reads of what is ahead of an entry that is about to be put.
+func (e *entry) reads(to []clientv3.Op) []clientv3.Op {
+	if e.wait.permit != nil {
+		return to // what puts it reads that
+	}
+	return append(to, e.q.youngest...)
+}
+
+// puts adds the puts of an entry and of its claim.
+func (e *entry) puts(to []clientv3.Op, claims clientv3.LeaseID) []clientv3.Op {
+	if permit := e.wait.permit; permit != nil {
+		return append(to, permit.putting(claims))
+	}
+	return append(to, e.putsAt(e.key, e.claim, claims)...)
+}
+
+func (e *entry) putsAt(key, claim string, claims clientv3.LeaseID) []clientv3.Op {
+	return []clientv3.Op{
+		clientv3.OpPut(key, e.value, clientv3.WithLease(e.of.lease.ID())),
+		clientv3.OpPut(claim, e.q.shared.claimValue, clientv3.WithLease(claims)),
+	}
 }
 
 // isDone reports whether the put was carried out. One that is nested may be so in part, if it is a copy, and another
@@ -206,7 +227,7 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 // wasPut reads the reply to a put that was carried out.
 func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err error) {
 	if permit := a.entries[0].wait.permit; permit != nil {
-		return permit.wasPut(r.Inner(p.first))
+		return permit.wasPut(r.Inner(p.epoch + 1))
 	}
 	for i, e := range a.entries {
 		before := p.before(e.q.Scope, r, i)
@@ -216,7 +237,9 @@ func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err erro
 			e.wait.ahead = before.Entry
 			e.reach(placed)
 			e.say(steps.Step{Action: steps.Judged, Read: r.Header.Revision})
-		} // otherwise claims are ahead: a look reads what they say
+		} else {
+			e.wait.claims = before.Claims // a look reads what they say
+		}
 		if tokenErr := e.takeToken(r.Range(p.epoch).Kvs); tokenErr != nil {
 			err = tokenErr
 		}
@@ -242,8 +265,8 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	}
 	permit := a.entries[0].wait.permit
 	if permit != nil {
-		turn := a.q.At.TurnKey(a.entries[0].home)
-		ask.Add(reads.Meta(turn), reads.Meta(a.q.At.ClaimKey(turn)), clientv3.OpGet(a.q.At.LimitKey()))
+		turn, claim := permit.turnKeys()
+		ask.Add(reads.Meta(turn), reads.Meta(claim), clientv3.OpGet(a.q.At.LimitKey()))
 	}
 	r, err := txns.Read(ctx, a.q.host.Sender(), ask...)
 	if err != nil {
