@@ -93,15 +93,17 @@ func turnsAhead(at layout.Queue, rev int64) clientv3.Op {
 
 // wasPut reads the reply to the put.
 func (p *permit) wasPut(r txns.Reply) error {
+	if !r.Succeeded && p.tries {
+		return ErrOccupied // nothing was put: a turn waits
+	}
 	e, before := p.w.e, r.Range(0)
-	switch p.looked = time.Now(); {
-	case r.Succeeded:
+	if p.looked = time.Now(); r.Succeeded {
 		e.setCreated(r.Header.Revision)
 		left, _ := permits.Read(e.q.At, before.Kvs...).Room(e.q.limit.Named, e.rev)
 		p.holds, p.judged = !before.More && left >= e.q.weight, !p.tries
 		e.reach(placed)
 		e.say(steps.Step{Action: steps.Judged, Read: e.rev})
-	default:
+	} else {
 		p.becomeTurn(r.Header.Revision)
 		p.sawAhead(before.Kvs, r.Header.Revision)
 	}

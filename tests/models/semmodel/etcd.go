@@ -1,4 +1,4 @@
-package admitmodel
+package semmodel
 
 // What etcd does: the Txns, as one atomic step each.
 

@@ -1,4 +1,4 @@
-package admitmodel
+package semmodel
 
 // attemptSteps are what an attempt does next.
 func (m *model) attemptSteps(s *state, i int8) {

@@ -1,4 +1,4 @@
-package admitmodel
+package semmodel
 
 // sessionSteps are what becomes of a pair of leases, by faults and by its session.
 func (m *model) sessionSteps(s *state, n int8) {
