@@ -47,8 +47,7 @@ func (q Queue) Holder() (Entry, bool) {
 }
 
 // Holders returns the entries that hold: the first, and if that is a reader's, the readers' that follow it. Of a
-// semaphore, those whose weights fit into the limit, and those that hold since it was larger: after it was lowered,
-// more hold until they release.
+// semaphore, those that do not wait. After its limit was lowered, more hold than it allows until they release.
 func (q Queue) Holders() []Entry { return q.Entries[:q.holding()] }
 
 // Waiting is the number of entries behind the holder or holders.
@@ -58,11 +57,8 @@ func (q Queue) holding() int {
 	if q.Kind != holdfast.KindSemaphore {
 		return holding(q.Entries)
 	}
-	sum := 0
-	for i, e := range q.Entries {
-		if sum += e.Weight; sum > q.Limit && e.HeldAt.IsZero() {
-			return i
-		}
+	if n := slices.IndexFunc(q.Entries, func(e Entry) bool { return e.Waits }); n >= 0 {
+		return n
 	}
 	return len(q.Entries)
 }
@@ -143,9 +139,13 @@ func (c *Client) list(ctx context.Context, q layout.Queue) (l listing, err error
 // entries may have one create revision.
 func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err error) {
 	var epoch []*mvccpb.KeyValue
+	first, end := q.All()
+	if q.Kind == holdfast.KindSemaphore {
+		first, end = q.Semaphore()
+	}
 	for from, more := int64(0), true; more; {
 		ops := []clientv3.Op{
-			clientv3.OpGet(q.Entries, clientv3.WithPrefix(), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
+			clientv3.OpGet(first, clientv3.WithRange(end), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
 				clientv3.WithMinCreateRev(from), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
 			clientv3.OpGet(names.EpochKey(c.namespace)),
 		}
@@ -175,6 +175,9 @@ func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err er
 				continue
 			}
 			from = kv.CreateRevision
+			if key := string(kv.Key); q.IsClaim(key) || key == q.LimitKey() {
+				continue // of a semaphore, they are between permits and turns
+			}
 			e := q.View(kv)
 			if q.Kind != holdfast.KindSemaphore { // a permit has no token
 				if e.Token, err = c.token(ctx, epoch, kv.CreateRevision); err != nil {

@@ -21,12 +21,19 @@ func Permits(name string) string { return "holdfast/sem/" + name + "/@/" }
 // Standing returns the entries of a lock, in order of key.
 func Standing(srv *etcdfake.Server, lock string) []*mvccpb.KeyValue { return srv.Keys(Entries(lock)) }
 
-// Queued waits until n entries stand below a prefix, and until the client that has put
-// the last of them has its reply and its watch.
+// Turns is the prefix of the turns of a semaphore.
+func Turns(name string) string { return "holdfast/sem/" + name + "/@turn/" }
+
+// Queued waits until n entries stand below a prefix, of a semaphore n permits and turns, and until the client that has
+// put the last of them has its reply and its watch.
 func Queued(t *testing.T, srv *etcdfake.Server, prefix string, n int) {
 	t.Helper()
 	for range 1000 {
-		if len(srv.Keys(prefix)) == n {
+		stand := len(srv.Keys(prefix))
+		if name, sem := strings.CutSuffix(prefix, "/@/"); sem {
+			stand += len(srv.Keys(name + "/@turn/"))
+		}
+		if stand == n {
 			time.Sleep(20 * OneWay)
 			return
 		}
@@ -39,7 +46,7 @@ func Queued(t *testing.T, srv *etcdfake.Server, prefix string, n int) {
 func NothingStands(t *testing.T, srv *etcdfake.Server) {
 	t.Helper()
 	for _, kv := range srv.Keys("holdfast/") {
-		if strings.Contains(string(kv.Key), "/@/") {
+		if key := string(kv.Key); strings.Contains(key, "/@/") || strings.Contains(key, "/@turn/") {
 			t.Errorf("left behind: %s", kv.Key)
 		}
 	}

@@ -30,14 +30,10 @@ func (m *model) attemptSteps(s *state, i int8) {
 		}
 	case delays:
 		if m.areOver(s, &a) {
-			m.must(s, i, "has waited for the delay", func(t *state) {
-				if m.own(t, i).permit != 0 {
-					t.attempts[i].stage = admits // TryAcquire: has the dead claims deleted
-				} else {
-					m.lookAfter(t, i, a.batch)
-				}
-			})
+			m.must(s, i, "has waited for the delay", func(t *state) { t.attempts[i].stage = clears })
 		}
+	case clears:
+		m.send(s, i, "deletes dead claims", clear, looks)
 	case admits:
 		m.send(s, i, "marks those that fit", admit, looks)
 	case ready:

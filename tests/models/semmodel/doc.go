@@ -17,7 +17,7 @@
 // it. So a claim that stands alone says that its E or T was not released:
 //
 //	rev 10: A puts E · rev 11: B puts T · rev 15: A's L1 is revoked
-//	→ B finds A's claim, and no E: it waits for the delay, then marks its own turn and deletes the claim.
+//	→ B finds A's claim, and no E: it waits for the delay, deletes the claim, and marks its own turn.
 //
 // Each E, each marked T and each dead claim of a permit counts. A dead claim without a mark is of one that never held:
 // no delay is due.

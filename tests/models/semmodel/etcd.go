@@ -11,6 +11,8 @@ func (m *model) carryOut(s *state, x txn) bool {
 		return m.convert(s, x)
 	case admit:
 		return m.admit(s, x)
+	case clear:
+		return m.clear(s, x)
 	default:
 		return m.release(s, x)
 	}
@@ -62,21 +64,37 @@ func (m *model) convert(s *state, x txn) bool {
 	return true
 }
 
-// admit marks turns, and their claims, and deletes dead claims:
+// clear deletes dead claims whose delays are over:
+//
+//	If   E or T as put; create(C) = r of each
+//	Then delete each C
+func (m *model) clear(s *state, x txn) bool {
+	if own := &s.places[m.placeOf(x.by, x.pair)]; x.created != 0 && (own.permit != x.created && own.turn != x.created ||
+		own.moved || own.marked) {
+		return false
+	}
+	for k, r := range x.batch {
+		if p := &s.places[k]; r != 0 && p.claim != -r && m.broken != clearsByName {
+			return false
+		}
+	}
+	for k, r := range x.batch {
+		if r != 0 {
+			s.places[k].claim, s.places[k].counts = 0, false
+		}
+	}
+	return true
+}
+
+// admit marks turns, and their claims:
 //
 //	If   mod(limit) as read
 //	Then for each turn of the batch: If mod(T) = r: put T; If create(C) = r: put C
-//	     for each dead claim: If create(C) = r: delete C
 //
 // It compares nothing else: while a turn is unmarked, none younger is marked and no E comes.
 func (m *model) admit(s *state, x txn) bool {
 	if s.limitAt != x.limitAt && m.broken != limitIsNotCompared {
 		return false
-	}
-	for k, r := range x.batch {
-		if p := &s.places[k]; r < 0 && (p.claim == -r || m.broken == clearsByName) {
-			p.claim, p.counts = 0, false
-		}
 	}
 	marks, passed := false, false
 	for _, k := range m.turns(s) {

@@ -33,27 +33,22 @@ func (m *model) weights(s *state, before revision) (all, live int8) {
 
 // A sight is what a look shows of the oldest turn that waits.
 type sight struct {
-	heavy bool // its weight is above the limit
-	room  bool // it fits beside all that count
-	delay bool // it fits once the delays of dead claims are over
-
-	batch [maxPlaces]revision // what an admission does: see attempt
+	heavy bool                // its weight is above the limit
+	room  bool                // it fits beside all that count
+	delay bool                // it fits once the delays of dead claims are over
+	batch [maxPlaces]revision // the turns that fit, from it on
+	rest  [maxPlaces]revision // dead claims of turns that were never marked, with a minus: there is no delay for them
 }
 
-// atFront returns the sight of the oldest turn that waits. The delays of the claims in served are over. A look reads no
-// more turns than one Txn marks, and only claims that are older than the front's turn: those of turns that were not
-// read would look dead.
-func (m *model) atFront(s *state, served [maxPlaces]revision) (v sight) {
+// atFront returns the sight of the oldest turn that waits. A look reads no more turns than one Txn marks, and only claims
+// that are older than the front's turn: those of turns that were not read would look dead.
+func (m *model) atFront(s *state) (v sight) {
 	turns := m.turns(s)
 	front := s.places[turns[0]].turn
 	taken, live := m.weights(s, front)
 	for k := range m.places {
-		p := &s.places[k]
-		if !p.isDead() || p.claim > front || p.counts && served[k] != -p.claim {
-			continue
-		}
-		if v.batch[k] = -p.claim; p.counts { // the others never held
-			taken -= m.weight[k]
+		if p := &s.places[k]; p.isDead() && p.claim < front && !p.counts {
+			v.rest[k] = -p.claim
 		}
 	}
 	if m.broken == frontIgnoresDead {
@@ -64,7 +59,7 @@ func (m *model) atFront(s *state, served [maxPlaces]revision) (v sight) {
 	for n, k := range turns {
 		switch {
 		case n >= int(m.most) && m.broken == claimsAreReadFurther:
-			v.batch[k] = -s.places[k].claim
+			v.rest[k] = -s.places[k].claim
 		case n >= int(m.most) || full:
 		case taken+m.weight[k] <= s.limit:
 			v.batch[k], taken = s.places[k].turn, taken+m.weight[k]
@@ -76,10 +71,7 @@ func (m *model) atFront(s *state, served [maxPlaces]revision) (v sight) {
 }
 
 // look is one linearizable read of an attempt that has a turn, or the reads in the Txn that puts it.
-func (m *model) look(s *state, i int8) { m.lookAfter(s, i, [maxPlaces]revision{}) }
-
-// lookAfter is look, when the delays of the dead claims in served are over.
-func (m *model) lookAfter(s *state, i int8, served [maxPlaces]revision) {
+func (m *model) look(s *state, i int8) {
 	a, own := &s.attempts[i], m.own(s, i)
 	if a.news, a.batch, a.alive = false, [maxPlaces]revision{}, 0; own.by != i || own.turn == 0 || own.moved {
 		m.found(s, i)
@@ -95,9 +87,11 @@ func (m *model) lookAfter(s *state, i int8, served [maxPlaces]revision) {
 		return
 	}
 	a.limitAt = s.limitAt
-	switch v := m.atFront(s, served); {
+	switch v := m.atFront(s); {
 	case v.heavy:
 		a.stage, a.again = leaves, true // LimitError
+	case v.rest != [maxPlaces]revision{}:
+		a.stage, a.batch = clears, v.rest
 	case v.room:
 		a.stage, a.batch = admits, v.batch
 	case v.delay:

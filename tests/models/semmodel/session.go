@@ -92,22 +92,20 @@ func (m *model) handSteps(s *state, k int8) {
 
 // othersSteps: any attempt may admit the front, and clear claims whose delay is over, at once or late.
 func (m *model) othersSteps(s *state) {
-	served := [maxPlaces]revision{}
 	for k := range m.places {
 		p := &s.places[k]
 		key := s.pairs[m.pairAt[k]].key
 		if !p.isDead() || p.counts && !m.isOver(s, k, key) {
 			continue
 		}
-		served[k] = -p.claim
-		x := txn{kind: admit, by: p.by, known: known{limitAt: s.limitAt}}
-		x.batch[k] = served[k]
+		x := txn{kind: clear, by: p.by}
+		x.batch[k] = -p.claim
 		m.choose(s, k, "claim is deleted by someone", func(t *state) { m.carryOut(t, x) })
 		m.fault(s, k, delayCopy, "claim is deleted by someone, late", func(t *state) { t.addLate(x) })
 	}
 	if turns := m.turns(s); len(turns) > 0 {
 		k := turns[0]
-		v := m.atFront(s, served)
+		v := m.atFront(s)
 		x := txn{kind: admit, by: s.places[k].by, known: known{limitAt: s.limitAt, batch: v.batch}}
 		if v.room {
 			m.choose(s, k, "front is admitted by someone", func(t *state) { m.carryOut(t, x) })

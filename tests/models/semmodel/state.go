@@ -58,7 +58,8 @@ const (
 	waits          // for the turn ahead to be marked or gone
 	front          // no turn that waits is ahead of its own: it watches the permits and the limit
 	delays         // only dead claims are in the way
-	admits         // the Txn that marks turns, and deletes dead claims, is to be sent
+	clears         // dead claims are to be deleted
+	admits         // turns are to be marked
 	ready          // a reply has shown that it may hold
 	holds
 	leaves // its keys are to be deleted
@@ -101,6 +102,7 @@ const (
 	none kind = iota
 	put
 	convert
+	clear
 	admit
 	release
 )
@@ -141,7 +143,7 @@ func (s *state) reduce() {
 		if a.stage == done {
 			*a = attempt{stage: done, waited: a.waited}
 		}
-		if a.stage != delays && a.stage != admits {
+		if a.stage != delays && a.stage != clears && a.stage != admits {
 			a.batch, a.alive, a.limitAt = [maxPlaces]revision{}, 0, 0
 		}
 		if a.stage != front && a.stage != delays {
