@@ -165,6 +165,16 @@ func TestCallThatEndsInItsLockDelayHasNoPlace(t *testing.T) {
 	})
 }
 
+// acquireErr is acquireLater for a call that fails.
+func acquireErr(ctx context.Context, q *Queue) <-chan error {
+	done := make(chan error, 1)
+	go func() { // ends with ctx
+		_, err := Set{q}.Acquire(ctx, Request{})
+		done <- err
+	}()
+	return done
+}
+
 func TestCallThatCloseEndsIsCountedAsClosed(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var metrics kit.Metrics

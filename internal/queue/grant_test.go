@@ -50,7 +50,7 @@ func TestGrantThatHasLeftItsLineEndsByWhatHasComeOfItsEntry(t *testing.T) {
 				q := p.queue("x")
 				g := mustAcquire(t, q)
 				g.LeaveLine()
-				if err := q.occupancy(); err != nil {
+				if err := q.occupancy(t.Context()); err != nil {
 					t.Errorf("the line has a head: %v", err)
 				}
 				lease := g.Lease

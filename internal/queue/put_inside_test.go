@@ -64,7 +64,7 @@ func TestRefusalByACopyThatIsNotKnownCountsAsUnanswered(t *testing.T) {
 				p := start(t, srv)
 				q := queue(p)
 				mustHandOff(t, mustAcquire(t, q)) // that of a permit puts the limit
-				a := newAttempt(Set{q}.join(Request{}, false), p.Host.Lease(), false)
+				a := newAttempt(Set{q}.join(Request{}, false), p.Host.Lease())
 				gate := a.lease.Gate()
 				if permit := a.entries[0].wait.permit; permit != nil {
 					permit.Limit = q.limit.Known()

@@ -119,63 +119,6 @@ func TestLockDelayWhereAnyOfThoseAheadWasRevoked(t *testing.T) {
 	}
 }
 
-func TestOneOfMoreThanAreReadIsPresumedRevoked(t *testing.T) {
-	for n, delay := range map[int]bool{queue.MaxRemembered: false, queue.MaxRemembered + 1: true} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := holdtest.Start(t, srv)
-				var ahead []*kit.Peer
-				for range n {
-					ahead = append(ahead, kit.Join(t, srv, holdtest.EntriesX))
-				}
-				done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
-				kit.Queued(t, srv, holdtest.EntriesX, n+1)
-				p.Unheard(srv, func() {
-					for _, a := range ahead {
-						a.Release()
-					}
-				})
-				holdtest.Delayed(t, holdtest.Granted(t, srv, done), srv, ahead[n-1].Key, delay)
-			})
-		})
-	}
-}
-
-func TestLockDelayWhereTheHistoryIsCompacted(t *testing.T) {
-	compact := func(srv *etcdfake.Server) {
-		srv.Put("other", "")
-		srv.Compact()
-	}
-	t.Run("since the last look", func(t *testing.T) {
-		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-			p := holdtest.Start(t, srv)
-			kit.Join(t, srv, holdtest.EntriesX).Release()
-			first, ahead := kit.Join(t, srv, holdtest.EntriesX), kit.Join(t, srv, holdtest.EntriesX)
-			done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
-			kit.Queued(t, srv, holdtest.EntriesX, 3)
-			p.Unheard(srv, func() {
-				first.Release()
-				ahead.Release()
-				compact(srv)
-			})
-			holdtest.Delayed(t, holdtest.Granted(t, srv, done), srv, ahead.Key, true)
-		})
-	})
-	t.Run("since the deletion", func(t *testing.T) {
-		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-			p := holdtest.Start(t, srv)
-			ahead := kit.Join(t, srv, holdtest.EntriesX)
-			done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
-			kit.Queued(t, srv, holdtest.EntriesX, 2)
-			p.PlanOne("read", etcdfake.Fate{Request: 50 * time.Millisecond}) // that of judge
-			ahead.Release()
-			time.Sleep(4 * kit.OneWay)
-			compact(srv)
-			holdtest.Delayed(t, holdtest.Granted(t, srv, done), srv, ahead.Key, true)
-		})
-	})
-}
-
 func TestForeignEntryCostsNoLockDelay(t *testing.T) {
 	for name, key := range map[string]func(clientv3.LeaseID) string{
 		"etcd's own Mutex":  func(id clientv3.LeaseID) string { return fmt.Sprintf("%x", int64(id)) },

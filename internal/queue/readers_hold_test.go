@@ -191,43 +191,6 @@ func TestNextInAWritersLineDoesNotDelayForAReaderThatWasWaitedFor(t *testing.T) 
 	})
 }
 
-func TestWriterDelaysIfItCannotKnowTheReadersAhead(t *testing.T) {
-	t.Run("more than are read", func(t *testing.T) {
-		for n, delay := range map[int]bool{queue.MaxRemembered: false, queue.MaxRemembered + 1: true} {
-			t.Run(fmt.Sprint(n), func(t *testing.T) {
-				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-					var readers []*kit.Peer
-					for range n {
-						readers = append(readers, kit.JoinReader(t, srv, holdtest.EntriesX))
-					}
-					done := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Queue("x"))
-					kit.Queued(t, srv, holdtest.EntriesX, n+1)
-					time.Sleep(time.Second)
-					for _, r := range readers {
-						r.Release()
-					}
-					holdtest.Delayed(t, <-done, srv, readers[n-1].Key, delay)
-				})
-			})
-		}
-	})
-	t.Run("compacted", func(t *testing.T) {
-		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-			p := holdtest.Start(t, srv)
-			first, last := kit.JoinReader(t, srv, holdtest.EntriesX), kit.JoinReader(t, srv, holdtest.EntriesX)
-			p.PlanOne("watch", etcdfake.Fate{Request: time.Second / 2})
-			done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
-			kit.Queued(t, srv, holdtest.EntriesX, 3)
-			first.Release()
-			srv.Put("other", "")
-			srv.Compact()
-			time.Sleep(time.Second)
-			last.Release()
-			holdtest.Delayed(t, <-done, srv, last.Key, true)
-		})
-	})
-}
-
 func TestTryAcquireAmongReadersAndWriters(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Minute)
