@@ -36,7 +36,7 @@ func permitAt(rev int64, weight int, mark int64) *mvccpb.KeyValue {
 func entryOf(q *Queue) *entry {
 	a := &attempt{lease: q.host.Lease()}
 	e := a.newEntry(q)
-	a.entries, e.ticket = []*entry{e}, &ticket{}
+	a.entries, e.ticket = []*entry{e}, newTicket(q, Request{})
 	return e
 }
 
