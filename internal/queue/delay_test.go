@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/session"
@@ -119,12 +120,14 @@ func TestLockDelayWhereAnyOfThoseAheadWasRevoked(t *testing.T) {
 	}
 }
 
-func TestForeignEntryCostsNoLockDelay(t *testing.T) {
+// Who puts no claim cannot be protected.
+func TestEntryWithoutAClaimCostsNoLockDelay(t *testing.T) {
 	for name, key := range map[string]func(clientv3.LeaseID) string{
-		"etcd's own Mutex":  func(id clientv3.LeaseID) string { return fmt.Sprintf("%x", int64(id)) },
-		"a name":            func(clientv3.LeaseID) string { return "host-1" },
-		"a UUID":            func(clientv3.LeaseID) string { return "6ba7b810-9dad-11d1-80b4-00c04fd430c8" },
-		"a lease and a PID": func(id clientv3.LeaseID) string { return fmt.Sprintf("%x-4711", int64(id)) },
+		"etcd's own Mutex":   func(id clientv3.LeaseID) string { return fmt.Sprintf("%x", int64(id)) },
+		"a name":             func(clientv3.LeaseID) string { return "host-1" },
+		"a UUID":             func(clientv3.LeaseID) string { return "6ba7b810-9dad-11d1-80b4-00c04fd430c8" },
+		"an older version's": func(id clientv3.LeaseID) string { return fmt.Sprintf("%x-ABCDEFGHIJKLMNOP", int64(id)) },
+		"a lease and a PID":  func(id clientv3.LeaseID) string { return fmt.Sprintf("%x-4711", int64(id)) },
 	} {
 		for how, leave := range map[string]func(*kit.Peer){"released": (*kit.Peer).Release, "revoked": (*kit.Peer).Revoke} {
 			t.Run(name+" "+how, func(t *testing.T) {
@@ -141,9 +144,9 @@ func TestForeignEntryCostsNoLockDelay(t *testing.T) {
 	}
 }
 
-// What happened ahead of the entry ahead does not delay a waiter: the owner of that entry
-// judges it.
-func TestWaiterBehindAnotherEntryWaitsForIt(t *testing.T) {
+// What happened ahead of the entry ahead costs no more than one delay, which counts from the look that shows it: that
+// entry's owner has left what it found.
+func TestWaiterBehindAnotherEntryDelaysForWhatThatHasLeft(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
 		first, ahead := kit.Join(t, srv, holdtest.EntriesX), kit.Join(t, srv, holdtest.EntriesX)
@@ -152,12 +155,16 @@ func TestWaiterBehindAnotherEntryWaitsForIt(t *testing.T) {
 		first.Revoke()
 		time.Sleep(time.Minute / 2)
 		ahead.Release()
-		holdtest.Delayed(t, holdtest.Granted(t, srv, done), srv, ahead.Key, false)
+		holdtest.Delayed(t, holdtest.Granted(t, srv, done), srv, ahead.Key, true)
 	})
 }
 
-func TestWaiterThatQueuesAgainWaitsForTheLockDelay(t *testing.T) {
-	for name, leave := range map[string]func(*kit.Peer){"released": (*kit.Peer).Release, "revoked": (*kit.Peer).Revoke} {
+// Its own claim goes with its entry, so a waiter that queues again waits for those of others alone.
+func TestWaiterWhoseEntryIsDeletedDelaysForOthersAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave func(*kit.Peer)
+		delay time.Duration
+	}{"released": {(*kit.Peer).Release, 0}, "revoked": {(*kit.Peer).Revoke, kit.LockDelay}} {
 		t.Run("the entry ahead was "+name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := holdtest.Start(t, srv)
@@ -166,12 +173,14 @@ func TestWaiterThatQueuesAgainWaitsForTheLockDelay(t *testing.T) {
 				kit.Queued(t, srv, holdtest.EntriesX, 2)
 				own := string(srv.Keys(holdtest.EntriesX)[1].Key)
 				srv.Delete(own)
-				leave(ahead)
+				c.leave(ahead)
 				r := holdtest.Granted(t, srv, done)
 				if r.H.Token().Revision() == srv.History(own)[0].Revision {
 					t.Error("the hold is of the entry that was deleted")
 				}
-				holdtest.NotBefore(t, srv, r, kit.LockDelay)
+				holdtest.NotBefore(t, srv, r, c.delay)
+				holdtest.MustRelease(t, r.H)
+				kit.NothingStands(t, srv)
 			})
 		})
 	}
@@ -181,73 +190,13 @@ func TestNegativeLockDelayMeansNone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv, func(o *session.Options) { o.LockDelay = -1 })
 		ahead := kit.Join(t, srv, holdtest.EntriesX)
+		srv.Put(ahead.Claim, layout.Claim{}.Encode()) // whose lock delay is off, too
 		done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
 		kit.Queued(t, srv, holdtest.EntriesX, 2)
 		ahead.Revoke()
-		holdtest.Delayed(t, holdtest.Granted(t, srv, done), srv, ahead.Key, false)
+		r := holdtest.Granted(t, srv, done)
+		holdtest.Delayed(t, r, srv, ahead.Key, false)
+		holdtest.MustRelease(t, r.H)
+		kit.NothingStands(t, srv)
 	})
-}
-
-// oldEntry puts an entry of lock x as a version without session keys does, and returns a
-// function that releases it.
-func oldEntry(t *testing.T, srv *etcdfake.Server) (release func()) {
-	t.Helper()
-	cli := srv.Link().Client()
-	lease, err := cli.Grant(t.Context(), 3600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := fmt.Sprintf("holdfast/lock/x/@/%x-ABCDEFGHIJKLMNOP", int64(lease.ID))
-	if _, err := cli.Put(t.Context(), key, "", clientv3.WithLease(lease.ID)); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		if _, err := cli.Delete(context.Background(), key); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// A waiter cannot tell the release of a version without session keys from the end of a
-// lease. So in a mixed fleet each hand-over from an old holder to a new waiter costs the
-// lock delay. Nothing else does.
-func TestHandOverFromAnOldVersionCostsTheLockDelay(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		release := oldEntry(t, srv)
-		waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Queue("x"))
-		kit.Queued(t, srv, holdtest.EntriesX, 2)
-		handOver(t, waiter, release, kit.LockDelay)
-	})
-}
-
-func TestWaiterOfAnOldVersionThatGivesUpCostsNoDelay(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Queue("x"))
-		giveUp := oldEntry(t, srv)
-		waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Queue("x"))
-		kit.Queued(t, srv, holdtest.EntriesX, 3)
-		giveUp()
-		time.Sleep(time.Second) // the waiter has seen it
-		handOver(t, waiter, func() {
-			if err := h.Release(kit.Within(t, time.Minute)); err != nil {
-				t.Error(err)
-			}
-		}, 0)
-	})
-}
-
-// handOver releases, and expects that the waiter holds after delay and the few messages
-// that it takes to judge the release, and to end the delay.
-func handOver(t *testing.T, waiter <-chan holdtest.Result, release func(), delay time.Duration) {
-	t.Helper()
-	time.Sleep(time.Second)
-	release()
-	released := time.Now()
-	r := <-waiter
-	if r.Err != nil {
-		t.Fatal(r.Err)
-	}
-	if took := time.Since(released); took < delay || took > delay+6*kit.OneWay {
-		t.Errorf("held after %v, want %v and a moment", took, delay)
-	}
 }

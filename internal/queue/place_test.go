@@ -55,7 +55,7 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 				}
 				bound := view.MaxAhead - ahead - 1
 				for _, i := range []int{0, 1, bound - 1, bound, view.MaxAhead, view.MaxAhead + 1} {
-					if p, want := line[i].place(t.Context()), min(ahead+1+i, view.MaxAhead); p.Ahead != want || holds == (p.Holder.Key == "") {
+					if p, want := line[i].place(t.Context()), min(ahead+1+i, view.MaxAhead); p.Ahead != want || p.Holder.Key == "" {
 						t.Errorf("number %d in the line: %+v, want %d ahead", i, p, want)
 					}
 				}

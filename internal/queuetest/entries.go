@@ -42,10 +42,24 @@ func NothingStands(t *testing.T, srv *etcdfake.Server) {
 	t.Helper()
 	for _, kv := range srv.Keys("holdfast/") {
 		key := string(kv.Key)
-		if strings.Contains(key, "/@/") || strings.Contains(key, "/@claim/") || strings.HasPrefix(key, "holdfast/claim/") {
+		if strings.Contains(key, "/@/") || isClaim(key) {
 			t.Errorf("left behind: %s", key)
 		}
 	}
+}
+
+// AllStanding returns the entries of all locks.
+func AllStanding(srv *etcdfake.Server) (entries []*mvccpb.KeyValue) {
+	for _, kv := range srv.Keys("holdfast/lock/") {
+		if !isClaim(string(kv.Key)) {
+			entries = append(entries, kv)
+		}
+	}
+	return entries
+}
+
+func isClaim(key string) bool {
+	return strings.Contains(key, "/@claim/") || strings.HasPrefix(key, "holdfast/claim/")
 }
 
 // Claims is the prefix of the claims of a lock.
@@ -60,7 +74,7 @@ func ClaimOf(entry string) string {
 // PutsEver returns how many entries were ever put below a prefix.
 func PutsEver(srv *etcdfake.Server, prefix string) (n int) {
 	for _, c := range srv.History(prefix) {
-		if !c.Deleted && c.Kv.CreateRevision == c.Kv.ModRevision {
+		if !c.Deleted && c.Kv.CreateRevision == c.Kv.ModRevision && !isClaim(string(c.Kv.Key)) {
 			n++
 		}
 	}
