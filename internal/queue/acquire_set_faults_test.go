@@ -165,6 +165,7 @@ func TestSetQueuesAgainIfOneOfItsEntriesIsDeleted(t *testing.T) {
 				kit.Queued(t, srv, kit.Entries("y"), 3)
 				entries := kit.Standing(srv, gone)
 				srv.Delete(string(entries[min(1, len(entries)-1)].Key))
+				time.Sleep(kit.Prompt) // the one behind sees that the set has not held
 				ahead.Release()
 				released := time.Now()
 				next := <-behind // the set is behind it now

@@ -22,7 +22,7 @@ func TestLockDelayRunsOnceMoreIfTheReplyComesAQuarterOfItLate(t *testing.T) {
 				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
 				kit.Queued(t, srv, entriesX, 2)
 				p.Plan(func(kind string, n int) (f etcdfake.Fate) {
-					if kind == "read" && n >= 2 && n < 10 { // it may be sent again meanwhile
+					if kind == "clear" && n < 10 { // it may be sent again meanwhile
 						f.Request = late - 2*kit.OneWay
 					}
 					return f

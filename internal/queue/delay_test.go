@@ -18,32 +18,49 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// The watch of the waiter works, so it knows when and how the entry ahead went.
-func TestLockDelayFollowsALeaseThatEndedAndNothingElse(t *testing.T) {
+// What delays a waiter is a claim that is left: for the lock delay if its session key has gone, too; otherwise until its
+// holder has been told, and deletes it, or must have been told.
+func TestLockDelayFollowsAClaimThatIsLeft(t *testing.T) {
+	const tick = time.Second // between two looks
 	for name, c := range map[string]struct {
-		leave func(srv *etcdfake.Server, ahead *holdtest.Process, h *hold.Hold)
-		delay bool
+		leave       func(srv *etcdfake.Server, ahead *holdtest.Process, h *hold.Hold)
+		least, most time.Duration
 	}{
-		"released": {func(_ *etcdfake.Server, _ *holdtest.Process,
-			h *hold.Hold) {
+		"released": {func(_ *etcdfake.Server, _ *holdtest.Process, h *hold.Hold) {
 			_ = h.Release(context.Background())
-		}, false},
-		"closed": {func(_ *etcdfake.Server, p *holdtest.Process,
-			_ *hold.Hold) {
+		}, 0, 0},
+		"closed": {func(_ *etcdfake.Server, p *holdtest.Process, _ *hold.Hold) {
 			_ = p.Sess.Close(context.Background())
-		}, false},
-		"deleted by hand": {func(srv *etcdfake.Server, _ *holdtest.Process, h *hold.Hold) { srv.Delete(h.Key()) }, false},
-		"revoked":         {func(srv *etcdfake.Server, _ *holdtest.Process, h *hold.Hold) { srv.Revoke(h.Lease()) }, true},
-		"expired":         {func(_ *etcdfake.Server, p *holdtest.Process, _ *hold.Hold) { p.Link.Cut() }, true},
+		}, 0, 0},
 		"given up unheard": {func(_ *etcdfake.Server, p *holdtest.Process, h *hold.Hold) {
 			p.Host.Lease().Lose(holdfast.CauseExpired, nil)
-		}, false},
+		}, 0, 0},
+		"revoked": {func(srv *etcdfake.Server, _ *holdtest.Process, h *hold.Hold) {
+			srv.Revoke(h.Lease())
+		}, kit.LockDelay, kit.LockDelay},
+		"expired": {func(_ *etcdfake.Server, p *holdtest.Process, _ *hold.Hold) {
+			p.Link.Cut()
+		}, kit.LockDelay, kit.LockDelay},
+		"deleted by hand": {func(srv *etcdfake.Server, _ *holdtest.Process, h *hold.Hold) {
+			srv.Delete(h.Key())
+		}, 0, kit.LockDelay/2 + tick},
+		"deleted by hand, and the holder stands still": {func(srv *etcdfake.Server, p *holdtest.Process, h *hold.Hold) {
+			p.Stop()
+			srv.Delete(h.Key())
+			time.AfterFunc(kit.ToldWithin+tick, p.Resume)
+		}, kit.ToldWithin, kit.ToldWithin},
+		"deleted by hand, and then revoked": {func(srv *etcdfake.Server, p *holdtest.Process, h *hold.Hold) {
+			p.Stop()
+			srv.Delete(h.Key())
+			time.AfterFunc(3*tick-kit.Prompt, func() { srv.Revoke(h.Lease()) })
+			time.AfterFunc(kit.ToldWithin+tick, p.Resume)
+		}, 3*tick + kit.LockDelay, 3*tick + kit.LockDelay},
 		"revoked, its session key deleted by hand before": {func(srv *etcdfake.Server, p *holdtest.Process, h *hold.Hold) {
 			p.Link.Cut() // or it is put again
 			srv.Delete(p.SessionKey())
 			time.Sleep(kit.OneWay)
 			srv.Revoke(h.Lease())
-		}, true},
+		}, kit.LockDelay, kit.LockDelay},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -52,7 +69,11 @@ func TestLockDelayFollowsALeaseThatEndedAndNothingElse(t *testing.T) {
 				done := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
 				kit.Queued(t, srv, holdtest.EntriesX, 2)
 				c.leave(srv, a, h)
-				holdtest.Delayed(t, holdtest.Granted(t, srv, done), srv, h.Key(), c.delay)
+				r := holdtest.Granted(t, srv, done)
+				if after := r.At.Sub(kit.DeletedAt(t, srv, h.Key())); after < c.least || after > c.most+kit.Prompt {
+					t.Errorf("granted %v after the entry ahead had left, want %v to %v", after, c.least, c.most)
+				}
+				holdtest.MustRelease(t, r.H)
 			})
 		})
 	}

@@ -201,24 +201,25 @@ func TestWaiterLeavesAtAnyTimeWithOneRequest(t *testing.T) {
 		happens func(srv *etcdfake.Server, p *holdtest.Process, ahead *kit.Peer)
 		after   time.Duration
 		reads   int // of its place
+		claims  int // claims that it finds left of its entry
 	}{
-		"behind another entry": {nothing, time.Second, 1},
-		"its entry is deleted": {func(srv *etcdfake.Server, _ *holdtest.Process, _ *kit.Peer) {
+		"behind another entry": {happens: nothing, after: time.Second, reads: 1},
+		"its entry is deleted": {happens: func(srv *etcdfake.Server, _ *holdtest.Process, _ *kit.Peer) {
 			srv.Delete(string(kit.Standing(srv, "x")[1].Key))
-		}, 0, 1},
-		"the entry ahead has gone unheard": {func(_ *etcdfake.Server, p *holdtest.Process, ahead *kit.Peer) {
+		}, reads: 1, claims: 1},
+		"the entry ahead has gone unheard": {happens: func(_ *etcdfake.Server, p *holdtest.Process, ahead *kit.Peer) {
 			p.PlanAll("event", etcdfake.Fate{Reply: time.Hour})
 			ahead.Revoke()
-		}, 0, 1},
-		"in its lock delay": {func(_ *etcdfake.Server, _ *holdtest.Process, ahead *kit.Peer) {
+		}, reads: 1},
+		"in its lock delay": {happens: func(_ *etcdfake.Server, _ *holdtest.Process, ahead *kit.Peer) {
 			ahead.Revoke()
-		}, kit.LockDelay / 2, 0},
-		"in the delay of one whose session lives": {func(_ *etcdfake.Server, _ *holdtest.Process, ahead *kit.Peer) {
+		}, after: kit.LockDelay / 2},
+		"in the delay of one whose session lives": {happens: func(_ *etcdfake.Server, _ *holdtest.Process, ahead *kit.Peer) {
 			ahead.Vanish()
-		}, 3 * time.Second / 2, 0},
-		"it may not read": {func(_ *etcdfake.Server, p *holdtest.Process, _ *kit.Peer) {
+		}, after: 3 * time.Second / 2},
+		"it may not read": {happens: func(_ *etcdfake.Server, p *holdtest.Process, _ *kit.Peer) {
 			p.PlanAll("read", etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied})
-		}, 0, 1},
+		}, reads: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -232,11 +233,11 @@ func TestWaiterLeavesAtAnyTimeWithOneRequest(t *testing.T) {
 				time.Sleep(c.after)
 				before, left := p.Counts(), time.Now()
 				giveUp()
-				if r := <-done; !errors.Is(r.Err, context.Canceled) || time.Since(left) != 2*kit.OneWay {
+				if r := <-done; !errors.Is(r.Err, context.Canceled) || time.Since(left) != time.Duration(1+c.claims)*2*kit.OneWay {
 					t.Errorf("after %v: %v", time.Since(left), r.Err)
 				}
 				time.Sleep(queue.GiveUpWait)
-				if n := p.Counts(); n["remove"] != 1 || n["read"]-before["read"] != c.reads || n["clear"] != 0 {
+				if n := p.Counts(); n["remove"] != 1 || n["claim"] != c.claims || n["read"]-before["read"] != c.reads || n["clear"] != 0 {
 					t.Errorf("sent %v, of these before it gave up %v", n, before)
 				}
 				p.Plan(nil)
