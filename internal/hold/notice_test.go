@@ -3,8 +3,8 @@ package hold_test
 import (
 	"bytes"
 	"errors"
-	"strings"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
