@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -26,9 +24,9 @@ type granter struct {
 	work *work
 }
 
-// obtain obtains a lease and puts its session key. A Grant is trusted from its send time. It needs no proof, because it
-// goes through Raft.
-func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
+// obtainOwn obtains a lease and puts its session key. It returns the lease together with the error if that put failed.
+// A Grant is trusted from its send time. It needs no proof, because it goes through Raft.
+func (g *granter) obtainOwn(ctx context.Context) (*lease.Lease, error) {
 	l, err := g.grant(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("grant a lease: %w", judge.WithConnection(g.client.ActiveConnection(), err))
@@ -38,10 +36,7 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 		// Grant. The lease is left to expire.
 		return nil, backoff.Again(fmt.Errorf("grant a lease: %w", err))
 	}
-	if err := g.announce(ctx, l); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return l, g.announce(ctx, l)
 }
 
 // grant sends a Grant, and further ones while it is not answered. Each has its own ID, chosen here, so a late Grant
@@ -49,9 +44,8 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 // than to revoke them.
 func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
 	l, _, err := sending.Once(ctx, g.sender, sending.Grant, func(ctx context.Context) (*lease.Lease, error) {
-		id := clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64))
 		sent := g.opts.Clock()
-		resp, err := grantAs(ctx, g.client, id, int64(g.opts.TTL/time.Second))
+		resp, err := grantAs(ctx, g.client, newLeaseID(), int64(g.opts.TTL/time.Second))
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +57,7 @@ func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
 	return l, err
 }
 
-// announce puts the session key of a lease that was just granted. If that is refused, it revokes the lease.
+// announce puts the session key of a lease that was just granted.
 func (g *granter) announce(ctx context.Context, l *lease.Lease) error {
 	_, err := g.keyOf(l).put(ctx, sending.Grant)
 	switch etcderr.Classify(err) {
@@ -77,12 +71,6 @@ func (g *granter) announce(ctx context.Context, l *lease.Lease) error {
 				"etcdctl role grant-permission --prefix ROLE readwrite %s", err, names.SessionKeys(g.opts.Namespace))
 		}
 	case etcderr.Transient, etcderr.Permanent, etcderr.Unknown:
-	}
-	// Either etcd answers, or Close has cut this off and must leave no lease behind.
-	if !etcderr.Pending(err) || g.ctx.Err() != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.opts.CloseTimeout)
-		defer cancel()
-		g.revoke(ctx, l)
 	}
 	return err
 }

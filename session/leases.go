@@ -141,7 +141,9 @@ func (ls *leases) endWithClient() (stop func() bool) {
 	})
 }
 
-func (ls *leases) LeaseGone(ctx context.Context, l *lease.Lease, err error) *holdfast.LostError {
+func (ls *leases) LeaseGone(
+	ctx context.Context, l *lease.Lease, claims clientv3.LeaseID, err error,
+) *holdfast.LostError {
 	return ls.keyOf(l).leaseGone(ctx, err)
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
@@ -52,7 +54,7 @@ func (h *Hold) askWhyGone(ctx context.Context) *holdfast.LostError {
 	defer cancel()
 	resp, err := h.Client().TimeToLive(ctx, l.ID())
 	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
-		h.host.LeaseGone(ctx, l, nil)
+		h.host.LeaseGone(ctx, l, clientv3.NoLease, nil)
 	}
 	// Another hold may have found it out before, which has ended this request.
 	return h.lossOfEntry(holdfast.CauseEntryDeleted)

@@ -225,7 +225,7 @@ func (p *poller) askLease(lease *lease.Lease) {
 	}
 	resp, err := sending.Ask(lease.Context(), p.host.Sender(), sending.Read, send)
 	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
-		p.host.LeaseGone(lease.Context(), lease, nil)
+		p.host.LeaseGone(lease.Context(), lease, clientv3.NoLease, nil)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -74,10 +74,13 @@ type Leases interface {
 	// *holdfast.LostError; or why a new lease was refused.
 	Await(ctx context.Context) (*Lease, error)
 
-	// LeaseGone makes l lost because etcd says that it does not exist, and returns the loss. The cause is
-	// CauseClusterChanged if the endpoints lead to another cluster, which a read of at most a quarter of a second finds
-	// out, CauseExpired if l is not trusted any more, and CauseRevoked otherwise.
-	LeaseGone(ctx context.Context, l *Lease, err error) *holdfast.LostError
+	// LeaseGone is told that etcd has refused a request about l because it does not know a lease. The request named l, or
+	// also claims, the lease of its claims; clientv3.NoLease if it did not. Etcd does not say which of them is gone, so
+	// LeaseGone reads the session key. If that stands, it was claims: another one will follow, and LeaseGone returns nil.
+	// Otherwise it makes l lost and returns the loss. The cause is CauseClusterChanged if the endpoints lead to another
+	// cluster, CauseExpired if l is not trusted any more, and CauseRevoked otherwise. The read takes at most a quarter of
+	// a second.
+	LeaseGone(ctx context.Context, l *Lease, claims clientv3.LeaseID, err error) *holdfast.LostError
 
 	// PutSessionKey puts the session key of l again and returns the new gate. Every request that compares an older gate
 	// fails from then on.

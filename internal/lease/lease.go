@@ -20,6 +20,7 @@ import (
 // Lease is one lease in etcd as this process knows it. It is safe for concurrent use.
 type Lease struct {
 	Hearing
+	claims  claims
 	grant   Grant // Margin is set
 	clock   func() time.Duration
 	ctx     context.Context // done once lost, with the *holdfast.LostError as its cause

@@ -1,0 +1,80 @@
+package lease
+
+import (
+	"context"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
+
+// claims is the lease of the claims of a Lease: of the keys that are put beside its entries, and outlive them by
+// minutes. So a claim without its entry tells that the entry has gone without a release. No two Leases have one lease
+// of claims.
+type claims struct {
+	mu      sync.Mutex       // protects what follows
+	id      clientv3.LeaseID // NoLease: etcd has lost it, and another one has not followed yet
+	changed chan struct{}    // closed when id changes; nil: not made yet
+}
+
+// Claims returns the lease of the claims; clientv3.NoLease while etcd has none.
+func (l *Lease) Claims() clientv3.LeaseID {
+	l.claims.mu.Lock()
+	defer l.claims.mu.Unlock()
+	return l.claims.id
+}
+
+// AwaitClaims returns the lease of the claims once there is one. It returns the *holdfast.LostError when the Lease is
+// lost, and ctx's error when ctx ends first.
+func (l *Lease) AwaitClaims(ctx context.Context) (clientv3.LeaseID, error) {
+	for {
+		id, changed := l.ClaimsNow()
+		if id != clientv3.NoLease {
+			return id, nil
+		}
+		select {
+		case <-changed:
+		case <-l.ctx.Done():
+			return clientv3.NoLease, l.Lost()
+		case <-ctx.Done():
+			return clientv3.NoLease, backoff.ContextErr(ctx)
+		}
+	}
+}
+
+// ClaimsNow is Claims, with a channel that is closed when the answer changes.
+func (l *Lease) ClaimsNow() (id clientv3.LeaseID, changed <-chan struct{}) {
+	c := &l.claims
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+	}
+	return c.id, c.changed
+}
+
+// SetClaims records the lease that etcd has granted for the claims.
+func (l *Lease) SetClaims(id clientv3.LeaseID) {
+	l.replaceClaims(id, func(clientv3.LeaseID) bool { return true })
+}
+
+// LoseClaims records that etcd does not know the lease id. It reports false if another one has taken its place.
+func (l *Lease) LoseClaims(id clientv3.LeaseID) bool {
+	return l.replaceClaims(clientv3.NoLease, func(now clientv3.LeaseID) bool { return now == id })
+}
+
+func (l *Lease) replaceClaims(id clientv3.LeaseID, only func(now clientv3.LeaseID) bool) bool {
+	c := &l.claims
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !only(c.id) {
+		return false
+	}
+	c.id = id
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+	return true
+}
