@@ -15,6 +15,7 @@ type model struct {
 	owner  [maxKeys]int8             // sessions
 	keys   [maxAttempts][2][]int8    // of an attempt, by its pair of leases
 	rivals [maxKeys][]int8           // keys that exclude it
+	refs   []*revision               // those of the state that is reduced
 	steps  []modelsearch.Step[state] // from the state that is looked at
 }
 

@@ -141,83 +141,99 @@ func (m *model) reduce(s *state) {
 		}
 	}
 	for i := range s.attempts {
-		if a := &s.attempts[i]; a.stage == done {
+		a := &s.attempts[i]
+		if a.stage == done {
 			*a = attempt{stage: done, delayed: a.delayed}
 		}
+		if a.stage != delayed {
+			a.dead = claims{}
+		}
+		if a.stage != waiting {
+			a.watch, a.watched = 0, 0
+		}
 	}
-	s.renumber()
+	m.renumber(s)
 }
 
+// renumber gives the revisions of a state the smallest numbers that are in the same order.
+//
 //go:norace
-func (s *state) renumber() {
-	refs, count := s.revisions()
+func (m *model) renumber(s *state) {
+	m.findRevisions(s)
 	var number [128]revision
-	for _, r := range refs[:count] {
+	for _, r := range m.refs {
 		number[*r] = 1
 	}
 	last := revision(0)
-	for r := 1; r < len(number); r++ {
+	for r := range number {
 		if number[r] != 0 {
 			last++
 			number[r] = last
 		}
 	}
-	for _, r := range refs[:count] {
+	for _, r := range m.refs {
 		*r = number[*r]
 	}
 }
 
-const maxRefs = 2*maxKeys + maxAttempts*(maxKeys+2) + maxSessions*maxKeys + maxCopies*(maxKeys+1)
-
-// revisions returns pointers to all revisions of the state that are not 0, and their number.
+// findRevisions makes refs point to all revisions of a state that are not 0.
 //
 //go:norace
-func (s *state) revisions() (refs [maxRefs]*revision, n int) {
-	for k := range s.keys {
-		n = addRef(&refs, n, &s.keys[k].e)
-		n = addRef(&refs, n, &s.keys[k].c)
-	}
-	for i := range s.attempts {
-		a := &s.attempts[i]
-		n = addRef(&refs, n, &a.r)
-		n = addRef(&refs, n, &a.watched)
-		n = a.dead.refs(&refs, n)
-	}
-	for i := range s.seen {
-		for k := range s.seen[i] {
-			n = addRef(&refs, n, &s.seen[i][k].c)
+func (m *model) findRevisions(s *state) {
+	m.refs = m.refs[:0]
+	for k := range 2 * m.n {
+		q := &s.keys[k]
+		if q.e != 0 {
+			m.refs = append(m.refs, &q.e)
+		}
+		if q.c != 0 {
+			m.refs = append(m.refs, &q.c)
 		}
 	}
-	for i := range s.copies {
-		n = addRef(&refs, n, &s.copies[i].r)
-		n = s.copies[i].dead.refs(&refs, n)
+	for i := range m.attempts {
+		a := &s.attempts[i]
+		if a.r != 0 {
+			m.refs = append(m.refs, &a.r)
+		}
+		if a.watched != 0 {
+			m.refs = append(m.refs, &a.watched)
+		}
+		if a.stage == delayed {
+			m.findClaims(&a.dead)
+		}
 	}
-	return refs, n
+	for n := range s.seen {
+		for k := range 2 * m.n {
+			if seen := &s.seen[n][k]; seen.c != 0 {
+				m.refs = append(m.refs, &seen.c)
+			}
+		}
+	}
+	for n := range s.copies {
+		if c := &s.copies[n]; c.kind != none {
+			if c.r != 0 {
+				m.refs = append(m.refs, &c.r)
+			}
+			m.findClaims(&c.dead)
+		}
+	}
 }
 
 //go:norace
-func addRef(refs *[maxRefs]*revision, n int, r *revision) int {
-	if *r == 0 {
-		return n
+func (m *model) findClaims(dead *claims) {
+	for k := range 2 * m.n {
+		if dead[k] != 0 {
+			m.refs = append(m.refs, &dead[k])
+		}
 	}
-	refs[n] = r
-	return n + 1
-}
-
-//go:norace
-func (c *claims) refs(refs *[maxRefs]*revision, n int) int {
-	for k := range c {
-		n = addRef(refs, n, &c[k])
-	}
-	return n
 }
 
 // next returns a revision that is younger than all.
 //
 //go:norace
-func (s *state) next() (youngest revision) {
-	refs, n := s.revisions()
-	for _, r := range refs[:n] {
+func (m *model) next(s *state) (youngest revision) {
+	m.findRevisions(s)
+	for _, r := range m.refs {
 		youngest = max(youngest, *r)
 	}
 	return youngest + 1

@@ -21,7 +21,7 @@ func (m *model) put(s *state, i, pair, after int8, r revision) bool {
 	if after != 0 && !m.replace(s, after-1, r) {
 		return false
 	}
-	now := s.next()
+	now := m.next(s)
 	for _, k := range keys {
 		q := key{e: now, c: s.keys[k].c, by: i} // a put keeps the create revision of a key that stands
 		if q.c == 0 && !m.rules.noClaim && !p.foreign {
