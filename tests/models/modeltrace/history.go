@@ -226,6 +226,18 @@ func (h *History) EndsSession(e *Entry) bool {
 	return false
 }
 
+// EntryOf returns the key of the entry that a claim belongs to; false for a key that is no claim.
+func EntryOf(claim string) (entry string, isClaim bool) {
+	if foreign, is := strings.CutPrefix(claim, oracle.Keys+"claim/"); is {
+		return foreign, true
+	}
+	name, id, isClaim := strings.Cut(claim, "/@claim/")
+	if reader, is := strings.CutPrefix(id, "s"); is {
+		id = "!s" + reader
+	}
+	return name + "/@/" + id, isClaim
+}
+
 // sessionOf returns the lease whose session key a key is.
 func sessionOf(key string) (lease int64, is bool) {
 	hex, is := strings.CutPrefix(key, oracle.Keys+"session/")

@@ -1,5 +1,14 @@
 package queuemodel
 
+// Steps that traces know by their names. So are those that begin with "looks".
+const (
+	waitsOut       = "has waited for its delays"
+	beginsToHold   = "holds"
+	findsLeaseGone = "finds its lease gone"
+	isTold         = "is lost: its session is told"
+	putsKey        = "has S put again by its session"
+)
+
 // attemptSteps finds the steps of an attempt.
 //
 //go:norace
@@ -20,7 +29,7 @@ func (m *model) attemptSteps(s *state, i int8) {
 		m.delaySteps(s, i)
 	case ready:
 		if !m.leaseOfAttempt(s, i).told {
-			m.step(s, "holds", i).attempts[i].stage = holding
+			m.step(s, beginsToHold, i).attempts[i].stage = holding
 		}
 		if !m.stand(s, i) { // before a delay for it is over, its look is too old to hold by
 			m.look(m.step(s, "looks again", i), i)
@@ -69,7 +78,7 @@ func (m *model) beginSteps(s *state, i int8) {
 //go:norace
 func (m *model) mayRegrant(l *lease) bool { return m.regrants && !l.dead && !l.closing }
 
-// putSteps: the put is sent, for the first time or again. In traces a copy of it is in the network already.
+// putSteps: the put is sent, for the first time or again. In traces copies of it are in the network already.
 //
 //go:norace
 func (m *model) putSteps(s *state, i int8) {
@@ -77,13 +86,7 @@ func (m *model) putSteps(s *state, i int8) {
 	probe := *s
 	switch {
 	case m.traced:
-		if m.found(s, i) != 0 {
-			m.readWhy(m.step(s, "reads that its entries stand", i), i)
-		} else if !l.l1 {
-			m.tell(m.step(s, "finds its lease gone", i), 2*m.attempts[i].session+a.pair)
-		} else {
-			m.readWhy(m.choice(s, "reads why its put was refused", i), i)
-		}
+		m.tracedPutSteps(s, i)
 	case m.put(&probe, i, a.pair, 0, 0):
 		t := m.step(s, "puts its entries and claims, and looks", i)
 		m.put(t, i, a.pair, 0, 0)
@@ -99,7 +102,10 @@ func (m *model) putSteps(s *state, i int8) {
 			t.attempts[i].open = true
 		}
 	case !l.l1:
-		m.tell(m.step(s, "finds its lease gone", i), 2*m.attempts[i].session+a.pair)
+		m.tell(m.step(s, findsLeaseGone, i), 2*m.attempts[i].session+a.pair)
+		if m.left(s, i) != 0 { // before its session is told
+			m.readWhy(m.step(s, "reads why its put was refused", i), i)
+		}
 	case !l.l2, !l.s: // its session gets another L2, or puts S again
 	default:
 		m.readWhy(m.step(s, "reads why its put was refused", i), i)
@@ -126,6 +132,18 @@ func (m *model) found(s *state, i int8) (r revision) {
 		r = q.e
 	}
 	return r
+}
+
+// left returns the create revision of a claim that stands without its entry, by a copy of the put of an attempt.
+//
+//go:norace
+func (m *model) left(s *state, i int8) revision {
+	for _, k := range m.own(s, i) {
+		if q := &s.keys[k]; q.by == i && q.e == 0 && q.c != 0 {
+			return q.c
+		}
+	}
+	return 0
 }
 
 // readWhy reads the own keys after a refusal, and looks by the same reply.
@@ -172,8 +190,11 @@ func (m *model) delaySteps(s *state, i int8) {
 		return
 	}
 	if m.traced && !a.waited {
-		m.step(s, "has waited for its delays", i).attempts[i].waited = true
+		m.step(s, waitsOut, i).attempts[i].waited = true
 		return
+	}
+	if probe := *s; m.traced && !m.clear(&probe, i, a.pair, a.r, &a.dead) {
+		return // refused: a look follows
 	}
 	m.clearAndHold(m.step(s, "clears the dead claims", i), i)
 	if s.left.lost > 0 {
@@ -244,19 +265,9 @@ func (m *model) moveAndEnd(s *state, i int8) {
 func (m *model) endOrSweep(s *state, i int8) {
 	a := s.attempts[i]
 	m.end(s, i, false)
-	if m.isOpen(s, i, &a) {
+	if a.open {
 		s.attempts[i] = attempt{stage: leaving, again: true, pair: a.pair, open: true, delayed: a.delayed}
 	}
-}
-
-// isOpen reports whether a copy of the put of an attempt may be carried out yet. In traces the network knows.
-//
-//go:norace
-func (m *model) isOpen(s *state, i int8, a *attempt) bool {
-	if !m.traced {
-		return a.open
-	}
-	return a.open || s.inNetwork(i) || a.r == 0 && m.found(s, i) != 0
 }
 
 // leaveSteps: an attempt removes its entries and claims, and ends or queues again.
@@ -264,7 +275,6 @@ func (m *model) isOpen(s *state, i int8, a *attempt) bool {
 //go:norace
 func (m *model) leaveSteps(s *state, i int8) {
 	a, p, l := &s.attempts[i], &m.attempts[i], m.leaseOfAttempt(s, i)
-	open := m.isOpen(s, i, a)
 	switch {
 	case l.told: // its entries and claims go with their leases
 		m.end(m.step(s, "ends: its lease is lost", i), i, true)
@@ -278,7 +288,9 @@ func (m *model) leaveSteps(s *state, i int8) {
 			}
 		}
 		m.end(t, i, true)
-	case open && !m.rules.reuseAtOnce:
+	case m.traced:
+		m.tracedLeaveSteps(s, i)
+	case a.open && !m.rules.reuseAtOnce:
 		t := m.step(s, "has S put again", i)
 		m.putS(t, 2*p.session+a.pair)
 		t.attempts[i].stage = swept

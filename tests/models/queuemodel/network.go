@@ -13,18 +13,6 @@ func (s *state) keep(c requestCopy) {
 	panic("there are more copies than a state has")
 }
 
-// inNetwork reports whether a copy of the put of an attempt may be carried out yet.
-//
-//go:norace
-func (s *state) inNetwork(i int8) bool {
-	for n := range s.copies {
-		if s.copies[n].kind == latePut && s.copies[n].by == i {
-			return true
-		}
-	}
-	return false
-}
-
 // copySteps: etcd carries out a copy.
 //
 //go:norace

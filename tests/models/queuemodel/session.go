@@ -17,13 +17,13 @@ func (m *model) leaseSteps(s *state, n int8) {
 	}
 	m.leaseFaults(s, n)
 	if !l.l1 {
-		m.tell(m.step(s, "is lost: its session is told", n), n)
+		m.tell(m.step(s, isTold, n), n)
 	}
 	if l.l1 && !l.l2 {
 		m.step(s, "gets another L2 for later claims", n).leases[n].l2 = true
 	}
-	if l.l1 && (!l.s || m.traced) { // the session asks the member of its poll who stands
-		t := m.step(s, "has S put again", n)
+	if l.l1 && (!l.s || m.traced) {
+		t := m.step(s, putsKey, n)
 		m.putS(t, n)
 		if !m.rules.bellUnheard {
 			m.poll(t, n)
@@ -86,7 +86,7 @@ func (m *model) endSteps(s *state, n int8) {
 	if l.l2 && (!m.rules.closeL1First || !l.l1) {
 		m.endL2(m.step(s, "has L2 revoked, or it expires", n), n)
 	}
-	if l.l1 && (!l.l2 || l.dead || m.traced || m.rules.closeL1First) {
+	if l.l1 && (!l.l2 || l.dead || m.rules.closeL1First) {
 		m.endL1(m.step(s, "has L1 revoked, or it expires", n), n)
 	}
 }
@@ -118,11 +118,11 @@ func (m *model) poll(s *state, n int8) {
 	}
 }
 
-// putS puts S again: no copy of an earlier put does anything from now on.
+// putS puts S again, unless L1 is gone: no copy of an earlier put does anything from now on.
 //
 //go:norace
 func (m *model) putS(s *state, n int8) {
-	s.leases[n].s = true
+	s.leases[n].s = s.leases[n].l1
 	if !m.rules.putIgnoresS {
 		m.dropPuts(s, n)
 	}

@@ -5,7 +5,7 @@ const (
 	maxLeases   = 2 * maxSessions // pairs: session n has 2n and, after a loss, 2n+1
 	maxAttempts = 4
 	maxKeys     = 14
-	maxCopies   = 4
+	maxCopies   = 2 * maxAttempts
 )
 
 // A revision of etcd's store; 0 means none. The search renumbers the revisions of each state, so these are only in
