@@ -1,17 +1,8 @@
 package modelsearch
 
-// stuck returns a state from which no finished one can be reached, with Must by steps that are no choices.
+// stuck returns a state from which no finished one can be reached.
 func (s *search[S]) stuck() (int32, bool) {
-	from, to := s.from, s.to
-	if s.Must {
-		from, to = nil, nil
-		for k, choice := range s.choice {
-			if !choice {
-				from, to = append(from, s.from[k]), append(to, s.to[k])
-			}
-		}
-	}
-	into := newAdjacency(len(s.parents), to, from)
+	into := newAdjacency(len(s.parents), s.to, s.from)
 	good := append([]bool(nil), s.finished...)
 	var todo []int32
 	for n := range good {

@@ -19,8 +19,8 @@ type Model[S comparable] struct {
 	Check    func(*S) string // what is wrong with a state, "" if nothing is
 	Quiet    func(*S) string // the same, for states in which nothing happens by itself; may be nil
 	Finished func(*S) bool   // such a state must be reachable from each state
+	Unaided  bool            // by steps that are no choices
 	Max      int             // of states: more make Search panic
-	Must     bool            // Finished must be reachable by steps that are no choices
 }
 
 // A Step leads to a state.
@@ -65,7 +65,6 @@ type search[S comparable] struct {
 	parents  []int32
 	from, to []int32
 	again    []bool  // of each edge
-	choice   []bool  // of each edge
 	finished []bool  // of each state
 	next     fifo[S] // to be visited
 }
@@ -107,9 +106,8 @@ func (s *search[S]) visit(from *S, n int32) string {
 		if wrong != "" {
 			return s.told(wrong, n, step.told())
 		}
-		if to != n {
+		if to != n && !(s.Unaided && step.Choice) {
 			s.from, s.to, s.again = append(s.from, n), append(s.to, to), append(s.again, step.Again)
-			s.choice = append(s.choice, step.Choice)
 		}
 	}
 	if quiet && s.Quiet != nil {

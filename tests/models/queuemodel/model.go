@@ -53,7 +53,7 @@ func (m *model) findRivals(count int8) {
 
 func (m *model) search() modelsearch.Result {
 	return modelsearch.Model[state]{
-		Start: m.start(), Steps: m.expand, Check: m.check, Finished: m.finished, Max: maxStates, Must: true,
+		Start: m.start(), Steps: m.expand, Check: m.check, Finished: m.finished, Max: maxStates, Unaided: true,
 	}.Search()
 }
 
@@ -121,6 +121,11 @@ func (m *model) findSteps(s *state) {
 	m.steps = m.steps[:0]
 	for i := range m.attempts {
 		m.attemptSteps(s, int8(i))
+	}
+	if m.alone {
+		m.aloneSteps(s, 0)
+		m.copySteps(s, 0)
+		return
 	}
 	for n := range int8(maxLeases) {
 		m.leaseSteps(s, n)

@@ -148,8 +148,8 @@ func (m *model) isStep(e event, s *state, st *modelsearch.Step[state]) bool {
 		return t.leases[e.actor].told && !s.leases[e.actor].told
 	case judged:
 		a := &t.attempts[e.actor]
-		if st.Actor != e.actor || a.stage == waiting && a.watch != e.ahead {
-			return false
+		if st.Actor != e.actor || a.stage == waiting && (e.ahead < 0 || e.ahead >= maxKeys || t.keys[e.ahead].e != a.watched) {
+			return false // of two entries of one set either may be read
 		}
 		return (a.stage == waiting) == (e.ahead != nothing) && (a.stage == delayed) == e.delays
 	}
@@ -227,6 +227,19 @@ func (m *model) tracedPutSteps(s *state, i int8) {
 	}
 	if n := 2*m.attempts[i].session + s.attempts[i].pair; !s.leases[n].l1 {
 		m.tell(m.step(s, findsLeaseGone, i), n)
+	}
+}
+
+// aloneSteps: an entry that is followed by itself knows that claims have gone, but not by whom they were deleted.
+func (m *model) aloneSteps(s *state, i int8) {
+	a := &s.attempts[i]
+	for k, c := range a.dead {
+		if c != 0 && s.keys[k].c != 0 {
+			return
+		}
+	}
+	if a.stage == delayed && a.waited && m.stand(s, i) {
+		m.step(s, "has cleared the dead claims", i).attempts[i].stage = ready
 	}
 }
 
