@@ -247,11 +247,11 @@ func (m *model) aloneSteps(s *state, i int8) {
 // session has put S again; then it removes what it finds.
 func (m *model) tracedLeaveSteps(s *state, i int8) {
 	r, open := s.attempts[i].r, s.copiesOf(i) > 0
+	if r == 0 {
+		r = max(m.found(s, i), m.left(s, i))
+	}
 	if open && r == 0 {
 		return
-	}
-	if r == 0 {
-		r = m.found(s, i)
 	}
 	t := m.step(s, "leaves", i)
 	m.release(t, m.own(t, i), r)
