@@ -75,7 +75,6 @@ func (m *model) beginSteps(s *state, i int8) {
 	}
 }
 
-//go:norace
 func (m *model) mayRegrant(l *lease) bool { return m.regrants && !l.dead && !l.closing }
 
 // putSteps: the put is sent, for the first time or again. In traces copies of it are in the network already.
@@ -113,16 +112,12 @@ func (m *model) putSteps(s *state, i int8) {
 }
 
 // wasPut reads the reply to a put that was carried out.
-//
-//go:norace
 func (m *model) wasPut(s *state, i int8) {
 	s.attempts[i].r = s.keys[m.own(s, i)[0]].e
 	m.look(s, i)
 }
 
 // found returns the create revision of the entries of an attempt if all stand, put by a copy of its put.
-//
-//go:norace
 func (m *model) found(s *state, i int8) (r revision) {
 	for _, k := range m.own(s, i) {
 		q := &s.keys[k]
@@ -135,8 +130,6 @@ func (m *model) found(s *state, i int8) (r revision) {
 }
 
 // left returns the create revision of a claim that stands without its entry, by a copy of the put of an attempt.
-//
-//go:norace
 func (m *model) left(s *state, i int8) revision {
 	for _, k := range m.own(s, i) {
 		if q := &s.keys[k]; q.by == i && q.e == 0 && q.c != 0 {
@@ -147,8 +140,6 @@ func (m *model) left(s *state, i int8) revision {
 }
 
 // readWhy reads the own keys after a refusal, and looks by the same reply.
-//
-//go:norace
 func (m *model) readWhy(s *state, i int8) {
 	a := &s.attempts[i]
 	if m.found(s, i) != 0 {
@@ -209,7 +200,6 @@ func (m *model) delaySteps(s *state, i int8) {
 	}
 }
 
-//go:norace
 func (m *model) clearAndHold(s *state, i int8) {
 	a := &s.attempts[i]
 	dead := a.dead
@@ -253,15 +243,12 @@ func (m *model) holdSteps(s *state, i int8) {
 	t.attempts[i].stage, t.attempts[i].again = leaving, true
 }
 
-//go:norace
 func (m *model) moveAndEnd(s *state, i int8) {
 	m.move(s, m.own(s, i), s.attempts[i].r)
 	m.endOrSweep(s, i)
 }
 
 // endOrSweep ends an attempt; a copy of its put that was not answered is left to the sweeper.
-//
-//go:norace
 func (m *model) endOrSweep(s *state, i int8) {
 	a := s.attempts[i]
 	m.end(s, i, false)
@@ -312,8 +299,6 @@ func (m *model) leaveSteps(s *state, i int8) {
 }
 
 // handOffSteps: one Txn removes the entries of an attempt and puts those of the next goroutine of its line.
-//
-//go:norace
 func (m *model) handOffSteps(s *state, i int8) {
 	a, next := &s.attempts[i], m.attempts[i].next-1
 	probe := *s
@@ -341,8 +326,6 @@ func (m *model) handOffSteps(s *state, i int8) {
 }
 
 // passOn has the next attempt of a line act in place of attempt i.
-//
-//go:norace
 func (m *model) passOn(s *state, i, next int8, open bool) {
 	b := &s.attempts[next]
 	b.pair, b.stage, b.open = s.attempts[i].pair, sent, open
@@ -350,8 +333,6 @@ func (m *model) passOn(s *state, i, next int8, open bool) {
 }
 
 // end ends an attempt, or has it queue again.
-//
-//go:norace
 func (m *model) end(s *state, i int8, queueAgain bool) {
 	a, p, l := &s.attempts[i], &m.attempts[i], m.leaseOfAttempt(s, i)
 	queueAgain = queueAgain && p.again && !a.again && (!l.told || m.mayRegrant(l))

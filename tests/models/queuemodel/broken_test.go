@@ -53,7 +53,8 @@ var broken = []scenario{
 	breaking(calmMinHold, "MinHold's move leaves the claim", needless, rules{moveLeavesC: true}),
 	breaking(calmRemoval, "a removal leaves the claim", needless, rules{removalLeavesC: true}),
 	breaking(calmRemoval, "a removal deletes the entry and the claim", exclusion, rules{removalDeletes: true}),
-	breaking(calmRemoval, "the lease of a removal ends before the owner is told", exclusion, rules{removalEndsAtOnce: true}),
+	breaking(calmRemoval, "the lease of a removal ends before its owner is told", exclusion,
+		rules{removalEndsAtOnce: true}),
 	breaking(calmDowngrade, "a downgrade leaves the claim", needless, rules{downgradeLeavesC: true}),
 	breaking(calmClose, "Close revokes L1 first", needless, rules{closeL1First: true}),
 }
@@ -62,11 +63,15 @@ var broken = []scenario{
 var exceptions = []scenario{
 	exception("L1 and L2 are revoked", budget{revokes: 1, revokesL2: 1}, writer(0, 0), writer(1, 1), writer(2, 2)),
 	exception("L2 is revoked, and the entry deleted", budget{revokesL2: 1, deletes: 1}, writer(0, 0), writer(1, 1)),
-	with(exception("an entry is removed, and its own lease revoked", budget{removals: 1, deletes: 1}, writer(0, 0), writer(1, 1)),
+	with(exception("an entry is removed, and its own lease revoked", budget{removals: 1, deletes: 1},
+		writer(0, 0), writer(1, 1)),
 		func(s *scenario) { s.movedDeleted = true }),
-	exception("one of etcd's own clients behind a revoked lease", budget{revokes: 1}, writer(0, 0), writer(1, 1).ofEtcdsClient()),
-	exception("one of etcd's own clients behind a deleted entry", budget{deletes: 1}, writer(0, 0), writer(1, 1).ofEtcdsClient()),
-	exception("behind one of etcd's own clients whose lease is revoked", budget{revokes: 1}, writer(0, 0).ofEtcdsClient(), writer(1, 1)),
+	exception("one of etcd's own clients behind a revoked lease", budget{revokes: 1},
+		writer(0, 0), writer(1, 1).ofEtcdsClient()),
+	exception("one of etcd's own clients behind a deleted entry", budget{deletes: 1},
+		writer(0, 0), writer(1, 1).ofEtcdsClient()),
+	exception("behind one of etcd's own clients whose lease is revoked", budget{revokes: 1},
+		writer(0, 0).ofEtcdsClient(), writer(1, 1)),
 }
 
 func exception(name string, f budget, attempts ...plan) scenario {

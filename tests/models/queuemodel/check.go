@@ -21,8 +21,6 @@ func (m *model) check(s *state) string {
 
 // checkHold is check for attempt i, which holds. One that has no delay by its own choice may hold too early, but must
 // not let others do so.
-//
-//go:norace
 func (m *model) checkHold(s *state, i int8) string {
 	a, mine := &s.attempts[i], m.ownEntries(s, i)
 	for _, k := range m.own(s, i) {
@@ -48,8 +46,6 @@ func (m *model) checkHold(s *state, i int8) string {
 }
 
 // ownEntries reports whether all entries of an attempt stand that it has put.
-//
-//go:norace
 func (m *model) ownEntries(s *state, i int8) bool {
 	for _, k := range m.own(s, i) {
 		if s.keys[k].e != s.attempts[i].r {
@@ -60,8 +56,6 @@ func (m *model) ownEntries(s *state, i int8) bool {
 }
 
 // exclude reports whether two attempts must not hold at once.
-//
-//go:norace
 func (m *model) exclude(s *state, i, j int8) bool {
 	for _, k := range m.own(s, i) {
 		for _, q := range m.own(s, j) {

@@ -11,7 +11,7 @@ import (
 )
 
 // alone is the model of an entry among those of others. These have no attempts, only keys.
-var alone = scenario{name: "an entry of a recorded run", attempts: []plan{writer(0, 0).gives()}}
+var alone = scenario{name: "an entry of a recorded run", attempts: []plan{{entries: []member{{}}, givesUp: true}}}
 
 // unclaimed is why an entry is not followed.
 const unclaimed = "its put has put no claim"
@@ -36,7 +36,7 @@ type follower struct {
 type happening struct {
 	at      int64
 	change  change
-	written bool // somebody else writes into the entry, or moves it to another lease
+	written bool // another client writes into the entry, or moves it to another lease
 }
 
 // follow returns what is wrong with the entry, or why it is not followed to its end.

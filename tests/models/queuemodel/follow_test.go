@@ -118,7 +118,7 @@ func newcomer(f *modeltrace.Forgery, judged steps.Step) {
 	f.Says(3, 22, judged)
 }
 
-// write has somebody else write into the entry of a session, perhaps with another lease.
+// write has another client write into the entry of a session, perhaps with another lease.
 func write(f *modeltrace.Forgery, at, session, created, lease int64) {
 	f.Put(at, keyOf(session), lease)
 	kv := f.Last()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What events in forged runs are made of. Attempt i is of session i, puts key i under lease 2i, and after a loss key i+4
-// under lease 2i+1.
+// What events in forged runs are made of. Attempt i is of session i. It puts key i under lease 2i, and after a loss key
+// i+4 under lease 2i+1.
 
 func sendsPut(attempt int8) event  { return event{action: sends, actor: attempt} }
 func waitsLong(attempt int8) event { return event{action: waited, actor: attempt} }

@@ -30,7 +30,8 @@ var small = []scenario{
 // large are searched with -model.full only.
 var large = []scenario{
 	revokedReaders, revokedWriters, revokedBack, revokedBackLate, revokedTry, revokedMinHold, givenUp, crashes, revokedL2,
-	deleted, deletedReused, deletedReaders, keyDeleted, removedLate, acquitted, acquittedReaders,
+	deleted, deletedReused, deletedReaders, keyDeleted, removedLate, removedBack, removedClose,
+	removedTry, removedDowngrade, acquitted, acquittedReaders,
 }
 
 func TestEveryInterleavingKeepsTheRules(t *testing.T) {

@@ -1,8 +1,6 @@
 package queuemodel
 
 // keep leaves a copy of a request in the network.
-//
-//go:norace
 func (s *state) keep(c requestCopy) {
 	for n := range s.copies {
 		if s.copies[n].kind == none {
@@ -71,8 +69,6 @@ func (m *model) keySteps(s *state, k int8) {
 }
 
 // remove moves an entry to a lease that outlasts the time in which its owner is told, and deletes its claim.
-//
-//go:norace
 func (m *model) remove(s *state, k int8) {
 	q := &s.keys[k]
 	q.believed = m.believes(s, k, q.e) && !m.rules.removalEndsAtOnce

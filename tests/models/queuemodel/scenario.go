@@ -34,22 +34,6 @@ type member struct {
 	write bool
 }
 
-func writer(session, key int8) plan { return set(session, member{key, 0, true}) }
-func reader(session, key int8) plan { return set(session, member{key, 0, false}) }
-
-// set is a Set, a tree lock or a lock that can be downgraded.
-func set(session int8, entries ...member) plan { return plan{session: session, entries: entries} }
-
-func (p plan) gives() plan         { p.givesUp = true; return p }
-func (p plan) requeues() plan      { p.again = true; return p }
-func (p plan) behind(i int8) plan  { p.after = i + 1; return p }
-func (p plan) handsTo(i int8) plan { p.next = i + 1; return p }
-func (p plan) tries() plan         { p.try = true; return p }
-func (p plan) keepsName() plan     { p.minHold = true; return p }
-func (p plan) downgrades() plan    { p.downs = true; return p }
-func (p plan) withoutDelay() plan  { p.hasty = true; return p }
-func (p plan) ofEtcdsClient() plan { p.foreign = true; return p }
-
 // rules are those of the protocol that a scenario breaks, to see that the search notices.
 type rules struct {
 	// The put.

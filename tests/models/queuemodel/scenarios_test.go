@@ -1,5 +1,21 @@
 package queuemodel
 
+func writer(session, key int8) plan { return set(session, member{key, 0, true}) }
+func reader(session, key int8) plan { return set(session, member{key, 0, false}) }
+
+// set is a Set, a tree lock or a lock that can be downgraded.
+func set(session int8, entries ...member) plan { return plan{session: session, entries: entries} }
+
+func (p plan) gives() plan         { p.givesUp = true; return p }
+func (p plan) requeues() plan      { p.again = true; return p }
+func (p plan) behind(i int8) plan  { p.after = i + 1; return p }
+func (p plan) handsTo(i int8) plan { p.next = i + 1; return p }
+func (p plan) tries() plan         { p.try = true; return p }
+func (p plan) keepsName() plan     { p.minHold = true; return p }
+func (p plan) downgrades() plan    { p.downs = true; return p }
+func (p plan) withoutDelay() plan  { p.hasty = true; return p }
+func (p plan) ofEtcdsClient() plan { p.foreign = true; return p }
+
 // The scenarios. A session has one attempt at a name, unless a plan says that it comes behind another one.
 
 func named(name string, faults budget, attempts ...plan) scenario {
@@ -135,6 +151,15 @@ var (
 		writer(0, 0).keepsName(), writer(1, 1).requeues(), writer(2, 2))
 	noticed = named("entries are asked to let go", budget{notices: 2, revokes: 1},
 		writer(0, 0), writer(1, 1).requeues(), writer(2, 2).gives())
+
+	removedBack = with(named("entries are removed, sessions come back", budget{removals: 1, revokes: 1},
+		writer(0, 0).requeues(), writer(1, 1).requeues(), writer(2, 2).gives()), regrants)
+	removedClose = with(named("entries are removed, Close", budget{removals: 1, revokes: 1, closes: 1},
+		writer(0, 0), writer(1, 1).requeues(), reader(2, 2)), closing(0, 1))
+	removedTry = named("entries are removed, TryLock", budget{removals: 1, revokes: 1, deletes: 1},
+		writer(0, 0), writer(1, 1).tries().gives(), writer(1, 1).behind(1).tries(), writer(2, 2))
+	removedDowngrade = named("entries are removed, downgrade", budget{removals: 1, revokes: 1, deletes: 1},
+		set(0, member{0, 0, true}, member{1, 0, false}).downgrades(), reader(1, 2), writer(2, 3).requeues())
 
 	acquitted = named("those who die while they wait", budget{revokes: 2},
 		writer(0, 0), writer(1, 1), writer(2, 2), writer(2, 3).gives())

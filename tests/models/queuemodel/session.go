@@ -92,8 +92,6 @@ func (m *model) endSteps(s *state, n int8) {
 }
 
 // tell tells a session that its lease is lost, or has it give the lease up.
-//
-//go:norace
 func (m *model) tell(s *state, n int8) {
 	s.leases[n].told = true
 	for i := range m.attempts {
@@ -106,8 +104,6 @@ func (m *model) tell(s *state, n int8) {
 }
 
 // poll tells the holders of a session whose entries are gone.
-//
-//go:norace
 func (m *model) poll(s *state, n int8) {
 	for i := range m.attempts {
 		a := &s.attempts[i]
@@ -119,8 +115,6 @@ func (m *model) poll(s *state, n int8) {
 }
 
 // putS puts S again, unless L1 is gone: no copy of an earlier put does anything from now on.
-//
-//go:norace
 func (m *model) putS(s *state, n int8) {
 	s.leases[n].s = s.leases[n].l1
 	if !m.rules.putIgnoresS {
@@ -128,7 +122,6 @@ func (m *model) putS(s *state, n int8) {
 	}
 }
 
-//go:norace
 func (m *model) dropPuts(s *state, n int8) {
 	for k := range s.copies {
 		if c := &s.copies[k]; c.kind == latePut && 2*m.attempts[c.by].session+c.pair == n {
@@ -138,8 +131,6 @@ func (m *model) dropPuts(s *state, n int8) {
 }
 
 // endL1 deletes S and the entries on L1.
-//
-//go:norace
 func (m *model) endL1(s *state, n int8) {
 	s.leases[n].l1, s.leases[n].s = false, false
 	for k := range 2 * m.n {
@@ -150,8 +141,6 @@ func (m *model) endL1(s *state, n int8) {
 }
 
 // endL2 deletes the claims on L2. No copy of a put can put one there any more.
-//
-//go:norace
 func (m *model) endL2(s *state, n int8) {
 	s.leases[n].l2 = false
 	m.dropPuts(s, n)
@@ -163,8 +152,6 @@ func (m *model) endL2(s *state, n int8) {
 }
 
 // moveKept moves the entries that MinHold keeps, before Close revokes anything.
-//
-//go:norace
 func (m *model) moveKept(s *state, n int8) {
 	for i := range m.attempts {
 		a, p := &s.attempts[i], &m.attempts[i]

@@ -46,7 +46,7 @@ type key struct {
 	by       int8     // the attempt that put them last
 	written  bool     // E's mod revision is not the one that its session wrote
 	kept     bool     // E stands on a lease of its own
-	believed bool     // whoever moved E there has to outlast its owner, who held by it
+	believed bool     // its owner held by it when it was moved there
 }
 
 // A lease is a pair of leases of a session: L1 has the session key S and the entries, L2 the claims.
@@ -100,7 +100,7 @@ type attempt struct {
 // claims are claims by their keys and create revisions.
 type claims [maxKeys]revision
 
-// A requestCopy is a Txn that etcd may carry out at any later moment. Nobody waits for its reply.
+// A requestCopy is a Txn that etcd may carry out at any later moment. Its reply is not read.
 type requestCopy struct {
 	kind  kind
 	by    int8 // attempt
@@ -181,50 +181,38 @@ func (m *model) renumber(s *state) {
 //go:norace
 func (m *model) findRevisions(s *state) {
 	m.refs = m.refs[:0]
-	for k := range 2 * m.n {
-		q := &s.keys[k]
-		if q.e != 0 {
-			m.refs = append(m.refs, &q.e)
-		}
-		if q.c != 0 {
-			m.refs = append(m.refs, &q.c)
-		}
+	keys := 2 * m.n
+	for k := range keys {
+		m.ref(&s.keys[k].e)
+		m.ref(&s.keys[k].c)
 	}
 	for i := range m.attempts {
 		a := &s.attempts[i]
-		if a.r != 0 {
-			m.refs = append(m.refs, &a.r)
-		}
-		if a.watched != 0 {
-			m.refs = append(m.refs, &a.watched)
-		}
-		if a.stage == delayed {
-			m.findClaims(&a.dead)
+		m.ref(&a.r)
+		m.ref(&a.watched)
+		for k := range keys {
+			m.ref(&a.dead[k])
 		}
 	}
 	for n := range s.seen {
-		for k := range 2 * m.n {
-			if seen := &s.seen[n][k]; seen.c != 0 {
-				m.refs = append(m.refs, &seen.c)
-			}
+		for k := range keys {
+			m.ref(&s.seen[n][k].c)
 		}
 	}
 	for n := range s.copies {
 		if c := &s.copies[n]; c.kind != none {
-			if c.r != 0 {
-				m.refs = append(m.refs, &c.r)
+			m.ref(&c.r)
+			for k := range keys {
+				m.ref(&c.dead[k])
 			}
-			m.findClaims(&c.dead)
 		}
 	}
 }
 
 //go:norace
-func (m *model) findClaims(dead *claims) {
-	for k := range 2 * m.n {
-		if dead[k] != 0 {
-			m.refs = append(m.refs, &dead[k])
-		}
+func (m *model) ref(r *revision) {
+	if *r != 0 {
+		m.refs = append(m.refs, r)
 	}
 }
 

@@ -148,10 +148,10 @@ func (m *model) isStep(e event, s *state, st *modelsearch.Step[state]) bool {
 		return t.leases[e.actor].told && !s.leases[e.actor].told
 	case judged:
 		a := &t.attempts[e.actor]
-		if st.Actor != e.actor || a.stage == waiting && (e.ahead < 0 || e.ahead >= maxKeys || t.keys[e.ahead].e != a.watched) {
-			return false // of two entries of one set either may be read
+		if a.stage == waiting { // for either of two entries of one set
+			return st.Actor == e.actor && e.ahead >= 0 && e.ahead < maxKeys && t.keys[e.ahead].e == a.watched
 		}
-		return (a.stage == waiting) == (e.ahead != nothing) && (a.stage == delayed) == e.delays
+		return st.Actor == e.actor && e.ahead == nothing && (a.stage == delayed) == e.delays
 	}
 	return st.Actor == e.actor
 }

@@ -4,8 +4,6 @@ package queuemodel
 
 // put puts the entries and claims of an attempt, under a pair of leases. With after it deletes those of the attempt
 // before it in its line, which were put at r.
-//
-//go:norace
 func (m *model) put(s *state, i, pair, after int8, r revision) bool {
 	p := &m.attempts[i]
 	keys := m.keys[i][pair]
@@ -33,8 +31,6 @@ func (m *model) put(s *state, i, pair, after int8, r revision) bool {
 }
 
 // replace deletes the entries and claims of attempt i for a hand-off.
-//
-//go:norace
 func (m *model) replace(s *state, i int8, r revision) bool {
 	for _, k := range m.own(s, i) {
 		if s.keys[k].e != r && !m.rules.passUnchecked {
@@ -48,8 +44,6 @@ func (m *model) replace(s *state, i int8, r revision) bool {
 }
 
 // entryStands reports whether an entry stands that excludes the one of k.
-//
-//go:norace
 func (m *model) entryStands(s *state, k int8) bool {
 	for _, q := range m.rivals[k] {
 		if s.keys[q].e != 0 {
@@ -60,8 +54,6 @@ func (m *model) entryStands(s *state, k int8) bool {
 }
 
 // release deletes what stands of an attempt whose entries were put at r.
-//
-//go:norace
 func (m *model) release(s *state, keys []int8, r revision) {
 	for _, k := range keys {
 		switch q := &s.keys[k]; {
@@ -80,8 +72,6 @@ func (m *model) release(s *state, keys []int8, r revision) {
 }
 
 // clear deletes dead claims for attempt i, if its entries stand as its session wrote them.
-//
-//go:norace
 func (m *model) clear(s *state, i int8, pair int8, r revision, dead *claims) bool {
 	for _, k := range m.keys[i][pair] {
 		q := &s.keys[k]
@@ -103,8 +93,6 @@ func (m *model) clear(s *state, i int8, pair int8, r revision, dead *claims) boo
 }
 
 // move puts the entries of a hold that was released on a lease of their own, and deletes their claims: MinHold.
-//
-//go:norace
 func (m *model) move(s *state, keys []int8, r revision) {
 	for _, k := range keys {
 		q := &s.keys[k]
@@ -118,8 +106,6 @@ func (m *model) move(s *state, keys []int8, r revision) {
 }
 
 // downgrade deletes the writer's entry and claim, if both entries stand.
-//
-//go:norace
 func (m *model) downgrade(s *state, keys []int8, r revision) bool {
 	if s.keys[keys[0]].e != r || s.keys[keys[1]].e != r {
 		return false
