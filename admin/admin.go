@@ -118,7 +118,7 @@ func (c *Client) find(kind holdfast.Kind, name string) (layout.Queue, error) {
 	case name == "":
 		return layout.Queue{}, &holdfast.NameError{Kind: string(kind), Name: name, Reason: "is empty"}
 	}
-	return layout.At(of, name), nil
+	return layout.At(c.namespace, of, name), nil
 }
 
 // prefixed says what each kind of prefix is of.

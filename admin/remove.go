@@ -78,12 +78,21 @@ func (r *request) move(ctx context.Context) error {
 		}
 		until := time.Now().Add(time.Duration(lease.TTL) * time.Second)
 		putUntil := func(n layout.Notice) layout.Notice { n.Until = until; return n }
-		err = r.write(ctx, putUntil, moved, nil, clientv3.WithLease(lease.ID))
+		err = r.write(ctx, putUntil, moved, r.claims(), clientv3.WithLease(lease.ID))
 		if etcderr.Classify(err) == etcderr.LeaseGone {
 			err = backoff.Again(err)
 		}
 		return err
 	})
+}
+
+// claims deletes the claims of the entries that are moved. A holder is told before its moved entry goes, so nothing is
+// left to be waited for then.
+func (r *request) claims() (deletions []clientv3.Op) {
+	for _, w := range r.holder.writable {
+		deletions = append(deletions, clientv3.OpDelete(r.queue.ClaimKey(w.key)))
+	}
+	return deletions
 }
 
 // moved reports whether the entry with that notice was moved.

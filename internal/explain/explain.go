@@ -40,7 +40,7 @@ func Read(ctx context.Context, cli *clientv3.Client, of Of) (*Story, error) {
 	namespace, from := of.Namespace, of.From
 	q := layout.Named(namespace, of.Kind, of.Name)
 	if of.At {
-		q = layout.At(of.Kind, of.Name)
+		q = layout.At(namespace, of.Kind, of.Name)
 	}
 	bad := q.Check()
 	switch {

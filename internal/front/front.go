@@ -76,7 +76,7 @@ func New(cli *clientv3.Client, name string, foreign bool, o Options) (*Reader, e
 	namespace, err := names.Namespace(o.Namespace)
 	at := layout.Named(namespace, o.Kind, name)
 	if foreign {
-		at = layout.At(o.Kind, name)
+		at = layout.At(namespace, o.Kind, name)
 	}
 	if err := errors.Join(at.Check(), err); err != nil {
 		return nil, err

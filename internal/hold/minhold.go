@@ -104,8 +104,11 @@ func (m *move) try(ctx context.Context) error {
 		}
 	}
 	r, err := g.Commit(ctx, txns.Txn{
-		If:   []clientv3.Cmp{g.Owned(), clientv3.Compare(clientv3.LeaseValue(g.Key), "=", g.Lease.ID())},
-		Then: []clientv3.Op{clientv3.OpPut(g.Key, m.takenValue(), clientv3.WithLease(m.lease))},
+		If: []clientv3.Cmp{g.Owned(), clientv3.Compare(clientv3.LeaseValue(g.Key), "=", g.Lease.ID())},
+		Then: []clientv3.Op{
+			clientv3.OpPut(g.Key, m.takenValue(), clientv3.WithLease(m.lease)),
+			clientv3.OpDelete(g.Claim), // when MinHold has passed, the name is free
+		},
 		Else: []clientv3.Op{clientv3.OpGet(g.Key)},
 	})
 	m.unanswered = g.Queue.ReportUnknown("move", err) || r.Unanswered || m.unanswered

@@ -18,6 +18,7 @@ type Queue struct {
 	Kind    holdfast.Kind
 	Name    string // as it was given: a name, or a foreign prefix
 	Entries string // what the keys of all entries begin with; ends in "/"
+	Claims  string // what the keys of all claims begin with: see ClaimKey
 	Foreign bool   // every key below Entries counts as an entry, as with etcd's concurrency package
 
 	// Verbatim: the value of an entry is the candidate's data and nothing else, because etcd's own observers read it. So
@@ -42,13 +43,16 @@ const (
 
 // Named returns the queue of a name: see names.Check.
 func Named(namespace string, kind holdfast.Kind, name string) Queue {
-	return Queue{Kind: kind, Name: name, Entries: Names(namespace, kind) + name + endOfName + "/"}
+	own := Names(namespace, kind) + name + endOfName
+	return Queue{Kind: kind, Name: name, Entries: own + "/", Claims: own + claims}
 }
 
-// At returns the queue of a foreign prefix: see names.CheckPrefix.
-func At(kind holdfast.Kind, prefix string) Queue {
+// At returns the queue of a foreign prefix: see names.CheckPrefix. Its claims stand in the namespace.
+func At(namespace string, kind holdfast.Kind, prefix string) Queue {
+	entries := prefix + "/"
 	return Queue{
-		Kind: kind, Name: prefix, Entries: prefix + "/", Foreign: true, Verbatim: kind == holdfast.KindElection,
+		Kind: kind, Name: prefix, Entries: entries, Claims: namespace + foreignClaims + entries,
+		Foreign: true, Verbatim: kind == holdfast.KindElection,
 	}
 }
 
@@ -92,25 +96,9 @@ func (q Queue) Own() string { return strings.TrimSuffix(q.Entries, "/") }
 // All returns the range of all entries.
 func (q Queue) All() (from, end string) { return q.Entries, clientv3.GetPrefixRangeEnd(q.Entries) }
 
-// Readers returns the range of the readers' entries.
-func (q Queue) Readers() (from, end string) { return q.Entries + readerMark, q.Entries + afterReaders }
-
 // Writers returns the range of all other entries.
 func (q Queue) Writers() (from, end string) {
 	return q.Entries + afterReaders, clientv3.GetPrefixRangeEnd(q.Entries)
-}
-
-// ReadersOn returns the range of the readers' entries that were put under a lease.
-func (q Queue) ReadersOn(lease clientv3.LeaseID) (from, end string) {
-	return on(q.Entries+readerMark, lease)
-}
-
-// WritersOn returns the range of the entries of ours that were put under a lease and are not readers'.
-func (q Queue) WritersOn(lease clientv3.LeaseID) (from, end string) { return on(q.Entries, lease) }
-
-func on(prefix string, lease clientv3.LeaseID) (from, end string) {
-	from = fmt.Sprintf("%s%x-", prefix, int64(lease))
-	return from, clientv3.GetPrefixRangeEnd(from)
 }
 
 // The random part of a key, which rand.Text makes, has idNonce of the nonceLetters.

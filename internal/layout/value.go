@@ -27,7 +27,7 @@ const (
 	// format is the number of the format that is written. Readers ignore
 	// fields that they do not know, so fields may be added to a format. The number
 	// changes when the meaning of a field does.
-	format = 1
+	format = 2
 )
 
 // Value is the information in an entry, for people who look into etcd and for

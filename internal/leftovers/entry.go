@@ -18,14 +18,16 @@ type Suspect interface {
 	Entry
 	// Key is the key, which does not change.
 	Key() string
+	// Claim is the key of its claim; empty: it has none.
+	Claim() string
 	// Lease is the lease that the entry is put with.
 	Lease() *lease.Lease
 	// UnansweredAt is the gate of the latest unanswered copy of the put; 0 if all were answered.
 	UnansweredAt() int64
 	// Kept is the create revision of the entry if MinHold keeps it at its key; otherwise 0.
 	Kept() int64
-	// RemoveFound has the session remove what was found at the key, by its create revision. The sweeper has unregistered
-	// the Suspect before.
+	// RemoveFound has the session remove what was found, an entry or its claim, by its create revision. The sweeper has
+	// unregistered the Suspect before.
 	RemoveFound(rev int64)
 	// Log is the session's logger with what identifies the entry.
 	Log() *slog.Logger

@@ -1,6 +1,7 @@
 package leftovers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -118,7 +119,7 @@ func (s *Sweeper) sweep(ctx context.Context, suspects []Suspect) error {
 	}
 	// A full store refuses the put of the session key, but no deletion. So what
 	// stands is removed even then; what may yet appear stays a suspect.
-	for batch := range slices.Chunk(suspects, txns.MaxOps) {
+	for batch := range slices.Chunk(suspects, txns.MaxOps/2) {
 		if err := s.removeStanding(ctx, batch, gateErr == nil); err != nil {
 			return err
 		}
@@ -147,9 +148,9 @@ func (s *Sweeper) moveGate(ctx context.Context, lease *lease.Lease, suspects []S
 // removeStanding reads a batch of suspects and removes those that exist. With final, those that are absent can no
 // longer appear. If etcd refuses to read one of them, the others are still removed.
 func (s *Sweeper) removeStanding(ctx context.Context, batch []Suspect, final bool) (refused error) {
-	ops := make([]clientv3.Op, len(batch))
-	for i, e := range batch {
-		ops[i] = reads.Meta(e.Key())
+	ops := make(txns.Ops, 0, 2*len(batch))
+	for _, e := range batch {
+		ops.Add(reads.Meta(e.Key()), reads.Meta(cmp.Or(e.Claim(), e.Key())))
 	}
 	resp, err := txns.Read(ctx, s.host.Sender(), ops...)
 	switch {
@@ -165,7 +166,8 @@ func (s *Sweeper) removeStanding(ctx context.Context, batch []Suspect, final boo
 		return refused
 	}
 	for i, e := range batch {
-		switch kv := resp.First(i); {
+		// An entry that was deleted by hand has left its claim.
+		switch kv := cmp.Or(resp.First(2*i), resp.First(2*i+1)); {
 		case reads.IsEntry(kv, e.Kept()):
 			if final {
 				s.clear(e)

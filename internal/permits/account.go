@@ -66,14 +66,14 @@ func (a *Account) Look(stand, stood []*mvccpb.KeyValue, revision int64) {
 func (a *Account) Hear(event *clientv3.Event) {
 	at := event.Kv.ModRevision
 	for i, kv := range a.Stand {
-		if reads.IsEnd(event, kv) {
+		if reads.IsEnd(event, kv.Key, kv.CreateRevision) {
 			a.stand(slices.Delete(slices.Clone(a.Stand), i, i+1), a.All)
 			a.add(kv, at)
 			return
 		}
 	}
 	for i := range a.Gone { // the look after the watch stood has found it before
-		if g := &a.Gone[i]; reads.IsEnd(event, g.Entry) && g.At == 0 {
+		if g := &a.Gone[i]; reads.IsEnd(event, g.Entry.Key, g.Entry.CreateRevision) && g.At == 0 {
 			g.At = at
 		}
 	}

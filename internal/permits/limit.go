@@ -143,7 +143,7 @@ func (l *Limit) Resize(ctx context.Context, to int) error {
 func (l *Limit) tryResize(ctx context.Context, to int) error {
 	for {
 		r, err := txns.Read(ctx, l.host.Sender(),
-			clientv3.OpGet(l.scope.At.LimitKey()), l.scope.OldestAhead(0, 0, 1))
+			clientv3.OpGet(l.scope.At.LimitKey()), l.scope.OldestAheadAt(0, 0, 1))
 		if err != nil {
 			return err
 		}

@@ -15,8 +15,8 @@ import (
 // it reads those that may make up so many permits, and one more. Replies reads the replies.
 func (l *Limit) Look(maxCreate, at int64, most int) []clientv3.Op {
 	return []clientv3.Op{
-		l.scope.OldestAhead(maxCreate, at, int64(most)+1),
-		l.scope.YoungestAhead(maxCreate, at), clientv3.OpGet(l.scope.At.LimitKey()),
+		l.scope.OldestAheadAt(maxCreate, at, int64(most)+1),
+		l.scope.YoungestAheadAt(maxCreate, at), clientv3.OpGet(l.scope.At.LimitKey()),
 	}
 }
 

@@ -82,10 +82,10 @@ func (w *Waiter) Fits() bool { return w.All && w.Sum+w.Weight <= w.Limit.Permits
 func (w *Waiter) LookForRoom(ctx context.Context, read Read) (delays bool, err error) {
 	var ask txns.Ops
 	limitKey := ask.Add(clientv3.OpGet(w.Of.scope.At.LimitKey()))
-	now := ask.Add(w.Of.scope.OldestAhead(w.Created-1, 0, 0))
+	now := ask.Add(w.Of.scope.OldestAheadAt(w.Created-1, 0, 0))
 	before := len(ask)
 	if !w.All {
-		ask.Add(w.Of.scope.OldestAhead(w.Created-1, w.Heard, 0))
+		ask.Add(w.Of.scope.OldestAheadAt(w.Created-1, w.Heard, 0))
 	}
 	r, err := read(ctx, ask)
 	compacted := !w.All && errors.Is(err, rpctypes.ErrCompacted)

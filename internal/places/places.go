@@ -1,18 +1,17 @@
-// Package places is what people are told of their place in a queue. The algorithm does not use it, and it costs no
-// request: requests that are sent anyway bring it along.
+// Package places is what people are told of their place in a queue. The algorithm does not use it. It costs a read each
+// time that it is told.
 package places
 
 import (
+	"context"
 	"errors"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/callback"
-	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/reads"
@@ -37,12 +36,6 @@ func Without(err error) (view.Place, error) {
 	return view.Place{}, err
 }
 
-// Stale marks a place as old that was not seen when the call ended.
-func Stale(p view.Place) view.Place {
-	p.Stale = p.Known() && time.Since(p.Seen) > 2*calls.GiveUpWait
-	return p
-}
-
 // MaxCounted is how many of the entries in a queue Look reads one by one, where it counts all. If there are more, it
 // does not notice that two belong to one attempt.
 const MaxCounted = 64
@@ -57,10 +50,10 @@ type Ahead struct {
 
 // Look reads who holds, and the entries created before rev; with 0 some of all.
 func Look(s reads.Scope, rev int64) [2]clientv3.Op {
-	count := s.Ahead(0, 0, clientv3.WithLimit(MaxCounted))
+	count := s.Ahead(0, clientv3.WithLimit(MaxCounted))
 	if rev > 0 {
 		// The count in a reply does not regard the revision, so the keys are counted.
-		count = s.Ahead(rev-1, 0, clientv3.WithLimit(view.MaxAhead))
+		count = s.Ahead(rev, clientv3.WithLimit(view.MaxAhead))
 	}
 	return [2]clientv3.Op{s.Oldest(), count}
 }
@@ -91,16 +84,6 @@ func attempts(entries []*mvccpb.KeyValue) int64 {
 	return int64(len(created))
 }
 
-// ReadPut reads what the put of an entry has read: the youngest conflicting entry ahead and how many there are. The
-// only one ahead of a writer holds; a writer ahead of a reader may wait for other readers.
-func ReadPut(s reads.Scope, youngest *pb.RangeResponse, epoch []*mvccpb.KeyValue) Ahead {
-	a := Ahead{Count: youngest.Count, Epoch: epoch, At: time.Now()}
-	if youngest.Count == 1 && !s.Reader {
-		a.Holder = txns.First(youngest.Kvs)
-	}
-	return a
-}
-
 // Place returns what people see of a.
 func (a Ahead) Place(s reads.Scope) view.Place {
 	p := view.Place{Ahead: int(min(a.Count, view.MaxAhead)), Seen: a.At}
@@ -120,17 +103,23 @@ type Teller struct {
 	joined func() // must be called when no call is being made any more: Close waits for it
 }
 
+// readWithin bounds the read of a place for OnWait.
+const readWithin = 5 * time.Second
+
 // Tell calls fn with a place, unless a call is being made: then fn is called again afterwards, with the newest place.
-// Without fn it does nothing.
-func (t *Teller) Tell(host lease.Host, fn func(view.Place), place func() view.Place) {
+// place is called right before, on the goroutine of fn, so that it delays no one else. Without fn Tell does nothing.
+func (t *Teller) Tell(host lease.Host, fn func(view.Place), place func(ctx context.Context) view.Place) {
 	if fn == nil {
 		return
 	}
 	if t.name == "" {
 		t.name, t.joined = callback.Name(fn), host.Joining()
 	}
-	now := place()
-	t.calls.Add(callback.Call{Callback: t.name, Log: host.Logger(), Latest: true, Run: func() { fn(now) }})
+	t.calls.Add(callback.Call{Callback: t.name, Log: host.Logger(), Latest: true, Run: func() {
+		ctx, cancel := context.WithTimeout(host.Context(), readWithin)
+		defer cancel()
+		fn(place(ctx))
+	}})
 }
 
 // End has no call begin any more. Close waits for the one that is being made.

@@ -9,10 +9,11 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/places"
+	"github.com/holdfast-go/holdfast/view"
 )
 
-// MaxSet is the largest number of queues in a Set: etcd limits a Txn to 128 operations,
-// and the put of an entry takes two.
+// MaxSet is the largest number of queues in a Set: etcd limits a Txn to 128 comparisons, and a TryAcquire makes two for
+// each queue.
 const MaxSet = 63
 
 // Set is several queues in which one attempt has an entry each. One Txn puts all entries, so they have one create
@@ -120,46 +121,58 @@ func (r Request) reportEnd(ctx context.Context, err error) {
 func acquire(ctx context.Context, heads []*ticket, a *attempt, c condition) ([]*Grant, error) {
 	host := heads[0].q.host
 	var pauses calls.Pauses
-	useless := false // an entry of an earlier round was of no use
 	for {
 		if a == nil {
 			lease, err := host.Await(ctx)
 			if err != nil {
-				return nil, fail(ctx, heads, nil, err)
+				return nil, fail(ctx, heads, nil, c, err)
 			}
-			a = newAttempt(heads, lease, useless)
+			a = newAttempt(heads, lease)
 		}
 		err := a.toFront(ctx, c)
 		if err == nil {
 			return newGrants(a), nil
 		}
 		if !a.canQueueAgain(ctx, err) {
-			return nil, fail(ctx, heads, a, err)
+			return nil, fail(ctx, heads, a, c, err)
 		}
-		a, useless = nil, useless || isUseless(err)
+		a = nil
 		if ended := pauses.Next(ctx, host, err); ended != nil {
-			return nil, fail(ctx, heads, nil, fmt.Errorf("%w; last error: %w", ended, err))
+			return nil, fail(ctx, heads, nil, c, fmt.Errorf("%w; last error: %w", ended, err))
 		}
 	}
 }
 
 // fail ends the turns of a call that failed with err, and returns the error for its caller.
-func fail(ctx context.Context, heads []*ticket, a *attempt, err error) error {
-	t, first := heads[0], false
-	if a != nil {
+func fail(ctx context.Context, heads []*ticket, a *attempt, c condition, err error) error {
+	t, rev, asked := heads[0], int64(0), ctx.Err() != nil || errors.Is(err, ErrOccupied)
+	switch {
+	case a != nil:
 		e := cmp.Or(a.waiting(), a.entries[0])
+		t, rev = e.ticket, e.rev
+		isFirst := e.stage >= placed && e.wait.ahead == nil
+		asked = asked && !isFirst && (rev != 0 || c.empty)
+		if c.empty && isFirst && ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", ErrInDelay, err)
+		}
 		if text := e.wait.describe(ctx); text != "" {
 			err = fmt.Errorf("%w%s", err, text)
 		}
-		t, first = e.ticket, e.stage == placed && e.wait.ahead == nil
-	} else if ctx.Err() != nil {
-		err = fmt.Errorf("%w; the session had no lease", err)
+	case ctx.Err() != nil:
+		err, asked = fmt.Errorf("%w; the session had no lease", err), false
+	}
+	// The read of the place runs beside the removal, with its patience.
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), calls.GiveUpWait)
+	defer cancel()
+	place := make(chan view.Place, 1)
+	if asked {
+		go func() { place <- t.readPlace(patience, rev) }() // ends with patience
 	}
 	giveUp(heads, a)
-	if err = calls.EndedBy(ctx, t.q.host, err); first || ctx.Err() == nil && !errors.Is(err, ErrOccupied) {
+	if err = calls.EndedBy(ctx, t.q.host, err); !asked {
 		return err
 	}
-	return &places.Error{Place: places.Stale(t.knownAhead()), Err: err}
+	return &places.Error{Place: <-place, Err: err}
 }
 
 // giveUp ends turns without a hold. It waits for the entries to be removed, for

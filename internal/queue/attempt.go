@@ -5,12 +5,9 @@ import (
 	"errors"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/calls"
-	"github.com/holdfast-go/holdfast/internal/inquest"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/permits"
@@ -26,17 +23,12 @@ type attempt struct {
 	entries []*entry
 	room    room // for the entry of a lock
 
-	// requeued: during the acquisition the session lost a lease, or an entry was of no use. The attempt holds only after
-	// the lock delay, since a holder that the earlier entry waited for may have been revoked, too.
-	requeued bool
+	revision int64     // of the store, at the latest look or put
+	lookSent time.Time // when that was sent
 
-	revision int64        // of the store, at the latest read that saw the entries
-	lookSent time.Time    // when that read, or the put, was sent
-	stoodAt  time.Time    // when the latest request was sent that showed that the lease was not revoked
-	past     inquest.Past // of all its waits
-
-	delaysEnd time.Time // when nothing is ahead of any entry, and the latest lock delay of them is over
-	delayed   bool      // a lock delay of one has run twice: see wait.endDelay
+	told    bool // its caller was told that it is first, and waits for a delay
+	delayed bool // a dead claim was deleted
+	late    bool // the reply to that came late: see clear
 
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
 }
@@ -49,16 +41,16 @@ type room struct {
 	grants  [1]*Grant
 }
 
-// newAttempt returns an attempt of the heads of some lines. With requeued it holds only after the lock delay.
-func newAttempt(heads []*ticket, lease *lease.Lease, requeued bool) *attempt {
-	a := &attempt{lease: lease, q: heads[0].q, requeued: requeued}
+// newAttempt returns an attempt of the heads of some lines.
+func newAttempt(heads []*ticket, lease *lease.Lease) *attempt {
+	a := &attempt{lease: lease, q: heads[0].q}
 	a.entries = a.room.entries[:0] // allocates for a Set only
 	for _, t := range heads {
 		e := a.newEntry(t.q)
 		e.ticket, e.value = t, t.q.entryValue(t.request)
 		a.entries = append(a.entries, e)
-		if t.Enter(lease) {
-			a.requeued = true
+		if lost := t.Enter(lease); e.wait.permit != nil {
+			e.wait.permit.requeued = lost || t.useless
 		}
 	}
 	return a
@@ -77,6 +69,7 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	for {
 		e.id = q.shared.keys.NewID(a.lease)
 		e.key = q.key(e.id)
+		e.claim = q.claimKey(e.key)
 		if q.shared.keys.Register(e.key, a.lease, suspect{e}) {
 			return e
 		}
@@ -84,10 +77,10 @@ func (a *attempt) newEntry(q *Queue) *entry {
 }
 
 // toFront puts the entries of the attempt into their queues, unless that is done, and returns when they hold: nothing
-// is ahead of them, no lock delay runs, and their lease is trusted. It waits for one queue after the other: what is
-// free ahead of an entry stays free.
+// is ahead of them, neither an entry nor a claim, and their lease is trusted. It waits for one queue after the other:
+// what is free ahead of an entry stays free.
 func (a *attempt) toFront(ctx context.Context, c condition) error {
-	if first := a.entries[0]; first.stage < placed {
+	if first := a.entries[0]; first.stage < created {
 		if err := a.put(ctx, c); err != nil {
 			return err
 		}
@@ -106,35 +99,42 @@ func (a *attempt) toFront(ctx context.Context, c condition) error {
 }
 
 // awaitFront waits until the entries of the attempt hold. It ends with the lease: then they are gone, or will be,
-// whatever happens ahead of them. The lock delay of one runs while another one waits, so all delays together take no
-// longer than one.
+// whatever happens ahead of them.
 func (a *attempt) awaitFront(ctx context.Context) error {
 	ctx, cancel := calls.UntilLost(ctx, a.lease)
 	defer cancel()
 	for _, e := range a.entries {
-		if err := e.wait.untilNoneAhead(ctx); err != nil {
+		if err := e.wait.untilNoEntryAhead(ctx); err != nil {
 			return err
 		}
 	}
-	a.delaysEnd = time.Now()
-	for _, e := range a.entries {
-		if end := e.wait.delay.until; end.After(a.delaysEnd) {
-			a.delaysEnd = end
+	for {
+		var err error
+		switch {
+		case ctx.Err() != nil:
+			return backoff.ContextErr(ctx)
+		case a.waiting() != nil:
+			err = a.passClaims(ctx)
+		case a.lease.Check() != nil:
+			// Suspended at the front. By the time that the lease is trusted again, another client may have deleted an entry.
+			if err = a.lease.AwaitConnected(ctx); err == nil {
+				err = a.entries[0].wait.look(ctx)
+			}
+		case a.lookIsOld():
+			err = a.entries[0].wait.look(ctx)
+		default:
+			return nil
 		}
-	}
-	for _, e := range a.entries {
-		if err := e.wait.untilTrusted(ctx); err != nil {
+		if err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
-// waiting returns the first entry that is not at the front of its queue, or whose lock delay has not ended; nil if
-// there is none.
+// waiting returns the first entry that something stands ahead of, or of which that is not known; nil if there is none.
 func (a *attempt) waiting() *entry {
 	for _, e := range a.entries {
-		if e.stage < placed || e.wait.ahead != nil || e.wait.delay.begun() {
+		if !e.wait.isFree() {
 			return e
 		}
 	}
@@ -143,7 +143,7 @@ func (a *attempt) waiting() *entry {
 
 // saw records that all entries stood at a revision as they were put, by the reply to a request that was sent then.
 func (a *attempt) saw(revision int64, sent time.Time) {
-	a.revision, a.lookSent, a.stoodAt = revision, sent, sent
+	a.revision, a.lookSent = revision, sent
 }
 
 // lookIsOld reports whether the attempt must look at its entries again before it holds.
@@ -162,26 +162,34 @@ func (a *attempt) canQueueAgain(ctx context.Context, err error) bool {
 		return true
 	case ctx.Err() != nil:
 		return false
-	case etcderr.Classify(err) == etcderr.LeaseGone:
-		a.q.host.LeaseGone(ctx, a.lease, clientv3.NoLease, err) // etcd has told this attempt before the session
-		a.abandon()
-		return true
-	case isUseless(err) || errors.Is(err, layout.ErrEpochMoved):
+	case errors.Is(err, ErrEntryGone) || errors.Is(err, errPlaceUnknown) || errors.Is(err, layout.ErrEpochMoved):
 		a.entries[0].Log().Warn("holdfast: queueing again at the back: the waiting entry can no longer be used",
 			"reason", err)
-		for _, e := range a.entries {
-			e.q.host.Go(func(context.Context) { _ = e.remove(a.lease.Context()) }) // joined by Close
-		}
+		a.entries[0].ticket.useless = true
+		a.removeAll(ctx)
 		return true
 	default:
 		return false
 	}
 }
 
-// isUseless reports whether an attempt failed because it cannot hold by its entries. A holder that they waited for may
-// have been revoked.
-func isUseless(err error) bool {
-	return errors.Is(err, ErrEntryGone) || errors.Is(err, errPlaceUnknown)
+// removeAll removes what stands of the attempt, and waits for that until ctx ends. A claim that is left behind an entry
+// that was deleted by hand would be ahead of the next attempt, which would wait for its own poll.
+func (a *attempt) removeAll(ctx context.Context) {
+	for _, e := range a.entries {
+		done := make(chan struct{})
+		removal := func(context.Context) {
+			defer close(done)
+			_ = e.remove(a.lease.Context())
+		}
+		if !e.q.host.Go(removal) { // joined by Close
+			return // closed: the lease is lost, and is revoked with all that stands on it
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // abandon abandons each entry.

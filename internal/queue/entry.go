@@ -26,6 +26,9 @@ var (
 	ErrUnconfirmed = errors.New("etcd has not confirmed yet that an earlier entry of this session is gone; try again")
 	// ErrEntryGone: another client deleted the entry, or has written to it.
 	ErrEntryGone = errors.New("the entry is no longer in the queue as it was put")
+	// ErrInDelay is TryAcquire's error if its context ended while it waited for the lock delay of a holder that has gone
+	// without a release.
+	ErrInDelay = errors.New("the last holder has gone without a release")
 	// errPlaceUnknown: what stood ahead of a permit when it was put cannot be read any more.
 	errPlaceUnknown = errors.New("etcd's history is compacted up to the put of the entry, whose reply was lost")
 )
@@ -44,7 +47,7 @@ const (
 	unsent  stage = iota // its put was not sent
 	sent                 // its put was sent; the entry's create revision is unknown
 	created              // the create revision is known
-	placed               // the entry ahead is known, too
+	placed               // what stands ahead is known, too
 	held                 // the attempt became a hold
 	ended                // the attempt is over; what it left open is the sweeper's
 )
@@ -55,11 +58,11 @@ type entry struct {
 	of     *attempt
 	ticket *ticket // of the caller that the entry was put for; nil if the sweeper has found it
 	key    string
+	claim  string // the key of its claim; empty of a permit
 	id     string // last part of key; empty if the key must not be used again
 	value  string
 	token  holdfast.Token // for fencing; 0 of a reader, which is not alone, and of a permit
 
-	leaving  bool // it is to be removed, whatever becomes of its attempt: it is judged by itself
 	removing bool // a removal was sent and not answered
 
 	// mu protects what follows from beforeRevoke, which reads it on another
@@ -84,9 +87,6 @@ func (e *entry) say(s steps.Step) {
 		return
 	}
 	s.Key, s.Created, s.Lease = e.key, e.rev, e.of.lease
-	if s.Action == steps.Judged && w.permit == nil {
-		s.Read = w.looked
-	}
 	if s.Action == steps.Judged && w.ahead != nil {
 		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
 		s.First = w.permit != nil && !w.permit.Far
@@ -105,7 +105,10 @@ func (e *entry) reach(to stage) {
 func (e *entry) setCreated(rev int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.rev, e.stage, e.wait.looked = rev, created, rev
+	e.rev, e.stage = rev, created
+	if t := e.ticket; t != nil {
+		t.created(rev)
+	}
 }
 
 // takeToken makes the token, by what a read of the epoch has found.
@@ -131,44 +134,6 @@ func (e *entry) owned() clientv3.Cmp { return reads.CreatedAt(e.key, e.rev) }
 // PutValue replaces the value of the entry with that key, which keeps its lease.
 func PutValue(key, value string) clientv3.Op {
 	return clientv3.OpPut(key, value, clientv3.WithIgnoreLease())
-}
-
-// removalCmps returns the comparisons under which the entry may be deleted. A permit may be at any time: the entry
-// behind it knows by its mark, or by the lack of one, what it has to judge.
-//
-// An entry that never held may be deleted only while the entry ahead exists, or when the queue is free and no lock
-// delay runs. Otherwise the waiter behind would take the deletion for a release and hold at once, although a revoked
-// holder ahead of both may not have been told yet.
-func (e *entry) removalCmps() []clientv3.Cmp {
-	if ahead := e.wait.ahead; e.stage == placed && ahead != nil && e.wait.permit == nil {
-		return []clientv3.Cmp{e.owned(), reads.CreatedAt(string(ahead.Key), ahead.CreateRevision)}
-	}
-	return []clientv3.Cmp{e.owned()}
-}
-
-// removableNow returns removalCmps, or nil if the entry may not be deleted yet.
-func (e *entry) removableNow() []clientv3.Cmp {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.stage == held || e.stage == placed && e.wait.delayLeft() <= 0 {
-		return e.removalCmps()
-	}
-	return nil
-}
-
-// othersStand is true in a Txn while the other entries of the attempt exist as they were put. An entry that leaves is
-// judged without them.
-func (e *entry) othersStand() []clientv3.Cmp {
-	if e.leaving {
-		return nil
-	}
-	var cmps []clientv3.Cmp
-	for _, other := range e.of.entries {
-		if other != e {
-			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(other.key), "=", other.rev))
-		}
-	}
-	return cmps
 }
 
 // finish ends what the attempt has to do with the entry. If a copy of its put was not answered, or the entry may exist

@@ -25,6 +25,7 @@ type Grant struct {
 	Lease *lease.Lease // that the entry is bound to
 
 	Key, Value string         // in etcd, as they were put
+	Claim      string         // the key of the claim; empty of a permit
 	Created    int64          // the create revision
 	Modified   int64          // the mod revision when it was granted
 	Token      holdfast.Token // for fencing
@@ -42,7 +43,7 @@ func newGrants(a *attempt) []*Grant {
 	grants := a.room.grants[:0]
 	for i, e := range a.entries {
 		e.reach(held)
-		e.say(steps.Step{Action: steps.Holds})
+		e.say(steps.Step{Action: steps.Holds, Read: a.revision})
 		e.ticket.Hold(a.lease)
 		g := &a.room.grant
 		if i > 0 {
@@ -50,8 +51,8 @@ func newGrants(a *attempt) []*Grant {
 		}
 		*g = Grant{
 			Queue: e.q, Lease: a.lease,
-			Key: e.key, Value: e.value, Created: e.rev, Modified: e.modRevision(), Token: e.token,
-			AcquiredRevision: a.revision, Stood: a.stoodAt, Telemetry: e.ticket.request.telemetry,
+			Key: e.key, Value: e.value, Claim: e.claim, Created: e.rev, Modified: e.modRevision(), Token: e.token,
+			AcquiredRevision: a.revision, Stood: a.lookSent, Telemetry: e.ticket.request.telemetry,
 			entry: e,
 		}
 		grants = append(grants, g)
@@ -117,7 +118,7 @@ func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 	var t txns.Txn
 	for _, g := range grants {
 		t.If = append(t.If, g.Owned())
-		t.Then = append(t.Then, clientv3.OpDelete(g.Key))
+		t.Then = g.entry.deletions(t.Then)
 	}
 	if beside != nil {
 		t.If = append(t.If, beside.Owned())
@@ -204,7 +205,7 @@ func (g *Grant) TakenSince() time.Time {
 func Taken(host lease.Host, l *lease.Lease) (taken []*Grant) {
 	for _, e := range sharedBy(host).entriesOf(l) {
 		if e.takenFor() > 0 {
-			taken = append(taken, &Grant{Queue: e.q, Lease: l, Key: e.key, Value: e.value, Created: e.rev, entry: e})
+			taken = append(taken, &Grant{Queue: e.q, Lease: l, Key: e.key, Value: e.value, Claim: e.claim, Created: e.rev, entry: e})
 		}
 	}
 	return taken

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // handOff ends the head's turn: it removes e from etcd and makes the next ticket the head. If a ticket waits, one Txn
@@ -22,7 +21,6 @@ func handOff(e *entry) error {
 		}
 	}
 	for {
-		e.leaving = true
 		next := e.ticket.TakeFirst()
 		if next == nil {
 			record(e.remove(e.of.lease.Context()))
@@ -51,12 +49,9 @@ func replace(e *entry, t *ticket) (*attempt, error) {
 	if e.stage < created {
 		return nil, e.remove(ctx)
 	}
-	next := newAttempt([]*ticket{t}, lease, false)
+	next := newAttempt([]*ticket{t}, lease)
 	successor := next.entries[0]
-	err := e.retry(ctx, func(ctx context.Context) error { return e.wait.passOthers(ctx, &successor.wait) })
-	if err == nil {
-		err = next.put(ctx, condition{after: e})
-	}
+	err := next.put(ctx, condition{after: e})
 	if successor.stage >= created { // so the same Txn has removed e
 		e.finish()
 		if err == nil {
@@ -69,13 +64,6 @@ func replace(e *entry, t *ticket) (*attempt, error) {
 	// The put was not carried out as far as is known. If a copy is unanswered, it
 	// may have been, and may have removed e.
 	maybe := next.unansweredAt != 0
-	if errors.Is(err, ErrEntryGone) {
-		e.finish()
-		if e.removing || maybe {
-			return nil, nil // removed by one of our own requests
-		}
-		return nil, err
-	}
 	if err = e.remove(ctx); maybe {
 		err = ifAlreadyRemoved(err)
 	}
@@ -102,28 +90,4 @@ func handOffInBackground(e *entry) <-chan struct{} {
 		remove(nil) // closed: the lease is lost, so this sends nothing
 	}
 	return done
-}
-
-// passOthers has the entry that is to be put in place of this one remember the readers that this one
-// waits for. Those that are gone by then are not ahead of it any more.
-func (w *wait) passOthers(ctx context.Context, successor *wait) error {
-	if err := w.untilRemovable(ctx); err != nil { // it learns the place, if that is unknown
-		return err
-	}
-	if w.ahead == nil {
-		return nil // whatever the entry waited for is judged
-	}
-	if q := w.e.q; w.mustLearnOthers() {
-		switch resp, err := q.host.Sender().Get(ctx, q.OthersAhead(w.e.rev)); {
-		case err == nil:
-			w.others.Add(resp.Kvs, w.e.rev, false)
-		case errors.Is(err, rpctypes.ErrCompacted):
-			w.others.Add(nil, w.e.rev, true)
-		default:
-			return err
-		}
-	}
-	successor.others = w.others
-	successor.others.Known = false // its own are yet to be read
-	return nil
 }

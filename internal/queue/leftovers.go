@@ -14,6 +14,8 @@ type suspect struct{ *entry }
 
 func (e suspect) Key() string { return e.key }
 
+func (e suspect) Claim() string { return e.claim }
+
 func (e suspect) Lease() *lease.Lease { return e.of.lease }
 
 func (e suspect) InFlight() bool {
@@ -31,9 +33,9 @@ func (e suspect) Kept() int64 {
 	return 0
 }
 
-// RemoveFound does it as an attempt does that gives up: after a lock delay, if one is due.
+// RemoveFound does it as an attempt does that gives up.
 func (e suspect) RemoveFound(rev int64) {
-	found := &entry{q: e.q, of: e.of, key: e.key, id: e.id, rev: rev, stage: created}
+	found := &entry{q: e.q, of: e.of, key: e.key, claim: e.claim, id: e.id, rev: rev, stage: created}
 	found.wait.e = found
 	if !e.q.shared.keys.Register(e.key, e.of.lease, suspect{found}) { // beforeRevoke removes it, too
 		return // the scanner has just claimed the key, and will have it removed
@@ -46,7 +48,7 @@ func (e suspect) RemoveFound(rev int64) {
 func (s *shared) orphan(at layout.Queue, key string, lease *lease.Lease) leftovers.Suspect {
 	scope := reads.Scope{At: at, Reader: layout.IsReader(key)}
 	q := &Queue{host: s.host, shared: s, Scope: scope}
-	return suspect{&entry{q: q, of: &attempt{lease: lease}, key: key, stage: ended}}
+	return suspect{&entry{q: q, of: &attempt{lease: lease}, key: key, claim: q.claimKey(key), stage: ended}}
 }
 
 // entriesOf returns the entries of a lease that the session accounts for.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/permits"
-	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
@@ -19,6 +18,9 @@ import (
 type permit struct {
 	w *wait
 	permits.Waiter
+	delay    delay
+	requeued bool // the session has lost a lease, or an entry was of no use: the permit is held after the lock delay
+
 	mod int64 // mod revision of the entry with its mark; 0: it has none
 }
 
@@ -26,8 +28,8 @@ type permit struct {
 // limit was read.
 func (p *permit) place(seen permits.Seen, read int64) {
 	e := p.w.e
-	p.w.noteAhead(p.Place(seen, e.rev, e.of.requeued), e.rev, e.of.requeued)
-	e.say(steps.Step{Action: steps.Judged, Read: read, Delays: e.of.requeued})
+	p.noteAhead(p.Place(seen, e.rev, p.requeued), p.requeued)
+	e.say(steps.Step{Action: steps.Judged, Read: read, Delays: p.requeued})
 }
 
 // wasPut reads the replies to the reads of the put.
@@ -37,9 +39,6 @@ func (p *permit) wasPut(ctx context.Context, r txns.Reply) error {
 	seen, err := e.q.limit.Replies(ctx, r, p.Limit.Permits)
 	if err != nil {
 		return err
-	}
-	if youngest := r.Range(1); youngest.Count > 0 {
-		e.ticket.saw(places.ReadPut(e.q.Scope, youngest, nil))
 	}
 	p.w.position = seen.Count
 	p.place(seen, e.rev)
@@ -82,11 +81,11 @@ func (p *permit) markToLeave(ctx context.Context) error {
 	if p.w.ahead == nil || p.Far || p.mod != 0 {
 		return nil
 	}
-	if p.w.delay.isOver() {
+	if p.delay.isOver() {
 		e.say(steps.Step{Action: steps.Waited})
 	}
 	putMark := func(mark int64) clientv3.Op { return e.putMark(mark, time.Time{}) }
-	t, ok := p.Leave(e.unmarked(), putMark, p.w.delay.runs(), e.q.host.SessionKey)
+	t, ok := p.Leave(e.unmarked(), putMark, p.delay.runs(), e.q.host.SessionKey)
 	if !ok {
 		return nil
 	}

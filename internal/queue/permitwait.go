@@ -32,13 +32,13 @@ func (p *permit) await(ctx context.Context) error {
 		case !p.Fits():
 			err = p.awaitRoom(ctx)
 		default:
-			if left := p.w.delay.left(); left > 0 {
+			if left := p.delay.left(); left > 0 {
 				p.w.tell(ctx)
 				if !calls.Sleep(ctx, left) {
 					return backoff.ContextErr(ctx)
 				}
 			}
-			if p.w.delay.isOver() {
+			if p.delay.isOver() {
 				p.w.e.say(steps.Step{Action: steps.Waited})
 			}
 			err = p.w.e.retry(ctx, p.admit)
@@ -82,7 +82,7 @@ func (p *permit) lookForMark(ctx context.Context) error {
 func (p *permit) hearMark(ctx context.Context, events []*clientv3.Event) error {
 	for _, event := range events {
 		switch ahead := p.w.ahead; {
-		case reads.IsEnd(event, ahead):
+		case reads.IsEnd(event, ahead.Key, ahead.CreateRevision):
 			return p.judge(ctx, event.Kv.ModRevision)
 		case reads.IsEntry(event.Kv, ahead.CreateRevision):
 			if p.followMark(event.Kv, event.Kv.ModRevision); !p.Far {
@@ -115,20 +115,9 @@ func (p *permit) judge(ctx context.Context, at int64) error {
 		at = seen.Reply.Header.Revision
 	}
 	delays := p.AheadWent(seen, at)
-	p.w.noteAhead(cmp.Or(seen.Youngest, p.w.ahead), at, delays)
+	p.noteAhead(cmp.Or(seen.Youngest, p.w.ahead), delays)
 	p.w.e.say(steps.Step{Action: steps.Judged, Read: seen.Reply.Header.Revision, Delays: delays})
 	return nil
-}
-
-// read is wait.read. It also tells the caller the place, if that is wanted.
-func (p *permit) read(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
-	look := p.w.e.ticket.lookToTell(&ask, p.w.e.rev)
-	r, err := p.w.read(ctx, ask)
-	if err == nil && look != (sight{}) {
-		look.saw(r)
-		p.w.tell(ctx)
-	}
-	return r, err
 }
 
 // awaitRoom waits until the weight of the first waiter fits into the limit.
@@ -149,7 +138,7 @@ func (p *permit) awaitRoom(ctx context.Context) error {
 func (p *permit) lookForRoom(ctx context.Context) error {
 	delays, err := p.LookForRoom(ctx, p.read)
 	if delays {
-		p.w.noteAhead(p.w.ahead, p.Heard, true)
+		p.noteAhead(p.w.ahead, true)
 		p.w.e.say(steps.Step{Action: steps.Judged, Read: p.Heard, Delays: true, Unfound: true})
 	}
 	return err
@@ -214,7 +203,7 @@ func (p *permit) admitted(at int64, sent time.Time) {
 	p.w.e.of.saw(at, sent)
 	p.w.e.mu.Lock()
 	defer p.w.e.mu.Unlock()
-	p.w.ahead, p.w.delay = nil, delay{}
+	p.w.ahead, p.delay = nil, delay{}
 }
 
 // judgeGone finds out whether a permit ahead went together with its session key. Then the lock delay begins. A Txn was
@@ -226,14 +215,14 @@ func (p *permit) judgeGone(ctx context.Context, refused int64) error {
 	case ended:
 		p.delayForGone(refused)
 	default:
-		p.Acquit(p.w.delay.runs())
+		p.Acquit(p.delay.runs())
 	}
 	return nil
 }
 
 // delayForGone begins the lock delay for what has gone. read is that of steps.Step.
 func (p *permit) delayForGone(read int64) {
-	p.Delay(p.w.delay.runs())
-	p.w.noteAhead(p.w.ahead, p.Heard, true)
+	p.Delay(p.delay.runs())
+	p.noteAhead(p.w.ahead, true)
 	p.w.e.say(steps.Step{Action: steps.Judged, Read: read, Delays: true})
 }

@@ -1,18 +1,18 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/permits"
-	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
@@ -23,8 +23,6 @@ var (
 	errGateMoved = errors.New("the session key was put again after this request")
 	// errKeyGone: the session key does not exist, or only in an older version, from a backup.
 	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
-	// errAheadLeft: the entry to hand off is no longer behind the one that it waited for.
-	errAheadLeft = errors.New("the entry ahead is gone")
 )
 
 // slowPut is the duration after which etcd's client may have sent a put twice:
@@ -35,12 +33,12 @@ const slowPut = time.Second
 type condition struct {
 	empty bool   // the queue is empty
 	now   bool   // the permit can be held at once; otherwise, if another was put meanwhile, it is removed again
-	after *entry // this entry stands and may be removed, which the same Txn does
+	after *entry // this entry stands, and the same Txn removes it
 }
 
-// put puts the entries of the attempt into their queues, once however often the request is sent, and finds out which
-// entry is ahead of each. It returns ctx's error, ErrOccupied, ErrEntryGone (another client deleted c.after or one of
-// these entries), or etcd's error.
+// put puts the entries of the attempt into their queues, once however often the request is sent. As a rule it finds out
+// which entry is ahead of each; otherwise a look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another client
+// deleted c.after or one of these entries), or etcd's error.
 //
 // Requests get calls.GiveUpWait after ctx has ended, because the entry of an answered put can be removed by its
 // revision; otherwise it needs the sweeper.
@@ -48,29 +46,18 @@ func (a *attempt) put(ctx context.Context, c condition) error {
 	rctx, cancel := calls.ForRequest(ctx, a.lease, calls.GiveUpWait)
 	defer cancel()
 	return calls.RetryUnder(ctx, a.q.host, a.lease, func(ctx context.Context) error {
-		for a.entries[0].stage < created {
-			if c.after != nil {
-				if err := c.after.wait.untilRemovable(ctx); err != nil {
-					return err
-				}
-			}
+		first := a.entries[0]
+		for first.stage < created {
 			err := a.tryPut(rctx, c)
-			switch {
-			case errors.Is(err, errAheadLeft):
-				err = c.after.wait.verify(ctx)
-			case errors.Is(err, errGateMoved), errors.Is(err, permits.ErrMoved):
+			if errors.Is(err, errGateMoved) || errors.Is(err, permits.ErrMoved) {
 				err = backoff.ContextErr(ctx) // if nil, send it with the new gate
 			}
 			if err != nil {
 				return err
 			}
 		}
-		for _, e := range a.entries {
-			if e.stage < placed { // by a copy whose reply was lost
-				if err := e.wait.locate(rctx); err != nil {
-					return err
-				}
-			}
+		if first.wait.permit != nil && first.stage < placed { // by a copy whose reply was lost
+			return first.wait.permit.locate(rctx)
 		}
 		return nil
 	})
@@ -80,56 +67,119 @@ func (a *attempt) put(ctx context.Context, c condition) error {
 // carries out after the sweeper has put that key again does nothing.
 type putting struct {
 	txns.Txn
-	gate  int64
-	look  sight // of the entry that the Txn removes
-	ahead int   // the reply that says what stood ahead of the first entry; those of the others follow
-	epoch int
+	gate   int64
+	claims clientv3.LeaseID
+	first  int // the reply about the first entry; those about the others follow
+	each   int // how many replies each has
+	epoch  int
+	nested bool // each entry is put by a Txn in the Txn
 }
 
-// putting builds the Txn.
-func (a *attempt) putting(c condition) putting {
-	p := putting{gate: a.lease.Gate()}
+// maxFlat is the largest Set that a flat Txn puts: etcd limits one to 128 comparisons and 128 operations.
+const maxFlat = 42
+
+// putting builds the Txn. Each entry and its claim are put together, so they have one create revision.
+func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 	n := len(a.entries)
+	p := putting{gate: a.lease.Gate(), claims: claims, each: len(a.q.youngest), nested: n > maxFlat}
 	session := clientv3.ModRevision(a.q.host.SessionKey(a.lease.ID()))
-	p.If = append(make([]clientv3.Cmp, 0, n+2), clientv3.Compare(session, "=", p.gate))
-	// The operations of a Txn see what those before them did: the removal, then
-	// the reads of what is ahead, then the puts.
-	then := make(txns.Ops, 0, 2*n+1)
+	p.If = append(make([]clientv3.Cmp, 0, 3*n+2), clientv3.Compare(session, "=", p.gate))
+	// The operations of a Txn see what those before them did: the removal, then the reads of what is ahead, then the puts.
+	p.Then = make([]clientv3.Op, 0, 3*n+3)
 	if c.after != nil {
-		p.If = append(p.If, c.after.removalCmps()...)
-		then.Add(clientv3.OpDelete(c.after.key))
-		p.look = c.after.wait.look(&then)
+		p.If = append(p.If, c.after.owned())
+		p.Then = c.after.deletions(p.Then)
 	}
-	p.ahead = len(then)
+	p.first = len(p.Then)
 	for _, e := range a.entries {
-		p.If = append(p.If, reads.CreatedAt(e.key, 0))
 		if c.empty {
 			// etcd loads every key of the range for this, so it is only asked after a read has found the queue empty.
 			from, end := e.q.Conflicting()
 			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
-		if permit := e.wait.permit; permit != nil {
-			permit.Limit = e.q.limit.Known()
-			p.If = append(p.If, e.q.limit.Is(permit.Limit))
-			then.Add(clientv3.OpTxn(nil, e.q.limit.Look(0, 0, permit.Limit.Permits), nil))
+		if p.nested {
+			p.each = 1
+			p.Then = append(p.Then, clientv3.OpTxn(e.absent(nil), e.puts(e.reads(nil), claims), nil))
 		} else {
-			then.Add(e.q.youngest)
+			p.If, p.Then = e.absent(p.If), e.reads(p.Then)
 		}
 	}
-	p.epoch = then.Add(a.q.shared.getEpoch)
-	for _, e := range a.entries {
-		then.Add(clientv3.OpPut(e.key, e.value, clientv3.WithLease(a.lease.ID())))
+	p.epoch = len(p.Then)
+	p.Then = append(p.Then, a.q.shared.getEpoch)
+	if !p.nested {
+		for _, e := range a.entries {
+			p.Then = e.puts(p.Then, claims)
+		}
 	}
-	p.Then = then
 	if q := a.q; !q.At.Foreign && n == 1 && q.limit == nil { // foreign prefixes may contain each other
 		p.About = q.At.Entries
 	}
 	return p
 }
 
+// absent adds the comparisons of the put of an entry.
+func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
+	to = append(to, reads.CreatedAt(e.key, 0))
+	if permit := e.wait.permit; permit != nil {
+		permit.Limit = e.q.limit.Known()
+		return append(to, e.q.limit.Is(permit.Limit))
+	}
+	// A late copy must not put the entry anew over a claim that stands: etcd keeps the claim's create revision, so the
+	// claim would lie ahead of a waiter, and the entry behind it.
+	//
+	//	rev 10  the put is carried out, and its reply is lost; a copy is on its way
+	//	rev 12  the entry is deleted by hand
+	//	rev 15  another client puts, and waits for the claim of rev 10
+	//	        the copy arrives: without this comparison the entry has create revision 16, its claim still 10
+	return append(to, reads.CreatedAt(e.claim, 0))
+}
+
+// reads adds the reads of what is ahead of an entry that is about to be put.
+func (e *entry) reads(to []clientv3.Op) []clientv3.Op {
+	if permit := e.wait.permit; permit != nil {
+		return append(to, clientv3.OpTxn(nil, e.q.limit.Look(0, 0, permit.Limit.Permits), nil))
+	}
+	return append(to, e.q.youngest...)
+}
+
+// puts adds the puts of an entry and of its claim.
+func (e *entry) puts(to []clientv3.Op, claims clientv3.LeaseID) []clientv3.Op {
+	to = append(to, clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.of.lease.ID())))
+	if e.claim != "" {
+		to = append(to, clientv3.OpPut(e.claim, e.q.shared.claimValue, clientv3.WithLease(claims)))
+	}
+	return to
+}
+
+// isDone reports whether the put was carried out. One that is nested may be so in part, if it is a copy, and another
+// client has deleted entries of the first meanwhile.
+func (p putting) isDone(r txns.Reply, entries int) bool {
+	if !r.Succeeded || !p.nested {
+		return r.Succeeded
+	}
+	for i := range entries {
+		if !r.Inner(p.first + i).Succeeded {
+			return false
+		}
+	}
+	return true
+}
+
+// before returns what the reply says of what stood ahead of entry i.
+func (p putting) before(s reads.Scope, r txns.Reply, i int) reads.Before {
+	if p.nested {
+		return s.Before(r.Inner(p.first+i), 0)
+	}
+	return s.Before(r, p.first+i*p.each)
+}
+
 // tryPut sends the put once and reads its reply.
 func (a *attempt) tryPut(ctx context.Context, c condition) error {
-	p, began := a.putting(c), time.Now()
+	claims, err := a.lease.AwaitClaims(ctx)
+	if err != nil {
+		return err
+	}
+	p, began := a.putting(c, claims), time.Now()
 	for _, e := range a.entries {
 		e.say(steps.Step{Action: steps.Sends, Gate: p.gate})
 	}
@@ -140,41 +190,50 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	if r.Unanswered || time.Since(began) >= slowPut {
 		a.markUnanswered(p.gate)
 	}
-	if r.Succeeded {
+	if p.isDone(r, len(a.entries)) {
 		a.saw(r.Header.Revision, began)
 		return a.wasPut(ctx, p, r)
 	}
-	if err == nil || r.Unanswered || etcderr.Classify(err) == etcderr.Unknown {
+	class := etcderr.Classify(err)
+	if err == nil || r.Unanswered || class == etcderr.Unknown {
 		for _, e := range a.entries {
 			e.reach(sent)
 		}
 	}
-	if err != nil {
+	switch {
+	case class == etcderr.LeaseGone: // etcd has told this attempt before the session
+		if a.q.host.LeaseGone(ctx, a.lease, p.claims, err) == nil {
+			return backoff.Again(err) // the claims' lease was gone, and another one follows
+		}
+		return err
+	case err != nil:
 		a.q.ReportUnknown("enqueue", err)
 		return err
+	default:
+		return a.whyRefused(ctx, p.gate, c)
 	}
-	return a.whyRefused(ctx, p.gate, c)
 }
 
 // wasPut reads the reply to a put that was carried out.
 func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err error) {
 	if permit := a.entries[0].wait.permit; permit != nil {
-		return permit.wasPut(ctx, r.Inner(p.ahead))
+		return permit.wasPut(ctx, r.Inner(p.first))
 	}
-	epoch := r.Range(p.epoch).Kvs
 	for i, e := range a.entries {
-		ahead := r.Range(p.ahead + i)
+		before := p.before(e.q.Scope, r, i)
 		e.setCreated(r.Header.Revision)
-		e.wait.setAhead(txns.First(ahead.Kvs), r.Header.Revision, a.requeued)
-		e.wait.position = ahead.Count
-		if ahead.Count > 0 {
-			e.ticket.saw(places.ReadPut(e.q.Scope, ahead, epoch))
+		e.wait.position = before.Count
+		if before.Free || before.Entry != nil {
+			e.wait.ahead = before.Entry
+			e.reach(placed)
+			e.say(steps.Step{Action: steps.Judged, Read: r.Header.Revision})
+		} else {
+			e.wait.claims = before.Claims // a look reads what they say
 		}
-		if tokenErr := e.takeToken(epoch); tokenErr != nil {
+		if tokenErr := e.takeToken(r.Range(p.epoch).Kvs); tokenErr != nil {
 			err = tokenErr
 		}
 	}
-	p.look.saw(r)
 	return err
 }
 
@@ -185,22 +244,17 @@ func (a *attempt) markUnanswered(gate int64) {
 }
 
 // whyRefused reads why etcd did not carry out the put. nil: an earlier copy had put the entries, and their create
-// revision is known now.
+// revision is known now. Of an entry that was deleted by hand since, the claim tells the revision, and ErrEntryGone has
+// the attempt remove that.
 func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error {
-	var ask txns.Ops
+	ask := txns.Ops{a.q.shared.getEpoch}
 	session := ask.Add(reads.Meta(a.q.host.SessionKey(a.lease.ID())))
 	first := len(ask)
 	for _, e := range a.entries {
-		ask.Add(reads.Meta(e.key))
+		ask.Add(reads.Meta(e.key), reads.Meta(cmp.Or(e.claim, e.key)))
 	}
-	mode := len(ask) // what the mode of the put needs
-	var look sight
-	switch q := a.q; {
-	case c.after != nil:
-		ask.Add(reads.Meta(c.after.key))
-	case c.empty && len(a.entries) == 1:
-		look = a.entries[0].ticket.look(&ask, 0)
-	case q.limit != nil:
+	limit := len(ask)
+	if q := a.q; q.limit != nil {
 		ask.Add(clientv3.OpGet(q.At.LimitKey()))
 	}
 	r, err := txns.Read(ctx, a.q.host.Sender(), ask...)
@@ -208,20 +262,28 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 		a.markUnanswered(gate) // as below: an earlier copy may have put them
 		return err
 	}
-	own := 0
+	stand, put := 0, false
 	for i, e := range a.entries {
-		if kv := r.First(first + i); kv != nil {
-			own++
-			e.setCreated(kv.CreateRevision)
+		own, claim := r.First(first+2*i), r.First(first+2*i+1)
+		if own != nil {
+			stand++
+		}
+		if either := cmp.Or(own, claim); either != nil {
+			put = true
+			e.setCreated(either.CreateRevision)
+			if tokenErr := e.takeToken(r.Range(0).Kvs); tokenErr != nil {
+				err = tokenErr
+			}
 		}
 	}
-	if own > 0 {
+	if put {
 		// If all copies that we know of were answered, etcd's client sent one more, and perhaps others.
 		a.markUnanswered(gate)
-		if own < len(a.entries) { // an earlier copy had put all
+		other := func(e *entry) bool { return e.rev != a.entries[0].rev }
+		if stand < len(a.entries) || slices.ContainsFunc(a.entries, other) { // an earlier copy had put all at once
 			return ErrEntryGone
 		}
-		return nil
+		return err
 	}
 	switch key := r.First(session); {
 	case key == nil || key.ModRevision < gate: // revoked, or deleted by hand: the session finds out which
@@ -229,24 +291,15 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	case key.ModRevision > gate:
 		a.lease.SawGate(key.ModRevision)
 		return errGateMoved
-	case c.after != nil:
-		return c.after.whyKept(r.First(mode))
+	case c.after != nil: // deleted by another client, as this one or as the one that an earlier copy had put
+		return ErrEntryGone
 	case c.empty:
-		look.saw(r)
 		return ErrOccupied
 	case a.q.limit != nil:
-		if err := a.q.limit.WhyRefused(ctx, r.First(mode), a.entries[0].wait.permit.Limit.Mod); err != nil {
+		if err := a.q.limit.WhyRefused(ctx, r.First(limit), a.entries[0].wait.permit.Limit.Mod); err != nil {
 			return err
 		}
 	}
-	a.markUnanswered(gate) // as above: an earlier copy had put it, and another client has deleted it
+	a.markUnanswered(gate) // as above: an earlier copy had put it, and another client has deleted both keys
 	return ErrEntryGone
-}
-
-// whyKept returns why a put did not replace the entry, which is read as own.
-func (e *entry) whyKept(own *mvccpb.KeyValue) error {
-	if reads.IsEntry(own, e.rev) && e.wait.ahead != nil && e.stage < held {
-		return errAheadLeft
-	}
-	return ErrEntryGone // deleted by another client, as this one or as the one that an earlier copy had put
 }

@@ -33,7 +33,7 @@ type Queue struct {
 	limit  *permits.Limit // of a semaphore; otherwise nil
 	weight int            // of a semaphore: the permits that an attempt asks for at once
 
-	youngest clientv3.Op // reads the conflicting entry that was created last, with its value
+	youngest []clientv3.Op // what a put reads: see reads.Scope.Youngest
 }
 
 // Request is what a caller wants of a queue.
@@ -63,7 +63,11 @@ func New(host lease.Host, kind holdfast.Kind, name string) *Queue {
 // At returns the queue of a foreign prefix, as etcd's concurrency package takes it.
 // Its entries are PREFIX/…, and every key there counts as an entry.
 func At(host lease.Host, kind holdfast.Kind, prefix string) *Queue {
-	q := newQueue(host, layout.At(kind, prefix))
+	namespace := ""
+	if host != nil {
+		namespace = host.Namespace()
+	}
+	q := newQueue(host, layout.At(namespace, kind, prefix))
 	if q.err == nil && strings.HasSuffix(prefix, "/") {
 		q.shared.warnOfSlash(q.At)
 	}
@@ -109,6 +113,14 @@ func (q *Queue) key(id string) string {
 	default:
 		return q.At.Key(id)
 	}
+}
+
+// claimKey is the key of the claim of an entry; empty of a permit, which has none.
+func (q *Queue) claimKey(entry string) string {
+	if q.At.Kind == holdfast.KindSemaphore {
+		return ""
+	}
+	return q.At.ClaimKey(entry)
 }
 
 // errNoQueue: a Mutex{} or an Election{}.

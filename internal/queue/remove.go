@@ -18,62 +18,59 @@ import (
 // removeRetry is the pause after etcd has refused to remove an entry.
 const removeRetry = time.Second
 
-// tryRemove removes the entry as soon as it may be removed. nil: the entry existed, or may have existed, and is gone.
-// ErrEntryGone: another client had deleted it. It ends with ctx, for a caller that waits; remove does not.
+// tryRemove removes the entry and its claim. It may at any time, whatever stands ahead: nothing is hidden from those
+// behind. nil: the entry existed, or may have existed, and is gone. ErrEntryGone: another client had deleted it; then
+// the claim is gone now. It ends with ctx, for a caller that waits; remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
-	for {
-		then := txns.Ops{clientv3.OpDelete(e.key)}
-		var look sight
-		if e.stage < held {
-			if err := e.prepareToLeave(ctx); err != nil {
-				return err
-			}
-			look = e.wait.look(&then)
-		}
-		t := txns.Txn{About: e.q.At.Entries, If: e.removalCmps(), Then: then}
-		if len(t.If) > 1 { // which of them was false?
-			t.Else = []clientv3.Op{reads.Meta(e.key)}
-		}
-		r, err := e.q.shared.commits.Commit(ctx, t)
-		if r.Unsent {
+	if p := e.wait.permit; p != nil && e.stage < held {
+		if err := p.markToLeave(ctx); err != nil {
 			return err
-		}
-		e.removing = err != nil && e.q.ReportUnknown("remove", err) || r.Unanswered || e.removing
-		switch {
-		case err != nil:
-			return err
-		case r.Succeeded:
-			look.saw(r)
-			return nil
-		case len(t.Else) > 0 && reads.IsEntry(r.First(0), e.rev):
-			// The entry ahead has left. Leaving now could hide a revoked holder from
-			// the entry behind: judge as if going on, then leave.
-			if err := e.wait.verify(ctx); err != nil {
-				return err
-			}
-		case e.removing:
-			return nil // by a copy of ours that was not answered
-		default:
-			return ErrEntryGone
 		}
 	}
+	r, err := e.q.shared.commits.Commit(ctx, txns.Txn{
+		About: e.q.At.Entries, If: []clientv3.Cmp{e.owned()}, Then: e.deletions(make([]clientv3.Op, 0, 2)),
+	})
+	if r.Unsent {
+		return err
+	}
+	e.removing = err != nil && e.q.ReportUnknown("remove", err) || r.Unanswered || e.removing
+	if err != nil || r.Succeeded {
+		return err
+	}
+	if err := e.removeClaim(ctx); err != nil {
+		return err
+	}
+	if e.removing { // by a copy of ours that was not answered
+		return nil
+	}
+	return ErrEntryGone
 }
 
-// prepareToLeave waits until an entry that does not hold may be removed.
-func (e *entry) prepareToLeave(ctx context.Context) error {
-	if p := e.wait.permit; p != nil {
-		return p.markToLeave(ctx)
+// removeClaim removes the claim of an entry that another client has deleted, or has moved.
+func (e *entry) removeClaim(ctx context.Context) error {
+	if e.claim == "" {
+		return nil
 	}
-	return e.wait.untilRemovable(ctx)
+	_, err := e.q.shared.commits.Commit(ctx, txns.Txn{
+		If: []clientv3.Cmp{reads.CreatedAt(e.claim, e.rev)}, Then: []clientv3.Op{clientv3.OpDelete(e.claim)},
+	})
+	return err
+}
+
+// deletions adds what deletes the entry and its claim.
+func (e *entry) deletions(to []clientv3.Op) []clientv3.Op {
+	to = append(to, clientv3.OpDelete(e.key))
+	if e.claim != "" {
+		to = append(to, clientv3.OpDelete(e.claim))
+	}
+	return to
 }
 
 // remove removes the entry, retrying while that can help, and finishes the attempt. It returns what tryRemove does, or
 // the error of the last try, joined with ErrOutcomeUnknown if a try was not answered.
 //
-// An entry whose create revision is unknown is left to the sweeper: a deletion by key could come before the waiter
-// behind has judged how the entry ended.
+// An entry whose create revision is unknown is left to the sweeper.
 func (e *entry) remove(ctx context.Context) error {
-	e.leaving = true
 	if e.stage < created {
 		e.finish()
 		return nil
@@ -81,9 +78,13 @@ func (e *entry) remove(ctx context.Context) error {
 	err := e.retry(ctx, e.tryRemove)
 	unknown := e.removing
 	switch {
-	case err == nil || errors.Is(err, ErrEntryGone):
+	case errors.Is(err, ErrEntryGone):
+		e.id = "" // another client may have put something else at the key
 		e.finish()
 		return err
+	case err == nil:
+		e.finish()
+		return nil
 	case e.of.lease.Lost() != nil:
 		e.abandon()
 	case etcderr.Classify(err) == etcderr.LeaseGone:

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
 	"github.com/holdfast-go/holdfast/internal/lines"
+	"github.com/holdfast-go/holdfast/internal/polls"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
@@ -22,9 +23,12 @@ import (
 
 // shared is what all queues of one session have in common.
 type shared struct {
-	host      lease.Host
-	lockDelay time.Duration
-	getEpoch  clientv3.Op // reads the fencing epoch
+	host       lease.Host
+	lockDelay  time.Duration
+	getEpoch   clientv3.Op // reads the fencing epoch
+	claimValue string      // of all claims of the session
+
+	sights sights
 
 	warnedOfSlash atomic.Bool // not a sync.Once: the user's logger may make a queue
 
@@ -47,6 +51,9 @@ func sharedBy(host lease.Host) *shared {
 	return host.Extension(sharedKey{}, func() any {
 		s := &shared{
 			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
+			claimValue: layout.Claim{
+				LockDelay: host.LockDelay(), ToldWithin: polls.ToldWithin(host.LockDelay()),
+			}.Encode(),
 			commits: txns.Committer{Sender: host.Sender(), Go: host.Go},
 		}
 		s.keys, s.sweeper, s.orphans = leftovers.New(host, s.orphan)
@@ -70,12 +77,8 @@ func (s *shared) warnOfSlash(at layout.Queue) {
 		"kind", at.Kind, "name", at.Name, "entries", at.Entries)
 }
 
-// beforeRevoke deletes the entries of a lease before the session revokes it. An entry deleted together with its session
-// key looks like that of a revoked holder, and would cost the waiter behind it a lock delay.
-//
-// One that may not be deleted now, because its own lock delay runs, its place is unknown, or the name is to stay taken,
-// expires with the lease. The lease is lost, so no attempt uses these entries, and what uses grants has ended that
-// before: see lease.Host.BeforeRevoke.
+// beforeRevoke deletes the permits of a lease before the session revokes it: one that is deleted together with its
+// session key looks like that of a revoked holder. All other entries go with their claims.
 func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 	kind := sending.Unhurried
 	if s.host.Context().Err() != nil { // Close is waiting
@@ -84,11 +87,8 @@ func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
 	for batch := range slices.Chunk(s.entriesOf(lease), txns.MaxOps) {
 		var ops []clientv3.Op
 		for _, e := range batch {
-			if e.takenFor() > 0 {
-				continue // a deletion would free the name, even if the entry was moved
-			}
-			if cmps := e.removableNow(); cmps != nil {
-				ops = append(ops, clientv3.OpTxn(cmps, []clientv3.Op{clientv3.OpDelete(e.key)}, nil))
+			if e.wait.permit != nil && e.stage >= created {
+				ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{e.owned()}, []clientv3.Op{clientv3.OpDelete(e.key)}, nil))
 			}
 		}
 		if len(ops) == 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/lines"
 	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/txns"
@@ -20,11 +21,12 @@ type ticket struct {
 	q       *Queue // as this caller named it
 	request Request
 	inSet   bool     // of a Set of several queues
+	useless bool     // an earlier entry was of no use
 	attempt *attempt // set before the turn: whose entry the previous head has put for this caller; or nil
 
-	// What its caller and those in the line behind it are told, both protected by shared.mu.
-	ahead places.Ahead // the latest that etcd has said
-	shown Shown        // what others see of its entry; nil until it holds
+	// What those in the line behind it are told; both protected by shared.mu.
+	rev   int64 // create revision of its entry; 0: not known
+	shown Shown // what others see of its entry; nil until it holds
 
 	teller    *places.Teller // of the caller's place; a Set's tickets share it
 	ownTeller places.Teller
@@ -53,7 +55,9 @@ func (t *ticket) awaitTurn(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		err := fmt.Errorf("%w; queued behind another goroutine of this session", backoff.ContextErr(ctx))
-		return &places.Error{Place: places.Stale(t.place()), Err: err}
+		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), calls.GiveUpWait)
+		defer cancel()
+		return &places.Error{Place: t.place(patience), Err: err}
 	case <-t.q.host.Context().Done():
 		return holdfast.ErrClosed
 	}
@@ -61,7 +65,7 @@ func (t *ticket) awaitTurn(ctx context.Context) error {
 
 // occupancy returns nil if no goroutine of this session is in the line of q; ErrUnconfirmed if all have returned and
 // only the removal of an entry is unconfirmed; otherwise ErrOccupied, with the place.
-func (q *Queue) occupancy() error {
+func (q *Queue) occupancy(ctx context.Context) error {
 	head, length, leftOver, exists := q.shared.lines.Shared(q.At.Entries)
 	switch {
 	case !exists:
@@ -69,7 +73,7 @@ func (q *Queue) occupancy() error {
 	case leftOver:
 		return ErrUnconfirmed
 	default:
-		return &places.Error{Place: head.placeBehind(length), Err: ErrOccupied}
+		return &places.Error{Place: head.placeBehind(ctx, length), Err: ErrOccupied}
 	}
 }
 
@@ -79,88 +83,62 @@ func (q *Queue) hasOthers() bool {
 	return slices.ContainsFunc(q.shared.lines.Heads(q.At.Entries), excludes)
 }
 
-// sight is what a request that is sent anyway brings along of who is ahead of an entry. The zero sight is of a request
-// that brings nothing.
-type sight struct {
-	t     *ticket
-	first int   // of the replies
-	rev   int64 // of the entry; 0: all that stand are ahead
+// created records the create revision of the ticket's entry.
+func (t *ticket) created(rev int64) {
+	t.q.shared.mu.Lock()
+	defer t.q.shared.mu.Unlock()
+	t.rev = rev
 }
 
-// look adds to a request that ends the wait of an entry what finds out who is ahead. It adds nothing for an entry that
-// holds, that nothing is ahead of, or that the sweeper has found.
-func (w *wait) look(ask *txns.Ops) sight {
-	if w.e.stage != placed || w.ahead == nil {
-		return sight{}
-	}
-	return w.e.ticket.look(ask, w.e.rev)
-}
-
-// lookToTell adds to a read of an entry that waits, and was created at rev, what its caller wants to be told.
-func (t *ticket) lookToTell(ask *txns.Ops, rev int64) sight {
-	if t == nil || t.request.OnWait == nil {
-		return sight{}
-	}
-	return t.look(ask, rev)
-}
-
-// look adds what finds out who is ahead of an entry that was created at rev; 0: who is in the queue.
-func (t *ticket) look(ask *txns.Ops, rev int64) sight {
-	if t == nil {
-		return sight{}
-	}
-	look := places.Look(t.q.Scope, rev)
-	return sight{t, ask.Add(look[0], look[1], t.q.shared.getEpoch), rev}
-}
-
-// saw reads the replies.
-func (s sight) saw(r txns.Reply) {
-	if s.t != nil {
-		s.t.saw(places.Read(s.t.q.Scope, r, s.first, s.rev, r.Range(s.first+2).Kvs))
-	}
-}
-
-// saw records what is ahead of the entry, for its caller and for those in the line
-// behind it.
-func (t *ticket) saw(a places.Ahead) {
-	s := t.q.shared
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t.ahead = a
-}
-
-// place returns the place of a ticket in its line.
-func (t *ticket) place() view.Place {
+// place returns the place of a ticket in its line. It asks etcd, unless a goroutine of this session holds.
+func (t *ticket) place(ctx context.Context) view.Place {
 	head, inLine, exists := t.Line(view.MaxAhead)
 	if !exists {
 		return view.Place{}
 	}
-	return head.placeBehind(inLine)
+	return head.placeBehind(ctx, inLine)
 }
 
 // placeBehind returns the place of a caller who has that many ahead in the line, of which t is the head.
-func (t *ticket) placeBehind(inLine int) view.Place {
+func (t *ticket) placeBehind(ctx context.Context, inLine int) view.Place {
 	t.q.shared.mu.Lock()
-	a, shown := t.ahead, t.shown
+	rev, shown := t.rev, t.shown
 	t.q.shared.mu.Unlock()
-	p := a.Place(t.q.Scope)
-	if inLine == 0 {
-		return p
+	var p view.Place
+	holds := false
+	if shown != nil && inLine > 0 {
+		p.Holder, holds = shown.Shown()
 	}
-	if shown != nil {
-		if holder, ok := shown.Shown(); ok {
-			p = view.Place{Holder: holder, Seen: time.Now()}
-		}
+	if !holds {
+		p = t.readPlace(ctx, rev)
 	}
 	p.Ahead = min(p.Ahead+inLine, view.MaxAhead)
-	if !p.Known() {
+	if holds || !p.Known() && inLine > 0 {
 		p.Seen = time.Now() // the line is known
 	}
 	return p
 }
 
+// readPlace asks etcd who holds, and how many are ahead of an entry that was created at rev; 0: how many stand. It
+// returns no place if etcd does not answer.
+func (t *ticket) readPlace(ctx context.Context, rev int64) view.Place {
+	q := t.q
+	look := places.Look(q.Scope, rev)
+	r, err := txns.Read(ctx, q.host.Sender(), look[0], look[1], q.shared.getEpoch)
+	if err != nil {
+		return view.Place{}
+	}
+	p := places.Read(q.Scope, r, 0, rev, r.Range(2).Kvs).Place(q.Scope)
+	if t.inSet {
+		p.Name = q.At.Name
+	}
+	return p
+}
+
 // tell tells the caller of a ticket its place.
-func (t *ticket) tell(place func() view.Place) { t.teller.Tell(t.q.host, t.request.OnWait, place) }
+func (t *ticket) tell(place func(ctx context.Context) view.Place) {
+	t.teller.Tell(t.q.host, t.request.OnWait, place)
+}
 
 // tell tells the caller the place of an entry that waits.
 func (w *wait) tell(ctx context.Context) {
@@ -168,26 +146,13 @@ func (w *wait) tell(ctx context.Context) {
 	if t == nil || ctx.Err() != nil {
 		return
 	}
-	t.tell(func() view.Place {
-		if w.ahead == nil {
-			return t.named(view.Place{Seen: time.Now()})
-		}
-		return t.knownAhead()
-	})
-}
-
-// knownAhead returns what is known of the entries ahead of a caller who is the head.
-func (t *ticket) knownAhead() view.Place {
-	t.q.shared.mu.Lock()
-	a := t.ahead
-	t.q.shared.mu.Unlock()
-	return t.named(a.Place(t.q.Scope))
-}
-
-// named adds to a place of which queue it is, if the caller waits in several.
-func (t *ticket) named(p view.Place) view.Place {
-	if t.inSet && p.Known() {
-		p.Name = t.q.At.Name
+	if w.ahead != nil {
+		t.tell(t.place)
+		return
 	}
-	return p
+	first := view.Place{Seen: time.Now()}
+	if t.inSet {
+		first.Name = t.q.At.Name
+	}
+	t.tell(func(context.Context) view.Place { return first })
 }

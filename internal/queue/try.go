@@ -29,7 +29,7 @@ func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Grant, err error) 
 		return acquire(ctx, s.join(r, true), nil, condition{now: true})
 	}
 	for _, q := range s {
-		if err := q.occupancy(); err != nil {
+		if err := q.occupancy(ctx); err != nil {
 			return nil, s.naming(err, q) // by a goroutine of this session
 		}
 	}

@@ -1,0 +1,94 @@
+package layout
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// A claim is put beside each entry by the same Txn, so both have one create revision. It is on a lease of its own, and
+// is deleted with the entry. So one that stands without its entry tells that nothing was released:
+//
+//	rev 10  A puts entry and claim, and holds
+//	rev 15  A's lease is revoked: its entry is gone, its claim stands
+//	        whoever comes now waits for the lock delay, and deletes the claim
+//
+// Of a name, the claims are at NAME/@claim/, right behind the entries. In both, those of readers and those of writers
+// are ranges: readers stand first among the entries, and last among the claims. So what conflicts with a reader is one
+// range of keys, too: the entries of writers, then their claims.
+//
+// Below a foreign prefix no claim may stand, since etcd's own clients would wait for it as for an entry. There it is at
+// NAMESPACE/claim/ followed by the key of its entry.
+const (
+	claims        = "claim/"  // follows NAME/@
+	readersClaim  = "s"       // begins the last part of a reader's claim; those of writers begin with a digit of a lease
+	foreignClaims = "/claim/" // follows the namespace
+)
+
+// ClaimKey is the key of the claim of the entry with that key.
+func (q Queue) ClaimKey(entry string) string {
+	part := strings.TrimPrefix(entry, q.Entries)
+	if id, reader := strings.CutPrefix(part, readerMark); reader && !q.Foreign {
+		part = readersClaim + id
+	}
+	return q.Claims + part
+}
+
+// EntryOf is the key of the entry that a claim belongs to.
+func (q Queue) EntryOf(claim string) string {
+	part := strings.TrimPrefix(claim, q.Claims)
+	if id, reader := strings.CutPrefix(part, readersClaim); reader && !q.Foreign {
+		part = readerMark + id
+	}
+	return q.Entries + part
+}
+
+// IsClaim reports whether a key is that of a claim of the queue.
+func (q Queue) IsClaim(key string) bool { return strings.HasPrefix(key, q.Claims) }
+
+// AllClaims returns the range of all claims.
+func (q Queue) AllClaims() (from, end string) { return q.Claims, clientv3.GetPrefixRangeEnd(q.Claims) }
+
+// WritersClaims returns the range of the claims of all entries but readers'.
+func (q Queue) WritersClaims() (from, end string) {
+	if q.Foreign {
+		return q.Claims + afterReaders, clientv3.GetPrefixRangeEnd(q.Claims)
+	}
+	return q.Claims, q.Claims + readersClaim
+}
+
+// Claim is what a claim says to those who wait behind it when its entry is gone. What ends earlier counts; a waiter
+// takes the larger of each and its own.
+type Claim struct {
+	LockDelay  time.Duration // to be waited for once the session key of its holder is gone, too
+	ToldWithin time.Duration // to be waited for in any case: by then the holder has found that its entry is gone
+}
+
+// maxDelay bounds what a claim may ask others to wait for.
+const maxDelay = 10 * time.Minute
+
+type encodedClaim struct {
+	V          int   `json:"v"`
+	LockDelay  int64 `json:"lock_delay_ms"`
+	ToldWithin int64 `json:"told_within_ms"`
+}
+
+// Encode returns the claim as it is written in etcd.
+func (c Claim) Encode() string {
+	b, _ := json.Marshal(encodedClaim{format, c.LockDelay.Milliseconds(), c.ToldWithin.Milliseconds()}) // plain fields
+	return string(b)
+}
+
+// DecodeClaim returns what the value of a claim says; nothing for a value of another form.
+func DecodeClaim(value []byte) Claim {
+	var enc encodedClaim
+	if len(value) > maxValue || json.Unmarshal(value, &enc) != nil {
+		return Claim{}
+	}
+	bounded := func(ms int64) time.Duration {
+		return time.Duration(min(max(0, ms), maxDelay.Milliseconds())) * time.Millisecond
+	}
+	return Claim{bounded(enc.LockDelay), bounded(enc.ToldWithin)}
+}

@@ -1,0 +1,130 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/reads"
+	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/txns"
+)
+
+// lookAgain is the time between two looks during a delay. A holder that was told meanwhile has deleted its claim.
+const lookAgain = time.Second
+
+// passClaims waits until the delays of the dead claims ahead are over, and deletes these. No entry is ahead in any queue
+// of the attempt, so all delays run side by side. It returns when something has changed.
+func (a *attempt) passClaims(ctx context.Context) error {
+	due := time.Now()
+	for _, e := range a.entries {
+		for _, c := range e.wait.claims {
+			if !e.q.shared.sights.isExamined(c) { // what ends its delay must be read first
+				return e.wait.look(ctx)
+			}
+			if end := e.q.shared.sights.delayEnds(c, a.q.shared.lockDelay); end.After(due) {
+				due = end
+			}
+		}
+	}
+	if left := time.Until(due); left > 0 {
+		if !a.told {
+			a.told = true
+			a.waiting().wait.tell(ctx)
+		}
+		if !calls.Sleep(ctx, min(left, lookAgain)) {
+			return backoff.ContextErr(ctx)
+		}
+		if left > lookAgain {
+			return a.lookBehindClaims(ctx)
+		}
+	}
+	return a.clear(ctx)
+}
+
+// lookBehindClaims looks again in each queue in which dead claims are ahead.
+func (a *attempt) lookBehindClaims(ctx context.Context) error {
+	for _, e := range a.entries {
+		if e.wait.isFree() {
+			continue
+		}
+		if err := e.wait.look(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clear deletes the dead claims ahead, whose delays are over. It compares the attempt's own entries, so it is a look,
+// too: when it has deleted all claims, the attempt holds. Otherwise it looks again.
+//
+// A late reply to the first deletion may mean that there is a quorum since just now. Without one no poll tells a former
+// holder, however long the delay is. Then the delay runs once more. Not twice, or a slow network would keep the attempt
+// from holding. tests/models/quietmodel has this rule.
+func (a *attempt) clear(ctx context.Context) error {
+	began, most := time.Now(), txns.MaxOps-len(a.entries)
+	for _, e := range a.entries {
+		if !e.wait.isFree() {
+			e.say(steps.Step{Action: steps.Waited})
+		}
+	}
+	for _, e := range a.entries {
+		for batch := range slices.Chunk(slices.Clone(e.wait.claims), most) {
+			sent := time.Now()
+			var r txns.Reply
+			err := e.retry(ctx, func(ctx context.Context) (err error) {
+				r, err = a.clearing(batch).Once(ctx, a.q.host.Sender(), sending.Write)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if !r.Succeeded { // by another waiter, or by its holder; or by a copy that was not answered
+				return a.lookBehindClaims(ctx)
+			}
+			if lockDelay := a.q.shared.lockDelay; !a.delayed && time.Since(began) > lockDelay/4 {
+				a.late = lockDelay > 0
+			}
+			a.delayed = true
+			a.saw(r.Header.Revision, sent)
+			e.wait.claims = e.wait.claims[len(batch):]
+			e.q.shared.sights.forget(batch)
+		}
+	}
+	if a.late {
+		a.late = false
+		if !calls.Sleep(ctx, a.q.shared.lockDelay) {
+			return backoff.ContextErr(ctx)
+		}
+		return a.entries[0].wait.look(ctx)
+	}
+	for _, e := range a.entries {
+		if !e.wait.more {
+			continue
+		}
+		if err := e.wait.look(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clearing is the Txn that deletes some claims. It compares their revisions: a later entry may have the same key. It
+// compares the mod revisions of the attempt's own entries: one that an administrator is removing must not make room for
+// those behind it.
+func (a *attempt) clearing(claims []reads.Claim) txns.Txn {
+	var t txns.Txn
+	for _, e := range a.entries {
+		t.If = append(t.If, clientv3.Compare(clientv3.ModRevision(e.key), "=", e.rev))
+	}
+	for _, c := range claims {
+		t.If = append(t.If, reads.CreatedAt(c.Key, c.Rev))
+		t.Then = append(t.Then, clientv3.OpDelete(c.Key))
+	}
+	return t
+}

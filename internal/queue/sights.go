@@ -1,0 +1,131 @@
+package queue
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/polls"
+	"github.com/holdfast-go/holdfast/internal/reads"
+)
+
+const (
+	// maxSights bounds how many dead claims a session remembers.
+	maxSights = 1 << 15
+	// sightLasts is for how long it remembers one at least: longer than any delay.
+	sightLasts = 20 * time.Minute
+)
+
+// sights is what a session has seen of dead claims. All its attempts share it, so the delay of a claim counts from when
+// the session first saw it dead: calls with a deadline below the delay get in at last, and the next in a line goes on
+// from where the one before has left off.
+type sights struct {
+	mu sync.Mutex // protects of
+	of map[string]sight
+}
+
+// sight is what is known of one dead claim. Each time is that of the receipt of a reply.
+type sight struct {
+	rev       int64     // of the claim
+	acquitted bool      // its entry never held
+	dead      time.Time // of the first reply that showed it without its entry
+	gone      time.Time // of the first that showed that its session key had gone, too; zero: none has
+	examined  bool      // what follows was read
+	says      layout.Claim
+}
+
+// noteDead records dead claims that a reply has shown.
+func (s *sights) noteDead(claims []reads.Claim, now time.Time) {
+	if len(claims) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of == nil {
+		s.of = make(map[string]sight)
+	}
+	if len(s.of)+len(claims) > maxSights {
+		maps.DeleteFunc(s.of, func(_ string, known sight) bool { return now.Sub(known.dead) > sightLasts })
+	}
+	for _, c := range claims {
+		known := s.of[c.Key]
+		if known.rev != c.Rev {
+			known = sight{rev: c.Rev, dead: now} // an earlier one at its key is forgotten
+		}
+		known.acquitted = known.acquitted || c.Acquitted
+		s.of[c.Key] = known
+	}
+}
+
+// noteExamined records what a reply has shown of a dead claim: its value, and whether the session key of its holder has
+// gone.
+func (s *sights) noteExamined(claim *mvccpb.KeyValue, sessionGone bool, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.of[string(claim.Key)]
+	if known.rev != claim.CreateRevision {
+		return
+	}
+	known.examined, known.says = true, layout.DecodeClaim(claim.Value)
+	if sessionGone && known.gone.IsZero() {
+		known.gone = now
+	}
+	s.of[string(claim.Key)] = known
+}
+
+// forget forgets claims that are cleared.
+func (s *sights) forget(claims []reads.Claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range claims {
+		delete(s.of, c.Key)
+	}
+}
+
+// isExamined reports whether it is known what a dead claim says, or that it costs no delay.
+func (s *sights) isExamined(c reads.Claim) bool {
+	known := s.get(c)
+	return known.acquitted || known.examined
+}
+
+// isOpen reports whether another look may end the delay of a dead claim earlier.
+func (s *sights) isOpen(c reads.Claim) bool {
+	known := s.get(c)
+	return !known.acquitted && known.gone.IsZero()
+}
+
+// get returns what is known of a claim; the zero sight for one that was not seen dead yet.
+func (s *sights) get(c reads.Claim) sight {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.of[c.Key]; known.rev == c.Rev {
+		return known
+	}
+	return sight{}
+}
+
+// delayEnds returns when the delay of a dead claim is over for a session with that lock delay. By then its holder has
+// been told: by the watch of its session key within the lock delay, if that key has gone; by a poll in any case.
+//
+//	rev 10  A puts, and holds
+//	rev 15  A's lease is revoked: entry and session key are gone, the claim is dead
+//	        first seen at 0 s: the delay ends at 2 s, the lock delay
+//	rev 15  or: A's entry is deleted by hand. Its session key stands
+//	        first seen at 0 s: the delay ends at 8 s, by when a poll has told A
+func (s *sights) delayEnds(c reads.Claim, lockDelay time.Duration) time.Time {
+	known := s.get(c)
+	if known.acquitted {
+		return time.Time{}
+	}
+	// The holder's own delays count as well: whoever deletes the claim does so for all who come later.
+	end := known.dead.Add(max(polls.ToldWithin(lockDelay), known.says.ToldWithin))
+	if !known.gone.IsZero() {
+		if at := known.gone.Add(max(lockDelay, known.says.LockDelay)); at.Before(end) {
+			end = at
+		}
+	}
+	return end
+}
