@@ -48,7 +48,7 @@ func TestSessionKeyNamesItsOwnerAndExistsAsLongAsTheLease(t *testing.T) {
 					t.Errorf("gate %d, the key was put at %d: %v", held.Gate(), resp.Kvs[0].ModRevision, err)
 				}
 				var value map[string]any
-				if err := json.Unmarshal(resp.Kvs[0].Value, &value); err != nil || value["v"] != 1.0 {
+				if err := json.Unmarshal(resp.Kvs[0].Value, &value); err != nil || value["v"] != 2.0 {
 					t.Fatalf("%s: %v", resp.Kvs[0].Value, err)
 				}
 				delete(value, "v")
