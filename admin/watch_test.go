@@ -129,7 +129,7 @@ func revoked(t *testing.T, srv *etcdfake.Server, lock, owner string) {
 	for key, value := range map[string]string{
 		fmt.Sprintf("holdfast/session/%x", int64(grant.ID)): "{}",
 		fmt.Sprintf("holdfast/lock/%s/@/%x-AAAAAAAAAAAAAAAA", lock, int64(grant.ID)): fmt.Sprintf(
-			`{"v":1,"owner":%q,"queued_at":"2026-01-31T12:00:00Z"}`, owner),
+			`{"v":2,"owner":%q,"queued_at":"2026-01-31T12:00:00Z"}`, owner),
 	} {
 		if _, err := cli.Put(t.Context(), key, value, clientv3.WithLease(grant.ID)); err != nil {
 			t.Fatal(err)

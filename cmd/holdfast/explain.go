@@ -21,7 +21,7 @@ The order is that of etcd's revisions, as far back as etcd has them: until its h
 is compacted, often after 5 minutes or an hour. etcd keeps no times. Those that are
 shown are from the entries, by the clocks of their processes. An entry is held since the
 revision at which it was the first; where the one before went with its lease, its
-process held a lock delay later (1 second by default).
+process held a lock delay later (2 seconds by default).
 
 How an entry went:
 

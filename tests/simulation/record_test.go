@@ -244,7 +244,7 @@ func (s *simulation) follow() {
 	s.renewalsMu.Unlock()
 	history := modeltrace.NewHistory(&s.record, s.steps)
 	entries, permits := queuemodel.Follow(history), semmodel.Follow(history)
-	s.violations = slices.Concat(s.violations, leases.Refused); _, _ = entries, permits
+	s.violations = slices.Concat(s.violations, entries.Refused, permits.Refused, leases.Refused)
 	for _, counts := range []map[string]int{entries.Counts, permits.Counts, leases.Counts} {
 		maps.Copy(s.verdict.Counts, counts)
 	}
