@@ -120,7 +120,11 @@ func (s *Sweeper) sweep(ctx context.Context, suspects []Suspect) error {
 	}
 	// A full store refuses the put of the session key, but no deletion. So what
 	// stands is removed even then; what may yet appear stays a suspect.
-	for batch := range slices.Chunk(suspects, txns.MaxOps/4) {
+	keys := 0
+	for _, e := range suspects {
+		keys = max(keys, len(e.Keys()))
+	}
+	for batch := range slices.Chunk(suspects, txns.MaxOps/keys) {
 		if err := s.removeStanding(ctx, batch, gateErr == nil); err != nil {
 			return err
 		}

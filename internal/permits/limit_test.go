@@ -10,8 +10,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/permits"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )

@@ -66,7 +66,7 @@ func TestEntryFoundAfterALostReplyIsPlacedByALook(t *testing.T) {
 			})
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) { // the same for a semaphore
 				p := holdtest.Start(t, srv)
-				kit.SetLimit(t, srv, 1, 1)
+				kit.SetLimit(t, srv, 1)
 				ahead := kit.JoinPermit(t, srv, permitsX, 1)
 				p.PlanOne("enqueue", holdtest.LostReply)
 				done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Permits(1, 1))
@@ -99,7 +99,7 @@ func TestEntryDeletedBeforeItsLostReplyIsFoundOutIsPutAnew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				kit.SetLimit(t, srv, 1, 1)
+				kit.SetLimit(t, srv, 1)
 				p := holdtest.Start(t, srv)
 				q := c.queue(p)
 				holdtest.MustRelease(t, holdtest.MustAcquire(t, q)) // so that it knows the limit
