@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,6 +62,7 @@ func sharedBy(host lease.Host) *shared {
 		}
 		s.turns.of = make(map[string]int)
 		s.keys, s.sweeper, s.orphans = leftovers.New(host, s.orphan)
+		host.BeforeRevoke(func(_ context.Context, lease *lease.Lease) { s.keys.Forget(lease) })
 		return s
 	}).(*shared)
 }

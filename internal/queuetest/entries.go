@@ -127,7 +127,7 @@ func JoinReader(t *testing.T, srv *etcdfake.Server, prefix string) *Peer {
 	return join(t, srv, prefix+"!s")
 }
 
-// JoinPermit is Join for a permit of a semaphore with that weight, which has no claim.
+// JoinPermit is Join for a permit of a semaphore with that weight.
 func JoinPermit(t *testing.T, srv *etcdfake.Server, prefix string, weight int) *Peer {
 	t.Helper()
 	return join(t, srv, fmt.Sprintf("%s%d-", prefix, weight))
@@ -139,7 +139,7 @@ func join(t *testing.T, srv *etcdfake.Server, prefix string) *Peer {
 	p := &Peer{srv: srv, Lease: grant(t, cli)}
 	p.Key = fmt.Sprintf("%s%x-AAAAAAAAAAAAAAAA", prefix, int64(p.Lease))
 	puts := []clientv3.Op{clientv3.OpPut(p.Key, "", clientv3.WithLease(p.Lease))}
-	if at, below := layout.Of("holdfast", p.Key); below && at.Kind != holdfast.KindSemaphore {
+	if at, below := layout.Of("holdfast", p.Key); below {
 		p.Claim = at.ClaimKey(p.Key)
 		says := layout.Claim{LockDelay: LockDelay, ToldWithin: ToldWithin}.Encode()
 		puts = append(puts, clientv3.OpPut(p.Claim, says, clientv3.WithLease(grant(t, cli))))
