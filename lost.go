@@ -71,7 +71,8 @@ type Cause int
 const (
 	// CauseExpired: no renewal was confirmed while the lease was trusted.
 	CauseExpired Cause = iota + 1
-	// CauseRevoked: etcd says that the lease does not exist, though it was still trusted.
+	// CauseRevoked: the lease does not exist, though it was still trusted. Etcd said so; or its session key is gone, and
+	// within a quarter of the lock delay etcd did not say whether the lease exists.
 	CauseRevoked
 	// CauseEntryDeleted: the entry of the lock or term is gone from etcd. Usually it was deleted by hand. Or it was
 	// removed while this process was paused: then the record for the Auditor, or the log, has CauseRemoved. After a
@@ -85,7 +86,8 @@ const (
 	CauseMaxHold
 	// CauseNotDrained: a term's function did not return in time. It may still run.
 	CauseNotDrained
-	// CauseKeyDeleted: the session key was deleted and could not be put again within a quarter of the lock delay.
+	// CauseKeyDeleted: the session key was deleted, and etcd refused to put it again: a role lacks the permission, or
+	// the store is full.
 	CauseKeyDeleted
 	// CauseClientClosed: the etcd client was closed before the session.
 	CauseClientClosed
@@ -152,7 +154,7 @@ func (c Cause) explain() string {
 	case CauseNotDrained:
 		return "its work did not stop in time, so it was given up while the work still runs"
 	case CauseKeyDeleted:
-		return "its session key was deleted, perhaps with the lease, and could not be put again"
+		return "its session key was deleted, and etcd refused to put it again"
 	case CauseClientClosed:
 		return "its etcd client was closed: nothing can renew it"
 	case CauseKicked:

@@ -66,11 +66,13 @@ func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
 // hand.
 func bareTxns(ctx context.Context, cli *clientv3.Client, name string, lease clientv3.LeaseID) error {
 	prefix := name + "/@/"
-	key := prefix + "5eed0001-ABCDEFGHIJKLMNOP"
+	key, claim := prefix+"5eed0001-ABCDEFGHIJKLMNOP", name+"/@claim/5eed0001-ABCDEFGHIJKLMNOP"
 	put, err := cli.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0),
+			clientv3.Compare(clientv3.CreateRevision(claim), "=", 0),
 			clientv3.Compare(clientv3.ModRevision(name+"/session"), "=", 0)).
 		Then(clientv3.OpPut(key, "{}", clientv3.WithLease(lease)), clientv3.OpGet(name+"/epoch"),
+			clientv3.OpPut(claim, "{}", clientv3.WithLease(lease)),
 			clientv3.OpGet(prefix, append(clientv3.WithLastCreate(), clientv3.WithLimit(2), clientv3.WithKeysOnly())...)).
 		Commit()
 	if err != nil {
@@ -78,7 +80,7 @@ func bareTxns(ctx context.Context, cli *clientv3.Client, name string, lease clie
 	}
 	removed, err := cli.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(key), "=", put.Header.Revision)).
-		Then(clientv3.OpDelete(key)).
+		Then(clientv3.OpDelete(key), clientv3.OpDelete(claim)).
 		Commit()
 	if err == nil && !(put.Succeeded && removed.Succeeded) {
 		err = errors.New("refused")

@@ -81,7 +81,10 @@ func (n named) enqueue(ctx context.Context, try bool) ([]*hold.Hold, error) {
 		return holds, nil
 	}
 	place, err := places.Without(err)
-	if errors.Is(err, queue.ErrOccupied) {
+	switch {
+	case errors.Is(err, queue.ErrInDelay):
+		err = fmt.Errorf("%w: %w", ErrLocked, err)
+	case errors.Is(err, queue.ErrOccupied):
 		err = ErrLocked
 	}
 	failed := n.failed(time.Since(start), err)

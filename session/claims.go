@@ -1,7 +1,10 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -9,39 +12,33 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/jitter"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/sending"
 )
 
-// A session has a pair of leases. L1 has the session key and the entries, L2 their claims. L2 outlives L1 by minutes,
+// A session has a pair of leases. L1 has the session key and the entries; L2 has the claims. L2 outlives L1 by minutes,
 // so a claim without its entry tells that the entry went with L1 and was not released. No L2 serves two L1.
 const (
-	// claimsTTLs is how many times the TTL of L1 the TTL of L2 is: whoever comes within that time learns of the loss.
+	// claimsTTLs: the TTL of L2 is so many times that of L1.
 	claimsTTLs = 20
 
-	// minClaimsTTL is the shortest TTL of L2. L2 is renewed without a proof, so a leader that was paused for less than
-	// what is left of this does not end it.
+	// minClaimsTTL is the shortest TTL of L2. Nothing proves a renewal of L2: after one that only a deposed leader has
+	// seen, what is left of the TTL must do.
 	minClaimsTTL = 300 * time.Second
 )
 
 // claimsTTL returns the TTL of the lease of the claims.
 func (o Options) claimsTTL() time.Duration { return max(claimsTTLs*o.TTL, minClaimsTTL) }
 
-// grantClaims grants a lease of claims. Like grant, it sends each copy with an ID of its own.
-func (g *granter) grantClaims(ctx context.Context) (clientv3.LeaseID, error) {
-	id, _, err := sending.Once(ctx, g.sender, sending.Grant, func(ctx context.Context) (clientv3.LeaseID, error) {
-		resp, err := grantAs(ctx, g.client, newLeaseID(), int64(g.opts.claimsTTL()/time.Second))
-		if err != nil {
-			return clientv3.NoLease, err
-		}
-		return resp.ID, nil
-	})
-	return id, err
-}
+func newLeaseID() clientv3.LeaseID { return clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64)) }
 
-// obtain obtains a lease with its session key and, side by side, the lease of its claims. Without the latter the
-// session begins, too: its keeper grants another one.
+// obtain obtains a lease with its session key and, side by side, the lease of its claims. If etcd does not grant that,
+// the session begins without it, and its keeper goes on asking.
 func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	beside, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -50,7 +47,7 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	granting.Go(func() { claims, _ = g.grantClaims(beside) })
 	l, err := g.obtainOwn(ctx)
 	if l == nil {
-		cancel() // no lease needs these claims
+		cancel() // nothing needs these claims
 	}
 	granting.Wait()
 	if l == nil {
@@ -67,7 +64,7 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 // dropUnannounced revokes a lease whose session key could not be put, if etcd answers, or if Close has cut the put off
 // and must leave no lease behind.
 func (g *granter) dropUnannounced(ctx context.Context, l *lease.Lease, err error) {
-	if etcderr.Pending(err) && g.ctx.Err() == nil || etcderr.Classify(err) == etcderr.LeaseGone {
+	if etcderr.Pending(err) && g.ctx.Err() == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.opts.CloseTimeout)
@@ -75,4 +72,121 @@ func (g *granter) dropUnannounced(ctx context.Context, l *lease.Lease, err error
 	g.revoke(ctx, l)
 }
 
-func newLeaseID() clientv3.LeaseID { return clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64)) }
+// grantClaims grants a lease of claims. Like grant, it sends each copy with an ID of its own.
+func (e *env) grantClaims(ctx context.Context) (clientv3.LeaseID, error) {
+	id, _, err := sending.Once(ctx, e.sender, sending.Grant, func(ctx context.Context) (clientv3.LeaseID, error) {
+		resp, err := grantAs(ctx, e.client, newLeaseID(), int64(e.opts.claimsTTL()/time.Second))
+		if err != nil {
+			return clientv3.NoLease, err
+		}
+		return resp.ID, nil
+	})
+	return id, err
+}
+
+// keepClaims renews the lease of the claims a third of its TTL after the last time, and grants another one if etcd has
+// lost it, until the session's lease is lost. From then on nothing extends the claims.
+func (k *keeper) keepClaims() {
+	third := k.opts.claimsTTL() / 3
+	early := jitter.New(third/10, third/10, 1, k.opts.Retry.Rand) // sessions that begin together do not renew together
+	last := k.lease.Claims()
+	for k.lease.Context().Err() == nil {
+		id, changed := k.lease.ClaimsNow()
+		if id == clientv3.NoLease {
+			last = k.replaceClaims(last)
+			continue
+		}
+		select {
+		case <-time.After(third - early.NextBackOff()):
+			k.renewClaims(id)
+		case <-changed:
+		case <-k.lease.Context().Done():
+		}
+	}
+}
+
+// replaceClaims grants the lease that follows lost, and tells of that loss; lost is clientv3.NoLease if there was none
+// yet.
+func (k *keeper) replaceClaims(lost clientv3.LeaseID) (next clientv3.LeaseID) {
+	if lost != clientv3.NoLease {
+		k.telemetry.ClaimsLost()
+		k.opts.Logger.Warn("holdfast: etcd has lost the lease of a session's claims; later entries have claims again; "+
+			"entries that stand keep their order, but if their own lease is revoked early, those behind do not wait for "+
+			"the lock delay; nothing is lost", "lease", names.Lease(k.lease.ID()), "claims", names.Lease(lost))
+	}
+	k.pursue(func(ctx context.Context) (err error) {
+		next, err = k.grantClaims(ctx)
+		return err
+	})
+	k.lease.SetClaims(next)
+	return next
+}
+
+// renewClaims renews the lease of the claims. Nothing is trusted because of it, so it needs no proof, and no haste.
+func (k *keeper) renewClaims(id clientv3.LeaseID) {
+	k.pursue(func(ctx context.Context) error {
+		_, _, err := sending.Once(ctx, k.sender, sending.Unhurried, func(ctx context.Context) (struct{}, error) {
+			_, err := keepAlive(ctx, k.client, id)
+			return struct{}{}, err
+		})
+		switch {
+		case err == nil:
+			k.lease.ConfirmClaims(id)
+		case etcderr.Classify(err) == etcderr.LeaseGone:
+			k.lease.LoseClaims(id)
+			return nil
+		}
+		return err
+	})
+}
+
+// pursue calls op until it returns nil or the session's lease is lost, also by a clock that no timer has told of yet.
+func (k *keeper) pursue(op func(ctx context.Context) error) {
+	policy := k.opts.Retry
+	policy.Attempt = 0 // sending.Once bounds each request
+	_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error {
+		if err := k.lease.Check(); errors.Is(err, holdfast.ErrLost) {
+			return backoff.Final(err)
+		}
+		return backoff.Again(op(ctx))
+	})
+}
+
+// pair is the pair of leases of a session, as far as they are still to be revoked.
+type pair struct{ own, claims clientv3.LeaseID }
+
+func pairOf(l *lease.Lease) *pair { return &pair{l.ID(), l.Claims()} }
+
+// revokePair revokes the lease of the claims and then the session's. In the other order those behind would see claims
+// without entries, which is how a crash looks, and would wait for the lock delay:
+//
+//	rev 20: the session's lease is revoked, its entries go · a waiter looks: claims without entries
+//	rev 21: the lease of the claims is revoked
+//
+// If etcd refuses the first for good, the second is revoked nevertheless: better a delay than entries that stay.
+func (g *granter) revokePair(ctx context.Context, kind sending.Kind, p *pair) error {
+	claims := g.revokeOnce(ctx, kind, &p.claims)
+	if etcderr.Retryable(claims) || etcderr.Pending(claims) {
+		return claims
+	}
+	own := g.revokeOnce(ctx, kind, &p.own)
+	if claims != nil && own != nil {
+		return fmt.Errorf("%w; %w", claims, own)
+	}
+	return cmp.Or(claims, own)
+}
+
+// stands says which of the leases of a session were not revoked, and what that means.
+func (p *pair) stands(l *lease.Lease, o Options) string {
+	const rest = "whoever wants one of its names until then waits for the lock delay"
+	switch {
+	case p.claims == clientv3.NoLease:
+		return fmt.Sprintf("lease %x was not revoked, its entries stay until etcd expires it (TTL %v)", int64(p.own), l.TTL())
+	case p.own == clientv3.NoLease:
+		return fmt.Sprintf("lease %x of the claims was not revoked, its claims stay until etcd expires it (TTL %v): %s",
+			int64(p.claims), o.claimsTTL(), rest)
+	}
+	return fmt.Sprintf("lease %x and lease %x of its claims were not revoked, "+
+		"their keys stay until etcd expires them (TTL %v and %v): %s",
+		int64(p.own), int64(p.claims), l.TTL(), o.claimsTTL(), rest)
+}

@@ -70,9 +70,8 @@ func (s *Session) finish(l *lease.Lease) {
 	defer s.unwatchClient()
 	ctx, cancel := context.WithTimeout(context.Background(), s.env.opts.CloseTimeout)
 	defer cancel()
-	if err := s.granter.endLease(ctx, l); err != nil {
-		s.revokeErr = fmt.Errorf("holdfast: lease %x was not revoked, its entries stay until etcd expires it (TTL %v): %w",
-			int64(l.ID()), l.TTL(), err)
+	if p, err := s.granter.endLease(ctx, l); err != nil {
+		s.revokeErr = fmt.Errorf("holdfast: %s: %w", p.stands(l, s.env.opts), err)
 	}
 	go func() { // joined below, unless a callback never returns
 		defer close(s.joined)

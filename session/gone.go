@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/sending"
@@ -13,18 +15,31 @@ import (
 // goneWait bounds the search for the cause of a loss. It must be short compared with the lock delay.
 const goneWait = 250 * time.Millisecond
 
-// leaseGone makes the lease of the key lost, which etcd does not know. It reads the cluster ID, since the reply that
+// leaseGone makes the lease of the key lost, which etcd does not know.
+func (k sessionKey) leaseGone(ctx context.Context, err error) *holdfast.LostError {
+	return k.oneGone(ctx, clientv3.NoLease, err)
+}
+
+// oneGone finds out which lease etcd does not know: that of the key, or claims, the lease of its claims, unless that is
+// clientv3.NoLease. It reads the key, which goes with its lease. And it reads the cluster ID, since the reply that
 // refused the lease does not have it. A cluster that was set up anew knows no lease either, and calling that a
 // revocation would mislead the operator.
-func (k sessionKey) leaseGone(ctx context.Context, err error) *holdfast.LostError {
+func (k sessionKey) oneGone(ctx context.Context, claims clientv3.LeaseID, err error) *holdfast.LostError {
 	if lost := k.lease.Lost(); lost != nil {
 		return lost
+	}
+	if claims != clientv3.NoLease && claims != k.lease.Claims() {
+		return nil // that is known, and another one follows
 	}
 	ctx, cancel := context.WithTimeout(ctx, goneWait)
 	defer cancel()
 	resp, _, rerr := sending.Once(ctx, k.sender, sending.Read, k.read)
-	if rerr == nil && resp.Header.ClusterId != k.lease.Cluster() {
+	switch {
+	case rerr != nil:
+	case resp.Header.ClusterId != k.lease.Cluster():
 		return k.lease.Lose(holdfast.CauseClusterChanged, err)
+	case claims != clientv3.NoLease && k.isIn(resp) && k.lease.BlameClaims(claims):
+		return nil
 	}
 	return k.lease.Lose(holdfast.CauseRevoked, err)
 }

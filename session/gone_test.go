@@ -74,7 +74,7 @@ func TestLostIsForeverAndANewLeaseFollows(t *testing.T) {
 		if !c.Expires(old.ID()).IsZero() || c.count("LeaseRevoke") == 0 {
 			t.Error("the old lease was not revoked")
 		}
-		if sess.Lease() != ev.Lease || c.leases(t) != 1 {
+		if sess.Lease() != ev.Lease || c.leases(t) != 2 {
 			t.Errorf("the new lease %x did not last: %x, %d leases", ev.Lease, sess.Lease(), c.leases(t))
 		}
 	})

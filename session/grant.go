@@ -105,8 +105,9 @@ func (g *granter) revokeLost(ctx context.Context, l *lease.Lease) {
 	select {
 	case <-grace.C:
 		g.work.beforeRevoke(ctx, l)
-		if err := g.revokeOnce(ctx, sending.Unhurried, l.ID()); !etcderr.Pending(err) {
-			g.notRevoked(ctx, l, err)
+		p := pairOf(l)
+		if err := g.revokePair(ctx, sending.Unhurried, p); !etcderr.Pending(err) {
+			g.notRevoked(ctx, l, p, err)
 		}
 	case <-ctx.Done():
 	}
@@ -124,20 +125,22 @@ func (g *granter) dropLease(l *lease.Lease) {
 
 // revoke ends a lease in etcd, and tries until ctx ends. After that the lease expires.
 func (g *granter) revoke(ctx context.Context, l *lease.Lease) {
-	g.notRevoked(ctx, l, g.endLease(ctx, l))
+	p, err := g.endLease(ctx, l)
+	g.notRevoked(ctx, l, p, err)
 }
 
 // notRevoked logs why a lost lease could not be revoked, if it could not.
-func (g *granter) notRevoked(ctx context.Context, l *lease.Lease, err error) {
+func (g *granter) notRevoked(ctx context.Context, l *lease.Lease, p *pair, err error) {
 	if err != nil && ctx.Err() == nil {
-		g.opts.Logger.Warn("holdfast: could not revoke a lost lease; its entries stay until etcd expires it",
+		g.opts.Logger.Warn("holdfast: could not revoke a lost lease: "+p.stands(l, g.opts),
 			"lease", names.Lease(l.ID()), "error", err)
 	}
 }
 
-// endLease runs the hooks and revokes l, which deletes the entries that they have left. It returns nil if the lease
-// no longer exists.
-func (g *granter) endLease(ctx context.Context, l *lease.Lease) error {
+// endLease runs the hooks and revokes l, which deletes the entries that they have left, and the lease of its claims
+// before. It returns what it could not revoke.
+func (g *granter) endLease(ctx context.Context, l *lease.Lease) (*pair, error) {
+	p := pairOf(l)
 	policy := g.opts.Retry
 	policy.Attempt = 0 // hooks and requests have timeouts of their own
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
@@ -145,21 +148,25 @@ func (g *granter) endLease(ctx context.Context, l *lease.Lease) error {
 			return backoff.Final(holdfast.ErrClientClosed)
 		}
 		g.work.beforeRevoke(ctx, l)
-		return g.revokeOnce(ctx, sending.Write, l.ID())
+		return g.revokePair(ctx, sending.Write, p)
 	})
 	if etcderr.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
-		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
+		return p, fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
-	return err
+	return p, err
 }
 
-// revokeOnce revokes a lease. It returns nil if the lease no longer exists.
-func (g *granter) revokeOnce(ctx context.Context, k sending.Kind, id clientv3.LeaseID) error {
-	_, _, err := sending.Once(ctx, g.sender, k, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, revokeRequest(ctx, g.client, id)
-	})
-	if etcderr.Classify(err) == etcderr.LeaseGone {
+// revokeOnce revokes a lease, unless that is clientv3.NoLease. If it exists no longer, revokeOnce sets it to that.
+func (g *granter) revokeOnce(ctx context.Context, k sending.Kind, id *clientv3.LeaseID) error {
+	if *id == clientv3.NoLease {
 		return nil
 	}
-	return err
+	_, _, err := sending.Once(ctx, g.sender, k, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, revokeRequest(ctx, g.client, *id)
+	})
+	if err != nil && etcderr.Classify(err) != etcderr.LeaseGone {
+		return fmt.Errorf("revoke lease %x: %w", int64(*id), err)
+	}
+	*id = clientv3.NoLease
+	return nil
 }

@@ -57,7 +57,7 @@ func TestHooksRunBeforeTheLeaseIsRevoked(t *testing.T) {
 				}
 				end(t, c, sess)
 				synctest.Wait()
-				if strings.Join(order, " ") != "second first" || !c.Expires(held.ID()).IsZero() || c.count("LeaseRevoke") != 1 {
+				if strings.Join(order, " ") != "second first" || !c.Expires(held.ID()).IsZero() || c.count("LeaseRevoke") != 2 {
 					t.Errorf("hooks %v, expiry %v, %d revocations", order, c.Expires(held.ID()), c.count("LeaseRevoke"))
 				}
 			})
@@ -88,7 +88,7 @@ func TestHookThatHangsDoesNotKeepTheLeaseFromBeingRevoked(t *testing.T) {
 		if err := sess.Close(context.Background()); err != nil || time.Since(began) != 2*time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
-		if c.count("LeaseRevoke") != 1 {
+		if c.leases(t) != 0 {
 			t.Error("not revoked")
 		}
 	})

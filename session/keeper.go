@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -19,17 +20,15 @@ type keeper struct {
 // keep renews the lease and publishes its changes of state until it is lost. It reports false if Close caused the loss:
 // then Close publishes it and revokes the lease.
 func (k *keeper) keep() bool {
-	renewals := make(chan struct{})
-	go func() { // joined below; ends with the lease
-		defer close(renewals)
-		k.renew()
-	}()
+	var renewals sync.WaitGroup // joined below; they end with the lease
+	renewals.Go(k.renew)
+	renewals.Go(k.keepClaims)
 	last := k.watchdog()
 	closed := k.ctx.Err() != nil
 	if !closed {
 		k.events.lost(k.lease, last)
 	}
-	<-renewals
+	renewals.Wait()
 	return !closed
 }
 

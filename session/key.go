@@ -72,23 +72,28 @@ type keyRead struct {
 	told, yes bool // of an errand: etcd has answered it; its comparisons were true
 }
 
-// check restores the key unless read shows that it exists and is attached to the lease. It returns an error if the key
-// could not be restored.
+// isIn reports whether a read shows that the key exists and is attached to the lease.
+func (k sessionKey) isIn(read *clientv3.GetResponse) bool {
+	return len(read.Kvs) == 1 && read.Kvs[0].Lease == int64(k.lease.ID())
+}
+
+// check restores the key unless read shows it. It returns an error if the key could not be restored.
 func (k sessionKey) check(read *clientv3.GetResponse) error {
 	switch {
 	case read.Header.ClusterId != k.lease.Cluster():
 		k.lease.Lose(holdfast.CauseClusterChanged, nil)
 		return errClusterChanged
-	case len(read.Kvs) == 1 && read.Kvs[0].Lease == int64(k.lease.ID()):
+	case k.isIn(read):
 		k.lease.Heard(read.Kvs[0].ModRevision)
 		return nil
 	}
 	return k.restore(read.Header.Revision)
 }
 
-// restore puts the key again, which did not exist at revision seen. If the key was deleted by
-// hand, that succeeds and nothing is lost. If the lease was revoked, etcd refuses it. If etcd does not answer, the
-// lease is given up: a waiter may acquire the lock a LockDelay after a revocation.
+// restore puts the key again, which did not exist at revision seen. If the key was deleted by hand, that succeeds and
+// nothing is lost. If the lease was revoked, etcd refuses it. If etcd does not answer in time, the lease is given up: a
+// waiter may acquire the lock a LockDelay after a revocation. That is told as a revocation, too, because little else
+// deletes the key.
 func (k sessionKey) restore(seen int64) error {
 	if k.lease.Context().Err() != nil || k.lease.Gate() > seen {
 		return nil // lost, or put again in the meantime
@@ -109,7 +114,10 @@ func (k sessionKey) restore(seen int64) error {
 		return nil
 	case etcderr.Classify(err) == etcderr.LeaseGone:
 		return k.lease.Lose(holdfast.CauseRevoked, err)
+	case ctx.Err() != nil:
+		return k.lease.Lose(holdfast.CauseRevoked,
+			fmt.Errorf("its session key is gone, and for %v etcd did not say whether the lease exists: %w", within, err))
 	default:
-		return k.lease.Lose(holdfast.CauseKeyDeleted, fmt.Errorf("could not put it again within %v: %w", within, err))
+		return k.lease.Lose(holdfast.CauseKeyDeleted, err)
 	}
 }

@@ -208,25 +208,50 @@ func TestRenewalFindsADeletionThatTheWatchMissed(t *testing.T) {
 	})
 }
 
+// A key that is gone most likely went with its lease. If etcd does not reply in time, that is what the loss says.
 func TestSessionKeyThatCannotBeRestoredIsALoss(t *testing.T) {
 	for delay, want := range map[time.Duration]time.Duration{
 		0:               250 * time.Millisecond,
 		2 * time.Second: 500 * time.Millisecond,
 		-1:              250 * time.Millisecond,
 	} {
+		for cause, want := range map[holdfast.Cause]time.Duration{
+			holdfast.CauseRevoked: want, holdfast.CauseKeyDeleted: 0, // etcd does not answer, or refuses it at once
+		} {
+			start(t, func(t *testing.T, c *cluster) {
+				events, cli := newRecorder(), c.dial(t)
+				kv := &denied{KV: cli.KV}
+				cli.KV = kv
+				sess := c.openOn(t, cli, session.Options{OnStateChange: events.record, LockDelay: delay})
+				kv.denied.Store(cause == holdfast.CauseKeyDeleted)
+				c.hang("Put")
+				start := time.Now()
+				c.Delete(keyOf(sess))
+				lost := lossOf(t, events.next(t, holdfast.Lost))
+				if took := time.Since(start); took != want || lost.Cause != cause ||
+					!strings.Contains(lost.Error(), "session key") {
+					t.Errorf("LockDelay %v: after %v: %v", delay, took, lost)
+				}
+				kv.denied.Store(false)
+				c.heal()
+				events.next(t, holdfast.Connected)
+			})
+		}
+	}
+}
+
+// Once, the loss said that the session key was deleted, because the refusal of its put came too late.
+func TestRevocationIsToldAsSuchIfRepliesAreSlow(t *testing.T) {
+	for _, delay := range []time.Duration{0, time.Second, 2 * time.Second} {
 		start(t, func(t *testing.T, c *cluster) {
 			events := newRecorder()
 			sess := c.open(t, session.Options{OnStateChange: events.record, LockDelay: delay})
-			key := keyOf(sess)
-			c.link.LoseRequest("Put", 0)
-			start := time.Now()
-			c.Delete(key)
-			lost := lossOf(t, events.next(t, holdfast.Lost))
-			if took := time.Since(start); took != want || lost.Cause != holdfast.CauseKeyDeleted ||
-				!strings.Contains(lost.Error(), key) {
-				t.Errorf("LockDelay %v: after %v: %v", delay, took, lost)
+			c.link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{Reply: 600 * time.Millisecond} })
+			c.Revoke(sess.Lease())
+			if lost := lossOf(t, events.next(t, holdfast.Lost)); lost.Cause != holdfast.CauseRevoked {
+				t.Errorf("LockDelay %v: %v", delay, lost)
 			}
-			c.link.Heal()
+			c.heal()
 			events.next(t, holdfast.Connected)
 		})
 	}
@@ -262,7 +287,7 @@ func TestNewWithoutPermissionForTheKeyNamesTheCommandThatGrantsIt(t *testing.T) 
 			!regexp.MustCompile(`"team-a/session/[0-9a-f]+"`).MatchString(err.Error()) {
 			t.Errorf("%v", err)
 		}
-		if c.leases(t) != 0 || c.count("LeaseGrant") != 1 || kv.puts.Load() != 1 {
+		if c.leases(t) != 0 || c.count("LeaseGrant") != 2 || kv.puts.Load() != 1 {
 			t.Errorf("%d leases, %d grants, %d puts", c.leases(t), c.count("LeaseGrant"), kv.puts.Load())
 		}
 	})
@@ -286,8 +311,8 @@ func TestAwaitReturnsWhyANewLeaseIsRefused(t *testing.T) {
 			cancel()
 			time.Sleep(time.Minute)
 		}
-		if n := c.count("LeaseGrant"); n > 400 || c.leases(t) != 0 {
-			t.Errorf("%d grants in two minutes, %d leases left", n, c.leases(t))
+		if n := c.count("LeaseGrant"); n > 2*400 || c.leases(t) != 0 {
+			t.Errorf("%d Grants in two minutes, %d leases left", n, c.leases(t))
 		}
 		kv.denied.Store(false)
 		events.next(t, holdfast.Connected)

@@ -144,7 +144,7 @@ func (ls *leases) endWithClient() (stop func() bool) {
 func (ls *leases) LeaseGone(
 	ctx context.Context, l *lease.Lease, claims clientv3.LeaseID, err error,
 ) *holdfast.LostError {
-	return ls.keyOf(l).leaseGone(ctx, err)
+	return ls.keyOf(l).oneGone(ctx, claims, err)
 }
 
 func (ls *leases) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) {

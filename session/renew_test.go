@@ -25,9 +25,9 @@ func TestAnHourOfRenewalsIsOneMessageAndOneReadEach(t *testing.T) {
 			t.Fatalf("after an hour: %v, lease %x (was %x)", err, sess.Lease(), id)
 		}
 		// A renewal every 5.06 s, three eighths of the trusted 13.5 s, each with a read; and a read after the watch was
-		// created.
-		for method, want := range map[string]int{"LeaseGrant": 1, "LeaseKeepAlive": 711, "Range": 712, "Put": 1} {
-			if n := c.count(method); n != want {
+		// created. The lease of the claims is renewed every 90 to 100 s.
+		for method, want := range map[string]int{"LeaseGrant": 2, "LeaseKeepAlive": 711 + 36, "Range": 712, "Put": 1} {
+			if n := c.count(method); n < want || n > want && method != "LeaseKeepAlive" || n > want+4 {
 				t.Errorf("%s sent %d times in an hour, want %d", method, n, want)
 			}
 		}
@@ -302,7 +302,8 @@ func TestSlowRequestsAreNotRepeatedAgainAndAgain(t *testing.T) {
 			renewals, reads := c.count("LeaseKeepAlive"), c.count("Range")
 			time.Sleep(4 * time.Minute)
 			renewals, reads = c.count("LeaseKeepAlive")-renewals, c.count("Range")-reads
-			if err := sess.Check(); errors.Is(err, holdfast.ErrLost) || max(renewals, reads) > int(240*tc.most) {
+			const claims = 3 // renewals of the lease of the claims in four minutes
+			if err := sess.Check(); errors.Is(err, holdfast.ErrLost) || max(renewals-claims, reads) > int(240*tc.most) {
 				t.Errorf("TTL %v, round trip %v: %d renewals and %d reads in four minutes; %v",
 					tc.ttl, tc.roundTrip, renewals, reads, err)
 			} else {

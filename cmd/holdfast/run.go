@@ -167,7 +167,7 @@ func newRun(a *app) *cobra.Command {
 			return a.withSession(cmd.Context(), &o.sessionFlags, func(sess *session.Session) error {
 				mu, q := locker.NewMutex(sess, args[0]), layout.Named(a.namespace, holdfast.KindLock, args[0])
 				if o.at {
-					mu, q = locker.NewMutexAt(sess, args[0]), layout.At(holdfast.KindLock, args[0])
+					mu, q = locker.NewMutexAt(sess, args[0]), layout.At(a.namespace, holdfast.KindLock, args[0])
 				}
 				mu = mu.WithMinHold(o.min)
 				if !o.try && a.runsUnder(cmd.Context(), sess.Client(), q.Entries) {

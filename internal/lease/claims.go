@@ -16,6 +16,7 @@ type claims struct {
 	mu      sync.Mutex       // protects what follows
 	id      clientv3.LeaseID // NoLease: etcd has lost it, and another one has not followed yet
 	changed chan struct{}    // closed when id changes; nil: not made yet
+	doubted bool             // see BlameClaims
 }
 
 // Claims returns the lease of the claims; clientv3.NoLease while etcd has none.
@@ -56,25 +57,54 @@ func (l *Lease) ClaimsNow() (id clientv3.LeaseID, changed <-chan struct{}) {
 
 // SetClaims records the lease that etcd has granted for the claims.
 func (l *Lease) SetClaims(id clientv3.LeaseID) {
-	l.replaceClaims(id, func(clientv3.LeaseID) bool { return true })
+	l.claims.mu.Lock()
+	defer l.claims.mu.Unlock()
+	l.claims.setLocked(id)
 }
 
 // LoseClaims records that etcd does not know the lease id. It reports false if another one has taken its place.
 func (l *Lease) LoseClaims(id clientv3.LeaseID) bool {
-	return l.replaceClaims(clientv3.NoLease, func(now clientv3.LeaseID) bool { return now == id })
-}
-
-func (l *Lease) replaceClaims(id clientv3.LeaseID, only func(now clientv3.LeaseID) bool) bool {
 	c := &l.claims
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !only(c.id) {
+	if c.id != id {
 		return false
 	}
+	c.setLocked(clientv3.NoLease)
+	return true
+}
+
+// BlameClaims is LoseClaims for a refusal that meant the lease id or the Lease itself, which seems to stand. It reports
+// false, and changes nothing, if a lease before id was blamed and etcd has renewed none since: then it is the Lease.
+func (l *Lease) BlameClaims(id clientv3.LeaseID) bool {
+	c := &l.claims
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.id != id:
+		return true // blamed already, and another one follows
+	case c.doubted:
+		return false
+	}
+	c.doubted = true
+	c.setLocked(clientv3.NoLease)
+	return true
+}
+
+// ConfirmClaims records that etcd has renewed the lease id.
+func (l *Lease) ConfirmClaims(id clientv3.LeaseID) {
+	c := &l.claims
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.id == id {
+		c.doubted = false
+	}
+}
+
+func (c *claims) setLocked(id clientv3.LeaseID) {
 	c.id = id
 	if c.changed != nil {
 		close(c.changed)
 		c.changed = nil
 	}
-	return true
 }

@@ -24,6 +24,9 @@ func (a *attempt) passClaims(ctx context.Context) error {
 	due := time.Now()
 	for _, e := range a.entries {
 		for _, c := range e.wait.claims {
+			if !e.q.shared.sights.isExamined(c) { // what ends its delay must be read first
+				return e.wait.look(ctx)
+			}
 			if end := e.q.shared.sights.delayEnds(c, a.q.shared.lockDelay); end.After(due) {
 				due = end
 			}
@@ -73,7 +76,11 @@ func (a *attempt) clear(ctx context.Context) error {
 	for _, e := range a.entries {
 		for batch := range slices.Chunk(slices.Clone(e.wait.claims), most) {
 			sent := time.Now()
-			r, err := a.clearing(batch).Once(ctx, a.q.host.Sender(), sending.Write)
+			var r txns.Reply
+			err := e.retry(ctx, func(ctx context.Context) (err error) {
+				r, err = a.clearing(batch).Once(ctx, a.q.host.Sender(), sending.Write)
+				return err
+			})
 			if err != nil {
 				return err
 			}

@@ -118,7 +118,7 @@ func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 	var t txns.Txn
 	for _, g := range grants {
 		t.If = append(t.If, g.Owned())
-		t.Then = append(t.Then, g.entry.deletions()...)
+		t.Then = g.entry.deletions(t.Then)
 	}
 	if beside != nil {
 		t.If = append(t.If, beside.Owned())

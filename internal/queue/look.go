@@ -97,12 +97,18 @@ func (w *wait) suspects(most int) (claims []reads.Claim) {
 			})
 		}
 	}
+	known := &w.e.q.shared.sights
+	var again []reads.Claim
 	for _, c := range w.claims {
-		if len(claims) < most && w.e.q.shared.sights.isOpen(c) {
+		switch {
+		case !known.isExamined(c):
 			claims = append(claims, c)
+		case known.isOpen(c):
+			again = append(again, c)
 		}
 	}
-	return claims
+	claims = append(claims, again...)
+	return claims[:min(len(claims), most)]
 }
 
 // isDead reports whether a claim is dead, as the latest look has shown.

@@ -83,46 +83,46 @@ func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 	n := len(a.entries)
 	p := putting{gate: a.lease.Gate(), claims: claims, each: len(a.q.youngest), nested: n > maxFlat}
 	session := clientv3.ModRevision(a.q.host.SessionKey(a.lease.ID()))
-	p.If = append(make([]clientv3.Cmp, 0, 2*n+2), clientv3.Compare(session, "=", p.gate))
+	p.If = append(make([]clientv3.Cmp, 0, 3*n+2), clientv3.Compare(session, "=", p.gate))
 	// The operations of a Txn see what those before them did: the removal, then the reads of what is ahead, then the puts.
-	then, puts := make(txns.Ops, 0, 3*n+3), make(txns.Ops, 0, 2*n)
+	p.Then = make([]clientv3.Op, 0, 3*n+3)
 	if c.after != nil {
 		p.If = append(p.If, c.after.owned())
-		then.Add(c.after.deletions()...)
+		p.Then = c.after.deletions(p.Then)
 	}
-	p.first = len(then)
+	p.first = len(p.Then)
 	for _, e := range a.entries {
 		if c.empty {
 			// etcd loads every key of the range for this, so it is only asked after a read has found the queue empty.
 			from, end := e.q.Conflicting()
 			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
-		absent, read, put := e.putting(claims)
 		if p.nested {
 			p.each = 1
-			then.Add(clientv3.OpTxn(absent, append(read, put...), nil))
-			continue
+			p.Then = append(p.Then, clientv3.OpTxn(e.absent(nil), e.puts(e.reads(nil), claims), nil))
+		} else {
+			p.If, p.Then = e.absent(p.If), e.reads(p.Then)
 		}
-		p.If = append(p.If, absent...)
-		then.Add(read...)
-		puts.Add(put...)
 	}
-	p.epoch = then.Add(a.q.shared.getEpoch)
-	p.Then = append(then, puts...)
+	p.epoch = len(p.Then)
+	p.Then = append(p.Then, a.q.shared.getEpoch)
+	if !p.nested {
+		for _, e := range a.entries {
+			p.Then = e.puts(p.Then, claims)
+		}
+	}
 	if q := a.q; !q.At.Foreign && n == 1 && q.limit == nil { // foreign prefixes may contain each other
 		p.About = q.At.Entries
 	}
 	return p
 }
 
-// putting returns what puts one entry: the comparisons, what reads what is ahead, and the puts.
-func (e *entry) putting(claims clientv3.LeaseID) (absent []clientv3.Cmp, read, put txns.Ops) {
-	absent = []clientv3.Cmp{reads.CreatedAt(e.key, 0)}
-	put = txns.Ops{clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.of.lease.ID()))}
+// absent adds the comparisons of the put of an entry.
+func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
+	to = append(to, reads.CreatedAt(e.key, 0))
 	if permit := e.wait.permit; permit != nil {
 		permit.Limit = e.q.limit.Known()
-		absent = append(absent, e.q.limit.Is(permit.Limit))
-		return absent, txns.Ops{clientv3.OpTxn(nil, e.q.limit.Look(0, 0, permit.Limit.Permits), nil)}, put
+		return append(to, e.q.limit.Is(permit.Limit))
 	}
 	// A late copy must not put the entry anew over a claim that stands: etcd keeps the claim's create revision, so the
 	// claim would lie ahead of a waiter, and the entry behind it.
@@ -131,9 +131,24 @@ func (e *entry) putting(claims clientv3.LeaseID) (absent []clientv3.Cmp, read, p
 	//	rev 12  the entry is deleted by hand
 	//	rev 15  another client puts, and waits for the claim of rev 10
 	//	        the copy arrives: without this comparison the entry has create revision 16, its claim still 10
-	absent = append(absent, reads.CreatedAt(e.claim, 0))
-	put.Add(clientv3.OpPut(e.claim, e.q.shared.claimValue, clientv3.WithLease(claims)))
-	return absent, e.q.youngest, put
+	return append(to, reads.CreatedAt(e.claim, 0))
+}
+
+// reads adds the reads of what is ahead of an entry that is about to be put.
+func (e *entry) reads(to []clientv3.Op) []clientv3.Op {
+	if permit := e.wait.permit; permit != nil {
+		return append(to, clientv3.OpTxn(nil, e.q.limit.Look(0, 0, permit.Limit.Permits), nil))
+	}
+	return append(to, e.q.youngest...)
+}
+
+// puts adds the puts of an entry and of its claim.
+func (e *entry) puts(to []clientv3.Op, claims clientv3.LeaseID) []clientv3.Op {
+	to = append(to, clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.of.lease.ID())))
+	if e.claim != "" {
+		to = append(to, clientv3.OpPut(e.claim, e.q.shared.claimValue, clientv3.WithLease(claims)))
+	}
+	return to
 }
 
 // isDone reports whether the put was carried out. One that is nested may be so in part, if it is a copy, and another
@@ -212,7 +227,9 @@ func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err erro
 			e.wait.ahead = before.Entry
 			e.reach(placed)
 			e.say(steps.Step{Action: steps.Judged, Read: r.Header.Revision})
-		} // otherwise claims are ahead: a look reads what they say
+		} else {
+			e.wait.claims = before.Claims // a look reads what they say
+		}
 		if tokenErr := e.takeToken(r.Range(p.epoch).Kvs); tokenErr != nil {
 			err = tokenErr
 		}

@@ -27,33 +27,43 @@ func (e *entry) tryRemove(ctx context.Context) error {
 			return err
 		}
 	}
-	t := txns.Txn{About: e.q.At.Entries, If: []clientv3.Cmp{e.owned()}, Then: e.deletions()}
-	if e.claim != "" {
-		left := []clientv3.Cmp{reads.CreatedAt(e.claim, e.rev)}
-		t.Else = []clientv3.Op{clientv3.OpTxn(left, []clientv3.Op{clientv3.OpDelete(e.claim)}, nil)}
-	}
-	r, err := e.q.shared.commits.Commit(ctx, t)
+	r, err := e.q.shared.commits.Commit(ctx, txns.Txn{
+		About: e.q.At.Entries, If: []clientv3.Cmp{e.owned()}, Then: e.deletions(make([]clientv3.Op, 0, 2)),
+	})
 	if r.Unsent {
 		return err
 	}
 	e.removing = err != nil && e.q.ReportUnknown("remove", err) || r.Unanswered || e.removing
-	switch {
-	case err != nil:
+	if err != nil || r.Succeeded {
 		return err
-	case r.Succeeded || e.removing: // in the second case by a copy of ours that was not answered
-		return nil
-	default:
-		return ErrEntryGone
 	}
+	if err := e.removeClaim(ctx); err != nil {
+		return err
+	}
+	if e.removing { // by a copy of ours that was not answered
+		return nil
+	}
+	return ErrEntryGone
 }
 
-// deletions delete the entry and its claim.
-func (e *entry) deletions() []clientv3.Op {
-	ops := []clientv3.Op{clientv3.OpDelete(e.key)}
-	if e.claim != "" {
-		ops = append(ops, clientv3.OpDelete(e.claim))
+// removeClaim removes the claim of an entry that another client has deleted, or has moved.
+func (e *entry) removeClaim(ctx context.Context) error {
+	if e.claim == "" {
+		return nil
 	}
-	return ops
+	_, err := e.q.shared.commits.Commit(ctx, txns.Txn{
+		If: []clientv3.Cmp{reads.CreatedAt(e.claim, e.rev)}, Then: []clientv3.Op{clientv3.OpDelete(e.claim)},
+	})
+	return err
+}
+
+// deletions adds what deletes the entry and its claim.
+func (e *entry) deletions(to []clientv3.Op) []clientv3.Op {
+	to = append(to, clientv3.OpDelete(e.key))
+	if e.claim != "" {
+		to = append(to, clientv3.OpDelete(e.claim))
+	}
+	return to
 }
 
 // remove removes the entry, retrying while that can help, and finishes the attempt. It returns what tryRemove does, or
@@ -68,9 +78,13 @@ func (e *entry) remove(ctx context.Context) error {
 	err := e.retry(ctx, e.tryRemove)
 	unknown := e.removing
 	switch {
-	case err == nil || errors.Is(err, ErrEntryGone):
+	case errors.Is(err, ErrEntryGone):
+		e.id = "" // another client may have put something else at the key
 		e.finish()
 		return err
+	case err == nil:
+		e.finish()
+		return nil
 	case e.of.lease.Lost() != nil:
 		e.abandon()
 	case etcderr.Classify(err) == etcderr.LeaseGone:

@@ -33,6 +33,7 @@ type sight struct {
 	acquitted bool      // its entry never held
 	dead      time.Time // of the first reply that showed it without its entry
 	gone      time.Time // of the first that showed that its session key had gone, too; zero: none has
+	examined  bool      // what follows was read
 	says      layout.Claim
 }
 
@@ -52,7 +53,7 @@ func (s *sights) noteDead(claims []reads.Claim, now time.Time) {
 	for _, c := range claims {
 		known := s.of[c.Key]
 		if known.rev != c.Rev {
-			known = sight{rev: c.Rev, dead: now}
+			known = sight{rev: c.Rev, dead: now} // an earlier one at its key is forgotten
 		}
 		known.acquitted = known.acquitted || c.Acquitted
 		s.of[c.Key] = known
@@ -68,7 +69,7 @@ func (s *sights) noteExamined(claim *mvccpb.KeyValue, sessionGone bool, now time
 	if known.rev != claim.CreateRevision {
 		return
 	}
-	known.says = layout.DecodeClaim(claim.Value)
+	known.examined, known.says = true, layout.DecodeClaim(claim.Value)
 	if sessionGone && known.gone.IsZero() {
 		known.gone = now
 	}
@@ -84,12 +85,26 @@ func (s *sights) forget(claims []reads.Claim) {
 	}
 }
 
-// isOpen reports whether it is to be read yet what ends the delay of a dead claim.
+// isExamined reports whether it is known what a dead claim says, or that it costs no delay.
+func (s *sights) isExamined(c reads.Claim) bool {
+	known := s.get(c)
+	return known.acquitted || known.examined
+}
+
+// isOpen reports whether another look may end the delay of a dead claim earlier.
 func (s *sights) isOpen(c reads.Claim) bool {
+	known := s.get(c)
+	return !known.acquitted && known.gone.IsZero()
+}
+
+// get returns what is known of a claim; the zero sight for one that was not seen dead yet.
+func (s *sights) get(c reads.Claim) sight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := s.of[c.Key]
-	return !known.acquitted && known.gone.IsZero()
+	if known := s.of[c.Key]; known.rev == c.Rev {
+		return known
+	}
+	return sight{}
 }
 
 // delayEnds returns when the delay of a dead claim is over for a session with that lock delay. By then its holder has
@@ -101,9 +116,7 @@ func (s *sights) isOpen(c reads.Claim) bool {
 //	rev 15  or: A's entry is deleted by hand. Its session key stands
 //	        first seen at 0 s: the delay ends at 8 s, by when a poll has told A
 func (s *sights) delayEnds(c reads.Claim, lockDelay time.Duration) time.Time {
-	s.mu.Lock()
-	known := s.of[c.Key]
-	s.mu.Unlock()
+	known := s.get(c)
 	if known.acquitted {
 		return time.Time{}
 	}

@@ -97,26 +97,37 @@ func (s Scope) Youngest() []clientv3.Op {
 
 // Before is what the reply to Youngest says.
 type Before struct {
-	Entry *mvccpb.KeyValue // the youngest entry; nil: there is none, or it is not known
-	Free  bool             // neither an entry nor a claim conflicts
-	Count int64            // of entries; dead claims are counted in halves
+	Entry  *mvccpb.KeyValue // the youngest entry; nil: there is none, or it is not known
+	Claims []Claim          // if Entry is nil, claims that conflict: perhaps not all, and one may not be dead
+	Free   bool             // neither an entry nor a claim conflicts
+	Count  int64            // of entries; dead claims are counted in halves
 }
 
 // Before reads the replies to Youngest, the first of which is reply i.
 func (s Scope) Before(r txns.Reply, i int) Before {
 	first := r.Range(i)
 	if s.At.Foreign {
-		claims := r.Range(i + 1).Count
-		return Before{Entry: txns.First(first.Kvs), Free: first.Count+claims == 0, Count: first.Count}
+		claims := r.Range(i + 1)
+		return Before{
+			Entry: txns.First(first.Kvs), Claims: claimsIn(claims.Kvs), Free: first.Count+claims.Count == 0, Count: first.Count,
+		}
 	}
 	b := Before{Free: first.Count == 0, Count: (first.Count + 1) / 2} // each entry has a claim
 	for _, kv := range first.Kvs {
 		if !s.At.IsClaim(string(kv.Key)) {
 			b.Entry = kv
-			break
+			return b
 		}
 	}
+	b.Claims = claimsIn(first.Kvs)
 	return b
+}
+
+func claimsIn(kvs []*mvccpb.KeyValue) (claims []Claim) {
+	for _, kv := range kvs {
+		claims = append(claims, Claim{Key: string(kv.Key), Rev: kv.CreateRevision})
+	}
+	return claims
 }
 
 var (

@@ -58,6 +58,7 @@ type instruments struct {
 	renewals metric.Float64Histogram
 	margin   metric.Float64Gauge
 	losses   metric.Int64Counter
+	claims   metric.Int64Counter
 
 	waits     metric.Float64Histogram
 	holds     metric.Float64Histogram
@@ -106,6 +107,8 @@ func newInstruments(m metric.Meter) instruments {
 			metric.WithDescription("Trusted time left when the latest renewal was confirmed."))),
 		losses: orNothing(m.Int64Counter("holdfast.losses", metric.WithUnit("{loss}"),
 			metric.WithDescription("Sessions, locks and terms that were lost, by cause."))),
+		claims: orNothing(m.Int64Counter("holdfast.claims.lost", metric.WithUnit("{lease}"),
+			metric.WithDescription("Leases of claims that etcd has lost while their session lived."))),
 
 		waits: orNothing(m.Float64Histogram("holdfast.acquire.duration", metric.WithUnit("s"), buckets,
 			metric.WithDescription("Time from asking for a lock or term to its outcome."))),
