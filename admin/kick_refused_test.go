@@ -30,7 +30,7 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const lookalike = `{"v":1,"queued_at":"2026-02-03T04:05:06Z","told_within_ms":7000}`
+		const lookalike = `{"v":2,"queued_at":"2026-02-03T04:05:06Z","told_within_ms":7000}`
 		foreignTerm, err := election.NewAt(a, "/legacy/led").Campaign(t.Context(), lookalike)
 		if err != nil {
 			t.Fatal(err)

@@ -133,7 +133,7 @@ func (txn *manyNamesTxn) Commit() (*clientv3.TxnResponse, error) {
 	for i := first; i < min(first+limit, txn.kv.names); i++ {
 		page.Kvs = append(page.Kvs, &mvccpb.KeyValue{
 			Key:            fmt.Appendf(nil, "holdfast/lock/%s/@/694d-AAAAAAAAAAAAAAAA", manyName(i)),
-			Value:          fmt.Appendf(nil, `{"v":1,"owner":"worker-%d","queued_at":"2026-01-31T12:00:00Z"}`, i),
+			Value:          fmt.Appendf(nil, `{"v":2,"owner":"worker-%d","queued_at":"2026-01-31T12:00:00Z"}`, i),
 			CreateRevision: int64(i + 1), ModRevision: int64(i + 1), Lease: 0x694d,
 		})
 	}

@@ -200,7 +200,7 @@ func TestNoteIsRepeatedUntilItIsAnswered(t *testing.T) {
 func TestEntryAtAForeignPrefixIsTheValueAndNothingElse(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
-		const lookalike = `{"v":1,"queued_at":"2026-02-03T04:05:06Z","value":"inner"}`
+		const lookalike = `{"v":2,"queued_at":"2026-02-03T04:05:06Z","value":"inner"}`
 		el := election.NewAt(s.sess, "/legacy/x")
 		term := campaign(t, el, lookalike)
 		for _, value := range []string{lookalike, "\xff"} {

@@ -36,6 +36,10 @@ type Entry struct {
 	Weight   int              // of a permit of a locker.Semaphore: for how many it counts; otherwise 0
 	Notice   Notice           // an administrator's, to the holder
 
+	// Unclaimed: etcd has lost its claim, by which those behind learn that it went without a release. If its lease is
+	// revoked early, they are not delayed. Only package admin looks.
+	Unclaimed bool
+
 	// ReleasedAt is not zero if the holder has released it, and MinHold (see locker.Mutex)
 	// keeps the name taken until TakenUntil. etcd removes the entry a moment later.
 	ReleasedAt, TakenUntil time.Time

@@ -59,7 +59,7 @@ var endings = []struct {
 		if _, err := lk.Client().Delete(within(t), lk.Key()); err != nil {
 			t.Error(err)
 		}
-	}, explain.LetGo, 0},
+	}, explain.Deleted, 0},
 	{"kicked", func(t *testing.T, _ *etcdtest.Link, adm *admin.Client, lk *locker.Lock) {
 		if err := adm.Kick(within(t), holdfast.KindLock, lk.Name(), lk.Token(), "deploy"); err != nil {
 			t.Error(err)
