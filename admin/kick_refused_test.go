@@ -44,7 +44,7 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const older = `{"v":1,"owner":"old","mode":"exclusive","queued_at":"2026-02-03T04:05:06.007Z"}`
+		const older = `{"v":2,"owner":"old","mode":"exclusive","queued_at":"2026-02-03T04:05:06.007Z"}`
 		old, err := srv.Client(t).Put(t.Context(), "holdfast/lock/old/@/694d81ab-AAAAAAAAAAAAAAAA", older)
 		if err != nil {
 			t.Fatal(err)

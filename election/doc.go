@@ -15,7 +15,7 @@
 //     queue.
 //   - A term's contexts are canceled, and Check reports the loss, before any etcd leader may expire
 //     the lease; if the entry is deleted by hand, within 6 s while etcd is reachable.
-//   - A successor waits [session.Options].LockDelay, 1 s by default, if the leader's lease ended without
+//   - A successor waits [session.Options].LockDelay, 2 s by default, if the leader's lease ended without
 //     a resignation.
 //   - The entry stays until the function has returned or Options.DrainTimeout is over; then others
 //     lead, and Run waits for the function. Functions of one election on one session never overlap.

@@ -41,7 +41,7 @@ func TestFunctionThatOutlivesItsTermIsTold(t *testing.T) {
 		if o.lost.Cause != holdfast.CauseExpired || o.lost.Kind != holdfast.KindElection || o.lost.Name != "x" {
 			t.Errorf("told of %v", o.lost)
 		}
-		if grace := o.at.Sub(o.since); grace != 500*time.Millisecond || len(next) > 0 {
+		if grace := o.at.Sub(o.since); grace != 750*time.Millisecond || len(next) > 0 {
 			t.Errorf("told %v after the loss, the next one leads: %v", grace, len(next) > 0)
 		}
 		term := won(t, next)

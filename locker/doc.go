@@ -27,7 +27,7 @@
 //   - Lock returns only after a linearizable read has seen its entry at the front of the queue.
 //   - A holder is told, by its contexts and by Check, before etcd can give the lock to a waiter. If
 //     the lease of the entry ahead ended without a release, the waiter also waits
-//     session.Options.LockDelay, 1 s by default.
+//     session.Options.LockDelay, 2 s by default.
 //   - First in, first out. A waiter that loses its lease or its entry queues again at the back, within
 //     the same call.
 //   - Tokens grow with each acquisition of a name.

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	pollEvery = 500 * time.Millisecond // internal/queue's, with the default lock delay
+	pollEvery = time.Second // internal/queue's, with the default lock delay
 	youngest  = pollEvery / 2          // a hold that is younger is not looked at
 	pollBatch = 100
 )

@@ -37,8 +37,8 @@ func (o Options) claimsTTL() time.Duration { return max(claimsTTLs*o.TTL, minCla
 
 func newLeaseID() clientv3.LeaseID { return clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64)) }
 
-// obtain obtains a lease with its session key and, side by side, the lease of its claims. If etcd does not grant that,
-// the session begins without it, and its keeper goes on asking.
+// obtain obtains a lease with its session key and, side by side, the lease of its claims. If that is not granted by the
+// time that the first lease must be renewed, the session begins without it, and its keeper goes on asking.
 func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	beside, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -46,8 +46,10 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	var granting sync.WaitGroup
 	granting.Go(func() { claims, _ = g.grantClaims(beside) })
 	l, err := g.obtainOwn(ctx)
-	if l == nil {
-		cancel() // nothing needs these claims
+	if err != nil {
+		cancel()
+	} else {
+		defer time.AfterFunc(l.UntilRenewal(), cancel).Stop()
 	}
 	granting.Wait()
 	if l == nil {

@@ -535,6 +535,28 @@ func TestCloseRepeatsTheRevocationOfBothLeases(t *testing.T) {
 	}
 }
 
+// The first one to want such a name meanwhile waits for the lock delay.
+func TestClaimsOfASessionThatClosesCutOffEndWithTheirLease(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		sess := c.open(t, session.Options{})
+		l := await(t, sess)
+		if _, err := sess.Client().Put(t.Context(), "claim", "", clientv3.WithLease(l.Claims())); err != nil {
+			t.Fatal(err)
+		}
+		c.hang()
+		closed := time.Now()
+		if err := sess.Close(t.Context()); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+			t.Errorf("%v", err)
+		}
+		for len(c.Keys("")) > 0 {
+			time.Sleep(time.Second)
+		}
+		if took := time.Since(closed); took < 299*time.Second || took > 301*time.Second {
+			t.Errorf("the claim went %v after Close", took)
+		}
+	})
+}
+
 // Etcd deletes what the lease that was not revoked has when it expires: entries within the TTL, claims within minutes.
 func TestErrorOfCloseNamesTheLeaseThatStands(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -27,8 +27,9 @@ const (
 	defaultCloseTimeout = 5 * time.Second
 
 	// defaultLockDelay: the watch of the session key told holders of a revoked lease within 150 ms. For the case
-	// that the watch hangs, two looks at the held entries fit into the delay.
-	defaultLockDelay = time.Second
+	// that the watch hangs, two polls of the held entries fit into the delay. And so does an ordinary pause: with 1 s, a
+	// holder whose process or link stalled for 1.5 s as its lease was revoked was told after the next one held.
+	defaultLockDelay = 2 * time.Second
 
 	// minLockDelay leaves room for those 150 ms. After maxLockDelay, with the usual TTL, a holder has given up by
 	// its own clock, so a longer delay would only make waiters wait.
@@ -71,7 +72,7 @@ type Options struct {
 
 	// LockDelay is how long a waiter of this session waits when the holder ahead lost its lease instead of releasing,
 	// so that this holder learns of its loss. It protects the holders ahead: use the same value in all processes.
-	// Default 1 s; 200 ms (holders have learned of a loss up to 150 ms late) to 60 s. Negative: no delay, for tests.
+	// Default 2 s; 200 ms (holders have learned of a loss up to 150 ms late) to 60 s. Negative: no delay, for tests.
 	LockDelay time.Duration
 
 	// OnStateChange is a callback as if passed to Subscribe before New returns. It may be slow, block or panic.

@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/callback"
-	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/member"
 )
@@ -92,7 +91,6 @@ type run struct {
 	stopAll   context.CancelCauseFunc // ends it
 
 	slots   map[int]slot // of the shards that were ever wanted; follow's goroutine uses it
-	vanish  vanished     // likewise
 	workers sync.WaitGroup
 	told    callback.Queue
 
@@ -136,7 +134,6 @@ func (r *run) follow(ctx context.Context) error {
 // A member whose key was deleted by hand counts itself, and puts the key again: it would give up its shards for
 // nothing.
 func (r *run) assign(group member.Group) {
-	r.vanish.see(group.Members, r.member.Name())
 	own := r.member.Name()
 	there := slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own && !m.Draining })
 	why, state := ErrMoved, r.member.Check()
@@ -159,37 +156,13 @@ func (r *run) assign(group member.Group) {
 	}
 }
 
-// vanished notices members that go without draining first, as one does whose lease was revoked, by hand or by a deposed
-// leader of etcd. It may not have been told yet, and no entry is left in the queues of its shards that a waiter could
-// see. So the shards that are wanted next are waited for as a waiter behind it would have: for LockDelay.
-type vanished struct {
-	keys map[string]bool // of the members that were there, and did not drain
-	last time.Time       // when one of them was missed last
-}
-
-func (v *vanished) see(members []member.Info, own string) {
-	there, staying := make(map[string]bool), make(map[string]bool)
-	for _, m := range members {
-		there[m.Key] = true
-		if !m.Draining && m.Name != own { // this process knows what it has lost
-			staying[m.Key] = true
-		}
-	}
-	for key := range v.keys {
-		if !there[key] {
-			v.last = time.Now()
-		}
-	}
-	v.keys = staying
-}
-
 // want has a worker hold the shard. It begins when the one before has ended: two functions of a shard never overlap.
 func (r *run) want(index int) {
 	s := r.slots[index]
 	if s.stop != nil {
 		return
 	}
-	before, due := s.done, r.vanish.last.Add(r.shards.host.LockDelay())
+	before := s.done
 	var ctx context.Context
 	ctx, s.stop = context.WithCancelCause(r.functions)
 	s.done = make(chan struct{})
@@ -202,7 +175,6 @@ func (r *run) want(index int) {
 		if before != nil {
 			<-before
 		}
-		calls.Sleep(ctx, time.Until(due))
 		newWorker(r, index).run(ctx)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 // One address for all members, as of a load balancer, leads to one of them. docs/client.md says what that costs.
@@ -20,12 +21,13 @@ func TestOneAddressForAllMembersLosesWhatOneForEachKeeps(t *testing.T) {
 		hangs       holdfast.State
 	}{
 		"one for each": {3, true, 0, 36, holdfast.Connected},
-		"one for all":  {1, false, 120, 160, holdfast.Lost},
+		"one for all":  {1, false, 75, 100, holdfast.Lost},
 	} {
 		three(t, func(t *testing.T, srv *etcdfake.Server) {
 			link := srv.Link()
 			cli := kit.Dial(t, link, srv.Members()[:c.addresses])
-			p := &holdtest.Process{Process: kit.StartOn(t, link, cli)}
+			byDefault := func(o *session.Options) { o.LockDelay = 0 }
+			p := &holdtest.Process{Process: kit.StartOn(t, link, cli, byDefault)}
 			synctest.Wait()
 			cli.Watcher = link.Client().Watcher // see StartQuiet
 			holdtest.MustAcquire(t, p.Queue("x"))

@@ -3,6 +3,7 @@ package hold_test
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -176,9 +177,9 @@ func TestNoticeIsFoundWithinTwoSecondsWhateverTheLockDelay(t *testing.T) {
 	}
 }
 
-// The first entry of a queue gets a notice while it waits for its lock delay. It is told once it holds, within the time
-// that its entry promises.
-func TestNoticeForAnEntryInItsLockDelayIsFoundWhenItHolds(t *testing.T) {
+// The first entry of a queue gets a notice while it waits for its lock delay. It does not hold by that entry, and queues
+// again, before the delay is over as a rule, which is so long still for the next entry.
+func TestNoticeForAnEntryInItsLockDelayCostsItItsPlace(t *testing.T) {
 	t.Parallel()
 	for _, delay := range []time.Duration{time.Second, 20 * time.Second} {
 		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -188,13 +189,22 @@ func TestNoticeForAnEntryInItsLockDelayIsFoundWhenItHolds(t *testing.T) {
 			kit.Queued(t, srv, holdtest.EntriesX, 2)
 			peer.Revoke()
 			time.Sleep(kit.Prompt)
-			given := time.Now()
-			holdtest.Notify(t, srv, kit.Standing(srv, "x")[0], layout.Notice{By: "ops", Reason: "deploy"})
+			given, noticed := time.Now(), kit.Standing(srv, "x")[0]
+			holdtest.Notify(t, srv, noticed, layout.Notice{By: "ops", Reason: "deploy"})
 			r := holdtest.Granted(t, srv, done)
-			if _, _ = noticed(t, r.H); time.Since(given) > polls.ToldWithin(delay) {
-				t.Errorf("lock delay %v: told after %v", delay, time.Since(given))
+			if r.H.Created() == noticed.CreateRevision {
+				t.Errorf("lock delay %v: held by the entry with the notice", delay)
 			}
-			_ = r.H.Release(t.Context())
+			history := srv.History(string(noticed.Key)) // the key was used again
+			i := slices.IndexFunc(history, func(c etcdfake.Change) bool { return c.Deleted })
+			if left := history[i].At.Sub(given); left > time.Second+kit.Prompt {
+				t.Errorf("lock delay %v: the entry with the notice left after %v", delay, left)
+			}
+			if took := r.At.Sub(given); took > delay+kit.Prompt {
+				t.Errorf("lock delay %v: held %v after the notice", delay, took)
+			}
+			holdtest.MustRelease(t, r.H)
+			kit.NothingStands(t, srv)
 		})
 	}
 }

@@ -53,6 +53,9 @@ func requestsIn(p *holdtest.Process, d time.Duration) (all int, kinds map[string
 	return all, kinds
 }
 
+// claimsRenewals is how often the lease of the claims is renewed in two minutes at most: each 100 s.
+const claimsRenewals = 2
+
 func TestSessionAtRestSendsLittle(t *testing.T) {
 	three(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := startQuiet(t, srv)
@@ -69,8 +72,8 @@ func TestSessionAtRestSendsLittle(t *testing.T) {
 			rests(t, p)
 			time.Sleep(12 * time.Second) // what was acquired one after the other is asked about together
 			all, kinds := requestsIn(p, minutes*time.Minute)
-			if all > c.most*6*minutes {
-				t.Errorf("%s: %d requests in %d minutes, at most %d: %v", name, all, minutes, c.most*6*minutes, kinds)
+			if most := c.most*6*minutes + claimsRenewals; all > most {
+				t.Errorf("%s: %d requests in %d minutes, at most %d: %v", name, all, minutes, most, kinds)
 			}
 			if kinds["MemberList"] > 2*minutes || kinds["read"] > 2*minutes {
 				t.Errorf("%s: sent more than twice a minute: %v", name, kinds)
@@ -91,7 +94,7 @@ func TestSessionThatWaitsSendsLittle(t *testing.T) {
 		rests(t, b)
 		const minutes = 2
 		all, kinds := requestsIn(b, minutes*time.Minute)
-		if all > 4*6*minutes || kinds["read"]+kinds["MemberList"] > 3*2*minutes {
+		if all > 4*6*minutes+claimsRenewals || kinds["read"]+kinds["MemberList"] > 3*2*minutes {
 			t.Errorf("%d requests in %d minutes: %v", all, minutes, kinds)
 		}
 		holdtest.MustRelease(t, h)

@@ -167,7 +167,7 @@ func NotBefore(t *testing.T, srv *etcdfake.Server, r Result, d time.Duration) {
 // RefuseMoves has etcd refuse moves with err.
 func (p *Process) RefuseMoves(err error) {
 	p.KV.Refuse(func(ops []clientv3.Op) error {
-		if len(ops) == 1 && ops[0].IsPut() {
+		if ops[0].IsPut() && (len(ops) == 1 || ops[1].IsDelete()) { // without a claim, and with one
 			return err
 		}
 		return nil

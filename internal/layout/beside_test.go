@@ -31,7 +31,7 @@ func TestRunIsReadAsItIsWritten(t *testing.T) {
 	if got, ok := RunIn(&mvccpb.KeyValue{Value: []byte(text)}); err != nil || !ok || got != run {
 		t.Errorf("%s is read as %+v, %v; %v", text, got, ok, err)
 	}
-	for _, text := range []string{"", "x", `{"v":0,"at":"2026-02-03T04:05:06Z","token":1}`, `{"v":1,"token":1}`} {
+	for _, text := range []string{"", "x", `{"v":0,"at":"2026-02-03T04:05:06Z","token":1}`, `{"v":2,"token":1}`} {
 		if got, ok := RunIn(&mvccpb.KeyValue{Value: []byte(text)}); ok {
 			t.Errorf("%s is read as %+v", text, got)
 		}
@@ -48,15 +48,16 @@ func TestRunIsReadIfItHasOurForm(t *testing.T) {
 		value string
 		want  bool
 	}{
-		"ours":                  {value(1, at, "monday"), true},
-		"of a later version":    {value(2, at, ""), true},
-		"with the longest slot": {value(1, at, strings.Repeat("x", MaxText)), true},
-		"with a slot too long":  {value(1, at, strings.Repeat("x", MaxText+1)), false},
+		"ours":                  {value(format, at, "monday"), true},
+		"of a later version":    {value(format+1, at, ""), true},
+		"with the longest slot": {value(format, at, strings.Repeat("x", MaxText)), true},
+		"with a slot too long":  {value(format, at, strings.Repeat("x", MaxText+1)), false},
+		"of an older version":   {value(format-1, at, "monday"), false},
 		"of no version":         {value(0, at, "monday"), false},
-		"of an impossible time": {value(1, "9999-12-31T23:59:59Z", "monday"), false},
-		"of no time":            {value(1, "0001-01-01T00:00:00Z", "monday"), false},
+		"of an impossible time": {value(format, "9999-12-31T23:59:59Z", "monday"), false},
+		"of no time":            {value(format, "0001-01-01T00:00:00Z", "monday"), false},
 		"no JSON":               {"monday", false},
-		"far too long":          {value(1, at, "monday") + strings.Repeat(" ", maxValue), false},
+		"far too long":          {value(format, at, "monday") + strings.Repeat(" ", maxValue), false},
 	} {
 		if run, ok := RunIn(&mvccpb.KeyValue{Value: []byte(c.value)}); ok != c.want || run.Known() != c.want {
 			t.Errorf("%s: %v, %+v", name, ok, run)

@@ -21,7 +21,7 @@ func TestWeightIsReadFromTheKey(t *testing.T) {
 func TestKeysAreTakenApartAsTheyAreMade(t *testing.T) {
 	t.Parallel()
 	const lease = 0x5eed
-	named, foreign, sem := Named("ns", "lock", "a/b"), At("election", "ns/lock/x"), Named("ns", "semaphore", "s")
+	named, foreign, sem := Named("ns", "lock", "a/b"), At("ns", "election", "ns/lock/x"), Named("ns", "semaphore", "s")
 	for _, c := range []struct {
 		q      Queue
 		key    string
@@ -39,7 +39,7 @@ func TestKeysAreTakenApartAsTheyAreMade(t *testing.T) {
 			WeightOf(c.key) != c.weight {
 			t.Errorf("%s: of %x, %v; reader %v, weight %d", c.key, id, ours, IsReader(c.key), WeightOf(c.key))
 		}
-		if !c.q.IsOn(lease, c.key) || c.q.IsOn(lease+1, c.key) || At("lock", "other").IsOn(lease, c.key) {
+		if !c.q.IsOn(lease, c.key) || c.q.IsOn(lease+1, c.key) || At("ns", "lock", "other").IsOn(lease, c.key) {
 			t.Errorf("%s: on its lease %v, on another %v", c.key, c.q.IsOn(lease, c.key), c.q.IsOn(lease+1, c.key))
 		}
 		if q, below := Of("ns", c.key); below == c.q.Foreign || below && q != c.q {

@@ -13,7 +13,7 @@ import (
 // queueOf returns a queue whose values are candidates' data and nothing else, or one of a lock.
 func queueOf(verbatim bool) Queue {
 	if verbatim {
-		return At("election", "x")
+		return At("holdfast", "election", "x")
 	}
 	return Named("holdfast", "lock", "x")
 }

@@ -25,7 +25,7 @@ func TestScannerRemembersForeignPrefixesAlone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
 		_, _, s := New(p.Host, nil)
-		foreign := layout.At(holdfast.KindLock, "theirs/x")
+		foreign := layout.At("holdfast", holdfast.KindLock, "theirs/x")
 		for _, at := range []layout.Queue{layout.Named(p.Host.Namespace(), holdfast.KindLock, "x"), foreign} {
 			s.Used(at)
 		}
@@ -42,7 +42,7 @@ func TestEntryIsBelowANameOrAPrefixThatWasUsedAndNamesItsLease(t *testing.T) {
 		_, _, s := New(p.Host, nil)
 		lease := p.Host.Lease()
 		named := layout.Named(p.Host.Namespace(), holdfast.KindLock, "x")
-		used, unused := layout.At(holdfast.KindLock, "theirs/x"), layout.At(holdfast.KindLock, "theirs/y")
+		used, unused := layout.At("holdfast", holdfast.KindLock, "theirs/x"), layout.At("holdfast", holdfast.KindLock, "theirs/y")
 		s.Used(used)
 		id := layout.NewID(lease.ID())
 		for key, want := range map[string]layout.Queue{

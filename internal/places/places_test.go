@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/reads"
@@ -31,24 +30,6 @@ func TestAttemptsWithSeveralEntriesAreCountedOnce(t *testing.T) {
 	if n := attempts(entries); n != 3 {
 		t.Errorf("%d attempts, want 3", n)
 	}
-}
-
-// What was seen more than half a second before the call ended is told as old, and what was never seen is not.
-func TestPlaceIsStaleAfterHalfASecond(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, _ *etcdfake.Server) {
-		seen := view.Place{Seen: time.Now(), Ahead: 1}
-		time.Sleep(2 * calls.GiveUpWait)
-		if p := Stale(seen); p.Stale {
-			t.Errorf("after %v: %+v", time.Since(seen.Seen), p)
-		}
-		time.Sleep(time.Nanosecond)
-		if p := Stale(seen); !p.Stale {
-			t.Errorf("after %v: %+v", time.Since(seen.Seen), p)
-		}
-		if p := Stale(view.Place{}); p.Stale {
-			t.Errorf("nothing was seen: %+v", p)
-		}
-	})
 }
 
 func TestErrorGivesAwayItsPlace(t *testing.T) {

@@ -3,11 +3,11 @@ package queue
 import (
 	"context"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/reads"
 )
 
 func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
@@ -15,7 +15,7 @@ func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
 		q := start(t, srv).queue("x")
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		ahead := &mvccpb.KeyValue{Key: []byte("ahead"), CreateRevision: 3}
+		ahead, dead := &mvccpb.KeyValue{Key: []byte("ahead"), CreateRevision: 3}, []reads.Claim{{Key: "dead", Rev: 4}}
 		for name, c := range map[string]struct {
 			e     *entry
 			inSet bool
@@ -23,19 +23,18 @@ func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
 		}{
 			"no reply": {&entry{stage: created}, false, "; etcd has not answered the request to queue"},
 			"the delay": {
-				&entry{stage: placed, wait: wait{delay: delay{time.Now().Add(1)}}}, false,
-				"; it was first in the queue, and the lock delay had not passed",
+				&entry{stage: placed, wait: wait{claims: dead}}, false,
+				"; it was first in the queue, and the lock delay had not passed: the last holder went without a release",
 			},
 			"of a set": {
-				&entry{stage: placed, wait: wait{delay: delay{time.Now().Add(1)}}}, true,
-				"; it was first in the queue of \"x\", and the lock delay had not passed",
+				&entry{stage: placed, wait: wait{more: true}}, true,
+				"; it was first in the queue of \"x\", and the lock delay had not passed: " +
+					"the last holder went without a release",
 			},
-			"suspended":   {&entry{stage: placed}, false, "; it was first in the queue, and the session was not connected"},
-			"a whole set": {&entry{stage: placed}, true, "; it was first in all queues, and the session was not connected"},
-			"another":     {&entry{stage: placed, wait: wait{ahead: ahead}}, false, ""},
-			"a delay that does not count yet": {
-				&entry{stage: placed, wait: wait{ahead: ahead, delay: delay{time.Now().Add(1)}}}, false, "",
-			},
+			"suspended":                 {&entry{stage: placed}, false, "; it was first in the queue, and the session was not connected"},
+			"a whole set":               {&entry{stage: placed}, true, "; it was first in all queues, and the session was not connected"},
+			"another":                   {&entry{stage: placed, wait: wait{ahead: ahead}}, false, ""},
+			"another, and a dead claim": {&entry{stage: placed, wait: wait{ahead: ahead, claims: dead}}, false, ""},
 		} {
 			c.e.wait.e, c.e.q, c.e.ticket = c.e, q, &ticket{q: q, inSet: c.inSet}
 			if got := c.e.wait.describe(canceled); got != c.want {

@@ -1,17 +1,13 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -34,37 +30,6 @@ func TestCallThatFailsAsItsTurnComesLeavesNothing(t *testing.T) {
 		}
 		kit.NothingStands(t, srv)
 		mustHandOff(t, mustAcquire(t, p.queue("x"))) // the line has been left
-	})
-}
-
-// The entry of the first round was deleted, so the holder that it waited for may have been revoked. The second round
-// fails for another reason. The third one waits for the lock delay, since neither has.
-func TestAttemptAfterAUselessOneDelaysHoweverManyFollow(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
-		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		srv.Delete(string(srv.Keys(entriesX)[1].Key))
-		p.PlanOne("enqueue", etcdfake.Fate{LoseReply: true})
-		ahead.Release()
-		for kit.PutsEver(srv, entriesX) < 3 {
-			time.Sleep(time.Millisecond)
-		}
-		srv.Put("holdfast/epoch", "7")
-		for kit.PutsEver(srv, entriesX) < 4 {
-			time.Sleep(time.Millisecond)
-		}
-		put := time.Now()
-		second := slices.MinFunc(srv.Keys(entriesX), func(a, b *mvccpb.KeyValue) int {
-			return cmp.Compare(a.CreateRevision, b.CreateRevision)
-		})
-		srv.Delete(string(second.Key)) // or the third one would wait for it, and so for its delay
-		g := <-done
-		if after := time.Since(put); g == nil || g.Token.Epoch() != 7 || after < kit.LockDelay-time.Millisecond {
-			t.Errorf("held %v after its entry was put: %+v", after, g)
-		}
-		mustHandOff(t, g)
 	})
 }
 
@@ -163,6 +128,16 @@ func TestCallThatEndsInItsLockDelayHasNoPlace(t *testing.T) {
 			t.Errorf("Acquire: %v", err)
 		}
 	})
+}
+
+// acquireErr is acquireLater for a call that fails.
+func acquireErr(ctx context.Context, q *Queue) <-chan error {
+	done := make(chan error, 1)
+	go func() { // ends with ctx
+		_, err := Set{q}.Acquire(ctx, Request{})
+		done <- err
+	}()
+	return done
 }
 
 func TestCallThatCloseEndsIsCountedAsClosed(t *testing.T) {

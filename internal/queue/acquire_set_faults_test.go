@@ -130,8 +130,8 @@ func TestSetOfWhichOneEntryIsFoundQueuesAgain(t *testing.T) {
 				if n := kit.PutsEver(srv, holdtest.EntriesX); n != 2 || holds[0].Created() == standing[0].CreateRevision {
 					t.Errorf("%d entries were put, held by the one of revision %d", n, holds[0].Created())
 				}
-				if stood := time.Since(putAt(srv, holds[0])); stood < kit.LockDelay {
-					t.Errorf("held %v after its new put, want the lock delay", stood)
+				if stood := time.Since(putAt(srv, holds[0])); stood > kit.Prompt {
+					t.Errorf("held %v after its new put: its own claims were in its way", stood)
 				}
 				holdtest.MustRelease(t, holds[0])
 				time.Sleep(time.Minute)
@@ -152,7 +152,7 @@ func putAt(srv *etcdfake.Server, h *hold.Hold) time.Time {
 }
 
 // One entry of a waiting set is deleted by hand: of the queue in which it is first, of the one in which it waits. All
-// go, the set queues at the back, and holds not before the lock delay.
+// go with their claims, and the set queues at the back.
 func TestSetQueuesAgainIfOneOfItsEntriesIsDeleted(t *testing.T) {
 	for _, gone := range []string{"x", "y", "z"} {
 		t.Run(gone, func(t *testing.T) {
@@ -165,6 +165,7 @@ func TestSetQueuesAgainIfOneOfItsEntriesIsDeleted(t *testing.T) {
 				kit.Queued(t, srv, kit.Entries("y"), 3)
 				entries := kit.Standing(srv, gone)
 				srv.Delete(string(entries[min(1, len(entries)-1)].Key))
+				time.Sleep(kit.Prompt) // the one behind sees that the set has not held
 				ahead.Release()
 				released := time.Now()
 				next := <-behind // the set is behind it now
@@ -173,13 +174,13 @@ func TestSetQueuesAgainIfOneOfItsEntriesIsDeleted(t *testing.T) {
 				}
 				holdtest.MustRelease(t, next.H)
 				holds := grantedSet(t, srv, done)
-				if stood := time.Since(putAt(srv, holds[0])); stood < kit.LockDelay {
-					t.Errorf("held %v after its new put, want the lock delay", stood)
+				if stood := time.Since(putAt(srv, holds[0])); stood > kit.Prompt {
+					t.Errorf("held %v after its new put: its own claims were in its way", stood)
 				}
 				if n := kit.PutsEver(srv, holdtest.EntriesX); n != 2 {
 					t.Errorf("the set queued %d times, want twice", n)
 				}
-				if after := time.Since(released); after > kit.LockDelay+2*kit.Prompt {
+				if after := time.Since(released); after > 2*kit.Prompt {
 					t.Errorf("held after %v: an entry of the first attempt stood in its way", after)
 				}
 				holdtest.MustRelease(t, holds[0])

@@ -98,7 +98,7 @@ func TestSetEndsAsAWhole(t *testing.T) {
 					}
 				}
 				time.Sleep(20 * time.Second)
-				if n := len(srv.Keys("holdfast/lock/")); c.kept != (n == 3) || !c.kept && n != 0 {
+				if n := len(kit.AllStanding(srv)); c.kept != (n == 3) || !c.kept && n != 0 {
 					t.Errorf("%d entries stand", n)
 				}
 				if err := holds[1].Release(kit.Within(t, time.Minute)); err != holds[0].Check() {

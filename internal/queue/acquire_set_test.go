@@ -98,8 +98,8 @@ func TestLateReleaseOfASetSparesTheNextEntriesAtItsKeys(t *testing.T) {
 			t.Fatal("the keys were not used again: this tests nothing")
 		}
 		time.Sleep(20 * time.Second)
-		if err := next[0].Check(); err != nil || len(srv.Keys("holdfast/lock/")) != 2 {
-			t.Errorf("the next set: %v; entries %v", err, srv.Keys("holdfast/lock/"))
+		if err := next[0].Check(); err != nil || len(kit.AllStanding(srv)) != 2 {
+			t.Errorf("the next set: %v; entries %v", err, kit.AllStanding(srv))
 		}
 		holdtest.MustRelease(t, next[0])
 	})

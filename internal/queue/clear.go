@@ -24,10 +24,11 @@ func (a *attempt) passClaims(ctx context.Context) error {
 	due := time.Now()
 	for _, e := range a.entries {
 		for _, c := range e.wait.claims {
-			if !e.q.shared.sights.isExamined(c) { // what ends its delay must be read first
+			end, known := e.q.shared.sights.delayEnds(c, a.q.shared.lockDelay)
+			if !known {
 				return e.wait.look(ctx)
 			}
-			if end := e.q.shared.sights.delayEnds(c, a.q.shared.lockDelay); end.After(due) {
+			if end.After(due) {
 				due = end
 			}
 		}

@@ -3,14 +3,12 @@ package queue
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/places"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -24,51 +22,6 @@ func TestStageOnlyGrows(t *testing.T) {
 			t.Errorf("from %d to %d: %d", before, to, e.stage)
 		}
 	}
-}
-
-func TestEntryIsRemovedWhenItMayBe(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		q := start(t, srv).queue("x")
-		ahead := &mvccpb.KeyValue{Key: []byte("ahead"), CreateRevision: 3}
-		soon := time.Now().Add(time.Second)
-		waiting := func(w wait) *entry { return &entry{stage: placed, wait: w} }
-		for name, c := range map[string]struct {
-			e         *entry
-			removable int // how many comparisons; 0: it may not be removed now
-			left      time.Duration
-			waits     bool
-		}{
-			"unsent":                              {&entry{}, 0, 0, true},
-			"sent":                                {&entry{stage: sent}, 0, 0, true},
-			"created, its place unknown":          {&entry{stage: created}, 0, 0, true},
-			"behind another":                      {waiting(wait{ahead: ahead}), 2, 0, true},
-			"behind another, a delay has begun":   {waiting(wait{ahead: ahead, delay: delay{soon}}), 2, 0, true},
-			"a permit behind another":             {waiting(wait{ahead: ahead, permit: &permit{}}), 1, 0, true},
-			"first":                               {waiting(wait{}), 1, 0, false},
-			"first, its delay runs":               {waiting(wait{delay: delay{soon}}), 0, time.Second, true},
-			"first, its delay ends in a moment":   {waiting(wait{delay: delay{time.Now().Add(1)}}), 0, 1, true},
-			"first, its delay ends now":           {waiting(wait{delay: delay{time.Now()}}), 1, 0, true},
-			"held":                                {&entry{stage: held}, 1, 0, false},
-			"held, and never had to wait for one": {&entry{stage: held, wait: wait{ahead: ahead}}, 1, 0, true},
-		} {
-			e := c.e
-			a := &attempt{entries: []*entry{e}}
-			e.q, e.key, e.of = q, name, a
-			if n := len(e.removableNow()); n != c.removable {
-				t.Errorf("%s: it is removed by %d comparisons, want %d", name, n, c.removable)
-			}
-			if left := e.wait.delayLeft(); left != c.left {
-				t.Errorf("%s: %v of the lock delay are left, want %v", name, left, c.left)
-			}
-			if waits := a.waiting(); (waits == e) != c.waits {
-				t.Errorf("%s: waits is %v", name, waits != nil)
-			}
-		}
-		first, second := &entry{q: q, stage: placed}, &entry{q: q, stage: placed, wait: wait{ahead: ahead}}
-		if a := (attempt{entries: []*entry{first, second}}); a.waiting() != second {
-			t.Error("of a set whose second entry waits, another one waits")
-		}
-	})
 }
 
 // The entries of an attempt whose lease is lost are removed by etcd.
@@ -144,25 +97,31 @@ func TestEntryIsKeptUntilItsLeaseIsGoneFromEtcd(t *testing.T) {
 // An entry that the sweeper has found has no caller, and one whose call has ended tells it nothing.
 func TestOnlyACallerWhoWaitsIsToldThePlace(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		kit.Join(t, srv, entriesX)
 		q := start(t, srv).queue("x")
 		told := make(chan view.Place, 1)
-		tk := newTicket(q, Request{OnWait: func(p view.Place) { told <- p }})
-		tk.ahead = places.Ahead{Count: 1, At: time.Now()}
+		tk := Set{q}.join(Request{OnWait: func(p view.Place) { told <- p }}, false)[0]
 		w := &wait{e: &entry{q: q}, ahead: &mvccpb.KeyValue{}}
 		w.tell(t.Context())
 		w.e.ticket = tk
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		w.tell(over)
-		synctest.Wait()
+		time.Sleep(time.Second)
 		if len(told) != 0 {
 			t.Error("told")
 		}
 		w.tell(t.Context())
-		if p := <-told; p.Ahead != 1 {
+		if p := <-told; p.Ahead != 1 || p.Holder.Key == "" {
 			t.Errorf("told %+v", p)
 		}
+		w.ahead = nil // dead claims are ahead, or nothing is
+		w.tell(t.Context())
+		if p := <-told; p.Ahead != 0 || !p.Seen.Equal(time.Now()) {
+			t.Errorf("the first is told %+v", p)
+		}
 		tk.teller.End()
+		tk.Next()
 	})
 }
 
@@ -171,21 +130,23 @@ type shownAs string
 
 func (s shownAs) Shown() (view.Entry, bool) { return view.Entry{Key: string(s)}, s != "" }
 
+// Of an entry that a goroutine of the session holds, the session knows all. Otherwise etcd is asked who is ahead of it.
 func TestPlaceBehindAGoroutineOfTheSession(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ahead := kit.Join(t, srv, entriesX)
 		tk := newTicket(start(t, srv).queue("x"), Request{})
-		tk.ahead = places.Ahead{Holder: &mvccpb.KeyValue{Key: []byte("ahead")}, Count: 1, At: time.Now()}
+		tk.rev = srv.Keys(ahead.Key)[0].CreateRevision + 1
 		for _, c := range []struct {
 			shown  Shown
 			inLine int
 			holder string
 			ahead  int
 		}{
-			{nil, 2, "ahead", 3}, {shownAs("held"), 2, "held", 2}, {shownAs(""), 2, "ahead", 3},
-			{shownAs("held"), 0, "ahead", 1},
+			{nil, 2, ahead.Key, 3}, {shownAs("held"), 2, "held", 2}, {shownAs(""), 2, ahead.Key, 3},
+			{shownAs("held"), 0, ahead.Key, 1},
 		} {
 			tk.shown = c.shown
-			if p := tk.placeBehind(c.inLine); p.Holder.Key != c.holder || p.Ahead != c.ahead {
+			if p := tk.placeBehind(t.Context(), c.inLine); p.Holder.Key != c.holder || p.Ahead != c.ahead {
 				t.Errorf("%+v: %+v", c, p)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
-	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -15,9 +14,7 @@ import (
 
 const (
 	GiveUpWait     = calls.GiveUpWait
-	MaxEnded       = maxEnded
 	MaxOps         = txns.MaxOps
-	MaxRemembered  = reads.MaxRemembered
 	RecheckAfter   = awaiting.RecheckAfter
 	RemoveRetry    = removeRetry
 	ScanEvery      = leftovers.ScanEvery

@@ -95,8 +95,8 @@ func TestMinHoldHoldsWhateverReplyIsLost(t *testing.T) {
 					time.Sleep(minHold)
 					kit.NothingStands(t, srv)
 					leases, err := srv.Client(t).Leases(t.Context())
-					if err != nil || len(leases.Leases) != 2 {
-						t.Errorf("%d leases stand, want those of the two sessions: %v", len(leases.Leases), err)
+					if err != nil || len(leases.Leases) != 4 {
+						t.Errorf("%d leases stand, want the pairs of the two sessions: %v", len(leases.Leases), err)
 					}
 					if a.Queue("x").Used() != 0 {
 						t.Error("the session still accounts for the entry")
@@ -273,7 +273,8 @@ func TestMoveDoesNotUndoARemovalByAnAdministrator(t *testing.T) {
 		time.Sleep(time.Second)
 		own, err := srv.Client(t).Grant(t.Context(), 3)
 		if err == nil {
-			_, err = srv.Client(t).Put(t.Context(), h.Key(), "", clientv3.WithLease(own.ID))
+			move := clientv3.OpPut(h.Key(), "", clientv3.WithLease(own.ID))
+			_, err = srv.Client(t).Txn(t.Context()).Then(move, clientv3.OpDelete(kit.ClaimOf(h.Key()))).Commit()
 		}
 		if err != nil {
 			t.Fatal(err)

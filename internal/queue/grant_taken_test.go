@@ -201,28 +201,27 @@ func TestTryAcquireDuringMinHoldFindsTheNameTaken(t *testing.T) {
 func TestMinHoldOutlastsClose(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(a *holdtest.Process, h *hold.Hold)
-		delay  time.Duration // of the waiter behind
 	}{
-		"after the release": {func(_ *holdtest.Process, h *hold.Hold) { _ = h.Release(context.Background()) }, kit.LockDelay},
-		"while held":        {func(*holdtest.Process, *hold.Hold) {}, kit.LockDelay},
+		"after the release": {func(_ *holdtest.Process, h *hold.Hold) { _ = h.Release(context.Background()) }},
+		"while held":        {func(*holdtest.Process, *hold.Hold) {}},
 		"while the Grant is under way": {func(a *holdtest.Process, h *hold.Hold) {
 			a.PlanOne("LeaseGrant", holdtest.Silence)
 			go func() { _ = h.Release(context.Background()) }()
 			time.Sleep(kit.OneWay)
-		}, kit.LockDelay},
+		}},
 		"while the move is under way": {func(a *holdtest.Process, h *hold.Hold) {
 			a.PlanOne("move", etcdfake.Fate{Request: 7 * time.Second, LoseReply: true, Silent: true})
 			go func() { _ = h.Release(context.Background()) }()
 			time.Sleep(4 * kit.OneWay)
-		}, kit.LockDelay},
+		}},
 		"while no move has a reply": {func(a *holdtest.Process, _ *hold.Hold) {
 			a.PlanAll("move", etcdfake.Fate{LoseReply: true})
-		}, kit.LockDelay},
+		}},
 		"while etcd refuses to move it": {func(a *holdtest.Process, h *hold.Hold) {
 			a.RefuseMoves(rpctypes.ErrPermissionDenied)
 			_ = h.Release(context.Background())
 			a.RefuseMoves(nil)
-		}, kit.LockDelay},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -234,8 +233,8 @@ func TestMinHoldOutlastsClose(t *testing.T) {
 				if !holdtest.IsFirst(srv, h) || srv.Keys(h.Key())[0].Lease == int64(h.Lease()) {
 					t.Error("after Close the entry does not stand on a lease of its own")
 				}
-				r := freeAfter(t, srv, h, next, minHold, keptFor+c.delay)
-				holdtest.Delayed(t, r, srv, h.Key(), c.delay > 0)
+				r := freeAfter(t, srv, h, next, minHold, keptFor)
+				holdtest.Delayed(t, r, srv, h.Key(), false) // its claim has gone with the move
 			})
 		})
 	}

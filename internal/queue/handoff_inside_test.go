@@ -132,9 +132,9 @@ func TestHandOffThatIsNotAnsweredAndThenRefusedIsUnknown(t *testing.T) {
 	})
 }
 
-// The hand-off was carried out, and what stands ahead of the entry that it has put cannot be read. That entry leaves,
-// and the next caller queues by itself.
-func TestHandOffWhoseNewEntryCannotBePlacedRemovesIt(t *testing.T) {
+// The hand-off was carried out, and what stands ahead of the entry that it has put cannot be read. That is the next
+// caller's concern.
+func TestHandOffIsDoneThoughTheNextMayNotLook(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		g, next := grantWithNext(kit.Within(t, time.Minute), t, p)
@@ -150,102 +150,10 @@ func TestHandOffWhoseNewEntryCannotBePlacedRemovesIt(t *testing.T) {
 		if err := g.HandOff(); err != nil {
 			t.Errorf("HandOff: %v", err)
 		}
-		if kvs := srv.Keys(entriesX); len(kvs) != 0 {
-			t.Errorf("in the queue: %v", kvs)
-		}
-		mustHandOff(t, <-next)
-		kit.NothingStands(t, srv)
-	})
-}
-
-// A hand-off that goes on although it does not know what its entry waits for would put one that does not wait for it.
-func TestNothingIsHandedOffWhileWhatIsAheadIsUnknown(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		for range 3 {
-			kit.JoinReader(t, srv, entriesX)
-		}
-		kit.Join(t, srv, entriesX)
-		kit.JoinReader(t, srv, entriesX)
-		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		p.PlanAll("watch", etcdfake.Fate{Request: time.Hour}) // so it has not looked who is ahead
-		head := acquireLater(ctx, p.queue("x"))
-		kit.Queued(t, srv, entriesX, 6)
-		nextCtx, end := context.WithCancel(kit.Within(t, time.Minute))
-		next := acquireLater(nextCtx, p.queue("x"))
-		synctest.Wait()
-		p.PlanAll("read", denied)
-		giveUp()
-		<-head
-		time.Sleep(kit.Prompt)
-		if n := p.Counts(); n["read"] == 0 || n["hand-off"] != 0 || n["enqueue"] != 1 {
-			t.Errorf("sent %v, want the put of the next one alone", n)
+		if g := <-next; g != nil {
+			t.Error("the next holds without a look")
 		}
 		p.Plan(nil)
-		end()
-		<-next
-	})
-}
-
-// The entry ahead has gone unheard, which the hand-off finds. It judges how, and is sent again.
-func TestHandOffBehindAnEntryThatHasGoneUnheardIsSentAgain(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
-		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		head := acquireLater(ctx, p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		next := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
-		synctest.Wait()
-		p.PlanAll("event", etcdfake.Fate{Reply: time.Hour})
-		ahead.Release()
-		giveUp()
-		<-head
-		g := <-next
-		if n := p.Counts(); n["hand-off"] != 2 || n["enqueue"]+n["remove"] != 0 {
-			t.Errorf("sent %v, want two hand-offs", n)
-		}
-		p.Plan(nil)
-		mustHandOff(t, g)
 		kit.NothingStands(t, srv)
 	})
-}
-
-// An entry that has not judged what went ahead of it is not replaced: its lock delay runs, or its place is not known.
-func TestEntryIsNotReplacedBeforeItMayBeRemoved(t *testing.T) {
-	for name, spoil := range map[string]func(e *entry){
-		"its lock delay runs":    func(e *entry) { e.stage, e.wait.delay = placed, delayOf(kit.LockDelay) },
-		"its place is not known": func(e *entry) { e.stage = created },
-	} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := start(t, srv)
-				g := mustAcquire(t, p.queue("x"))
-				e, next := g.entry, newTicket(g.Queue, Request{})
-				g.Queue.shared.lines.Join(&next.Ticket, g.Queue.At.Entries, false)
-				spoil(e)
-				p.PlanAll("read", etcdfake.Fate{LoseRequest: true, Silent: true})
-				ctx, cancel := context.WithTimeout(t.Context(), kit.LockDelay/10)
-				defer cancel()
-				for what, f := range map[string]func() error{
-					"untilRemovable": func() error { return e.wait.untilRemovable(ctx) },
-					"passOthers":     func() error { return e.wait.passOthers(ctx, &wait{}) },
-					"put": func() error {
-						return newAttempt([]*ticket{next}, g.Lease, false).put(ctx, condition{after: e})
-					},
-				} {
-					if err := f(); !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("%s: %v", what, err)
-					}
-				}
-				if n := p.Counts(); n["hand-off"] != 0 {
-					t.Errorf("sent %v", n)
-				}
-				p.Plan(nil)
-				e.stage, e.wait.delay = held, delay{}
-				next.Cancel()
-				mustHandOff(t, g)
-			})
-		})
-	}
 }

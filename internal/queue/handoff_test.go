@@ -36,8 +36,8 @@ func TestHandOffToTheNextInLineBehindAnotherEntry(t *testing.T) {
 		giveUp()
 		<-waiter
 		kit.Queued(t, srv, holdtest.EntriesX, 2)
-		if n := p.Counts(); n["hand-off"] != 1 || n["read"] != 1 || n["enqueue"]+n["remove"] != 0 {
-			t.Errorf("sent %v, want one hand-off, and one read of the next one", n)
+		if n := p.Counts(); n["hand-off"] != 1 || n["read"] != 2 || n["enqueue"]+n["remove"] != 0 {
+			t.Errorf("sent %v, want one hand-off, a read of the place, and a look of the next one", n)
 		}
 		ahead.Release()
 		holdtest.Delayed(t, holdtest.Granted(t, srv, next), srv, ahead.Key, false)
@@ -173,8 +173,8 @@ func TestHandOffOfAnEntryThatWasDeletedReportsTheLossAndTheNextGetsIn(t *testing
 			t.Errorf("Release: %v", err)
 		}
 		after := holdtest.Granted(t, srv, next).H
-		if n := p.Counts(); n["hand-off"] != 1 || n["enqueue"] != 1 || n["remove"] != 0 {
-			t.Errorf("sent %v, want a hand-off and an enqueue", n)
+		if n := p.Counts(); n["hand-off"] != 1 || n["enqueue"] != 1 || n["remove"] != 1 || n["claim"] != 1 {
+			t.Errorf("sent %v, want a hand-off, a removal, that of the claim, and an enqueue", n)
 		}
 		holdtest.MustRelease(t, after)
 		kit.NothingStands(t, srv)

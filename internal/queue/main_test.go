@@ -55,6 +55,9 @@ func acquireLater(ctx context.Context, q *Queue) <-chan *Grant {
 
 func mustHandOff(t *testing.T, g *Grant) {
 	t.Helper()
+	if g == nil {
+		t.Fatal("there is no grant")
+	}
 	if err := g.HandOff(); err != nil {
 		t.Errorf("HandOff: %v", err)
 	}

@@ -2,99 +2,202 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
 )
 
-// Of a holder whose lease was revoked before it queued, a client sees nothing. But what it waits for has queued before
-// the revocation, delays for that, and may neither hold nor leave earlier.
-func TestNewcomerIsHeldBackByAWaiterOfARevokedHolder(t *testing.T) {
-	writer := func(p *holdtest.Process) queue.Set { return queue.Set{p.Queue("x")} }
-	reader := func(p *holdtest.Process) queue.Set { return queue.Set{p.Readers("x")} }
-	permit := func(p *holdtest.Process) queue.Set { return queue.Set{p.Permits(1, 1)} }
-	both := func(p *holdtest.Process) queue.Set { return p.Set("x", "y") }
-	inPermits := func(t *testing.T, srv *etcdfake.Server, prefix string) *kit.Peer {
-		return kit.JoinPermit(t, srv, prefix, 1)
+// acquirer is hold.Acquire, or hold.TryAcquire.
+type acquirer = func(ctx context.Context, s queue.Set, r hold.Request) ([]*hold.Hold, error)
+
+// pairing is a former holder, and who comes after its end.
+type pairing struct {
+	holder, newcomer func(p *holdtest.Process) queue.Set
+	acquire          acquirer
+}
+
+// pairings are those that exclude one another.
+func pairings() map[string]pairing {
+	writer := func(p *holdtest.Process) queue.Set { return p.Set("x") }
+	reader := func(p *holdtest.Process) queue.Set { return p.Set("!x") }
+	set := func(p *holdtest.Process) queue.Set { return p.Set("w", "x", "y") }
+	foreign := func(p *holdtest.Process) queue.Set { return queue.Set{p.QueueAt("theirs/x")} }
+	tree := func(path string, above ...string) func(p *holdtest.Process) queue.Set {
+		return func(p *holdtest.Process) (s queue.Set) {
+			for _, name := range above {
+				s = append(s, queue.New(p.Host, holdfast.KindTree, name).Above(path))
+			}
+			return append(s, queue.New(p.Host, holdfast.KindTree, path))
+		}
 	}
-	type join = func(t *testing.T, srv *etcdfake.Server, prefix string) *kit.Peer
-	for name, c := range map[string]struct {
-		prefix           string
-		revoked          join
-		waiter, newcomer func(p *holdtest.Process) queue.Set
-	}{
-		"writers":                       {holdtest.EntriesX, kit.Join, writer, writer},
-		"a reader, a writer, a reader":  {holdtest.EntriesX, kit.JoinReader, writer, reader},
-		"a writer, a reader, a writer":  {holdtest.EntriesX, kit.Join, reader, writer},
-		"a writer, and sets behind it":  {holdtest.EntriesX, kit.Join, both, both},
-		"holders of the only permit":    {kit.Permits("x"), inPermits, permit, permit},
-		"a writer, a set, and a writer": {holdtest.EntriesX, kit.Join, both, writer},
-	} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
-				revoked := c.revoked(t, srv, c.prefix)
-				waiter := acquireSetLater(kit.Within(t, time.Minute), c.waiter(a))
-				kit.Queued(t, srv, c.prefix, 2)
-				revoked.Revoke()
-				began := time.Now()
-				newcomer := acquireSetLater(kit.Within(t, time.Minute), c.newcomer(b))
-				for _, done := range []<-chan setResult{waiter, newcomer} {
-					r := <-done
-					if r.err != nil {
-						t.Fatal(r.err)
-					}
-					if held := time.Since(began); held < kit.LockDelay || held > kit.LockDelay+2*kit.Prompt {
-						t.Errorf("held %v after the revocation", held)
-					}
-					holdtest.MustRelease(t, r.holds[0])
-				}
-			})
-		})
+	return map[string]pairing{
+		"lock":                   {writer, writer, hold.Acquire},
+		"TryLock":                {writer, writer, hold.TryAcquire},
+		"reader behind a writer": {writer, reader, hold.Acquire},
+		"reader that tries":      {writer, reader, hold.TryAcquire},
+		"writer behind a reader": {reader, writer, hold.Acquire},
+		"set behind a lock":      {writer, set, hold.Acquire},
+		"set that tries":         {writer, set, hold.TryAcquire},
+		"lock behind a set":      {set, writer, hold.Acquire},
+		"path below a tree lock": {tree("a"), tree("a/b", "a"), hold.Acquire},
+		"path above a tree lock": {tree("a/b", "a"), tree("a"), hold.Acquire},
+		"foreign prefix":         {foreign, foreign, hold.Acquire},
+		"foreign, one who tries": {foreign, foreign, hold.TryAcquire},
 	}
 }
 
-// A permit that waits holds a newcomer back only while it stands and there is no room for both.
-func TestNewcomerAtASemaphoreIsHeldBackWhileThereIsNoRoom(t *testing.T) {
-	for name, c := range map[string]struct {
-		then     func(beside *kit.Peer, giveUp context.CancelFunc)
-		heldBack bool
-	}{
-		"there is room for one":       {func(*kit.Peer, context.CancelFunc) {}, true},
-		"there is room for both":      {func(beside *kit.Peer, _ context.CancelFunc) { beside.Release() }, false},
-		"the one that waits gives up": {func(_ *kit.Peer, giveUp context.CancelFunc) { giveUp() }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				kit.SetLimit(t, srv, 2, 2)
-				revoked, beside := kit.JoinPermit(t, srv, kit.Permits("x"), 1), kit.JoinPermit(t, srv, kit.Permits("x"), 1)
-				ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-				defer giveUp()
-				waiter := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(2, 1))
-				kit.Queued(t, srv, kit.Permits("x"), 3)
-				revoked.Revoke()
-				began := time.Now()
-				newcomer := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(2, 1))
-				kit.Queued(t, srv, kit.Permits("x"), 3)
-				c.then(beside, giveUp)
-				go func() { // the waiter releases, or has given up
-					if r := <-waiter; r.Err == nil {
-						_ = r.H.Release(context.Background())
+// deaf starts a process that hears of nothing by a watch: a poll tells it.
+func deaf(t *testing.T, srv *etcdfake.Server) *holdtest.Process {
+	t.Helper()
+	p := holdtest.Start(t, srv)
+	p.Plan(func(kind string, _ int) etcdfake.Fate {
+		return etcdfake.Fate{LoseRequest: kind == "session watch", Silent: true, Reply: ifEvent(kind, time.Hour)}
+	})
+	return p
+}
+
+// A newcomer sees no entry, and the claim of the one that has gone without a release. It holds when the former holder
+// has been told, and not before: that is watched, or polled.
+func TestNewcomerDoesNotHoldBeforeTheFormerHolderIsTold(t *testing.T) {
+	for name, c := range pairings() {
+		for how, end := range map[string]func(srv *etcdfake.Server, h *hold.Hold){
+			"revoked":         func(srv *etcdfake.Server, h *hold.Hold) { srv.Revoke(h.Lease()) },
+			"deleted by hand": func(srv *etcdfake.Server, h *hold.Hold) { srv.Delete(h.Key()) },
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+					a, b := deaf(t, srv), holdtest.Start(t, srv)
+					former := holdtest.MustAcquireSet(t, c.holder(a), hold.Request{})
+					time.Sleep(time.Second) // polled since, and not anew at once
+					told := make(chan time.Time, 1)
+					go func() { // the holder is told in any case
+						<-former[0].Done()
+						told <- time.Now()
+					}()
+					for _, h := range former {
+						end(srv, h)
 					}
-				}()
-				r := <-newcomer
-				if r.Err != nil {
-					t.Fatal(r.Err)
-				}
-				if held := r.At.Sub(began); (held >= kit.LockDelay) != c.heldBack {
-					t.Errorf("the newcomer held %v after the revocation", held)
-				}
-				holdtest.MustRelease(t, r.H)
+					ended := time.Now()
+					holds, err := c.acquire(kit.Within(t, time.Minute), c.newcomer(b), hold.Request{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					select {
+					case at := <-told:
+						t.Logf("told after %v, the newcomer held after %v", at.Sub(ended), time.Since(ended))
+					default:
+						t.Errorf("both hold, %v after the end of the former one", time.Since(ended))
+					}
+					if took := time.Since(ended); took > kit.ToldWithin+kit.Prompt {
+						t.Errorf("held after %v", took)
+					}
+					holdtest.MustRelease(t, holds[0])
+					time.Sleep(time.Second)
+					kit.NothingStands(t, srv)
+				})
 			})
-		})
+		}
+	}
+}
+
+// The holder stands still, so nobody clears its claim. If its session key has gone, it has been told after the lock delay
+// once it goes on; otherwise a poll tells it.
+func TestNewcomerWaitsAsLongAsAHolderMayNotHaveBeenTold(t *testing.T) {
+	for name, c := range pairings() {
+		for how, d := range map[string]struct {
+			end  func(srv *etcdfake.Server, h *hold.Hold)
+			want time.Duration
+		}{
+			"revoked":         {func(srv *etcdfake.Server, h *hold.Hold) { srv.Revoke(h.Lease()) }, kit.LockDelay},
+			"deleted by hand": {func(srv *etcdfake.Server, h *hold.Hold) { srv.Delete(h.Key()) }, kit.ToldWithin},
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+					a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
+					former := holdtest.MustAcquireSet(t, c.holder(a), hold.Request{})
+					a.Stop()
+					time.AfterFunc(kit.TTL-time.Second, a.Resume)
+					for _, h := range former {
+						d.end(srv, h)
+					}
+					ended := time.Now()
+					holds, err := c.acquire(kit.Within(t, time.Minute), c.newcomer(b), hold.Request{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if took := time.Since(ended); took < d.want || took > d.want+kit.Prompt {
+						t.Errorf("held after %v, want %v", took, d.want)
+					}
+					holdtest.MustRelease(t, holds[0])
+					time.Sleep(kit.TTL)
+					kit.NothingStands(t, srv)
+				})
+			})
+		}
+	}
+}
+
+// Nothing excludes these two, so the claim of the first delays nobody.
+func TestReaderDoesNotWaitForAReaderThatIsGone(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		gone, p := kit.JoinReader(t, srv, holdtest.EntriesX), holdtest.Start(t, srv)
+		gone.Revoke()
+		for _, acquire := range []acquirer{hold.Acquire, hold.TryAcquire} {
+			began := time.Now()
+			holds, err := acquire(kit.Within(t, time.Minute), p.Set("!x"), hold.Request{})
+			if err != nil || time.Since(began) > kit.Prompt {
+				t.Fatalf("after %v: %v", time.Since(began), err)
+			}
+			holdtest.MustRelease(t, holds[0])
+		}
+	})
+}
+
+// A session remembers when it first saw a claim dead. So calls that are shorter than the delay get in at last.
+func TestCallsBelowTheDelayGetInAtLast(t *testing.T) {
+	const delay = 5 * time.Second / 2
+	for name, acquire := range map[string]acquirer{"Lock": hold.Acquire, "TryLock": hold.TryAcquire} {
+		for how, end := range map[string]func(*kit.Peer){"revoked": (*kit.Peer).Revoke, "deleted by hand": (*kit.Peer).Vanish} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+					p := holdtest.Start(t, srv, func(o *session.Options) { o.LockDelay = delay })
+					gone := kit.Join(t, srv, holdtest.EntriesX)
+					end(gone)
+					want := 3
+					if how == "deleted by hand" { // its session lives
+						want = int((delay+6*time.Second)/time.Second) + 1
+					}
+					began, calls := time.Now(), 0
+					for {
+						calls++
+						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+						holds, err := acquire(ctx, p.Set("x"), hold.Request{})
+						cancel()
+						if err == nil {
+							holdtest.MustRelease(t, holds[0])
+							break
+						}
+						if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, queue.ErrInDelay) != (name == "TryLock") {
+							t.Fatal(err)
+						}
+						if calls == 20 {
+							t.Fatalf("%d calls have failed", calls)
+						}
+					}
+					if took := time.Since(began); calls != want || took < delay {
+						t.Errorf("call %d got in after %v, want %d", calls, took, want)
+					}
+					kit.NothingStands(t, srv)
+				})
+			})
+		}
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/permits"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
-	"github.com/holdfast-go/holdfast/view"
 )
 
 // acquired is what a call returned that asked for a permit.
@@ -71,7 +70,7 @@ func TestPermitIsNotHeldByAReadThatIsRefused(t *testing.T) {
 				if c.peers < 0 {
 					_, err = Set{p.permits(1, 1)}.TryAcquire(ctx, Request{})
 				} else {
-					done := acquirePermit(ctx, p.permits(1, 1), Request{OnWait: func(view.Place) {}})
+					done := acquirePermit(ctx, p.permits(1, 1), Request{})
 					if c.revoke {
 						kit.Queued(t, srv, permitsX, 2)
 						ahead.Revoke()

@@ -36,7 +36,7 @@ func permitAt(rev int64, weight int, mark int64) *mvccpb.KeyValue {
 func entryOf(q *Queue) *entry {
 	a := &attempt{lease: q.host.Lease()}
 	e := a.newEntry(q)
-	a.entries, e.ticket = []*entry{e}, &ticket{}
+	a.entries, e.ticket = []*entry{e}, newTicket(q, Request{})
 	return e
 }
 
@@ -75,7 +75,7 @@ func TestPlaceOfAPermit(t *testing.T) {
 					seen.Youngest = c.ahead[len(c.ahead)-1]
 				}
 				p := e.wait.permit
-				e.of.requeued = c.delay
+				p.requeued = c.delay
 				p.place(seen, rev)
 				ahead := e.wait.ahead
 				if e.stage != placed || (ahead == nil) != c.holds || !c.holds && ahead != seen.Youngest || p.Far != c.far {
@@ -90,7 +90,7 @@ func TestPlaceOfAPermit(t *testing.T) {
 				if a := p.Account; !a.All || a.Heard != rev || a.Sum != 2*len(c.ahead) || len(a.Stand) != len(c.ahead) {
 					t.Errorf("%+v, want to know of %d ahead at %d", p, len(c.ahead), rev)
 				}
-				if got := e.wait.delay.begun(); got != c.delay {
+				if got := (p.delay != delay{}); got != c.delay {
 					t.Errorf("the lock delay has begun: %v", got)
 				}
 			})
@@ -190,8 +190,8 @@ func TestPlaceOfAPermitWhoseEntryAheadHasGone(t *testing.T) {
 				if !c.heard || c.compacted {
 					from = e.of.revision
 				}
-				if p.Far != c.far || e.wait.delay.begun() != c.delay || e.wait.seen != from || p.Limit.Permits != 2 {
-					t.Fatalf("%+v at %d of %d, far %v, delay until %v", p, e.wait.seen, from, p.Far, e.wait.delay.until)
+				if p.Far != c.far || (p.delay != delay{}) != c.delay || p.Limit.Permits != 2 {
+					t.Fatalf("%+v, far %v, delay until %v", p, p.Far, p.delay.until)
 				}
 				if a := p.Account; c.delay && (a.Served != 0 || a.Due != from || a.Heard != from || !a.All || a.Sum != c.ahead) {
 					t.Errorf("%+v, want to know of %d ahead, and to wait for what went before %d", p, c.ahead, from)

@@ -19,7 +19,7 @@ func (k keyOf) Shown() (view.Entry, bool) { return view.Entry{Key: k.Key}, true 
 
 // newcomer is the place of a caller who does not join the line.
 func newcomer(q *Queue) (p view.Place) {
-	if placed := (*places.Error)(nil); errors.As(q.occupancy(), &placed) {
+	if placed := (*places.Error)(nil); errors.As(q.occupancy(context.Background()), &placed) {
 		p = placed.Place
 	}
 	return p
@@ -55,7 +55,7 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 				}
 				bound := view.MaxAhead - ahead - 1
 				for _, i := range []int{0, 1, bound - 1, bound, view.MaxAhead, view.MaxAhead + 1} {
-					if p, want := line[i].place(), min(ahead+1+i, view.MaxAhead); p.Ahead != want || holds == (p.Holder.Key == "") {
+					if p, want := line[i].place(t.Context()), min(ahead+1+i, view.MaxAhead); p.Ahead != want || p.Holder.Key == "" {
 						t.Errorf("number %d in the line: %+v, want %d ahead", i, p, want)
 					}
 				}
@@ -77,29 +77,29 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 	}
 }
 
-// A place behind a head that waits is as old as what etcd has said of the head.
-func TestPlaceInALineSaysWhenItWasSeen(t *testing.T) {
+// Behind a head of which etcd does not answer, the line alone is known. Without a line nothing is.
+func TestPlaceInALineIsToldThoughEtcdIsAway(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		q := start(t, srv).queue("x")
+		p := start(t, srv)
+		q := p.queue("x")
 		head, behind := newTicket(q, Request{}), newTicket(q, Request{})
 		q.shared.lines.Join(&head.Ticket, q.At.Entries, false)
 		q.shared.lines.Join(&behind.Ticket, q.At.Entries, false)
-		if p := behind.place(); p.Ahead != 1 || !p.Seen.Equal(time.Now()) {
+		p.Link.BlackHole()
+		patience, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if p := behind.place(patience); p.Ahead != 1 || !p.Seen.Equal(time.Now()) {
 			t.Errorf("behind a head of which nothing is known: %+v", p)
 		}
-		head.ahead = places.Ahead{Count: 2, At: time.Now()}
-		seen := time.Now()
-		time.Sleep(time.Minute)
-		if p := behind.place(); p.Ahead != 3 || !p.Seen.Equal(seen) {
-			t.Errorf("behind a head that was seen at %v: %+v", seen, p)
+		if p := head.place(patience); p.Known() {
+			t.Errorf("of the head: %+v", p)
 		}
-		inSet := &ticket{q: q, inSet: true}
-		if p := inSet.knownAhead(); p != (view.Place{}) {
-			t.Errorf("nothing is known: %+v", p)
-		}
-		inSet.ahead = head.ahead
-		if p := inSet.knownAhead(); p.Name != "x" {
+		p.Heal()
+		head.inSet = true
+		if p := head.place(t.Context()); p.Name != "x" {
 			t.Errorf("of a set: %+v", p)
 		}
+		head.Next()
+		behind.Next()
 	})
 }

@@ -12,7 +12,7 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-// Neither the entry that is deleted nor the one that is put counts as ahead, and the epoch is
+// Neither the entry that is deleted nor the one that is put counts as ahead, nor the claims of both, and the epoch is
 // read before the put.
 func TestTxnDeletesThenReadsThenPuts(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -43,7 +43,7 @@ func TestTxnDeletesThenReadsThenPuts(t *testing.T) {
 			t.Fatal("not granted")
 		}
 		e := handed.entry
-		if want := []string{"delete", "read", "read", "put"}; !slices.Equal(order, want) {
+		if want := []string{"delete", "delete", "read", "read", "put", "put"}; !slices.Equal(order, want) {
 			t.Errorf("the Txn has %v, want %v", order, want)
 		}
 		if e.wait.ahead != nil || e.wait.position != 0 {
@@ -64,7 +64,7 @@ func TestRefusalByACopyThatIsNotKnownCountsAsUnanswered(t *testing.T) {
 				p := start(t, srv)
 				q := queue(p)
 				mustHandOff(t, mustAcquire(t, q)) // that of a permit puts the limit
-				a := newAttempt(Set{q}.join(Request{}, false), p.Host.Lease(), false)
+				a := newAttempt(Set{q}.join(Request{}, false), p.Host.Lease())
 				gate := a.lease.Gate()
 				if permit := a.entries[0].wait.permit; permit != nil {
 					permit.Limit = q.limit.Known()

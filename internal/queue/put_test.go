@@ -37,19 +37,19 @@ func TestOwnEntryIsFoundAfterALostReply(t *testing.T) {
 	})
 }
 
-// The read asks what stood ahead when the entry was put, not what stands there now.
-func TestEntryFoundAfterALostReplyIsPlacedAtItsCreateRevision(t *testing.T) {
+// A look asks what stands ahead of the entry that is found.
+func TestEntryFoundAfterALostReplyIsPlacedByALook(t *testing.T) {
 	for name, c := range map[string]struct {
-		leave func(srv *etcdfake.Server, ahead *kit.Peer)
-		delay bool
+		leave         func(srv *etcdfake.Server, ahead *kit.Peer)
+		delay, permit bool // of a lock, and of a permit, which reads the past
 	}{
-		"released": {func(_ *etcdfake.Server, ahead *kit.Peer) { ahead.Release() }, false},
-		"revoked":  {func(_ *etcdfake.Server, ahead *kit.Peer) { ahead.Revoke() }, true},
+		"released": {func(_ *etcdfake.Server, ahead *kit.Peer) { ahead.Release() }, false, false},
+		"revoked":  {func(_ *etcdfake.Server, ahead *kit.Peer) { ahead.Revoke() }, true, true},
 		"released, and compacted": {func(srv *etcdfake.Server, ahead *kit.Peer) {
 			ahead.Release()
 			srv.Put("other", "")
 			srv.Compact()
-		}, true},
+		}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -79,24 +79,29 @@ func TestEntryFoundAfterALostReplyIsPlacedAtItsCreateRevision(t *testing.T) {
 				if r.Err != nil {
 					t.Fatal(r.Err)
 				}
-				holdtest.Delayed(t, r, srv, ahead.Key, c.delay)
+				holdtest.Delayed(t, r, srv, ahead.Key, c.permit)
 			})
 		})
 	}
 }
 
-// Another client has deleted what the first copy of the put has put. So the attempt queues again, and waits for the
-// lock delay.
-func TestEntryDeletedBeforeItsLostReplyIsFoundOutIsPutAnewAfterADelay(t *testing.T) {
-	for name, queue := range map[string]func(p *holdtest.Process) *queue.Queue{
-		"lock":      func(p *holdtest.Process) *queue.Queue { return p.Queue("x") },
-		"semaphore": func(p *holdtest.Process) *queue.Queue { return p.Permits(1, 1) },
+// Another client has deleted what the first copy of the put has put. So the attempt queues again. Of a lock its claim
+// tells the revision, and goes before; of a permit nothing does, so that waits for the lock delay.
+func TestEntryDeletedBeforeItsLostReplyIsFoundOutIsPutAnew(t *testing.T) {
+	for name, c := range map[string]struct {
+		queue       func(p *holdtest.Process) *queue.Queue
+		least, most time.Duration
+	}{
+		"lock": {func(p *holdtest.Process) *queue.Queue { return p.Queue("x") }, 0, kit.LockDelay / 2},
+		"semaphore": {
+			func(p *holdtest.Process) *queue.Queue { return p.Permits(1, 1) }, kit.LockDelay, 2 * kit.LockDelay,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				kit.SetLimit(t, srv, 1, 1)
 				p := holdtest.Start(t, srv)
-				q := queue(p)
+				q := c.queue(p)
 				holdtest.MustRelease(t, holdtest.MustAcquire(t, q)) // so that it knows the limit
 				p.Plan(func(kind string, n int) (f etcdfake.Fate) {
 					switch {
@@ -114,7 +119,7 @@ func TestEntryDeletedBeforeItsLostReplyIsFoundOutIsPutAnewAfterADelay(t *testing
 				srv.Delete(string(srv.Keys(q.Layout().Entries)[0].Key))
 				deleted := time.Now()
 				r := <-done
-				if after := r.At.Sub(deleted); r.Err != nil || after < kit.LockDelay || after > 2*kit.LockDelay {
+				if after := r.At.Sub(deleted); r.Err != nil || after < c.least || after > c.most {
 					t.Fatalf("after %v: %v", after, r.Err)
 				}
 				holdtest.MustRelease(t, r.H)

@@ -142,23 +142,3 @@ func TestWithoutALockDelayARevocationCostsWhatAReleaseDoes(t *testing.T) {
 		mustHandOff(t, g)
 	})
 }
-
-// What the reply to the put says of those ahead is told, also of permits.
-func TestPlaceOfAPermitIsToldByTheReplyToItsPut(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		first := <-acquirePermit(kit.Within(t, time.Minute), start(t, srv).permits(1, 1), Request{Owner: "worker 7"})
-		p := start(t, srv)
-		p.Plan(func(kind string, _ int) etcdfake.Fate {
-			return etcdfake.Fate{LoseRequest: kind != "enqueue", Silent: true}
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err := <-acquireErr(ctx, p.permits(1, 1))
-		if place, _ := places.Without(err); place.Ahead != 1 || place.Holder.Owner != "worker 7" {
-			t.Errorf("%+v, %v", place, err)
-		}
-		p.Plan(nil)
-		mustHandOff(t, first.g)
-		mustHandOff(t, mustAcquire(t, NewSemaphore(p.Host, "y", 1).Permits(1)))
-	})
-}

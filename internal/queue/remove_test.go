@@ -194,77 +194,58 @@ func TestRemovalThatEtcdRefusesForWantOfTheLeaseIsALoss(t *testing.T) {
 	})
 }
 
-// A waiter finds that its entry is gone with the request that would remove it.
-func TestWaiterWhoseEntryIsGoneGivesUpWithOneRequest(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		kit.Join(t, srv, holdtest.EntriesX)
-		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		done := holdtest.AcquireLater(ctx, p.Queue("x"))
-		kit.Queued(t, srv, holdtest.EntriesX, 2)
-		srv.Delete(string(kit.Standing(srv, "x")[1].Key))
-		p.Plan(nil)
-		giveUp()
-		<-done
-		time.Sleep(time.Second)
-		if n := p.Counts(); n["remove"] != 1 || n["read"] != 0 {
-			t.Errorf("sent %v, want one removal", n)
-		}
-	})
-}
-
-// The entry ahead has gone, which the removal finds. It was the only one, so one read judges how it went.
-func TestWaiterBehindAnEntryThatHasGoneUnheardGivesUpWithOneRead(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		ahead := kit.Join(t, srv, holdtest.EntriesX)
-		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		done := holdtest.AcquireLater(ctx, p.Queue("x"))
-		kit.Queued(t, srv, holdtest.EntriesX, 2)
-		p.PlanAll("event", etcdfake.Fate{Reply: time.Hour})
-		ahead.Release()
-		giveUp()
-		<-done
-		if n := p.Counts(); n["remove"] != 2 || n["read"] != 1 {
-			t.Errorf("sent %v, want two removals and one read", n)
-		}
-		kit.NothingStands(t, srv)
-		p.Plan(nil)
-	})
-}
-
-// The entry ahead has gone unheard, so the waiter has to read before it leaves, which etcd refuses. It tries about once
-// a second.
-func TestWaiterThatMayNotReadLeavesWithPauses(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		ahead := kit.Join(t, srv, holdtest.EntriesX)
-		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-		done := holdtest.AcquireLater(ctx, p.Queue("x"))
-		kit.Queued(t, srv, holdtest.EntriesX, 2)
-		var tries atomic.Int32
-		p.Unheard(srv, func() {
-			p.KV.Refuse(func(ops []clientv3.Op) error {
-				switch {
-				case slices.ContainsFunc(ops, clientv3.Op.IsDelete):
-					tries.Add(1)
-				case slices.ContainsFunc(ops, clientv3.Op.IsGet):
-					return rpctypes.ErrPermissionDenied
+// A waiter leaves with one request, beside which its place is read, whatever has become of its entry or is ahead of it.
+func TestWaiterLeavesAtAnyTimeWithOneRequest(t *testing.T) {
+	nothing := func(*etcdfake.Server, *holdtest.Process, *kit.Peer) {}
+	for name, c := range map[string]struct {
+		happens func(srv *etcdfake.Server, p *holdtest.Process, ahead *kit.Peer)
+		after   time.Duration
+		reads   int // of its place
+		claims  int // claims that it finds left of its entry
+	}{
+		"behind another entry": {happens: nothing, after: time.Second, reads: 1},
+		"its entry is deleted": {happens: func(srv *etcdfake.Server, _ *holdtest.Process, _ *kit.Peer) {
+			srv.Delete(string(kit.Standing(srv, "x")[1].Key))
+		}, reads: 1, claims: 1},
+		"the entry ahead has gone unheard": {happens: func(_ *etcdfake.Server, p *holdtest.Process, ahead *kit.Peer) {
+			p.PlanAll("event", etcdfake.Fate{Reply: time.Hour})
+			ahead.Revoke()
+		}, reads: 1},
+		"in its lock delay": {happens: func(_ *etcdfake.Server, _ *holdtest.Process, ahead *kit.Peer) {
+			ahead.Revoke()
+		}, after: kit.LockDelay / 2},
+		"in the delay of one whose session lives": {happens: func(_ *etcdfake.Server, _ *holdtest.Process, ahead *kit.Peer) {
+			ahead.Vanish()
+		}, after: 3 * time.Second / 2},
+		"it may not read": {happens: func(_ *etcdfake.Server, p *holdtest.Process, _ *kit.Peer) {
+			p.PlanAll("read", etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied})
+		}, reads: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				ahead := kit.Join(t, srv, holdtest.EntriesX)
+				ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
+				done := holdtest.AcquireLater(ctx, p.Queue("x"))
+				kit.Queued(t, srv, holdtest.EntriesX, 2)
+				p.Plan(nil)
+				c.happens(srv, p, ahead)
+				time.Sleep(c.after)
+				before, left := p.Counts(), time.Now()
+				giveUp()
+				if r := <-done; !errors.Is(r.Err, context.Canceled) || time.Since(left) != time.Duration(1+c.claims)*2*kit.OneWay {
+					t.Errorf("after %v: %v", time.Since(left), r.Err)
 				}
-				return nil
+				time.Sleep(queue.GiveUpWait)
+				if n := p.Counts(); n["remove"] != 1 || n["claim"] != c.claims || n["read"]-before["read"] != c.reads || n["clear"] != 0 {
+					t.Errorf("sent %v, of these before it gave up %v", n, before)
+				}
+				p.Plan(nil)
+				ahead.Release()
+				kit.NothingStands(t, srv)
 			})
-			ahead.Release()
-			giveUp()
-			<-done
 		})
-		time.Sleep(10 * queue.RemoveRetry)
-		if n := tries.Load(); n < 5 || n > 15 {
-			t.Errorf("%d removals in %v", n, 10*queue.RemoveRetry)
-		}
-		p.KV.Refuse(nil)
-		time.Sleep(2 * queue.RemoveRetry)
-		kit.NothingStands(t, srv)
-	})
+	}
 }
 
 // The session removes, with a second copy, what etcd had refused to remove. The first copy comes late: it compares the

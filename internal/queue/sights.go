@@ -52,8 +52,11 @@ func (s *sights) noteDead(claims []reads.Claim, now time.Time) {
 	}
 	for _, c := range claims {
 		known := s.of[c.Key]
-		if known.rev != c.Rev {
-			known = sight{rev: c.Rev, dead: now} // an earlier one at its key is forgotten
+		switch {
+		case known.rev > c.Rev: // a late reply tells of an earlier claim at the key
+			continue
+		case known.rev < c.Rev:
+			known = sight{rev: c.Rev, dead: now}
 		}
 		known.acquitted = known.acquitted || c.Acquitted
 		s.of[c.Key] = known
@@ -81,7 +84,9 @@ func (s *sights) forget(claims []reads.Claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range claims {
-		delete(s.of, c.Key)
+		if s.of[c.Key].rev == c.Rev {
+			delete(s.of, c.Key)
+		}
 	}
 }
 
@@ -107,25 +112,26 @@ func (s *sights) get(c reads.Claim) sight {
 	return sight{}
 }
 
-// delayEnds returns when the delay of a dead claim is over for a session with that lock delay. By then its holder has
-// been told: by the watch of its session key within the lock delay, if that key has gone; by a poll in any case.
+// delayEnds returns when the delay of a dead claim is over for a session with that lock delay, and false if that is yet
+// to be read. By then its holder has been told: by the watch of its session key within the lock delay, if that key has
+// gone; by a poll in any case.
 //
 //	rev 10  A puts, and holds
 //	rev 15  A's lease is revoked: entry and session key are gone, the claim is dead
 //	        first seen at 0 s: the delay ends at 2 s, the lock delay
 //	rev 15  or: A's entry is deleted by hand. Its session key stands
 //	        first seen at 0 s: the delay ends at 8 s, by when a poll has told A
-func (s *sights) delayEnds(c reads.Claim, lockDelay time.Duration) time.Time {
-	known := s.get(c)
-	if known.acquitted {
-		return time.Time{}
+func (s *sights) delayEnds(c reads.Claim, lockDelay time.Duration) (end time.Time, known bool) {
+	seen := s.get(c)
+	if seen.acquitted || !seen.examined {
+		return time.Time{}, seen.acquitted
 	}
 	// The holder's own delays count as well: whoever deletes the claim does so for all who come later.
-	end := known.dead.Add(max(polls.ToldWithin(lockDelay), known.says.ToldWithin))
-	if !known.gone.IsZero() {
-		if at := known.gone.Add(max(lockDelay, known.says.LockDelay)); at.Before(end) {
+	end = seen.dead.Add(max(polls.ToldWithin(lockDelay), seen.says.ToldWithin))
+	if !seen.gone.IsZero() {
+		if at := seen.gone.Add(max(lockDelay, seen.says.LockDelay)); at.Before(end) {
 			end = at
 		}
 	}
-	return end
+	return end, true
 }

@@ -35,7 +35,7 @@ func TestReleaseBeforeTheWatchExistsWakesTheWaiterAtOnce(t *testing.T) {
 		"while the answer to its put travels": {
 			slow: func(c etcdfake.Call) bool {
 				txn, ok := c.Request.(*pb.TxnRequest)
-				return ok && len(txn.Compare) == 2 // a put: own entry, session key
+				return ok && len(txn.Compare) == 3 // a put: session key, own entry, own claim
 			},
 			fate:  etcdfake.Fate{Reply: time.Second},
 			leave: 500 * time.Millisecond,

@@ -25,6 +25,9 @@ const (
 	// LockDelay is session.Options.LockDelay.
 	LockDelay = time.Second
 
+	// ToldWithin is after how long a holder has been told in any case that its entry is gone.
+	ToldWithin = LockDelay + 6*time.Second
+
 	// CloseTimeout is session.Options.CloseTimeout.
 	CloseTimeout = 5 * time.Second
 

@@ -14,8 +14,9 @@ import (
 )
 
 // KindOf returns the kind of a request of the queue, or the method of any other call. The kinds are "enqueue",
-// "hand-off", "remove", "move" (to a lease of its own), "mark" (of a permit), "poll", "read", "committed read"
-// (which etcd takes for a write), "watch" and "event";
+// "hand-off", "remove", "claim" (removes the claim of an entry that has gone), "clear" (removes those of others), "move"
+// (to a lease of its own), "mark" (of a permit), "poll", "read" (a look, too), "committed read" (which etcd takes for a
+// write), "watch" and "event";
 // "held" (writes held_since to an entry); "gate" (puts the session key), "session" (reads it) and "session watch".
 func KindOf(c etcdfake.Call) string {
 	switch r := c.Request.(type) {
@@ -26,12 +27,18 @@ func KindOf(c etcdfake.Call) string {
 			return "mark"
 		case held:
 			return "held"
-		case puts && deletes:
-			return "hand-off"
 		case puts && len(r.Compare) > 0 && r.Compare[0].GetCreateRevision() > 0:
 			return "move"
+		case puts && deletes:
+			return "hand-off"
 		case puts:
 			return "enqueue"
+		case deletes && len(r.Compare) > 0 && r.Compare[0].GetModRevision() > 0:
+			return "clear"
+		case deletes && !slices.ContainsFunc(r.Success, func(op *pb.RequestOp) bool {
+			return !isClaim(string(op.GetRequestDeleteRange().GetKey()))
+		}):
+			return "claim"
 		case deletes:
 			return "remove"
 		case slices.ContainsFunc(r.Success, func(op *pb.RequestOp) bool { return op.GetRequestTxn() != nil }):
@@ -40,6 +47,8 @@ func KindOf(c etcdfake.Call) string {
 			return "read"
 		case len(r.Success) > 0 && ofSession(r.Success[0].GetRequestRange().GetKey()):
 			return "session" // and an errand
+		case len(r.Success) > 0:
+			return "read"
 		}
 		return "poll"
 	case *pb.PutRequest:

@@ -120,21 +120,16 @@ type history struct {
 	all     []*entry
 	queues  map[string][]*entry // by prefix, in order of their puts
 	keys    map[string][]*Change
-	joined  map[clientv3.LeaseID]*Change // by which a member was put first with that lease
 }
 
 func newHistory(changes []Change) *history {
-	h := &history{changes: changes, queues: make(map[string][]*entry), keys: make(map[string][]*Change),
-		joined: make(map[clientv3.LeaseID]*Change)}
+	h := &history{changes: changes, queues: make(map[string][]*entry), keys: make(map[string][]*Change)}
 	standing := make(map[string]*entry)
 	for i := range changes {
 		c := &changes[i]
 		key := string(c.Kv.Key)
 		if !IsEntry(key) {
 			h.keys[key] = append(h.keys[key], c)
-			if lease := clientv3.LeaseID(c.Kv.Lease); IsMember(key) && !c.Deleted && h.joined[lease] == nil {
-				h.joined[lease] = c
-			}
 			continue
 		}
 		e := standing[key]

@@ -21,9 +21,6 @@ const (
 	// foundWithin is RecheckAfter of internal/awaiting: a waiter looks that often whether its entries stand.
 	foundWithin = 30 * time.Second
 
-	// knownWithin is the time within which a member has read who the others are, while its connection works.
-	knownWithin = 3 * time.Second
-
 	// promptly is the time within which a waiter must hold after a release while nothing fails: the lock delay.
 	promptly = time.Second
 )
@@ -61,6 +58,7 @@ func (r *Record) Judge() Verdict {
 			j.checkTogether(h)
 		}
 	}
+	j.countNewcomers()
 	j.checkFronts()
 	j.checkWrites()
 	return j.verdict
@@ -102,7 +100,10 @@ const (
 	PlainWrites     = "writes without a fence"
 	LatePlainWrites = "writes without a fence when the writer held no more"
 
-	LostPrefix    = "lost: "                                      // and the cause
+	LostPrefix      = "lost: "                                               // and the cause
+	ByForcePrefix   = "holds that ended by force: "                          // and the cause
+	NewcomersPrefix = "of these, those after which another queued at once: " // and the cause
+
 	OverlapPrefix = "two held, as documented: "                   // and why, and the cause
 	MarginPrefix  = "a lost hold was told before the next held: " // and the cause
 )

@@ -2,7 +2,7 @@ package oracle
 
 import (
 	"slices"
-	"strings"
+	"time"
 )
 
 // checkPair checks two holds that exclude each other.
@@ -16,8 +16,7 @@ func (j *judge) checkPair(a, b *Hold) {
 	e, both := a.lost(), a.Last-b.First
 	switch {
 	case b.Last < a.First:
-		// Perhaps a was granted before its entry was removed by force, and heard of the grant afterwards.
-		if j.excused(a, b) == "" || e.gone.Before > a.First {
+		if j.excused(a, b) == "" {
 			j.fail("%s held revision %d before %s held revision %d", b.Who, b.rev, a.Who, a.rev)
 		}
 	case both >= 0:
@@ -33,17 +32,38 @@ func (j *judge) checkPair(a, b *Hold) {
 	}
 }
 
+// newcomerWithin is how soon after the end of a hold another caller queues that is counted as a newcomer.
+const newcomerWithin = 200 * time.Millisecond
+
+// countNewcomers counts those who queued right after the entry of a hold was deleted by force, and were granted in the
+// end: nothing but the claim of that entry tells them that it had a holder.
+func (j *judge) countNewcomers() {
+	seen := make(map[*entry]bool)
+	for _, a := range j.holds {
+		e := a.lost()
+		if e == nil || !e.gone.Cause.forced() || seen[e] {
+			continue
+		}
+		seen[e] = true
+		j.verdict.count(ByForcePrefix + e.how())
+		if slices.ContainsFunc(j.holds, func(b *Hold) bool {
+			return a.excludes(b) && b.rev > e.gone.Revision &&
+				slices.ContainsFunc(b.entries, func(own *entry) bool { return own.put.After < e.gone.Before+newcomerWithin })
+		}) {
+			j.verdict.count(NewcomersPrefix + e.how())
+		}
+	}
+}
+
 // excused returns why docs/guarantees.md does not promise that a was told before b held, or "".
 func (j *judge) excused(a, b *Hold) string {
 	switch e := a.lost(); {
 	case e == nil || !e.gone.Cause.forced() && !e.removed():
 		return ""
-	case e.gone.Cause == ByDeletion:
-		return "a loss is told within 6 s"
 	case e.removed() && !j.couldBeTold(a, e):
 		return "it had less than 6 s to be told"
-	case !j.waited(a, b, e.gone.Revision) && !j.knew(b, e.gone):
-		return "a newcomer waits for no lock delay"
+	case isPermit(a.Key) && e.gone.Cause == ByDeletion:
+		return "a loss is told within 6 s"
 	case j.disturbed(a.Process, e.gone.Before-j.Late, b.First):
 		return "the process was stopped or cut off"
 	case a.SlowPolls:
@@ -52,48 +72,4 @@ func (j *judge) excused(a, b *Hold) string {
 		return "the machine was too busy"
 	}
 	return ""
-}
-
-// knew reports whether the new owner of a shard was a member, and knew the others, when the lease of the one before was
-// revoked. Then it sees that one vanish, and waits for the lock delay although it had no entry.
-func (j *judge) knew(b *Hold, revoked *Change) bool {
-	joined := j.joined[b.Lease]
-	return strings.HasPrefix(b.Key, shardKeys) && joined != nil &&
-		j.calmSince(b.Process, joined.Before, revoked.After)+knownWithin < revoked.After
-}
-
-// waited reports whether the caller of b waited behind a when that was revoked at a revision. It may have had another
-// entry then: that of an earlier attempt, or, if it waited in a line in memory, one that was handed off to it. Of
-// mutexes those that queued later wait for one that waited, and count as well.
-func (j *judge) waited(a, b *Hold, revoked int64) bool {
-	for _, own := range b.entries {
-		if !slices.ContainsFunc(a.Parts, own.excludes) {
-			continue
-		}
-		all := j.queues[own.Prefix]
-		if j.OnlyMutexes && slices.ContainsFunc(all, func(e *entry) bool {
-			return e.put.Revision < b.rev && e.stood(b.rev-1)
-		}) {
-			return true
-		}
-		earlier := map[*entry]bool{own: true} // and own
-		for _, e := range slices.Backward(all) {
-			if e.Shared != own.Shared || !earlier[e] && !e.ownedBy(b.Who) {
-				continue
-			}
-			earlier[e] = true
-			for _, off := range all { // handed off
-				if off.Shared == own.Shared && off.gone != nil && off.gone.Revision == e.put.Revision &&
-					off.gone.Prev.Lease == e.put.Kv.Lease {
-					earlier[off] = true
-				}
-			}
-		}
-		for e := range earlier {
-			if e.stood(revoked-1) && e.put.Revision > a.rev {
-				return true
-			}
-		}
-	}
-	return false
 }

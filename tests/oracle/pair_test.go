@@ -22,8 +22,9 @@ func TestTwoThatExcludeEachOtherAreNotHeldTogether(t *testing.T) {
 		"the first is told before": {cause: ByRevocation, last: granted - 100},
 		"together":                 {cause: ByRevocation, last: granted + 1, want: "held together for 1ms"},
 		"at one instant":           {cause: ByDeposed, last: granted, want: "held together for 0s"},
-		"a newcomer":               {cause: ByRevocation, newcomer: true, last: granted + 1},
-		"a deletion by hand":       {cause: ByDeletion, last: granted + 1},
+		"a newcomer":               {cause: ByRevocation, newcomer: true, last: granted + 1, want: "held together for 1ms"},
+		"a newcomer is told first": {cause: ByDeletion, newcomer: true, last: granted - 1},
+		"a deletion by hand":       {cause: ByDeletion, last: granted + 1, want: "held together for 1ms"},
 		"the first is cut off":     {cause: ByRevocation, last: granted + 1, fault: [2]int{gone + 500, gone + 600}},
 		"all are cut off": {cause: ByRevocation, last: granted + 1, fault: [2]int{gone + 500, gone + 600},
 			everybody: true},
@@ -61,28 +62,24 @@ func TestTwoThatExcludeEachOtherAreNotHeldTogether(t *testing.T) {
 	}
 }
 
-// A caller that waited by another entry is no newcomer.
-func TestWaiterThatQueuedAgainHasWaited(t *testing.T) {
-	for name, handedOff := range map[string]bool{"queued again": false, "handed off": true} {
-		t.Run(name, func(t *testing.T) {
-			s := newStory()
-			a := s.at(1000).queue("a1", writes)
-			ha := s.grant(a)
-			first := s.at(2000).queue("b1", writes)
-			s.at(5000).delete(a, ByRevocation)
-			s.at(5100).remove(first.keys[0], ByRequest)
-			if !handedOff {
-				s.rev++
-			}
-			who := map[bool]string{false: "b1", true: "b2"}[handedOff]
-			key := s.entry(who, writes, 1)
-			s.putMore(key, value(who), leaseOf(who))
-			b := attempt{who: who, rev: s.rev, parts: []Part{writes}, keys: []string{key}}
-			s.at(5201).until(ha)
-			hb := s.at(5200).grant(b)
-			s.at(6000).release(b, hb)
-			s.check(t, "held together for 1ms")
-		})
+func TestNewcomersAreCounted(t *testing.T) {
+	for after, want := range map[int]int{100: 1, 300: 0} {
+		s := newStory()
+		a := s.at(1000).queue("a1", writes)
+		ha := s.grant(a)
+		s.at(5000).delete(a, ByRevocation)
+		s.at(5050).until(ha)
+		b := s.at(5000+after).queue("b1", writes)
+		hb := s.at(7000).grant(b)
+		s.at(8000).release(b, hb)
+		s.check(t, "")
+		counts := s.Judge().Counts
+		if n := counts[ByForcePrefix+ByRevocation.String()]; n != 1 {
+			t.Errorf("%d holds ended by force, want 1", n)
+		}
+		if n := counts[NewcomersPrefix+ByRevocation.String()]; n != want {
+			t.Errorf("queued %d ms after: %d newcomers, want %d", after, n, want)
+		}
 	}
 }
 
@@ -93,18 +90,6 @@ func TestHoldsAreInTheOrderOfTheirEntries(t *testing.T) {
 	if len(all) == 0 || all[len(all)-1] != "b1 held revision 3 before a1 held revision 2" {
 		t.Errorf("violations: %q", all)
 	}
-	t.Run("perhaps the reply came late", func(t *testing.T) {
-		s := newStory()
-		a := s.at(1000).queue("a1", writes)
-		b := s.at(1500).queue("b1", writes)
-		s.at(2000).delete(a, ByDeletion)
-		hb := s.at(2100).grant(b)
-		s.at(2200).release(b, hb)
-		ha := s.at(2300).grant(a)
-		ha.AcquiredAt = a.rev
-		s.at(2400).until(ha)
-		s.check(t, "")
-	})
 }
 
 func TestReadersExcludeNoReaders(t *testing.T) {
@@ -118,64 +103,5 @@ func TestReadersExcludeNoReaders(t *testing.T) {
 	s.check(t, "")
 	if n := s.Judge().Counts[Together]; n != 1 {
 		t.Errorf("%d were granted beside others", n)
-	}
-}
-
-// Where there are only mutexes, those that queued later waited behind one that waited.
-func TestMutexesWaitBehindEachOther(t *testing.T) {
-	for only, want := range map[bool]string{true: "held together", false: ""} {
-		s := newStory()
-		s.OnlyMutexes = only
-		a := s.at(1000).queue("a1", writes)
-		ha := s.grant(a)
-		b := s.at(2000).queue("b1", writes)
-		s.at(5000).delete(a, ByRevocation)
-		c := s.at(5100).queue("c1", writes)
-		hb := s.at(5201).grant(b)
-		hb.First, hb.Last = 0, 0 // of b and a nothing is known
-		s.at(5300).release(b, hb)
-		hb.First, hb.Last = 0, 0
-		s.at(5401).until(ha)
-		hc := s.at(5400).grant(c)
-		s.at(6000).release(c, hc)
-		s.check(t, want)
-	}
-}
-
-// No other entry stands in the queue of a shard while it is owned. Who was a member when the lease was revoked waits.
-func TestNextOwnerOfAShardWaitsIfItKnewTheLastOne(t *testing.T) {
-	const gone = 9000
-	for name, c := range map[string]struct {
-		joined int
-		fault  int // of the next owner, for 100 ms
-		want   string
-	}{
-		"a member":                   {joined: 1000, want: "held together for 1ms"},
-		"it has just joined":         {joined: gone - 2000},
-		"it has joined since":        {joined: gone + 50},
-		"it was cut off just before": {joined: 1000, fault: gone - 2000},
-		"it was cut off long before": {joined: 1000, fault: 2000, want: "held together for 1ms"},
-		"it is cut off since":        {joined: 1000, fault: gone + 10, want: "held together for 1ms"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newStory()
-			part := ShardPart("x", 7)
-			s.Faults = []Fault{{Process: "b", From: s.at(c.fault).now, To: s.at(c.fault + 100).now}}
-			join := func() { s.at(c.joined).put(MembersOf("shard/x")+"2", "", leaseOf("b")) }
-			if c.joined < gone {
-				join()
-			}
-			a := s.at(c.joined+500).queue("a1", part)
-			ha := s.grant(a)
-			s.at(gone).delete(a, ByRevocation)
-			if c.joined > gone {
-				join()
-			}
-			b := s.at(gone+100).queue("b1", part)
-			s.at(gone + 201).until(ha)
-			hb := s.at(gone + 200).grant(b)
-			s.at(gone+900).release(b, hb)
-			s.check(t, c.want)
-		})
 	}
 }

@@ -30,9 +30,6 @@ type Record struct {
 	// Sick is when a minority of the members hangs, lags, or is cut off from some: a waiter whose watch is there may learn
 	// late that it is first. What holders are promised holds.
 	Sick []Fault
-
-	// OnlyMutexes: everything is held alone, and in one queue.
-	OnlyMutexes bool
 }
 
 // A Change is one put or deletion. It was made between two times.

@@ -193,7 +193,6 @@ func (s *simulation) judge() {
 	defer s.mu.Unlock()
 	s.record.Fast = s.profile.latency <= 50*time.Millisecond
 	s.record.Prompt = s.profile.calm
-	s.record.OnlyMutexes = !s.family && !s.permits
 	for _, p := range s.processes {
 		s.record.Faults = append(s.record.Faults, p.faults...)
 	}

@@ -19,6 +19,7 @@ type Model[S comparable] struct {
 	Check    func(*S) string // what is wrong with a state, "" if nothing is
 	Quiet    func(*S) string // the same, for states in which nothing happens by itself; may be nil
 	Finished func(*S) bool   // such a state must be reachable from each state
+	Unaided  bool            // by steps that are no choices
 	Max      int             // of states: more make Search panic
 }
 
@@ -105,7 +106,7 @@ func (s *search[S]) visit(from *S, n int32) string {
 		if wrong != "" {
 			return s.told(wrong, n, step.told())
 		}
-		if to != n {
+		if to != n && !(s.Unaided && step.Choice) {
 			s.from, s.to, s.again = append(s.from, n), append(s.to, to), append(s.again, step.Again)
 		}
 	}

@@ -36,6 +36,14 @@ func more(m Model[int], from int, step Step[int]) Model[int] {
 	return m
 }
 
+// unaided must reach its end without the choice that leads there.
+func unaided() Model[int] {
+	m := more(counter(), 7, Step[int]{State: 3, What: "is helped", Choice: true})
+	m = more(m, 1, Step[int]{State: 7, What: "falls", Choice: true})
+	m.Unaided = true
+	return m
+}
+
 func TestSearchVisitsAllStates(t *testing.T) {
 	if r := counter().Search(); r != (Result{States: 4, Steps: 3}) {
 		t.Errorf("%+v", r)
@@ -60,7 +68,8 @@ func TestWhatIsWrongIsToldWithTheStepsToIt(t *testing.T) {
 		"a state":                   {bad, "two\n\t0 adds one\n\t0 adds one"},
 		"a step":                    {more(counter(), 1, Step[int]{State: 2, What: "errs", Wrong: "wrong"}), wrongStep},
 		"a state without a way out": {more(counter(), 1, Step[int]{State: 7, What: "falls"}), "stuck: "},
-		"a cycle":                   {more(counter(), 2, Step[int]{State: 1, What: "back", Again: true}), "livelock: "},
+		"a state without a way out but by a choice": {unaided(), "stuck: "},
+		"a cycle": {more(counter(), 2, Step[int]{State: 1, What: "back", Again: true}), "livelock: "},
 		"a state in which nothing happens by itself": {quiet, "quiet\n\t0 adds one\n\t0 adds one\n\t0 adds one"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,8 +16,9 @@ import (
 // A Forgery is a record of a run that was not made: what etcd's store has changed, and what processes have said.
 type Forgery struct {
 	oracle.Record
-	Steps []steps.Step
-	Key   func(lease int64) string // of the entry on a lease
+	Steps  []steps.Step
+	Key    func(lease int64) string // of the entry on a lease
+	Claims bool                     // each entry has a claim
 }
 
 // Forged makes a record that a model accepts, and another one that wrong code could make. Both go on from one begin.
@@ -85,8 +86,21 @@ func (f *Forgery) Gone(at int64, key string, lease int64, cause oracle.Cause) {
 		Kv: &mvccpb.KeyValue{Key: []byte(key)}, Prev: &mvccpb.KeyValue{Key: []byte(key), Lease: lease}})
 }
 
-// Released has the session of an entry delete it.
-func (f *Forgery) Released(at, lease int64) { f.Gone(at, f.Key(lease), lease, oracle.ByRequest) }
+// Released has the session of an entry delete it, with its claim.
+func (f *Forgery) Released(at, lease int64) {
+	f.Gone(at, f.Key(lease), lease, oracle.ByRequest)
+	if f.Claims {
+		f.Cleared(at, lease)
+	}
+}
+
+// Cleared deletes the claim of an entry.
+func (f *Forgery) Cleared(at, lease int64) {
+	f.Gone(at, claimOf(f.Key(lease)), -lease, oracle.ByRequest)
+}
+
+// claimOf is the opposite of EntryOf.
+func claimOf(entry string) string { return strings.Replace(entry, "/@/", "/@claim/", 1) }
 
 // Revoked ends a lease.
 func (f *Forgery) Revoked(at, lease int64) {
@@ -94,9 +108,12 @@ func (f *Forgery) Revoked(at, lease int64) {
 	f.Gone(at, f.Key(lease), lease, oracle.ByRevocation)
 }
 
-// Queue has the entry of a lease put, by a put that compares a gate.
+// Queue has the entry of a lease put, by a put that compares a gate. Its claim is on another lease.
 func (f *Forgery) Queue(at, lease, gate int64) {
 	f.Steps = append(f.Steps, steps.Step{Action: steps.Sends, Key: f.Key(lease), Gate: gate})
+	if f.Claims {
+		f.Put(at, claimOf(f.Key(lease)), -lease)
+	}
 	f.Put(at, f.Key(lease), lease)
 }
 

@@ -16,7 +16,7 @@ type History struct {
 	Keys    map[int64][]KeyChange    // by lease: of session keys
 	Limits  map[string][]LimitChange // by prefix: of semaphores
 
-	queues  map[string][]*Entry     // those that stand, by prefix
+	queues  map[string][]*Entry     // those that stand, or whose claims do, by prefix
 	gates   map[string][]int64      // what puts of a key have compared
 	steps   map[string][]steps.Step // but for Sends, by the id of an entry
 	touched map[int64][]int64       // when an entry of a lease was changed or deleted
@@ -44,13 +44,14 @@ type Entry struct {
 	Created   int64
 	Gone      int64 // 0: it stands
 	ByRequest bool  // its session has deleted it
+	Claimed   bool  // its put has put its claim, too
+	Cleared   int64 // when the claim was deleted; 0: it stands, or there is none
 	MovedAt   int64 // when it was put on another lease first, or 0
 	NoticedAt int64 // when an administrator wrote into it first, or 0
 	MarkedAt  int64 // of a permit: when its mark was put, or 0
 	Mark      int64 // and what that says
 
-	Ahead    []*Entry // those that it waits for, when it was put
-	Follows  *Entry   // the entry that waited, of its session, in whose place it was put; or nil
+	Ahead    []*Entry // those that it waits for, and those whose claims it waits for, when it was put
 	Held     bool
 	Requeued bool // its session has lost a lease since the call began
 }
@@ -93,20 +94,23 @@ func NewHistory(record *oracle.Record, said []steps.Step) *History {
 
 // add adds the changes of one revision: what is deleted first.
 func (h *History) add(changes []oracle.Change) {
-	left := make(map[string]*Entry) // by queue and session: entries that were deleted by a request of their sessions
+	claimed := make(map[string]bool) // entries whose claims are put
 	for _, c := range changes {
 		key := string(c.Kv.Key)
 		if lease, is := sessionOf(key); is {
 			h.Keys[lease] = append(h.Keys[lease], KeyChange{c.Revision, c.Deleted})
 		}
+		if entry, isClaim := EntryOf(key); isClaim {
+			claimed[entry] = !c.Deleted && c.Kv.CreateRevision == c.Revision
+			if c.Deleted {
+				h.cleared(entry, c.Revision)
+			}
+		}
 		if e := h.standing(key); e != nil && c.Deleted {
 			e.Gone = c.Revision
-			if c.Cause == oracle.ByRequest {
-				left[queueOf(e)] = e // although an administrator may have moved it
-			}
 			e.ByRequest = c.Cause == oracle.ByRequest && e.MovedAt == 0
 			h.touch(e, c.Revision)
-			h.queues[e.Prefix] = slices.DeleteFunc(h.queues[e.Prefix], func(o *Entry) bool { return o == e })
+			h.forget(e.Prefix)
 		}
 	}
 	var put []*Entry
@@ -120,7 +124,9 @@ func (h *History) add(changes []oracle.Change) {
 			h.Limits[semaphore+"@/"] = append(h.Limits[semaphore+"@/"], LimitChange{c.Revision, limit})
 		case !oracle.IsEntry(key):
 		case c.Kv.CreateRevision == c.Revision:
-			put = append(put, h.put(c, left))
+			e := h.put(c)
+			e.Claimed = claimed[key]
+			put = append(put, e)
 		default:
 			if e := h.standing(key); e != nil {
 				h.change(e, c)
@@ -133,8 +139,25 @@ func (h *History) add(changes []oracle.Change) {
 	}
 }
 
-// put returns the entry that a change puts. left are those that were deleted at its revision.
-func (h *History) put(c oracle.Change, left map[string]*Entry) *Entry {
+func (e *Entry) claimStands() bool { return e.Claimed && e.Cleared == 0 }
+
+// cleared records that the claim of the entry at a key was deleted.
+func (h *History) cleared(key string, at int64) {
+	for _, e := range h.queues[oracle.PartOf(key).Prefix] {
+		if e.Key == key && e.claimStands() {
+			e.Cleared = at
+		}
+	}
+	h.forget(oracle.PartOf(key).Prefix)
+}
+
+// forget forgets the entries of a queue of which nothing stands any more.
+func (h *History) forget(prefix string) {
+	h.queues[prefix] = slices.DeleteFunc(h.queues[prefix], func(e *Entry) bool { return e.Gone != 0 && !e.claimStands() })
+}
+
+// put returns the entry that a change puts.
+func (h *History) put(c oracle.Change) *Entry {
 	key := string(c.Kv.Key)
 	v, _ := layout.DecodeValue(c.Kv.Value)
 	session, _ := layout.LeaseOf(key)
@@ -144,9 +167,6 @@ func (h *History) put(c oracle.Change, left map[string]*Entry) *Entry {
 		if e.Permit || !(e.Shared && other.Shared) {
 			e.Ahead = append(e.Ahead, other)
 		}
-	}
-	if before := left[queueOf(e)]; before != nil && before.Shared == e.Shared && !h.isHeld(before) {
-		e.Follows = before
 	}
 	e.Held = h.isHeld(e)
 	return e
@@ -174,7 +194,7 @@ func (h *History) touch(e *Entry, at int64) { h.touched[e.Session] = append(h.to
 // standing returns the entry that stands at a key, or nil.
 func (h *History) standing(key string) *Entry {
 	all := h.queues[oracle.PartOf(key).Prefix]
-	if i := slices.IndexFunc(all, func(e *Entry) bool { return e.Key == key }); i >= 0 {
+	if i := slices.IndexFunc(all, func(e *Entry) bool { return e.Key == key && e.Gone == 0 }); i >= 0 {
 		return all[i]
 	}
 	return nil
@@ -224,6 +244,18 @@ func (h *History) EndsSession(e *Entry) bool {
 		}
 	}
 	return false
+}
+
+// EntryOf returns the key of the entry that a claim belongs to; false for a key that is no claim.
+func EntryOf(claim string) (entry string, isClaim bool) {
+	if foreign, is := strings.CutPrefix(claim, oracle.Keys+"claim/"); is {
+		return foreign, true
+	}
+	name, id, isClaim := strings.Cut(claim, "/@claim/")
+	if reader, is := strings.CutPrefix(id, "s"); is {
+		id = "!s" + reader
+	}
+	return name + "/@/" + id, isClaim
 }
 
 // sessionOf returns the lease whose session key a key is.

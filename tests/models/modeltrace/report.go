@@ -77,7 +77,7 @@ func (h *History) Report(permits bool, follow func(*Entry) (wrong, stopped strin
 func (e *Entry) Before(at int64, said []steps.Step) (n int) {
 	for n < len(said) {
 		switch s := said[n]; {
-		case s.Action == steps.Judged && s.Read >= at, s.Action == steps.Holds && e.MarkedAt >= at:
+		case s.Action == steps.Judged && s.Read >= at, s.Action == steps.Holds && max(s.Read, e.MarkedAt) >= at:
 			return n
 		}
 		n++

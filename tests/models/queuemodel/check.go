@@ -3,78 +3,83 @@ package queuemodel
 import "fmt"
 
 // check returns what is wrong with a state, "" if nothing is.
+//
+//go:norace
 func (m *model) check(s *state) string {
 	for i := range m.attempts {
-		for k := range m.members[i] {
-			if !s.attempts[i].holds(int8(k)) {
-				continue
-			}
-			if wrong := m.checkHold(s, int8(i), int8(k)); wrong != "" {
+		if s.attempts[i].stage == holding {
+			if wrong := m.checkHold(s, int8(i)); wrong != "" {
 				return wrong
 			}
 		}
-	}
-	if s.freedEarly {
-		return "kept: a session deleted an entry before MinHold had passed"
-	}
-	for i := range s.entryCount {
-		e := &s.entries[i]
-		if e.deleted != 0 || e.kept != notKept || e.noticed == takenAway || s.leases[e.lease].told ||
-			s.sessions[e.lease/2].closing {
-			continue
-		}
-		a := &s.attempts[e.name.attempt]
-		lives := a.stage != done && a.stage != idle && (a.try == e.name.try || a.replaces == e.created)
-		if !lives && !m.isLeaving(s, e) && a.suspects[e.name.try][e.name.member].doubt == none {
-			return fmt.Sprintf("orphan: an entry of attempt %d stands, unknown to it and to the sweeper", e.name.attempt)
+		if s.attempts[i].delayed && !s.faulty {
+			return fmt.Sprintf("needless: attempt %d delays although nothing has gone wrong", i)
 		}
 	}
 	return ""
 }
 
-// checkHold is check for attempt i, which holds member k of its set.
-func (m *model) checkHold(s *state, i, k int8) string {
-	a, own := &s.attempts[i], s.own(i, k)
-	if s.standing(own) == nil {
-		return "" // etcd revoked its lease; the other attempt is checked against it
-	}
-	for n := range s.entryCount {
-		if e := &s.entries[n]; e.deleted == 0 && e.created < own.created && m.exclude(own.name, e.name) {
-			return fmt.Sprintf("order: attempt %d holds, and an entry created before its own stands", i)
-		}
-	}
-	for n := range m.attempts {
-		b := &s.attempts[n]
-		for l := range int8(len(m.members[n])) {
-			other := s.own(int8(n), l)
-			switch {
-			case int8(n) == i || !b.holds(l) || !m.exclude(own.name, other.name):
-			case s.standing(other) != nil:
-				return fmt.Sprintf("exclusion: attempts %d and %d both hold by etcd's record", i, n)
-			case a.newcomerTo.has(b.lease):
-				if m.overlaps++; a.behind.has(b.lease) {
-					m.late++
-				}
-			default:
-				return fmt.Sprintf("early: attempt %d holds while %d, which has lost its entry, believes that it holds", i, n)
+// checkHold is check for attempt i, which holds. One that has no delay by its own choice may hold too early, but must
+// not let others do so.
+func (m *model) checkHold(s *state, i int8) string {
+	a, mine := &s.attempts[i], m.ownEntries(s, i)
+	for _, k := range m.own(s, i) {
+		for _, q := range m.rivals[k] {
+			o := &s.keys[q]
+			if mine && o.e != 0 && o.e < a.r {
+				return fmt.Sprintf("order: attempt %d holds before an entry of attempt %d", i, o.by)
 			}
 		}
 	}
+	if !mine && m.attempts[i].foreign {
+		return ""
+	}
+	for n := range m.attempts {
+		j := int8(n)
+		b := &s.attempts[j]
+		if j == i || b.stage != holding || m.attempts[j].foreign && !m.ownEntries(s, j) || !m.exclude(s, i, j) {
+			continue
+		}
+		return fmt.Sprintf("exclusion: attempts %d and %d hold", i, j)
+	}
 	return ""
 }
 
-// finished reports whether each attempt has ended, no copy is in flight, no entry exists, and each
-// sweeper is idle.
+// ownEntries reports whether all entries of an attempt stand that it has put.
+func (m *model) ownEntries(s *state, i int8) bool {
+	for _, k := range m.own(s, i) {
+		if s.keys[k].e != s.attempts[i].r {
+			return false
+		}
+	}
+	return true
+}
+
+// exclude reports whether two attempts must not hold at once.
+func (m *model) exclude(s *state, i, j int8) bool {
+	for _, k := range m.own(s, i) {
+		for _, q := range m.own(s, j) {
+			if q == k || has(m.rivals[k], q) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// finished reports whether all attempts have ended and no key is left.
+//
+//go:norace
 func (m *model) finished(s *state) bool {
-	for i := range m.attempts {
-		if a := &s.attempts[i]; a.stage != done || a.suspects != [maxTries][maxMembers]suspect{} {
+	for i := range s.attempts {
+		if s.attempts[i].stage != done {
 			return false
 		}
 	}
-	for i := range s.entryCount {
-		if s.entries[i].deleted == 0 {
+	for k := range s.keys {
+		if s.keys[k].e != 0 || s.keys[k].c != 0 {
 			return false
 		}
 	}
-	return s.copyCount == 0
+	return true
 }

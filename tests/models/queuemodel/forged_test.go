@@ -6,105 +6,124 @@ import (
 	"testing"
 )
 
-// What events in forged runs are made of. Attempt i is of session i and has lease 2i, after a loss 2i+1.
+// What events in forged runs are made of. Attempt i is of session i. It puts key i under lease 2i, and after a loss key
+// i+4 under lease 2i+1.
 
-func entryOf(attempt, try int8) name { return name{attempt, try, 0} }
-
-func sent(attempt int8) event  { return event{action: sends, actor: attempt} }
-func waits(attempt int8) event { return event{action: waited, actor: attempt} }
-func held(attempt int8) event  { return event{action: holds, actor: attempt} }
-func tells(lease int8) event   { return event{action: told, actor: lease} }
-func put(n name) event         { return event{action: changes, change: change{put: n.bit()}} }
-func gone(n name) event        { return event{action: changes, change: change{gone: n.bit()}} }
-
-func keyPut(lease int8) event {
-	return event{action: changes, change: change{keyPut: 1 << lease}}
+func sendsPut(attempt int8) event  { return event{action: sends, actor: attempt} }
+func waitsLong(attempt int8) event { return event{action: waited, actor: attempt} }
+func holdsNow(attempt int8) event  { return event{action: holds, actor: attempt} }
+func tells(lease int8) event       { return event{action: told, actor: lease} }
+func etcd(c change) event          { return event{action: changes, change: c} }
+func put(k int8) event             { return etcd(change{put: bit(k), claimed: bit(k)}) }
+func leaves(k int8) event          { return etcd(change{gone: bit(k), unclaimed: bit(k)}) }
+func cleared(k ...int8) event {
+	var c change
+	for _, k := range k {
+		c.unclaimed |= bit(k)
+	}
+	return etcd(c)
 }
-
-func revoked(lease int8, n name) event {
-	return event{action: changes, change: change{gone: n.bit(), keyGone: 1 << lease}}
-}
-
-func knows(attempt int8, ahead name) event {
+func dies(lease int8, k int8) event { return etcd(change{gone: bit(k), keyGone: bit(lease)}) }
+func putsS(lease int8) event        { return etcd(change{keyPut: bit(lease)}) }
+func knows(attempt, ahead int8) event {
 	return event{action: judged, actor: attempt, ahead: ahead}
 }
-
-func delays(attempt int8, ahead name) event {
-	return event{action: judged, actor: attempt, ahead: ahead, delays: true}
+func mustDelay(attempt int8) event {
+	return event{action: judged, actor: attempt, ahead: nothing, delays: true}
 }
 
 // queued are an attempt's events until it knows what is ahead.
-func queued(attempt int8, ahead name) []event {
-	return []event{sent(attempt), put(entryOf(attempt, 0)), knows(attempt, ahead)}
+func queued(attempt, ahead int8) []event {
+	return []event{sendsPut(attempt), put(attempt), knows(attempt, ahead)}
 }
 
 // Each case is a run that the model accepts, and another one that wrong code could make. In most of them no two
 // hold at once: only the step is wrong.
 func TestForgedRunsAreRefused(t *testing.T) {
-	a, b, c := entryOf(0, 0), entryOf(1, 0), entryOf(2, 0)
-	two := slices.Concat(queued(0, nothing), []event{held(0)}, queued(1, a))
-	three := slices.Concat(two, queued(2, b))
+	two := slices.Concat(queued(0, nothing), []event{holdsNow(0)}, queued(1, 0))
+	three := slices.Concat(two, queued(2, 1))
+	died := slices.Concat(two, []event{dies(0, 0)})
 	end := event{action: ended}
 	for rule, r := range map[string]struct{ before, right, wrong []event }{
-		"a revoked entry ahead causes a delay": {
-			append(two, revoked(0, a), tells(0)),
-			[]event{delays(1, nothing), waits(1), held(1), gone(b), end},
-			[]event{knows(1, nothing), held(1), gone(b), end},
+		"an entry that dies ahead causes a delay": {
+			slices.Concat(died, []event{tells(0)}),
+			[]event{mustDelay(1), waitsLong(1), cleared(0), holdsNow(1), leaves(1), end},
+			[]event{knows(1, nothing), holdsNow(1), leaves(1), end},
 		},
-		"an entry that is released ahead causes no delay": {
-			append(two, gone(a)),
-			[]event{knows(1, nothing), held(1), gone(b), end},
-			[]event{delays(1, nothing), waits(1), held(1), gone(b), end},
+		"one that is released causes none": {
+			slices.Concat(two, []event{leaves(0)}),
+			[]event{knows(1, nothing), holdsNow(1), leaves(1), end},
+			[]event{mustDelay(1)},
 		},
-		"an attempt waits for its delay before it holds": {
-			append(two, revoked(0, a), tells(0), delays(1, nothing)),
-			[]event{waits(1), held(1), gone(b), end},
-			[]event{held(1), gone(b), end},
+		"a delay lasts until the session of who has died is told": {
+			slices.Concat(died, []event{mustDelay(1)}),
+			[]event{tells(0), waitsLong(1), cleared(0), holdsNow(1)},
+			[]event{waitsLong(1), tells(0), cleared(0), holdsNow(1)},
 		},
-		"a delay lasts until the revoked holder has been told": {
-			append(two, revoked(0, a), delays(1, nothing)),
-			[]event{tells(0), waits(1), held(1)},
-			[]event{waits(1), tells(0), held(1)},
+		"a delay is waited for": {
+			slices.Concat(died, []event{mustDelay(1), tells(0)}),
+			[]event{waitsLong(1), cleared(0), holdsNow(1)},
+			[]event{holdsNow(1)},
 		},
-		"an attempt judges before it holds": {
-			append(two, gone(a)),
-			[]event{knows(1, nothing), held(1)},
-			[]event{held(1)},
+		"all dead claims are cleared": {
+			slices.Concat(three, []event{dies(2, 1), tells(2), dies(0, 0), tells(0)}),
+			[]event{mustDelay(2), waitsLong(2), cleared(0, 1), holdsNow(2)},
+			[]event{mustDelay(2), waitsLong(2), etcd(change{unclaimed: bit(0)}), holdsNow(2)},
 		},
-		"the entry ahead is read at the revision of the deletion": {
-			append(three, gone(b), revoked(0, a), tells(0)),
-			[]event{knows(2, a), delays(2, nothing), waits(2), held(2), gone(c), end},
-			[]event{knows(2, nothing), held(2), gone(c), end},
+		"a look comes before a hold": {
+			slices.Concat(two, []event{leaves(0)}),
+			[]event{knows(1, nothing), holdsNow(1)},
+			[]event{holdsNow(1)},
 		},
-		"the attempt waits for the entry that is the nearest": {
-			append(two, sent(2), put(c)),
-			[]event{knows(2, b)},
-			[]event{knows(2, a)},
+		"who comes later sees the claim": {
+			slices.Concat(queued(0, nothing), []event{holdsNow(0), dies(0, 0), tells(0), sendsPut(1), put(1)}),
+			[]event{mustDelay(1)},
+			[]event{knows(1, nothing)},
 		},
-		"an attempt that queues again after a loss delays": {
-			append(two, revoked(2, b), tells(2), keyPut(3), sent(1), put(entryOf(1, 1))),
-			[]event{delays(1, a)},
-			[]event{knows(1, a)},
+		"who comes back waits behind its own claim": {
+			slices.Concat(queued(0, nothing), []event{dies(0, 0), tells(0), putsS(1), {action: sends, pair: 1}, put(4)}),
+			[]event{mustDelay(0)},
+			[]event{knows(0, nothing)},
 		},
-		"a waiting entry is not deleted after the one ahead, which it has not judged": {
-			append(two, revoked(0, a), tells(0)),
-			[]event{delays(1, nothing), gone(b), end},
-			[]event{gone(b), delays(1, nothing), end},
+		"the nearest entry is waited for": {
+			slices.Concat(two, []event{sendsPut(2), put(2)}),
+			[]event{knows(2, 1)},
+			[]event{knows(2, 0)},
+		},
+		"a put puts its claim": {
+			[]event{sendsPut(0)},
+			[]event{put(0)},
+			[]event{etcd(change{put: bit(0)})},
+		},
+		"a release deletes the claim": {
+			two,
+			[]event{leaves(0), knows(1, nothing)},
+			[]event{etcd(change{gone: bit(0)}), knows(1, nothing)},
+		},
+		"after a loss L2 is revoked": {
+			slices.Concat(queued(0, nothing), []event{dies(0, 0), tells(0)}),
+			[]event{cleared(0), end},
+			[]event{end},
 		},
 		"a copy that was not answered is stopped": {
-			[]event{sent(0)},
-			[]event{keyPut(0), end},
+			[]event{sendsPut(0)},
+			[]event{putsS(0), end},
 			[]event{end},
 		},
 		"what a copy that was not answered has put is removed": {
-			[]event{sent(0), put(a)},
-			[]event{keyPut(0), gone(a), end},
-			[]event{keyPut(0), end},
+			[]event{sendsPut(0), put(0)},
+			[]event{putsS(0), leaves(0), end},
+			[]event{putsS(0), end},
 		},
 		"a copy does nothing once the session key was put": {
-			[]event{sent(0)},
-			[]event{put(a), keyPut(0)},
-			[]event{keyPut(0), put(a)},
+			[]event{sendsPut(0)},
+			[]event{put(0), putsS(0)},
+			[]event{putsS(0), put(0)},
+		},
+		"a put compares the present session key": {
+			[]event{putsS(0)},
+			[]event{sendsPut(0), put(0)},
+			[]event{{action: sends, stale: true}, put(0)},
 		},
 	} {
 		t.Run(rule, func(t *testing.T) {

@@ -1,70 +1,107 @@
 package queuemodel
 
-import (
-	"slices"
+import "github.com/holdfast-go/holdfast/tests/models/modelsearch"
 
-	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
-)
-
-// maxStates bounds a search: some 3 GB of memory.
+// maxStates bounds a search: some gigabytes of memory.
 const maxStates = 4_000_000
 
 // A model searches all states of one scenario.
 type model struct {
 	scenario
-	members  [][]member                // of each attempt's set
-	modes    bool                      // some are shared
-	several  bool                      // some attempts have several entries
-	single   bool                      // no two names are of one set: see follow.go
-	steps    []modelsearch.Step[state] // from the state that is looked at
-	refs     []*revision               // those of the state that is reduced
-	past     revision                  // what is judged in a step was seen a lock delay ago up to here: see judge
-	overlaps int                       // states in which a newcomer holds beside a revoked holder that believes
-	behind   bool                      // newcomers are told apart by what they queue behind
-	late     int                       // overlaps of those that queued behind one who was there before the revocation
+	traced bool                      // steps that only runs of the code have: see trace.go
+	alone  bool                      // nothing is known of other attempts: see follow.go
+	n      int8                      // keys in all, under the first lease of each session
+	modes  [maxKeys]member           // by key; keys of the second leases are n further
+	owner  [maxKeys]int8             // sessions
+	keys   [maxAttempts][2][]int8    // of an attempt, by its pair of leases
+	rivals [maxKeys][]int8           // keys that exclude it
+	refs   []*revision               // those of the state that is reduced
+	steps  []modelsearch.Step[state] // from the state that is looked at
 }
 
 func newModel(s scenario) *model {
-	m := &model{scenario: s, members: s.sets()}
-	for _, set := range m.members {
-		m.several = m.several || len(set) > 1
-		m.modes = m.modes || slices.ContainsFunc(set, func(o member) bool { return o.shared })
+	m := &model{scenario: s}
+	for _, p := range s.attempts {
+		for _, e := range p.entries {
+			m.n = max(m.n, e.key+1)
+		}
 	}
+	for i, p := range s.attempts {
+		for _, e := range p.entries {
+			for pair := range int8(2) {
+				k := e.key + pair*m.n
+				m.modes[k], m.owner[k] = e, p.session
+				m.keys[i][pair] = append(m.keys[i][pair], k)
+			}
+		}
+	}
+	m.findRivals(2 * m.n)
 	return m
+}
+
+// findRivals finds which of the first keys exclude each other.
+func (m *model) findRivals(count int8) {
+	for k := range count {
+		m.rivals[k] = nil
+		for q := range count {
+			if a, b := m.modes[k], m.modes[q]; q != k && a.queue == b.queue && (a.write || b.write) {
+				m.rivals[k] = append(m.rivals[k], q)
+			}
+		}
+	}
 }
 
 func (m *model) search() modelsearch.Result {
 	return modelsearch.Model[state]{
-		Start: m.start(), Steps: m.expand, Check: m.check, Finished: m.finished, Max: maxStates,
+		Start: m.start(), Steps: m.expand, Check: m.check, Finished: m.finished, Max: maxStates, Unaided: true,
 	}.Search()
 }
 
-// start is the first state: each session has a lease and its session key.
+// start is the first state: each session has a pair of leases and its session key.
 func (m *model) start() state {
-	s := state{now: 1}
-	for n := range m.sessions {
-		s.leases[2*n] = lease{granted: true, alive: true, key: s.now}
-		s.sessions[n] = session{lease: 2 * n, gate: s.now}
-	}
+	s := state{left: m.faults}
 	for i := range s.attempts {
-		if i >= len(m.attempts) {
-			s.attempts[i].stage = done
+		s.attempts[i].stage = done
+	}
+	for i, p := range m.attempts {
+		s.leases[2*p.session] = lease{granted: true, l1: true, l2: true, s: true}
+		s.attempts[i].stage = idle
+	}
+	for _, p := range m.attempts {
+		if p.next != 0 {
+			s.attempts[p.next-1].stage = inLine
 		}
 	}
-	m.reduce(&s)
 	return s
 }
 
-// step copies s for a step of an attempt, session or lease; the caller makes the change, before the next step.
+// step copies s for a step of an attempt or lease that is made sooner or later. The caller makes the change, before the
+// next step.
 //
 //go:norace
 func (m *model) step(s *state, what string, actor int8) *state {
 	m.steps = append(m.steps, modelsearch.Step[state]{State: *s, Actor: actor, What: what})
-	return &m.last().State
+	return &m.steps[len(m.steps)-1].State
 }
 
-// last is the step that is being made.
-func (m *model) last() *modelsearch.Step[state] { return &m.steps[len(m.steps)-1] }
+// choice is step for what need not happen.
+//
+//go:norace
+func (m *model) choice(s *state, what string, actor int8) *state {
+	t := m.step(s, what, actor)
+	m.steps[len(m.steps)-1].Choice = true
+	return t
+}
+
+// fault is choice for what may go wrong while left, a field of s.left, says so.
+//
+//go:norace
+func (m *model) fault(s *state, left *int8, what string, actor int8) *state {
+	*left-- // in s for the copy only
+	t := m.choice(s, what, actor)
+	*left++
+	return t
+}
 
 // expand finds all steps from s.
 //
@@ -85,17 +122,44 @@ func (m *model) findSteps(s *state) {
 	for i := range m.attempts {
 		m.attemptSteps(s, int8(i))
 	}
-	for k := range s.copyCount {
-		m.copySteps(s, k)
+	if m.alone {
+		m.aloneSteps(s, 0)
+		m.copySteps(s, 0)
+		return
 	}
-	for k := range s.entryCount {
-		m.keepSteps(s, k)
-		m.handSteps(s, k)
-		m.removalSteps(s, k)
+	for n := range int8(maxLeases) {
+		m.leaseSteps(s, n)
 	}
-	for n := range m.sessions {
-		m.leaseSteps(s, 2*n)
-		m.leaseSteps(s, 2*n+1)
-		m.sessionSteps(s, n)
+	for n := range s.copies {
+		m.copySteps(s, n)
 	}
+	for k := range 2 * m.n {
+		m.keySteps(s, k)
+	}
+}
+
+// own returns the keys of an attempt.
+//
+//go:norace
+func (m *model) own(s *state, i int8) []int8 {
+	a := &s.attempts[i]
+	if keys := m.keys[i][a.pair]; !a.down {
+		return keys
+	}
+	return m.keys[i][a.pair][1:]
+}
+
+// leaseOf returns the number of the lease under which a key is put.
+//
+//go:norace
+func (m *model) leaseOf(k int8) int8 { return 2*m.owner[k] + k/m.n }
+
+//go:norace
+func has(keys []int8, k int8) bool {
+	for _, q := range keys {
+		if q == k {
+			return true
+		}
+	}
+	return false
 }

@@ -1,55 +1,82 @@
 package queuemodel
 
-// The network. Copies of an enqueue are carried out and answered at any time, or lost.
+// keep leaves a copy of a request in the network.
+func (s *state) keep(c requestCopy) {
+	for n := range s.copies {
+		if s.copies[n].kind == none {
+			s.copies[n] = c
+			return
+		}
+	}
+	panic("there are more copies than a state has")
+}
 
-func (m *model) copySteps(s *state, k int8) {
-	c := s.copies[k]
-	switch {
-	case !s.leases[c.lease].alive && !c.answered:
-		m.step(s, "has a copy refused: its lease is gone", c.attempt).dropCopy(k)
+// copySteps: etcd carries out a copy.
+//
+//go:norace
+func (m *model) copySteps(s *state, n int) {
+	c := s.copies[n]
+	if c.kind == none {
 		return
-	case !c.answered:
-		t := m.step(s, "has a copy reach etcd", c.attempt)
-		m.apply(t, &t.copies[k])
-		if !c.awaited && t.copies[k].answered {
-			t.dropCopy(k)
-		}
-		if m.broken == twoOfAQueueInABatch {
-			m.batchSteps(s, k)
-		}
-	default:
-		t := m.step(s, "reads the reply to its enqueue", c.attempt)
-		refused := !c.accepted && s.leases[c.lease].key != c.gate
-		t.dropCopy(k)
-		if t.attempts[c.attempt].stage == enqueuing {
-			m.answer(t, c)
-			m.last().Again = refused && m.last().State.attempts[c.attempt].stage == enqueuing
-		}
 	}
-	if m.lossy {
-		t := m.step(s, "has a copy or its reply lost", c.attempt)
-		t.dropCopy(k)
+	if m.traced {
+		m.tracedCopySteps(s, n)
+		return
 	}
-}
-
-// batchSteps carry out a copy and another of the same session in one Txn. So their entries have one create
-// revision, and a read that is bounded by it finds none of the other's ahead.
-func (m *model) batchSteps(s *state, k int8) {
-	for l := k + 1; l < s.copyCount; l++ {
-		c, d := s.copies[k], s.copies[l]
-		if d.answered || c.attempt == d.attempt || c.lease != d.lease {
-			continue
-		}
-		t := m.step(s, "has a copy reach etcd in one batch with another", c.attempt)
-		m.apply(t, &t.copies[k])
-		t.now = s.now
-		m.apply(t, &t.copies[l])
-		t.now = s.now + 1
+	t := m.choice(s, "has a late copy carried out: "+c.kind.String(), c.by)
+	t.copies[n] = requestCopy{}
+	keys := m.keys[c.by][c.pair]
+	switch c.kind {
+	case none:
+	case latePut:
+		m.put(t, c.by, c.pair, c.after, c.r)
+	case lateRelease:
+		m.release(t, keys, c.r)
+	case lateClear:
+		m.clear(t, c.by, c.pair, c.r, &c.dead)
+	case lateMove:
+		m.move(t, keys, c.r)
+	case lateDowngrade:
+		m.downgrade(t, keys, c.r)
 	}
 }
 
-func (s *state) dropCopy(k int8) {
-	copy(s.copies[k:], s.copies[k+1:])
-	s.copyCount--
-	s.copies[s.copyCount] = enqueueCopy{}
+func (k kind) String() string {
+	return [...]string{"none", "a put", "a release", "a clear", "a move", "a downgrade"}[k]
+}
+
+// keySteps: administrators act on an entry, and one on a lease of its own expires with that.
+//
+//go:norace
+func (m *model) keySteps(s *state, k int8) {
+	q := &s.keys[k]
+	if q.e == 0 {
+		return
+	}
+	if q.kept && !(q.believed && m.believes(s, k, q.e)) {
+		m.step(s, "has its entry end with the lease of its own", q.by).keys[k].e = 0
+	}
+	if s.left.deletes > 0 && (!q.believed || m.movedDeleted) {
+		t := m.fault(s, &s.left.deletes, "has its entry deleted by hand", q.by)
+		t.faulty, t.keys[k].e = true, 0
+	}
+	if s.left.notices > 0 && !q.written {
+		m.fault(s, &s.left.notices, "is asked to let go", q.by).keys[k].written = true
+	}
+	if s.left.removals > 0 && !q.kept {
+		m.remove(m.fault(s, &s.left.removals, "is removed: its entry is moved to another lease", q.by), k)
+	}
+}
+
+// remove moves an entry to a lease that outlasts the time in which its owner is told, and deletes its claim.
+func (m *model) remove(s *state, k int8) {
+	q := &s.keys[k]
+	q.believed = m.believes(s, k, q.e) && !m.rules.removalEndsAtOnce
+	q.written, q.kept = true, true
+	if !m.rules.removalLeavesC {
+		q.c = 0
+	}
+	if m.rules.removalDeletes {
+		q.e = 0
+	}
 }

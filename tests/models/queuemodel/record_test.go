@@ -2,15 +2,14 @@ package queuemodel
 
 import (
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/internal/steps"
@@ -20,23 +19,25 @@ import (
 // A recorder records a run: the changes of etcd's store, and the steps that the queues of some processes say.
 type recorder struct {
 	*modeltrace.Recorder[step]
-	call []atomic.Int32 // of each process: which attempt of the scenario its call is
-
-	mu    sync.Mutex      // protects what follows
-	known map[string]bool // entries of which it was said what is ahead
+	call  []atomic.Int32  // of each process: which attempt of the scenario its call is
+	gates map[int64]int64 // by lease: the mod revision of its session key, as recording began
 }
 
 // A step is one that a queue says, or that a process sends a put.
 type step struct {
 	steps.Step
 	sent    *pb.PutRequest // of an entry,
+	gate    int64          // which compares this mod revision of the session key
 	attempt int8           // by an attempt
 }
 
 func newRecorder(t *testing.T, srv *etcdfake.Server, processes int) *recorder {
 	r := &recorder{
 		Recorder: modeltrace.NewRecorder[step](t, srv, processes, retryEvenly),
-		call:     make([]atomic.Int32, processes), known: make(map[string]bool),
+		call:     make([]atomic.Int32, processes), gates: make(map[int64]int64),
+	}
+	for _, kv := range srv.Keys("holdfast/session/") {
+		r.gates[kv.Lease] = kv.ModRevision
 	}
 	for _, p := range r.Processes {
 		queue.Observe(p.Host, r.say)
@@ -45,21 +46,14 @@ func newRecorder(t *testing.T, srv *etcdfake.Server, processes int) *recorder {
 }
 
 // say records a step of a process. What is said of a lease that is lost is of no use any more: the model has ended the
-// attempt, or has it queue again. What a read tells belongs where etcd has carried it out, but for the put: in the
-// model that and its reply are two steps.
+// attempt, or has it queue again. What a look tells belongs where etcd has carried it out.
 func (r *recorder) say(s steps.Step) {
 	if s.Action == steps.Sends || s.Lease.Lost() != nil { // sends sees each copy
 		return
 	}
 	read := int64(0)
 	if s.Action == steps.Judged {
-		id := modeltrace.IDOf(s.Key, s.Created)
-		r.mu.Lock()
-		if r.known[id] || s.Read != s.Created {
-			read = s.Read
-		}
-		r.known[id] = true
-		r.mu.Unlock()
+		read = s.Read
 	}
 	r.Say(step{Step: s}, read)
 }
@@ -70,19 +64,20 @@ func (r *recorder) sends(process int, c etcdfake.Call) {
 	if kit.KindOf(c) != "enqueue" {
 		return
 	}
-	for _, op := range c.Request.(*pb.TxnRequest).Success {
-		if put := op.GetRequestPut(); put != nil {
-			r.SayLater(step{sent: put, attempt: int8(r.call[process].Load())})
+	txn := c.Request.(*pb.TxnRequest)
+	for _, op := range txn.Success {
+		if put := op.GetRequestPut(); put != nil && strings.Contains(string(put.Key), "/@/") {
+			gate := txn.Compare[0].GetModRevision()
+			r.SayLater(step{sent: put, gate: gate, attempt: int8(r.call[process].Load())})
 		}
 	}
 }
 
-// A translation gives keys and leases the names that they have in the model.
+// A translation gives keys and leases the numbers that they have in the model.
 type translation struct {
-	of      *recorder
-	owners  map[string]name // of a key: who has sent a put of it last
-	entries map[string]name // of a key and its create revision
-	tried   [maxAttempts][]int64
+	of    *recorder
+	owner map[string]int8 // of the key of an entry: which attempt has sent a put of it
+	gates map[int64]int64 // by lease: the mod revision of its session key
 }
 
 // events returns the run as the model has it. It reports false for a session with more leases than in the model.
@@ -91,7 +86,7 @@ func (r *recorder) events() ([]event, bool) {
 	if !ok {
 		return nil, false
 	}
-	tr := translation{of: r, owners: make(map[string]name), entries: make(map[string]name)}
+	tr := translation{of: r, owner: make(map[string]int8), gates: r.gates}
 	var events []event
 	for _, rec := range records {
 		if e, ok := tr.event(rec); ok {
@@ -110,17 +105,17 @@ func (tr *translation) event(r modeltrace.Record[step]) (event, bool) {
 		return event{action: changes, change: c}, c != change{}
 	case r.Step.sent != nil:
 		s := r.Step
-		tr.owners[string(s.sent.Key)] = name{s.attempt, tr.try(s.attempt, s.sent.Lease), 0}
-		return event{action: sends, actor: s.attempt}, true
+		tr.owner[string(s.sent.Key)] = s.attempt
+		stale := tr.gates[s.sent.Lease] != s.gate
+		return event{action: sends, actor: s.attempt, pair: tr.lease(s.sent.Lease) % 2, stale: stale}, true
 	}
 	s := r.Step
-	e := event{actor: tr.entry(s.Key, s.Created).attempt}
+	e := event{actor: tr.owner[s.Key]}
 	switch s.Action {
 	case steps.Judged:
 		e.action, e.ahead, e.delays = judged, nothing, s.Delays
-		e.long, e.cut = s.LongTold, s.Unfound
 		if s.Ahead != "" {
-			e.ahead = tr.entry(s.Ahead, s.AheadCreated)
+			e.ahead = tr.key(s.Ahead)
 		}
 	case steps.Waited:
 		e.action = waited
@@ -130,22 +125,14 @@ func (tr *translation) event(r modeltrace.Record[step]) (event, bool) {
 	return e, true
 }
 
-// entry returns the name of an entry that stands, or stood.
-func (tr *translation) entry(key string, created int64) name {
-	n, known := tr.entries[modeltrace.IDOf(key, created)]
-	if !known && created != 0 {
-		panic("no process has put the entry " + modeltrace.IDOf(key, created))
+// key returns the number of the key of an entry that was put.
+func (tr *translation) key(key string) int8 {
+	attempt, known := tr.owner[key]
+	lease, _ := layout.LeaseOf(key)
+	if !known {
+		panic("no process has put the entry " + key)
 	}
-	return n
-}
-
-// try returns which try of an attempt is under a lease.
-func (tr *translation) try(attempt int8, lease int64) int8 {
-	tries := &tr.tried[attempt]
-	if !slices.Contains(*tries, lease) {
-		*tries = append(*tries, lease)
-	}
-	return int8(slices.Index(*tries, lease))
+	return attempt + tr.lease(int64(lease))%2*int8(len(traced.attempts))
 }
 
 func (tr *translation) lease(id int64) int8 {
@@ -156,24 +143,28 @@ func (tr *translation) lease(id int64) int8 {
 	return n
 }
 
-// change translates what a revision has changed. A write to an entry is none.
+// change translates what a revision has changed.
 func (tr *translation) change(changes []etcdfake.Change) (c change) {
 	for _, ch := range changes {
 		key := string(ch.Kv.Key)
-		if strings.HasPrefix(key, "holdfast/session/") {
-			if ch.Deleted {
-				c.keyGone |= 1 << tr.lease(ch.Prev.Lease)
-			} else {
-				c.keyPut |= 1 << tr.lease(ch.Kv.Lease)
-			}
-			continue
-		}
+		entry, isClaim := modeltrace.EntryOf(key)
 		switch {
+		case strings.HasPrefix(key, "holdfast/session/"):
+			if ch.Deleted {
+				delete(tr.gates, ch.Prev.Lease)
+				c.keyGone |= bit(tr.lease(ch.Prev.Lease))
+			} else {
+				tr.gates[ch.Kv.Lease] = ch.Revision
+				c.keyPut |= bit(tr.lease(ch.Kv.Lease))
+			}
+		case isClaim && ch.Deleted:
+			c.unclaimed |= bit(tr.key(entry))
+		case isClaim:
+			c.claimed |= bit(tr.key(entry))
 		case ch.Deleted:
-			c.gone |= tr.entry(key, ch.Prev.CreateRevision).bit()
+			c.gone |= bit(tr.key(key))
 		case ch.Prev == nil:
-			tr.entries[modeltrace.IDOf(key, ch.Kv.CreateRevision)] = tr.owners[key]
-			c.put |= tr.owners[key].bit()
+			c.put |= bit(tr.key(key))
 		}
 	}
 	return c

@@ -1,202 +1,162 @@
 package queuemodel
 
-// Leases and their ends: revoked, given up, deleted session keys, Close.
-
-func (m *model) leaseSteps(s *state, l int8) {
-	n := l / 2
-	held, c := s.leases[l], s.sessions[n]
-	if !held.granted {
+// leaseSteps finds the steps of a pair of leases: those of its session, and what may go wrong with it.
+//
+//go:norace
+func (m *model) leaseSteps(s *state, n int8) {
+	l := &s.leases[n]
+	if !l.granted {
+		if n%2 == 1 && s.leases[n-1].told && m.mayRegrant(&s.leases[n-1]) {
+			m.step(s, "is granted to its session", n).leases[n] = lease{granted: true, l1: true, l2: true, s: true}
+		}
 		return
 	}
-	if held.alive && s.revoked < m.revokes && m.may(m.revokable, n) {
-		t := m.step(s, "is revoked by etcd, though it was renewed", l)
-		t.revoke(l)
-		t.revoked++
-		if c.closing || held.told { // all its holds have ended
-			m.tell(t, l)
+	if l.told {
+		m.endSteps(s, n)
+		return
+	}
+	m.leaseFaults(s, n)
+	if !l.l1 {
+		m.tell(m.step(s, isTold, n), n)
+	}
+	if l.l1 && !l.l2 {
+		m.step(s, "gets another L2 for later claims", n).leases[n].l2 = true
+	}
+	if l.l1 && (!l.s || m.traced) {
+		t := m.step(s, putsKey, n)
+		m.putS(t, n)
+		if !m.rules.bellUnheard {
+			m.poll(t, n)
 		}
 	}
-	if !held.alive && !held.told {
-		m.tell(m.step(s, "is lost: its session is told", l), l)
-	}
-	if held.alive && !held.told && !c.closing && (c.keyMissing || s.givenUpLeases < m.giveUpLeases) {
-		what := "is given up: its session has no confirmed renewal in time"
-		if c.keyMissing {
-			what = "is given up: the put of its session key goes unanswered"
-		}
-		t := m.step(s, what, l)
-		if !c.keyMissing {
-			t.givenUpLeases++
-		}
-		m.tell(t, l)
-	}
-	if held.alive && held.told {
-		t := m.step(s, "expires", l)
-		t.revoke(l)
-		m.tell(t, l)
-	}
-	if held.key != 0 && !c.closing && !held.told && s.keysDeleted < m.deleteKeys {
-		t := m.step(s, "has its session key deleted by hand", l)
-		t.now++
-		t.deleteSessionKey(l)
-		t.keysDeleted++
-		t.sessions[n].keyMissing = true
-	}
-	if held.alive && s.latePuts < m.latePuts {
-		t := m.step(s, "has its session key put by a copy that arrives late", l)
-		t.putSessionKey(l)
-		t.latePuts++
-	}
-	if c.keyMissing && l == c.lease && !c.closing && !held.told {
-		t := m.step(s, "has its session key put again by its session, if it still lives", l)
-		t.sessions[n].keyMissing = false
-		if held.alive {
-			t.putSessionKey(l)
-			t.sessions[n].gate = t.now
-		} else {
-			m.tell(t, l)
-		}
-	}
-}
-
-func (m *model) sessionSteps(s *state, n int8) {
-	c := s.sessions[n]
-	held := s.leases[c.lease]
-	switch {
-	case held.told && !c.closing && !m.lostForGood(s, n):
-		t := m.step(s, "is granted a new lease", n)
-		l := c.lease + 1
-		t.leases[l] = lease{granted: true, alive: true}
-		t.putSessionKey(l)
-		t.sessions[n] = session{lease: l, gate: t.now}
-		if m.broken == requeuedDelaysFromGrant {
-			for i := range m.attempts {
-				if a := &t.attempts[i]; m.attempts[i].session == n && a.stage == idle && a.requeued {
-					m.startDelay(t, &a.places[0].delay)
-				}
+	if s.left.closes > 0 && has(m.closing, n/2) {
+		t := m.fault(s, &s.left.closes, "is given up by Close", n)
+		t.leases[n].closing = true
+		m.moveKept(t, n)
+		m.tell(t, n)
+		for i := range m.attempts {
+			if a := &t.attempts[i]; m.attempts[i].session == n/2 && (a.stage == idle || a.stage == inLine) {
+				a.stage = done
 			}
 		}
-	case held.told:
-	case !c.closing:
-		if m.may(m.closing, n) {
-			m.close(m.step(s, "begins to close", n), n)
-		}
-		if held.alive {
-			m.sweepSteps(s, n)
-		}
-		if m.lateGate && held.alive && c.gate < held.key {
-			t := m.step(s, "reads that its session key was put", n)
-			t.sessions[n].gate = held.key
-			m.stopCopies(t, n)
-		}
-	case held.alive && (!m.clean || !m.anythingOn(s, n)):
-		t := m.step(s, "revokes its lease to close", n)
-		t.revoke(c.lease)
-		m.tell(t, c.lease)
 	}
 }
 
-// lostForGood reports whether a session has lost its lease and gets no other.
-func (m *model) lostForGood(s *state, n int8) bool {
-	l := s.sessions[n].lease
-	return s.leases[l].told && (l%2 == 1 || !m.may(m.regrants, n))
+// leaseFaults finds what may go wrong with a lease that its session uses.
+//
+//go:norace
+func (m *model) leaseFaults(s *state, n int8) {
+	l := &s.leases[n]
+	if l.l1 && s.left.revokes > 0 {
+		t := m.fault(s, &s.left.revokes, "has L1 revoked early", n)
+		t.faulty = true
+		m.endL1(t, n)
+	}
+	if l.l2 && s.left.revokesL2 > 0 {
+		t := m.fault(s, &s.left.revokesL2, "has L2 revoked early", n)
+		t.faulty = true
+		m.endL2(t, n)
+	}
+	if l.l1 && l.s && s.left.keysDeleted > 0 {
+		t := m.fault(s, &s.left.keysDeleted, "has S deleted by hand", n)
+		t.faulty, t.leases[n].s = true, false
+	}
+	if l.l1 && s.left.clocks > 0 {
+		t := m.fault(s, &s.left.clocks, "is given up by the clock", n)
+		t.faulty = true
+		m.tell(t, n)
+	}
+	if s.left.crashes > 0 {
+		t := m.fault(s, &s.left.crashes, "ends with its process", n)
+		t.faulty, t.leases[n].dead = true, true
+		m.tell(t, n)
+		for i := range m.attempts {
+			if a := &t.attempts[i]; m.attempts[i].session == n/2 {
+				*a = attempt{stage: done, delayed: a.delayed}
+			}
+		}
+	}
 }
 
-// close ends the holds. Waiting entries are removed by the usual rule. An entry that is left when
-// the lease is revoked is deleted with it, and those behind wait for the lock delay.
-func (m *model) close(s *state, n int8) {
-	s.sessions[n].closing = true
-	if m.broken == closeDeletesKeyFirst {
-		s.now++
-		s.deleteSessionKey(s.sessions[n].lease)
+// endSteps: a lease that its session has given up is revoked, L2 first, or expires.
+//
+//go:norace
+func (m *model) endSteps(s *state, n int8) {
+	l := &s.leases[n]
+	if l.l2 && (!m.rules.closeL1First || !l.l1) {
+		m.endL2(m.step(s, "has L2 revoked, or it expires", n), n)
 	}
+	if l.l1 && (!l.l2 || l.dead || m.rules.closeL1First) {
+		m.endL1(m.step(s, "has L1 revoked, or it expires", n), n)
+	}
+}
+
+// tell tells a session that its lease is lost, or has it give the lease up.
+func (m *model) tell(s *state, n int8) {
+	s.leases[n].told = true
 	for i := range m.attempts {
 		a := &s.attempts[i]
-		if m.attempts[i].session != n {
-			continue
-		}
-		switch {
-		case a.stage == holding && m.attempts[i].minHold:
-			own := s.own(int8(i), 0)
-			m.keep(s, int8(i))
-			if m.broken == closeDeletesKept {
-				s.deleteEntry(own)
-			}
-		case a.stage == holding || a.stage == waiting:
-			a.quit()
+		if m.attempts[i].session == n/2 && a.pair == n%2 && a.stage >= sent && a.stage < leaving {
+			a.again = a.again || a.stage == holding // a hold that is lost is not queued for again
+			a.stage = leaving
 		}
 	}
 }
 
-// quit makes an attempt remove its entries, one by one. Those that were held may be removed at once.
-func (a *attempt) quit() { a.stage = removing }
-
-// anythingOn reports whether a closing session has an entry left to remove. A Close that has time
-// waits for it.
-func (m *model) anythingOn(s *state, n int8) bool {
-	for i := range s.entryCount {
-		if e := &s.entries[i]; e.deleted == 0 && e.lease/2 == n && e.kept != moved {
-			return true
-		}
-	}
-	for i := range m.attempts {
-		if m.attempts[i].session == n && s.attempts[i].stage == enqueuing {
-			return true
-		}
-	}
-	return false
-}
-
-// tell ends what depends on a lease: its session knows that it is lost, gives it up, or has closed.
-func (m *model) tell(s *state, l int8) {
-	n := l / 2
-	s.leases[l].told = true
-	s.sessions[n].keyMissing = false
-	for i := range s.entryCount {
-		s.entries[i].until &^= 1 << l
-	}
+// poll tells the holders of a session whose entries are gone.
+func (m *model) poll(s *state, n int8) {
 	for i := range m.attempts {
 		a := &s.attempts[i]
-		a.newcomerTo, a.behind = a.newcomerTo&^(1<<l), a.behind&^(1<<l)
-		for k := range a.places {
-			a.places[k].delay.until &^= 1 << l
-			a.left[k].delay.until &^= 1 << l
-			for try := range a.suspects {
-				a.suspects[try][k].delay.until &^= 1 << l
-			}
-		}
-		if a.lease != l || m.attempts[i].session != n {
-			continue
-		}
-		a.suspects = [maxTries][maxMembers]suspect{}
-		if !s.leases[l].alive {
-			a.left, a.leftTry = [maxMembers]place{}, 0
-		}
-		switch a.stage {
-		case idle, done:
-		case waiting, enqueuing:
-			if again := a.try + 1; again < maxTries && !s.sessions[n].closing && !m.lostForGood(s, n) {
-				*a = attempt{
-					try: again, lease: l, requeued: true, handedOn: a.handedOn,
-					queued: a.queued, newcomerTo: a.newcomerTo, behind: a.behind,
-				}
-				break
-			}
-			fallthrough
-		default:
-			if !s.leases[l].alive || a.stage == enqueuing {
-				*a = attempt{stage: done, lease: l}
-			} else if a.stage != removing { // given up: its entries are removed as by Close
-				a.quit()
-			}
+		if m.attempts[i].session == n/2 && a.pair == n%2 && (a.stage == holding || a.stage == ready) && !m.stand(s, int8(i)) {
+			a.again = a.again || a.stage == holding
+			a.stage = leaving
 		}
 	}
-	for k := s.copyCount - 1; k >= 0; k-- {
-		if c := &s.copies[k]; c.lease == l {
-			c.awaited = false
-			if c.answered {
-				s.dropCopy(k)
-			}
+}
+
+// putS puts S again, unless L1 is gone: no copy of an earlier put does anything from now on.
+func (m *model) putS(s *state, n int8) {
+	s.leases[n].s = s.leases[n].l1
+	if !m.rules.putIgnoresS {
+		m.dropPuts(s, n)
+	}
+}
+
+func (m *model) dropPuts(s *state, n int8) {
+	for k := range s.copies {
+		if c := &s.copies[k]; c.kind == latePut && 2*m.attempts[c.by].session+c.pair == n {
+			*c = requestCopy{}
+		}
+	}
+}
+
+// endL1 deletes S and the entries on L1.
+func (m *model) endL1(s *state, n int8) {
+	s.leases[n].l1, s.leases[n].s = false, false
+	for k := range 2 * m.n {
+		if q := &s.keys[k]; m.leaseOf(k) == n && !q.kept {
+			q.e = 0
+		}
+	}
+}
+
+// endL2 deletes the claims on L2. No copy of a put can put one there any more.
+func (m *model) endL2(s *state, n int8) {
+	s.leases[n].l2 = false
+	m.dropPuts(s, n)
+	for k := range 2 * m.n {
+		if of := m.leaseOf(k); of == n || m.rules.oneL2 && of/2 == n/2 {
+			s.keys[k].c = 0
+		}
+	}
+}
+
+// moveKept moves the entries that MinHold keeps, before Close revokes anything.
+func (m *model) moveKept(s *state, n int8) {
+	for i := range m.attempts {
+		a, p := &s.attempts[i], &m.attempts[i]
+		if p.session == n/2 && a.pair == n%2 && p.minHold && a.stage == holding {
+			m.move(s, m.own(s, int8(i)), a.r)
 		}
 	}
 }

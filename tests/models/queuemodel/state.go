@@ -1,199 +1,228 @@
 package queuemodel
 
 const (
-	maxSessions = 4
+	maxSessions = 3
+	maxLeases   = 2 * maxSessions // pairs: session n has 2n and, after a loss, 2n+1
 	maxAttempts = 4
-	maxMembers  = 3 // entries that one Txn puts
-	maxTries    = 3 // sets of entries that one attempt may have, one after another, each under its own keys
-	maxEntries  = 14
-	maxCopies   = 6
+	maxKeys     = 14
+	maxCopies   = 2 * maxAttempts
 )
 
-// A revision of etcd's store; 0 means none. The search renumbers the revisions
-// of each state, so these are only in order, and small.
+// A revision of etcd's store; 0 means none. The search renumbers the revisions of each state, so these are only in
+// order, and small.
 type revision = int8
 
-// A leaseSet has bit l for lease l.
-type leaseSet uint8
-
-func (s leaseSet) has(l int8) bool { return s>>l&1 == 1 }
-
-// A state is all of etcd, of the sessions and of the network between them. It
-// holds only small numbers, without pointers, so it is copied by assignment and
-// compared by ==.
+// A state is all of etcd, of the sessions and of the network between them. It holds only small numbers, without
+// pointers, so it is copied by assignment and compared by ==.
 type state struct {
-	now      revision
-	entries  [maxEntries]entry // in order of creation; those deleted too, as long as a read of the past can see them
-	copies   [maxCopies]enqueueCopy
+	keys     [maxKeys]key
+	leases   [maxLeases]lease
 	attempts [maxAttempts]attempt
-	sessions [maxSessions]session
-	leases   [2 * maxSessions]lease // session i has leases 2i and, after a loss, 2i+1
+	seen     [maxSessions][maxKeys]sight // what each session remembers of dead claims
+	copies   [maxCopies]requestCopy
 
-	entryCount, copyCount                         int8
-	revoked, keysDeleted, latePuts, givenUpLeases int8 // faults so far
-	freedEarly                                    bool // a session deleted an entry that was to be kept
-	removals, deletedByHand                       int8 // by administrators, so far
+	left   budget
+	faulty bool // something has gone wrong after which a delay may be needed
 }
 
-// An entry is a key of a lock's queue in etcd.
-type entry struct {
-	name              name
-	lease             int8
-	created, deleted  revision // deleted is 0 while it stands
-	keyAtDeletion     bool     // the session key of its lease stood at the revision of the deletion
-	keyBeforeDeletion bool     // the same, one revision earlier
-	kept              keeping
-	moving            bool     // a copy of the move may be carried out, or was, and was not answered
-	noticed           noticed  // by an administrator
-	until             leaseSet // leases that were revoked, and not told, when it was noticed
-	soonGone          bool     // the lease of its move is about to end
+// A budget says how often each fault may still happen.
+type budget struct {
+	revokes     int8 // etcd revokes L1 although it was renewed
+	revokesL2   int8 // the same of L2
+	clocks      int8 // a session gives up a lease that etcd keeps
+	crashes     int8 // a process dies
+	deletes     int8 // an entry is deleted by hand
+	keysDeleted int8 // a session key is deleted by hand
+	removals    int8 // an administrator moves an entry to a lease of its own
+	notices     int8 // an administrator asks the owner of an entry to let go
+	closes      int8 // a session is closed
+	lost        int8 // a reply is lost
+	late        int8 // a copy of a request stays in the network
 }
 
-// A name is the key of an entry: it says which attempt puts it, in which of its tries, and as which member of its set.
-type name struct{ attempt, try, member int8 }
-
-// A version of an entry: a key that was deleted may be put again, by a copy that arrives late. It is none if created
-// is 0.
-type version struct {
-	name    name
-	created revision
+// A key is an entry E and its claim C: which attempt may put it, in which queue, is in the model.
+type key struct {
+	e, c     revision // create revisions; 0: does not stand
+	by       int8     // the attempt that put them last
+	written  bool     // E's mod revision is not the one that its session wrote
+	kept     bool     // E stands on a lease of its own
+	believed bool     // its owner held by it when it was moved there
 }
 
-func (e *entry) version() version { return version{e.name, e.created} }
-
-// A lease and its session key.
+// A lease is a pair of leases of a session: L1 has the session key S and the entries, L2 the claims.
 type lease struct {
 	granted bool
-	alive   bool     // by etcd's record
-	told    bool     // its session knows that it is lost, or has given it up; no hold on it is believed
-	key     revision // mod revision of its session key, 0 when that is absent
-	gone    revision // at which that key was deleted, 0 unless a writer may ask for it
+	l1, l2  bool // by etcd's record
+	s       bool // S stands
+	told    bool // the session knows that L1 is lost, or has given it up: no hold under it is believed
+	dead    bool // its process has died
+	closing bool // told because of Close
 }
 
-// A session owns one lease at a time.
-type session struct {
-	lease      int8     // its present one
-	gate       revision // mod revision of the session key, as the session knows it
-	keyMissing bool     // the session key was deleted by hand and not put again yet
-	closing    bool
+// A sight is what a session remembers of a dead claim: a later call counts from then.
+type sight struct {
+	c         revision // of the claim
+	without   bool     // a reply showed it dead while S was gone
+	acquitted bool     // its attempt never held, and never will
 }
 
 // A stage of an attempt.
 type stage int8
 
 const (
-	idle      stage = iota // in a line, or waits for a lease
-	enqueuing              // has sent its enqueue
-	waiting                // its entries are known, and were not all first yet
-	removing               // gives up and removes its entries
-	holding                // believes that it holds
+	idle    stage = iota
+	inLine        // another goroutine of its session is the head of its line
+	sent          // its put was sent, and what became of it is not known
+	waiting       // for the deletion of an entry ahead
+	delayed       // only dead claims are ahead
+	ready         // a reply has shown that it may hold, and is not read yet
+	holding       // believes that it holds
+	leaving       // removes its entries
+	swept         // as leaving; S was put again, so no copy of its put can do anything
 	done
 )
 
-// An attempt is a call of Lock in one session, and the line of goroutines of the same session behind
-// it. The head of the line acts as the attempt; the others have no entry. Or it is a call that takes several
-// locks, or one in both modes: then it has a set of entries, which one Txn puts.
+// An attempt is a call that puts entries, by one Txn.
 type attempt struct {
-	stage      stage
-	try        int8 // names its entries
-	lease      int8
-	gate       revision // what its last enqueue compared the session key with
-	unanswered revision // the largest gate of a copy that was not answered, 0 when each was
-	places     [maxMembers]place
-	left       [maxMembers]place // of an earlier try that has lost an entry: the others are removed one by one
-	leftTry    int8              // their try
-	replaces   revision          // in a hand-off: the released entry that the same Txn deletes
-	handedOn   bool              // handed off to the next goroutine of its line
-	requeued   bool              // its session has lost a lease since it began, or it has lost an entry
-	refused    bool              // the sweeper's last put made etcd refuse it, and it has no place yet
-	looksAgain bool              // its look at its entries is too old to hold by: see removal.go
-	downgraded bool              // it holds the shared entry of its set only; the other may still be there
-	suspects   [maxTries][maxMembers]suspect
-
-	// For check; the attempt does not know it.
-	queued     bool
-	newcomerTo leaseSet // leases that were revoked, and not told, when it first queued
-	behind     leaseSet // of these, those before whose revocation another queued that it queued behind
+	stage   stage
+	again   bool     // it queues for the second time
+	pair    int8     // of leases: 0 or 1 of its session
+	r       revision // create revision of its keys; 0: not known
+	open    bool     // a copy of its put was not answered
+	down    bool     // it goes on as a reader: its first key is deleted
+	waited  bool     // of traces: it has said that its delays are over
+	watch   int8     // the key of the nearest entry ahead,
+	watched revision // and the create revision
+	delayed bool     // it has waited for a dead claim; for check
+	dead    claims   // ahead of it, as it knows
 }
 
-// A place is what an attempt knows of the place of an entry in its queue. A hand-off passes it on whole.
-type place struct {
-	created revision // of the entry; 0 when there is none, or it is removed
-	ahead   version  // the nearest entry ahead; none if the queue is free
-	seen    revision // the latest revision at which that entry is known to have stood
-	others  leaseSet // of the entries of the other mode that stood ahead when it was created
-	delay   delay
+// claims are claims by their keys and create revisions.
+type claims [maxKeys]revision
+
+// A requestCopy is a Txn that etcd may carry out at any later moment. Its reply is not read.
+type requestCopy struct {
+	kind  kind
+	by    int8 // attempt
+	pair  int8
+	r     revision // that it compares its attempt's entries with; of a put with after: the entries of that
+	after int8     // of a put: of the attempt that it replaces, plus 1
+	dead  claims   // of a clear
 }
 
-// A delay is a lock delay that runs. The model has no clock. It is over when
-// each session whose lease was revoked before it began has been told.
-type delay struct {
-	running bool
-	until   leaseSet
-}
-
-// A suspect is an entry that may exist although no attempt accounts for it.
-type suspect struct {
-	doubt doubt
-	delay delay
-}
-
-type doubt int8
+type kind int8
 
 const (
-	none           doubt = iota
-	copyMayArrive        // a copy sent at the present gate was not answered: only a put of the session key stops it
-	entryMayStand        // no copy can arrive, but one may have been carried out
-	entryMustDelay       // an entry was found that must not go before its delay is over
+	none kind = iota
+	latePut
+	lateRelease
+	lateClear
+	lateMove
+	lateDowngrade
 )
 
-// An enqueueCopy is an enqueue that was sent. It is in flight until its sender has read the reply,
-// or, if the sender no longer waits, until etcd has carried it out. Both may take any time.
-type enqueueCopy struct {
-	attempt, try, lease int8
-	gate                revision
-	replaces            revision
-	awaited             bool // its sender still waits for the reply
-
-	answered, accepted bool
-	created            revision // the reply, with what stood ahead then
-	contended          bool     // something did
-}
-
-// find returns an entry, standing or remembered, or nil.
-func (s *state) find(v version) *entry {
-	for i := range s.entryCount {
-		if e := &s.entries[i]; e.created == v.created && e.name == v.name {
-			return e
+// reduce makes states equal that differ in nothing that can still matter. It forgets what no step reads, and numbers
+// the revisions again.
+//
+//go:norace
+func (m *model) reduce(s *state) {
+	for k := range s.keys {
+		if q := &s.keys[k]; q.e == 0 && q.c == 0 {
+			*q = key{}
+		} else if q.e == 0 {
+			q.written, q.kept, q.believed = false, false, false
 		}
 	}
-	return nil
-}
-
-// standing returns an entry, nil when it does not stand.
-func (s *state) standing(v version) *entry {
-	if e := s.find(v); e != nil && e.deleted == 0 {
-		return e
-	}
-	return nil
-}
-
-// named returns the standing entry with a name.
-func (s *state) named(n name) *entry {
-	for i := range s.entryCount {
-		if e := &s.entries[i]; e.deleted == 0 && e.name == n {
-			return e
+	for n := range s.seen {
+		for k := range s.seen[n] {
+			if seen := &s.seen[n][k]; seen.c != 0 && s.keys[k].c == 0 && !m.rules.sightByKey {
+				*seen = sight{}
+			}
 		}
 	}
-	return nil
-}
-
-// untold returns the leases that are revoked while their sessions do not know it.
-func (s *state) untold() (set leaseSet) {
-	for i, l := range s.leases {
-		if l.granted && !l.alive && !l.told {
-			set |= 1 << i
+	for i := range s.attempts {
+		a := &s.attempts[i]
+		if a.stage == done {
+			*a = attempt{stage: done, delayed: a.delayed}
+		}
+		if a.stage != delayed {
+			a.dead = claims{}
+		}
+		if a.stage != waiting {
+			a.watch, a.watched = 0, 0
 		}
 	}
-	return set
+	m.renumber(s)
+}
+
+// renumber gives the revisions of a state the smallest numbers that are in the same order.
+//
+//go:norace
+func (m *model) renumber(s *state) {
+	m.findRevisions(s)
+	var number [128]revision
+	for _, r := range m.refs {
+		number[*r] = 1
+	}
+	last := revision(0)
+	for r := range number {
+		if number[r] != 0 {
+			last++
+			number[r] = last
+		}
+	}
+	for _, r := range m.refs {
+		*r = number[*r]
+	}
+}
+
+// findRevisions makes refs point to all revisions of a state that are not 0.
+//
+//go:norace
+func (m *model) findRevisions(s *state) {
+	m.refs = m.refs[:0]
+	keys := 2 * m.n
+	for k := range keys {
+		m.ref(&s.keys[k].e)
+		m.ref(&s.keys[k].c)
+	}
+	for i := range m.attempts {
+		a := &s.attempts[i]
+		m.ref(&a.r)
+		m.ref(&a.watched)
+		for k := range keys {
+			m.ref(&a.dead[k])
+		}
+	}
+	for n := range s.seen {
+		for k := range keys {
+			m.ref(&s.seen[n][k].c)
+		}
+	}
+	for n := range s.copies {
+		if c := &s.copies[n]; c.kind != none {
+			m.ref(&c.r)
+			for k := range keys {
+				m.ref(&c.dead[k])
+			}
+		}
+	}
+}
+
+//go:norace
+func (m *model) ref(r *revision) {
+	if *r != 0 {
+		m.refs = append(m.refs, r)
+	}
+}
+
+// next returns a revision that is younger than all.
+//
+//go:norace
+func (m *model) next(s *state) (youngest revision) {
+	m.findRevisions(s)
+	for _, r := range m.refs {
+		youngest = max(youngest, *r)
+	}
+	return youngest + 1
 }

@@ -2,14 +2,15 @@ package queuemodel
 
 import (
 	"fmt"
-	"slices"
+	"math/bits"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
 
-// Traces: package modeltrace says how a run is compared with the model.
+// Traces: package modeltrace says how a run is compared with the model. In these a put and its reply are two steps: the
+// process sends a copy, etcd carries it out or refuses it, and the attempt looks.
 
 // An action is what a step of the model is seen as.
 type action int8
@@ -17,9 +18,9 @@ type action int8
 const (
 	unseen  action = iota // nothing tells of the step
 	changes               // etcd has a new revision
-	sends                 // an attempt sends its enqueue
+	sends                 // an attempt sends its put
 	judged                // an attempt knows what is ahead of its entry
-	waited                // an attempt has waited for its lock delay
+	waited                // an attempt has waited for its delays
 	holds                 // an attempt holds
 	told                  // a session knows that its lease is lost
 	ended                 // all calls have returned, and everything is removed
@@ -30,80 +31,39 @@ const (
 type event struct {
 	action action
 	actor  int8   // an attempt; of told: a lease
-	ahead  name   // of judged: the entry ahead, or nothing
-	delays bool   // of judged: the lock delay begins
-	long   bool   // of judged: it does not, because the former holder has been told long ago
-	cut    bool   // of judged: it does, because how a session has ended was not found in time
+	ahead  int8   // of judged: the key of the entry ahead, or nothing
+	delays bool   // of judged: dead claims are ahead, and no entry
+	stale  bool   // of sends: the put compares a gate that has moved
+	pair   int8   // of sends: the pair of leases
 	change change // of changes
 	happen *happening
 }
 
-var nothing = name{attempt: -1}
+const nothing = int8(-1)
 
-// A change is what one revision of etcd's store put and deleted: entries, and session keys by their leases.
-type change struct {
-	put, gone       nameSet
-	keyPut, keyGone leaseSet
-}
+// A bitSet has a bit for each key, or for each lease.
+type bitSet uint16
 
-// A nameSet has a bit for each name.
-type nameSet uint64
+func bit(n int8) bitSet { return 1 << n }
 
-func (n name) bit() nameSet {
-	return 1 << ((int(n.attempt)*maxTries+int(n.try))*maxMembers + int(n.member))
-}
+func (b bitSet) has(n int8) bool { return b>>n&1 == 1 }
 
-func (set nameSet) String() string {
-	var names []string
-	for i := range int8(maxAttempts * maxTries * maxMembers) {
-		if n := (name{i / maxMembers / maxTries, i / maxMembers % maxTries, i % maxMembers}); set&n.bit() != 0 {
-			names = append(names, n.String())
-		}
-	}
-	return strings.Join(names, " ")
-}
-
-func (n name) String() string {
-	if n == nothing {
-		return "nothing"
-	}
-	text := fmt.Sprintf("entry %d.%d", n.attempt, n.try)
-	if n.member > 0 {
-		text += fmt.Sprintf(".%d", n.member)
-	}
-	return text
-}
+// A change is what one revision of etcd's store put and deleted: entries, claims, and session keys by their leases.
+type change struct{ put, gone, claimed, unclaimed, keyPut, keyGone bitSet }
 
 func (e event) String() string {
 	switch e.action {
 	case changes:
-		var parts []string
-		for what, set := range map[string]string{"put": e.change.put.String(), "deleted": e.change.gone.String()} {
-			if set != "" {
-				parts = append(parts, set+" is "+what)
-			}
-		}
-		for l := range int8(2 * maxSessions) {
-			if e.change.keyPut.has(l) {
-				parts = append(parts, fmt.Sprintf("the session key of lease %d is put", l))
-			}
-			if e.change.keyGone.has(l) {
-				parts = append(parts, fmt.Sprintf("the session key of lease %d is deleted", l))
-			}
-		}
-		slices.Sort(parts)
-		return "etcd: " + strings.Join(parts, ", ")
+		return "etcd: " + e.change.String()
 	case judged:
-		delay := "no delay begins"
+		what := "nothing is"
 		switch {
-		case e.cut:
-			delay = "a delay begins: how a session has ended was not found in time"
+		case e.ahead != nothing:
+			what = fmt.Sprintf("entry %d is", e.ahead)
 		case e.delays:
-			delay = "a delay begins"
-		case e.long:
-			delay += long
+			what = "only dead claims are"
 		}
-		return fmt.Sprintf("attempt %d knows that %v is ahead, %s", e.actor, e.ahead, delay)
+		return fmt.Sprintf("attempt %d knows that %s ahead", e.actor, what)
 	case told:
 		return fmt.Sprintf("lease %d is told to be lost", e.actor)
 	case ended:
@@ -111,124 +71,98 @@ func (e event) String() string {
 	case happens:
 		return e.happen.String()
 	}
-	what := map[action]string{sends: "sends its enqueue", waited: "has waited for its lock delay", holds: "holds"}
-	return fmt.Sprintf("attempt %d %s", e.actor, what[e.action])
+	what := map[action]string{sends: "sends its put", waited: "has waited for its delays", holds: "holds"}[e.action]
+	if e.stale {
+		what += " with a gate that has moved"
+	}
+	return fmt.Sprintf("attempt %d %s", e.actor, what)
 }
 
-// actionOf returns what a step from s is seen as. The revisions of the step are those of s.
-func (m *model) actionOf(s *state, st *modelsearch.Step[state]) action {
-	t := &st.State
-	if changeOf(s, t) != (change{}) {
-		return changes
-	}
-	switch st.What {
-	case "sends its enqueue", "sends its enqueue: it began before its session lost a lease",
-		"has no reply and sends the same enqueue again", "has no reply and sends its enqueue with the new gate",
-		"has no reply yet and sends a copy of its enqueue beside the first":
-		return sends
-	case "reads the reply to its enqueue":
-		switch was, is := s.attempts[st.Actor].stage, t.attempts[st.Actor].stage; {
-		case was == enqueuing && is != enqueuing:
-			return judged
-		case was == enqueuing && t.awaits(st.Actor):
-			return sends
+func (c change) String() string {
+	var parts []string
+	for _, p := range []struct {
+		set  bitSet
+		what string
+	}{
+		{c.put, "entry %d is put"}, {c.gone, "entry %d is deleted"}, {c.claimed, "claim %d is put"},
+		{c.unclaimed, "claim %d is deleted"}, {c.keyPut, "the session key of lease %d is put"},
+		{c.keyGone, "the session key of lease %d is deleted"},
+	} {
+		for set := p.set; set != 0; set &= set - 1 {
+			parts = append(parts, fmt.Sprintf(p.what, bits.TrailingZeros16(uint16(set))))
 		}
-		return unseen
-	case "sees that its entry ahead stands", "judges: the watch told when the entry ahead went",
-		"judges: the watch told when the entry ahead went" + long, "judges: no watch told when the entry ahead went",
-		"judges: no watch told when the entry ahead went" + long, compactedStep:
-		return judged
-	case "has waited for its lock delay":
-		if s.attempts[st.Actor].stage == removing {
-			return unseen // then it removes its entry
-		}
-		return waited
-	case "holds":
-		return holds
-	case "is lost: its session is told", "is given up: its session has no confirmed renewal in time",
-		"is given up: the put of its session key goes unanswered",
-		"has its session key put again by its session, if it still lives":
-		return told
-	case "has a copy reach etcd", "has a copy refused: its lease is gone", "has a copy or its reply lost", "gives up",
-		"gives up without a reply", "ends: its session has no lease",
-		"finds that one of its entries is gone, and queues anew", "is cleared: nothing of it exists",
-		"has an entry that the sweeper finds and will delete after a lock delay", "reads that its session key was put",
-		"finds the entry gone that it is to remove", "releases": // and finds that its entry had gone
-		return unseen
 	}
-	panic("no event tells of the step: " + st.What)
-}
-
-// awaits reports whether an attempt waits for the reply to a copy.
-func (s *state) awaits(i int8) bool {
-	return slices.ContainsFunc(s.copies[:s.copyCount], func(c enqueueCopy) bool { return c.attempt == i && c.awaited })
+	return strings.Join(parts, ", ")
 }
 
 // changeOf returns what a step has changed in etcd.
-func changeOf(s, t *state) (c change) {
-	before, after := s.names(), t.names()
-	c.put, c.gone = after&^before, before&^after
-	for l := range s.leases {
-		switch was, is := s.leases[l].key, t.leases[l].key; {
-		case was == is:
-		case is == 0:
-			c.keyGone |= 1 << l
-		default:
-			c.keyPut |= 1 << l
-		}
+func (m *model) changeOf(s *state, st *modelsearch.Step[state]) (c change) {
+	t := &st.State
+	for k := range int8(maxKeys) {
+		was, is := &s.keys[k], &t.keys[k]
+		c.put |= when(was.e == 0 && is.e != 0, k)
+		c.gone |= when(was.e != 0 && is.e == 0, k)
+		c.claimed |= when(was.c == 0 && is.c != 0, k)
+		c.unclaimed |= when(was.c != 0 && is.c == 0, k)
+	}
+	for l := range int8(maxLeases) {
+		again := st.What == putsKey && st.Actor == l
+		c.keyPut |= when(t.leases[l].s && (again || !s.leases[l].s), l)
+		c.keyGone |= when(s.leases[l].s && !t.leases[l].s, l)
 	}
 	return c
 }
 
-// names returns the names of the entries that stand.
-func (s *state) names() (set nameSet) {
-	for _, e := range s.entries[:s.entryCount] {
-		if e.deleted == 0 {
-			set |= e.name.bit()
-		}
+func when(is bool, n int8) bitSet {
+	if is {
+		return bit(n)
 	}
-	return set
+	return 0
+}
+
+// actionOf returns what a step from s is seen as.
+func (m *model) actionOf(s *state, st *modelsearch.Step[state]) action {
+	if m.changeOf(s, st) != (change{}) {
+		return changes
+	}
+	switch st.What {
+	case waitsOut:
+		return waited
+	case beginsToHold:
+		return holds
+	case isTold, findsLeaseGone:
+		return told
+	}
+	if a := &st.State.attempts[st.Actor%maxAttempts]; strings.HasPrefix(st.What, "looks") && a.stage != leaving {
+		return judged
+	}
+	return unseen
 }
 
 // isStep reports whether a step from s, which is seen as the action of an event, is the event.
-func (e *event) isStep(s *state, st *modelsearch.Step[state]) bool {
-	t := &st.State
-	switch e.action {
+func (m *model) isStep(e event, s *state, st *modelsearch.Step[state]) bool {
+	switch t := &st.State; e.action {
 	case changes:
-		return changeOf(s, t) == e.change
+		return m.changeOf(s, st) == e.change
 	case told:
 		return t.leases[e.actor].told && !s.leases[e.actor].told
 	case judged:
-		was, is := s.place(e.actor, 0), t.place(e.actor, 0)
-		if st.Actor != e.actor || is.created == 0 || is.aheadName() != e.ahead ||
-			strings.HasSuffix(st.What, long) && !e.long || st.What == compactedStep && !e.cut {
-			return false
+		a := &t.attempts[e.actor]
+		if a.stage == waiting { // for either of two entries of one set
+			return st.Actor == e.actor && e.ahead >= 0 && e.ahead < maxKeys && t.keys[e.ahead].e == a.watched
 		}
-		return e.delays && is.delay.running || !e.delays && is.delay == was.delay
+		return st.Actor == e.actor && e.ahead == nothing && (a.stage == delayed) == e.delays
 	}
 	return st.Actor == e.actor
-}
-
-func (p *place) aheadName() name {
-	if p.ahead.created == 0 {
-		return nothing
-	}
-	return p.ahead.name
 }
 
 // isNothing reports whether an event may happen while the model stays in s.
 func (m *model) isNothing(e event, s *state) bool {
 	switch a := &s.attempts[max(e.actor, 0)%maxAttempts]; e.action {
-	case sends: // it found its entry gone before its session was told, and queues anew
-		l := s.leases[a.lease]
-		return a.stage != idle && a.stage != done && !l.alive && !l.told
-	case judged: // it has looked already
-		p := &a.places[0]
-		return p.created != 0 && p.ahead.created != 0 && p.ahead.name == e.ahead && !e.delays && p.seen >= s.now
-	case waited: // for a quarter of the delay, or twice: package quietmodel has that
-		return a.stage == waiting && !a.places[0].delay.running
-	case holds:
-		return a.stage == holding
+	case sends: // its lease is gone, and its session was not told yet; or it is, and the request was on its way
+		return !s.leases[2*m.attempts[e.actor].session+e.pair].l1
+	case waited: // once more: its clear, or the reply to it, was lost
+		return a.stage == ready || a.stage == delayed && a.waited
 	case told:
 		return s.leases[e.actor].told
 	case ended:
@@ -243,19 +177,106 @@ func (m *model) isNothing(e event, s *state) bool {
 	return false
 }
 
-// refused returns what is wrong with a run: see modeltrace. A run is not followed to its end where several attempts
-// have sent many copies, each of which may be lost or on its way.
+// happens changes a state by an event that is no step.
+func (m *model) happens(e event, s *state) bool {
+	switch {
+	case e.happen != nil:
+		e.happen.to(s)
+		return true
+	case e.action != sends:
+		return false
+	}
+	// What the reply to a put tells comes where etcd has carried it out, and a further copy may be sent before it is read.
+	if a := &s.attempts[e.actor]; a.stage < sent || a.stage >= leaving || a.pair != e.pair {
+		return false
+	}
+	if same := s.copiesOf(e.actor); !e.stale && same < 2 { // a third one does nothing that these do not
+		s.keep(requestCopy{kind: latePut, by: e.actor, pair: e.pair})
+	}
+	return true
+}
+
+// copiesOf returns the number of copies of an attempt's put that etcd may carry out yet.
+func (s *state) copiesOf(i int8) (count int) {
+	for _, c := range s.copies {
+		if c.kind == latePut && c.by == i {
+			count++
+		}
+	}
+	return count
+}
+
+// tracedCopySteps: etcd carries out a copy of a put, or refuses it.
+func (m *model) tracedCopySteps(s *state, n int) {
+	c := s.copies[n]
+	t := m.step(s, "has a put refused", c.by)
+	t.copies[n] = requestCopy{}
+	if m.put(t, c.by, c.pair, 0, 0) {
+		m.steps[len(m.steps)-1].What = "has a put carried out"
+	}
+}
+
+// tracedPutSteps: an attempt learns what became of its put. If an entry has gone since, it removes what is left.
+func (m *model) tracedPutSteps(s *state, i int8) {
+	if m.found(s, i) != 0 {
+		m.wasPut(m.step(s, "looks: its entries stand", i), i)
+	}
+	if r := m.left(s, i); r != 0 {
+		a := &m.step(s, "finds an entry gone", i).attempts[i]
+		a.stage, a.r = leaving, r
+	}
+	if n := 2*m.attempts[i].session + s.attempts[i].pair; !s.leases[n].l1 {
+		m.tell(m.step(s, findsLeaseGone, i), n)
+	}
+}
+
+// aloneSteps: an entry that is followed by itself knows that claims have gone, but not by whom they were deleted.
+func (m *model) aloneSteps(s *state, i int8) {
+	a := &s.attempts[i]
+	for k, c := range a.dead {
+		if c != 0 && s.keys[k].c != 0 {
+			return
+		}
+	}
+	if a.stage == delayed && a.waited && m.stand(s, i) {
+		m.step(s, "has cleared the dead claims", i).attempts[i].stage = ready
+	}
+}
+
+// tracedLeaveSteps: an attempt removes its entries. If copies of its put may be carried out yet, it ends only when its
+// session has put S again; then it removes what it finds.
+func (m *model) tracedLeaveSteps(s *state, i int8) {
+	r, open := s.attempts[i].r, s.copiesOf(i) > 0
+	if r == 0 {
+		r = max(m.found(s, i), m.left(s, i))
+	}
+	if open && r == 0 {
+		return
+	}
+	t := m.step(s, "leaves", i)
+	m.release(t, m.own(t, i), r)
+	if t.attempts[i].r = 0; !open {
+		m.end(t, i, true)
+	}
+}
+
+// refused returns what is wrong with a run: see modeltrace.
 func (m *model) refused(events []event) (wrong string, most int) {
+	return m.refusedFrom([]state{m.start()}, events)
+}
+
+func (m *model) refusedFrom(start []state, events []event) (wrong string, most int) {
+	m.traced = true
 	return modeltrace.Model[state, event]{
-		Start: []state{m.start()},
+		Start: start,
 		Steps: func(s *state) []modelsearch.Step[state] {
 			m.findSteps(s)
 			return m.steps
 		},
 		Unseen: func(s *state, st *modelsearch.Step[state]) bool { return m.actionOf(s, st) == unseen },
 		Is: func(e event, s *state, st *modelsearch.Step[state]) bool {
-			return m.actionOf(s, st) == e.action && e.isStep(s, st) && st.State.copyCount < maxCopies
+			return m.actionOf(s, st) == e.action && m.isStep(e, s, st)
 		},
-		Nothing: m.isNothing, Reduce: m.reduce,
+		Nothing: m.isNothing, Happens: m.happens, Reduce: m.reduce,
 	}.Refused(events)
 }

@@ -3,6 +3,7 @@ package queuemodel
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,18 +23,18 @@ import (
 
 // traced is the model of what a run may do.
 var traced = scenario{
-	name: "a run", sessions: 3,
+	name: "a run", faults: budget{revokes: 6}, regrants: true,
 	attempts: []plan{
-		{session: 0, slow: true, givesUp: true}, {session: 1, slow: true, givesUp: true},
-		{session: 2, slow: true, givesUp: true}, {session: 0, slow: true, givesUp: true},
+		writer(0, 0).gives().requeues(), writer(1, 1).gives().requeues(), writer(2, 2).gives().requeues(),
+		writer(0, 3).gives().requeues(),
 	},
-	revokes: 6, revokable: []int8{0, 1, 2}, regrants: []int8{0, 1, 2}, latePuts: 3,
-	copies: 2, lossy: true,
-	unknown: true, compacted: true, looksBack: true, alwaysSuspects: true, lateGate: true, beganBefore: true, beside: true,
 }
 
 // tracedReaders is traced for an RWMutex: the second process and the second call of the first one are readers.
-var tracedReaders = with(traced, func(s *scenario) { s.attempts[1].shared, s.attempts[3].shared = true, true })
+var tracedReaders = with(traced, func(s *scenario) {
+	s.attempts = slices.Clone(s.attempts)
+	s.attempts[1].entries, s.attempts[3].entries = []member{{1, 0, false}}, []member{{3, 0, false}}
+})
 
 // A run is one schedule: three processes lock one mutex, the first of them twice, while requests are lost and late,
 // watches break, and etcd revokes leases.
@@ -58,7 +59,7 @@ func upTo(r *rand.Rand, limits ...time.Duration) time.Duration {
 // record returns the events of a run.
 func recordRun(t *testing.T, s scenario, seed uint64) (events []event, followed bool) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		r := &run{recorder: newRecorder(t, srv, int(s.sessions)), scenario: s, srv: srv}
+		r := &run{recorder: newRecorder(t, srv, maxSessions), scenario: s, srv: srv}
 		r.r = rand.New(rand.NewPCG(seed, 0))
 		r.latency = []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond}[r.r.IntN(3)]
 		r.lose, r.slow = []float64{0, 0.1, 0.3}[r.r.IntN(3)], []float64{0, 0.1, 0.3}[r.r.IntN(3)]
@@ -137,7 +138,7 @@ type heldLock interface {
 
 func (r *run) lock(ctx context.Context, p plan) (heldLock, error) {
 	sess := r.Processes[p.session].Sess
-	if p.shared {
+	if !p.entries[0].write {
 		return locker.NewRWMutex(sess, "x").RLock(ctx)
 	}
 	return locker.NewMutex(sess, "x").Lock(ctx) // as the Lock of an RWMutex

@@ -14,48 +14,6 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-// The writer gives up before it knows what is ahead, so that only the hand-off learns it.
-func TestNextInAWritersLineDelaysIfTheWriterNeverKnewItsPlace(t *testing.T) {
-	for name, revoke := range map[string]bool{"revoked": true, "released": false} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := holdtest.Start(t, srv)
-				gone, stays := kit.JoinReader(t, srv, holdtest.EntriesX), kit.JoinReader(t, srv, holdtest.EntriesX)
-				p.Plan(func(kind string, n int) etcdfake.Fate {
-					switch {
-					case kind == "enqueue" && n == 1:
-						return holdtest.LostReply
-					case kind == "read" && n > 1: // the first finds that the entry stands
-						return holdtest.Silence
-					}
-					return etcdfake.Fate{}
-				})
-				ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
-				writer := holdtest.AcquireLater(ctx, p.Queue("x"))
-				kit.Queued(t, srv, holdtest.EntriesX, 3)
-				next := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
-				time.Sleep(time.Second)
-				if n := p.Counts(); n["read"] < 2 {
-					t.Fatalf("sent %v: the writer does not ask for its place", n)
-				}
-				if revoke {
-					gone.Revoke()
-				} else {
-					gone.Release()
-				}
-				giveUp()
-				<-writer
-				p.Plan(nil)
-				for p.Counts()["hand-off"] == 0 {
-					time.Sleep(kit.OneWay)
-				}
-				stays.Release() // less than a lock delay later
-				holdtest.Delayed(t, <-next, srv, stays.Key, revoke)
-			})
-		})
-	}
-}
-
 // A Try asks first and puts afterwards. What has queued in between must not be passed, nor waited for.
 func TestTryAcquireThatIsOvertakenIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -1,0 +1,93 @@
+package queue_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+// The lease of the claims is revoked by hand, and the session's is not. Entries keep their order without claims.
+func TestEntriesKeepTheirOrderWithoutTheirClaims(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b, c := holdtest.Start(t, srv), holdtest.Start(t, srv), holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, a.Queue("x"))
+		waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
+		srv.Revoke(a.Host.Lease().Claims())
+		srv.Revoke(b.Host.Lease().Claims())
+		if claims := srv.Keys(kit.Claims("x")); len(claims) != 0 {
+			t.Fatalf("claims stand: %v", claims)
+		}
+		newcomer := holdtest.AcquireLater(kit.Within(t, time.Minute), c.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 3)
+		holdtest.StaysQueued(t, waiter, "the waiter")
+		holdtest.StaysQueued(t, newcomer, "the newcomer")
+		if _, err := holdtest.TryAcquire(kit.Within(t, time.Minute), c.Queue("x")); !errors.Is(err, queue.ErrOccupied) {
+			t.Errorf("TryAcquire: %v", err)
+		}
+		if err := h.Check(); err != nil {
+			t.Errorf("the holder: %v", err)
+		}
+		holdtest.MustRelease(t, h)
+		r := holdtest.Granted(t, srv, waiter)
+		holdtest.Delayed(t, r, srv, h.Key(), false)
+		holdtest.StaysQueued(t, newcomer, "the newcomer")
+		holdtest.MustRelease(t, r.H)
+		next := holdtest.Granted(t, srv, newcomer)
+		holdtest.Delayed(t, next, srv, r.H.Key(), false)
+		holdtest.MustRelease(t, next.H)
+		kit.NothingStands(t, srv)
+	})
+}
+
+// The next put finds that the lease of the claims is gone. It goes on with another one, and what is held is not lost.
+func TestPutGoesOnWithAnotherLeaseForItsClaim(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		held, gone := holdtest.MustAcquire(t, p.Queue("held")), p.Host.Lease().Claims()
+		srv.Revoke(gone)
+		began := time.Now()
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		if took := time.Since(began); took > kit.LockDelay {
+			t.Errorf("held after %v", took)
+		}
+		claims := srv.Keys(kit.Claims("x"))
+		if len(claims) != 1 || claims[0].CreateRevision != h.Created() || clientv3.LeaseID(claims[0].Lease) == gone ||
+			claims[0].Lease == int64(h.Lease()) {
+			t.Errorf("claims: %v; the entry was created at %d", claims, h.Created())
+		}
+		if err := held.Check(); err != nil || p.Sess.Lease() != held.Lease() {
+			t.Errorf("what was held before: %v", err)
+		}
+		holdtest.MustRelease(t, h)
+		holdtest.MustRelease(t, held)
+		kit.NothingStands(t, srv)
+	})
+}
+
+// The claim of a set's entries stands beside each, at one revision, also if one Txn in another puts each.
+func TestClaimStandsBesideEachEntry(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		l := p.Host.Lease()
+		for _, s := range []queue.Set{p.Set("x"), p.Set("x", "!y"), p.Queue("x").Downgradable(), {p.QueueAt("theirs/x")}, many(p, queue.MaxSet)} {
+			holds := holdtest.MustAcquireSet(t, s, noRequest)
+			for _, h := range holds {
+				at := h.Queue().Layout()
+				claims := srv.Keys(at.ClaimKey(h.Key()))
+				if len(claims) != 1 || claims[0].CreateRevision != h.Created() || clientv3.LeaseID(claims[0].Lease) != l.Claims() {
+					t.Errorf("%s: claims %v; the entry was created at %d", h.Key(), claims, h.Created())
+				}
+			}
+			holdtest.MustRelease(t, holds[0])
+			kit.NothingStands(t, srv)
+		}
+	})
+}

@@ -1,0 +1,166 @@
+package queue_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+// An administrator moves the first entry of a queue to a lease of its own while it waits for its delay. That entry keeps
+// its create revision, and goes soon: it must not hold, nor make room for those behind it.
+func TestEntryThatIsMovedInItsDelayNeitherHoldsNorClears(t *testing.T) {
+	for name, vanish := range map[string]bool{"of a session that is gone": false, "of one that lives": true} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				former := kit.Join(t, srv, holdtest.EntriesX)
+				if vanish {
+					former.Vanish()
+				} else {
+					former.Revoke()
+				}
+				done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
+				kit.Queued(t, srv, holdtest.EntriesX, 1)
+				own := srv.Keys(holdtest.EntriesX)[0]
+				lease, err := srv.Client(t).Grant(t.Context(), 3)
+				if err != nil {
+					t.Fatal(err)
+				}
+				move := clientv3.OpPut(string(own.Key), string(own.Value), clientv3.WithLease(lease.ID))
+				if _, err := srv.Client(t).Txn(t.Context()).Then(move,
+					clientv3.OpDelete(kit.ClaimOf(string(own.Key)))).Commit(); err != nil {
+					t.Fatal(err)
+				}
+				moved := time.Now()
+				for len(srv.Keys(string(own.Key))) > 0 && len(done) == 0 {
+					if len(srv.Keys(former.Claim)) == 0 {
+						t.Fatalf("%v after it was moved, the entry has deleted a claim", time.Since(moved))
+					}
+					time.Sleep(kit.OneWay)
+				}
+				r := <-done
+				if r.Err != nil {
+					t.Fatal(r.Err)
+				}
+				if r.H.Created() == own.CreateRevision {
+					t.Errorf("held by the entry that was moved, %v after that", r.At.Sub(moved))
+				}
+				holdtest.MustRelease(t, r.H)
+				kit.NothingStands(t, srv)
+			})
+		})
+	}
+}
+
+// One look shows all claims ahead, so their delays run together. Their values are read in several looks, and several
+// requests delete them.
+func TestManyDeadClaimsCostOneDelay(t *testing.T) {
+	const perLook, perClear = (queue.MaxOps - 1) / 2, queue.MaxOps - 1
+	for name, join := range map[string]func(*testing.T, *etcdfake.Server, string) *kit.Peer{
+		"readers": kit.JoinReader, "writers": kit.Join,
+	} {
+		for _, n := range []int{1, 100, 1000} {
+			t.Run(fmt.Sprint(n, " ", name), func(t *testing.T) {
+				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+					var gone []*kit.Peer
+					for range n {
+						gone = append(gone, join(t, srv, holdtest.EntriesX))
+					}
+					for _, peer := range gone {
+						peer.Revoke()
+					}
+					p := holdtest.Start(t, srv)
+					p.Plan(nil)
+					began := time.Now()
+					h := holdtest.MustAcquire(t, p.Queue("x"))
+					took, sent := time.Since(began), p.Counts()
+					looks, clears := 1, (n+perClear-1)/perClear
+					switch { // the reply to the put has shown two
+					case n > 2 && name == "readers":
+						looks += (n - 2 + perLook - 1) / perLook
+					case n > 2:
+						looks++ // for the oldest: the others have never held
+					}
+					if sent["read"] != looks || sent["clear"] != clears {
+						t.Errorf("sent %v, want %d looks and %d clears", sent, looks, clears)
+					}
+					trips := time.Duration(1+looks+clears) * 2 * kit.OneWay
+					if took < kit.LockDelay || took > kit.LockDelay+trips {
+						t.Errorf("held after %v, want %v and %v", took, kit.LockDelay, trips)
+					}
+					holdtest.MustRelease(t, h)
+					kit.NothingStands(t, srv)
+				})
+			})
+		}
+	}
+}
+
+// Whatever becomes of the request: the claims go, and the attempt holds.
+func TestClearThatIsNotAnsweredIsRepeated(t *testing.T) {
+	for name, fate := range map[string]etcdfake.Fate{
+		"reply lost": holdtest.LostReply, "request lost": {LoseRequest: true}, "silent": holdtest.Silence,
+		"no reply": {LoseReply: true, Silent: true}, "late": {Request: 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				kit.Join(t, srv, holdtest.EntriesX).Revoke()
+				p.PlanOne("clear", fate)
+				began := time.Now()
+				h := holdtest.Granted(t, srv, holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))).H
+				if took := time.Since(began); took > 4*kit.LockDelay {
+					t.Errorf("held after %v; sent %v", took, p.Counts())
+				}
+				holdtest.MustRelease(t, h)
+				time.Sleep(10 * time.Second)
+				kit.NothingStands(t, srv)
+			})
+		})
+	}
+}
+
+// A copy of a clear arrives when another claim stands at the key. It compares the create revision.
+func TestLateClearSparesALaterClaimAtTheKey(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		former := kit.Join(t, srv, holdtest.EntriesX)
+		former.Revoke()
+		p.PlanOne("clear", etcdfake.Fate{Request: 10 * time.Second})
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		srv.Put(former.Claim, "of another entry")
+		time.Sleep(20 * time.Second)
+		if n := p.Counts()["clear"]; n < 2 || len(srv.Keys(former.Claim)) != 1 {
+			t.Errorf("%d copies; the later claim: %v", n, srv.Keys(former.Claim))
+		}
+		srv.Delete(former.Claim)
+		holdtest.MustRelease(t, h)
+	})
+}
+
+// Two wait for the same claim. The first clears it, and the second, who is behind the first, finds nothing.
+func TestClaimThatAnotherHasClearedIsNotWaitedFor(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		former := kit.Join(t, srv, holdtest.EntriesX)
+		former.Vanish()
+		first := holdtest.AcquireLater(kit.Within(t, time.Minute), a.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 1)
+		time.Sleep(3 * time.Second)
+		second := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
+		h := holdtest.Granted(t, srv, first).H
+		holdtest.StaysQueued(t, second, "the second")
+		holdtest.MustRelease(t, h)
+		r := holdtest.Granted(t, srv, second)
+		holdtest.Delayed(t, r, srv, h.Key(), false)
+		holdtest.MustRelease(t, r.H)
+		kit.NothingStands(t, srv)
+	})
+}

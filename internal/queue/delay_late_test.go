@@ -1,0 +1,42 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+)
+
+// A former holder is told by a poll within three quarters of a lock delay. If the reply that ends the delay comes
+// within a quarter of it, there was a quorum for long enough.
+func TestLockDelayRunsOnceMoreIfTheReplyComesAQuarterOfItLate(t *testing.T) {
+	for late, delays := range map[time.Duration]time.Duration{
+		kit.LockDelay/4 - 1: 1, kit.LockDelay / 4: 1, kit.LockDelay/4 + 1: 2,
+	} {
+		t.Run(fmt.Sprint(late), func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				ahead := kit.Join(t, srv, entriesX)
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
+				p.Plan(func(kind string, n int) (f etcdfake.Fate) {
+					if kind == "clear" && n < 10 { // it may be sent again meanwhile
+						f.Request = late - 2*kit.OneWay
+					}
+					return f
+				})
+				ahead.Revoke()
+				revoked := time.Now()
+				g := <-done
+				took, least := time.Since(revoked), delays*kit.LockDelay+late
+				if took < least || took > delays*(kit.LockDelay+late)+kit.Prompt/2 {
+					t.Errorf("held after %v; sent %v", took, p.Counts())
+				}
+				p.Plan(nil)
+				mustHandOff(t, g)
+			})
+		})
+	}
+}
