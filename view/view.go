@@ -131,12 +131,8 @@ type Place struct {
 	// come ahead of one that waits behind another: see package locker.
 	Ahead int
 
-	// Seen is when etcd was asked, by this process's clock.
+	// Seen is when etcd was asked, by this process's clock: with one read for each OnWait, and one when a call gives up.
 	Seen time.Time
-
-	// Stale, in an error: this was seen more than half a second before the call ended. Then etcd did not answer, or the
-	// caller waited in line behind another goroutine of its session.
-	Stale bool
 }
 
 // Known reports whether anything is known.
@@ -182,9 +178,6 @@ func (p Place) String() string {
 		} else {
 			text += fmt.Sprintf("; %s%d ahead", atLeast, more)
 		}
-	}
-	if p.Stale {
-		text += " (as of " + p.Seen.UTC().Format(time.RFC3339) + ")"
 	}
 	return text
 }
