@@ -24,7 +24,8 @@ var places = map[holdfast.Kind]struct {
 	mutex func(*session.Session) *locker.Mutex
 	claim string
 }{
-	holdfast.KindLock: {"x", func(s *session.Session) *locker.Mutex { return locker.NewMutex(s, "x") }, "holdfast/lock/x/@claim/"},
+	holdfast.KindLock: {"x", func(s *session.Session) *locker.Mutex { return locker.NewMutex(s, "x") },
+		"holdfast/lock/x/@claim/"},
 	admin.LockAt: {"/app/x", func(s *session.Session) *locker.Mutex { return locker.NewMutexAt(s, "/app/x") },
 		"holdfast/claim//app/x/"},
 }
@@ -91,7 +92,7 @@ func TestNobodyIsShownAsTheHolderDuringALockDelay(t *testing.T) {
 	}
 }
 
-// A claim that a crash has left is shown, though nobody waits.
+// A claim that a crash has left is shown, though none waits.
 func TestClaimThatACrashHasLeftIsShownWhileNobodyWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, _ := newSession(t, srv, "a")
@@ -108,7 +109,7 @@ func TestClaimThatACrashHasLeftIsShownWhileNobodyWaits(t *testing.T) {
 	})
 }
 
-// Close revokes the lease of the claims first. Nothing is lost by it, and nobody waits longer.
+// Close revokes the lease of the claims first. Nothing is lost by it, and none waits longer.
 func TestWatchTakesNoCloseForALoss(t *testing.T) {
 	for kind, at := range places {
 		t.Run(string(kind), func(t *testing.T) {
@@ -152,7 +153,7 @@ func TestWatchTellsADeletionByHandAsALoss(t *testing.T) {
 	})
 }
 
-// Without its claim an entry is marked: if it is lost, nobody is delayed. One that was moved has none, and no mark.
+// Without its claim an entry is marked: if it is lost, none is delayed. One that was moved has none, and no mark.
 func TestEntryWithoutAClaimIsMarked(t *testing.T) {
 	for kind, at := range places {
 		t.Run(string(kind), func(t *testing.T) {

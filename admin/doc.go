@@ -23,6 +23,6 @@
 //
 // The first entry of a queue is shown as its holder, unless a [DeadClaim] is ahead of it: the one before went without a
 // release, and the first waits for a delay. One that was released is shown with TakenUntil while MinHold (see
-// locker.Mutex) keeps its name taken. Owner, host, pid and times are what the process that queued wrote of itself, by its
-// own clock: text for people, not proof.
+// locker.Mutex) keeps its name taken. Owner, host, pid and times are what the process that queued wrote of itself, by
+// its own clock: text for people, not proof.
 package admin

@@ -184,7 +184,8 @@ func (l *listing) judgeClaims(q layout.Queue) {
 		moved := e.Released() || !e.Notice.Until.IsZero() // its claim was deleted then
 		e.Unclaimed = !e.Foreign && !moved && !l.blind && q.Kind != holdfast.KindSemaphore
 	}
-	l.dead = slices.SortedFunc(maps.Values(l.claims), func(a, b DeadClaim) int { return cmp.Compare(a.Revision, b.Revision) })
+	byAge := func(a, b DeadClaim) int { return cmp.Compare(a.Revision, b.Revision) }
+	l.dead = slices.SortedFunc(maps.Values(l.claims), byAge)
 }
 
 // listAll is list with all entries in entries, and all claims in claims. The next page begins with the last entry of

@@ -155,11 +155,11 @@ const maxEndings = 60
 const unclaimedEnd What = "without a claim"
 
 // ask reads the epoch now, and for each deletion whether the claim of the entry stood at that revision, and its session
-// key. The key of the entry names the lease under which it was put, so that nothing need be known of the entry: the same
-// answer may tell that it has queued.
+// key. The key of the entry names the lease under which it was put, so that nothing need be known of the entry: the
+// same answer may tell that it has queued.
 //
-// A claim that stands tells that nothing was released. The session key does not tell it: Close revokes both leases, that
-// of the claims first.
+// A claim that stands tells that nothing was released. The session key does not tell it: Close revokes both leases,
+// that of the claims first.
 func (w *watcher) ask(ctx context.Context, events []*clientv3.Event) (how []What, epoch []*mvccpb.KeyValue, err error) {
 	how = make([]What, len(events))
 	ops := []clientv3.Op{clientv3.OpGet(names.EpochKey(w.client.namespace))}

@@ -21,7 +21,8 @@ import (
 
 // Reader reads and watches who leads, without a session and without writing: its role needs to read NAMESPACE/election/
 // and NAMESPACE/epoch; for a prefix PREFIX/, NAMESPACE/claim/PREFIX/ and NAMESPACE/epoch. While a candidate waits for
-// the lock delay after a leader that was lost, no candidate leads. It is immutable, does no I/O when made, and may be used by any number of goroutines.
+// the lock delay after a leader that was lost, no candidate leads. It is immutable, does no I/O when made, and may be
+// used by any number of goroutines.
 type Reader struct {
 	client   *clientv3.Client
 	name     string

@@ -72,8 +72,8 @@ var permissions = map[string]func(namespace, name string) []need{
 // purposesAt are those that have to do with a prefix of etcd's own clients.
 var purposesAt = []string{"lock", "election", "observe", "inspect", "admin"}
 
-// permissionsAt are the permissions for a prefix. Its claims stand in the namespace, since etcd's own clients would wait
-// for them. Without the right to them nobody is delayed after a loss.
+// permissionsAt are the permissions for a prefix. Its claims stand in the namespace, since etcd's own clients would
+// wait for them. Without the right to them none is delayed after a loss.
 func permissionsAt(purpose, ns, prefix string) []need {
 	q, permission := layout.At(ns, holdfast.KindLock, prefix), "readwrite"
 	if purpose == "observe" || purpose == "inspect" {
@@ -91,12 +91,12 @@ func permissionsAt(purpose, ns, prefix string) []need {
 	return all
 }
 
-// needsOf are the permissions for a purpose.
-func (c *checker) needsOf(purpose string) []need {
-	if c.at {
-		return permissionsAt(purpose, c.namespace, c.name)
+// needsOf are the permissions for a purpose, of a prefix with at.
+func needsOf(purpose, ns, name string, at bool) []need {
+	if at {
+		return permissionsAt(purpose, ns, name)
 	}
-	return permissions[purpose](c.namespace, c.name)
+	return permissions[purpose](ns, name)
 }
 
 func entriesOf(ns string, kind holdfast.Kind, name string) []need {
@@ -112,7 +112,7 @@ func entriesOf(ns string, kind holdfast.Kind, name string) []need {
 // wanted are the permissions for some purposes. A role has one permission for a key: the larger one is wanted.
 func (c *checker) wanted(goals []string) (all []need) {
 	for _, purpose := range goals {
-		for _, n := range c.needsOf(purpose) {
+		for _, n := range needsOf(purpose, c.namespace, c.name, c.at) {
 			same := func(other need) bool { return other.key == n.key }
 			if i := slices.IndexFunc(all, same); i < 0 {
 				all = append(all, n)
@@ -160,7 +160,7 @@ func (c *checker) findOut(ask func(need) error) {
 			continue // who locks may ring, and has nothing to ring for
 		}
 		lacks := func(n need) bool { return exitCode(ask(n)) == exitDenied }
-		if slices.ContainsFunc(c.needsOf(purpose), lacks) {
+		if slices.ContainsFunc(needsOf(purpose, c.namespace, c.name, c.at), lacks) {
 			not = append(not, purpose)
 		} else {
 			may = append(may, purpose)

@@ -180,8 +180,8 @@ func describeDead(dead []admin.DeadClaim) []string {
 	lines := []string{fmt.Sprintf("  delay     the entry of revision %d went without a release, with lease %s",
 		d.Revision, hex(admin.Entry{Lease: d.Lease}))}
 	if d.ToldWithin > 0 { // otherwise it is not known
-		lines = append(lines, fmt.Sprintf("            a waiter lets pass %v, or up to %v if its session lives, and then holds",
-			d.LockDelay, d.ToldWithin))
+		lines = append(lines, fmt.Sprintf("            a waiter lets pass %v, or up to %v if its session lives, and then "+
+			"holds", d.LockDelay, d.ToldWithin))
 	}
 	if len(dead) > 1 {
 		lines = append(lines, fmt.Sprintf("            and %d more, at the same time", len(dead)-1))

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 )
 
-// Nobody holds while a dead claim is ahead: who went, and what ends the wait, is said instead.
+// None holds while a dead claim is ahead: who went, and what ends the wait, is said instead.
 func TestShowSaysWhatTheFirstEntryWaitsFor(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	dead := []admin.DeadClaim{{Lease: 0x694d, Revision: 10, LockDelay: 2 * time.Second, ToldWithin: 8 * time.Second}}
@@ -23,14 +23,16 @@ func TestShowSaysWhatTheFirstEntryWaitsFor(t *testing.T) {
 		want, unwant []string
 	}{
 		"behind it": {admin.Queue{Entries: []admin.Entry{entry("b", 12), entry("c", 14)}, Dead: dead},
-			[]string{"nobody holds yet", "revision 10", "lease 694d", "2s, or up to 8s", "waiting   2", "     1  ", " b", " c"},
+			[]string{"nobody holds yet", "revision 10", "lease 694d", "2s, or up to 8s", "waiting   2", "     1  ", " b",
+				" c"},
 			[]string{"held by"}},
 		"nobody waits": {admin.Queue{Dead: dead}, []string{"free", "revision 10", "lease 694d", "2s, or up to 8s"},
 			[]string{"held by", "waiting"}},
 		"a waiter was lost": {admin.Queue{Entries: []admin.Entry{entry("a", 8), entry("c", 14)}, Dead: dead},
 			[]string{"held by   a", "waiting   1", " c"}, []string{"delay"}},
 		"without a claim": {admin.Queue{Entries: []admin.Entry{unclaimed}}, []string{"held by   b", "claim     none"}, nil},
-		"held":            {admin.Queue{Entries: []admin.Entry{entry("b", 12)}}, []string{"held by   b"}, []string{"claim", "delay"}},
+		"held": {admin.Queue{Entries: []admin.Entry{entry("b", 12)}}, []string{"held by   b"},
+			[]string{"claim", "delay"}},
 	} {
 		c.queue.Kind, c.queue.Name = holdfast.KindLock, "x"
 		text := strings.Join(describe(c.queue, 20, now, 0), "\n")
@@ -55,9 +57,10 @@ func TestLiveViewShowsNoHolderDuringALockDelay(t *testing.T) {
 	for _, step := range []struct {
 		what  admin.What
 		entry admin.Entry
-		holds string // "": nobody
+		holds string // "": none
 	}{
-		{admin.Queued, a, "a"}, {admin.Acquired, a, "a"}, {admin.Queued, b, "a"}, {admin.Lost, a, ""}, {admin.Acquired, b, "b"},
+		{admin.Queued, a, "a"}, {admin.Acquired, a, "a"}, {admin.Queued, b, "a"}, {admin.Lost, a, ""},
+		{admin.Acquired, b, "b"},
 	} {
 		s.apply(admin.Event{What: step.what, Entry: step.entry}, now)
 		if h, _ := s.queue.Holder(); h.Owner != step.holds {

@@ -2,9 +2,9 @@
 // records of auditors.
 //
 // History shows who queued, who was first, and how each entry left: its claim tells whether it was let go. It does not
-// show why: a holder also lets go when it was kicked, or worked for too long. So the cause of a loss is that of the holder's own record, and
-// not known without one. It has no times either: only entries and records have them, by the clocks of those who wrote
-// them.
+// show why: a holder also lets go when it was kicked, or worked for too long. So the cause of a loss is that of the
+// holder's own record, and not known without one. It has no times either: only entries and records have them, by the
+// clocks of those who wrote them.
 package explain
 
 import (

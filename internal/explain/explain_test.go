@@ -149,7 +149,8 @@ func TestCauseIsThatOfTheLossOrNotKnown(t *testing.T) {
 			}
 			behindAClaim := first.End == explain.LeaseEnded || first.End == explain.Deleted // it held when that was cleared
 			if !ok || first.Entry.Owner != "a" || second.Entry.Owner != "b" || first.Held != first.Entry.Revision ||
-				behindAClaim != (second.Held > first.Ended) || second.Held < first.Ended || second.Ended <= second.Held || second.End != explain.LetGo {
+				behindAClaim != (second.Held > first.Ended) || second.Held < first.Ended ||
+				second.Ended <= second.Held || second.End != explain.LetGo {
 				t.Errorf("%s: %+v, %+v", fault.what, first, second)
 			}
 			asked := strings.HasPrefix(fault.what, "kicked") || fault.what == "removed"

@@ -74,8 +74,8 @@ func (f *follower) hear(ctx context.Context, changes []*clientv3.Event) error {
 }
 
 // apply applies events. A new value of the front entry goes to tell. apply returns false for any other event that may
-// change the front: then a read decides. While the first entry waits for a dead claim, nothing but the end of that claim
-// lets any entry hold.
+// change the front: then a read decides. While the first entry waits for a dead claim, nothing but the end of that
+// claim lets any entry hold.
 func (f *follower) apply(changes []*clientv3.Event) bool {
 	for _, ev := range changes {
 		key := string(ev.Kv.Key)

@@ -207,11 +207,11 @@ func (r *Reader) read(ctx context.Context, before Front) (Front, error) {
 // ask reads the epoch and the oldest keys of entries and claims in one Txn, so at one revision. A Txn of reads is
 // linearizable as its reads are.
 //
-// The entries and the claims of a name are one range. Its two oldest keys tell all: an entry and its claim are as old as
-// each other, so an entry that holds is one of the two, and a claim without its entry is dead.
+// The entries and the claims of a name are one range. Its two oldest keys tell all: an entry and its claim are as old
+// as each other, so an entry that holds is one of the two, and a claim without its entry is dead.
 //
-// The claims below a foreign prefix are elsewhere. A role that may read the prefix alone sees the first entry as holding
-// a lock delay early.
+// The claims below a foreign prefix are elsewhere. A role that may read the prefix alone sees the first entry as
+// holding a lock delay early.
 func (r *Reader) ask(ctx context.Context) (*clientv3.TxnResponse, error) {
 	epoch := clientv3.OpGet(r.epoch)
 	if from, end := r.followed(); !r.at.Foreign {

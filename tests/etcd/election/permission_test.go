@@ -66,7 +66,8 @@ func TestRolesOfObserversAndClaims(t *testing.T) {
 	var failed []error
 	must := func(_ any, err error) { failed = append(failed, err) }
 	grant := func(role, key string) {
-		must(admin.RoleGrantPermission(ctx, role, key, clientv3.GetPrefixRangeEnd(key), clientv3.PermissionType(clientv3.PermRead)))
+		read := clientv3.PermissionType(clientv3.PermRead)
+		must(admin.RoleGrantPermission(ctx, role, key, clientv3.GetPrefixRangeEnd(key), read))
 	}
 	must(admin.UserAdd(ctx, "root", "pw"))
 	must(admin.UserGrantRole(ctx, "root", "root"))
