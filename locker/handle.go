@@ -93,7 +93,11 @@ func (h *handle) context(ctx context.Context) (context.Context, context.CancelFu
 
 // begin begins the work of a function under the handle.
 func (h *handle) begin(onOverrun hold.OnOverrun) *hold.Work {
-	return hold.NewWork(h.hold, onOverrun, h.strict)
+	var givenUp <-chan struct{} // of several handles of one hold each is given up by itself
+	if h.own != nil {
+		givenUp = h.own.givenUp
+	}
+	return hold.NewWork(h.hold, givenUp, onOverrun, h.strict)
 }
 
 // release ends the handle. The last one of a hold releases that.

@@ -205,6 +205,8 @@ type life struct {
 	contexts map[*context.CancelCauseFunc]struct{} // of the contexts that Context has made
 	limit    *time.Timer                           // of MaxHold
 	forced   chan struct{}                         // closed when a kept entry is taken away; nil: made by forcing
+	gaveUp   bool                                  // Release has been called
+	givingUp chan struct{}                         // closed when Release is called; nil: made by givenUp
 }
 
 // begin begins the life: from now on, the holds end with their lease, after MaxHold, and when their work is idle.
