@@ -104,8 +104,8 @@ func (s *Server) create(w *watch, start int64) {
 	}
 }
 
-// behind reports whether the watch keeps etcd from telling how far the stream is: it has events to come, or it begins in
-// the future.
+// behind reports whether the watch keeps etcd from telling how far the stream is: events are on their way, or it begins
+// in the future.
 func (w *watch) behind() bool { return w.sending || w.start > w.conn.to.applied }
 
 // tell hands the client a response.

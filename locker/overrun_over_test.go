@@ -16,7 +16,9 @@ import (
 // losses are the ways in which a hold of "x" is lost, each by its cause.
 var losses = map[holdfast.Cause]func(t *testing.T, srv *etcdfake.Server, p *kit.Process, lk *locker.Lock){
 	holdfast.CauseExpired: blackHole,
-	holdfast.CauseRevoked: func(_ *testing.T, srv *etcdfake.Server, _ *kit.Process, lk *locker.Lock) { srv.Revoke(lk.Lease()) },
+	holdfast.CauseRevoked: func(_ *testing.T, srv *etcdfake.Server, _ *kit.Process, lk *locker.Lock) {
+		srv.Revoke(lk.Lease())
+	},
 	holdfast.CauseEntryDeleted: func(t *testing.T, srv *etcdfake.Server, _ *kit.Process, lk *locker.Lock) {
 		if _, err := srv.Client(t).Delete(t.Context(), lk.Key()); err != nil {
 			t.Error(err)

@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -106,8 +104,8 @@ func (c *checker) permissions(ctx context.Context, timeout time.Duration) {
 			defer cancel()
 			_, answers[n] = n.probe(asking, c.cli)
 		}
-		if errors.Is(answers[n], rpctypes.ErrNoSpace) {
-			return nil // a full store is told by its alarm
+		if c.refusedFull(answers[n]) {
+			return nil // it is no matter of permissions
 		}
 		return answers[n]
 	}

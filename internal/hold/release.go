@@ -21,7 +21,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
-	h.giveUp()
+	h.released.give(&h.mu)
 	if h.Live() {
 		end := h.telemetry.Release(ctx)
 		defer func() { end(err) }()

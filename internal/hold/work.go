@@ -3,6 +3,7 @@ package hold
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,11 +13,10 @@ import (
 // OnOverrun is told of work that goes on after the loss of its hold.
 type OnOverrun = func(lost *holdfast.LostError, since time.Time)
 
-// Work is a user's function under a hold. It begins with the call, and ends when the function returns, when the program
-// gives up what the function holds (Unlock, Resign), or when it closes the session. If the hold is lost and the work has
-// not ended a grace after that, Work tells OnOverrun, once. A nil Work tells nothing, and costs nothing.
-//
-// After a loss, too, Unlock ends the work: a function that was told and has unlocked may go on with something else.
+// Work is a user's function under a hold. It begins with the call. It ends when the function returns, when the program
+// gives up what the function holds (Unlock, Resign), and when it closes the session. Unlock ends it after a loss, too:
+// the function may go on with something else. If the hold is lost and the work has not ended a grace later, Work tells
+// OnOverrun, once. A nil Work tells nothing, and costs nothing.
 type Work struct {
 	hold    *Hold
 	tell    OnOverrun
@@ -153,24 +153,33 @@ func (w *Work) grace(lost *holdfast.LostError) time.Duration {
 }
 
 // givenUp returns a channel that is closed when Release has been called, be it after a loss.
-func (l *life) givenUp() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.givingUp == nil {
-		l.givingUp = make(chan struct{})
-		if l.gaveUp {
-			close(l.givingUp)
-		}
-	}
-	return l.givingUp
+func (l *life) givenUp() <-chan struct{} { return l.released.channel(&l.mu) }
+
+// signal is a channel that is made with the first wait for it. The mutex of its life protects it.
+type signal struct {
+	given bool
+	c     chan struct{} // nil: nothing has waited
 }
 
-// giveUp closes givenUp.
-func (l *life) giveUp() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.gaveUp && l.givingUp != nil {
-		close(l.givingUp)
+// channel returns the channel, which give closes.
+func (s *signal) channel(mu *sync.Mutex) <-chan struct{} {
+	mu.Lock()
+	defer mu.Unlock()
+	if s.c == nil {
+		s.c = make(chan struct{})
+		if s.given {
+			close(s.c)
+		}
 	}
-	l.gaveUp = true
+	return s.c
+}
+
+// give closes the channel, once.
+func (s *signal) give(mu *sync.Mutex) {
+	mu.Lock()
+	defer mu.Unlock()
+	if !s.given && s.c != nil {
+		close(s.c)
+	}
+	s.given = true
 }

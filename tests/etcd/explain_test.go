@@ -63,7 +63,8 @@ func TestHistoryThatBeginsAtThePresentIsToldAtOnce(t *testing.T) {
 	cli := srv.Client(t)
 	lk := mustLock(t, locker.NewMutex(open(t, cli, "a"), "held"))
 	defer mustUnlock(t, lk)
-	shown := <-cli.Watch(deadline(t), lk.Key(), clientv3.WithRev(lk.Token().Revision()+1)) // the last write, a second later
+	// The last write says since when it is held, a second after the grant.
+	shown := <-cli.Watch(deadline(t), lk.Key(), clientv3.WithRev(lk.Token().Revision()+1))
 	now := shown.Header.Revision
 	if _, err := cli.Compact(deadline(t), now, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
