@@ -55,7 +55,7 @@ var permissions = map[string]func(namespace, name string) []need{
 	"ring": func(ns, _ string) []need { return []need{{names.SessionKeys(ns), true, "readwrite"}} }, // the bell
 	"inspect": func(ns, name string) []need {
 		all := []need{{names.EpochKey(ns), false, "read"}}
-		for _, kind := range []holdfast.Kind{holdfast.KindLock, holdfast.KindTree, holdfast.KindElection} {
+		for _, kind := range append(slices.Clone(layout.Kinds), "member") {
 			all = append(all, need{layout.Names(ns, kind), true, "read"})
 		}
 		return append(all, need{names.SessionKeys(ns), true, "read"})

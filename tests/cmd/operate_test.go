@@ -161,8 +161,8 @@ func TestCheckJudgesWhatTheUserMayDo(t *testing.T) {
 	srv := etcdtest.Start(t)
 	const password = "secret"
 	cli := srv.Client(t)
-	addUser(t, cli, "inspectors", password, clientv3.PermRead,
-		"holdfast/epoch", "holdfast/lock/", "holdfast/tree/", "holdfast/election/", "holdfast/session/")
+	addUser(t, cli, "inspectors", password, clientv3.PermRead, "holdfast/epoch", "holdfast/lock/", "holdfast/tree/",
+		"holdfast/sem/", "holdfast/election/", "holdfast/shard/", "holdfast/member/", "holdfast/session/")
 	addUser(t, cli, "observers", password, clientv3.PermRead, "holdfast/epoch", "holdfast/election/")
 	for _, user := range []string{"admins", "both"} {
 		addUser(t, cli, user, password, clientv3.PermRead, "holdfast/epoch")
@@ -226,8 +226,8 @@ func TestPermissionsThatCheckAdvisesMakeItFit(t *testing.T) {
 	user := "--user=nothing:" + password
 	args := []string{"check", "-o", "json", "--ttl=600s", "--for=lock,tree,semaphore,election,inspect,admin,epoch", user}
 	found := findings(t, holdfast(t, srv.Endpoints(), args...).exits(1))
-	if n := len(found["permission failed"]); n != 6 || len(found["permission ok"]) != 0 {
-		t.Errorf("%d permissions are missing, want 6: %v", n, found)
+	if n := len(found["permission failed"]); n != 8 || len(found["permission ok"]) != 0 {
+		t.Errorf("%d permissions are missing, want 8: %v", n, found)
 	}
 	for _, f := range found["permission failed"] {
 		fields := strings.Fields(f.Advice)
