@@ -85,7 +85,7 @@ func TestCheckKnowsWhatEachDocumentedRoleIsFor(t *testing.T) {
 	}
 }
 
-// Whoever "check --for inspect" calls fit may look at everything, of each kind: with each command that only looks.
+// A user whom "check --for inspect" calls fit may look at everything, of each kind: with each command that only looks.
 func TestInspectorsMayLookAtEachKind(t *testing.T) {
 	t.Parallel()
 	const password = "secret"
@@ -124,9 +124,9 @@ func TestInspectorsMayLookAtEachKind(t *testing.T) {
 			holdfast(t, srv.Endpoints(), "show", "x", "--kind=shard", user).exits(0)
 			watch(t, srv, "x", "--kind=shard", user)
 		}
-		if out := holdfast(t, srv.Endpoints(), "ls", "--kind", string(kind), user).exits(0).stdout.String(); !strings.Contains(
-			out, name) {
-			t.Errorf("ls --kind %s: %s", kind, out)
+		ls := holdfast(t, srv.Endpoints(), "ls", "--kind", string(kind), user).exits(0)
+		if !strings.Contains(ls.stdout.String(), name) {
+			t.Errorf("ls --kind %s: %s", kind, ls.stdout)
 		}
 		holdfast(t, srv.Endpoints(), "show", name, "--kind", string(kind), user).exits(0)
 		if kind != "semaphore" { // neither watch nor explain takes one
