@@ -28,7 +28,7 @@ func TestErrorOfACallThatWaitsForItsOwnSessionSaysSo(t *testing.T) {
 			for want, err := range map[string]error{`semaphore "x"`: sem, `tree "a/b"`: child} {
 				if !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), want) {
 					t.Errorf("%s: %v", want, err)
-				} else if strings.Contains(err.Error(), "this session is the holder") != (p == one) {
+				} else if strings.Contains(err.Error(), "this session is the holder, perhaps this goroutine") != (p == one) {
 					t.Errorf("%s, of another session: %v: %v", want, p == other, err)
 				}
 			}

@@ -33,6 +33,9 @@ func (n named) handle(h *hold.Hold, own *own) handle {
 // use the token.
 func (h *handle) AcquiredRevision() int64 { return h.hold.AcquiredRevision() }
 
+// String names it, with its token and its lease.
+func (h *handle) String() string { return h.hold.String() }
+
 // Lease returns the lease that it depends on.
 func (h *handle) Lease() clientv3.LeaseID { return h.hold.Lease() }
 

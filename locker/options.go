@@ -67,7 +67,7 @@ type Options struct {
 	OnOverrun func(lost *holdfast.LostError, since time.Time)
 
 	// Auditor is told of each grant, release and loss. A grant waits for it, as does Close. Default: the session's
-	// Logger, grants and releases at Debug, losses at Warn.
+	// Logger, as audit.Log: losses at Warn, unless Session.Close ends the hold.
 	Auditor audit.Auditor
 }
 

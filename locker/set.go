@@ -206,5 +206,17 @@ func (s *SetLock) WithContext(ctx context.Context) (context.Context, context.Can
 	return s.context(ctx)
 }
 
+// String names the locks, with their token and their lease.
+func (s *SetLock) String() string {
+	var all []string
+	for _, lk := range s.writers {
+		all = append(all, lk.String())
+	}
+	for _, lk := range s.readers {
+		all = append(all, lk.String())
+	}
+	return strings.Join(all, "; ")
+}
+
 // Unlock releases all locks of the set, in one request, as [Lock.Unlock] does, with the same errors.
 func (s *SetLock) Unlock(ctx context.Context) error { return s.release(ctx) }

@@ -149,6 +149,14 @@ func (s *Session) State() holdfast.State { return s.leases.State() }
 // holdfast.ErrSuspended, a *holdfast.LostError (until a new lease has followed), or holdfast.ErrClosed.
 func (s *Session) Check() error { return s.leases.Check() }
 
+// String names the latest lease, and says how it is.
+func (s *Session) String() string {
+	if s.leases == nil {
+		return "no session"
+	}
+	return fmt.Sprintf("session of lease %x, %s", int64(s.Lease()), s.State())
+}
+
 // Done is closed when no lease will follow: the session or its etcd client was closed, or the lease was lost under
 // Options.StayLost. Check says which.
 func (s *Session) Done() <-chan struct{} { return s.ended }

@@ -28,15 +28,14 @@ func (e *env) tellWait(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() { // joined by stop
 		defer close(done)
-		began, timer := time.Now(), time.NewTimer(toldAfter)
+		timer := time.NewTimer(toldAfter)
 		defer timer.Stop()
-		for {
+		for waited := toldAfter; ; waited += toldEvery {
 			select {
 			case <-ctx.Done():
 				return
 			case <-timer.C:
 			}
-			waited := time.Since(began).Round(time.Second)
 			if said := e.askEndpoints(ctx); ctx.Err() == nil {
 				e.opts.Logger.Warn("holdfast: etcd has granted no lease yet; trying on", "waited", waited, "endpoints", said)
 			}

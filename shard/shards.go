@@ -204,6 +204,9 @@ func (s *Shard) Index() int { return s.index }
 // Name is the name of the shard's lock: NAME/INDEX, such as "orders/7". Send it with the token.
 func (s *Shard) Name() string { return s.hold.Queue().Name() }
 
+// String names the shard, with its token and its lease.
+func (s *Shard) String() string { return s.hold.String() }
+
 // Token is the fencing token, larger than that of every earlier owner of this shard. Send it, with Name, to what can
 // compare it.
 func (s *Shard) Token() holdfast.Token { return s.hold.Token() }

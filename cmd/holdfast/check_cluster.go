@@ -100,7 +100,7 @@ func (c *checker) silent(endpoint string, err error) {
 	if exitCode(err) == exitDenied {
 		if errors.Is(err, rpctypes.ErrPermissionDenied) {
 			c.auth = true
-			c.leaks("a server refuses its version to this user, as none with the fix of GHSA-xg4h-6gfc-h4m8 does: upgrade it")
+			c.leaks("a server does not tell this user its version, so it lacks the fix of GHSA-xg4h-6gfc-h4m8: upgrade it")
 		}
 		c.warn("members", fmt.Sprintf("%s does not tell this user its version, alarms and space: %v", endpoint, err), asRoot)
 		return

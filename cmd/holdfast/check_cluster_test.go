@@ -49,7 +49,7 @@ func TestServersThatDoNotKeepUsersToTheirRolesAreToldWhereAuthIsOn(t *testing.T)
 		"not for this user":    {"3.6.13", authStatus{err: rpctypes.ErrPermissionDenied}, "3.6.13 does not keep"},
 		"not answered":         {"3.5.32", authStatus{err: refused}, "Whether auth is on could not be asked: refused"},
 		"version with the fix": {"3.7.1", authStatus{on: true}, ""},
-		"version refused":      {"", authStatus{err: refused}, "refuses its version to this user"},
+		"version refused":      {"", authStatus{err: refused}, "does not tell this user its version"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var said []string
