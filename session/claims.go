@@ -46,8 +46,8 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	var granting sync.WaitGroup
 	granting.Go(func() { claims, _ = g.grantClaims(beside) })
 	l, err := g.obtainOwn(ctx)
-	if err != nil {
-		cancel()
+	if l == nil {
+		cancel() // nothing needs these claims
 	} else {
 		defer time.AfterFunc(l.UntilRenewal(), cancel).Stop()
 	}
