@@ -135,8 +135,8 @@ func TestCommandsThatGetAModuleWork(t *testing.T) {
 	}
 }
 
-// What docs/testing.md says of a module for tests with etcdtest works beside a clone, and leaves the service's own module
-// as it is.
+// What docs/testing.md says of a module for tests with etcdtest works beside a clone, and leaves the service's own
+// module as it is.
 func TestModuleForTestsLeavesTheServiceAsItIs(t *testing.T) {
 	t.Parallel()
 	checkout, err := filepath.Abs("../..")
@@ -160,7 +160,8 @@ func TestModuleForTestsLeavesTheServiceAsItIs(t *testing.T) {
 	service.run(t, "sh", "-e", "-c", setUp)
 	tests := module{filepath.Join(service.dir, "locktest")}
 	tests.copy(t, []string{"lock_test.go.txt"})
-	if err := os.Rename(filepath.Join(tests.dir, "lock_test.go.txt"), filepath.Join(tests.dir, "lock_test.go")); err != nil {
+	name := filepath.Join(tests.dir, "lock_test.go")
+	if err := os.Rename(name+".txt", name); err != nil {
 		t.Fatal(err)
 	}
 	tests.run(t, "go", "mod", "tidy")
@@ -168,7 +169,8 @@ func TestModuleForTestsLeavesTheServiceAsItIs(t *testing.T) {
 	if after, goAfter := service.modules(t); !maps.Equal(before, after) || goBefore != goAfter {
 		t.Errorf("the service has Go %s and %v, and before %s and %v", goAfter, after, goBefore, before)
 	}
-	if raised, version := tests.modules(t); raised["go.etcd.io/etcd/client/v3"] == "" || !strings.HasPrefix(version, "1.26") {
+	raised, version := tests.modules(t)
+	if raised["go.etcd.io/etcd/client/v3"] == "" || !strings.HasPrefix(version, "1.26") {
 		t.Errorf("the module for tests has Go %s and %v", version, raised)
 	}
 }
