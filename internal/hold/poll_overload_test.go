@@ -104,10 +104,10 @@ func TestSessionsDoNotKeepEtcdOverloaded(t *testing.T) {
 	}
 	for kind, of := range map[string]struct {
 		client dialing
-		atRest float64
+		atRest float64 // with the renewals of the leases of claims, which may all come in the ten seconds that count
 		cases  map[string]overload
 	}{
-		"watched": {watched, 0.6, map[string]overload{
+		"watched": {watched, 0.6 + 0.1, map[string]overload{
 			"replies take 0.3 s":    {reply(300 * time.Millisecond), 20 * time.Second, 1.2},
 			"replies take 3 s":      {reply(3 * time.Second), 20 * time.Second, 1.1},
 			"a member hangs":        {hung, 20 * time.Second, 1.2},
@@ -188,7 +188,8 @@ func busySessionsOf(
 		t.Cleanup(func() { _ = cli.Close() })
 		link.Plan(cluster.serve(i))
 		sess, err := session.New(t.Context(), cli, &session.Options{
-			Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
+			LockDelay: time.Second, // those that cannot watch poll twice as often as with the default
+			Clock:     session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 			OnStateChange: func(ev session.Event) {
 				if ev.State == holdfast.Lost {
 					lost.Add(1)
