@@ -59,7 +59,8 @@ type Options struct {
 	// nothing: fence what the function writes.
 	//
 	// It is called at most once for each call of the function, on a goroutine of its own or on that of Run, and not
-	// after Session.Close. A panic ends the process or Run. Default nil, which costs nothing.
+	// after Term.Resign or Session.Close, even if these follow the loss. A panic ends the process or Run. Default nil,
+	// which costs nothing.
 	OnOverrun func(lost *holdfast.LostError, since time.Time)
 
 	// Auditor is told when a term begins, is released, or is lost. A campaign waits for it. Default: the session's

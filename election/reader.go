@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/front"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/session"
@@ -27,6 +28,7 @@ type Reader struct {
 	isPrefix bool // name is a prefix, as for NewAt
 
 	front  *front.Reader // nil only if err is not
+	opts   ReaderOptions // as they were set
 	maxAge time.Duration
 	spawn  func(f func()) bool // runs f on a goroutine of the session; false: it is closed. nil: no session
 	err    error               // why the reader cannot be used
@@ -67,9 +69,10 @@ func NewReaderAt(cli *clientv3.Client, prefix string) *Reader {
 	return (&Reader{client: cli, name: prefix, isPrefix: true}).With(ReaderOptions{})
 }
 
-// With returns a copy with these policies.
+// With returns a copy with the options that o sets; the others stay. To set one back, begin with NewReader.
 func (r *Reader) With(o ReaderOptions) *Reader {
-	with := &Reader{client: r.client, name: r.name, isPrefix: r.isPrefix, maxAge: cmp.Or(o.MaxAge, defaultMaxAge)}
+	o = options.Over(r.opts, o)
+	with := &Reader{client: r.client, name: r.name, isPrefix: r.isPrefix, opts: o, maxAge: cmp.Or(o.MaxAge, defaultMaxAge)}
 	clock := o.Clock
 	if clock == nil {
 		clock = session.SystemClock()

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/stale"
 )
 
@@ -48,9 +49,9 @@ func NewFencedWriter(o Owner) *FencedWriter {
 	return &FencedWriter{owner: o}
 }
 
-// With returns a copy of w with o in place of its options.
+// With returns a copy of w with the options that o sets; the others stay. To set one back, begin with NewFencedWriter.
 func (w *FencedWriter) With(o WriterOptions) *FencedWriter {
-	return &FencedWriter{owner: w.owner, opts: o}
+	return &FencedWriter{owner: w.owner, opts: options.Over(w.opts, o)}
 }
 
 // Put puts key, with the options of clientv3's Put. See [FencedWriter] for errors.

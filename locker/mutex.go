@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -31,10 +32,11 @@ func NewMutexAt(sess *session.Session, prefix string) *Mutex {
 	return &Mutex{mutex{at(queue.At(lease.Open(sess.Ref()), holdfast.KindLock, prefix), Options{})}}
 }
 
-// With returns a copy with other options. WithMinHold and WithReentry stay.
+// With returns a copy with the options that o sets; the others stay, and so do WithMinHold and WithReentry. To set one
+// back, begin with NewMutex.
 func (m *Mutex) With(o Options) *Mutex {
 	with := *m
-	with.named.opts = o
+	with.named.opts = options.Over(m.named.opts, o)
 	return &with
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -46,10 +47,10 @@ func parent(path string) (above string, ok bool) {
 	return path[:max(i, 0)], i > 0
 }
 
-// With returns a copy with other options.
+// With is Mutex.With.
 func (t *TreeMutex) With(o Options) *TreeMutex {
 	with := *t
-	with.named.opts = o
+	with.named.opts = options.Over(t.named.opts, o)
 	return &with
 }
 

@@ -142,6 +142,11 @@ func checkValue(argument, value string) error {
 // Group returns the name of the group.
 func (m *Member) Group() string { return m.at.Name }
 
+// String names the member and its group.
+func (m *Member) String() string {
+	return fmt.Sprintf("member %s of group %s", names.Quote(m.name), names.Quote(m.at.Name))
+}
+
 // Name returns the member's name in its group.
 func (m *Member) Name() string { return m.name }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/stale"
 	"github.com/holdfast-go/holdfast/member"
@@ -128,10 +129,10 @@ func New(sess *session.Session, name string, n int) *Shards {
 	return s
 }
 
-// With returns a copy with these policies.
+// With returns a copy with the options that o sets; the others stay. To set one back, begin with New.
 func (s *Shards) With(o Options) *Shards {
 	with := *s
-	with.opts = o
+	with.opts = options.Over(s.opts, o)
 	return &with
 }
 
@@ -202,6 +203,9 @@ func (s *Shard) Index() int { return s.index }
 
 // Name is the name of the shard's lock: NAME/INDEX, such as "orders/7". Send it with the token.
 func (s *Shard) Name() string { return s.hold.Queue().Name() }
+
+// String names the shard, with its token and its lease.
+func (s *Shard) String() string { return s.hold.String() }
 
 // Token is the fencing token, larger than that of every earlier owner of this shard. Send it, with Name, to what can
 // compare it.

@@ -134,7 +134,7 @@ func (w *worker) call(ctx context.Context, s *Shard) outcome {
 	defer cancel()
 	outcomes, abandoned := make(chan outcome), make(chan struct{})
 	opts := w.r.shards.opts
-	work := hold.NewWork(s.hold, opts.OnOverrun, opts.CancelOnSuspended)
+	work := hold.NewWork(s.hold, nil, opts.OnOverrun, opts.CancelOnSuspended)
 	go w.invoke(fctx, s, work, outcomes, abandoned) // received below, or it ends when the function returns
 
 	select {

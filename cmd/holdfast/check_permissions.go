@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -57,7 +55,7 @@ var permissions = map[string]func(namespace, name string) []need{
 	"ring": func(ns, _ string) []need { return []need{{names.SessionKeys(ns), true, "readwrite"}} }, // the bell
 	"inspect": func(ns, name string) []need {
 		all := []need{{names.EpochKey(ns), false, "read"}}
-		for _, kind := range []holdfast.Kind{holdfast.KindLock, holdfast.KindTree, holdfast.KindElection} {
+		for _, kind := range append(slices.Clone(layout.Kinds), "member") {
 			all = append(all, need{layout.Names(ns, kind), true, "read"})
 		}
 		return append(all, need{names.SessionKeys(ns), true, "read"})
@@ -106,8 +104,8 @@ func (c *checker) permissions(ctx context.Context, timeout time.Duration) {
 			defer cancel()
 			_, answers[n] = n.probe(asking, c.cli)
 		}
-		if errors.Is(answers[n], rpctypes.ErrNoSpace) {
-			return nil // a full store is told by its alarm
+		if c.refusedFull(answers[n]) {
+			return nil // it is no matter of permissions
 		}
 		return answers[n]
 	}

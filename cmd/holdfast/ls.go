@@ -18,7 +18,7 @@ path, and at each path above, where it is shared.
 
 Locks that no process holds do not exist in etcd, so they are not listed. Neither
 are those under prefixes of etcd's own clients: see "holdfast show --at". Semaphores
-and shards are listed with --kind only: a role may not be allowed to read them.
+and shards are listed with --kind only.
 
 FOR is how long the holder has held. WAITING counts the entries behind it; the
 goroutines of one process that wait for the same name share one entry. For up to a

@@ -117,6 +117,9 @@ func (r *reader) read(ctx context.Context) error {
 	for _, spell := range s.Spells {
 		spell.Earlier = spell.Entry.Revision < s.From
 	}
+	if s.From == s.To { // no watch: etcd says on no stream how far it is if one of its watches begins in the future
+		return nil
+	}
 	wctx, end := context.WithCancel(ctx)
 	defer end()
 	events := r.cli.Watch(wctx, s.Queue.Entries, clientv3.WithPrefix(), clientv3.WithRev(s.From+1))

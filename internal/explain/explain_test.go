@@ -225,6 +225,28 @@ func TestStoryBeginsWhereHistoryBegins(t *testing.T) {
 	})
 }
 
+// The store is at rest and compacted to the present, so no watch of the past tells when all is told.
+func TestStoryOfAStoreAtRestDoesNotWaitForAWrite(t *testing.T) {
+	t.Parallel()
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		lk, err := locker.NewMutex(open(t, srv.Link(), "a", quiet), "job").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		srv.Compact()
+		for name, spells := range map[string]int{"job": 1, "never-was": 0} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			story, err := explain.Read(ctx, srv.Link().Client(), of(name))
+			if err != nil || len(story.Spells) != spells || story.All {
+				t.Errorf("%s: %+v, %v", name, story, err)
+			}
+		}
+		_ = lk.Unlock(t.Context())
+	})
+}
+
 // Readers hold together, a writer waits for them, and a lock that is downgraded goes on.
 func TestReadersAndDowngrade(t *testing.T) {
 	t.Parallel()

@@ -27,8 +27,8 @@ type attempt struct {
 	lookSent time.Time // when that was sent
 
 	told    bool // its caller was told that it is first, and waits for a delay
-	delayed bool // a dead claim was deleted
-	late    bool // the reply to that came late: see clear
+	delayed bool // a reply has said that dead claims are out of the way
+	late    bool // it came late: see noteReply
 
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
 }
@@ -115,6 +115,8 @@ func (a *attempt) awaitFront(ctx context.Context) error {
 			return backoff.ContextErr(ctx)
 		case a.waiting() != nil:
 			err = a.passClaims(ctx)
+		case a.late:
+			err = a.delayOnceMore(ctx)
 		case a.lease.Check() != nil:
 			// Suspended at the front. By the time that the lease is trusted again, another client may have deleted an entry.
 			if err = a.lease.AwaitConnected(ctx); err == nil {

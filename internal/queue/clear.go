@@ -50,6 +50,7 @@ func (a *attempt) passClaims(ctx context.Context) error {
 
 // lookBehindClaims looks again in each queue in which dead claims are ahead.
 func (a *attempt) lookBehindClaims(ctx context.Context) error {
+	began := time.Now()
 	for _, e := range a.entries {
 		if e.wait.isFree() {
 			continue
@@ -58,15 +59,14 @@ func (a *attempt) lookBehindClaims(ctx context.Context) error {
 			return err
 		}
 	}
+	if a.waiting() == nil { // another waiter has cleared them, or their holders were told
+		a.noteReply(began)
+	}
 	return nil
 }
 
 // clear deletes the dead claims ahead, whose delays are over. It compares the attempt's own entries, so it is a look,
 // too: when it has deleted all claims, the attempt holds. Otherwise it looks again.
-//
-// A late reply to the first deletion may mean that there is a quorum since just now. Without one no poll tells a former
-// holder, however long the delay is. Then the delay runs once more. Not twice, or a slow network would keep the attempt
-// from holding. tests/models/quietmodel has this rule.
 func (a *attempt) clear(ctx context.Context) error {
 	began, most := time.Now(), txns.MaxOps-len(a.entries)
 	for _, e := range a.entries {
@@ -85,24 +85,14 @@ func (a *attempt) clear(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			a.noteReply(began)
 			if !r.Succeeded { // by another waiter, or by its holder; or by a copy that was not answered
 				return a.lookBehindClaims(ctx)
 			}
-			if lockDelay := a.q.shared.lockDelay; !a.delayed && time.Since(began) > lockDelay/4 {
-				a.late = lockDelay > 0
-			}
-			a.delayed = true
 			a.saw(r.Header.Revision, sent)
 			e.wait.claims = e.wait.claims[len(batch):]
 			e.q.shared.sights.forget(batch)
 		}
-	}
-	if a.late {
-		a.late = false
-		if !calls.Sleep(ctx, a.q.shared.lockDelay) {
-			return backoff.ContextErr(ctx)
-		}
-		return a.entries[0].wait.look(ctx)
 	}
 	for _, e := range a.entries {
 		if !e.wait.more {
@@ -113,6 +103,27 @@ func (a *attempt) clear(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// noteReply records that the first reply has come which says that dead claims are out of the way; the request for it
+// was due at a time. If it comes late, there may be a quorum since just now, and without one no poll tells a former
+// holder, however long the delay is. Then the delay runs once more. Not twice, or a slow network would keep the attempt
+// from holding. tests/models/quietmodel has this rule.
+func (a *attempt) noteReply(due time.Time) {
+	if a.delayed {
+		return
+	}
+	lockDelay := a.q.shared.lockDelay
+	a.delayed, a.late = true, lockDelay > 0 && time.Since(due) > lockDelay/4
+}
+
+// delayOnceMore waits for the lock delay, and looks again.
+func (a *attempt) delayOnceMore(ctx context.Context) error {
+	a.late = false
+	if !calls.Sleep(ctx, a.q.shared.lockDelay) {
+		return backoff.ContextErr(ctx)
+	}
+	return a.entries[0].wait.look(ctx)
 }
 
 // clearing is the Txn that deletes some claims. It compares their revisions: a later entry may have the same key. It

@@ -40,3 +40,34 @@ func TestLockDelayRunsOnceMoreIfTheReplyComesAQuarterOfItLate(t *testing.T) {
 		})
 	}
 }
+
+// The quorum is back, and etcd carries out all copies of the clear at once. The reply that comes first is that of a copy
+// which was refused, since another one has been carried out. That was late as well.
+func TestLockDelayRunsOnceMoreIfTheRefusalOfACopyComesLate(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		ahead := kit.Join(t, srv, entriesX)
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		var back time.Time // written by the link only, which calls under a mutex of its own
+		p.Plan(func(kind string, n int) (f etcdfake.Fate) {
+			switch {
+			case kind != "clear":
+			case n == 1:
+				back = time.Now().Add(kit.LockDelay)
+				f = etcdfake.Fate{Request: kit.LockDelay, Reply: kit.LockDelay}
+			case time.Now().Before(back):
+				f.Request = time.Until(back) + time.Millisecond
+			}
+			return f
+		})
+		ahead.Revoke()
+		revoked := time.Now()
+		g := <-done
+		if took, least := time.Since(revoked), 3*kit.LockDelay; took < least || p.Counts()["clear"] < 2 {
+			t.Errorf("held after %v, want two delays beside the second in which nothing was answered; sent %v", took, p.Counts())
+		}
+		p.Plan(nil)
+		mustHandOff(t, g)
+	})
+}

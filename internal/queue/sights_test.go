@@ -1,0 +1,114 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-go/holdfast/internal/layout"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/reads"
+)
+
+// claimOf is the claim at key "a" with that create revision, and the value that says d.
+func claimOf(rev int64, d layout.Claim) *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{Key: []byte("a"), CreateRevision: rev, Value: []byte(d.Encode())}
+}
+
+// What ends earlier counts: the lock delay from when the session key was gone, or ToldWithin from when the claim was
+// dead. Of each it is the longer one, of the session's own and the claim's.
+func TestDelayOfAClaimEndsWhenItsHolderHasBeenTold(t *testing.T) {
+	t.Parallel()
+	const own, told = 2 * time.Second, 8 * time.Second
+	began := time.Now()
+	at := func(d time.Duration) time.Time { return began.Add(d) }
+	for name, c := range map[string]struct {
+		says layout.Claim
+		gone time.Duration // when the session key was first seen gone; negative: it stands
+		want time.Duration
+	}{
+		"the session is gone":                  {layout.Claim{}, 0, own},
+		"the session lives":                    {layout.Claim{}, -1, told},
+		"the session goes later":               {layout.Claim{}, time.Second, time.Second + own},
+		"the session goes when it is too late": {layout.Claim{}, told - time.Second, told},
+		"the holder asks for more":             {layout.Claim{LockDelay: 5 * time.Second, ToldWithin: 11 * time.Second}, 0, 5 * time.Second},
+		"the holder lives, and asks for more":  {layout.Claim{LockDelay: 5 * time.Second, ToldWithin: 11 * time.Second}, -1, 11 * time.Second},
+		"the holder asks for less":             {layout.Claim{LockDelay: time.Second, ToldWithin: 7 * time.Second}, 0, own},
+		"the holder lives, and asks for less":  {layout.Claim{LockDelay: time.Second, ToldWithin: 7 * time.Second}, -1, told},
+	} {
+		var s sights
+		claim := reads.Claim{Key: "a", Rev: 7}
+		s.noteDead([]reads.Claim{claim}, began)
+		s.noteExamined(claimOf(7, c.says), c.gone == 0, began)
+		for _, later := range []time.Duration{c.gone, told} { // seen again, which changes nothing
+			if later > 0 {
+				s.noteDead([]reads.Claim{claim}, at(later))
+				s.noteExamined(claimOf(7, c.says), c.gone >= 0, at(later))
+			}
+		}
+		if end, known := s.delayEnds(claim, own); !known || end.Sub(began) != c.want {
+			t.Errorf("%s: the delay ends after %v (known %v), want %v", name, end.Sub(began), known, c.want)
+		}
+	}
+}
+
+// A key may be that of another claim later. What was seen of the first says nothing of the second, and what is heard late
+// of the first neither.
+func TestSightsOfTwoClaimsAtOneKeyAreToldApart(t *testing.T) {
+	t.Parallel()
+	const own = time.Second
+	early, late := time.Now(), time.Now().Add(time.Hour)
+	first, second := reads.Claim{Key: "a", Rev: 7, Acquitted: true}, reads.Claim{Key: "a", Rev: 9}
+	var s sights
+	s.noteDead([]reads.Claim{first}, early)
+	s.noteExamined(claimOf(7, layout.Claim{}), true, early)
+	if _, known := s.delayEnds(first, own); !known {
+		t.Error("it is acquitted, and not known")
+	}
+	for _, happens := range []struct {
+		name string
+		do   func()
+	}{
+		{"nothing", func() {}},
+		{"it is seen", func() { s.noteDead([]reads.Claim{second}, late) }},
+		{"the first is examined once more", func() { s.noteExamined(claimOf(7, layout.Claim{}), true, late) }},
+		{"the first is seen once more", func() { s.noteDead([]reads.Claim{first}, late) }},
+	} {
+		happens.do()
+		if end, known := s.delayEnds(second, own); known {
+			t.Errorf("%s: the delay of the second ends at %v, and it was not examined", happens.name, end)
+		}
+	}
+	s.noteDead([]reads.Claim{second}, late)
+	s.noteExamined(claimOf(9, layout.Claim{}), true, late)
+	s.noteExamined(claimOf(7, layout.Claim{LockDelay: time.Hour}), true, late)
+	s.forget([]reads.Claim{first})
+	if end, known := s.delayEnds(second, own); !known || !end.Equal(late.Add(own)) {
+		t.Errorf("the delay of the second ends %v after it was seen, known %v; want %v", end.Sub(late), known, own)
+	}
+	s.forget([]reads.Claim{second})
+	if _, known := s.delayEnds(second, own); known {
+		t.Error("it is not forgotten")
+	}
+}
+
+// A session may live for months, and see claims that other sessions clear.
+func TestSightsAreForgottenWhenThereAreMany(t *testing.T) {
+	t.Parallel()
+	var s sights
+	began := time.Now()
+	for i := range maxSights {
+		s.noteDead([]reads.Claim{{Key: fmt.Sprint(i), Rev: 1}}, began)
+	}
+	recent := reads.Claim{Key: "recent", Rev: 1}
+	s.noteDead([]reads.Claim{recent}, began.Add(sightLasts))
+	s.noteDead([]reads.Claim{{Key: "now", Rev: 1}}, began.Add(sightLasts+1))
+	if len(s.of) != 2 {
+		t.Errorf("%d are remembered", len(s.of))
+	}
+	if longest := 10*time.Minute + kit.ToldWithin; sightLasts < longest { // layout bounds what a claim may ask for
+		t.Errorf("a sight lasts %v, a delay up to %v", sightLasts, longest)
+	}
+}
