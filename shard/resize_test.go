@@ -172,3 +172,31 @@ func TestResizeRefusesBadInput(t *testing.T) {
 		}
 	})
 }
+
+// The member that comes back has no part of the old number: it holds nothing, and waits for nothing.
+func TestMemberWithoutAShardSeesThatTheNumberWasChanged(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 1)
+		all := []*running{f.start("a", 0), f.start("b", 0)}
+		time.Sleep(settled)
+		for _, r := range all {
+			r.Link.Cut()
+		}
+		time.Sleep(kit.TTL + settled)
+		if _, err := admin.New(srv.Client(t), nil).ResizeShards(t.Context(), "orders", 64); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range all {
+			r.Heal()
+			select {
+			case <-r.done:
+			case <-time.After(10 * time.Minute):
+				t.Fatalf("%s goes on with the old number", r.name)
+			}
+			var other *shard.CountError
+			if !errors.As(r.err, &other) || other.Count != 64 {
+				t.Errorf("%s: %v", r.name, r.err)
+			}
+		}
+	})
+}

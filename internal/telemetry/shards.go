@@ -11,12 +11,36 @@ import (
 
 // Shards reports on the shards of one name that a member has its part of.
 type Shards struct {
-	t     *Telemetry
-	attrs []attribute.KeyValue
+	t        *Telemetry
+	attrs    []attribute.KeyValue
+	reserved int // as it was reported last; one goroutine uses it
 }
 
 // Shards returns the reports for a name.
-func (t *Telemetry) Shards(name string) *Shards { return &Shards{t, t.extra(holdfast.KindShard, name)} }
+func (t *Telemetry) Shards(name string) *Shards {
+	return &Shards{t: t, attrs: t.extra(holdfast.KindShard, name)}
+}
+
+// Begin reports how many shards there are, until end is called. The series of all states exist from then on: a
+// difference of series is nothing where one of them does not exist.
+func (s *Shards) Begin(n int) (end func()) {
+	ctx, plain := context.Background(), metric.WithAttributes(s.attrs...)
+	s.t.shardCount.Add(ctx, int64(n), plain)
+	s.t.reserved.Add(ctx, 0, plain)
+	for _, state := range []string{"waiting", "owned"} {
+		s.t.shards.Add(ctx, 0, s.with(stateKey.String(state)))
+	}
+	return func() {
+		s.Reserved(0)
+		s.t.shardCount.Add(ctx, int64(-n), plain)
+	}
+}
+
+// Reserved reports how many shards wait for members that are absent and expected back.
+func (s *Shards) Reserved(n int) {
+	s.t.reserved.Add(context.Background(), int64(n-s.reserved), metric.WithAttributes(s.attrs...))
+	s.reserved = n
+}
 
 // State moves one shard from one state to another in the count of shards: "waiting", "owned", or "" for neither.
 func (s *Shards) State(from, to string) {
@@ -28,7 +52,7 @@ func (s *Shards) State(from, to string) {
 	}
 }
 
-// Failed counts a failure of a function: error, panic or not drained.
+// Failed counts a failure of a function: error, panic, returned or not drained.
 func (s *Shards) Failed(outcome string) {
 	s.t.failures.Add(context.Background(), 1, s.with(outcomeKey.String(outcome)))
 }

@@ -70,6 +70,8 @@ type instruments struct {
 
 	shards   metric.Int64UpDownCounter
 	failures metric.Int64Counter
+
+	shardCount, reserved metric.Int64UpDownCounter
 }
 
 // New creates the instruments. If the SDK refuses one, OpenTelemetry's error
@@ -127,6 +129,10 @@ func newInstruments(m metric.Meter) instruments {
 			metric.WithDescription("Shards that are assigned to this member or owned by it, by state."))),
 		failures: orNothing(m.Int64Counter("holdfast.shard.failures", metric.WithUnit("{failure}"),
 			metric.WithDescription("Functions of shards that failed, by how."))),
+		shardCount: orNothing(m.Int64UpDownCounter("holdfast.shards.number", metric.WithUnit("{shard}"),
+			metric.WithDescription("How many shards there are, as each member says."))),
+		reserved: orNothing(m.Int64UpDownCounter("holdfast.shards.reserved", metric.WithUnit("{shard}"),
+			metric.WithDescription("Shards that are kept for members that are absent and expected back, as each member says."))),
 	}
 }
 
