@@ -45,7 +45,9 @@ type termsKey struct{}
 func termsOf(e *Election) terms {
 	host := e.queue.Host()
 	all := host.Extension(termsKey{}, func() any {
-		return &sessionTerms{states: make(map[string]map[*Term]*termState), turns: make(map[string]*turn), changed: make(chan struct{})}
+		return &sessionTerms{
+			states: make(map[string]map[*Term]*termState), turns: make(map[string]*turn), changed: make(chan struct{}),
+		}
 	}).(*sessionTerms)
 	return terms{all: all, prefix: e.queue.Layout().Entries, host: host}
 }

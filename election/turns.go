@@ -19,9 +19,12 @@ type turn struct {
 	alone   bool // they are one call's
 	waiting int  // calls with Warm, which those without it let pass
 
-	pauses *jitter.Pauses // after a function of Run that failed within steadyTerm; nil: none has
-	until  time.Time      // the next Run begins
+	failures int       // of functions of Run within steadyTerm, one after the other; maxFailures: or more
+	until    time.Time // the next Run begins
 }
+
+// maxFailures is after how many the pauses do not grow any more: 10 ms, doubled as often, are more than Retry.Max.
+const maxFailures = 30
 
 // begin waits until this call may campaign. The caller calls end after its function has returned.
 func (ts terms) begin(ctx context.Context, alone bool) error {
@@ -31,7 +34,7 @@ func (ts terms) begin(ctx context.Context, alone bool) error {
 	waits := false
 	defer func() {
 		if waits {
-			ts.change(func(t *turn) { t.waiting-- })
+			ts.count(0, -1)
 		}
 	}()
 	for {
@@ -69,15 +72,16 @@ func (ts terms) within(ctx context.Context) bool {
 	return false
 }
 
-func (ts terms) join() { ts.change(func(t *turn) { t.users++ }) } // Warm runs as long as it likes
-func (ts terms) end()  { ts.change(func(t *turn) { t.users-- }) }
+func (ts terms) join() { ts.count(1, 0) } // Warm runs as long as it likes
+func (ts terms) end()  { ts.count(-1, 0) }
 
-func (ts terms) change(how func(*turn)) {
+// count changes the numbers of the turn, and wakes those that wait.
+func (ts terms) count(users, waiting int) {
 	ts.all.mu.Lock()
 	defer ts.all.mu.Unlock()
 	t := ts.turnLocked()
-	how(t)
-	if t.users == 0 && t.waiting == 0 && t.pauses == nil {
+	t.users, t.waiting = t.users+users, t.waiting+waiting
+	if t.users == 0 && t.waiting == 0 && t.failures == 0 {
 		delete(ts.all.turns, ts.prefix)
 	}
 	ts.all.changedLocked()
@@ -95,21 +99,33 @@ func (ts terms) turnLocked() *turn {
 // failed records that a function of Run has returned an error, and ended Run, after it led for that long. A caller that
 // calls Run again at once, in a loop, would make a term of each round trip.
 func (ts terms) failed(led time.Duration, retry backoff.Policy) {
-	ts.change(func(t *turn) {
-		switch {
-		case led >= steadyTerm:
-			t.pauses = nil
-			return
-		case t.pauses == nil:
-			t.pauses = jitter.New(retry.Initial, retry.Max, retry.Multiplier, retry.Rand)
-		}
-		t.until = time.Now().Add(t.pauses.NextBackOff())
-	})
+	ts.all.mu.Lock()
+	t := ts.turnLocked()
+	t.failures = min(t.failures+1, maxFailures)
+	if led >= steadyTerm {
+		t.failures = 0
+	}
+	failures := t.failures
+	ts.all.mu.Unlock()
+
+	// Rand is the caller's, and is not called under the mutex.
+	pauses := jitter.New(retry.Initial, retry.Max, retry.Multiplier, retry.Rand)
+	var pause time.Duration
+	for range failures {
+		pause = pauses.NextBackOff()
+	}
+	ts.all.mu.Lock()
+	defer ts.all.mu.Unlock()
+	ts.turnLocked().until = time.Now().Add(pause)
 }
 
 // pause waits as long as earlier failures of functions ask for.
 func (ts terms) pause(ctx context.Context) {
+	ts.all.mu.Lock()
 	var until time.Time
-	ts.change(func(t *turn) { until = t.until })
+	if t := ts.all.turns[ts.prefix]; t != nil {
+		until = t.until
+	}
+	ts.all.mu.Unlock()
 	calls.Sleep(ctx, time.Until(until))
 }

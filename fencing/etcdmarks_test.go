@@ -309,7 +309,9 @@ func TestMarkOfAShardWithItsIndexIsRenamed(t *testing.T) {
 		"admit":  func(c fencing.Claim) error { return m.Admit(t.Context(), "admit", c) },
 		"commit": func(c fencing.Claim) error { _, err := m.Commit(t.Context(), "commit", c); return err },
 	} {
-		for i, c := range []fencing.Claim{{Name: "tenants/14", Token: 5}, {Name: "tenants/", Token: 5}, {Name: "tenants/", Token: 6}} {
+		for i, c := range []fencing.Claim{
+			{Name: "tenants/14", Token: 5}, {Name: "tenants/", Token: 5}, {Name: "tenants/", Token: 6},
+		} {
 			if err := write(c); err != nil {
 				t.Errorf("%s %d: %v", resource, i, err)
 			}

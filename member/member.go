@@ -146,8 +146,7 @@ func (m *Member) Group() string { return m.at.Name }
 // Name returns the member's name in its group.
 func (m *Member) Name() string { return m.name }
 
-// Key returns the member's key in etcd, which is another one under each lease: that of the present lease, as soon as etcd
-// has confirmed it.
+// Key returns the member's key in etcd, which is another one under each lease: the latest that etcd has confirmed.
 func (m *Member) Key() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -183,12 +183,11 @@ func (v *vanished) see(members []member.Info, own string) {
 	v.keys = staying
 }
 
-// compareCount compares the number of shards under a lease of which the member's key stands: from then on nobody changes
-// it. A member that is assigned no shard compares it, too. Or with 1 shard in etcd, and 64 here, or the other way
-// round, it would wait for ever for shards that are assigned to others.
+// compareCount compares the number of shards under a lease of which the member's key stands: a resize is
+// refused from then on. A member that is assigned no shard compares it, too: nothing else would tell it.
 //
-//	rev 10: the lease ends, and the key goes · rev 11: resize, from 1 to 64 · rev 12: the key stands under the next lease
-//	→ it compares, finds 64, and ends, also if the one shard that it knows is another member's
+//	rev 10: the lease ends, and the key goes · rev 11: a resize, from 1 to 64 · rev 12: the key stands again
+//	→ the member compares, finds 64, and ends, although the one shard that it knows of is another member's
 func (r *run) compareCount(lease clientv3.LeaseID) {
 	r.mu.Lock()
 	done := r.counted != nil && r.counted.lease == lease

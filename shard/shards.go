@@ -73,12 +73,14 @@ type Options struct {
 	Auditor audit.Auditor
 
 	// Retry sets the pauses before a member queues again for a shard whose function has returned, or for which it could
-	// not queue; they start over after a hold of 1 s. After functions that return nil they grow up to a minute. Default: up to 10 ms at first, up to 1 s later. Attempt is not used.
+	// not queue; they start over after a hold of 1 s. After functions that return nil they grow up to a minute. Default:
+	// up to 10 ms at first, up to 1 s later. Attempt is not used.
 	Retry backoff.Policy
 
 	// OnError is told what Run survives: an error of a function, unless it only says that its context has ended; a
-	// function that returned nil, although its shard is still assigned to this member (ErrReturned); a function that has not returned within DrainTimeout (ErrNotDrained); an error of etcd, after which the member queues
-	// again. Calls are made one at a time, in order, on a goroutine of their own. Default: a warning in the session's log.
+	// function that returned nil, although its shard is still assigned to this member (ErrReturned); a function that has
+	// not returned within DrainTimeout (ErrNotDrained); an error of etcd, after which the member queues again. Calls are
+	// made one at a time, in order, on a goroutine of their own. Default: a warning in the session's log.
 	OnError func(shard int, err error)
 }
 

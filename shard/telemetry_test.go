@@ -115,7 +115,7 @@ func TestFailuresOfFunctionsAreCounted(t *testing.T) {
 	})
 }
 
-// The difference of the three is the shards that nobody has, or waits for.
+// The difference of the three is the shards without an owner, which no member may wait for.
 func TestNumberOfShardsAndThoseReservedAreReported(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		f := newFleet(t, srv, 8)

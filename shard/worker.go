@@ -38,8 +38,8 @@ type worker struct {
 	idle   *jitter.Pauses // after a function that returned nil
 }
 
-// maxIdle is the longest pause after a function has returned nil. To call it again costs two revisions and a call for
-// nothing, and nobody else may own the shard.
+// maxIdle is the longest pause after a function has returned nil. Each further call costs two revisions for
+// nothing, and no other member may own the shard.
 const maxIdle = time.Minute
 
 func newWorker(r *run, index int) *worker {

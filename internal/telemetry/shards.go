@@ -25,36 +25,36 @@ func (t *Telemetry) Shards(name string) *Shards {
 // difference of series is nothing where one of them does not exist.
 func (s *Shards) Begin(n int) (end func()) {
 	ctx, plain := context.Background(), metric.WithAttributes(s.attrs...)
-	s.t.shardCount.Add(ctx, int64(n), plain)
-	s.t.reserved.Add(ctx, 0, plain)
+	s.t.shards.number.Add(ctx, int64(n), plain)
+	s.t.shards.reserved.Add(ctx, 0, plain)
 	for _, state := range []string{"waiting", "owned"} {
-		s.t.shards.Add(ctx, 0, s.with(stateKey.String(state)))
+		s.t.shards.states.Add(ctx, 0, s.with(stateKey.String(state)))
 	}
 	return func() {
 		s.Reserved(0)
-		s.t.shardCount.Add(ctx, int64(-n), plain)
+		s.t.shards.number.Add(ctx, int64(-n), plain)
 	}
 }
 
 // Reserved reports how many shards wait for members that are absent and expected back.
 func (s *Shards) Reserved(n int) {
-	s.t.reserved.Add(context.Background(), int64(n-s.reserved), metric.WithAttributes(s.attrs...))
+	s.t.shards.reserved.Add(context.Background(), int64(n-s.reserved), metric.WithAttributes(s.attrs...))
 	s.reserved = n
 }
 
 // State moves one shard from one state to another in the count of shards: "waiting", "owned", or "" for neither.
 func (s *Shards) State(from, to string) {
 	if from != "" {
-		s.t.shards.Add(context.Background(), -1, s.with(stateKey.String(from)))
+		s.t.shards.states.Add(context.Background(), -1, s.with(stateKey.String(from)))
 	}
 	if to != "" {
-		s.t.shards.Add(context.Background(), 1, s.with(stateKey.String(to)))
+		s.t.shards.states.Add(context.Background(), 1, s.with(stateKey.String(to)))
 	}
 }
 
 // Failed counts a failure of a function: error, panic, returned or not drained.
 func (s *Shards) Failed(outcome string) {
-	s.t.failures.Add(context.Background(), 1, s.with(outcomeKey.String(outcome)))
+	s.t.shards.failures.Add(context.Background(), 1, s.with(outcomeKey.String(outcome)))
 }
 
 func (s *Shards) with(kv attribute.KeyValue) metric.MeasurementOption {

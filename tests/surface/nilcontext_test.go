@@ -105,11 +105,12 @@ func newKit(t *testing.T, srv *etcdfake.Server) *kit {
 	db := must(sql.Open("sqlite", ":memory:"))
 	t.Cleanup(func() { _ = db.Close() })
 	mu, rw, el := locker.NewMutex(sess, "job"), locker.NewRWMutex(sess, "rw"), election.New(sess, "el")
-	set, sem := locker.NewSet(sess, locker.Write("one"), locker.Write("two")), locker.NewSemaphore(sess, "sem", 2)
+	set := locker.NewSet(sess, locker.Write("one"), locker.Write("two"))
+	sem := locker.NewSemaphore(sess, "sem", 2)
 	lock := must(locker.NewMutex(sess, "held").Lock(ctx))
 	read := locker.NewRWMutex(sess, "read")
 	guard := must(sqlfence.New(db, sqlfence.SQLite, nil))
-	var tx sqlfence.Tx = sqlfence.SQLTx(must(db.Begin()))
+	var tx sqlfence.Tx = unused{t}
 	k := &kit{t: t, values: map[string]any{
 		"admin.Client": admin.New(cli, nil), "backoff.Retry": backoff.Retry, "fencing.BumpEpoch": fencing.BumpEpoch,
 		"fencing.Epoch": fencing.Epoch, "member.Join": member.Join, "session.New": session.New,
@@ -123,12 +124,14 @@ func newKit(t *testing.T, srv *etcdfake.Server) *kit {
 		"locker.Mutex": mu, "locker.Permit": must(sem.Acquire(ctx, 1)), "locker.RWMutex": rw,
 		"locker.ReadLock": must(read.RLock(ctx)), "locker.Semaphore": sem, "locker.Set": set,
 		"locker.SetLock": must(set.Lock(ctx)), "locker.TreeMutex": locker.NewTreeMutex(sess, "a/b"),
-		"member.Member": must(member.Join(ctx, sess, "group", member.Options{})), "member.Reader": member.NewReader(cli, "group"),
+		"member.Member":   must(member.Join(ctx, sess, "group", member.Options{})),
+		"member.Reader":   member.NewReader(cli, "group"),
 		"session.Session": sess, "shard.Reader": shard.NewReader(cli, "orders"), "shard.Shards": shard.New(sess, "orders", 2),
 	}}
 	k.args = make(map[reflect.Type]any)
 	for _, v := range []any{
-		cli, sess, "name", 1, int64(1), time.Second, holdfast.KindLock, holdfast.Token(1), fencing.Claim{Name: "job", Token: 1},
+		cli, sess, "name", 1, int64(1), time.Second, holdfast.KindLock, holdfast.Token(1),
+		fencing.Claim{Name: "job", Token: 1},
 	} {
 		k.args[reflect.TypeOf(v)] = v
 	}
@@ -136,6 +139,14 @@ func newKit(t *testing.T, srv *etcdfake.Server) *kit {
 	k.args[reflect.TypeFor[fencing.Source]()] = lock
 	k.args[reflect.TypeFor[sqlfence.Tx]()] = tx
 	return k
+}
+
+// unused is a transaction in which no statement may run.
+type unused struct{ t *testing.T }
+
+func (u unused) Run(_ context.Context, query string, _, _ []any) error {
+	u.t.Errorf("%s was run", query)
+	return nil
 }
 
 // latest returns the revision of the latest put that stands.

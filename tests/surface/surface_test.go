@@ -1,5 +1,5 @@
-// Package surface_test calls what the packages of the SDK export, as the compiler lists it, with what nobody should
-// pass: a nil context, a zero value.
+// Package surface_test calls what the packages of the SDK export, as the compiler lists it, with what should
+// not be passed: a nil context, a zero value.
 package surface_test
 
 import (

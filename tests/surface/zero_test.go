@@ -52,7 +52,7 @@ var zero = map[string]any{
 	"view.Run":                view.Run{},
 }
 
-// A value that somebody makes in a test, or prints before it is filled in, has a text and does not panic: fmt would
+// A value that a test makes, or that is printed before it is filled in, has a text and does not panic: fmt would
 // write %!v(PANIC=...) in its place.
 func TestZeroValueOfEachTypeHasAText(t *testing.T) {
 	seen := make(map[string]bool)
