@@ -179,7 +179,9 @@ func TestMemberWithoutAShardSeesThatTheNumberWasChanged(t *testing.T) {
 		f := newFleet(t, srv, 1)
 		both := map[string]*running{"a": f.start("a", 0), "b": f.start("b", 0)}
 		time.Sleep(settled)
+		f.mu.Lock()
 		owner := f.owner[0]
+		f.mu.Unlock()
 		for name, r := range both {
 			if name != owner {
 				r.Link.Cut() // and comes back as the first member, of the old number
