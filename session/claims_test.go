@@ -168,6 +168,23 @@ func TestSessionBeginsWithoutALeaseOfClaimsThatIsRefused(t *testing.T) {
 	})
 }
 
+// The session's lease would otherwise be suspended before anything renews it.
+func TestSessionWaitsForTheLeaseOfClaimsUntilItsOwnMustBeRenewed(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		cli := c.dial(t)
+		c.failOn(unanswered, "LeaseGrant", forClaims)
+		began, events := time.Now(), newRecorder()
+		sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})
+		if took := time.Since(began); took != renewalDue || await(t, sess).Claims() != clientv3.NoLease {
+			t.Errorf("began after %v with claims on %x", took, await(t, sess).Claims())
+		}
+		c.heal()
+		if id, err := await(t, sess).AwaitClaims(t.Context()); err != nil || c.Expires(id).IsZero() || len(events) > 0 {
+			t.Errorf("claims on %x, %d events: %v", id, len(events), err)
+		}
+	})
+}
+
 func TestEachLeaseHasALeaseOfClaimsOfItsOwn(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()
