@@ -98,7 +98,9 @@ func (f *Forgery) Cleared(at, lease int64) {
 }
 
 // claimOf is the opposite of EntryOf.
-func claimOf(entry string) string { return strings.Replace(entry, "/@/", "/@claim/", 1) }
+func claimOf(entry string) string {
+	return strings.NewReplacer("/@/", "/@claim/", "/@turn/", "/@claim/t").Replace(entry)
+}
 
 // Revoked ends a lease.
 func (f *Forgery) Revoked(at, lease int64) {
