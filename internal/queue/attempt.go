@@ -62,6 +62,9 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	if len(a.entries) > 0 {
 		e = new(entry)
 	}
+	if q.shared.isUnclaimed(q.At) {
+		q = q.withoutClaims()
+	}
 	e.q, e.of, e.wait.e = q, a, e
 	if q.limit != nil {
 		e.wait.permit = &permit{w: &e.wait, Waiter: permits.Waiter{Of: q.limit, Weight: q.weight}}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
@@ -21,6 +22,8 @@ import (
 var (
 	// errGateMoved: the session key was put again after the request was made.
 	errGateMoved = errors.New("the session key was put again after this request")
+	// errNoRight: perhaps it is the claims to which there is no right; the put is sent again without them.
+	errNoRight = errors.New("the put of an entry with its claim is not permitted")
 	// errKeyGone: the session key does not exist, or only in an older version, from a backup.
 	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
 )
@@ -49,8 +52,8 @@ func (a *attempt) put(ctx context.Context, c condition) error {
 		first := a.entries[0]
 		for first.stage < created {
 			err := a.tryPut(rctx, c)
-			if errors.Is(err, errGateMoved) || errors.Is(err, permits.ErrMoved) {
-				err = backoff.ContextErr(ctx) // if nil, send it with the new gate
+			if errors.Is(err, errGateMoved) || errors.Is(err, permits.ErrMoved) || errors.Is(err, errNoRight) {
+				err = backoff.ContextErr(ctx) // if nil, send it with the new gate, or without claims
 			}
 			if err != nil {
 				return err
@@ -70,7 +73,6 @@ type putting struct {
 	gate   int64
 	claims clientv3.LeaseID
 	first  int // the reply about the first entry; those about the others follow
-	each   int // how many replies each has
 	epoch  int
 	nested bool // each entry is put by a Txn in the Txn
 }
@@ -81,7 +83,7 @@ const maxFlat = 42
 // putting builds the Txn. Each entry and its claim are put together, so they have one create revision.
 func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 	n := len(a.entries)
-	p := putting{gate: a.lease.Gate(), claims: claims, each: len(a.q.youngest), nested: n > maxFlat}
+	p := putting{gate: a.lease.Gate(), claims: claims, nested: n > maxFlat}
 	session := clientv3.ModRevision(a.q.host.SessionKey(a.lease.ID()))
 	p.If = append(make([]clientv3.Cmp, 0, 3*n+2), clientv3.Compare(session, "=", p.gate))
 	// The operations of a Txn see what those before them did: the removal, then the reads of what is ahead, then the puts.
@@ -98,7 +100,6 @@ func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
 		if p.nested {
-			p.each = 1
 			p.Then = append(p.Then, clientv3.OpTxn(e.absent(nil), e.puts(e.reads(nil), claims), nil))
 		} else {
 			p.If, p.Then = e.absent(p.If), e.reads(p.Then)
@@ -123,6 +124,9 @@ func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
 	if permit := e.wait.permit; permit != nil {
 		permit.Limit = e.q.limit.Known()
 		return append(to, e.q.limit.Is(permit.Limit))
+	}
+	if e.claim == "" {
+		return to
 	}
 	// A late copy must not put the entry anew over a claim that stands: etcd keeps the claim's create revision, so the
 	// claim would lie ahead of a waiter, and the entry behind it.
@@ -165,12 +169,16 @@ func (p putting) isDone(r txns.Reply, entries int) bool {
 	return true
 }
 
-// before returns what the reply says of what stood ahead of entry i.
-func (p putting) before(s reads.Scope, r txns.Reply, i int) reads.Before {
+// before returns what the reply says of what stood ahead of entry i of the attempt.
+func (p putting) before(a *attempt, r txns.Reply, i int) reads.Before {
+	scope, at := a.entries[i].q.Scope, p.first
 	if p.nested {
-		return s.Before(r.Inner(p.first+i), 0)
+		return scope.Before(r.Inner(at+i), 0)
 	}
-	return s.Before(r, p.first+i*p.each)
+	for _, e := range a.entries[:i] {
+		at += len(e.q.youngest)
+	}
+	return scope.Before(r, at)
 }
 
 // tryPut sends the put once and reads its reply.
@@ -206,6 +214,8 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 			return backoff.Again(err) // the claims' lease was gone, and another one follows
 		}
 		return err
+	case errors.Is(err, rpctypes.ErrPermissionDenied) && a.dropClaims():
+		return errNoRight
 	case err != nil:
 		a.q.ReportUnknown("enqueue", err)
 		return err
@@ -214,13 +224,27 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	}
 }
 
+// dropClaims has entries below foreign prefixes be put without claims, which stand elsewhere. It reports false if that
+// changes nothing.
+func (a *attempt) dropClaims() (dropped bool) {
+	for _, e := range a.entries {
+		if e.q.At.Foreign && !e.q.Unclaimed {
+			e.q, e.claim, dropped = e.q.withoutClaims(), "", true
+		}
+	}
+	return dropped
+}
+
 // wasPut reads the reply to a put that was carried out.
 func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err error) {
 	if permit := a.entries[0].wait.permit; permit != nil {
 		return permit.wasPut(ctx, r.Inner(p.first))
 	}
 	for i, e := range a.entries {
-		before := p.before(e.q.Scope, r, i)
+		if e.q.Unclaimed {
+			e.q.shared.noteUnclaimed(e.q.At)
+		}
+		before := p.before(a, r, i)
 		e.setCreated(r.Header.Revision)
 		e.wait.position = before.Count
 		if before.Free || before.Entry != nil {
