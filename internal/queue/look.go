@@ -23,6 +23,9 @@ import (
 //   - of claims that are dead, or may be: what they say, and whether the session key of their holder stands. What ends
 //     their delay must have been seen at one revision with the rest.
 func (w *wait) look(ctx context.Context) error {
+	if w.permit != nil {
+		return w.permit.look(ctx)
+	}
 	e, sent := w.e, time.Now()
 	n := len(e.of.entries)
 	own := make(txns.Ops, 0, n+2)

@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/calls"
-	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
@@ -24,6 +23,8 @@ var (
 	errGateMoved = errors.New("the session key was put again after this request")
 	// errNoRight: perhaps it is the claims to which there is no right; the put is sent again without them.
 	errNoRight = errors.New("the put of an entry with its claim is not permitted")
+	// errNoLimit: the semaphore had no limit.
+	errNoLimit = errors.New("the limit of the semaphore was missing, and is put now")
 	// errKeyGone: the session key does not exist, or only in an older version, from a backup.
 	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
 )
@@ -52,15 +53,12 @@ func (a *attempt) put(ctx context.Context, c condition) error {
 		first := a.entries[0]
 		for first.stage < created {
 			err := a.tryPut(rctx, c)
-			if errors.Is(err, errGateMoved) || errors.Is(err, permits.ErrMoved) || errors.Is(err, errNoRight) {
+			if errors.Is(err, errGateMoved) || errors.Is(err, errNoLimit) || errors.Is(err, errNoRight) {
 				err = backoff.ContextErr(ctx) // if nil, send it with the new gate, or without claims
 			}
 			if err != nil {
 				return err
 			}
-		}
-		if first.wait.permit != nil && first.stage < placed { // by a copy whose reply was lost
-			return first.wait.permit.locate(rctx)
 		}
 		return nil
 	})
@@ -122,8 +120,7 @@ func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
 	to = append(to, reads.CreatedAt(e.key, 0))
 	if permit := e.wait.permit; permit != nil {
-		permit.Limit = e.q.limit.Known()
-		return append(to, e.q.limit.Is(permit.Limit))
+		to = permit.absent(to)
 	}
 	if e.claim == "" {
 		return to
@@ -140,19 +137,25 @@ func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
 
 // reads adds the reads of what is ahead of an entry that is about to be put.
 func (e *entry) reads(to []clientv3.Op) []clientv3.Op {
-	if permit := e.wait.permit; permit != nil {
-		return append(to, clientv3.OpTxn(nil, e.q.limit.Look(0, 0, permit.Limit.Permits), nil))
+	if e.wait.permit != nil {
+		return to // what puts it reads that
 	}
 	return append(to, e.q.youngest...)
 }
 
 // puts adds the puts of an entry and of its claim.
 func (e *entry) puts(to []clientv3.Op, claims clientv3.LeaseID) []clientv3.Op {
-	to = append(to, clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.of.lease.ID())))
-	if e.claim != "" {
-		to = append(to, clientv3.OpPut(e.claim, e.q.shared.claimValue, clientv3.WithLease(claims)))
+	if permit := e.wait.permit; permit != nil {
+		return append(to, permit.putting(claims))
 	}
-	return to
+	return append(to, e.putsAt(e.key, e.claim, claims)...)
+}
+
+func (e *entry) putsAt(key, claim string, claims clientv3.LeaseID) []clientv3.Op {
+	return []clientv3.Op{
+		clientv3.OpPut(key, e.value, clientv3.WithLease(e.of.lease.ID())),
+		clientv3.OpPut(claim, e.q.shared.claimValue, clientv3.WithLease(claims)),
+	}
 }
 
 // isDone reports whether the put was carried out. One that is nested may be so in part, if it is a copy, and another
@@ -186,6 +189,13 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	claims, err := a.lease.AwaitClaims(ctx)
 	if err != nil {
 		return err
+	}
+	if a.q.limit != nil {
+		leave, err := a.q.shared.enter(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
 	}
 	p, began := a.putting(c, claims), time.Now()
 	for _, e := range a.entries {
@@ -238,7 +248,7 @@ func (a *attempt) dropClaims() (dropped bool) {
 // wasPut reads the reply to a put that was carried out.
 func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err error) {
 	if permit := a.entries[0].wait.permit; permit != nil {
-		return permit.wasPut(ctx, r.Inner(p.first))
+		return permit.wasPut(r.Inner(p.epoch + 1))
 	}
 	for i, e := range a.entries {
 		if e.q.Unclaimed {
@@ -275,11 +285,12 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	session := ask.Add(reads.Meta(a.q.host.SessionKey(a.lease.ID())))
 	first := len(ask)
 	for _, e := range a.entries {
-		ask.Add(reads.Meta(e.key), reads.Meta(cmp.Or(e.claim, e.key)))
+		ask.Add(reads.Meta(e.key), reads.Meta(e.claim))
 	}
-	limit := len(ask)
-	if q := a.q; q.limit != nil {
-		ask.Add(clientv3.OpGet(q.At.LimitKey()))
+	permit := a.entries[0].wait.permit
+	if permit != nil {
+		turn, claim := permit.turnKeys()
+		ask.Add(reads.Meta(turn), reads.Meta(claim), clientv3.OpGet(a.q.At.LimitKey()))
 	}
 	r, err := txns.Read(ctx, a.q.host.Sender(), ask...)
 	if err != nil {
@@ -289,6 +300,9 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	stand, put := 0, false
 	for i, e := range a.entries {
 		own, claim := r.First(first+2*i), r.First(first+2*i+1)
+		if permit != nil {
+			own, claim = permit.found(r, first)
+		}
 		if own != nil {
 			stand++
 		}
@@ -319,9 +333,12 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 		return ErrEntryGone
 	case c.empty:
 		return ErrOccupied
-	case a.q.limit != nil:
-		if err := a.q.limit.WhyRefused(ctx, r.First(limit), a.entries[0].wait.permit.Limit.Mod); err != nil {
+	case permit != nil:
+		switch missed, err := a.q.limit.WhyRefused(ctx, r.First(first+4)); {
+		case err != nil:
 			return err
+		case missed:
+			return errNoLimit
 		}
 	}
 	a.markUnanswered(gate) // as above: an earlier copy had put it, and another client has deleted both keys

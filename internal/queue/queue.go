@@ -115,9 +115,9 @@ func (q *Queue) key(id string) string {
 	}
 }
 
-// claimKey is the key of the claim of an entry; empty of a permit, which has none.
+// claimKey is the key of the claim of an entry; empty without the right to it.
 func (q *Queue) claimKey(entry string) string {
-	if q.At.Kind == holdfast.KindSemaphore || q.Unclaimed {
+	if q.Unclaimed {
 		return ""
 	}
 	return q.At.ClaimKey(entry)

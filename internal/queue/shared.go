@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leftovers"
 	"github.com/holdfast-go/holdfast/internal/lines"
 	"github.com/holdfast-go/holdfast/internal/polls"
-	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/internal/watching"
@@ -28,7 +26,9 @@ type shared struct {
 	getEpoch   clientv3.Op // reads the fencing epoch
 	claimValue string      // of all claims of the session
 
-	sights sights
+	sights     sights
+	turns      turnsWaiting
+	permitPuts chan struct{} // one for each put of a permit under way
 
 	warnedOfSlash atomic.Bool // not a sync.Once: the user's logger may make a queue
 
@@ -47,6 +47,9 @@ type shared struct {
 	tell func(steps.Step) // of tests: see Observe; otherwise nil
 }
 
+// maxPermitPuts is how many puts of permits a session has under way.
+const maxPermitPuts = 16
+
 type sharedKey struct{}
 
 func sharedBy(host lease.Host) *shared {
@@ -56,10 +59,12 @@ func sharedBy(host lease.Host) *shared {
 			claimValue: layout.Claim{
 				LockDelay: host.LockDelay(), ToldWithin: polls.ToldWithin(host.LockDelay()),
 			}.Encode(),
-			commits: txns.Committer{Sender: host.Sender(), Go: host.Go},
+			commits:    txns.Committer{Sender: host.Sender(), Go: host.Go},
+			permitPuts: make(chan struct{}, maxPermitPuts),
 		}
+		s.turns.of = make(map[string]int)
 		s.keys, s.sweeper, s.orphans = leftovers.New(host, s.orphan)
-		host.BeforeRevoke(s.beforeRevoke)
+		host.BeforeRevoke(func(_ context.Context, lease *lease.Lease) { s.keys.Forget(lease) })
 		return s
 	}).(*shared)
 }
@@ -103,32 +108,6 @@ func (s *shared) noteUnclaimed(at layout.Queue) {
 			"after this session's lease was revoked may hold before this session is told; grant the role what "+
 			"\"holdfast check --at\" names", "kind", at.Kind, "name", at.Name, "claims", at.Claims)
 	}
-}
-
-// beforeRevoke deletes the permits of a lease before the session revokes it: one that is deleted together with its
-// session key looks like that of a revoked holder. All other entries go with their claims.
-func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
-	kind := sending.Unhurried
-	if s.host.Context().Err() != nil { // Close is waiting
-		kind = sending.Write
-	}
-	for batch := range slices.Chunk(s.entriesOf(lease), txns.MaxOps) {
-		var ops []clientv3.Op
-		for _, e := range batch {
-			if e.wait.permit != nil && e.stage >= created {
-				ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{e.owned()}, []clientv3.Op{clientv3.OpDelete(e.key)}, nil))
-			}
-		}
-		if len(ops) == 0 {
-			continue
-		}
-		if _, err := (txns.Txn{Then: ops}).Once(ctx, s.host.Sender(), kind); err != nil {
-			// The entries expire with the lease. Until then Close may try again.
-			time.AfterFunc(lease.TTL(), func() { s.keys.Forget(lease) })
-			return
-		}
-	}
-	s.keys.Forget(lease)
 }
 
 // taken reports whether MinHold keeps the oldest entry of a queue.
