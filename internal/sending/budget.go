@@ -9,8 +9,8 @@ import (
 // member hangs while others answer, and rounds cost etcd little. Otherwise etcd as a whole is slow, and copies only add
 // to its load: answers pay for them, or time does.
 //
-// A caller that cannot pay stands in line. A round that wins pays for the round of the next caller in line, so the first
-// caller that gets past a hung member sets off all others.
+// A caller that cannot pay stands in line. A round that wins pays for the round of the next in line, so the first caller
+// that gets past a hung member sets off all others.
 type budget struct {
 	rounds    int // that may be unpaid
 	price     int // of each copy, in answers
@@ -42,11 +42,10 @@ func (b *budget) borrow() bool {
 }
 
 func (b *budget) borrowLocked() bool {
-	cost := b.price * b.endpoints()
-	if b.owed > (b.rounds-1)*cost {
+	if b.owed > (b.rounds-1)*b.cost() {
 		return false
 	}
-	b.owed += cost
+	b.owed += b.cost()
 	return true
 }
 
@@ -58,8 +57,7 @@ func (b *budget) wait(send func() bool) {
 	b.pay(0)
 }
 
-// payRound pays for a round.
-func (b *budget) payRound() { b.pay(b.price * b.endpoints()) }
+func (b *budget) cost() int { return b.price * b.endpoints() }
 
 // pay lowers what is owed, and has callers in line send their rounds.
 func (b *budget) pay(answers int) {
@@ -74,7 +72,7 @@ func (b *budget) pay(answers int) {
 	}
 	for len(b.line) > 0 && b.borrowLocked() {
 		if !b.sendNextLocked() {
-			b.owed -= b.price * b.endpoints()
+			b.owed -= b.cost()
 		}
 	}
 	b.awaitTimeLocked()

@@ -1,9 +1,6 @@
 package sending
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 // Kind is the kind of a request. How long answers take is tracked for each kind.
 type Kind int
@@ -13,39 +10,14 @@ const (
 	Proof                 // the read that confirms a renewal
 	Grant                 // of a lease, and what belongs to it
 	Poll                  // of what is held
-	Read                  // any other read
-	Write                 // a request that may be carried out twice without harm
+	Read                  // any other, of a caller
+	Write                 // a request of a caller that may be carried out twice without harm
 	Unhurried             // what no caller waits for: no copy is sent
 	kinds
 )
 
-// isOwn reports whether the session sends the request for itself: to keep its lease, or to get one.
-func (k Kind) isOwn() bool { return k == Renewal || k == Proof || k == Grant || k == Poll }
-
-// growth is how many times as long each pause is as the one before. Callers wait for reads and writes, and are not to
-// wait much longer than an election in etcd. A session's own requests are all that most sessions send: while etcd is
-// slow, their copies are what may keep it slow.
-func (k Kind) growth() float64 {
-	if k.isOwn() {
-		return 3
-	}
-	return 1.5
-}
-
-// base is the shortest pause. A superfluous write costs more than a read: copies that are not answered have to be
-// stopped later.
-func (k Kind) base() time.Duration {
-	if k == Read || k == Poll {
-		return 150 * time.Millisecond
-	}
-	return 250 * time.Millisecond
-}
-
-// pace is how long the latest reply to a request of one kind took. Only answered requests count. Otherwise one election
-// in etcd would slow down all requests after it.
-type pace struct{ latest atomic.Int64 }
-
-func (p *pace) answered(took time.Duration) { p.latest.Store(int64(took)) }
+// isOwn reports whether the session sends the request for itself: to keep its lease, to get one, to look after holds.
+func (k Kind) isOwn() bool { return k < Read }
 
 // pauses are the pauses of one request. The first is twice as long as the latest reply to a request of the kind took,
 // the next ones are longer: the longer a request is unanswered, the more rarely it is sent. So when etcd answers again,
@@ -59,20 +31,26 @@ type pauses struct {
 // longest bounds pauses that grow.
 const longest = 5 * time.Second
 
-// partsOfTime: a request that has a limited time is sent again after a 25th of that at the latest, if replies are fast.
-const partsOfTime = 25
-
-// pauses returns the pauses for a request that is sent now.
+// pauses returns the pauses for a request that is sent now. A superfluous write costs more than a read: copies that are
+// not answered have to be stopped later. The session's own requests are all that most sessions send, so their pauses
+// grow faster; callers are not to wait much longer than an election in etcd.
 func (s *Sender) pauses(k Kind, left func() time.Duration) pauses {
-	base := k.base()
-	if left != nil {
-		base = min(base, left()/partsOfTime)
+	p := pauses{base: 250 * time.Millisecond, growth: 1.5, left: left}
+	if k == Read || k == Poll {
+		p.base = 150 * time.Millisecond
 	}
-	return pauses{base, max(base, 2*time.Duration(s.paces[k].latest.Load())), k.growth(), left}
+	if k.isOwn() {
+		p.growth = 3
+	}
+	if left != nil {
+		p.base = min(p.base, left()/25) // several copies find room
+	}
+	p.next = max(p.base, 2*time.Duration(s.latest[k].Load()))
+	return p
 }
 
-// pause returns the next pause, and makes the one after it longer. The pauses of a request that has a limited time are at
-// most two thirds of what is left: so one that is sent again while nothing answers is in time when etcd comes back.
+// pause returns the next pause, and makes the one after it longer. The pauses of a request that has a limited time are
+// at most two thirds of what is left, so that a copy is in time when etcd comes back shortly before the end.
 func (p *pauses) pause() time.Duration {
 	pause := p.next
 	if p.next < longest {

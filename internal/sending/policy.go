@@ -11,20 +11,15 @@ import (
 )
 
 const (
-	// DefaultAttempt bounds a single request where the policy does not. On a
-	// half-open connection nothing is answered, and gRPC alone takes minutes to
-	// notice.
+	// DefaultAttempt is the Attempt of a policy that has none.
 	DefaultAttempt = 4 * time.Second
 
-	// maxAttempt: a member that is given that long may answer DeadlineExceeded
-	// while the request's context is alive. etcd's client then sends the request,
-	// a write too, again.
+	// maxAttempt: after that a member may answer DeadlineExceeded, and etcd's client sends the write again unnoticed.
 	maxAttempt = 5 * time.Second
 )
 
-// Policy validates the retry policy that a user has given as the named option,
-// and returns it with the default for Attempt. The error is a
-// *holdfast.ArgumentError that names the field, such as "Options.Retry.Max".
+// Policy validates the retry policy that a user has given as the named option, and returns it with the default for
+// Attempt. The error is a *holdfast.ArgumentError that names the field, such as "Options.Retry.Max".
 func Policy(option string, p backoff.Policy) (backoff.Policy, error) {
 	err := p.Validate()
 	var bad *holdfast.ArgumentError

@@ -75,7 +75,7 @@ func (r *race[T]) repeat() {
 	case !b.borrow():
 		r.sendCopies(1, false)
 	case !round():
-		b.payRound()
+		b.pay(b.cost())
 	}
 }
 
@@ -182,3 +182,9 @@ func requireLeader(ctx context.Context) context.Context {
 	}
 	return metadata.NewOutgoingContext(ctx, leaderRequired)
 }
+
+// withoutDeadline hides the deadline of a context, which still ends at that time. gRPC would send the deadline to the
+// member, which could then be the first to give up; etcd's client would repeat the request, a write as well.
+type withoutDeadline struct{ context.Context }
+
+func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }

@@ -3,6 +3,7 @@ package sending
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,9 +17,9 @@ type Sender struct {
 	client  *clientv3.Client
 	kv      clientv3.KV
 	policy  backoff.Policy
-	attempt time.Duration // bounds each send of a write; 0: nothing but its context does
-	paces   [kinds]pace
-	callers budget // of Read and Write
+	attempt time.Duration       // bounds each send of a write; 0: nothing but its context does
+	latest  [kinds]atomic.Int64 // how long the latest reply took; an election must not slow down what comes after it
+	callers budget              // of Read and Write
 	own     budget
 
 	mu     sync.Mutex    // protects what follows
@@ -64,9 +65,9 @@ func (s *Sender) endpoints() int {
 
 // answered records that a request was answered. paid: by a copy of a round.
 func (s *Sender) answered(k Kind, took time.Duration, paid bool) {
-	s.paces[k].answered(took)
+	s.latest[k].Store(int64(took))
 	if b := s.budgetOf(k); paid {
-		b.payRound()
+		b.pay(b.cost())
 	} else {
 		b.pay(1)
 	}
@@ -125,7 +126,7 @@ func OnceWithin[T any](
 	}
 	if k == Unhurried {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, unhurriedWithin)
+		ctx, cancel = context.WithTimeout(ctx, longest) // its member may hang
 		defer cancel()
 	}
 	r := newRace(ctx, s, k, s.pauses(k, left), op)
@@ -133,9 +134,6 @@ func OnceWithin[T any](
 	r.send(false)
 	return r.result()
 }
-
-// unhurriedWithin bounds what has no copies: its member may hang.
-const unhurriedWithin = 5 * time.Second
 
 // Ask is Once, repeated with the policy's pauses while its error is retryable. op must be a read.
 func Ask[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error)) (T, error) {

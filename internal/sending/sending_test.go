@@ -126,7 +126,7 @@ func TestCallThatItsCallerEndsReturnsThatAlone(t *testing.T) {
 
 // A disk may be so slow that each commit takes longer than any timeout that one would choose.
 func TestReplyMayTakeAsLongAsTheContext(t *testing.T) {
-	for _, k := range []sending.Kind{sending.Renewal, sending.Proof, sending.Grant, sending.Poll, sending.Read, sending.Write} {
+	for k := range sending.Unhurried {
 		bubble.Test(t, func(t *testing.T) {
 			r := newRequests(t, 1)
 			r.replies = slices.Repeat([]reply{{after: time.Minute}}, 100)

@@ -11,12 +11,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// kvOf returns the client's KV, as the session uses it for Txns: etcd's client does not repeat them if it is its own. If a proxy or a
+// kvOf returns the client's KV, as the session uses it for Txns: etcd's client does not repeat them. If a proxy or a
 // member answers Canceled or DeadlineExceeded before the context has ended, that client sends even a write again, and
 // says nothing of the first copy. The reply to the second copy would look as if another client had done what the first
 // one did.
 //
-// A KV that has replaced etcd's own is used as it is, also that of etcd's package namespace.
+// A KV that has replaced etcd's own is used as it is, also that of etcd's package namespace: then own is false.
 func kvOf(cli *clientv3.Client) (kv clientv3.KV, own bool) {
 	rpc := clientv3.RetryKVClient(cli)
 	if remoteOf(cli.KV) != reflect.TypeOf(rpc) {
