@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// budget pays for rounds of copies. A round is paid back if one of its copies is answered before the first send: then a
-// member hangs while others answer, and rounds cost etcd little. Otherwise etcd as a whole is slow, and copies only add
-// to its load: answers pay for them, or time does.
+// budget pays for rounds of copies. The rounds of a request are paid back if a copy is answered before the first send:
+// then a member hangs while others answer, and rounds cost etcd little. Otherwise etcd as a whole is slow, and copies
+// only add to its load: answers pay for them, or time does.
 //
-// A caller that cannot pay stands in line. A round that wins pays for the round of the next in line, so the first caller
-// that gets past a hung member sets off all others.
+// A caller that cannot pay stands in line. A round that wins pays for that of the next in line, so the first caller that
+// gets past a hung member sets off all others.
 type budget struct {
 	rounds    int // that may be unpaid
 	price     int // of each copy, in answers

@@ -43,7 +43,7 @@ func (s *Sender) pauses(k Kind, left func() time.Duration) pauses {
 		p.growth = 3
 	}
 	if left != nil {
-		p.base = min(p.base, left()/25) // several copies find room
+		p.base = max(10*time.Millisecond, min(p.base, left()/25)) // several copies find room
 	}
 	p.next = max(p.base, 2*time.Duration(s.latest[k].Load()))
 	return p

@@ -28,7 +28,9 @@ type race[T any] struct {
 	mu      sync.Mutex // protects what follows
 	timer   *time.Timer
 	pauses  pauses
-	over    bool // nothing more is sent
+	rounds  int  // that were borrowed
+	last    bool // nothing more is sent
+	over    bool // and no reply is waited for
 	outcome outcome[T]
 }
 
@@ -67,40 +69,41 @@ func newRace[T any](
 
 // repeat sends copies, or stands in line for that. It runs on the timer's goroutine.
 func (r *race[T]) repeat() {
-	round := func() bool { return r.sendCopies(r.s.endpoints(), true) }
+	round := func() bool { return r.sendCopies(r.s.endpoints(), 1) }
 	b := r.s.budgetOf(r.kind)
 	switch {
 	case !r.kind.isOwn():
 		b.wait(round)
 	case !b.borrow():
-		r.sendCopies(1, false)
+		r.sendCopies(1, 0)
 	case !round():
 		b.pay(b.cost())
 	}
 }
 
 // sendCopies sends n copies on goroutines of their own, which Sender.Wait joins, and sets the timer for the next time.
-// paid: they are a round, of which one gets past a member that hangs. It returns false if the race is over.
-func (r *race[T]) sendCopies(n int, paid bool) bool {
+// They are a round, of which one gets past a member that hangs, or a copy alone. It returns false if the race is over.
+func (r *race[T]) sendCopies(n, rounds int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.last {
 		return false
 	}
+	r.rounds += rounds
 	r.outcome.running += n
 	r.timer.Reset(r.pauses.pause())
 	r.s.count(n)
 	for range n {
 		go func() {
 			defer r.s.count(-1)
-			r.send(paid)
+			r.send(true)
 		}()
 	}
 	return true
 }
 
-// send sends one copy, and ends the race if that is answered or if no copy is left. paid: the copy belongs to a round.
-func (r *race[T]) send(paid bool) {
+// send sends the request, and ends the race if that is answered or if nothing is in flight any more.
+func (r *race[T]) send(again bool) {
 	ctx := r.ctx
 	if r.kind == Write && r.s.attempt > 0 {
 		bounded, cancel := context.WithTimeout(ctx, r.s.attempt)
@@ -121,7 +124,12 @@ func (r *race[T]) send(paid bool) {
 		return
 	}
 	if answered {
-		r.s.answered(r.kind, took, paid)
+		r.s.latest[r.kind].Store(int64(took))
+		b, answers := r.s.budgetOf(r.kind), 1
+		if again {
+			answers = r.rounds * b.cost()
+		}
+		b.pay(answers)
 	}
 	r.end()
 }
@@ -139,23 +147,33 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) bool {
 		return false
 	}
 	r.over = o.add(v, err, answered, pending)
+	r.last = r.last || r.over
 	return r.over
 }
 
 // end ends the race and cancels the copies in flight.
 func (r *race[T]) end() {
+	r.sendNoMore()
 	r.mu.Lock()
 	r.over = true
-	if r.timer != nil {
-		r.timer.Stop()
-	}
 	r.mu.Unlock()
 	r.cancel()
 }
 
-// result waits for the end of the race and returns the result of Once. It is called when the first copy has
-// returned; others may be in flight.
+func (r *race[T]) sendNoMore() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+// result waits for the end of the race and returns the result of Once. It is called when the first send has returned;
+// copies may be in flight. If it has failed, they are the last: a slow etcd answers "request timed out" for what it
+// carries out all the same, and more copies would only hear that, too.
 func (r *race[T]) result() (T, bool, error) {
+	r.sendNoMore()
 	<-r.ctx.Done() // by end, or with the caller's
 	r.mu.Lock()
 	o := r.outcome

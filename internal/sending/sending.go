@@ -63,16 +63,6 @@ func (s *Sender) endpoints() int {
 	return max(1, len(s.client.Endpoints())) // a client without endpoints still has its connection
 }
 
-// answered records that a request was answered. paid: by a copy of a round.
-func (s *Sender) answered(k Kind, took time.Duration, paid bool) {
-	s.latest[k].Store(int64(took))
-	if b := s.budgetOf(k); paid {
-		b.pay(b.cost())
-	} else {
-		b.pay(1)
-	}
-}
-
 // Wait waits for the sends in flight. Those of calls that have returned are canceled, so it is short.
 func (s *Sender) Wait() {
 	s.mu.Lock()
