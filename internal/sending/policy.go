@@ -10,13 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-const (
-	// DefaultAttempt is the Attempt of a policy that has none.
-	DefaultAttempt = 4 * time.Second
-
-	// maxAttempt: after that a member may answer DeadlineExceeded, and etcd's client sends the write again unnoticed.
-	maxAttempt = 5 * time.Second
-)
+// DefaultAttempt is the Attempt of a policy that has none. After maxAttempt a member may answer DeadlineExceeded: then
+// etcd's client sends the write again, unnoticed if the client's KV was replaced.
+const DefaultAttempt, maxAttempt = 4 * time.Second, 5 * time.Second
 
 // Policy validates the retry policy that a user has given as the named option, and returns it with the default for
 // Attempt. The error is a *holdfast.ArgumentError that names the field, such as "Options.Retry.Max".

@@ -81,8 +81,8 @@ func (r *race[T]) repeat() {
 	}
 }
 
-// sendCopies sends n copies on goroutines of their own, which Sender.Wait joins, and sets the timer for the next time.
-// They are a round, of which one gets past a member that hangs, or a copy alone. It returns false if the race is over.
+// sendCopies sends n copies, a round or one alone, on goroutines that Sender.Wait joins, and sets the timer for the next
+// time. It returns false if nothing more is to be sent.
 func (r *race[T]) sendCopies(n, rounds int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,17 +153,14 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) bool {
 
 // end ends the race and cancels the copies in flight.
 func (r *race[T]) end() {
-	r.sendNoMore()
-	r.mu.Lock()
-	r.over = true
-	r.mu.Unlock()
+	r.stop(true)
 	r.cancel()
 }
 
-func (r *race[T]) sendNoMore() {
+func (r *race[T]) stop(over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last = true
+	r.last, r.over = true, r.over || over
 	if r.timer != nil {
 		r.timer.Stop()
 	}
@@ -173,7 +170,7 @@ func (r *race[T]) sendNoMore() {
 // copies may be in flight. If it has failed, they are the last: a slow etcd answers "request timed out" for what it
 // carries out all the same, and more copies would only hear that, too.
 func (r *race[T]) result() (T, bool, error) {
-	r.sendNoMore()
+	r.stop(false)
 	<-r.ctx.Done() // by end, or with the caller's
 	r.mu.Lock()
 	o := r.outcome
