@@ -9,8 +9,8 @@ import (
 // then a member hangs while others answer, and rounds cost etcd little. Otherwise etcd as a whole is slow, and copies
 // only add to its load: answers pay for them, or time does.
 //
-// A caller that cannot pay stands in line. A round that wins pays for that of the next in line, so the first caller that
-// gets past a hung member sets off all others.
+// A caller that cannot pay stands in line. A round that wins pays for that of the next in line, so the first caller
+// that gets past a hung member sets off all others.
 type budget struct {
 	rounds    int // that may be unpaid
 	price     int // of each copy, in answers

@@ -81,8 +81,8 @@ func (r *race[T]) repeat() {
 	}
 }
 
-// sendCopies sends n copies, a round or one alone, on goroutines that Sender.Wait joins, and sets the timer for the next
-// time. It returns false if nothing more is to be sent.
+// sendCopies sends n copies, a round or one alone, on goroutines that Sender.Wait joins, and sets the timer for the
+// next time. It returns false if nothing more is to be sent.
 func (r *race[T]) sendCopies(n, rounds int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
