@@ -311,3 +311,28 @@ func TestSlowRequestsAreNotRepeatedAgainAndAgain(t *testing.T) {
 		})
 	}
 }
+
+// A session that has a second of trusted time left when its requests pass again keeps its lease, however long they were
+// lost.
+func TestSessionWithASecondLeftWhenRequestsPassAgainKeepsItsLease(t *testing.T) {
+	const ttl = 5 * time.Second
+	lost := 0
+	for offset := time.Duration(0); offset < 1700*time.Millisecond; offset += 20 * time.Millisecond {
+		start(t, func(t *testing.T, c *cluster) {
+			sess := c.open(t, session.Options{TTL: ttl, StayLost: true})
+			time.Sleep(10*time.Second + offset)
+			c.hang()
+			time.Sleep(2 * time.Second)
+			left := sess.Remaining()
+			c.heal()
+			time.Sleep(ttl)
+			switch err := sess.Check(); {
+			case err != nil && left >= time.Second:
+				t.Errorf("%v was left: %v", left, err)
+			case err != nil:
+				lost++
+			}
+		})
+	}
+	t.Logf("%d of 85 are lost", lost)
+}
