@@ -32,8 +32,10 @@ var harmless = map[string]string{
 	"calls string": builtin, "calls float64": builtin,
 	"calls clientv3.OpTxn": pure,
 
-	"calls time.AfterFunc": "starts a timer, which calls back later on its own goroutine",
-	"calls c.overdue.Stop": timer, "calls r.timer.Stop": timer, "calls l.limit.Stop": timer, "calls r.timer.Reset": timer,
+	"calls time.AfterFunc":     "starts a timer, which calls back later on its own goroutine",
+	"calls s.client.Endpoints": "copies the list under a mutex that etcd's client holds during no request",
+	"calls b.timer.Stop":       timer,
+	"calls c.overdue.Stop":     timer, "calls r.timer.Stop": timer, "calls l.limit.Stop": timer, "calls r.timer.Reset": timer,
 	"calls l.idle.timer.Stop": timer, "calls l.idle.timer.Reset": timer,
 
 	"calls w.key.lease.SetWatched": "stores a value",

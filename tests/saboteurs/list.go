@@ -280,7 +280,7 @@ var saboteurs = []saboteur{
 		dir:  "./internal/hold", test: "TestSessionsDoNotKeepEtcdOverloaded"},
 	{name: "poll-paid-by-callers", invariant: "a slow etcd is not kept slow",
 		rule: "a poll is a request of the session itself, for which no caller waits",
-		dir:  "./internal/hold", test: "TestSessionsDoNotKeepEtcdOverloaded"},
+		dir:  "./internal/sending", test: "TestRequestThatHangsIsSentToEachEndpoint"},
 	{name: "write-cut-off", invariant: "a slow etcd is not kept slow",
 		rule: "nothing but its context ends a write, unless the client's KV was replaced",
 		dir:  "./internal/sending", test: "TestReplyMayTakeAsLongAsTheContext"},
