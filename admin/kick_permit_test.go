@@ -160,7 +160,7 @@ func TestPermitThatDoesNotHoldIsNotKicked(t *testing.T) {
 		defer giveUp()
 		go func() { _, _ = locker.NewSemaphore(a, "pool", 2).Acquire(ctx, 1) }()
 		time.Sleep(3 * time.Second)
-		if _, err := locker.NewSemaphore(a, "pool", 2).Resize(t.Context(), 1); err != nil {
+		if err := locker.NewSemaphore(a, "pool", 2).Resize(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
 		q, err := ops.Show(t.Context(), holdfast.KindSemaphore, "pool")

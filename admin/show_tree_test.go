@@ -148,8 +148,8 @@ func TestSetThatWaitsGivesWayToAnAdministrator(t *testing.T) {
 			t.Error(err)
 		}
 		set := <-granted
-		if set.Check() != nil || set.Holder("job").Token() <= shown.Token {
-			t.Errorf("the set: %v, token %v", set.Check(), set.Holder("job").Token())
+		if h, err := set.Holder("job"); err != nil || set.Check() != nil || h.Token() <= shown.Token {
+			t.Errorf("the set: %v, %v, holder %v", set.Check(), err, h)
 		}
 		if err := set.Unlock(t.Context()); err != nil {
 			t.Error(err)

@@ -11,13 +11,13 @@ import (
 
 type logAuditor struct{ log *slog.Logger }
 
-// Log returns an auditor that writes to l: grants and releases at Debug, everything else at Warn. A nil l is
-// slog.Default() at the time of the record.
+// Log returns an auditor that writes to l: grants, releases, and losses by Session.Close at Debug, everything else at
+// Warn. A nil l is slog.Default() at the time of the record.
 func Log(l *slog.Logger) Auditor { return logAuditor{l} }
 
 func (a logAuditor) Audit(ctx context.Context, r Record) {
 	level := slog.LevelWarn
-	if r.Event == Granted || r.Event == Released {
+	if r.Event == Granted || r.Event == Released || r.closed() {
 		level = slog.LevelDebug
 	}
 	log := a.log
@@ -28,6 +28,12 @@ func (a logAuditor) Audit(ctx context.Context, r Record) {
 		return
 	}
 	log.LogAttrs(ctx, level, "holdfast: "+string(r.Event), r.fields()...) // the logger adds the time
+}
+
+// closed reports whether the record is of a hold that the program has ended by Session.Close: that is no surprise.
+func (r Record) closed() bool {
+	var lost *holdfast.LostError
+	return r.Event == Lost && errors.As(r.Err, &lost) && lost.Cause == holdfast.CauseClosed
 }
 
 // LogValue returns the fields that are set.

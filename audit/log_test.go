@@ -30,6 +30,8 @@ func TestLogHasOneAttributeForEachFieldThatIsSet(t *testing.T) {
 		{audit.Record{Event: audit.Lost, At: at, Kind: holdfast.KindLock, Name: "job", Err: &holdfast.LostError{
 			Kind: holdfast.KindLock, Name: "job", Cause: holdfast.CauseExpired, Since: time.Minute, Err: errors.New("refused"),
 		}}, "WARN", []string{"kind=lock", "name=job", "cause=expired", "since_last_renewal=1m0s", "error=refused"}},
+		{audit.Record{Event: audit.Lost, At: at, Err: &holdfast.LostError{Cause: holdfast.CauseClosed}},
+			"DEBUG", []string{`cause="session closed"`}},
 		{audit.Record{Event: audit.Refused, At: at, Resource: "r", Token: 5, Mark: 7},
 			"WARN", []string{"resource=r", "token=5", "mark=7"}},
 		{audit.Record{Event: audit.Bumped, At: at, Holder: "h", Detail: "epoch"},

@@ -36,7 +36,7 @@ func (t *Term) call(ctx context.Context, fn func(context.Context, *Term) error) 
 	fctx, cancel := t.WithContext(ctx)
 	defer cancel()
 	outcomes, abandoned := make(chan outcome), make(chan struct{})
-	work := hold.NewWork(t.hold, t.election.opts.OnOverrun, t.election.opts.CancelOnSuspended)
+	work := hold.NewWork(t.hold, nil, t.election.opts.OnOverrun, t.election.opts.CancelOnSuspended)
 	go t.invoke(fctx, fn, work, outcomes, abandoned) // received below, or it ends when fn returns
 
 	o, returned := t.await(fctx, outcomes)

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lastrun"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
@@ -51,9 +52,9 @@ func newElection(q *queue.Queue) *Election {
 	return e
 }
 
-// With returns a copy with these policies.
+// With returns a copy with the options that o sets; the others stay. To set one back, begin with New.
 func (e *Election) With(o Options) *Election {
-	return &Election{queue: e.queue, front: e.front, opts: o}
+	return &Election{queue: e.queue, front: e.front, opts: options.Over(e.opts, o)}
 }
 
 // Name is the name or prefix given to New or NewAt.

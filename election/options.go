@@ -33,7 +33,9 @@ type Options struct {
 	// What is written belongs into the function: while Warm runs, another process leads. ctx ends when the campaign has
 	// failed, when the term has ended, lost or not, and with that of Run. So what Warm leaves running with it lives as
 	// long as the term. Until Warm returns, this process leads and its function waits: return soon after elected, or
-	// when ctx ends. When Run's context ends, it is waited for during DrainTimeout, and then the error Is ErrNotDrained.
+	// when ctx ends. When ctx has ended, it is waited for during DrainTimeout; then the entry is removed, and
+	// the error of Run Is ErrNotDrained. One call of Run or RunWhileLeader on a session and election uses Warm at a time:
+	// others wait before they queue, until its function and Warm have returned.
 	//
 	// An error ends the campaign or resigns the term, and is returned as a *CampaignError, by Run, too. A panic ends the
 	// process. Default nil.
@@ -59,7 +61,8 @@ type Options struct {
 	// nothing: fence what the function writes.
 	//
 	// It is called at most once for each call of the function, on a goroutine of its own or on that of Run, and not
-	// after Session.Close. A panic ends the process or Run. Default nil, which costs nothing.
+	// after Term.Resign or Session.Close, even if these follow the loss. A panic ends the process or Run. Default nil,
+	// which costs nothing.
 	OnOverrun func(lost *holdfast.LostError, since time.Time)
 
 	// Auditor is told when a term begins, is released, or is lost. A campaign waits for it. Default: the session's

@@ -57,6 +57,33 @@ func TestFunctionThatOutlivesItsTermIsTold(t *testing.T) {
 	})
 }
 
+// A function that was told of the loss, and has given up its term or closed the session, goes on with something else,
+// also for longer than DrainTimeout.
+func TestFunctionThatGivesUpItsTermAfterTheLossIsNotTold(t *testing.T) {
+	for name, giveUp := range map[string]func(s *sim, term *election.Term){
+		"Resign": func(_ *sim, term *election.Term) { _ = term.Resign(context.Background()) },
+		"Close":  func(s *sim, _ *election.Term) { _ = s.sess.Close(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, s *sim) {
+				told := make(overruns, 1)
+				o := opts{OnOverrun: told.add}
+				_ = s.election().With(o).RunWhileLeader(t.Context(), "v", func(ctx context.Context, term *election.Term) error {
+					s.srv.Revoke(term.Lease())
+					<-ctx.Done()
+					giveUp(s, term)
+					time.Sleep(2 * time.Minute)
+					return nil
+				})
+				time.Sleep(2 * time.Minute) // the function has returned
+				if len(told) > 0 {
+					t.Errorf("told of %v", (<-told).lost)
+				}
+			})
+		})
+	}
+}
+
 // The process may end in OnOverrun, so the entry stands until it returns.
 func TestFunctionThatOutlivesDrainTimeoutIsToldBeforeTheNextOneLeads(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {

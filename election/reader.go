@@ -14,19 +14,23 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/front"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 // Reader reads and watches who leads, without a session and without writing: its role needs to read NAMESPACE/election/
-// and NAMESPACE/epoch. It is immutable, does no I/O when made, and may be used by any number of goroutines.
+// and NAMESPACE/epoch; for a prefix PREFIX/, NAMESPACE/claim/PREFIX/ and NAMESPACE/epoch. While a candidate waits for
+// the lock delay after a leader that was lost, no candidate leads. It is immutable, does no I/O when made, and may be
+// used by any number of goroutines.
 type Reader struct {
 	client   *clientv3.Client
 	name     string
 	isPrefix bool // name is a prefix, as for NewAt
 
 	front  *front.Reader // nil only if err is not
+	opts   ReaderOptions // as they were set
 	maxAge time.Duration
 	spawn  func(f func()) bool // runs f on a goroutine of the session; false: it is closed. nil: no session
 	err    error               // why the reader cannot be used
@@ -62,14 +66,17 @@ func NewReader(cli *clientv3.Client, name string) *Reader {
 	return (&Reader{client: cli, name: name}).With(ReaderOptions{})
 }
 
-// NewReaderAt returns a reader of the election that NewAt names. Nothing warns of a prefix that ends in "/".
+// NewReaderAt returns a reader of the election that NewAt names. Nothing warns of a prefix that ends in "/". A follower
+// hears up to half a second late that a candidate leads after a leader that was lost. With a role that may read the
+// prefix alone, that one is named at the loss already.
 func NewReaderAt(cli *clientv3.Client, prefix string) *Reader {
 	return (&Reader{client: cli, name: prefix, isPrefix: true}).With(ReaderOptions{})
 }
 
-// With returns a copy with these policies.
+// With returns a copy with the options that o sets; the others stay. To set one back, begin with NewReader.
 func (r *Reader) With(o ReaderOptions) *Reader {
-	with := &Reader{client: r.client, name: r.name, isPrefix: r.isPrefix, maxAge: cmp.Or(o.MaxAge, defaultMaxAge)}
+	o = options.Over(r.opts, o)
+	with := &Reader{client: r.client, name: r.name, isPrefix: r.isPrefix, opts: o, maxAge: cmp.Or(o.MaxAge, defaultMaxAge)}
 	clock := o.Clock
 	if clock == nil {
 		clock = session.SystemClock()

@@ -43,6 +43,9 @@ func newTerm(e *Election, hold *hold.Hold, value string) *Term {
 // Name is the election's name or prefix. Send it with the token.
 func (t *Term) Name() string { return t.election.Name() }
 
+// String names the election, with the term's token and lease.
+func (t *Term) String() string { return t.hold.String() }
+
 // Token is the fencing token, larger than that of every earlier term. Send it, with Name, to what can compare it.
 func (t *Term) Token() holdfast.Token { return t.hold.Token() }
 

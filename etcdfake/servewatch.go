@@ -150,7 +150,7 @@ func (st *watchStream) progress() {
 	l := st.link
 	l.pass(requests, st.conn, func() {
 		for _, w := range st.watches {
-			if w.sending {
+			if w.behind() {
 				return // etcd does not reply either
 			}
 		}

@@ -24,6 +24,7 @@ type watch struct {
 	stop        func() bool // stops the context.AfterFunc that forgets the watch
 	fail        func(error) // ends the stream that it is on; nil if it is one of clientv3's Watcher
 
+	start   int64 // the revision that its creator named; 0: none
 	next    int64 // the first revision it has not read
 	resume  int64 // where the client would resume: after the last event it received
 	sending bool  // a message is in flight; it will have all events up to its arrival
@@ -94,7 +95,7 @@ func (s *Server) create(w *watch, start int64) {
 	case start == 0:
 		w.next, w.resume = w.conn.to.applied+1, w.conn.to.applied+1
 	default:
-		w.next, w.resume = start, start
+		w.start, w.next, w.resume = start, start, start
 	}
 	s.watches = append(s.watches, w)
 	w.tell(&pb.WatchResponse{Created: true})
@@ -102,6 +103,10 @@ func (s *Server) create(w *watch, start int64) {
 		w.look()
 	}
 }
+
+// behind reports whether the watch keeps etcd from telling how far the stream is: events are on their way, or it begins
+// in the future.
+func (w *watch) behind() bool { return w.sending || w.start > w.conn.to.applied }
 
 // tell hands the client a response.
 func (w *watch) tell(resp *pb.WatchResponse) {

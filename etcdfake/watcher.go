@@ -110,12 +110,12 @@ func (r watcher) serve(ctx context.Context, w *watch, out chan<- clientv3.WatchR
 }
 
 // RequestProgress implements clientv3.Watcher: every watch of the client gets the current revision, after all earlier
-// events.
+// events, unless it begins in the future.
 func (r watcher) RequestProgress(ctx context.Context) error {
 	s := r.link.srv
 	_, err := call(ctx, r.link, nil, Call{"Watch", nil}, false, func(*conn) (struct{}, error) {
 		for _, w := range s.watches {
-			if w.link == r.link && w.fail == nil && !w.sending {
+			if w.link == r.link && w.fail == nil && !w.behind() {
 				w.resume = w.conn.to.applied + 1
 				w.tell(&pb.WatchResponse{})
 			}

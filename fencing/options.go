@@ -16,8 +16,8 @@ import (
 type WhileSuspended int
 
 const (
-	// Refuse returns the holder's error at once. This is the default.
-	Refuse WhileSuspended = iota
+	// Refuse returns the holder's error at once. This is the default. It is not 0, which With takes for not set.
+	Refuse WhileSuspended = iota + 1
 
 	// Wait checks the holder again, paced by WriterOptions.Retry, until it is
 	// connected, lost, or the context ends.
@@ -45,7 +45,7 @@ type WriterOptions struct {
 }
 
 func (o WriterOptions) validate() error {
-	if o.WhileSuspended < Refuse || o.WhileSuspended > Proceed {
+	if o.WhileSuspended < 0 || o.WhileSuspended > Proceed {
 		return invalid("WriterOptions.WhileSuspended", "is %d, which is not one of its constants", o.WhileSuspended)
 	}
 	_, err := sending.Policy("WriterOptions.Retry", o.Retry)
@@ -69,7 +69,7 @@ func (o WriterOptions) admit(ctx context.Context, s interface{ Check() error }) 
 			}
 			return backoff.Final(err)
 		})
-	case Refuse:
+	case 0, Refuse:
 	}
 	return err
 }
@@ -83,3 +83,5 @@ func suspended(err error) bool {
 func invalid(argument, reason string, args ...any) error {
 	return &holdfast.ArgumentError{Argument: argument, Reason: fmt.Sprintf(reason, args...)}
 }
+
+var errNilContext = invalid("ctx", "is nil")

@@ -140,7 +140,7 @@ func TestInvalidWriterOptionsFailEveryWrite(t *testing.T) {
 			argument string
 		}{
 			{fencing.WriterOptions{WhileSuspended: -1}, "WriterOptions.WhileSuspended"},
-			{fencing.WriterOptions{WhileSuspended: 3}, "WriterOptions.WhileSuspended"},
+			{fencing.WriterOptions{WhileSuspended: 4}, "WriterOptions.WhileSuspended"},
 			{fencing.WriterOptions{Retry: backoff.Policy{Max: -1}}, "WriterOptions.Retry.Max"},
 			// From 5 s on etcd's client may send a write twice.
 			{fencing.WriterOptions{Retry: backoff.Policy{Attempt: 5 * time.Second}}, "WriterOptions.Retry.Attempt"},

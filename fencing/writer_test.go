@@ -293,9 +293,12 @@ func TestWithLeavesTheOriginalUnchanged(t *testing.T) {
 	if _, err := proceeding.Put(t.Context(), "k", "v"); err != nil {
 		t.Error(err)
 	}
-	_, err = proceeding.With(fencing.WriterOptions{}).Put(t.Context(), "k", "v")
+	if _, err := proceeding.With(fencing.WriterOptions{Auditor: audit.Log(nil)}).Put(t.Context(), "k", "v"); err != nil {
+		t.Errorf("a second With drops what the first has set: %v", err)
+	}
+	_, err = proceeding.With(fencing.WriterOptions{WhileSuspended: fencing.Refuse}).Put(t.Context(), "k", "v")
 	if !errors.Is(err, holdfast.ErrSuspended) {
-		t.Errorf("options were merged instead of replaced: %v", err)
+		t.Errorf("it is not set back: %v", err)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 var (
 	// ErrLocked is returned by TryLock and TryDo if another session or goroutine holds the lock or waits for it, and by
 	// Semaphore.TryAcquire if fewer permits are free than asked for, or another one waits.
-	ErrLocked = errors.New("the lock is held or waited for")
+	ErrLocked = errors.New("held or waited for")
 
 	// ErrUnconfirmed is returned by TryLock and TryDo if only an entry of this session may still exist, whose removal
 	// etcd has not answered. Try again: the session is removing it, or it expires with the lease.
@@ -63,7 +63,7 @@ func (e *AcquireError) Error() string {
 	if e.Place.Known() {
 		text += "; " + e.Place.String()
 		if e.Lease != 0 && e.Place.Holder.Lease == e.Lease {
-			text += "; this session is the holder"
+			text += "; this session is the holder, perhaps this goroutine"
 		}
 	}
 	return text

@@ -43,9 +43,10 @@ func ExampleSemaphore_Resize() {
 	defer end()
 
 	ctx := context.Background()
-	three, err := locker.NewSemaphore(mine, "uploads", 2).Resize(ctx, 3)
+	uploads := locker.NewSemaphore(mine, "uploads", 2)
+	err := uploads.Resize(ctx, 3)
 	fmt.Println(err)
-	err = three.Do(ctx, 3, func(context.Context, *locker.Permit) error { return nil })
+	err = uploads.Do(ctx, 3, func(context.Context, *locker.Permit) error { return nil })
 	fmt.Println(err)
 
 	_, err = locker.NewSemaphore(theirs, "uploads", 2).Acquire(ctx, 1)

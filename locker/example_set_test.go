@@ -18,8 +18,11 @@ func ExampleSet() {
 	ctx := context.Background()
 	transfer := locker.NewSet(sess, locker.Write("account/7"), locker.Write("account/3"), locker.Read("rates"))
 	err := transfer.Do(ctx, func(ctx context.Context, set *locker.SetLock) error {
-		w := fencing.NewFencedWriter(set.Holder("account/7"))
-		_, err := w.Put(ctx, "balance/7", "100")
+		account, err := set.Holder("account/7")
+		if err != nil {
+			return err
+		}
+		_, err = fencing.NewFencedWriter(account).Put(ctx, "balance/7", "100")
 		return err
 	})
 	fmt.Println("done:", err == nil)

@@ -33,6 +33,9 @@ func (n named) handle(h *hold.Hold, own *own) handle {
 // use the token.
 func (h *handle) AcquiredRevision() int64 { return h.hold.AcquiredRevision() }
 
+// String names it, with its token and its lease.
+func (h *handle) String() string { return h.hold.String() }
+
 // Lease returns the lease that it depends on.
 func (h *handle) Lease() clientv3.LeaseID { return h.hold.Lease() }
 
@@ -93,7 +96,11 @@ func (h *handle) context(ctx context.Context) (context.Context, context.CancelFu
 
 // begin begins the work of a function under the handle.
 func (h *handle) begin(onOverrun hold.OnOverrun) *hold.Work {
-	return hold.NewWork(h.hold, onOverrun, h.strict)
+	var givenUp <-chan struct{} // of several handles of one hold each is given up by itself
+	if h.own != nil {
+		givenUp = h.own.givenUp
+	}
+	return hold.NewWork(h.hold, givenUp, onOverrun, h.strict)
 }
 
 // release ends the handle. The last one of a hold releases that.

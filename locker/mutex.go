@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -31,10 +32,11 @@ func NewMutexAt(sess *session.Session, prefix string) *Mutex {
 	return &Mutex{mutex{at(queue.At(lease.Open(sess.Ref()), holdfast.KindLock, prefix), Options{})}}
 }
 
-// With returns a copy with other options. WithMinHold and WithReentry stay.
+// With returns a copy with the options that o sets; the others stay, and so do WithMinHold and WithReentry. To set one
+// back, begin with NewMutex.
 func (m *Mutex) With(o Options) *Mutex {
 	with := *m
-	with.named.opts = o
+	with.named.opts = options.Over(m.named.opts, o)
 	return &with
 }
 
@@ -137,6 +139,10 @@ func (m *mutex) Lock(ctx context.Context) (*Lock, error) {
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
 // who holds, or ErrUnconfirmed. Nothing was queued.
+//
+// TryLock answers at once, except behind a holder that died: if none holds, but the last one went without a release,
+// it waits for the lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's, and a later call of
+// the session waits for the rest only.
 func (m *mutex) TryLock(ctx context.Context) (*Lock, error) {
 	return m.lock(ctx, true)
 }

@@ -33,7 +33,7 @@ type Options struct {
 
 	// OnWait is called while Lock and Do wait: once they are queued behind others, and each time the wait continues,
 	// at least every 30 s. A goroutine behind others of its session is told when it queues, and when it is the first
-	// of them. It costs no request.
+	// of them. Each call is preceded by a read of the place, one request.
 	//
 	//	OnWait: func(p view.Place) { log.Printf("waiting for the lock: %v", p) },
 	//
@@ -52,21 +52,22 @@ type Options struct {
 	//		os.Exit(1)
 	//	},
 	//
-	// In time is half of session.Options.LockDelay or half of the drift margin, whichever is shorter: by default 0.5 s,
-	// and 100 ms at least. With CancelOnSuspended, the function was told long before its lease has expired, and after a
-	// pause of the process that moment has passed: then the call is made at once. A kick asks, and its name stays taken:
-	// the function has 30 s more, unless an administrator removes the lock meanwhile.
+	// In time is half of session.Options.LockDelay or of the drift margin, whichever is shorter: by default 0.5 s.
+	// With CancelOnSuspended, the function was told long before its lease has expired, and after a pause of the process
+	// that moment has passed: then the call is made at once. A kick asks, and its name stays taken: the function has
+	// 30 s more, unless an administrator removes the lock meanwhile.
 	//
 	// So after an expired lease, a kick, a removal and, as a rule, a revocation, the process ends before the next holder
 	// holds. After MaxHold and MaxIdle the name is free at once, and a process that is paused ends nothing: fence what
 	// the function writes.
 	//
-	// It is called at most once for each call of Do, on a goroutine of its own, and not after Unlock or Session.Close. A
-	// panic ends the process. Do does not wait for it. Default nil, which costs nothing.
+	// It is called at most once for each call of Do, on a goroutine of its own, and not after Unlock or Session.Close,
+	// even if these follow the loss: the function may go on with something else. A panic ends the process. Do does not
+	// wait for it. Default nil, which costs nothing.
 	OnOverrun func(lost *holdfast.LostError, since time.Time)
 
 	// Auditor is told of each grant, release and loss. A grant waits for it, as does Close. Default: the session's
-	// Logger, grants and releases at Debug, losses at Warn.
+	// Logger, as audit.Log: losses at Warn, unless Session.Close ends the hold.
 	Auditor audit.Auditor
 }
 

@@ -1,6 +1,7 @@
 package locker_test
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"strings"
@@ -50,6 +51,45 @@ func TestOwnerHasALimit(t *testing.T) {
 				t.Errorf("%d bytes: %v", n, err)
 			} else if err == nil {
 				mustUnlock(t, lk)
+			}
+		}
+	})
+}
+
+// A second With adds to the first: what that has set is still refused.
+func TestWithAddsToTheOptionsOfAnEarlierWith(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		bad, more := locker.Options{MaxHold: -1}, locker.Options{Owner: "a"}
+		for kind, lock := range map[string]func(ctx context.Context) error{
+			"Mutex": func(ctx context.Context) error {
+				_, err := locker.NewMutex(p.Sess, "x").With(bad).With(more).Lock(ctx)
+				return err
+			},
+			"RWMutex": func(ctx context.Context) error {
+				_, err := locker.NewRWMutex(p.Sess, "x").With(bad).With(more).Lock(ctx)
+				return err
+			},
+			"RWMutex, reading": func(ctx context.Context) error {
+				_, err := locker.NewRWMutex(p.Sess, "x").With(bad).With(more).RLock(ctx)
+				return err
+			},
+			"TreeMutex": func(ctx context.Context) error {
+				_, err := locker.NewTreeMutex(p.Sess, "x").With(bad).With(more).Lock(ctx)
+				return err
+			},
+			"Set": func(ctx context.Context) error {
+				_, err := locker.NewSet(p.Sess, locker.Write("x")).With(bad).With(more).Lock(ctx)
+				return err
+			},
+			"Semaphore": func(ctx context.Context) error {
+				_, err := locker.NewSemaphore(p.Sess, "x", 1).With(bad).With(more).Acquire(ctx, 1)
+				return err
+			},
+		} {
+			var argument *holdfast.ArgumentError
+			if err := lock(t.Context()); !errors.As(err, &argument) || argument.Argument != "Options.MaxHold" {
+				t.Errorf("%s: %v", kind, err)
 			}
 		}
 	})

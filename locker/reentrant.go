@@ -27,11 +27,12 @@ type own struct {
 	contexts sync.Map                // that Context has made: their *context.CancelCauseFunc
 
 	release sync.Once
-	last    bool // this handle was the last one; set by release
+	givenUp chan struct{} // closed by release
+	last    bool          // this handle was the last one; set by release
 }
 
 func newOwn(h *hold.Hold, handles *atomic.Int64) *own {
-	o := &own{handles: handles}
+	o := &own{handles: handles, givenUp: make(chan struct{})}
 	o.done, o.end = context.WithCancelCause(context.Background())
 	o.done, o.forget = h.Context(o.done, false)
 	return o
@@ -117,6 +118,7 @@ func (h *handle) leave() bool {
 		return true
 	}
 	h.own.release.Do(func() {
+		close(h.own.givenUp)
 		_ = h.hold.Check() // which ends the hold if its lease is lost
 		h.own.end(holdfast.ErrReleased)
 		h.own.forget()

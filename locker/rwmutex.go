@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -43,10 +44,10 @@ func withReaders(m mutex) *RWMutex {
 	return &RWMutex{mutex: m, readers: readers}
 }
 
-// With returns a copy with other options. WithReentry stays. For a MinHold of writers use the Mutex of the name.
+// With is Mutex.With. For a MinHold of writers use the Mutex of the name.
 func (m *RWMutex) With(o Options) *RWMutex {
 	with := m.mutex
-	with.named.opts = o
+	with.named.opts = options.Over(m.named.opts, o)
 	return withReaders(with)
 }
 

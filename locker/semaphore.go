@@ -2,9 +2,11 @@ package locker
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -12,8 +14,8 @@ import (
 // MaxPermits is the largest limit of a Semaphore: 1,024.
 const MaxPermits = layout.MaxPermits
 
-// Semaphore is the name of a semaphore: up to n permits of it are held at a time, by all processes together. It is
-// immutable, does no I/O when made, and may be copied and used by any number of goroutines.
+// Semaphore is the name of a semaphore: up to n permits of it are held at a time, by all processes together. Only
+// Resize changes it. It does no I/O when made, and may be copied and used by any number of goroutines.
 //
 // Permits are given first in, first out: a caller that asks for many holds up those that ask for few after it. Each
 // caller has an entry in etcd, also within one session.
@@ -36,21 +38,31 @@ const MaxPermits = layout.MaxPermits
 // know none. To hold after a wait takes a write: while etcd's store is full, callers that wait fail, and their entries
 // stay until there is room.
 type Semaphore struct {
-	sem  *queue.Semaphore
-	opts Options
+	latest *atomic.Pointer[queue.Semaphore] // with the limit that it and its copies name; Resize replaces it
+	opts   Options
+}
+
+// sem returns the semaphore with the limit that s names now; nil for a Semaphore{}.
+func (s *Semaphore) sem() *queue.Semaphore {
+	if s.latest == nil {
+		return nil
+	}
+	return s.latest.Load()
 }
 
 // NewSemaphore names a semaphore with n permits in the session's namespace, 1 to MaxPermits; see CheckName. A bad name,
 // a bad n or a nil session is an error of the first call.
 func NewSemaphore(sess *session.Session, name string, n int) *Semaphore {
-	return &Semaphore{sem: queue.NewSemaphore(lease.Open(sess.Ref()), name, n)}
+	s := &Semaphore{latest: new(atomic.Pointer[queue.Semaphore])}
+	s.latest.Store(queue.NewSemaphore(lease.Open(sess.Ref()), name, n))
+	return s
 }
 
-// With returns a copy with other options.
-func (s *Semaphore) With(o Options) *Semaphore { return &Semaphore{s.sem, o} }
+// With is Mutex.With. The copy follows Resize, too.
+func (s *Semaphore) With(o Options) *Semaphore { return &Semaphore{s.latest, options.Over(s.opts, o)} }
 
 // Name returns the name as it was given.
-func (s *Semaphore) Name() string { return s.sem.All().Name() }
+func (s *Semaphore) Name() string { return s.sem().All().Name() }
 
 // Do acquires that many permits, calls fn, and releases them when fn has returned, as Mutex.Do does, with the same
 // errors.
@@ -90,20 +102,23 @@ func (s *Semaphore) acquire(ctx context.Context, weight int, try bool) (*Permit,
 	return &Permit{single{n.handle(holds[0], nil)}, weight}, nil
 }
 
-func (s *Semaphore) named(weight int) named { return at(s.sem.Permits(weight), s.opts) }
+func (s *Semaphore) named(weight int) named { return at(s.sem().Permits(weight), s.opts) }
 
 // Limit reads the limit in etcd; 0 if there is none yet, because the semaphore was never acquired.
-func (s *Semaphore) Limit(ctx context.Context) (n int, err error) { return s.sem.Limit(ctx) }
+func (s *Semaphore) Limit(ctx context.Context) (n int, err error) { return s.sem().Limit(ctx) }
 
-// Resize changes the limit in etcd from the one that s names to n, and returns the semaphore that names n. If the limit
-// in etcd is another one, Resize changes nothing, and the error is a *holdfast.LimitError. If it is n already, that is
-// no error.
+// Resize changes the limit in etcd from the one that s names to n. Then s and its copies name n. If the limit in etcd
+// is another one, Resize changes nothing, and the error is a *holdfast.LimitError. If it is n already, that is no
+// error.
 //
 // Callers that wait are given permits as the new limit allows; those that ask for more than n fail. From now on, a
-// program that names the former limit fails with a *holdfast.LimitError when it acquires.
-func (s *Semaphore) Resize(ctx context.Context, n int) (*Semaphore, error) {
-	if err := s.sem.Resize(ctx, n); err != nil {
-		return nil, err
+// Semaphore that names the former limit, in any program, fails with a *holdfast.LimitError when it acquires.
+func (s *Semaphore) Resize(ctx context.Context, n int) error {
+	before := s.sem()
+	if err := before.Resize(ctx, n); err != nil {
+		return err
 	}
-	return &Semaphore{queue.NewSemaphore(s.sem.All().Host(), s.Name(), n), s.opts}, nil
+	// Unless a later Resize was faster.
+	s.latest.CompareAndSwap(before, queue.NewSemaphore(before.All().Host(), s.Name(), n))
+	return nil
 }

@@ -115,7 +115,7 @@ func TestBadSemaphoresAreRefusedBeforeAnyRequest(t *testing.T) {
 			}
 		}
 		for _, n := range []int{0, -1, locker.MaxPermits + 1} {
-			if _, err := sem.Resize(t.Context(), n); !argument(err) {
+			if err := sem.Resize(t.Context(), n); !argument(err) {
 				t.Errorf("Resize to %d: %v", n, err)
 			}
 		}
@@ -125,17 +125,21 @@ func TestBadSemaphoresAreRefusedBeforeAnyRequest(t *testing.T) {
 	})
 }
 
+// The receiver and its copies name the new limit. One that was made with the former limit does not.
 func TestResizedSemaphoreNamesTheNewLimit(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		sem := locker.NewSemaphore(kit.Start(t, srv).Sess, "x", 1)
+		sess := kit.Start(t, srv).Sess
+		sem, other := locker.NewSemaphore(sess, "x", 1), locker.NewSemaphore(sess, "x", 1)
+		before := sem.With(locker.Options{Owner: "a"})
 		mustGiveBack(t, mustPermit(t, sem, 1))
-		bigger, err := sem.Resize(t.Context(), 3)
-		if err != nil {
+		if err := sem.Resize(t.Context(), 3); err != nil {
 			t.Fatal(err)
 		}
-		mustGiveBack(t, mustPermit(t, bigger, 3))
+		for _, s := range []*locker.Semaphore{sem, before, sem.With(locker.Options{Owner: "b"})} {
+			mustGiveBack(t, mustPermit(t, s, 3))
+		}
 		var limit *holdfast.LimitError
-		if _, err := sem.Acquire(t.Context(), 1); !errors.As(err, &limit) || limit.Limit != 3 || limit.Named != 1 {
+		if _, err := other.Acquire(t.Context(), 1); !errors.As(err, &limit) || limit.Limit != 3 || limit.Named != 1 {
 			t.Error(err)
 		}
 		if n, err := sem.Limit(t.Context()); n != 3 || err != nil {
@@ -220,7 +224,7 @@ func TestCloseEndsHoldersAndWaitersOfASemaphore(t *testing.T) {
 		if _, err := sem.Limit(ctx); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("Limit: %v", err)
 		}
-		if _, err := sem.Resize(ctx, 2); !errors.Is(err, holdfast.ErrClosed) {
+		if err := sem.Resize(ctx, 2); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("Resize: %v", err)
 		}
 	})

@@ -9,6 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -64,10 +66,10 @@ func NewSet(sess *session.Session, members ...Member) *Set {
 	return s
 }
 
-// With returns a copy with other options.
+// With is Mutex.With.
 func (s *Set) With(o Options) *Set {
 	with := *s
-	with.named.opts = o
+	with.named.opts = options.Over(s.named.opts, o)
 	return &with
 }
 
@@ -96,7 +98,8 @@ func (s *Set) TryDo(ctx context.Context, fn func(ctx context.Context, set *SetLo
 func (s *Set) Lock(ctx context.Context) (*SetLock, error) { return s.lock(ctx, false) }
 
 // TryLock acquires all locks of the set if none is held or waited for by one that excludes it. Otherwise the error Is
-// ErrLocked, and its Place says who holds one of them, or ErrUnconfirmed. Nothing was queued.
+// ErrLocked, and its Place says who holds one of them, or ErrUnconfirmed. Nothing was queued. Like that of a Mutex it
+// waits behind a holder that died.
 func (s *Set) TryLock(ctx context.Context) (*SetLock, error) { return s.lock(ctx, true) }
 
 func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {
@@ -146,26 +149,46 @@ type SetLock struct {
 	readers []*ReadLock
 }
 
-// Holder returns the lock of a name that the set holds alone, with that name's token, for fencing and its guards. It
-// returns nil, which guards refuse, for any other name. The tokens of a set are equal: each is compared with those of
+// Holder returns the lock of a name that the set holds alone, with that name's token, for fencing and its guards. For
+// any other name the error is a *holdfast.ArgumentError. The tokens of a set are equal: each is compared with those of
 // its own name only.
-func (s *SetLock) Holder(name string) fencing.Holder {
+func (s *SetLock) Holder(name string) (fencing.Holder, error) {
 	for _, lk := range s.writers {
 		if lk.Name() == name {
-			return lk
+			return lk, nil
 		}
 	}
-	return nil
+	return nil, s.notHeld(name, "alone")
 }
 
-// Reader returns the lock of a name that the set holds for reading, for fencing.NewFencedWriter, or nil.
-func (s *SetLock) Reader(name string) fencing.Owner {
+// Reader returns the lock of a name that the set holds for reading, for fencing.NewFencedWriter. For any other name the
+// error is a *holdfast.ArgumentError.
+func (s *SetLock) Reader(name string) (fencing.Owner, error) {
 	for _, lk := range s.readers {
 		if lk.Name() == name {
-			return lk
+			return lk, nil
 		}
 	}
-	return nil
+	return nil, s.notHeld(name, "for reading")
+}
+
+// notHeld is the error for a name that the set does not hold in that way. It says which names the set has.
+func (s *SetLock) notHeld(name, how string) error {
+	var all []string
+	for _, lk := range s.writers {
+		all = append(all, names.Quote(lk.Name())+" alone")
+	}
+	for _, lk := range s.readers {
+		all = append(all, names.Quote(lk.Name())+" for reading")
+	}
+	const most = 9
+	if len(all) > most {
+		all = append(all[:most], "…")
+	}
+	return &holdfast.ArgumentError{
+		Argument: "name", Reason: fmt.Sprintf("%s is none that the set holds %s; it holds %s", names.Quote(name), how,
+			strings.Join(all, ", ")),
+	}
 }
 
 // WithContext returns a child of ctx that is canceled when the locks are lost or released, as [Lock.WithContext] does.
@@ -182,6 +205,18 @@ func (s *SetLock) WithContext(ctx context.Context) (context.Context, context.Can
 		ctx = fencing.NewContext(ctx, nil)
 	}
 	return s.context(ctx)
+}
+
+// String names the locks, with their token and their lease.
+func (s *SetLock) String() string {
+	var all []string
+	for _, lk := range s.writers {
+		all = append(all, lk.String())
+	}
+	for _, lk := range s.readers {
+		all = append(all, lk.String())
+	}
+	return strings.Join(all, "; ")
 }
 
 // Unlock releases all locks of the set, in one request, as [Lock.Unlock] does, with the same errors.

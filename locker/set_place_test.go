@@ -163,11 +163,19 @@ func TestFencedWriteComparesAllEntries(t *testing.T) {
 		},
 		"set": func(t *testing.T, p *kit.Process) (fencing.Owner, func(context.Context) error) {
 			set := mustLockAll(t, locker.NewSet(p.Sess, locker.Read("job"), locker.Write("x")))
-			return set.Holder("x"), set.Unlock
+			h, err := set.Holder("x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return h, set.Unlock
 		},
 		"reader of a set": func(t *testing.T, p *kit.Process) (fencing.Owner, func(context.Context) error) {
 			set := mustLockAll(t, locker.NewSet(p.Sess, locker.Write("job"), locker.Read("x")))
-			return set.Reader("x"), set.Unlock
+			r, err := set.Reader("x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r, set.Unlock
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

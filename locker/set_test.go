@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,8 +39,11 @@ func TestSetExcludesTheMutexesOfItsNames(t *testing.T) {
 		}
 		waits := lockLater(kit.Within(t, time.Minute), locker.NewMutex(b.Sess, "x"))
 		kit.Queued(t, srv, kit.Entries("x"), 2)
-		if set.Holder("x").Token() == 0 || set.Holder("y") != nil || set.Reader("y") == nil || set.Reader("x") != nil {
-			t.Error("Holder and Reader do not tell the names of the set apart")
+		if h, err := set.Holder("x"); err != nil || h.Token() == 0 {
+			t.Errorf("Holder of x: %v", err)
+		}
+		if r, err := set.Reader("y"); err != nil || r == nil {
+			t.Errorf("Reader of y: %v", err)
 		}
 		if err := set.Unlock(t.Context()); err != nil {
 			t.Error(err)
@@ -132,5 +136,24 @@ func TestSetTellsTheNamesThatItWasGiven(t *testing.T) {
 		if got := (&locker.Set{}).Names(); len(got) != 0 {
 			t.Errorf("a zero Set has the names %q", got)
 		}
+	})
+}
+
+// A name that the set does not hold in that way is told when it is asked for, not by the first write.
+func TestSetSaysWhichNamesItHolds(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		set := mustLockAll(t, locker.NewSet(kit.Start(t, srv).Sess, locker.Write("x"), locker.Read("y")))
+		for what, ask := range map[string]func() error{
+			"Holder of a name that is read":       func() error { _, err := set.Holder("y"); return err },
+			"Holder of a misspelled name":         func() error { _, err := set.Holder("X"); return err },
+			"Reader of a name that is held alone": func() error { _, err := set.Reader("x"); return err },
+			"Reader of no name":                   func() error { _, err := set.Reader(""); return err },
+		} {
+			var argument *holdfast.ArgumentError
+			if err := ask(); !errors.As(err, &argument) || !strings.Contains(err.Error(), `"x" alone, "y" for reading`) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		_ = set.Unlock(t.Context())
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -46,10 +47,10 @@ func parent(path string) (above string, ok bool) {
 	return path[:max(i, 0)], i > 0
 }
 
-// With returns a copy with other options.
+// With is Mutex.With.
 func (t *TreeMutex) With(o Options) *TreeMutex {
 	with := *t
-	with.named.opts = o
+	with.named.opts = options.Over(t.named.opts, o)
 	return &with
 }
 
@@ -72,7 +73,8 @@ func (t *TreeMutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *
 func (t *TreeMutex) Lock(ctx context.Context) (*Lock, error) { return t.lock(ctx, false) }
 
 // TryLock acquires the lock if no lock that excludes it is held or waited for. Otherwise the error Is ErrLocked, and
-// its Place says who holds one, or ErrUnconfirmed. Nothing was queued.
+// its Place says who holds one, or ErrUnconfirmed. Nothing was queued. Like that of a Mutex it waits behind a holder
+// that died.
 func (t *TreeMutex) TryLock(ctx context.Context) (*Lock, error) { return t.lock(ctx, true) }
 
 func (t *TreeMutex) lock(ctx context.Context, try bool) (*Lock, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/listing"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -65,6 +66,7 @@ type Snapshot struct {
 type Reader struct {
 	client  *clientv3.Client
 	group   string
+	opts    ReaderOptions                // as they were set
 	listing *listing.Reader[item, Group] // nil if err is not
 	err     error                        // why the reader cannot be used
 }
@@ -92,9 +94,10 @@ func NewReader(cli *clientv3.Client, group string) *Reader {
 	return (&Reader{client: cli, group: group}).With(ReaderOptions{})
 }
 
-// With returns a copy with these policies.
+// With returns a copy with the options that o sets; the others stay. To set one back, begin with NewReader.
 func (r *Reader) With(o ReaderOptions) *Reader {
-	with := &Reader{client: r.client, group: r.group}
+	o = options.Over(r.opts, o)
+	with := &Reader{client: r.client, group: r.group, opts: o}
 	namespace, err := names.Namespace(o.Namespace)
 	if o.Clock == nil {
 		o.Clock = session.SystemClock()

@@ -33,7 +33,8 @@ type Session struct {
 }
 
 // New obtains a lease and keeps it alive until Close. A nil opts means all defaults. New tries until ctx ends, which
-// bounds nothing else. The session never closes cli.
+// bounds nothing else; after a second, and then each minute, it logs what each endpoint says. The session never closes
+// cli.
 //
 // Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is sent; otherwise etcd's error, joined with
 // ctx's. Test for etcderr.ErrNotConnected, ErrNotEtcd, holdfast.ErrClientClosed, rpctypes.ErrPermissionDenied (of the
@@ -59,10 +60,12 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	policy := resolved.Retry
 	policy.Attempt = 0 // sending.Once bounds each request
 	var first *lease.Lease
+	stop := s.env.tellWait(ctx)
 	err = backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
 		first, err = s.granter.obtain(ctx)
 		return err
 	})
+	stop()
 	if errors.Is(err, rpctypes.ErrNoSpace) {
 		err = fmt.Errorf("%w: the store of etcd is full; \"holdfast check\" says what to do", err)
 	}
@@ -124,7 +127,9 @@ func (s *Session) next() *keeper {
 	if s.leases.endedErr(s.leases.Lease()) != nil {
 		return nil
 	}
+	stop := s.env.tellWait(s.env.ctx)
 	l, err := s.granter.obtainNext(s.leases.refuse)
+	stop()
 	if err != nil {
 		return nil // closed
 	}
@@ -143,6 +148,14 @@ func (s *Session) State() holdfast.State { return s.leases.State() }
 // Check judges the session now, by the clock and without an RPC, so it is right even after a pause. It returns nil,
 // holdfast.ErrSuspended, a *holdfast.LostError (until a new lease has followed), or holdfast.ErrClosed.
 func (s *Session) Check() error { return s.leases.Check() }
+
+// String names the latest lease, and says how it is.
+func (s *Session) String() string {
+	if s.leases == nil {
+		return "no session"
+	}
+	return fmt.Sprintf("session of lease %x, %s", int64(s.Lease()), s.State())
+}
 
 // Done is closed when no lease will follow: the session or its etcd client was closed, or the lease was lost under
 // Options.StayLost. Check says which.

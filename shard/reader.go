@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/listing"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -69,6 +70,7 @@ type Snapshot struct {
 type Reader struct {
 	client  *clientv3.Client
 	name    string
+	opts    ReaderOptions                 // as they were set
 	prefix  string                        // of all keys of the shards
 	count   string                        // the key that says how many there are
 	listing *listing.Reader[item, Owners] // nil if err is not
@@ -84,9 +86,10 @@ func NewReader(cli *clientv3.Client, name string) *Reader {
 	return (&Reader{client: cli, name: name}).With(ReaderOptions{})
 }
 
-// With returns a copy with these policies.
+// With returns a copy with the options that o sets; the others stay. To set one back, begin with NewReader.
 func (r *Reader) With(o ReaderOptions) *Reader {
-	with := &Reader{client: r.client, name: r.name}
+	o = options.Over(r.opts, o)
+	with := &Reader{client: r.client, name: r.name, opts: o}
 	namespace, err := names.Namespace(o.Namespace)
 	if o.Clock == nil {
 		o.Clock = session.SystemClock()

@@ -21,8 +21,8 @@ const fullAt = 0.8
 // asRoot is what to do where etcd answers administrators only.
 const asRoot = "Run \"holdfast check\" once more as a user with the role root: until then this is not checked."
 
-// members asks each endpoint how it is, and the cluster which members it has.
-func (c *checker) members(ctx context.Context, timeout time.Duration) {
+// ask asks each endpoint how it is, and returns what those say that answer. A member without a leader answers, too.
+func (c *checker) ask(ctx context.Context, timeout time.Duration) map[uint64]*clientv3.StatusResponse {
 	answered := make(map[uint64]*clientv3.StatusResponse)
 	for _, address := range c.cli.Endpoints() {
 		asked, cancel := context.WithTimeout(ctx, timeout)
@@ -40,6 +40,12 @@ func (c *checker) members(ctx context.Context, timeout time.Duration) {
 		c.member(endpoint, status)
 		c.proxy(ctx, timeout, address, endpoint)
 	}
+	return answered
+}
+
+// members asks the cluster which members it has, of which some have answered, and whether they keep users to their
+// roles.
+func (c *checker) members(ctx context.Context, timeout time.Duration, answered map[uint64]*clientv3.StatusResponse) {
 	c.roles(ctx, timeout)
 	listed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -65,12 +71,36 @@ func (c *checker) members(ctx context.Context, timeout time.Duration) {
 	c.size(voters, missing)
 }
 
+// noSpace says that the store is full.
+func (f *findings) noSpace(detail string) {
+	f.full = true
+	f.fail("alarms", detail, "Nothing new can be locked; what is held is renewed and released. As root run \"etcdctl "+
+		"compact REVISION\", \"etcdctl defrag\" with all --endpoints, then \"etcdctl alarm disarm\"; or raise "+
+		"--quota-backend-bytes. Meanwhile \"kick\" cannot write: \"etcdctl lease revoke LEASE\" ends a holder.")
+}
+
+// refusedFull reports whether etcd has refused a request because its store is full, and says so unless a member's
+// status has: up to 3.6.11 etcd 3.6 shows its alarms to the role root only.
+func (f *findings) refusedFull(err error) bool {
+	if !errors.Is(err, rpctypes.ErrNoSpace) {
+		return false
+	}
+	if !f.full {
+		f.noSpace(fmt.Sprintf("etcd refuses writes: %v", err))
+	}
+	return true
+}
+
 // silent judges why a member does not tell its status. Up to 3.6.11 etcd 3.6 tells it to the role root only.
 func (c *checker) silent(endpoint string, err error) {
+	if exitCode(err) == exitDenied && c.anonymous {
+		c.warn("members", endpoint+" runs; how it is, it tells only after a login", "")
+		return
+	}
 	if exitCode(err) == exitDenied {
 		if errors.Is(err, rpctypes.ErrPermissionDenied) {
 			c.auth = true
-			c.leaks("a server refuses its version to this user, as none with the fix of GHSA-xg4h-6gfc-h4m8 does: upgrade it")
+			c.leaks("a server does not tell this user its version, so it lacks the fix of GHSA-xg4h-6gfc-h4m8: upgrade it")
 		}
 		c.warn("members", fmt.Sprintf("%s does not tell this user its version, alarms and space: %v", endpoint, err), asRoot)
 		return
@@ -146,9 +176,7 @@ func (c *checker) member(endpoint string, status *clientv3.StatusResponse) {
 	for _, problem := range status.Errors {
 		switch {
 		case strings.Contains(problem, etcdserverpb.AlarmType_NOSPACE.String()):
-			c.fail("alarms", endpoint+": "+problem, "Nothing new can be locked; what is held is renewed and released. Run "+
-				"\"etcdctl compact REVISION\", \"etcdctl defrag --cluster\", then \"etcdctl alarm disarm\"; or raise "+
-				"--quota-backend-bytes. Meanwhile \"kick\" cannot write: \"etcdctl lease revoke LEASE\" ends a holder.")
+			c.noSpace(endpoint + ": " + problem)
 		case strings.Contains(problem, etcdserverpb.AlarmType_CORRUPT.String()):
 			c.fail("alarms", endpoint+": "+problem, "Members disagree about their data: replace the one that is wrong.")
 		case !strings.Contains(problem, "no leader"): // said above

@@ -16,7 +16,7 @@ import (
 func TestMemberThatRefusesItsStatusIsNotTakenForStopped(t *testing.T) {
 	for err, refused := range map[error]bool{rpctypes.ErrPermissionDenied: true, context.DeadlineExceeded: false} {
 		var said finding
-		c := &checker{report: func(f finding) { said = f }}
+		c := &checker{findings: findings{print: func(f finding) { said = f }}}
 		c.silent("etcd-0:2379", err)
 		if said.Result != "warning" || (said.Advice == asRoot) != refused {
 			t.Errorf("%v: %+v", err, said)
@@ -49,15 +49,15 @@ func TestServersThatDoNotKeepUsersToTheirRolesAreToldWhereAuthIsOn(t *testing.T)
 		"not for this user":    {"3.6.13", authStatus{err: rpctypes.ErrPermissionDenied}, "3.6.13 does not keep"},
 		"not answered":         {"3.5.32", authStatus{err: refused}, "Whether auth is on could not be asked: refused"},
 		"version with the fix": {"3.7.1", authStatus{on: true}, ""},
-		"version refused":      {"", authStatus{err: refused}, "refuses its version to this user"},
+		"version refused":      {"", authStatus{err: refused}, "does not tell this user its version"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var said []string
-			check := &checker{cli: &clientv3.Client{Auth: c.auth}, report: func(f finding) {
+			check := &checker{cli: &clientv3.Client{Auth: c.auth}, findings: findings{print: func(f finding) {
 				if f.Check == "roles" {
 					said = append(said, f.Result+" "+f.Detail+" "+f.Advice)
 				}
-			}}
+			}}}
 			for range 3 { // of one version, so it is said once
 				if c.version == "" {
 					check.silent("etcd-0:2379", rpctypes.ErrPermissionDenied)
@@ -72,6 +72,67 @@ func TestServersThatDoNotKeepUsersToTheirRolesAreToldWhereAuthIsOn(t *testing.T)
 			if len(said) != map[bool]int{true: 1}[c.says != ""] || !strings.Contains(all, c.says) ||
 				strings.Count(all, "GHSA-xg4h-6gfc-h4m8") > 1 || check.failed {
 				t.Errorf("said %q, want %q", said, c.says)
+			}
+		})
+	}
+}
+
+// full refuses what would write, as a server whose store is full.
+type full struct{ clientv3.Lease }
+
+func (full) Grant(context.Context, int64) (*clientv3.LeaseGrantResponse, error) {
+	return nil, rpctypes.ErrNoSpace
+}
+
+type fullKV struct{ clientv3.KV }
+
+func (fullKV) Txn(context.Context) clientv3.Txn { return fullTxn{writes: new(bool)} }
+
+type fullTxn struct{ writes *bool }
+
+func (t fullTxn) If(...clientv3.Cmp) clientv3.Txn { return t }
+
+func (t fullTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+	for _, op := range ops {
+		*t.writes = *t.writes || op.IsPut()
+	}
+	return t
+}
+
+func (t fullTxn) Else(...clientv3.Op) clientv3.Txn { return t }
+
+func (t fullTxn) Commit() (*clientv3.TxnResponse, error) {
+	if *t.writes {
+		return nil, rpctypes.ErrNoSpace
+	}
+	return new(clientv3.TxnResponse), nil
+}
+
+// A user whom etcd does not show its alarms is told of a full store by what is refused, once, whatever is checked.
+func TestFullStoreIsToldToAUserWhoMaySeeNoAlarm(t *testing.T) {
+	for name, check := range map[string]func(c *checker){
+		"what it may": func(c *checker) { c.permissions(t.Context(), time.Second) },
+		"what it may not and needs": func(c *checker) {
+			c.needs = []string{"inspect"}
+			c.permissions(t.Context(), time.Second)
+			c.times(t.Context(), time.Second)
+		},
+		"times": func(c *checker) { c.times(t.Context(), time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var alarms []finding
+			c := &checker{
+				cli: &clientv3.Client{KV: fullKV{}, Lease: full{}}, namespace: "holdfast", samples: 1,
+				findings: findings{print: func(f finding) {
+					if f.Check == "alarms" {
+						alarms = append(alarms, f)
+					}
+				}},
+			}
+			c.silent("etcd-0:2379", rpctypes.ErrPermissionDenied)
+			check(c)
+			if len(alarms) != 1 || alarms[0].Result != "failed" || !c.failed {
+				t.Errorf("told %+v, unfit %v", alarms, c.failed)
 			}
 		})
 	}

@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -57,7 +55,7 @@ var permissions = map[string]func(namespace, name string) []need{
 	"ring": func(ns, _ string) []need { return []need{{names.SessionKeys(ns), true, "readwrite"}} }, // the bell
 	"inspect": func(ns, name string) []need {
 		all := []need{{names.EpochKey(ns), false, "read"}}
-		for _, kind := range []holdfast.Kind{holdfast.KindLock, holdfast.KindTree, holdfast.KindElection} {
+		for _, kind := range append(slices.Clone(layout.Kinds), "member") {
 			all = append(all, need{layout.Names(ns, kind), true, "read"})
 		}
 		return append(all, need{names.SessionKeys(ns), true, "read"})
@@ -67,6 +65,36 @@ var permissions = map[string]func(namespace, name string) []need{
 		return []need{{names.EpochKey(ns), false, "read"}, {entries.key, true, "read"}}
 	},
 	"epoch": func(ns, _ string) []need { return []need{{names.EpochKey(ns), false, "readwrite"}} },
+}
+
+// purposesAt are those that have to do with a prefix of etcd's own clients.
+var purposesAt = []string{"lock", "election", "observe", "inspect", "admin"}
+
+// permissionsAt are the permissions for a prefix. Its claims stand in the namespace, since etcd's own clients would
+// wait for them. Without the right to them none is delayed after a loss.
+func permissionsAt(purpose, ns, prefix string) []need {
+	q, permission := layout.At(ns, holdfast.KindLock, prefix), "readwrite"
+	if purpose == "observe" || purpose == "inspect" {
+		permission = "read"
+	}
+	all := []need{
+		{names.EpochKey(ns), false, "read"}, {q.Entries, true, permission}, {q.Claims, true, permission},
+	}
+	switch purpose {
+	case "lock", "election":
+		all = append(all, need{names.SessionKeys(ns), true, "readwrite"})
+	case "inspect":
+		all = append(all, need{names.SessionKeys(ns), true, "read"})
+	}
+	return all
+}
+
+// needsOf are the permissions for a purpose, of a prefix with at.
+func needsOf(purpose, ns, name string, at bool) []need {
+	if at {
+		return permissionsAt(purpose, ns, name)
+	}
+	return permissions[purpose](ns, name)
 }
 
 func entriesOf(ns string, kind holdfast.Kind, name string) []need {
@@ -82,7 +110,7 @@ func entriesOf(ns string, kind holdfast.Kind, name string) []need {
 // wanted are the permissions for some purposes. A role has one permission for a key: the larger one is wanted.
 func (c *checker) wanted(goals []string) (all []need) {
 	for _, purpose := range goals {
-		for _, n := range permissions[purpose](c.namespace, c.name) {
+		for _, n := range needsOf(purpose, c.namespace, c.name, c.at) {
 			same := func(other need) bool { return other.key == n.key }
 			if i := slices.IndexFunc(all, same); i < 0 {
 				all = append(all, n)
@@ -106,8 +134,8 @@ func (c *checker) permissions(ctx context.Context, timeout time.Duration) {
 			defer cancel()
 			_, answers[n] = n.probe(asking, c.cli)
 		}
-		if errors.Is(answers[n], rpctypes.ErrNoSpace) {
-			return nil // a full store is told by its alarm
+		if c.refusedFull(answers[n]) {
+			return nil // it is no matter of permissions
 		}
 		return answers[n]
 	}
@@ -130,7 +158,7 @@ func (c *checker) findOut(ask func(need) error) {
 			continue // who locks may ring, and has nothing to ring for
 		}
 		lacks := func(n need) bool { return exitCode(ask(n)) == exitDenied }
-		if slices.ContainsFunc(permissions[purpose](c.namespace, c.name), lacks) {
+		if slices.ContainsFunc(needsOf(purpose, c.namespace, c.name, c.at), lacks) {
 			not = append(not, purpose)
 		} else {
 			may = append(may, purpose)

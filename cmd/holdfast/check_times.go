@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/judge"
@@ -26,7 +24,7 @@ func (c *checker) times(ctx context.Context, timeout time.Duration) {
 		return need{names.SessionKeys(c.namespace), true, "readwrite"}.probe(ctx, c.cli)
 	})
 	switch {
-	case errors.Is(err, rpctypes.ErrNoSpace): // told by its alarm
+	case c.refusedFull(err):
 	case exitCode(err) == exitDenied:
 		c.info("commit", "cannot be measured by a user that may not write "+names.SessionKeys(c.namespace))
 	case err != nil:
@@ -44,7 +42,7 @@ func (c *checker) times(ctx context.Context, timeout time.Duration) {
 
 	least, renewal, err := c.renewals(ctx, timeout)
 	switch {
-	case errors.Is(err, rpctypes.ErrNoSpace):
+	case c.refusedFull(err):
 		return
 	case exitCode(err) == exitDenied:
 		c.info("renewal", "cannot be measured by a user that may not read "+names.EpochKey(c.namespace))

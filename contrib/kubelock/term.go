@@ -1,6 +1,7 @@
 package kubelock
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -23,6 +24,14 @@ type Term struct {
 }
 
 var _ fencing.Holder = (*Term)(nil)
+
+// String names the lock, with the term's token.
+func (t *Term) String() string {
+	if t == nil || t.lock == nil {
+		return "no term"
+	}
+	return fmt.Sprintf("lock %q, token %d", t.lock.name, t.token)
+}
 
 // Name returns the name of the lock.
 func (t *Term) Name() string { return t.lock.name }

@@ -6,9 +6,10 @@
 //	prometheus --config.file examples/dashboard/prometheus.yml --storage.tsdb.path "$(mktemp -d)" \
 //		--web.listen-address 127.0.0.1:9090
 //
-// Then see the alerts at http://127.0.0.1:9090/alerts. In Grafana add http://127.0.0.1:9090 as a data source, and
-// import deploy/grafana.json. A round of all troubles takes about five minutes; panels have data after a few seconds,
-// some alerts only after ten minutes. The program says what it does, and when:
+// Then see the alerts at http://127.0.0.1:9090/alerts (of Debian's Prometheus: /classic/alerts). In Grafana add
+// http://127.0.0.1:9090 as a data source, and import deploy/grafana.json. A round of all troubles takes about five
+// minutes; panels have data after a few seconds, some alerts only after ten minutes. The program says what it does, and
+// when:
 //
 //	   time  who       what                                                                   token
 //	  0.12s  worker-1  has its metrics at http://127.0.0.1:9464/metrics/worker-1

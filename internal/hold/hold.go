@@ -204,7 +204,8 @@ type life struct {
 	done     chan struct{}
 	contexts map[*context.CancelCauseFunc]struct{} // of the contexts that Context has made
 	limit    *time.Timer                           // of MaxHold
-	forced   chan struct{}                         // closed when a kept entry is taken away; nil: made by forcing
+	forced   signal                                // a kept entry is taken away
+	released signal                                // Release has been called
 }
 
 // begin begins the life: from now on, the holds end with their lease, after MaxHold, and when their work is idle.

@@ -106,23 +106,7 @@ func (l *life) releaseKept(ctx context.Context) error {
 }
 
 // forcing returns a channel that is closed when an administrator takes a kept entry away.
-func (l *life) forcing() chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.forced == nil {
-		l.forced = make(chan struct{})
-	}
-	return l.forced
-}
+func (l *life) forcing() <-chan struct{} { return l.forced.channel(&l.mu) }
 
-// force closes forcing.
-func (l *life) force() {
-	forced := l.forcing()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-forced: // by another entry of a Set
-	default:
-		close(forced)
-	}
-}
+// force closes forcing, for the first of the entries of a Set.
+func (l *life) force() { l.forced.give(&l.mu) }

@@ -21,6 +21,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
+	h.released.give(&h.mu)
 	if h.Live() {
 		end := h.telemetry.Release(ctx)
 		defer func() { end(err) }()

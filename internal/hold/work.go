@@ -3,6 +3,7 @@ package hold
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,12 +13,15 @@ import (
 // OnOverrun is told of work that goes on after the loss of its hold.
 type OnOverrun = func(lost *holdfast.LostError, since time.Time)
 
-// Work is a user's function under a hold, from its call to its return. It tells OnOverrun, once, if the hold is lost
-// and the function has not returned a grace after that. A nil Work tells nothing, and costs nothing.
+// Work is a user's function under a hold. It begins with the call. It ends when the function returns, when the program
+// gives up what the function holds (Unlock, Resign), and when it closes the session. Unlock ends it after a loss, too:
+// the function may go on with something else. If the hold is lost and the work has not ended a grace later, Work tells
+// OnOverrun, once. A nil Work tells nothing, and costs nothing.
 type Work struct {
-	hold   *Hold
-	tell   OnOverrun
-	strict bool // the function's context has ended when the session was suspended
+	hold    *Hold
+	tell    OnOverrun
+	strict  bool            // the function's context has ended when the session was suspended
+	givenUp <-chan struct{} // closed when the program gives up what the function holds
 
 	settled  atomic.Bool   // the function has returned, or tell is called
 	returned chan struct{} // closed by End
@@ -25,12 +29,16 @@ type Work struct {
 }
 
 // NewWork returns the work of a function under a hold, which is about to be called; the caller calls End when that has
-// returned. Without tell it returns nil.
-func NewWork(h *Hold, tell OnOverrun, strict bool) *Work {
+// returned. givenUp is closed when the function's own share of the hold is given up; nil: it has the hold for itself,
+// which Release gives up. Without tell NewWork returns nil.
+func NewWork(h *Hold, givenUp <-chan struct{}, tell OnOverrun, strict bool) *Work {
 	if tell == nil {
 		return nil
 	}
-	w := &Work{hold: h, tell: tell, strict: strict, returned: make(chan struct{})}
+	if givenUp == nil {
+		givenUp = h.givenUp()
+	}
+	w := &Work{hold: h, tell: tell, strict: strict, givenUp: givenUp, returned: make(chan struct{})}
 	held, forget := h.Context(context.Background(), false)
 	unwatch := context.AfterFunc(held, w.watch) // its goroutine ends with the grace, or with the function
 	w.forget = func() { unwatch(); forget() }
@@ -53,32 +61,43 @@ func (w *Work) watch() {
 	if lost == nil {
 		return
 	}
-	if lost.Cause == holdfast.CauseKicked {
-		w.awaitKick()
+	if lost.Cause == holdfast.CauseKicked && !w.goesOn(kickGrace, w.hold.forcing()) {
+		return
 	}
 	late := w.late(lost)
-	grace := time.NewTimer(w.grace(lost) - late)
-	defer grace.Stop()
-	select {
-	case <-w.returned:
-	case <-grace.C:
+	if w.goesOn(w.grace(lost)-late, nil) {
 		w.overrun(lost, w.hold.until.Add(-late))
 	}
 }
 
 // kickGrace is how long a function may end its work after a kick, before its grace begins: it was asked, and its name
-// stays taken.
+// stays taken until an administrator takes the entry away.
 const kickGrace = 30 * time.Second
 
-// awaitKick waits until kickGrace has passed, an administrator takes the entry away, or the function returns.
-func (w *Work) awaitKick() {
-	kicked := time.NewTimer(kickGrace)
-	defer kicked.Stop()
+// goesOn waits for that long, or until sooner is closed, and reports whether the work has not ended by then.
+func (w *Work) goesOn(wait time.Duration, sooner <-chan struct{}) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	select {
 	case <-w.returned:
-	case <-kicked.C:
-	case <-w.hold.forcing():
+	case <-w.givenUp:
+	case <-w.hold.host.Context().Done():
+	case <-sooner:
+	case <-timer.C:
 	}
+	return !w.ended() // several may be ready
+}
+
+// ended reports whether the work has ended: the function need not have returned.
+func (w *Work) ended() bool {
+	select {
+	case <-w.returned:
+	case <-w.givenUp:
+	case <-w.hold.host.Context().Done(): // Close has been called
+	default:
+		return false
+	}
+	return true
 }
 
 // Overrun tells OnOverrun now, unless it was told: the hold is about to be lost by cause, because the function goes on
@@ -91,7 +110,7 @@ func (w *Work) Overrun(cause holdfast.Cause, since time.Time) {
 	if before := w.hold.cause.Load(); before != nil {
 		lost = overrunnable(*before)
 	}
-	if lost != nil {
+	if lost != nil && !w.ended() {
 		w.overrun(lost, since)
 	}
 }
@@ -131,4 +150,36 @@ func (w *Work) grace(lost *holdfast.LostError) time.Duration {
 		return 0
 	}
 	return min(w.hold.host.LockDelay(), w.hold.grant.Lease.Margin()) / 2
+}
+
+// givenUp returns a channel that is closed when Release has been called, be it after a loss.
+func (l *life) givenUp() <-chan struct{} { return l.released.channel(&l.mu) }
+
+// signal is a channel that is made with the first wait for it. The mutex of its life protects it.
+type signal struct {
+	given bool
+	c     chan struct{} // nil: nothing has waited
+}
+
+// channel returns the channel, which give closes.
+func (s *signal) channel(mu *sync.Mutex) <-chan struct{} {
+	mu.Lock()
+	defer mu.Unlock()
+	if s.c == nil {
+		s.c = make(chan struct{})
+		if s.given {
+			close(s.c)
+		}
+	}
+	return s.c
+}
+
+// give closes the channel, once.
+func (s *signal) give(mu *sync.Mutex) {
+	mu.Lock()
+	defer mu.Unlock()
+	if !s.given && s.c != nil {
+		close(s.c)
+	}
+	s.given = true
 }

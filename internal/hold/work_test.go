@@ -17,7 +17,7 @@ func TestWorkThatNothingWatchesCostsNothing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Queue("x"))
 		allocated := testing.AllocsPerRun(1000, func() {
-			w := hold.NewWork(h, nil, false)
+			w := hold.NewWork(h, nil, nil, false)
 			w.Overrun(holdfast.CauseNotDrained, time.Time{})
 			if w.End(); w != nil {
 				t.Fatal("there is a Work")
@@ -40,7 +40,7 @@ type told struct {
 // startWork returns the work of a function under a hold, and what it tells.
 func startWork(h *hold.Hold, strict bool) (*hold.Work, <-chan told) {
 	tells := make(chan told, 2)
-	w := hold.NewWork(h, func(lost *holdfast.LostError, since time.Time) {
+	w := hold.NewWork(h, nil, func(lost *holdfast.LostError, since time.Time) {
 		tells <- told{lost.Cause, since, time.Now()}
 	}, strict)
 	return w, tells

@@ -23,6 +23,17 @@ const askConnection = 100 * time.Millisecond
 // maintenanceStatus is etcd's Status RPC. Its constant in etcdserverpb is new in 3.7.
 const maintenanceStatus = "/etcdserverpb.Maintenance/Status"
 
+// Leader asks the member at the other end of conn for the ID of its leader, 0 if it has none. If it does not answer
+// before ctx ends, the error is that of WithConnection.
+func Leader(ctx context.Context, conn *grpc.ClientConn) (uint64, error) {
+	var resp pb.StatusResponse
+	err := conn.Invoke(ctx, maintenanceStatus, &pb.StatusRequest{}, &resp, grpc.WaitForReady(true))
+	if err != nil && ctx.Err() != nil {
+		return 0, WithConnection(conn, ctx.Err())
+	}
+	return resp.Leader, err
+}
+
 // WithConnection adds to err, the end of a context, why conn, the ActiveConnection of a client, is not connected, or
 // that it is still connecting. It returns other errors unchanged, and err if conn is nil or connected.
 //

@@ -18,8 +18,10 @@ func TestEntriesKeepTheirOrderWithoutTheirClaims(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b, c := holdtest.Start(t, srv), holdtest.Start(t, srv), holdtest.Start(t, srv)
 		h := holdtest.MustAcquire(t, a.Queue("x"))
+		between := kit.Join(t, srv, holdtest.EntriesX)
 		waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
-		kit.Queued(t, srv, holdtest.EntriesX, 2)
+		kit.Queued(t, srv, holdtest.EntriesX, 3)
+		between.Release() // so the waiter has to find the holder's entry
 		srv.Revoke(a.Host.Lease().Claims())
 		srv.Revoke(b.Host.Lease().Claims())
 		if claims := srv.Keys(kit.Claims("x")); len(claims) != 0 {

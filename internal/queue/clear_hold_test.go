@@ -127,24 +127,6 @@ func TestClearThatIsNotAnsweredIsRepeated(t *testing.T) {
 	}
 }
 
-// A copy of a clear arrives when another claim stands at the key. It compares the create revision.
-func TestLateClearSparesALaterClaimAtTheKey(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		former := kit.Join(t, srv, holdtest.EntriesX)
-		former.Revoke()
-		p.PlanOne("clear", etcdfake.Fate{Request: 10 * time.Second})
-		h := holdtest.MustAcquire(t, p.Queue("x"))
-		srv.Put(former.Claim, "of another entry")
-		time.Sleep(20 * time.Second)
-		if n := p.Counts()["clear"]; n < 2 || len(srv.Keys(former.Claim)) != 1 {
-			t.Errorf("%d copies; the later claim: %v", n, srv.Keys(former.Claim))
-		}
-		srv.Delete(former.Claim)
-		holdtest.MustRelease(t, h)
-	})
-}
-
 // Two wait for the same claim. The first clears it, and the second, who is behind the first, finds nothing.
 func TestClaimThatAnotherHasClearedIsNotWaitedFor(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

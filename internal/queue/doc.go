@@ -6,38 +6,44 @@
 //	goroutine 2  ─┼─ wait      694d…-x7Q (rev 120)   another process, holds
 //	goroutine 1  ─┴─ head ──▶  5e1a…-b2K (rev 131)   watches the one above
 //
+// # Entries and claims
+//
+// One Txn puts an entry, which is on the session's lease, and a claim, which is on a lease that outlives that by
+// minutes. Both have one create revision, and both are deleted together. So what stands now tells all:
+//
+//	rev 10  A puts entry and claim, and holds
+//	rev 12  B puts, and watches A's entry
+//	rev 15  A's lease is revoked: its entry and session key are gone, its claim stands
+//	        B looks: no entry is ahead, and A's claim is dead. B waits for the lock delay; by then A has been told
+//	rev 16  C comes, sees the claim and B's entry, and waits for B
+//	rev 17  B deletes A's claim, comparing its own entry, and holds
+//
+// No rule asks for the past.
+//
 // # Acquire
 //
 // Goroutines of one session that want the same name wait in a line in memory. Only the head of the line has an entry in
-// etcd. One Txn puts it, with the session's lease, and reads the youngest entry that stood before it. If there is none,
-// the queue was free and the head holds: one round trip.
+// etcd. The Txn that puts it reads whether an entry or a claim stands before it. If none does, the head holds: one round
+// trip. Otherwise:
 //
-// Otherwise it watches that one entry, so that a release wakes one waiter. When the
-// entry ahead is gone, the waiter finds out how it went:
+//   - An entry is ahead: the attempt watches the nearest one, so that a release wakes one waiter, and looks when it has
+//     gone. A look is one flat Txn that reads the present.
+//   - No entry is ahead, and claims are: their delays run side by side. Then one Txn deletes the claims.
+//   - Neither: the attempt holds, if all its entries stand as this session has written them.
 //
-//   - It was deleted, and the session key of its lease exists: a release, or a waiter
-//     that gave up. The waiter holds, or waits for the entry that is ahead now.
-//   - It went together with that session key: its lease has ended. The lease expired,
-//     or etcd revoked it although it was renewed, and then its holder may not have
-//     been told yet. The waiter waits for the lock delay before it holds, and reads at
-//     its end: without a quorum no holder is told, and no read answered.
-//   - It is not known when it went, or others held beside it, and the session key of one
-//     of them is gone by now. The waiter finds the last revision at which that key stood.
-//     If no entry of that session was ahead then, or none that could hold, there is no
-//     delay.
+// Nothing comes ahead of an entry, so what a look has shown to be free stays free.
 //
 // # Release
 //
-// One Txn deletes the entry if its create revision is the one that is meant. If another goroutine waits in the line,
-// the same Txn puts that goroutine's entry, at the back of the queue. An entry that never held may be deleted only
-// while the entry ahead of it stands: otherwise the deletion would hide from the entry behind that a lease was revoked.
+// One Txn deletes the entry and its claim if the entry's create revision is the one that is meant. If another goroutine
+// waits in the line, the same Txn puts that goroutine's entry, at the back of the queue. An attempt that gives up leaves
+// in the same way, at any time.
 //
 // # Several queues
 //
-// An attempt of a Set has an entry in each of several queues, put by one Txn, so with one create revision. Each is
-// judged, and removed, by what stands in its own queue. The attempt waits for one queue after the other, as what is
-// free ahead of an entry stays free, and every judgment reads that all its entries stand. If one was deleted or written
-// to, all leave, and it queues again. There is a hold for each entry; they share one life, so they end together.
+// An attempt of a Set has an entry in each of several queues, put by one Txn, so with one create revision. It waits for
+// one queue after the other, and every look reads that all its entries stand. If one was deleted or written to, all
+// leave, and it queues again. There is a hold for each entry; they share one life, so they end together.
 //
 // # Requests that are not answered
 //
@@ -49,9 +55,9 @@
 //
 // A free lock takes this path, in order: acquire.go, ticket.go, attempt.go, entry.go, put.go, grant.go, remove.go;
 // without a wait, try.go. What becomes of a Grant while it is held is not known here: see package hold. A waiter
-// adds wait.go and judge.go, and packages awaiting and inquest; a line in memory, package lines and handoff.go; readers
-// beside writers, reads.Sessions; semaphores, semaphore.go, permit.go and permitwait.go. leftovers.go is what package
-// leftovers asks of an entry. Package reads has the operations that read entries, package calls how long a call lasts.
+// adds wait.go and look.go, and package awaiting; after a crash clear.go and sights.go; a line in memory, package lines
+// and handoff.go; semaphores, semaphore.go and permit.go. leftovers.go is what package leftovers asks of an entry.
+// Package reads has the operations that read entries and claims, package calls how long a call lasts.
 //
 // DESIGN.md at the root of the module has the reasons. tests/models/queuemodel and
 // tests/models/semmodel are models of this algorithm that are searched for mistakes.

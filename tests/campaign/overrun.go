@@ -142,7 +142,7 @@ func acquireWithin[G fencing.Source](
 }
 
 const (
-	// leastGrace is the shortest that docs name between the loss of a hold and OnOverrun, mostGrace the longest.
+	// leastGrace is the shortest that this program's sessions have between a loss and OnOverrun, mostGrace the longest.
 	leastGrace, mostGrace = 100 * time.Millisecond, 500 * time.Millisecond
 	// kickGrace is how long a function may go on after a kick, and drainTimeout after its context has ended.
 	kickGrace, drainTimeout = 30 * time.Second, 30 * time.Second

@@ -280,7 +280,11 @@ func (s *summary) String() string {
 	for _, cause := range slices.Sorted(maps.Keys(s.Margins)) {
 		line("%8.3f s %s", s.Margins[cause], cause)
 	}
-	line("two held, as docs/guarantees.md says:")
+	never := ""
+	if len(s.Overlaps) == 0 {
+		never = " never"
+	}
+	line("two held, as docs/guarantees.md says:%s", never)
 	for _, reason := range slices.Sorted(maps.Keys(s.Overlaps)) {
 		line("%8d times, %.3f s at most: %s", s.Overlaps[reason].Count, s.Overlaps[reason].Longest, reason)
 	}

@@ -229,7 +229,7 @@ func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand
 			return nil, nil, 0
 		}
 		if name == w.Names[len(w.Names)-1] && r.IntN(4) == 0 {
-			_, _ = sem.Resize(ctx, 1+r.IntN(4))
+			_ = sem.Resize(ctx, 1+r.IntN(4))
 			return nil, nil, 0
 		}
 		sem = sem.With(locker.Options{Owner: who})

@@ -110,8 +110,49 @@ func TestCheckOfAFitCluster(t *testing.T) {
 	if len(found["members warning"]) != 2 { // it does not answer; it is not known
 		t.Errorf("with one of three members stopped: %v", found["members warning"])
 	}
-	cluster.Member(1).Stop()
-	holdfast(t, cluster.Endpoints(), "check", "--command-timeout=500ms").exits(69)
+}
+
+// Without a quorum a check names each member and how it is, also for a user who cannot log in then.
+func TestCheckWithoutAQuorumNamesTheMembers(t *testing.T) {
+	t.Parallel()
+	const password = "secret"
+	for name, c := range map[string]struct {
+		user []string
+		runs string // what is said of the member that runs
+	}{
+		"no auth": {nil, " has no leader"},
+		"auth":    {[]string{"--user=root:" + password}, " runs; how it is"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := etcdtest.StartCluster(t, 3)
+			if c.user != nil {
+				enableAuth(t, cluster.Client(t), password)
+			}
+			endpoints := cluster.Endpoints()
+			cluster.Member(0).Stop()
+			cluster.Member(1).Stop()
+			args := append([]string{"check", "-o", "json", "--command-timeout=2s"}, c.user...)
+			var found map[string][]finding
+			eventually(t, "the members are named, and the last one has noticed that it has no leader", func() bool {
+				found = findings(t, holdfast(t, endpoints, args...).exits(69))
+				said := ""
+				for _, f := range append(found["members failed"], found["members warning"]...) {
+					said += f.Detail + "\n"
+				}
+				for i, endpoint := range endpoints {
+					how := map[bool]string{true: " does not answer", false: c.runs}[i < 2]
+					if !strings.Contains(said, strings.TrimPrefix(endpoint, "http://")+how) {
+						return false
+					}
+				}
+				return true
+			})
+			if fit := found[" "]; len(found["quorum failed"]) != 1 || len(fit) != 1 || *fit[0].Fit {
+				t.Errorf("found %v", found)
+			}
+		})
+	}
 }
 
 // On a healthy cluster a check as a user with a role that only reads is no failure: it tells what the user may do.
@@ -120,8 +161,8 @@ func TestCheckJudgesWhatTheUserMayDo(t *testing.T) {
 	srv := etcdtest.Start(t)
 	const password = "secret"
 	cli := srv.Client(t)
-	addUser(t, cli, "inspectors", password, clientv3.PermRead,
-		"holdfast/epoch", "holdfast/lock/", "holdfast/tree/", "holdfast/election/", "holdfast/session/")
+	addUser(t, cli, "inspectors", password, clientv3.PermRead, "holdfast/epoch", "holdfast/lock/", "holdfast/tree/",
+		"holdfast/sem/", "holdfast/election/", "holdfast/shard/", "holdfast/member/", "holdfast/session/")
 	addUser(t, cli, "observers", password, clientv3.PermRead, "holdfast/epoch", "holdfast/election/")
 	for _, user := range []string{"admins", "both"} {
 		addUser(t, cli, user, password, clientv3.PermRead, "holdfast/epoch")
@@ -185,8 +226,8 @@ func TestPermissionsThatCheckAdvisesMakeItFit(t *testing.T) {
 	user := "--user=nothing:" + password
 	args := []string{"check", "-o", "json", "--ttl=600s", "--for=lock,tree,semaphore,election,inspect,admin,epoch", user}
 	found := findings(t, holdfast(t, srv.Endpoints(), args...).exits(1))
-	if n := len(found["permission failed"]); n != 6 || len(found["permission ok"]) != 0 {
-		t.Errorf("%d permissions are missing, want 6: %v", n, found)
+	if n := len(found["permission failed"]); n != 8 || len(found["permission ok"]) != 0 {
+		t.Errorf("%d permissions are missing, want 8: %v", n, found)
 	}
 	for _, f := range found["permission failed"] {
 		fields := strings.Fields(f.Advice)
@@ -209,6 +250,17 @@ func TestPermissionsThatCheckAdvisesMakeItFit(t *testing.T) {
 	if len(found["permission ok"]) != 1 || len(found["commit ok"])+len(found["commit warning"]) != 1 {
 		t.Errorf("with these permissions: %v", found)
 	}
+	at := []string{"check", "-o", "json", "--ttl=600s", "--for=lock", "--at", "--name=/app/x", user}
+	found = findings(t, holdfast(t, srv.Endpoints(), at...).exits(1))
+	var missing []string
+	for _, f := range found["permission failed"] {
+		missing = append(missing, strings.TrimPrefix(f.Advice, "etcdctl role grant-permission --prefix ROLE "))
+	}
+	if got := strings.Join(missing, ", "); got != "readwrite /app/x/, readwrite holdfast/claim//app/x/" {
+		t.Errorf("for a prefix it lacks %s", got)
+	}
+	holdfast(t, srv.Endpoints(), "check", "--at", "--name=/app/x").exits(64)
+	holdfast(t, srv.Endpoints(), "check", "--at", "--name=/app/x", "--for=shard").exits(64)
 	// A campaign would be tried again for ever.
 	if p := holdfast(t, srv.Endpoints(), "elect", "x", "--at", user, "--", "true").exits(77); !strings.Contains(
 		p.stderr.String(), "readwrite x/: ") {
@@ -248,13 +300,31 @@ func TestCheckOfAFullStore(t *testing.T) {
 	if len(found["space warning"]) != 1 || len(found["members warning"]) != 1 {
 		t.Errorf("space, members: %v", found)
 	}
+	// With auth etcd shows alarms to root only, but refuses everybody. Each user is told, whatever its role.
+	const password = "secret"
+	addUser(t, cli, "locks", password, clientv3.PermReadWrite, "holdfast/session/", "holdfast/lock/")
+	allow(t, cli, "locks", clientv3.PermRead, "holdfast/epoch")
+	addUser(t, cli, "inspectors", password, clientv3.PermRead,
+		"holdfast/epoch", "holdfast/lock/", "holdfast/tree/", "holdfast/election/", "holdfast/session/")
+	enableAuth(t, cli, password)
+	for _, user := range []string{"root", "locks", "inspectors", "nothing"} {
+		for _, args := range [][]string{{}, {"--for=lock"}, {"--for=inspect"}} {
+			args = append([]string{"check", "-o", "json", "--user", user + ":" + password}, args...)
+			found := findings(t, holdfast(t, srv.Endpoints(), args...).exits(1))
+			if len(found["alarms failed"]) != 1 || !strings.Contains(found["alarms failed"][0].Advice, "alarm disarm") {
+				t.Errorf("%v: %v", args, found)
+			}
+		}
+	}
 	remedy := commandsOf(t, filepath.Join("..", "..", "docs", "client.md"), "## When the store is full")
 	if _, err := exec.LookPath("etcdctl"); err != nil {
 		t.Skip("no etcdctl: apt-get install etcd-client")
 	}
-	begin(t, exec.Command("sh", "-ec", remedy), "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS="+srv.Endpoints()[0]).exits(0)
-	holdfast(t, srv.Endpoints(), "run", "x", "--", "true").exits(0)
-	holdfast(t, srv.Endpoints(), "kick", "held", "--reason=r", "--wait=0").exits(0)
+	root := "--user=root:" + password
+	begin(t, exec.Command("sh", "-c", remedy), "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS="+srv.Endpoints()[0],
+		"ETCDCTL_USER=root:"+password).exits(0)
+	holdfast(t, srv.Endpoints(), "run", "x", root, "--", "true").exits(0)
+	holdfast(t, srv.Endpoints(), "kick", "held", root, "--reason=r", "--wait=0").exits(0)
 }
 
 // commandsOf returns the commands of the first block of shell below a heading.

@@ -42,7 +42,7 @@ func TestLongHistoryIsToldToItsEnd(t *testing.T) {
 		t.Fatalf("%d spells, %v", len(story.Spells), err)
 	}
 	for _, s := range story.Spells {
-		if s.End != explain.Alone || s.Held != s.Entry.Revision {
+		if s.End != explain.LetGo || s.Held != s.Entry.Revision {
 			t.Fatalf("%+v", s)
 		}
 	}
@@ -52,5 +52,30 @@ func TestLongHistoryIsToldToItsEnd(t *testing.T) {
 	story, err = explain.Read(deadline(t), cli, of)
 	if err != nil || len(story.Spells) != 1 || story.From != last || story.All {
 		t.Errorf("after a compaction: %+v, %v", story, err)
+	}
+}
+
+// History begins at the present revision after "etcdctl compact" of it, and after an automatic compaction of a store at
+// rest. What stands is told, of a name that never was nothing is, and neither waits for the next write.
+func TestHistoryThatBeginsAtThePresentIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	cli := srv.Client(t)
+	lk := mustLock(t, locker.NewMutex(open(t, cli, "a"), "held"))
+	defer mustUnlock(t, lk)
+	// The last write says since when it is held, a second after the grant.
+	shown := <-cli.Watch(deadline(t), lk.Key(), clientv3.WithRev(lk.Token().Revision()+1))
+	now := shown.Header.Revision
+	if _, err := cli.Compact(deadline(t), now, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	for name, spells := range map[string]int{"held": 1, "never-was": 0} {
+		for _, from := range []int64{0, now} {
+			of := explain.Of{Namespace: "holdfast", Kind: holdfast.KindLock, Name: name, From: from}
+			story, err := explain.Read(deadline(t), cli, of)
+			if err != nil || len(story.Spells) != spells || story.From != now || story.To != now {
+				t.Errorf("%s, from %d: %+v, %v", name, from, story, err)
+			}
+		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/member"
@@ -171,11 +172,13 @@ var duties = map[string]duty{
 		if err == nil && (len(q.Entries) != 1 || q.Entries[0].TTL <= 0) {
 			err = fmt.Errorf("%+v", q)
 		}
-		for _, kind := range []holdfast.Kind{holdfast.KindLock, holdfast.KindTree} {
+		for _, kind := range layout.Kinds {
 			for _, listErr := range adm.List(ctx, kind, "") {
 				err = errors.Join(err, listErr)
 			}
 		}
+		_, groupErr := member.NewReader(cli, "workers").Members(ctx)
+		err = errors.Join(err, groupErr)
 		for _, listErr := range adm.Sessions(ctx) {
 			err = errors.Join(err, listErr)
 		}
@@ -185,6 +188,25 @@ var duties = map[string]duty{
 		return err
 	}},
 	"free locks": {[]string{"admins"}, freeLocks},
+	"ask a leader to resign": {[]string{"elections"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		term, err := election.New(sess, rand.Text()).Campaign(ctx, "v")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = term.Resign(ctx) }()
+		return admin.New(sess.Client(), nil).Kick(ctx, holdfast.KindElection, term.Name(), term.Token(), "x")
+	})},
+	"ask for a permit": {[]string{"semaphores"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		s := locker.NewSemaphore(sess, rand.Text(), 2)
+		return s.Do(ctx, 1, func(ctx context.Context, p *locker.Permit) error {
+			adm := admin.New(sess.Client(), nil)
+			q, err := adm.Show(ctx, holdfast.KindSemaphore, s.Name())
+			if err != nil {
+				return err
+			}
+			return adm.Kick(ctx, holdfast.KindSemaphore, s.Name(), holdfast.Token(q.Entries[0].Revision), "x")
+		})
+	})},
 	"free locks, and ring": {[]string{"admins", "ringers"}, func(ctx context.Context, cli *clientv3.Client) error {
 		sess := ctx.Value(holdersSession{}).(*session.Session)
 		key := lease.Open(sess.Ref()).SessionKey(sess.Lease())

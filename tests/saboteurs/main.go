@@ -70,8 +70,8 @@ func command(root string, args []string, out io.Writer) (exit int) {
 			exit = 2
 			fmt.Fprintf(out, "saboteurs: %s: %v\n", s.name, err)
 		default:
-			fmt.Fprintf(out, "%6.1f s, %5.1f s of processor time  %s: %s\n", took.real.Seconds(), took.cpu.Seconds(),
-				s.name, s.command())
+			fmt.Fprintf(out, "noticed  %s: %s (%.1f s, %.1f s of processor time)\n", s.name, s.command(),
+				took.real.Seconds(), took.cpu.Seconds())
 			if *keep {
 				if err := record(filepath.Join(root, readme), s, took, code); err != nil {
 					fmt.Fprintf(out, "saboteurs: %v\n", err)

@@ -88,7 +88,7 @@ func usePermits(s *simulation, p *process, i int) {
 func (s *simulation) resize(p *process, name string, from, to int, bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	_, err := locker.NewSemaphore(p.session(), name, from).Resize(ctx, to)
+	err := locker.NewSemaphore(p.session(), name, from).Resize(ctx, to)
 	s.log(fmt.Sprintf("the limit of %s is to be %d instead of %d: %v", name, to, from, err))
 	s.mu.Lock()
 	s.unsure[name] = s.unsure[name] || err != nil

@@ -154,7 +154,11 @@ func TestLargestSetAndDeepestTreeLockFitIntoATransaction(t *testing.T) {
 		waits <- locker.NewSet(other, members...).Do(deadline(t), func(context.Context, *locker.SetLock) error { return nil })
 	}()
 	eventually(t, "the other set waits", func() bool { return len(entries(t, srv, "m0")) == 2 })
-	w := fencing.NewFencedWriter(set.Holder("m7"))
+	seventh, err := set.Holder("m7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := fencing.NewFencedWriter(seventh)
 	var puts []clientv3.Op
 	for i := range fencing.MaxOps + 1 - locker.MaxSet {
 		puts = append(puts, clientv3.OpPut(fmt.Sprint("state/", i), ""))

@@ -167,11 +167,11 @@ type heldSet struct {
 
 func newHeldSet(set *locker.SetLock, names []string) heldSet {
 	for _, name := range names {
-		if lk, ok := set.Holder(name).(*locker.Lock); ok && lk != nil {
-			return heldSet{set, lk.Key()}
+		if h, err := set.Holder(name); err == nil {
+			return heldSet{set, h.(*locker.Lock).Key()}
 		}
-		if lk, ok := set.Reader(name).(*locker.ReadLock); ok && lk != nil {
-			return heldSet{set, lk.Key()}
+		if r, err := set.Reader(name); err == nil {
+			return heldSet{set, r.(*locker.ReadLock).Key()}
 		}
 	}
 	return heldSet{set, ""}

@@ -115,7 +115,7 @@ func (r *run) resize(t *testing.T, p *kit.Process, n int) {
 		return
 	}
 	sem := locker.NewSemaphore(p.Sess, "x", int(r.present.Load()))
-	if _, err := sem.Resize(kit.Within(t, time.Minute), int(r.resizes[n-1])); err != nil {
+	if err := sem.Resize(kit.Within(t, time.Minute), int(r.resizes[n-1])); err != nil {
 		t.Error(err)
 	}
 	r.present.Store(int64(r.resizes[n-1]))
