@@ -103,7 +103,7 @@ func (m *model) tell(s *state, n int8) {
 	}
 }
 
-// poll tells the holders of a session whose entries are gone. A look whose reply is not read yet is older than the poll.
+// poll tells the holders of a session whose entries are gone. A look whose reply is read later is older than the poll.
 func (m *model) poll(s *state, n int8) {
 	for i := range m.attempts {
 		a := &s.attempts[i]
