@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/locker"
 )
 
-// Nobody holds, and the last holder may not know yet that it does not. Who tries is told both: that it did not get the
+// None holds, and the last holder may not know yet that it does not. Who tries is told both: that it did not get the
 // lock, and why it was not let in.
 func TestTryThatEndsInTheLockDelayIsLockedAndSaysWhy(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

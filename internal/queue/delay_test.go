@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// What delays a waiter is a claim that is left: for the lock delay if its session key has gone, too; otherwise until its
-// holder has been told, and deletes it, or must have been told.
+// What delays a waiter is a claim that is left: for the lock delay if its session key has gone, too; otherwise until
+// its holder has been told, and deletes it, or must have been told.
 func TestLockDelayFollowsAClaimThatIsLeft(t *testing.T) {
 	const tick = time.Second // between two looks
 	for name, c := range map[string]struct {

@@ -108,8 +108,8 @@ func TestNewcomerDoesNotHoldBeforeTheFormerHolderIsTold(t *testing.T) {
 	}
 }
 
-// The holder stands still, so nobody clears its claim. If its session key has gone, it has been told after the lock delay
-// once it goes on; otherwise a poll tells it.
+// The holder stands still, so its claim stays. If its session key has gone, it has been told after the lock
+// delay once it goes on; otherwise a poll tells it.
 func TestNewcomerWaitsAsLongAsAHolderMayNotHaveBeenTold(t *testing.T) {
 	for name, c := range pairings() {
 		for how, d := range map[string]struct {
@@ -145,7 +145,7 @@ func TestNewcomerWaitsAsLongAsAHolderMayNotHaveBeenTold(t *testing.T) {
 	}
 }
 
-// Nothing excludes these two, so the claim of the first delays nobody.
+// Nothing excludes these two, so the claim of the first costs no delay.
 func TestReaderDoesNotWaitForAReaderThatIsGone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		gone, p := kit.JoinReader(t, srv, holdtest.EntriesX), holdtest.Start(t, srv)
@@ -165,7 +165,9 @@ func TestReaderDoesNotWaitForAReaderThatIsGone(t *testing.T) {
 func TestCallsBelowTheDelayGetInAtLast(t *testing.T) {
 	const delay = 5 * time.Second / 2
 	for name, acquire := range map[string]acquirer{"Lock": hold.Acquire, "TryLock": hold.TryAcquire} {
-		for how, end := range map[string]func(*kit.Peer){"revoked": (*kit.Peer).Revoke, "deleted by hand": (*kit.Peer).Vanish} {
+		for how, end := range map[string]func(*kit.Peer){
+			"revoked": (*kit.Peer).Revoke, "deleted by hand": (*kit.Peer).Vanish,
+		} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					p := holdtest.Start(t, srv, func(o *session.Options) { o.LockDelay = delay })
