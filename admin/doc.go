@@ -21,8 +21,8 @@
 // read page by page, each page at its own revision. [Client.Watch] tells each change in the order of
 // etcd's history. Decide nothing by it that a fencing token should decide.
 //
-// The first entry of a queue is shown as its holder. For up to LockDelay after a holder was lost (see
-// the package session) the next one is first but still waits. One that was released is shown with
-// TakenUntil while MinHold (see locker.Mutex) keeps its name taken. Owner, host, pid and times are
-// what the process that queued wrote of itself, by its own clock: text for people, not proof.
+// The first entry of a queue is shown as its holder, unless a [DeadClaim] is ahead of it: the one before went without a
+// release, and the first waits for a delay. One that was released is shown with TakenUntil while MinHold (see
+// locker.Mutex) keeps its name taken. Owner, host, pid and times are what the process that queued wrote of itself, by
+// its own clock: text for people, not proof.
 package admin

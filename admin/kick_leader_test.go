@@ -50,9 +50,9 @@ func TestKickedLeaderDrainsThenResignsAndCampaignsAtTheBack(t *testing.T) {
 		a, _ := newSession(t, srv, "a")
 		b, _ := newSession(t, srv, "b")
 		ops := newAdministrator(srv, "ops")
-		var deposed error
+		deposed := make(chan error, 10)
 		ofA, _ := runLater(t, election.New(a, "led").With(election.Options{
-			OnDeposed: func(_ *election.Term, reason error) { deposed = reason },
+			OnDeposed: func(_ *election.Term, reason error) { deposed <- reason },
 		}), 10*time.Second)
 		first := <-ofA
 		ofB, _ := runLater(t, election.New(b, "led"), 0)
@@ -78,8 +78,8 @@ func TestKickedLeaderDrainsThenResignsAndCampaignsAtTheBack(t *testing.T) {
 		if after := second.begin.Sub(drained); after > 500*time.Millisecond || second.begin.Before(drained) {
 			t.Errorf("the next one leads %v after the work has ended", after)
 		}
-		if !errors.Is(deposed, holdfast.ErrLost) || !errors.As(deposed, &kick) {
-			t.Errorf("OnDeposed: %v", deposed)
+		if reason := <-deposed; !errors.Is(reason, holdfast.ErrLost) || !errors.As(reason, &kick) {
+			t.Errorf("OnDeposed: %v", reason)
 		}
 		time.Sleep(2 * time.Second)
 		kvs := srv.Keys(candidates)

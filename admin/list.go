@@ -21,7 +21,8 @@ type Summary struct {
 	Kind    holdfast.Kind
 	Name    string
 	Holder  Entry // the oldest; without Token and TTL, see Show
-	Waiting int   // entries behind the holder or holders
+	Held    bool  // false: Holder waits for the claim of one that went without a release, see DeadClaim
+	Waiting int   // entries that do not hold
 }
 
 // tally counts the entries of one name, which come in any order.
@@ -33,6 +34,8 @@ type tally struct {
 	oldest  Entry
 	writer  int64          // create revision of the oldest writer's entry; 0: there is none
 	readers map[int64]bool // create revisions of the readers' entries
+	revs    map[int64]bool // those of all entries
+	dead    []DeadClaim
 }
 
 // add counts an entry. The keys of readers come first: one that a writer has as well, of the same create revision, is
@@ -45,6 +48,7 @@ func (t *tally) add(e Entry) {
 	if t.count++; t.count == 1 || e.Revision < t.oldest.Revision || e.Revision == t.oldest.Revision && !e.Shared {
 		t.oldest = e
 	}
+	t.revs[e.Revision] = true
 	switch {
 	case e.Shared:
 		t.readers[e.Revision] = true
@@ -62,15 +66,27 @@ func (t *tally) summary(kind holdfast.Kind) Summary {
 	if kind == holdfast.KindSemaphore {
 		slices.SortFunc(t.entries, func(a, b Entry) int { return cmp.Compare(a.Revision, b.Revision) })
 		waiting := Queue{Kind: kind, Limit: t.limit, Entries: t.entries}.Waiting()
-		return Summary{Kind: kind, Name: t.queue.Name, Holder: t.oldest, Waiting: waiting}
+		return Summary{Kind: kind, Name: t.queue.Name, Holder: t.oldest, Held: true, Waiting: waiting}
 	}
+	waits := func(e Entry) bool { return slices.ContainsFunc(t.dead, func(d DeadClaim) bool { return d.delays(e) }) }
 	holding := 0
 	for rev := range t.readers {
-		if t.writer == 0 || rev < t.writer {
+		if (t.writer == 0 || rev < t.writer) && !waits(Entry{Revision: rev, Shared: true}) {
 			holding++
 		}
 	}
-	return Summary{Kind: kind, Name: t.queue.Name, Holder: t.oldest, Waiting: t.count - max(1, holding)}
+	held := !waits(t.oldest)
+	if held {
+		holding = max(1, holding)
+	}
+	return Summary{Kind: kind, Name: t.queue.Name, Holder: t.oldest, Held: held, Waiting: t.count - holding}
+}
+
+// addClaim adds a claim. It comes behind all entries. One whose entry stands has the create revision of that.
+func (t *tally) addClaim(kv *mvccpb.KeyValue) {
+	if !t.revs[kv.CreateRevision] {
+		t.dead = append(t.dead, deadClaim(t.queue, kv))
+	}
 }
 
 // listPage bounds the keys of one read, and with them the memory of a List: two MiB, as an entry of a lock has about
@@ -123,6 +139,10 @@ func (c *Client) List(ctx context.Context, kind holdfast.Kind, prefix string) it
 				t.limit = limit.Permits
 				continue
 			}
+			if t.count > 0 && t.queue.IsClaim(string(kv.Key)) {
+				t.addClaim(kv)
+				continue
+			}
 			q, ok := layout.Of(c.namespace, string(kv.Key))
 			if !ok || !strings.HasPrefix(q.Name, prefix) {
 				continue // not an entry of ours, or, for "a/", one of the name "a"
@@ -131,7 +151,7 @@ func (c *Client) List(ctx context.Context, kind holdfast.Kind, prefix string) it
 				if t.count > 0 && !yield(t.summary(kind), nil) {
 					return
 				}
-				t = tally{queue: q, readers: make(map[int64]bool)}
+				t = tally{queue: q, readers: make(map[int64]bool), revs: make(map[int64]bool)}
 			}
 			t.add(q.View(kv))
 		}

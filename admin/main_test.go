@@ -168,7 +168,7 @@ func (j *job) mustKick(t *testing.T) {
 }
 
 // toldWithin is the life of the lease that an entry is moved to: LockDelay and 6 s.
-const toldWithin = 7 * time.Second
+const toldWithin = lockDelay + 6*time.Second
 
 // slack is more than a few round trips and etcd's pause between two looks for expired leases, less than any delay.
 const slack = 700 * time.Millisecond

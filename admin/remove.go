@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -79,6 +80,9 @@ func (r *request) move(ctx context.Context) error {
 		until := time.Now().Add(time.Duration(lease.TTL) * time.Second)
 		putUntil := func(n layout.Notice) layout.Notice { n.Until = until; return n }
 		err = r.write(ctx, putUntil, moved, r.claims(), clientv3.WithLease(lease.ID))
+		if errors.Is(err, rpctypes.ErrPermissionDenied) && r.queue.Foreign { // perhaps of the claim only
+			err = r.write(ctx, putUntil, moved, nil, clientv3.WithLease(lease.ID))
+		}
 		if etcderr.Classify(err) == etcderr.LeaseGone {
 			err = backoff.Again(err)
 		}
@@ -87,7 +91,7 @@ func (r *request) move(ctx context.Context) error {
 }
 
 // claims deletes the claims of the entries that are moved. A holder is told before its moved entry goes, so nothing is
-// left to be waited for then.
+// left to be waited for then. A role may lack the right to those of a prefix. Then those behind wait once more.
 func (r *request) claims() (deletions []clientv3.Op) {
 	for _, w := range r.holder.writable {
 		deletions = append(deletions, clientv3.OpDelete(r.queue.ClaimKey(w.key)))

@@ -31,7 +31,7 @@ type MembersError struct {
 
 func (e *MembersError) Error() string {
 	who := fmt.Sprintf("members run: %q", e.Members)
-	if len(e.Members) == 0 {
+	if len(e.Members) == 0 && len(e.Entries) > 0 {
 		who = fmt.Sprintf("%d shards are owned, such as by the entry %s", len(e.Entries), names.Quote(e.Entries[0]))
 	}
 	return fmt.Sprintf("the number of shards %s is not changed while %s; stop their processes, and wait until their "+

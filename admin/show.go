@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,13 +35,38 @@ type Queue struct {
 	Limit    int     // of a semaphore; 0 for other kinds, or if none stands in etcd
 	Entries  []Entry // the holder or holders, then those who wait, in the order in which they will hold
 
+	// Dead are the claims of those who went without a release, oldest first. Below a prefix they are left out if the
+	// role may not read them.
+	Dead []DeadClaim
+
 	// LastRun is the last run that was recorded for the name (locker.Lock.RecordRun), also while no client holds it.
 	LastRun view.Run
 }
 
-// Holder returns the first entry, and false if the queue is empty.
+// DeadClaim is what is left of an entry that went without a release: its lease expired or was revoked, or it was
+// deleted by hand. Entries behind it do not hold until a client that waits has let the delay pass, and has deleted the
+// claim. If none comes, etcd deletes it within minutes.
+type DeadClaim struct {
+	Key      string           // in etcd
+	Lease    clientv3.LeaseID // of the entry that has gone: the logs of its session name it
+	Revision int64            // the create revision, of the entry too
+	Shared   bool             // of a reader: it delays no readers
+
+	// LockDelay is the delay if the session of the entry has ended, too; ToldWithin the longest one. A client that waits
+	// takes its own if that is longer.
+	LockDelay, ToldWithin time.Duration
+}
+
+// delays reports whether an entry waits for the claim.
+func (d DeadClaim) delays(e Entry) bool {
+	// etcd's own clients know no delay, and hold at once.
+	return d.Revision < e.Revision && !(d.Shared && e.Shared) && !e.Foreign
+}
+
+// Holder returns the first entry if it holds, and false if none does: the queue is empty, or the first entry waits for
+// one of Dead.
 func (q Queue) Holder() (Entry, bool) {
-	if len(q.Entries) == 0 {
+	if q.holding() == 0 {
 		return Entry{}, false
 	}
 	return q.Entries[0], true
@@ -48,7 +74,7 @@ func (q Queue) Holder() (Entry, bool) {
 
 // Holders returns the entries that hold: the first, and if that is a reader's, the readers' that follow it. Of a
 // semaphore, those whose weights fit into the limit, and those that hold since it was larger: after it was lowered,
-// more hold until they release.
+// more hold until they release. None that waits for one of Dead holds.
 func (q Queue) Holders() []Entry { return q.Entries[:q.holding()] }
 
 // Waiting is the number of entries behind the holder or holders.
@@ -56,7 +82,7 @@ func (q Queue) Waiting() int { return len(q.Entries) - q.holding() }
 
 func (q Queue) holding() int {
 	if q.Kind != holdfast.KindSemaphore {
-		return holding(q.Entries)
+		return holding(q.Entries, q.Dead)
 	}
 	sum := 0
 	for i, e := range q.Entries {
@@ -67,15 +93,17 @@ func (q Queue) holding() int {
 	return len(q.Entries)
 }
 
-// holding returns how many of the first entries of a queue hold.
-func holding(entries []Entry) int {
-	if len(entries) == 0 || !entries[0].Shared {
-		return min(1, len(entries))
+// holding returns how many of the first entries of a queue hold, beside those dead claims.
+func holding(entries []Entry, dead []DeadClaim) int {
+	n := 0
+	for _, e := range entries {
+		first := n == 0 || e.Shared && entries[0].Shared
+		if !first || slices.ContainsFunc(dead, func(d DeadClaim) bool { return d.delays(e) }) {
+			break
+		}
+		n++
 	}
-	if n := slices.IndexFunc(entries, func(e Entry) bool { return !e.Shared }); n >= 0 {
-		return n
-	}
-	return len(entries)
+	return n
 }
 
 // Show reads a queue: one read for each thousand entries, all at one revision, and one request for the
@@ -102,7 +130,8 @@ func (c *Client) Show(ctx context.Context, kind holdfast.Kind, name string) (Que
 		return Queue{}, fmt.Errorf("show %v: %w", q, err)
 	}
 	return Queue{
-		Kind: q.Kind, Name: q.Name, Revision: l.revision, Limit: l.limit, Entries: l.entries, LastRun: l.lastRun,
+		Kind: q.Kind, Name: q.Name, Revision: l.revision, Limit: l.limit, Entries: l.entries, Dead: l.dead,
+		LastRun: l.lastRun,
 	}, nil
 }
 
@@ -113,6 +142,9 @@ const showPage = 1000
 type listing struct {
 	entries  []Entry
 	second   []Entry // the readers' entries of locks that can be downgraded, while their writers' entries are in entries
+	dead     []DeadClaim
+	claims   map[string]DeadClaim // all claims, by key, until it is known which of them are dead
+	blind    bool                 // the role may not read the claims
 	revision int64
 	limit    int // of a semaphore
 	lastRun  view.Run
@@ -123,6 +155,7 @@ func (c *Client) list(ctx context.Context, q layout.Queue) (l listing, err error
 	if l, err = c.listAll(ctx, q); err != nil {
 		return listing{}, err
 	}
+	l.judgeClaims(q)
 	writers := make(map[int64]bool)
 	for _, e := range l.entries {
 		if !e.Shared {
@@ -139,42 +172,65 @@ func (c *Client) list(ctx context.Context, q layout.Queue) (l listing, err error
 	return l, nil
 }
 
-// listAll is list with all entries in entries. The next page begins with the last entry of the one before, because two
-// entries may have one create revision.
-func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err error) {
-	var epoch []*mvccpb.KeyValue
-	for from, more := int64(0), true; more; {
-		ops := []clientv3.Op{
-			clientv3.OpGet(q.Entries, clientv3.WithPrefix(), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
-				clientv3.WithMinCreateRev(from), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
-			clientv3.OpGet(names.EpochKey(c.namespace)),
-		}
-		switch {
-		case q.Kind == holdfast.KindSemaphore:
-			ops = append(ops, clientv3.OpGet(q.LimitKey()))
-		case !q.Foreign:
-			ops = append(ops, clientv3.OpGet(q.RunKey()))
-		}
-		resp, err := c.read(ctx, ops...)
-		if errors.Is(err, rpctypes.ErrCompacted) { // between two pages
-			l, from = listing{}, 0
+// judgeClaims tells which claims are dead, and which entries have none.
+func (l *listing) judgeClaims(q layout.Queue) {
+	for i := range l.entries {
+		e := &l.entries[i]
+		key := q.ClaimKey(e.Key)
+		if l.claims[key].Revision == e.Revision {
+			delete(l.claims, key)
 			continue
 		}
-		if err != nil {
+		moved := e.Released() || !e.Notice.Until.IsZero() // its claim was deleted then
+		e.Unclaimed = !e.Foreign && !moved && !l.blind && q.Kind != holdfast.KindSemaphore
+	}
+	byAge := func(a, b DeadClaim) int { return cmp.Compare(a.Revision, b.Revision) }
+	l.dead = slices.SortedFunc(maps.Values(l.claims), byAge)
+}
+
+// listAll is list with all entries in entries, and all claims in claims. The next page begins with the last entry of
+// the one before, because two entries may have one create revision.
+func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err error) {
+	var epoch []*mvccpb.KeyValue
+	var entriesFrom, claimsFrom int64
+	page := func(prefix string, from int64) clientv3.Op {
+		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
+			clientv3.WithMinCreateRev(from), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	}
+	l.claims = make(map[string]DeadClaim)
+	for more := true; more; {
+		ops := []clientv3.Op{page(q.Entries, entriesFrom), clientv3.OpGet(names.EpochKey(c.namespace))}
+		if q.Kind == holdfast.KindSemaphore {
+			ops = append(ops, clientv3.OpGet(q.LimitKey()))
+		} else if !q.Foreign {
+			ops = append(ops, clientv3.OpGet(q.RunKey()))
+		}
+		if !l.blind {
+			ops = append(ops, page(q.Claims, claimsFrom))
+		}
+		resp, err := c.read(ctx, ops...)
+		switch {
+		case errors.Is(err, rpctypes.ErrCompacted): // between two pages
+			l, entriesFrom, claimsFrom = listing{claims: make(map[string]DeadClaim), blind: l.blind}, 0, 0
+			continue
+		case errors.Is(err, rpctypes.ErrPermissionDenied) && q.Foreign && !l.blind:
+			l.blind = true
+			continue
+		case err != nil:
 			return listing{}, err
 		}
 		if l.revision == 0 {
 			l.revision, epoch = resp.Header.Revision, resp.Range(1).Kvs
-			if len(ops) > 2 && resp.Range(2).Count > 0 {
+			if !q.Foreign && resp.Range(2).Count > 0 {
 				l.readBeside(q, resp.First(2))
 			}
 		}
-		page := resp.Range(0)
-		for _, kv := range page.Kvs {
-			if kv.CreateRevision == from && l.has(string(kv.Key)) {
+		entries := resp.Range(0)
+		for _, kv := range entries.Kvs {
+			if kv.CreateRevision == entriesFrom && l.has(string(kv.Key)) {
 				continue
 			}
-			from = kv.CreateRevision
+			entriesFrom = kv.CreateRevision
 			e := q.View(kv)
 			if q.Kind != holdfast.KindSemaphore { // a permit has no token
 				if e.Token, err = c.token(ctx, epoch, kv.CreateRevision); err != nil {
@@ -183,9 +239,29 @@ func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err er
 			}
 			l.entries = append(l.entries, e)
 		}
-		more = page.More && len(page.Kvs) > 0
+		more = entries.More && len(entries.Kvs) > 0
+		if l.blind {
+			continue
+		}
+		claims := resp.Range(len(ops) - 1)
+		for _, kv := range claims.Kvs {
+			claimsFrom = kv.CreateRevision
+			l.claims[string(kv.Key)] = deadClaim(q, kv)
+		}
+		more = more || claims.More && len(claims.Kvs) > 0
 	}
 	return l, nil
+}
+
+// deadClaim is a claim as one that is dead.
+func deadClaim(q layout.Queue, kv *mvccpb.KeyValue) DeadClaim {
+	entry := q.EntryOf(string(kv.Key))
+	lease, _ := layout.LeaseOf(entry)
+	says := layout.DecodeClaim(kv.Value)
+	return DeadClaim{
+		Key: string(kv.Key), Lease: lease, Revision: kv.CreateRevision, Shared: layout.IsReader(entry),
+		LockDelay: says.LockDelay, ToldWithin: says.ToldWithin,
+	}
 }
 
 // readBeside reads what stands beside the entries: the limit of a semaphore, the last run of any other name.

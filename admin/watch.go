@@ -24,8 +24,7 @@ type What string
 const (
 	// Queued: the entry is in the queue. One that holds at once is queued first.
 	Queued What = "queued"
-	// Acquired: the entry is the first of its queue, or a reader's that no writer is ahead of. See the package comment
-	// for LockDelay.
+	// Acquired: the entry is the first of its queue, or a reader's that no writer is ahead of, and no DeadClaim is ahead.
 	Acquired What = "acquired"
 	// Taken: the holder has released it, and the name stays taken until Entry.TakenUntil
 	// (locker.Mutex.WithMinHold). Released follows.
@@ -35,12 +34,13 @@ const (
 	// Removed: an administrator is taking the lock away from its holder; see Entry.Notice. Released follows, at once or
 	// in a few seconds.
 	Removed What = "removed"
-	// Released: the entry was first, and was removed alone: by its holder, by hand, or because MinHold has passed or a
+	// Released: the entry was first, and was let go: by its holder or its session, or because MinHold has passed or a
 	// Remove was completed.
 	Released What = "released"
-	// Left: the entry waited, and was removed alone.
+	// Left: the entry waited, and was let go.
 	Left What = "left"
-	// Lost: the entry went together with its session key: the lease expired or was revoked.
+	// Lost: the entry went without a release, and has left its claim: its lease expired or was revoked, or it was deleted
+	// by hand. Those behind wait for the claim: see DeadClaim.
 	Lost What = "lost"
 	// Gone: the entry was removed while the watch was interrupted, and how is not known.
 	Gone What = "gone"
@@ -110,11 +110,15 @@ type watcher struct {
 	second   map[int64]Entry  // by create revision, those of listing.second
 	writer   Entry            // the latest that a watch has told; of two entries of one revision it is told first
 	holders  map[int64]bool   // create revisions of the entries that were told as Acquired and stand
+	dead     []DeadClaim
+	blind    bool // the role may not read claims
 }
 
 const (
 	// reread is the time between two reads that look whether the watch is behind.
 	reread = 30 * time.Second
+	// rereadSoon is that time while a claim is dead below a prefix: the watch does not tell when that goes.
+	rereadSoon = 500 * time.Millisecond
 	// armTimeout bounds the creation of a watch: a member answers it by itself, so one that takes longer hangs.
 	armTimeout = 2 * time.Second
 )
@@ -124,12 +128,16 @@ const (
 // The first watch starts from "now", which etcd serves at once, and the read after its creation finds what was before.
 // Later ones go on from the last event, which etcd brings to the present within a tenth of a second.
 func (w *watcher) follow(ctx context.Context) error {
-	opts := []clientv3.OpOption{clientv3.WithPrefix()}
+	from, end := w.queue.All()
+	if !w.queue.Foreign {
+		_, end = w.queue.AllClaims() // right behind the entries
+	}
+	opts := []clientv3.OpOption{clientv3.WithRange(end)}
 	if w.revision > 0 {
 		opts = append(opts, clientv3.WithRev(w.revision+1))
 	}
 	armed, err := watching.NewStream().Arm(ctx, watching.Request{
-		Client: w.client.client, Open: ctx, Key: w.queue.Entries, Opts: opts, Within: armTimeout,
+		Client: w.client.client, Open: ctx, Key: from, Opts: opts, Within: armTimeout,
 	})
 	if err != nil {
 		return w.ended(ctx, err)
@@ -140,9 +148,14 @@ func (w *watcher) follow(ctx context.Context) error {
 			return err
 		}
 	}
-	again := time.NewTicker(reread)
+	pause := reread
+	again := time.NewTicker(pause)
 	defer again.Stop()
 	for {
+		if now := w.pause(); now != pause {
+			pause = now
+			again.Reset(pause)
+		}
 		answer, err := armed.Next(ctx, again.C)
 		if errors.Is(err, watching.ErrTick) {
 			// Behind, it is perhaps on a member that hangs: the next watch goes to another.
@@ -161,6 +174,14 @@ func (w *watcher) follow(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// pause is the time until the next read.
+func (w *watcher) pause() time.Duration {
+	if w.queue.Foreign && len(w.dead) > 0 {
+		return rereadSoon
+	}
+	return reread
 }
 
 // ended returns the error of a watch that has ended with err: whether another one is made, and from where.
@@ -185,7 +206,7 @@ func (w *watcher) read(ctx context.Context) error {
 		return err
 	}
 	stands := now.byKey()
-	w.revision = now.revision
+	w.revision, w.dead, w.blind = now.revision, now.dead, now.blind
 	clear(w.second)
 	for _, e := range inOrder(w.standing) {
 		if stands[e.Key].Revision == e.Revision {
@@ -215,7 +236,7 @@ func (w *watcher) read(ctx context.Context) error {
 }
 
 // behind reads whether other entries stand than those that were told. It may be that events are on their way: then the
-// next watch gets them.
+// next watch gets them. If the same stand, it tells who holds since the claims ahead have gone.
 func (w *watcher) behind(ctx context.Context) (bool, error) {
 	now, err := w.client.list(ctx, w.queue)
 	if err != nil {
@@ -228,7 +249,12 @@ func (w *watcher) behind(ctx context.Context) (bool, error) {
 	same := func(a, b Entry) bool {
 		return a.Revision == b.Revision && a.Released() == b.Released() && a.Notice == b.Notice
 	}
-	return !maps.EqualFunc(now.byKey(), w.standing, same), nil
+	stands := now.byKey()
+	if !maps.EqualFunc(stands, w.standing, same) {
+		return true, nil
+	}
+	w.standing, w.dead = stands, now.dead
+	return false, w.acquired(now.revision)
 }
 
 // byKey returns the entries by their keys.

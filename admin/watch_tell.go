@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -63,7 +62,10 @@ func inTurn(a, b *clientv3.Event) int {
 func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoch []*mvccpb.KeyValue) (err error) {
 	rev := ev.Kv.ModRevision
 	before, known := w.standing[string(ev.Kv.Key)]
-	if w.isSecond(ev) {
+	switch {
+	case w.queue.IsClaim(string(ev.Kv.Key)):
+		return w.claimChanged(ev)
+	case w.isSecond(ev):
 		return nil
 	}
 	if ev.Type == clientv3.EventTypeDelete {
@@ -73,8 +75,15 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoc
 		switch {
 		case before.Released(), !before.Notice.Until.IsZero(): // it no longer stood on the lease of its session
 			how = Released
-		case how == Released && !w.holders[before.Revision]:
+		case how == unclaimedEnd && (before.Unclaimed || w.blind):
+			how = Lost
+		case how == Lost:
+			key := w.queue.ClaimKey(before.Key)
+			w.dead = append(w.dead, DeadClaim{Key: key, Revision: before.Revision, Shared: before.Shared})
+		case how != Gone && !w.holders[before.Revision]:
 			how = Left
+		case how != Gone:
+			how = Released
 		}
 		if err := w.removed(before, how, rev); err != nil {
 			return err
@@ -129,24 +138,43 @@ func (w *watcher) isSecond(ev *clientv3.Event) bool {
 	return true
 }
 
-// maxEndings bounds the reads of one Txn; etcd takes 128.
-const maxEndings = 100
+// claimChanged tells who holds when a dead claim ahead is deleted.
+func (w *watcher) claimChanged(ev *clientv3.Event) error {
+	if ev.Type != clientv3.EventTypeDelete {
+		return nil // put with its entry
+	}
+	w.dead = slices.DeleteFunc(w.dead, func(d DeadClaim) bool { return d.Key == string(ev.Kv.Key) })
+	return w.acquired(ev.Kv.ModRevision)
+}
 
-// ask reads the epoch now, and for each deletion whether the session key of the entry's lease was there after it: an
-// entry that goes with its lease goes at the same revision as that key. The key of the entry names the lease under
-// which it was put, so that nothing need be known of the entry: the same answer may tell that it has queued.
+// maxEndings bounds the events of one Txn, with two reads each; etcd takes 128.
+const maxEndings = 60
+
+// unclaimedEnd is the end of an entry and its session key while no claim stood: its session has given up its lease, or
+// the entry never had a claim, and was lost.
+const unclaimedEnd What = "without a claim"
+
+// ask reads the epoch now, and for each deletion whether the claim of the entry stood at that revision, and its session
+// key. The key of the entry names the lease under which it was put, so that nothing need be known of the entry: the
+// same answer may tell that it has queued.
+//
+// A claim that stands tells that nothing was released. The session key does not tell it: Close revokes both leases,
+// that of the claims first.
 func (w *watcher) ask(ctx context.Context, events []*clientv3.Event) (how []What, epoch []*mvccpb.KeyValue, err error) {
 	how = make([]What, len(events))
 	ops := []clientv3.Op{clientv3.OpGet(names.EpochKey(w.client.namespace))}
 	var asked []int
 	for i, ev := range events {
 		how[i] = Released
-		lease, ours := layout.LeaseOf(string(ev.Kv.Key))
-		if ev.Type != clientv3.EventTypeDelete || !ours {
+		key, rev := string(ev.Kv.Key), clientv3.WithRev(ev.Kv.ModRevision)
+		lease, ours := layout.LeaseOf(key)
+		if ev.Type != clientv3.EventTypeDelete || !ours || w.queue.IsClaim(key) {
 			continue
 		}
-		key := names.SessionKey(w.client.namespace, lease)
-		ops = append(ops, clientv3.OpGet(key, clientv3.WithCountOnly(), clientv3.WithRev(ev.Kv.ModRevision)))
+		ops = append(ops, clientv3.OpGet(names.SessionKey(w.client.namespace, lease), clientv3.WithCountOnly(), rev))
+		if !w.blind {
+			ops = append(ops, clientv3.OpGet(w.queue.ClaimKey(key), clientv3.WithCountOnly(), rev))
+		}
 		asked = append(asked, i)
 	}
 	resp, err := w.client.read(ctx, ops...)
@@ -160,9 +188,17 @@ func (w *watcher) ask(ctx context.Context, events []*clientv3.Event) (how []What
 	if err != nil {
 		return nil, nil, err
 	}
+	each := 2
+	if w.blind {
+		each = 1
+	}
 	for n, i := range asked {
-		if resp.Range(n+1).Count == 0 {
+		session := resp.Range(1 + each*n)
+		switch {
+		case !w.blind && resp.Range(2+each*n).Count > 0:
 			how[i] = Lost
+		case session.Count == 0:
+			how[i] = unclaimedEnd
 		}
 	}
 	return how, resp.Range(0).Kvs, nil
@@ -213,26 +249,10 @@ func (w *watcher) acquired(rev int64) error {
 	return nil
 }
 
-// holding returns the entries that hold: the first, and if that is a reader's, those that no writer's is ahead of.
+// holding returns the entries that hold.
 func (w *watcher) holding() []Entry {
-	var first Entry
-	writer := int64(math.MaxInt64)
-	for _, e := range w.standing {
-		if first.Key == "" || e.Revision < first.Revision {
-			first = e
-		}
-		if !e.Shared {
-			writer = min(writer, e.Revision)
-		}
-	}
-	switch {
-	case first.Key == "":
-		return nil
-	case !first.Shared:
-		return []Entry{first}
-	default:
-		return slices.DeleteFunc(inOrder(w.standing), func(e Entry) bool { return e.Revision >= writer })
-	}
+	all := inOrder(w.standing)
+	return all[:holding(all, w.dead)]
 }
 
 func (w *watcher) tell(ev Event) error {

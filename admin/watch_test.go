@@ -126,14 +126,15 @@ func revoked(t *testing.T, srv *etcdfake.Server, lock, owner string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, value := range map[string]string{
-		fmt.Sprintf("holdfast/session/%x", int64(grant.ID)): "{}",
-		fmt.Sprintf("holdfast/lock/%s/@/%x-AAAAAAAAAAAAAAAA", lock, int64(grant.ID)): fmt.Sprintf(
-			`{"v":2,"owner":%q,"queued_at":"2026-01-31T12:00:00Z"}`, owner),
-	} {
-		if _, err := cli.Put(t.Context(), key, value, clientv3.WithLease(grant.ID)); err != nil {
-			t.Fatal(err)
-		}
+	on, id := clientv3.WithLease(grant.ID), fmt.Sprintf("%x", int64(grant.ID))
+	value := fmt.Sprintf(`{"v":2,"owner":%q,"queued_at":"2026-01-31T12:00:00Z"}`, owner)
+	_, err = cli.Txn(t.Context()).Then(
+		clientv3.OpPut("holdfast/session/"+id, "{}", on),
+		clientv3.OpPut("holdfast/lock/"+lock+"/@/"+id+"-AAAAAAAAAAAAAAAA", value, on),
+		clientv3.OpPut("holdfast/lock/"+lock+"/@claim/"+id+"-AAAAAAAAAAAAAAAA", "{}"),
+	).Commit()
+	if err != nil {
+		t.Fatal(err)
 	}
 	srv.Revoke(grant.ID)
 }

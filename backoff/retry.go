@@ -8,6 +8,7 @@ import (
 
 	cenkalti "github.com/cenkalti/backoff/v4"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/jitter"
 	"github.com/holdfast-go/holdfast/internal/judge"
@@ -19,8 +20,11 @@ import (
 //
 // Retry returns op's error, without the mark, if it must not be retried; if ctx ended first, an error that wraps
 // ctx.Err(), context.Cause(ctx) and the error of the last attempt that did more than notice the end of ctx; a
-// *holdfast.ArgumentError if p is invalid. It does not abandon a call that is running.
+// *holdfast.ArgumentError if p is invalid or ctx is nil. It does not abandon a call that is running.
 func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) error {
+	if ctx == nil {
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
 	if err := p.Validate(); err != nil {
 		return err
 	}

@@ -144,8 +144,8 @@ func TestLeaderHandlerSaysWhenThisProcessIsNext(t *testing.T) {
 func isObserversRead(c etcdfake.Call) bool {
 	r, ok := c.Request.(*pb.TxnRequest)
 	return ok && len(r.Compare) == 0 && len(r.Success) == 2 &&
-		r.Success[0].GetRequestRange().GetSortTarget() == pb.RangeRequest_CREATE &&
-		string(r.Success[1].GetRequestRange().GetKey()) == "holdfast/epoch"
+		string(r.Success[0].GetRequestRange().GetKey()) == "holdfast/epoch" &&
+		r.Success[1].GetRequestRange().GetSortTarget() == pb.RangeRequest_CREATE
 }
 
 func TestLeaderHandlerOfAReaderIsNoCandidates(t *testing.T) {

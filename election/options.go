@@ -33,7 +33,9 @@ type Options struct {
 	// What is written belongs into the function: while Warm runs, another process leads. ctx ends when the campaign has
 	// failed, when the term has ended, lost or not, and with that of Run. So what Warm leaves running with it lives as
 	// long as the term. Until Warm returns, this process leads and its function waits: return soon after elected, or
-	// when ctx ends. When Run's context ends, it is waited for during DrainTimeout, and then the error Is ErrNotDrained.
+	// when ctx ends. When ctx has ended, it is waited for during DrainTimeout; then the entry is removed, and
+	// the error of Run Is ErrNotDrained. One call of Run or RunWhileLeader on a session and election uses Warm at a time:
+	// others wait before they queue, until its function and Warm have returned.
 	//
 	// An error ends the campaign or resigns the term, and is returned as a *CampaignError, by Run, too. A panic ends the
 	// process. Default nil.

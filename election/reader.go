@@ -21,7 +21,9 @@ import (
 )
 
 // Reader reads and watches who leads, without a session and without writing: its role needs to read NAMESPACE/election/
-// and NAMESPACE/epoch. It is immutable, does no I/O when made, and may be used by any number of goroutines.
+// and NAMESPACE/epoch; for a prefix PREFIX/, NAMESPACE/claim/PREFIX/ and NAMESPACE/epoch. While a candidate waits for
+// the lock delay after a leader that was lost, no candidate leads. It is immutable, does no I/O when made, and may be
+// used by any number of goroutines.
 type Reader struct {
 	client   *clientv3.Client
 	name     string
@@ -64,7 +66,9 @@ func NewReader(cli *clientv3.Client, name string) *Reader {
 	return (&Reader{client: cli, name: name}).With(ReaderOptions{})
 }
 
-// NewReaderAt returns a reader of the election that NewAt names. Nothing warns of a prefix that ends in "/".
+// NewReaderAt returns a reader of the election that NewAt names. Nothing warns of a prefix that ends in "/". A follower
+// hears up to half a second late that a candidate leads after a leader that was lost. With a role that may read the
+// prefix alone, that one is named at the loss already.
 func NewReaderAt(cli *clientv3.Client, prefix string) *Reader {
 	return (&Reader{client: cli, name: prefix, isPrefix: true}).With(ReaderOptions{})
 }

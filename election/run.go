@@ -49,14 +49,15 @@ func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(con
 // campaigns again. What follows depends on how fn ended:
 //
 //   - It returned nil, or its term was lost or resigned: the next term. A late error of fn is logged.
-//   - It returned an error while its context was alive: Run resigns and returns it.
+//   - It returned an error while its context was alive: Run resigns and returns it. If that was within 1 s, the next
+//     Run of this session pauses first, as Options.Retry says: for longer each time, until a term lasts 1 s.
 //   - It was suspended, under Options.CancelOnSuspended: when the suspension has ended and a read finds the entry, fn
 //     is called again with the same Term, without OnDeposed and OnElected; otherwise the next term.
 //   - It did not return within Options.DrainTimeout: the next campaign, once it has.
 //
 // A failed campaign is logged and retried, unless a retry cannot succeed: bad arguments, holdfast.ErrClosed,
-// holdfast.ErrReentrant, a loss under session.Options.StayLost, or an error of Options.Warm are returned as a
-// *CampaignError.
+// holdfast.ErrReentrant, a loss under session.Options.StayLost, an error of Options.Warm, or ErrNotDrained, if Warm
+// does not return, are returned as a *CampaignError.
 //
 // When ctx ends, Run waits for fn, resigns, and returns ctx's error; or fn's, if fn was running and returned a
 // different one; or ErrNotDrained. It waits for its callbacks, for at most Options.DrainTimeout.
@@ -70,6 +71,7 @@ func (e *Election) Run(ctx context.Context, value string, fn func(context.Contex
 	defer r.finish()
 	defer r.watchLeaders(ctx)()
 
+	termsOf(e).pause(ctx)
 	for ; ; calls.Sleep(ctx, pauses.NextBackOff()) {
 		t, err := e.elect(ctx, value)
 		switch {
@@ -98,6 +100,7 @@ func (e *Election) Run(ctx context.Context, value string, fn func(context.Contex
 			return o.err
 		case o.abandoned: // elect waits until fn has returned
 		case o.err != nil && o.ended == nil && lost == nil:
+			termsOf(e).failed(time.Since(elected), retry)
 			return o.err
 		case o.err != nil && o.shutdown:
 			return o.err
@@ -114,8 +117,16 @@ func (e *Election) Run(ctx context.Context, value string, fn func(context.Contex
 
 // elect wins a term in which a function may run: none of an earlier term of this
 // session is running.
-func (e *Election) elect(ctx context.Context, value string) (*Term, error) {
+func (e *Election) elect(ctx context.Context, value string) (_ *Term, err error) {
 	start := time.Now()
+	if err := termsOf(e).begin(ctx, e.opts.Warm != nil); err != nil {
+		return nil, e.failed(time.Since(start), err)
+	}
+	defer func() {
+		if err != nil {
+			termsOf(e).end()
+		} // else stepDown does
+	}()
 	for {
 		// Wait before campaigning: a candidate that must not lead yet would hold up
 		// those queued behind it.
@@ -158,6 +169,7 @@ func (t *Term) resume(ctx context.Context, o outcome) bool {
 // stepDown ends the term after its function has ended, and returns the loss if the
 // term was lost before that.
 func (t *Term) stepDown(ctx context.Context, o outcome) *holdfast.LostError {
+	defer termsOf(t.election).end()
 	if o.abandoned {
 		return nil // call has ended the term
 	}
@@ -184,7 +196,8 @@ func permanent(err error) bool {
 	var argument *holdfast.ArgumentError
 	var warm *warmError
 	return errors.As(err, &name) || errors.As(err, &argument) || errors.As(err, &warm) ||
-		errors.Is(err, holdfast.ErrClosed) || errors.Is(err, holdfast.ErrReentrant) || errors.Is(err, holdfast.ErrLost)
+		errors.Is(err, holdfast.ErrClosed) || errors.Is(err, holdfast.ErrReentrant) || errors.Is(err, holdfast.ErrLost) ||
+		errors.Is(err, ErrNotDrained) // Warm goes on: see join
 }
 
 // carries reports whether err already contains this loss, as when a function

@@ -296,3 +296,28 @@ func TestRunWhileLeaderIgnoresAnUnansweredResignation(t *testing.T) {
 		}
 	})
 }
+
+// As "for { el.Run }" does. A term that lasts ends the pauses.
+func TestRunAfterFailuresPausesLongerEachTime(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		el := s.election()
+		terms := func(last time.Duration) (n int) {
+			for start := time.Now(); time.Since(start) < time.Minute; n++ {
+				err := el.Run(deadline(t), "v", func(context.Context, *election.Term) error {
+					time.Sleep(last)
+					return errWork
+				})
+				if !errors.Is(err, errWork) {
+					t.Fatal(err)
+				}
+			}
+			return n
+		}
+		if n := terms(0); n > 250 { // of half a second on average
+			t.Errorf("%d terms in a minute", n)
+		}
+		if n := terms(time.Second); n < 55 {
+			t.Errorf("%d terms of a second in a minute", n)
+		}
+	})
+}

@@ -25,8 +25,9 @@ type terms struct {
 type sessionTerms struct {
 	mu      sync.Mutex // protects what follows
 	states  map[string]map[*Term]*termState
+	turns   map[string]*turn
 	recent  []*Term       // the last maxRecent that ended
-	changed chan struct{} // closed and replaced when a function has returned
+	changed chan struct{} // closed and replaced when a function has returned, or a turn changes
 }
 
 const maxRecent = 16
@@ -44,7 +45,9 @@ type termsKey struct{}
 func termsOf(e *Election) terms {
 	host := e.queue.Host()
 	all := host.Extension(termsKey{}, func() any {
-		return &sessionTerms{states: make(map[string]map[*Term]*termState), changed: make(chan struct{})}
+		return &sessionTerms{
+			states: make(map[string]map[*Term]*termState), turns: make(map[string]*turn), changed: make(chan struct{}),
+		}
 	}).(*sessionTerms)
 	return terms{all: all, prefix: e.queue.Layout().Entries, host: host}
 }
@@ -112,8 +115,12 @@ func (ts terms) leave(t *Term) {
 		ts.removeLocked(t)
 	default: // ended will
 	}
-	close(ts.all.changed)
-	ts.all.changed = make(chan struct{})
+	ts.all.changedLocked()
+}
+
+func (s *sessionTerms) changedLocked() {
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // stopping records that the context of t's function has ended now.

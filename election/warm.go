@@ -37,7 +37,7 @@ func (e *Election) standBy(ctx context.Context, value string) (*Term, error) {
 	} else {
 		s.cancel(err)
 	}
-	if undrained := s.join(ctx, e.opts.drainTimeout()); undrained != nil {
+	if undrained := s.join(e.opts.drainTimeout()); undrained != nil {
 		err = e.failed(time.Since(start), undrained)
 	} else if s.err != nil {
 		err = e.failed(time.Since(start), fmt.Errorf("election: Options.Warm failed: %w", &warmError{s.err}))
@@ -53,12 +53,15 @@ func (e *Election) standBy(ctx context.Context, value string) (*Term, error) {
 	return t, nil
 }
 
-// warm calls Warm on a goroutine, which join joins. Its failure ends the campaign.
+// warm calls Warm on a goroutine, which join joins, and which has a part in this call's turn: what comes after it
+// may wait for it longer than join. Its failure ends the campaign.
 func (e *Election) warm(ctx context.Context) *standby {
 	s := &standby{elected: make(chan struct{}), returned: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	termsOf(e).join()
 	go func() {
 		defer close(s.returned)
+		defer termsOf(e).end()
 		if err := e.opts.Warm(s.ctx, s.elected); err != nil && s.ctx.Err() == nil {
 			s.err = err
 			s.cancel(err)
@@ -67,12 +70,13 @@ func (e *Election) warm(ctx context.Context) *standby {
 	return s
 }
 
-// join waits until Warm has returned, for at most drain after ctx has ended. The error Is ErrNotDrained.
-func (s *standby) join(ctx context.Context, drain time.Duration) error {
+// join waits until Warm has returned, for at most drain after its context has ended: with the campaign, the term, or
+// Run. The error Is ErrNotDrained. Meanwhile the entry of a term that was kicked keeps the name from others.
+func (s *standby) join(drain time.Duration) error {
 	select {
 	case <-s.returned:
 		return nil
-	case <-ctx.Done():
+	case <-s.ctx.Done():
 	}
 	patience := time.NewTimer(drain)
 	defer patience.Stop()
@@ -81,6 +85,6 @@ func (s *standby) join(ctx context.Context, drain time.Duration) error {
 		return nil
 	case <-patience.C:
 		return fmt.Errorf("%w: %w: Options.Warm goes on %v after its context has ended",
-			backoff.ContextErr(ctx), ErrNotDrained, drain)
+			backoff.ContextErr(s.ctx), ErrNotDrained, drain)
 	}
 }

@@ -3,10 +3,13 @@ package election_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/election"
 )
 
@@ -154,5 +157,99 @@ func TestWarmThatIgnoresItsContextKeepsRunForDrainTimeout(t *testing.T) {
 			t.Errorf("entries %v", s.entries())
 		}
 		close(finish)
+	})
+}
+
+// A leader that was asked to let go keeps its entry until its work has ended, and Warm is a part of that.
+func TestWarmThatIgnoresAKickKeepsTheNameForDrainTimeout(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		finish, began := make(chan struct{}), make(chan struct{})
+		el := s.election().With(opts{DrainTimeout: 7 * time.Second,
+			Warm: func(_ context.Context, elected <-chan struct{}) error {
+				<-elected
+				close(began)
+				<-finish
+				return nil
+			}})
+		ran := later(func() error {
+			return el.Run(t.Context(), "v", func(context.Context, *election.Term) error { t.Error("called"); return nil })
+		})
+		await(t, "Warm begins", began)
+		next := later(func() error { campaign(t, s.other(t), "next"); return nil })
+		adm := admin.New(s.srv.Client(t), nil)
+		q, err := adm.Show(t.Context(), holdfast.KindElection, el.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := adm.Kick(t.Context(), holdfast.KindElection, el.Name(), q.Entries[0].Token, "maintenance"); err != nil {
+			t.Fatal(err)
+		}
+		if err := await(t, "Run ends", ran); !errors.Is(err, election.ErrNotDrained) || !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("Run returned %v", err)
+		}
+		if err := await(t, "the next leads", next); err != nil {
+			t.Error(err)
+		}
+		close(finish)
+	})
+}
+
+// Two calls on one session: what each prepares and does never overlaps.
+func TestWarmNeverRunsBesideAFunctionOfItsSession(t *testing.T) {
+	for name, warms := range map[string]bool{"both warm up": true, "one warms up": false} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, s *sim) {
+				var functions, warm atomic.Int32
+				with := s.election().With(opts{Warm: func(_ context.Context, elected <-chan struct{}) error {
+					warm.Add(1)
+					defer warm.Add(-1)
+					time.Sleep(5 * time.Second)
+					if functions.Load() > 0 {
+						t.Error("Warm runs beside a function")
+					}
+					return nil
+				}})
+				other := with
+				if !warms {
+					other = s.election()
+				}
+				lead := func(el *election.Election) <-chan error {
+					return later(func() error {
+						for range 3 {
+							err := el.RunWhileLeader(deadline(t), "v", func(context.Context, *election.Term) error {
+								functions.Add(1)
+								defer functions.Add(-1)
+								time.Sleep(10 * time.Second)
+								if warm.Load() > 0 {
+									t.Error("a function runs beside Warm")
+								}
+								return nil
+							})
+							if err != nil {
+								return err
+							}
+						}
+						return nil
+					})
+				}
+				for _, done := range []<-chan error{lead(with), lead(other)} {
+					if err := await(t, "three terms of each", done); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestTermInsideAFunctionWithWarmIsRefused(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		el := s.election().With(opts{Warm: func(context.Context, <-chan struct{}) error { return nil }})
+		err := el.RunWhileLeader(deadline(t), "v", func(ctx context.Context, _ *election.Term) error {
+			return el.RunWhileLeader(ctx, "v", func(context.Context, *election.Term) error { return nil })
+		})
+		if !errors.Is(err, holdfast.ErrReentrant) {
+			t.Errorf("%v", err)
+		}
 	})
 }

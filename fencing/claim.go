@@ -2,6 +2,7 @@ package fencing
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -10,8 +11,28 @@ import (
 // Claim is what a holder presents to a guard in another process. It is not a credential: authenticate
 // clients.
 type Claim struct {
-	Name  string // of the lock or election, 1 to MaxName bytes
+	Name  string // of the lock or election, or NAME/ of a shard; 1 to MaxName bytes. See IsOf
 	Token holdfast.Token
+}
+
+// IsOf reports whether c may be compared with tokens of the lock with this name: it is c's own, or c is
+// of a shard and the lock is a shard of the same name. The claim of a shard is NAME/, which no lock can
+// be called, and NAME/INDEX is such a lock:
+//
+//	claim "tenants/"    lock "tenants/", "tenants/14": true    "tenants", "tenants/eu/14": false
+//	claim "tenants"     lock "tenants": true                   "tenants/", "tenants/14": false
+//
+// One etcd issues the tokens of all shards of a name, and another number of shards only changes the index.
+func (c Claim) IsOf(lock string) bool {
+	index, ok := strings.CutPrefix(lock, c.Name)
+	switch {
+	case !ok:
+		return false
+	case index == "":
+		return true
+	}
+	notDigit := func(r rune) bool { return r < '0' || r > '9' }
+	return strings.HasSuffix(c.Name, "/") && !strings.ContainsFunc(index, notDigit)
 }
 
 // MaxName is the longest name in a claim, in bytes.
@@ -56,7 +77,7 @@ func Present(h Holder) (Claim, error) {
 	if err := h.Check(); err != nil {
 		return Claim{}, err
 	}
-	c := Claim{Name: h.Name(), Token: h.Token()}
+	c := Claim{Name: names.Claimed(h), Token: h.Token()}
 	if c.Token <= 0 {
 		return Claim{}, holdfast.ErrNoToken
 	}

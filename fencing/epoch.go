@@ -36,6 +36,9 @@ var maxEpoch = holdfast.Token(math.MaxInt64).Epoch()
 func BumpEpoch(
 	ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a audit.Auditor,
 ) (int64, error) {
+	if ctx == nil {
+		return 0, errNilContext
+	}
 	namespace, err := names.Namespace(namespace)
 	if err != nil {
 		return 0, err
@@ -93,6 +96,9 @@ var errEpochChanged = errors.New("another process changed the epoch at the same 
 // Epoch returns the epoch of a namespace ("" is "holdfast"), 0 if none was set, by
 // a linearizable read. Errors are those of [BumpEpoch].
 func Epoch(ctx context.Context, kv clientv3.KV, namespace string) (int64, error) {
+	if ctx == nil {
+		return 0, errNilContext
+	}
 	namespace, err := names.Namespace(namespace)
 	if err != nil {
 		return 0, err

@@ -14,7 +14,8 @@ var (
 	// no effect. Stop the work.
 	ErrStale = errors.New("fencing token is stale")
 
-	// ErrOtherName means that another lock guards the resource. The error is an *[OtherNameError].
+	// ErrOtherName means that another lock guards the resource. The error is an *[OtherNameError]. Two
+	// shards of one name that write one resource are not told apart: see [Claim.IsOf].
 	ErrOtherName = errors.New("fencing token is of another lock")
 
 	// ErrBadClaim means that a name, token or resource is malformed. The error is a *[ClaimError].

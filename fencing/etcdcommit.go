@@ -25,7 +25,7 @@ func (m *EtcdMarks) Commit(
 	ctx context.Context, resource string, c Claim, ops ...clientv3.Op,
 ) (*clientv3.TxnResponse, error) {
 	r := &request{verb: "commit", resource: resource, token: c.Token}
-	if err := checkUse(resource, c); err != nil {
+	if err := checkUse(ctx, resource, c); err != nil {
 		return nil, err
 	}
 	if err := checkTxn(nil, ops, nil, MaxMarkOps); err != nil {
@@ -35,22 +35,35 @@ func (m *EtcdMarks) Commit(
 		return nil, r.refuse(err)
 	}
 	mayCreate := m.opts.MaxMarks < 0 || m.room.Load() > 0
-	resp, isNew, err := m.commit(ctx, r, c, mayCreate, ops)
-	if !isNew {
+	resp, not, err := m.commit(ctx, r, c, mayCreate, ops)
+	switch not {
+	case "":
 		return resp, err
+	case noMark:
+		err = m.makeRoom(ctx, resource)
+	case otherIndex:
+		err = m.Admit(ctx, resource, c)
 	}
-	if err := m.makeRoom(ctx, resource); err != nil {
+	if err != nil {
 		return nil, r.refuse(err)
 	}
-	resp, isNew, err = m.commit(ctx, r, c, true, ops)
-	if isNew {
+	resp, not, err = m.commit(ctx, r, c, true, ops)
+	if not != "" {
 		return nil, r.malformed()
 	}
 	return resp, err
 }
 
-// commit sends one transaction. If the resource has no mark and mayCreate is
-// false, it does nothing and reports isNew.
+// notYet is why a commit did nothing, although the mark admits the claim: something has to be done before.
+type notYet string
+
+const (
+	noMark     notYet = "the resource has no mark, and there may be no room"
+	otherIndex notYet = "the mark is of NAME/INDEX, and the claim of NAME/" // their bytes are not in one order
+)
+
+// commit sends one transaction. If it did nothing because the resource has no mark and mayCreate is
+// false, or the mark is of a shard with its index, it says so.
 //
 //	If the mark is of c's name, not above c's token and not too far below
 //	Then put the mark, ops
@@ -59,15 +72,15 @@ func (m *EtcdMarks) Commit(
 //	       Else read the mark, to say why ]
 func (m *EtcdMarks) commit(
 	ctx context.Context, r *request, c Claim, mayCreate bool, ops []clientv3.Op,
-) (_ *clientv3.TxnResponse, isNew bool, _ error) {
+) (_ *clientv3.TxnResponse, not notYet, _ error) {
 	key, text := m.prefix+r.resource, markText(c)
 	tooFarBelow := holdfast.Token(0) // the largest such number, if there is one
 	if first, err := holdfast.NewToken(c.Token.Epoch()-MaxEpochStep, 1); err == nil {
 		tooFarBelow = first - 1
 	}
-	noMark := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
+	none := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
 	if !mayCreate || c.CheckMark(r.resource, Claim{}) != nil {
-		noMark = append(noMark, clientv3.Compare(clientv3.CreateRevision(key), ">", 0)) // never both
+		none = append(none, clientv3.Compare(clientv3.CreateRevision(key), ">", 0)) // never both
 	}
 	work := []clientv3.Op{clientv3.OpPut(key, text), clientv3.OpTxn(nil, ops, nil)}
 	resp, err := m.kv.Txn(ctx).
@@ -75,38 +88,38 @@ func (m *EtcdMarks) commit(
 		If(clientv3.Compare(clientv3.Value(key), ">", markText(Claim{c.Name, tooFarBelow})+"\xff"),
 			clientv3.Compare(clientv3.Value(key), "<", text+"\x00")).
 		Then(work...).
-		Else(clientv3.OpTxn(noMark, work, []clientv3.Op{clientv3.OpGet(key)})).
+		Else(clientv3.OpTxn(none, work, []clientv3.Op{clientv3.OpGet(key)})).
 		Commit()
 	if err != nil {
-		return nil, false, r.failed(ctx, err)
+		return nil, "", r.failed(ctx, err)
 	}
 	done := resp.Responses
 	if !resp.Succeeded {
 		if len(done) != 1 || done[0].GetResponseTxn() == nil {
-			return nil, false, r.malformed()
+			return nil, "", r.malformed()
 		}
 		inner := done[0].GetResponseTxn()
 		done = inner.Responses
 		if !inner.Succeeded {
-			isNew, err := m.refused(r, c, done, mayCreate)
-			return nil, isNew, err
+			not, err := m.refused(r, c, done, mayCreate)
+			return nil, not, err
 		}
 		m.room.Add(-1)
 	}
 	if len(done) != 2 || done[1].GetResponseTxn() == nil {
-		return nil, false, r.malformed()
+		return nil, "", r.malformed()
 	}
 	inner := done[1].GetResponseTxn()
 	inner.Header = resp.Header // etcd fills in only the outermost header
-	return (*clientv3.TxnResponse)(inner), false, nil
+	return (*clientv3.TxnResponse)(inner), "", nil
 }
 
 // refused returns the reason why neither branch of commit did the work.
 func (m *EtcdMarks) refused(
 	r *request, c Claim, got []*etcdserverpb.ResponseOp, mayCreate bool,
-) (isNew bool, _ error) {
+) (notYet, error) {
 	if len(got) != 1 || got[0].GetResponseRange() == nil {
-		return false, r.malformed()
+		return "", r.malformed()
 	}
 	mark, mod, err := m.markOf(r.resource, got[0].GetResponseRange())
 	if err == nil {
@@ -114,9 +127,11 @@ func (m *EtcdMarks) refused(
 	}
 	switch {
 	case err != nil:
-		return false, NotDone(err)
+		return "", NotDone(err)
 	case mod == 0 && !mayCreate:
-		return true, nil
+		return noMark, nil
+	case mod != 0 && mark.Name != c.Name:
+		return otherIndex, nil
 	}
-	return false, r.malformed() // the mark admits c, so etcd should have too
+	return "", r.malformed() // the mark admits c, so etcd should have too
 }

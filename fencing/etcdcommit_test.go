@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -298,4 +299,24 @@ func ExampleEtcdMarks_Commit() {
 	// Output:
 	// token 5 of "counter" is refused
 	// token 7 of "counter" writes 1 <nil>
+}
+
+// Of a commit that was not sent, that etcd refused, and whose outcome is unknown.
+func TestErrorOfCommitSaysWhatWasAsked(t *testing.T) {
+	e := newEtcd(t)
+	m := e.marks(t, nil)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, notSent := m.Commit(ended, "r", claim(5))
+	e.link.LoseReply("Txn", 1, codes.Unavailable)
+	_, unknown := m.Commit(t.Context(), "r", claim(5))
+	e.link.Plan(func(etcdfake.Call) etcdfake.Fate {
+		return etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
+	})
+	_, failed := m.Commit(t.Context(), "r", claim(5))
+	for what, err := range map[string]error{"not sent": notSent, "unknown": unknown, "failed": failed} {
+		if err == nil || !strings.HasPrefix(err.Error(), `fencing: commit "r" with token 5: `) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }

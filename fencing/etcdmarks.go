@@ -96,7 +96,7 @@ func NewEtcdMarks(kv clientv3.KV, opts *EtcdMarksOptions) (*EtcdMarks, error) {
 // Admit implements [Filter] with one linearizable read, and one write for the first request of a
 // holder. If etcd does not answer in time, nothing is admitted.
 func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
-	if err := checkUse(resource, c); err != nil {
+	if err := checkUse(ctx, resource, c); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.opts.Timeout)
@@ -110,7 +110,7 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 		if err := c.CheckMark(resource, mark); err != nil {
 			return backoff.Final(err)
 		}
-		if mark.Token == c.Token {
+		if mark == c {
 			return nil
 		}
 		if mod == 0 {
@@ -140,6 +140,9 @@ var errMarkChanged = errors.New("another process changed the mark at the same ti
 
 // Mark returns the mark of a resource, the zero Claim if there is none.
 func (m *EtcdMarks) Mark(ctx context.Context, resource string) (Claim, error) {
+	if ctx == nil {
+		return Claim{}, errNilContext
+	}
 	mark, _, err := m.read(ctx, resource)
 	return mark, err
 }
@@ -167,7 +170,7 @@ func (m *EtcdMarks) markOf(resource string, resp *etcdserverpb.RangeResponse) (m
 // raised before it can be deleted, it stays, and Reset fails. The error is a *[ClaimError] for the
 // resource, or says that, or is that of etcd: then the mark may be deleted or not.
 func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor) error {
-	if err := checkResource(resource); err != nil {
+	if err := checkReset(ctx, resource); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.opts.Timeout)

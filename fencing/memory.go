@@ -57,7 +57,7 @@ func NewMemoryStore(opts *MemoryStoreOptions) *MemoryStore {
 func (s *MemoryStore) Do(
 	ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error,
 ) error {
-	if err := checkUse(resource, c); err != nil {
+	if err := checkUse(ctx, resource, c); err != nil {
 		return err
 	}
 	m, err := s.acquire(ctx, resource)
@@ -84,7 +84,7 @@ func (s *MemoryStore) Admit(ctx context.Context, resource string, c Claim) error
 // can reach. No stale holder may be left: the next token is admitted, whatever it is. The error is a
 // *[ClaimError] for the resource, or ctx's.
 func (s *MemoryStore) Reset(ctx context.Context, resource string, a audit.Auditor) error {
-	if err := checkResource(resource); err != nil {
+	if err := checkReset(ctx, resource); err != nil {
 		return err
 	}
 	s.mu.Lock()

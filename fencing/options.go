@@ -83,3 +83,5 @@ func suspended(err error) bool {
 func invalid(argument, reason string, args ...any) error {
 	return &holdfast.ArgumentError{Argument: argument, Reason: fmt.Sprintf(reason, args...)}
 }
+
+var errNilContext = invalid("ctx", "is nil")

@@ -54,8 +54,15 @@ func checkResource(resource string) error {
 	return nil
 }
 
-func checkUse(resource string, c Claim) error {
-	if err := checkResource(resource); err != nil {
+func checkReset(ctx context.Context, resource string) error {
+	if ctx == nil {
+		return errNilContext
+	}
+	return checkResource(resource)
+}
+
+func checkUse(ctx context.Context, resource string, c Claim) error {
+	if err := checkReset(ctx, resource); err != nil {
 		return err
 	}
 	return c.Validate()

@@ -95,19 +95,21 @@ func (w *FencedWriter) Delete(
 	return (*clientv3.DeleteResponse)(del), nil
 }
 
-// request is one write.
+// request is one write of a FencedWriter, or one commit of EtcdMarks, which has no writer.
 type request struct {
-	w        *FencedWriter
-	verb     string
-	resource string         // the key; "" for a transaction
-	token    holdfast.Token // 0 for an owner that is no Source
-	noToken  bool           // there ought to be one
+	w         *FencedWriter
+	verb      string
+	resource  string         // the key; "" for a transaction
+	token     holdfast.Token // 0 for an owner that is no Source
+	noToken   bool           // there ought to be one
+	tokenless bool           // there is none: the owner is a reader
 }
 
 func (w *FencedWriter) request(verb, resource string) *request {
 	r := &request{w: w, verb: verb, resource: resource}
 	if w.owner != nil {
-		if s, ok := w.owner.(Source); ok {
+		s, ok := w.owner.(Source)
+		if r.tokenless = !ok; ok {
 			r.token = s.Token()
 			r.noToken = r.token <= 0
 		}
@@ -132,6 +134,9 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 	}
 	if err := r.w.opts.validate(); err != nil {
 		return nil, r.refuse(err)
+	}
+	if ctx == nil {
+		return nil, r.refuse(errNilContext)
 	}
 	if err := backoff.ContextErr(ctx); err != nil {
 		return nil, r.refuse(err)
@@ -181,7 +186,7 @@ func (r *request) String() string {
 	if r.resource != "" {
 		text += fmt.Sprintf(" %q", r.resource)
 	}
-	if _, ok := r.w.owner.(Source); !ok && r.w.owner != nil {
+	if r.tokenless {
 		return text + " without a token"
 	}
 	return fmt.Sprintf("%s with token %v", text, r.token)

@@ -35,7 +35,8 @@ func (m *RWMutex) LockDowngradable(ctx context.Context) (*DowngradableLock, erro
 }
 
 // TryLockDowngradable is LockDowngradable if the lock is neither held nor waited for. Otherwise the error Is
-// ErrLocked, and its Place says who holds, or ErrUnconfirmed. Nothing was queued.
+// ErrLocked, and its Place says who holds, or ErrUnconfirmed. Nothing was queued. Like TryLock it waits behind a holder
+// that died.
 func (m *RWMutex) TryLockDowngradable(ctx context.Context) (*DowngradableLock, error) {
 	return m.lockDowngradable(ctx, true)
 }

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	pollEvery = time.Second // internal/queue's, with the default lock delay
-	youngest  = pollEvery / 2          // a hold that is younger is not looked at
+	pollEvery = time.Second   // internal/queue's, with the default lock delay
+	youngest  = pollEvery / 2 // a hold that is younger is not looked at
 	pollBatch = 100
 )
 

@@ -139,6 +139,10 @@ func (m *mutex) Lock(ctx context.Context) (*Lock, error) {
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
 // who holds, or ErrUnconfirmed. Nothing was queued.
+//
+// TryLock answers at once, except behind a holder that died: if none holds, but the last one went without a release,
+// it waits for the lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's, and a later call of
+// the session waits for the rest only.
 func (m *mutex) TryLock(ctx context.Context) (*Lock, error) {
 	return m.lock(ctx, true)
 }

@@ -33,7 +33,7 @@ type Options struct {
 
 	// OnWait is called while Lock and Do wait: once they are queued behind others, and each time the wait continues,
 	// at least every 30 s. A goroutine behind others of its session is told when it queues, and when it is the first
-	// of them. It costs no request.
+	// of them. Each call is preceded by a read of the place, one request.
 	//
 	//	OnWait: func(p view.Place) { log.Printf("waiting for the lock: %v", p) },
 	//

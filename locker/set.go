@@ -98,7 +98,8 @@ func (s *Set) TryDo(ctx context.Context, fn func(ctx context.Context, set *SetLo
 func (s *Set) Lock(ctx context.Context) (*SetLock, error) { return s.lock(ctx, false) }
 
 // TryLock acquires all locks of the set if none is held or waited for by one that excludes it. Otherwise the error Is
-// ErrLocked, and its Place says who holds one of them, or ErrUnconfirmed. Nothing was queued.
+// ErrLocked, and its Place says who holds one of them, or ErrUnconfirmed. Nothing was queued. Like that of a Mutex it
+// waits behind a holder that died.
 func (s *Set) TryLock(ctx context.Context) (*SetLock, error) { return s.lock(ctx, true) }
 
 func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {

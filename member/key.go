@@ -104,7 +104,7 @@ func (k *key) bringUpToDate(ctx context.Context) (wanted, error) {
 		act = k.remove
 	}
 	err := act(ctx, want)
-	k.m.report(k.lease, want, err)
+	k.m.report(k, want, err)
 	if err != nil {
 		return wanted{}, err
 	}
@@ -184,12 +184,12 @@ func (m *Member) hasStood() bool {
 }
 
 // report records the outcome of a request.
-func (m *Member) report(l *lease.Lease, confirmed wanted, err error) {
+func (m *Member) report(k *key, confirmed wanted, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failure = err
 	if err == nil {
-		m.stands, m.lease = confirmed.number, l
+		m.stands, m.lease, m.key = confirmed.number, k.lease, k.name
 	}
 	m.changedLocked()
 }

@@ -59,6 +59,7 @@ type Member struct {
 	want    wanted        // what is to stand in etcd
 	stands  int           // the number of the latest wanted that etcd has confirmed
 	lease   *lease.Lease  // under which that was; nil before
+	key     string        // which that was; "" before
 	ended   error         // why nothing is put any more
 	failure error         // of the latest request; nil if that has succeeded
 	changed chan struct{} // closed at the next change of any of these
@@ -149,6 +150,13 @@ func (m *Member) String() string {
 
 // Name returns the member's name in its group.
 func (m *Member) Name() string { return m.name }
+
+// Key returns the member's key in etcd, which is another one under each lease: the latest that etcd has confirmed.
+func (m *Member) Key() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.key
+}
 
 // Update replaces the value, and returns when etcd has confirmed that. A value of more than MaxValue bytes is a
 // *holdfast.ArgumentError. After ctx's error the new value is put all the same, as soon as etcd can be reached. After

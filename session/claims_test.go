@@ -168,6 +168,23 @@ func TestSessionBeginsWithoutALeaseOfClaimsThatIsRefused(t *testing.T) {
 	})
 }
 
+// The session's lease would otherwise be suspended before anything renews it.
+func TestSessionWaitsForTheLeaseOfClaimsUntilItsOwnMustBeRenewed(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		cli := c.dial(t)
+		c.failOn(unanswered, "LeaseGrant", forClaims)
+		began, events := time.Now(), newRecorder()
+		sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})
+		if took := time.Since(began); took != renewalDue || await(t, sess).Claims() != clientv3.NoLease {
+			t.Errorf("began after %v with claims on %x", took, await(t, sess).Claims())
+		}
+		c.heal()
+		if id, err := await(t, sess).AwaitClaims(t.Context()); err != nil || c.Expires(id).IsZero() || len(events) > 0 {
+			t.Errorf("claims on %x, %d events: %v", id, len(events), err)
+		}
+	})
+}
+
 func TestEachLeaseHasALeaseOfClaimsOfItsOwn(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()
@@ -525,6 +542,9 @@ func TestCloseRepeatsTheRevocationOfBothLeases(t *testing.T) {
 				})
 				if err := sess.Close(t.Context()); err != nil {
 					t.Error(err)
+				}
+				if last := fmt.Sprintf("LeaseRevoke %x", int64(l.ID())); sent.sent[len(sent.sent)-1] != last {
+					t.Errorf("the session's lease is not revoked last: %v", sent.sent)
 				}
 				other := l.ID() + l.Claims() - which(l)
 				if n, m := sent.of("LeaseRevoke", which(l)), sent.of("LeaseRevoke", other); n < 2 || m != 1 || c.leases(t) != 0 {

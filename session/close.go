@@ -20,8 +20,8 @@ const joinGrace = time.Second
 //
 // Close returns when ctx ends; if ctx is already dead or, as the context of a lock, ends with the session, after
 // Options.CloseTimeout. The rest ends in the background within CloseTimeout. Errors: holdfast.ErrOutcomeUnknown and
-// holdfast.ErrClientClosed (entries may stay until etcd expires the lease), *CallbackError. Later calls wait for the
-// same end.
+// holdfast.ErrClientClosed (entries may stay until etcd expires the lease, and their claims for up to 20 TTL, 300 s at
+// least), *CallbackError. Later calls wait for the same end.
 func (s *Session) Close(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}

@@ -12,6 +12,11 @@ var (
 	// ErrMoved is the cause of a function's context when its shard is assigned to another member.
 	ErrMoved = errors.New("the shard is assigned to another member")
 
+	// ErrReturned is told to Options.OnError when a function has returned nil while its shard is assigned to this member:
+	// the shard has no owner until the function is called again.
+	ErrReturned = errors.New("the function has returned although its shard is still assigned to this member; " +
+		"it should go on until its context ends")
+
 	// ErrNotDrained means that a function has not returned within Options.DrainTimeout of the end of its context. It is
 	// still running, without its shard; only fencing stops its writes.
 	ErrNotDrained = errors.New("the function has not returned after its shard was to be handed over")

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/callback"
@@ -30,8 +32,9 @@ const (
 // when the shard is lost, when it is assigned to another member (with cause ErrMoved), and after ctx has ended. When fn
 // has returned, the shard is released, and its next owner, which already waits, holds it.
 //
-//   - fn returned while the shard is still assigned to this member: its error is told to OnError. After a pause the
-//     member queues for the shard again.
+//   - fn returned while the shard is still assigned to this member: its error is told to OnError, or ErrReturned if it
+//     returned nil. After a pause the member queues for the shard again: after an error as Options.Retry says; after
+//     nil up to a minute later, if fn returns nil at once each time. A function without work waits for ctx.Done().
 //   - It was suspended, under Options.CancelOnSuspended: when the suspension has ended and a read finds the entry, fn
 //     is called again with the same Shard.
 //   - It did not return within Options.DrainTimeout: the shard is lost, and the next owner may hold it. This member
@@ -53,7 +56,6 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	if err := s.ensureCount(ctx); err != nil {
 		return s.failed(err)
 	}
-	lease := s.host.Lease().ID()
 	m, err := member.Join(ctx, s.sess, s.Group(), member.Options{
 		Name: s.opts.Member, Value: s.opts.Value, Rejoin: s.opts.Rejoin,
 	})
@@ -63,15 +65,11 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	r := &run{shards: s, member: m, fn: fn, slots: make(map[int]slot), telemetry: s.host.Telemetry().Shards(s.name)}
 	following, end := context.WithCancelCause(ctx)
 	r.end = end
+	defer r.telemetry.Begin(s.n)()
 	r.functions, r.stopAll = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	defer context.AfterFunc(s.host.Context(), func() { end(holdfast.ErrClosed) })()
 
-	r.workers.Go(func() { // joined by leave
-		if err := r.confirmCount(r.functions, lease); err != nil { // while the list of members is read
-			end(err)
-		}
-	})
 	err = r.follow(following)
 	r.leave(ctx, err)
 	r.rethrow()
@@ -134,19 +132,21 @@ func (r *run) follow(ctx context.Context) error {
 // A member whose key was deleted by hand counts itself, and puts the key again: it would give up its shards for
 // nothing.
 func (r *run) assign(group member.Group) {
-	own := r.member.Name()
+	own, key := r.member.Name(), r.member.Key()
 	there := slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own && !m.Draining })
 	why, state := ErrMoved, r.member.Check()
-	switch {
-	case there:
+	switch at := slices.IndexFunc(group.Members, func(m member.Info) bool { return m.Key == key }); {
+	case at >= 0:
+		r.compareCount(group.Members[at].Lease)
 	case errors.Is(state, holdfast.ErrLost):
 		why = state // its shards are lost with its lease
-	case state == nil:
+	case state == nil: // also if a twin of its name is there, which may leave
 		group.Members, there = append(slices.Clone(group.Members), member.Info{Name: own}), true
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = r.member.Update(ended, r.shards.opts.Value) // goes on without its context
 	}
+	r.telemetry.Reserved(reserved(group, r.shards.n))
 	for index, owner := range Assigned(group, r.shards.n) {
 		if there && owner == own {
 			r.want(index)
@@ -154,6 +154,42 @@ func (r *run) assign(group member.Group) {
 			r.giveUp(index, why)
 		}
 	}
+}
+
+// compareCount compares the number of shards under a lease of which the member's key stands: a resize is
+// refused from then on. A member that is assigned no shard compares it, too: nothing else would tell it.
+//
+//	rev 10: the lease ends, and the key goes · rev 11: a resize, from 1 to 64 · rev 12: the key stands again
+//	→ the member compares, finds 64, and ends, although the one shard that it knows of is another member's
+func (r *run) compareCount(lease clientv3.LeaseID) {
+	r.mu.Lock()
+	done := r.counted != nil && r.counted.lease == lease
+	r.mu.Unlock()
+	if done {
+		return
+	}
+	r.workers.Go(func() { // joined by leave
+		if err := r.confirmCount(r.functions, lease); err != nil && r.functions.Err() == nil {
+			r.end(err)
+		}
+	})
+}
+
+// reserved returns how many of n shards are assigned to members that are absent and expected back.
+func reserved(group member.Group, n int) (count int) {
+	if len(group.Absent) == 0 {
+		return 0
+	}
+	absent := make(map[string]bool)
+	for _, m := range group.Absent {
+		absent[m.Name] = true
+	}
+	for _, owner := range Assigned(group, n) {
+		if absent[owner] {
+			count++
+		}
+	}
+	return count
 }
 
 // want has a worker hold the shard. It begins when the one before has ended: two functions of a shard never overlap.

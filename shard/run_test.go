@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -180,6 +181,23 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		synctest.Wait()
 		if after := p.Link.Count(); !maps.Equal(before, after) {
 			t.Errorf("sent %v, before %v", after, before)
+		}
+	})
+}
+
+// Two processes of one name, as during a restart: the key of one is deleted by hand, and the other's is not its own.
+func TestOwnKeyIsPutAgainBesideATwin(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 4)
+		f.start("a", 0)
+		time.Sleep(settled)
+		own := string(srv.Keys(members)[0].Key)
+		f.start("a", 0)
+		time.Sleep(settled)
+		srv.Delete(own)
+		time.Sleep(settled)
+		if keys := kit.KeysOf(srv.Keys(members)); len(keys) != 2 || !slices.Contains(keys, own) {
+			t.Errorf("%q stand, %q was deleted", keys, own)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -73,12 +74,14 @@ type Options struct {
 	Auditor audit.Auditor
 
 	// Retry sets the pauses before a member queues again for a shard whose function has returned, or for which it could
-	// not queue; they start over after a hold of 1 s. Default: up to 10 ms at first, up to 1 s later. Attempt is not used.
+	// not queue; they start over after a hold of 1 s. After functions that return nil they grow up to a minute. Default:
+	// up to 10 ms at first, up to 1 s later. Attempt is not used.
 	Retry backoff.Policy
 
 	// OnError is told what Run survives: an error of a function, unless it only says that its context has ended; a
-	// function that has not returned within DrainTimeout (ErrNotDrained); an error of etcd, after which the member queues
-	// again. Calls are made one at a time, in order, on a goroutine of their own. Default: a warning in the session's log.
+	// function that returned nil, although its shard is still assigned to this member (ErrReturned); a function that has
+	// not returned within DrainTimeout (ErrNotDrained); an error of etcd, after which the member queues again. Calls are
+	// made one at a time, in order, on a goroutine of their own. Default: a warning in the session's log.
 	OnError func(shard int, err error)
 }
 
@@ -201,14 +204,19 @@ var _ fencing.Holder = (*Shard)(nil)
 // Index says which shard it is: 0 to n-1.
 func (s *Shard) Index() int { return s.index }
 
-// Name is the name of the shard's lock: NAME/INDEX, such as "orders/7". Send it with the token.
+// Name is the name of the shard's lock: NAME/INDEX, such as "orders/7". Guards compare ClaimName.
 func (s *Shard) Name() string { return s.hold.Queue().Name() }
+
+// ClaimName is the name that guards compare, as in fencing.Present: NAME/, such as "orders/", which another number of
+// shards does not change. So a resource that lies in another shard after that keeps its mark, and stale owners of the
+// old number are refused.
+func (s *Shard) ClaimName() string { return strings.TrimSuffix(s.Name(), strconv.Itoa(s.index)) }
 
 // String names the shard, with its token and its lease.
 func (s *Shard) String() string { return s.hold.String() }
 
-// Token is the fencing token, larger than that of every earlier owner of this shard. Send it, with Name, to what can
-// compare it.
+// Token is the fencing token, larger than that of every earlier owner of this shard. Send it, with ClaimName, to what
+// can compare it.
 func (s *Shard) Token() holdfast.Token { return s.hold.Token() }
 
 // AcquiredRevision is the etcd revision at which the shard was found to be held, at least the token's, for clients that

@@ -114,3 +114,43 @@ func TestFailuresOfFunctionsAreCounted(t *testing.T) {
 		close(release)
 	})
 }
+
+// The difference of the three is the shards without an owner, which no member may wait for.
+func TestNumberOfShardsAndThoseReservedAreReported(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 8)
+		pa, ma := metered(t, srv)
+		a := f.startWith(pa, "a", f.work("a", 0))
+		b := f.start("b", 0, withRejoin)
+		time.Sleep(settled)
+		ma.total("both", "holdfast.shards.number", 8)
+		ma.total("both", "holdfast.shards.reserved", 0)
+		b.stop()
+		time.Sleep(settled)
+		ma.total("one is absent", "holdfast.shards.reserved", 4)
+		time.Sleep(2 * rejoin)
+		ma.total("it does not come back", "holdfast.shards.reserved", 0)
+		a.stop()
+		ma.total("after Run", "holdfast.shards.number", 0)
+	})
+}
+
+// total compares a metric without attributes, which must exist.
+func (m meter) total(what, name string, want int64) {
+	m.t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := m.reader.Collect(m.t.Context(), &all); err != nil {
+		m.t.Fatal(err)
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, metric := range scope.Metrics {
+			if sum, ok := metric.Data.(metricdata.Sum[int64]); ok && metric.Name == name {
+				if len(sum.DataPoints) != 1 || sum.DataPoints[0].Value != want {
+					m.t.Errorf("%s: %s is %v, want %d", what, name, sum.DataPoints, want)
+				}
+				return
+			}
+		}
+	}
+	m.t.Errorf("%s: there is no %s", what, name)
+}

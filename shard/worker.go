@@ -35,19 +35,27 @@ type worker struct {
 	index  int
 	queue  *queue.Queue
 	pauses *jitter.Pauses
+	idle   *jitter.Pauses // after a function that returned nil
 }
+
+// maxIdle is the longest pause after a function has returned nil. Each further call costs two revisions for
+// nothing, and no other member may own the shard.
+const maxIdle = time.Minute
 
 func newWorker(r *run, index int) *worker {
 	retry := r.shards.opts.Retry
 	return &worker{
 		r: r, index: index, queue: r.shards.queue(index),
 		pauses: jitter.New(retry.Initial, retry.Max, retry.Multiplier, retry.Rand),
+		idle:   jitter.New(retry.Initial, max(retry.Max, maxIdle), retry.Multiplier, retry.Rand),
 	}
 }
 
 // run holds the shard again and again until ctx ends: the shard is given up, or Run ends.
 func (w *worker) run(ctx context.Context) {
-	for ; ctx.Err() == nil; calls.Sleep(ctx, w.pauses.NextBackOff()) {
+	next := w.pauses
+	for ; ctx.Err() == nil; calls.Sleep(ctx, next.NextBackOff()) {
+		next = w.pauses
 		h, err := w.acquire(ctx)
 		switch {
 		case err == nil:
@@ -79,9 +87,14 @@ func (w *worker) run(ctx context.Context) {
 		case o.err != nil && !o.isContextEnd():
 			w.r.telemetry.Failed("error")
 			w.r.tell(w.index, o.err)
+		case o.err == nil && o.ended == nil:
+			w.r.telemetry.Failed("returned")
+			w.r.tell(w.index, ErrReturned)
+			next = w.idle
 		}
 		if time.Since(held) >= steadyHold {
 			w.pauses.Reset()
+			w.idle.Reset()
 		}
 	}
 }

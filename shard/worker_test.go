@@ -52,15 +52,15 @@ func TestFunctionThatReturnsIsCalledAgain(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				told[index]++
-				if !errors.Is(err, broken) {
+				if want := []error{shard.ErrReturned, broken}[index]; !errors.Is(err, want) {
 					t.Errorf("shard %d: %v", index, err)
 				}
 			}
 		})
 		time.Sleep(time.Minute)
 		r.stop()
-		// The pauses are up to 1 s.
-		if calls[0] < 60 || calls[0] > 300 || calls[1] != told[1] || told[0] != 0 {
+		// The pauses are up to 1 s after an error, and grow up to a minute after nil.
+		if calls[0] < 5 || calls[0] > 40 || calls[1] < 60 || calls[1] > 300 || !maps.Equal(calls, told) {
 			t.Errorf("called %v, told %v", calls, told)
 		}
 		f.empty()
@@ -267,5 +267,37 @@ func TestKickedShardIsOwnedAnewByItsMember(t *testing.T) {
 		if now := f.owners(); !maps.Equal(now, owners) || f.calls() != calls+f.n {
 			t.Errorf("%d calls more for %d shards; owners %v, before %v", f.calls()-calls, f.n, now, owners)
 		}
+	})
+}
+
+// It is told each time, and called less and less often. A shard that comes back to this member begins anew.
+func TestFunctionThatReturnsNilIsToldAndCalledSeldom(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 1)
+		var mu sync.Mutex
+		var calls, told int
+		count := func(n *int) {
+			mu.Lock()
+			defer mu.Unlock()
+			*n++
+		}
+		p, m := metered(t, srv)
+		f.startWith(p, "a", func(context.Context, *shard.Shard) error { count(&calls); return nil },
+			func(o *shard.Options) {
+				o.Retry.Rand = func() float64 { return 0.999 }
+				o.OnError = func(index int, err error) {
+					if index != 0 || !errors.Is(err, shard.ErrReturned) {
+						t.Errorf("%d: %v", index, err)
+					}
+					count(&told)
+				}
+			})
+		time.Sleep(10 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if calls < 10 || calls > 30 || told != calls {
+			t.Errorf("%d calls, told %d times", calls, told)
+		}
+		m.expect("afterwards", "holdfast.shard.failures", map[string]int{"returned": calls})
 	})
 }

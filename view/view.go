@@ -36,6 +36,10 @@ type Entry struct {
 	Weight   int              // of a permit of a locker.Semaphore: for how many it counts; otherwise 0
 	Notice   Notice           // an administrator's, to the holder
 
+	// Unclaimed: etcd has lost its claim, by which those behind learn that it went without a release. If its lease is
+	// revoked early, they are not delayed. Only package admin looks.
+	Unclaimed bool
+
 	// ReleasedAt is not zero if the holder has released it, and MinHold (see locker.Mutex)
 	// keeps the name taken until TakenUntil. etcd removes the entry a moment later.
 	ReleasedAt, TakenUntil time.Time
@@ -127,12 +131,8 @@ type Place struct {
 	// come ahead of one that waits behind another: see package locker.
 	Ahead int
 
-	// Seen is when etcd was asked, by this process's clock.
+	// Seen is when etcd was asked, by this process's clock: with one read for each OnWait, and one when a call gives up.
 	Seen time.Time
-
-	// Stale, in an error: this was seen more than half a second before the call ended. Then etcd did not answer, or the
-	// caller waited in line behind another goroutine of its session.
-	Stale bool
 }
 
 // Known reports whether anything is known.
@@ -178,9 +178,6 @@ func (p Place) String() string {
 		} else {
 			text += fmt.Sprintf("; %s%d ahead", atLeast, more)
 		}
-	}
-	if p.Stale {
-		text += " (as of " + p.Seen.UTC().Format(time.RFC3339) + ")"
 	}
 	return text
 }

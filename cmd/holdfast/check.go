@@ -29,7 +29,8 @@ nothing but a lease, which it revokes.
     space        the database is below 80 % of its quota
     permission   what the user may do; with --for: it may do that: use a lock, tree,
                  semaphore or election, observe elections, inspect (ls, show, watch),
-                 admin (kick), epoch; --name limits that to one lock or election
+                 admin (kick), epoch; --name limits that to one lock or election,
+                 --at says that it is a prefix of etcd's own clients
     commit       how long a write takes until a quorum has it, of --samples
     renewal      how long a renewal of a lease and the read that proves it take
     TTL          whether --ttl suits these times
@@ -39,6 +40,7 @@ A warning does not make the cluster unfit.`
 
 const checkExamples = `  holdfast check
   holdfast check --for lock --name billing/job-7 --user billing   # a role for one lock
+  holdfast check --for lock --at --name /app/locks/report --user billing
   holdfast check --ttl 5s --samples 100
   holdfast check -o json | jq -r 'select(.result == "failed") | .advice'`
 
@@ -65,6 +67,7 @@ type checker struct {
 	namespace string
 	needs     []string
 	name      string
+	at        bool // name is a prefix
 	ttl       time.Duration
 	samples   int
 	secure    bool
@@ -124,13 +127,20 @@ func newCheck(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&c.needs, "for", nil, "what the user needs to do (default: find out what it may)")
 	f.StringVar(&c.name, "name", "", "the only lock or election that the user needs")
+	f.BoolVar(&c.at, "at", false, "--name is the prefix of a lock or election of etcd's own clients")
 	f.DurationVar(&c.ttl, "ttl", session.DefaultTTL, "the TTL that sessions will have")
 	f.IntVar(&c.samples, "samples", 10, "how often to measure")
 	return cmd
 }
 
 func (c *checker) validate(chosen bool) error {
+	if c.at && (len(c.needs) == 0 || c.name == "") {
+		return usage("--at takes --name with the prefix, and --for with some of %s", strings.Join(purposesAt, ", "))
+	}
 	for _, need := range c.needs {
+		if c.at && !slices.Contains(purposesAt, need) {
+			return usage("--for has %q, which is none of %s, which --at takes", need, strings.Join(purposesAt, ", "))
+		}
 		if permissions[need] == nil {
 			return usage("--for has %q, which is none of %s", need, strings.Join(purposes, ", "))
 		}

@@ -67,6 +67,36 @@ var permissions = map[string]func(namespace, name string) []need{
 	"epoch": func(ns, _ string) []need { return []need{{names.EpochKey(ns), false, "readwrite"}} },
 }
 
+// purposesAt are those that have to do with a prefix of etcd's own clients.
+var purposesAt = []string{"lock", "election", "observe", "inspect", "admin"}
+
+// permissionsAt are the permissions for a prefix. Its claims stand in the namespace, since etcd's own clients would
+// wait for them. Without the right to them none is delayed after a loss.
+func permissionsAt(purpose, ns, prefix string) []need {
+	q, permission := layout.At(ns, holdfast.KindLock, prefix), "readwrite"
+	if purpose == "observe" || purpose == "inspect" {
+		permission = "read"
+	}
+	all := []need{
+		{names.EpochKey(ns), false, "read"}, {q.Entries, true, permission}, {q.Claims, true, permission},
+	}
+	switch purpose {
+	case "lock", "election":
+		all = append(all, need{names.SessionKeys(ns), true, "readwrite"})
+	case "inspect":
+		all = append(all, need{names.SessionKeys(ns), true, "read"})
+	}
+	return all
+}
+
+// needsOf are the permissions for a purpose, of a prefix with at.
+func needsOf(purpose, ns, name string, at bool) []need {
+	if at {
+		return permissionsAt(purpose, ns, name)
+	}
+	return permissions[purpose](ns, name)
+}
+
 func entriesOf(ns string, kind holdfast.Kind, name string) []need {
 	prefix := layout.Names(ns, kind)
 	if name != "" {
@@ -80,7 +110,7 @@ func entriesOf(ns string, kind holdfast.Kind, name string) []need {
 // wanted are the permissions for some purposes. A role has one permission for a key: the larger one is wanted.
 func (c *checker) wanted(goals []string) (all []need) {
 	for _, purpose := range goals {
-		for _, n := range permissions[purpose](c.namespace, c.name) {
+		for _, n := range needsOf(purpose, c.namespace, c.name, c.at) {
 			same := func(other need) bool { return other.key == n.key }
 			if i := slices.IndexFunc(all, same); i < 0 {
 				all = append(all, n)
@@ -128,7 +158,7 @@ func (c *checker) findOut(ask func(need) error) {
 			continue // who locks may ring, and has nothing to ring for
 		}
 		lacks := func(n need) bool { return exitCode(ask(n)) == exitDenied }
-		if slices.ContainsFunc(permissions[purpose](c.namespace, c.name), lacks) {
+		if slices.ContainsFunc(needsOf(purpose, c.namespace, c.name, c.at), lacks) {
 			not = append(not, purpose)
 		} else {
 			may = append(may, purpose)

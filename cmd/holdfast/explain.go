@@ -20,14 +20,17 @@ entry went, when it was free, and what administrators asked for. It looks back, 
 The order is that of etcd's revisions, as far back as etcd has them: until its history
 is compacted, often after 5 minutes or an hour. etcd keeps no times. Those that are
 shown are from the entries, by the clocks of their processes. An entry is held since the
-revision at which it was the first; where the one before went with its lease, its
-process held a lock delay later (2 seconds by default).
+revision at which nothing was ahead of it any more: where the one before went without a
+release, that is when the claim of that one was deleted, after the lock delay. With --at
+it is the revision at which it was the first.
 
 How an entry went:
 
-    removed alone       let go, given up, or deleted by hand
-    its lease ended     it expired, or was revoked: the process was dead, cut off, or
-                        closed its session
+    let go              released, or given up
+    its session gave its lease up   it was closed, or was told that it had lost the lease
+    its lease ended     it expired, or was revoked, and its session had not been told:
+                        the process was dead, or cut off
+    deleted by hand
     taken away          by kick --force; perhaps it was let go of before
     MinHold was over    it was released before that
     goes on as a reader's     the lock was downgraded

@@ -169,7 +169,7 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 			return err
 		}
 		if did.Free {
-			how, unknown = a.ending(ctx, cli, h, q.Revision)
+			how, unknown = a.ending(ctx, cli, k.place.queue(a.namespace), h, q.Revision)
 		}
 	}
 	switch {

@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
 // ending is how a holder's entry has gone.
@@ -16,8 +17,8 @@ type ending int
 
 const (
 	unknownEnd ending = iota // the history is compacted, or may not be read
-	letGo                    // removed alone: by its holder, or by hand
-	leaseEnded               // with the lease that it stood on; perhaps its holder does not know
+	letGo                    // by its holder, or its session
+	leaseEnded               // with the lease that it stood on, or by hand; perhaps its holder does not know
 )
 
 const takenAway = `%s is free, but %s has not let go of it. If its process is
@@ -27,9 +28,11 @@ it writes.`
 
 // ending returns how the entry of a holder has gone that stood at revision seen, or why that is not known.
 //
-// A removal has moved the entry to a lease of its own: if that still lives, the entry was released. Otherwise the entry
-// stood on the lease of its session, which takes the session key along at the same revision.
-func (a *app) ending(ctx context.Context, cli *clientv3.Client, holder admin.Entry, seen int64) (ending, error) {
+// A removal has moved the entry to a lease of its own: if that still lives, the entry was released. Otherwise its claim
+// tells: that goes with a release, or before it at a Close, and outlives a loss.
+func (a *app) ending(
+	ctx context.Context, cli *clientv3.Client, q layout.Queue, holder admin.Entry, seen int64,
+) (ending, error) {
 	if holder.Released() {
 		return letGo, nil
 	}
@@ -47,17 +50,17 @@ func (a *app) ending(ctx context.Context, cli *clientv3.Client, holder admin.Ent
 		}
 		return endingIf(left.TTL >= 0), nil
 	default:
-		key := fmt.Sprintf("%s/session/%x", a.namespace, int64(lease))
+		key := q.ClaimKey(holder.Key)
 		resp, err := cli.Get(ctx, key, clientv3.WithRev(end), clientv3.WithCountOnly())
 		if err != nil {
 			return unknownEnd, fmt.Errorf("read %s: %w", clean(key, 0), err)
 		}
-		return endingIf(resp.Count > 0), nil
+		return endingIf(resp.Count == 0), nil
 	}
 }
 
-func endingIf(leaseLives bool) ending {
-	if leaseLives {
+func endingIf(released bool) ending {
+	if released {
 		return letGo
 	}
 	return leaseEnded

@@ -21,9 +21,9 @@ are those under prefixes of etcd's own clients: see "holdfast show --at". Semaph
 and shards are listed with --kind only.
 
 FOR is how long the holder has held. WAITING counts the entries behind it; the
-goroutines of one process that wait for the same name share one entry. For up to a
-second after a holder was lost, the next one is shown as the holder although it
-still waits.
+goroutines of one process that wait for the same name share one entry. While a lock
+delay runs, because a holder went without a release, the holder is "none yet": see
+"show".
 
 --sessions lists the processes instead: each that has a session, also if it holds
 nothing.`
@@ -74,8 +74,9 @@ func newLs(a *app) *cobra.Command {
 type summaryJSON struct {
 	Kind    holdfast.Kind `json:"kind"`
 	Name    string        `json:"name"`
+	Held    bool          `json:"held"`
 	Waiting int           `json:"waiting"`
-	Holder  entryJSON     `json:"holder"`
+	Holder  entryJSON     `json:"holder"` // if not held, the first that waits
 }
 
 // list prints each name as it arrives: there may be a hundred thousand. The name comes last and is never shortened,
@@ -92,15 +93,18 @@ func (a *app) list(ctx context.Context, w io.Writer, adm *admin.Client, prefix s
 				return err
 			}
 			if a.output == "json" {
-				err = printJSON(w, summaryJSON{s.Kind, s.Name, s.Waiting, asJSON(s.Holder)})
+				err = printJSON(w, summaryJSON{s.Kind, s.Name, s.Held, s.Waiting, asJSON(s.Holder)})
 				if err != nil {
 					return err
 				}
 				continue
 			}
 			header()
-			held := age(heldSince(s.Holder), time.Now())
-			p.f(row, string(s.Kind), s.Waiting, held, pad, owner(s.Holder, width), clean(s.Name, 0))
+			held, holder := "-", "none yet: a lock delay runs"
+			if s.Held {
+				held, holder = age(heldSince(s.Holder), time.Now()), owner(s.Holder, width)
+			}
+			p.f(row, string(s.Kind), s.Waiting, held, pad, holder, clean(s.Name, 0))
 			if p.err != nil {
 				return p.err
 			}

@@ -36,15 +36,21 @@ An entry, one holder or waiter:
     taken_until     released; the name stays taken until then (run --min-hold)
     shared          true: a reader's; others may hold beside it
     weight          of a permit: for how many it counts
+    unclaimed       true: etcd has lost its claim; if its lease is revoked early, those
+                    behind it do not wait
     foreign         true: of another client than holdfast, such as etcdctl lock
     notice          what an administrator wants (see "holdfast help kick"): by,
                     reason, at, removed (true: the lock is taken away)
 
 "ls":      kind ("lock", "tree", "semaphore", "election", "shard"), name, waiting,
+           held (false: a lock delay runs, and holder is the first that waits),
            holder (an entry without token and ttl_seconds)
 "ls --sessions": owner, host, pid, lease, revision
 "show":    kind, name, revision, held, waiting (a count), limit (of a semaphore),
            entries (the holder or holders, then those who wait, in their order),
+           dead_claims (of entries that went without a release; entries of later
+           revisions wait for them): lease and revision of the entry, key,
+           lock_delay_ms, told_within_ms (to be waited for if its session lives),
            last_run (of a job whose runs are recorded): at, slot, token, owner, host,
            pid, due (when the next one is), overdue
 "show --kind shard NAME": kind, name, revision, members (name, owned, processes
@@ -81,6 +87,7 @@ type entryJSON struct {
 	Foreign  bool           `json:"foreign"`
 	Shared   bool           `json:"shared,omitempty"`
 	Weight   int            `json:"weight,omitempty"`
+	NoClaim  bool           `json:"unclaimed,omitempty"`
 	Notice   *noticeJSON    `json:"notice,omitempty"`
 }
 
@@ -94,7 +101,7 @@ type noticeJSON struct {
 func asJSON(e admin.Entry) entryJSON {
 	j := entryJSON{
 		Key: e.Key, Owner: e.Owner, Host: e.Host, PID: e.PID, Value: e.Value, Token: e.Token, Revision: e.Revision,
-		Lease: hex(e), Foreign: e.Foreign, Shared: e.Shared, Weight: e.Weight,
+		Lease: hex(e), Foreign: e.Foreign, Shared: e.Shared, Weight: e.Weight, NoClaim: e.Unclaimed,
 		QueuedAt: known(e.QueuedAt), HeldAt: known(e.HeldAt), Taken: known(e.TakenUntil),
 	}
 	if n := e.Notice; !n.At.IsZero() {

@@ -234,6 +234,14 @@ func (p *place) addKind(cmd *cobra.Command, help string) {
 	cmd.Flags().Var(&p.kind, "kind", help)
 }
 
+// queue says where the entries are.
+func (p *place) queue(namespace string) layout.Queue {
+	if p.at {
+		return layout.At(namespace, holdfast.Kind(p.kind), p.name)
+	}
+	return layout.Named(namespace, holdfast.Kind(p.kind), p.name)
+}
+
 func (p *place) show(ctx context.Context, adm *admin.Client) (admin.Queue, error) {
 	if p.of() == "" {
 		return admin.Queue{}, usage("--at is for locks and elections: etcd's own clients have no %s", p.kind.noun())

@@ -35,6 +35,11 @@ With --kind shard NAME is that of all shards: "show" has a table of them, each w
 owner, for how long that owns it, and the member that it is assigned to, if that is
 another one. "show --kind shard orders/7" shows the queue of one shard.
 
+After a holder that went without a release, as in a crash, nobody holds until a lock
+delay is over: "show" says who is first, whose claim it waits for, and for how long. Such
+a claim is also shown of a lock that is free: the next to come waits for it. An entry
+that etcd has lost the claim of is marked: if it is lost, too, nobody waits.
+
 A lock that is free is no error: "show" says so and exits with 0. Any name that is
 not in use is free, a misspelled one too, so a hint on stderr says where to look.`
 
@@ -111,18 +116,31 @@ type queueJSON struct {
 	Held     bool          `json:"held"`
 	Waiting  int           `json:"waiting"`
 	Limit    int           `json:"limit,omitempty"`
+	Dead     []deadJSON    `json:"dead_claims,omitempty"`
 	LastRun  *runJSON      `json:"last_run,omitempty"`
 	Entries  []entryJSON   `json:"entries"`
+}
+
+type deadJSON struct {
+	Lease      string `json:"lease"` // of the entry that has gone
+	Revision   int64  `json:"revision"`
+	Key        string `json:"key"`
+	LockDelay  int64  `json:"lock_delay_ms"`
+	ToldWithin int64  `json:"told_within_ms"`
 }
 
 func queueAsJSON(q admin.Queue) queueJSON {
 	_, held := q.Holder()
 	j := queueJSON{
-		q.Kind, q.Name, q.Revision, held, q.Waiting(), q.Limit, runAsJSON(q.LastRun, time.Now()),
+		q.Kind, q.Name, q.Revision, held, q.Waiting(), q.Limit, nil, runAsJSON(q.LastRun, time.Now()),
 		make([]entryJSON, 0, len(q.Entries)),
 	}
 	for _, e := range q.Entries {
 		j.Entries = append(j.Entries, asJSON(e))
+	}
+	for _, d := range q.Dead {
+		lease := hex(admin.Entry{Lease: d.Lease})
+		j.Dead = append(j.Dead, deadJSON{lease, d.Revision, d.Key, d.LockDelay.Milliseconds(), d.ToldWithin.Milliseconds()})
 	}
 	return j
 }
@@ -135,39 +153,70 @@ func describe(q admin.Queue, rows int, now time.Time, columns int) []string {
 		title += fmt.Sprintf(", limit %d", q.Limit)
 	}
 	h, held := q.Holder()
-	if !held {
-		return append([]string{title + ": free"}, describeRun(q.LastRun, now)...)
-	}
-	lines := []string{title, "  held by   " + owner(h, room(columns, 12)), "  since     " + heldText(h, now)}
 	waiting := []string{fmt.Sprintf("  waiting   %d", q.Waiting())}
-	lines = slices.Concat(lines, details(h, columns), describeRun(q.LastRun, now), waiting)
-	if len(q.Entries) == 1 {
-		return lines
+	var lines []string
+	switch {
+	case len(q.Entries) == 0:
+		return slices.Concat([]string{title + ": free"}, describeDead(q.Dead), describeRun(q.LastRun, now))
+	case !held:
+		lines = append([]string{title + ": nobody holds yet"}, describeDead(q.Dead)...)
+		lines = slices.Concat(lines, describeRun(q.LastRun, now), waiting)
+	default:
+		lines = []string{title, "  held by   " + owner(h, room(columns, 12)), "  since     " + heldText(h, now)}
+		lines = slices.Concat(lines, details(h, columns), describeRun(q.LastRun, now), waiting)
+		if len(q.Entries) == 1 {
+			return lines
+		}
 	}
+	return append(lines, table(q, rows, now, columns)...)
+}
+
+// describeDead says what those who come, or wait, wait for.
+func describeDead(dead []admin.DeadClaim) []string {
+	if len(dead) == 0 {
+		return nil
+	}
+	d := dead[0]
+	lines := []string{fmt.Sprintf("  delay     the entry of revision %d went without a release, with lease %s",
+		d.Revision, hex(admin.Entry{Lease: d.Lease}))}
+	if d.ToldWithin > 0 { // otherwise it is not known
+		lines = append(lines, fmt.Sprintf("            a waiter lets pass %v, or up to %v if its session lives, and then "+
+			"holds", d.LockDelay, d.ToldWithin))
+	}
+	if len(dead) > 1 {
+		lines = append(lines, fmt.Sprintf("            and %d more, at the same time", len(dead)-1))
+	}
+	return lines
+}
+
+// table shows the entries behind the first holder, or all if none holds.
+func table(q admin.Queue, rows int, now time.Time, columns int) (lines []string) {
+	skip := min(1, len(q.Holders()))
 	holding := len(q.Holders())
 	const row, before = "%6v  %-20s  %7s  %4s  %s", 45
 	lines = append(lines, "", fmt.Sprintf(row, "PLACE", "QUEUED", "FOR", "TTL", "OWNER"))
-	for i, e := range q.Entries[1:min(len(q.Entries), rows+1)] {
+	for i, e := range q.Entries[skip:min(len(q.Entries), rows+skip)] {
+		i += skip
 		at := "-"
 		if !e.QueuedAt.IsZero() {
 			at = exact(e.QueuedAt)
 		}
-		place, more := strconv.Itoa(i+2-holding), ""
+		place, more := strconv.Itoa(i+1-holding), ""
 		switch {
 		case e.Shared && e.Value != "":
 			more = ": " + clean(e.Value, room(columns, before+15))
 		case e.Weight > 0:
 			more = fmt.Sprintf(", weight %d, revision %d", e.Weight, e.Revision)
-		case i+1 < holding: // another reader
+		case i < holding: // another reader
 			more = fmt.Sprintf(", token %v", e.Token)
 		}
 		who := owner(e, room(columns, before+utf8.RuneCountInString(more))) + more
-		if i+1 < holding {
+		if i < holding {
 			place = "holds"
 		}
 		lines = append(lines, fmt.Sprintf(row, place, at, age(e.QueuedAt, now), ttl(e), who))
 	}
-	if more := len(q.Entries) - 1 - rows; more > 0 {
+	if more := len(q.Entries) - skip - rows; more > 0 {
 		lines = append(lines, fmt.Sprintf("        and %d more: see --all", more))
 	}
 	return lines
@@ -212,6 +261,9 @@ func details(e admin.Entry, columns int) (lines []string) {
 		add("lease", hex(e))
 	default:
 		add("lease", fmt.Sprintf("%s, expires in %s unless renewed", hex(e), ttl(e)))
+	}
+	if e.Unclaimed {
+		add("claim", "none: etcd has lost it. If this lease is revoked, those behind do not wait")
 	}
 	if !e.TakenUntil.IsZero() {
 		add("released", "and taken until "+exact(e.TakenUntil)+" (--min-hold)")

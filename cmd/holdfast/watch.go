@@ -29,10 +29,11 @@ are survived.
 The events:
 
     queued     an entry is in the queue; one that holds at once is queued first
-    acquired   an entry is the first of its queue
-    released   the holder's entry was removed alone: by the holder, or by hand
-    left       a waiter's entry was removed alone
-    lost       an entry went with its lease, which expired or was revoked
+    acquired   an entry is the first of its queue, and no lock delay runs
+    released   the holder has let go, or its session has
+    left       a waiter has given up
+    lost       an entry went without that: its lease expired or was revoked, or it was
+               deleted by hand. The next one waits for the lock delay
     gone       an entry was removed while the watch was interrupted
     taken      released, and the name stays taken (run --min-hold)
     kicked     an administrator has asked the holder to let go
@@ -65,12 +66,14 @@ func newWatch(a *app) *cobra.Command {
 						return a.watchShards(ctx, cmd.OutOrStdout(), cli, p.name, err)
 					}
 				}
-				if _, err := p.show(first, adm); err != nil {
+				now, err := p.show(first, adm)
+				if err != nil {
 					return err
 				}
 				events := adm.Watch(ctx, p.of(), p.name)
 				if a.output == "table" && !lines && term.IsTerminal(int(os.Stdout.Fd())) {
-					return liveView(ctx, os.Stdout, admin.Queue{Kind: holdfast.Kind(p.kind), Name: p.name}, events)
+					q := admin.Queue{Kind: holdfast.Kind(p.kind), Name: p.name, Dead: now.Dead}
+					return liveView(ctx, os.Stdout, q, events)
 				}
 				return a.printEvents(cmd.OutOrStdout(), events)
 			})
@@ -177,7 +180,15 @@ func (s *screen) apply(ev admin.Event, now time.Time) {
 	case admin.Queued, admin.Acquired, admin.Taken, admin.Kicked, admin.Removed:
 		entries = append(entries, ev.Entry)
 		slices.SortFunc(entries, func(a, b admin.Entry) int { return int(a.Revision - b.Revision) })
-	case admin.Released, admin.Left, admin.Lost, admin.Gone:
+	case admin.Lost: // which its claim outlives, and delays those behind
+		lost := admin.DeadClaim{Lease: ev.Entry.Lease, Revision: ev.Entry.Revision, Shared: ev.Entry.Shared}
+		s.queue.Dead = append(s.queue.Dead, lost)
+	case admin.Released, admin.Left, admin.Gone:
+	}
+	if ev.What == admin.Acquired { // all claims ahead that delay it have gone
+		s.queue.Dead = slices.DeleteFunc(s.queue.Dead, func(d admin.DeadClaim) bool {
+			return d.Revision < ev.Entry.Revision && !(d.Shared && ev.Entry.Shared)
+		})
 	}
 	s.queue.Entries, s.queue.Revision = entries, ev.Revision
 	s.events = append(s.events, eventLine(ev, now, s.width))

@@ -22,6 +22,9 @@ import (
 // Errors: *holdfast.ArgumentError (idle is not positive), holdfast.ErrNoToken, the error of source's
 // Check, or that of the database; then marks may have been deleted.
 func (g *Guard) Expire(ctx context.Context, source fencing.Source, idle time.Duration) (deleted int64, err error) {
+	if ctx == nil {
+		return 0, errNilContext
+	}
 	if idle <= 0 {
 		return 0, &holdfast.ArgumentError{Argument: "idle", Reason: fmt.Sprintf("is %v, not positive", idle)}
 	}

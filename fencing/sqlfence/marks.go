@@ -79,8 +79,13 @@ func (m *Marks) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencin
 	return m.raise(ctx, tx, &claimant{m: m, resource: resource, presented: true, claim: c})
 }
 
+var errNilContext = &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+
 func (m *Marks) raise(ctx context.Context, tx Tx, c *claimant) error {
-	if tx == nil {
+	switch {
+	case ctx == nil:
+		return errNilContext
+	case tx == nil:
 		return &holdfast.ArgumentError{Argument: "tx", Reason: "is nil"}
 	}
 	if err := checkResource(c.resource); err != nil {
@@ -141,7 +146,7 @@ func (c *claimant) check() error {
 		return holdfast.ErrNoToken
 	}
 	if h, ok := c.source.(fencing.Holder); ok {
-		c.claim.Name = h.Name()
+		c.claim.Name = names.Claimed(h)
 	}
 	if c.claim.Name == "" {
 		return nil
@@ -182,6 +187,12 @@ func (c *claimant) raise(ctx context.Context, tx Tx) error {
 	if err := c.claim.CheckMark(c.resource, mark); err != nil {
 		c.refused = true
 		return err
+	}
+	if c.claim.Name != "" && mark.Name != c.claim.Name { // of a shard with its index, and its row is locked now
+		if err := tx.Run(ctx, s.rename.query, s.rename.bind(values), nil); err != nil {
+			return c.failed(ctx, "rename the mark", err)
+		}
+		return nil
 	}
 	if mark.Token != c.claim.Token {
 		return c.failed(ctx, "raise the mark", errRaiseLost)

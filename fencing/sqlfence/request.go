@@ -38,7 +38,10 @@ func (r *request) do(ctx context.Context, retry *backoff.Policy) error {
 
 // repeat makes as many attempts as retry allows, one if it is nil.
 func (r *request) repeat(ctx context.Context, retry *backoff.Policy) error {
-	if r.fn == nil {
+	switch {
+	case ctx == nil:
+		return errNilContext
+	case r.fn == nil:
 		return &holdfast.ArgumentError{Argument: "fn", Reason: "is nil"}
 	}
 	if err := checkResource(r.resource); err != nil {

@@ -20,6 +20,9 @@ import (
 // The error is a *fencing.ClaimError for the resource, or that of the database or ctx; then the mark
 // may be deleted or not. Repeating is safe.
 func (g *Guard) Reset(ctx context.Context, resource string, a audit.Auditor) error {
+	if ctx == nil {
+		return errNilContext
+	}
 	if err := checkResource(resource); err != nil {
 		return err
 	}

@@ -41,6 +41,9 @@ func (m *Marks) statementsUp() (statements []string) {
 // it at each start; if the table is up to date, it needs only the right to SELECT. A schema in
 // Options.Table must exist.
 func (g *Guard) EnsureSchema(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext
+	}
 	if g.checkSchema(ctx) == nil {
 		return nil
 	}

@@ -1,10 +1,10 @@
 // Package explain tells what has happened to a lock or an election: from the history that etcd still has, and from the
 // records of auditors.
 //
-// History shows who queued, who was first, and how each entry left. It does not show why: an entry that is removed
-// alone was released, or given up, or deleted by hand. So the cause of a loss is that of the holder's own record, and
-// not known without one. It has no times either: only entries and records have them, by the clocks of those who wrote
-// them.
+// History shows who queued, who was first, and how each entry left: its claim tells whether it was let go. It does not
+// show why: a holder also lets go when it was kicked, or worked for too long. So the cause of a loss is that of the
+// holder's own record, and not known without one. It has no times either: only entries and records have them, by the
+// clocks of those who wrote them.
 package explain
 
 import (
@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -34,8 +35,8 @@ type Of struct {
 	From      int64 // the first revision; 0: as far back as etcd has its history
 }
 
-// Read reads the history of a queue up to the present. It needs to read the entries and the session keys, and ends with
-// ctx.
+// Read reads the history of a queue up to the present. It needs to read the entries, their claims and the session keys,
+// and ends with ctx.
 func Read(ctx context.Context, cli *clientv3.Client, of Of) (*Story, error) {
 	namespace, from := of.Namespace, of.From
 	q := layout.Named(namespace, of.Kind, of.Name)
@@ -93,6 +94,7 @@ type reader struct {
 	story     *Story
 	standing  map[string]*Spell // by key
 	gone      []*Spell          // at the present revision
+	claims    map[string]int64  // of a name: the create revisions of the claims that stand, by key
 }
 
 // askEvery is the time between two questions whether all was told.
@@ -102,8 +104,12 @@ const askEvery = 100 * time.Millisecond
 // that is not older than the last one.
 func (r *reader) read(ctx context.Context) error {
 	s := r.story
-	r.standing = make(map[string]*Spell)
-	first, err := r.cli.Get(ctx, s.Queue.Entries, clientv3.WithPrefix(), clientv3.WithRev(s.From))
+	r.standing, r.claims = make(map[string]*Spell), make(map[string]int64)
+	from, end := s.Queue.All()
+	if !s.Queue.Foreign {
+		_, end = s.Queue.AllClaims() // right behind the entries
+	}
+	first, err := r.cli.Get(ctx, from, clientv3.WithRange(end), clientv3.WithRev(s.From))
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
 		return r.firstRevision(ctx)
@@ -120,9 +126,9 @@ func (r *reader) read(ctx context.Context) error {
 	if s.From == s.To { // no watch: etcd says on no stream how far it is if one of its watches begins in the future
 		return nil
 	}
-	wctx, end := context.WithCancel(ctx)
-	defer end()
-	events := r.cli.Watch(wctx, s.Queue.Entries, clientv3.WithPrefix(), clientv3.WithRev(s.From+1))
+	wctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events := r.cli.Watch(wctx, from, clientv3.WithRange(end), clientv3.WithRev(s.From+1))
 	ask := time.NewTicker(askEvery)
 	defer ask.Stop()
 	for {
@@ -184,6 +190,10 @@ func (r *reader) apply(events []*clientv3.Event) {
 }
 
 func (r *reader) put(kv *mvccpb.KeyValue) {
+	if r.story.Queue.IsClaim(string(kv.Key)) {
+		r.claims[string(kv.Key)] = kv.CreateRevision
+		return
+	}
 	e := r.story.Queue.View(kv)
 	spell := r.standing[e.Key]
 	if spell == nil || spell.Entry.Revision != e.Revision {
@@ -200,6 +210,7 @@ func (r *reader) put(kv *mvccpb.KeyValue) {
 }
 
 func (r *reader) remove(key string, rev int64) {
+	delete(r.claims, key)
 	spell := r.standing[key]
 	if spell == nil {
 		return
@@ -209,7 +220,8 @@ func (r *reader) remove(key string, rev int64) {
 	r.gone = append(r.gone, spell)
 }
 
-// hold notes who holds since a revision, and which of the two entries of a lock was let go alone.
+// hold notes who holds since a revision, and which of the two entries of a lock was let go alone. Who waits for a dead
+// claim does not hold.
 func (r *reader) hold(rev int64) {
 	for _, other := range r.standing {
 		for _, s := range r.gone {
@@ -230,19 +242,43 @@ func (r *reader) hold(rev int64) {
 			writer = s.Entry.Revision
 		}
 	}
+	deadReader, deadWriter := r.dead()
 	for _, s := range r.standing {
 		holds := s.Entry.Shared && first.Entry.Shared && (writer == 0 || s.Entry.Revision < writer)
-		if (s == first || holds) && s.Held == 0 {
+		waits := deadWriter < s.Entry.Revision || !s.Entry.Shared && deadReader < s.Entry.Revision
+		if (s == first || holds) && s.Held == 0 && (!waits || s.Entry.Foreign) {
 			s.Held = rev
 		}
 	}
 }
 
-// maxReads bounds the reads of one Txn; etcd takes 128.
-const maxReads = 100
+// dead returns the create revisions of the oldest dead claims, of readers and of others: of those whose entries have
+// gone. Entries behind wait for them.
+func (r *reader) dead() (reader, writer int64) {
+	reader, writer = math.MaxInt64, math.MaxInt64
+	for key, rev := range r.claims {
+		entry := r.story.Queue.EntryOf(key)
+		switch s := r.standing[entry]; {
+		case s != nil && s.Entry.Revision == rev:
+		case layout.IsReader(entry):
+			reader = min(reader, rev)
+		default:
+			writer = min(writer, rev)
+		}
+	}
+	return reader, writer
+}
 
-// judge finds out how the entries went: one that goes with its lease goes at the same revision as the session key,
-// which its key names.
+// maxJudged bounds the entries that one Txn asks about, with two reads each; etcd takes 128.
+const maxJudged = 60
+
+// judge finds out how the entries went, by what stood at the revision at which each did.
+//
+//	claim stood, session key did not   the lease expired, or was revoked
+//	claim and session key stood        the entry was deleted by hand
+//	neither stood                      the session revoked the lease of its claims, then that of its entries: at Close,
+//	                                   or when it was told of a loss
+//	session key stood, claim did not   both keys of the entry were deleted: released, or given up
 func (r *reader) judge(ctx context.Context) error {
 	var open []*Spell
 	for _, s := range r.story.Spells {
@@ -259,27 +295,43 @@ func (r *reader) judge(ctx context.Context) error {
 			open = append(open, s)
 		}
 	}
-	for batch := range slices.Chunk(open, maxReads) {
-		gets := make([]clientv3.Op, len(batch))
-		for i, s := range batch {
-			lease, _ := layout.LeaseOf(s.Entry.Key)
-			gets[i] = clientv3.OpGet(names.SessionKey(r.namespace, lease), clientv3.WithCountOnly(), clientv3.WithRev(s.Ended))
-		}
-		resp, err := r.cli.Txn(ctx).Then(gets...).Commit()
-		switch {
-		case errors.Is(err, rpctypes.ErrCompacted): // meanwhile
-			for _, s := range batch {
-				s.End = Unknown
-			}
-			continue
-		case err != nil:
+	for batch := range slices.Chunk(open, maxJudged) {
+		if err := r.judgeBatch(ctx, batch); err != nil {
 			return err
 		}
-		for i, s := range batch {
-			s.End = Alone
-			if resp.Responses[i].GetResponseRange().Count == 0 {
-				s.End = LeaseEnded
-			}
+	}
+	return nil
+}
+
+func (r *reader) judgeBatch(ctx context.Context, batch []*Spell) error {
+	var gets []clientv3.Op
+	for _, s := range batch {
+		lease, _ := layout.LeaseOf(s.Entry.Key)
+		for _, key := range []string{names.SessionKey(r.namespace, lease), r.story.Queue.ClaimKey(s.Entry.Key)} {
+			gets = append(gets, clientv3.OpGet(key, clientv3.WithKeysOnly(), clientv3.WithRev(s.Ended)))
+		}
+	}
+	resp, err := r.cli.Txn(ctx).Then(gets...).Commit()
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return err
+	}
+	for i, s := range batch {
+		if err != nil { // compacted meanwhile
+			s.End = Unknown
+			continue
+		}
+		session := resp.Responses[2*i].GetResponseRange().Kvs
+		claims := resp.Responses[2*i+1].GetResponseRange().Kvs
+		claimed := len(claims) > 0 && claims[0].CreateRevision == s.Entry.Revision
+		switch {
+		case claimed && len(session) == 0:
+			s.End = LeaseEnded
+		case claimed:
+			s.End = Deleted
+		case len(session) == 0:
+			s.End = GaveUp
+		default:
+			s.End = LetGo
 		}
 	}
 	return nil

@@ -23,7 +23,7 @@ const MaxSpells = 10_000
 // Spell is one entry, from its put to its end.
 type Spell struct {
 	Entry   view.Entry // as it was last seen
-	Held    int64      // revision since which it was first, or a reader that no writer was ahead of; 0: it was not
+	Held    int64      // revision since which no entry was ahead that excludes it, and of a name no claim; 0: never
 	Ended   int64      // revision at which it went; 0: it stands
 	End     End
 	Earlier bool // it stood at the first revision: Held may be earlier
@@ -40,11 +40,13 @@ type Notice struct {
 // End is how an entry went.
 type End string
 
-// The ends. A removal by hand looks like one by the session.
+// The ends. What was lost after its claim looks like what its session gave up.
 const (
 	Stands     End = ""
-	Alone      End = "removed alone"         // released, or given up, or deleted by hand
-	LeaseEnded End = "its lease ended"       // with the session key: expired, or revoked
+	LetGo      End = "let go"                        // released, or given up; or entry and claim were deleted by hand
+	GaveUp     End = "its session gave its lease up" // Close does, and a session that was told that it has lost its lease
+	Deleted    End = "deleted by hand"
+	LeaseEnded End = "its lease ended"       // it expired, or was revoked, and its holder had not been told
 	Rested     End = "MinHold was over"      // it was released before
 	Moved      End = "taken away"            // it was on the lease that Remove gave it; perhaps its holder let go before
 	Unknown    End = "how is not known"      // that history is compacted, or it is of another client

@@ -30,7 +30,7 @@ func Read(
 	if err != nil || resource == "" || name == "" {
 		return c, resource, &TargetError{err}
 	}
-	if c.Name != name {
+	if !c.IsOf(name) {
 		return c, resource, &fencing.OtherNameError{Resource: resource, Want: name, Got: c.Name}
 	}
 	return c, resource, nil

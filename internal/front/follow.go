@@ -26,9 +26,13 @@ func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Fron
 	policy := r.policy
 	policy.Attempt = 0 // a watch has no timeout
 	f := follower{r: r, tell: tell}
+	from, end := r.followed()
 	watched := watching.Follower{
-		Client: r.client, Open: r.open, Streams: &r.streams, Prefix: r.at.Entries, Within: r.policy.Attempt, Every: every,
+		Client: r.client, Open: r.open, Streams: &r.streams, From: from, End: end, Within: r.policy.Attempt, Every: every,
 		Read: f.read, Hear: f.hear,
+	}
+	if r.at.Foreign { // then the watch does not tell when the claim ahead has gone
+		watched.Soon = func() bool { return f.seen.Behind != "" }
 	}
 	for {
 		err := backoff.Retry(open, policy, watched.Watch)
@@ -70,16 +74,24 @@ func (f *follower) hear(ctx context.Context, changes []*clientv3.Event) error {
 }
 
 // apply applies events. A new value of the front entry goes to tell. apply returns false for any other event that may
-// change the front: then a read decides.
+// change the front: then a read decides. While the first entry waits for a dead claim, nothing but the end of that
+// claim lets any entry hold.
 func (f *follower) apply(changes []*clientv3.Event) bool {
 	for _, ev := range changes {
+		key := string(ev.Kv.Key)
 		if ev.Kv.ModRevision <= f.seen.Revision {
 			continue
 		}
 		switch {
+		case f.seen.Behind != "" && !f.r.at.Foreign:
+			if key == f.seen.Behind && ev.Type == clientv3.EventTypeDelete {
+				return false
+			}
+		case f.r.at.IsClaim(key):
+			// Each entry has one, which is put and deleted with it.
 		case f.seen.Entry == nil && ev.Type == clientv3.EventTypePut:
 			return false
-		case f.seen.Entry == nil || string(ev.Kv.Key) != string(f.seen.Entry.Key):
+		case f.seen.Entry == nil || key != string(f.seen.Entry.Key):
 			// An entry behind the front.
 		case ev.Type == clientv3.EventTypePut && f.seen.holds(ev.Kv):
 			f.seen.Entry, f.seen.Value, f.seen.Revision = ev.Kv, f.r.valueOf(ev.Kv), ev.Kv.ModRevision

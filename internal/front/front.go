@@ -21,14 +21,22 @@ import (
 
 // Front is the front of a queue as a read has seen it: the entry that holds.
 type Front struct {
-	Entry    *mvccpb.KeyValue // nil if the queue is empty
+	Entry    *mvccpb.KeyValue // nil if none holds
 	Token    holdfast.Token   // of Entry
 	Value    layout.Value     // of Entry; only Data is set if it does not have our form
 	Revision int64            // of the store, at which this was true
 	Sent     time.Duration    // when the read was sent that saw Entry, by the reader's clock
+
+	// Behind is the key of the oldest dead claim, for which the first entry waits, if there is one. Then none holds:
+	//
+	//	rev 10  A puts, and holds
+	//	rev 12  B puts, and waits
+	//	rev 15  A's lease expires. Its claim stands: Behind is that, Entry is nil
+	//	rev 16  B deletes A's claim after the lock delay: Entry is B's
+	Behind string
 }
 
-// same reports whether two fronts have the same entry with the same value.
+// same reports whether in two fronts the same entry holds, with the same value.
 func (f Front) same(other Front) bool {
 	if other.Entry == nil {
 		return f.Entry == nil
@@ -165,32 +173,92 @@ func (r *Reader) reason(ctx context.Context, err error) error {
 func (r *Reader) read(ctx context.Context, before Front) (Front, error) {
 	return sending.Ask(ctx, r.sender, sending.Read, func(ctx context.Context) (Front, error) {
 		f := Front{Sent: r.clock()}
-		// In one Txn, so that the epoch is that of the same revision. A Txn of
-		// reads is linearizable as its reads are.
-		resp, err := r.client.Txn(ctx).Then(
-			clientv3.OpGet(r.at.Entries, clientv3.WithFirstCreate()...),
-			clientv3.OpGet(r.epoch),
-		).Commit()
+		resp, err := r.ask(ctx)
 		if err != nil {
 			return Front{}, err
 		}
 		f.Revision = resp.Header.Revision
-		first := resp.Responses[0].GetResponseRange().Kvs
-		if len(first) == 0 {
+		var oldest []*mvccpb.KeyValue
+		for _, each := range resp.Responses[1:] {
+			oldest = append(oldest, each.GetResponseRange().GetKvs()...)
+		}
+		first, claim := r.first(oldest)
+		switch {
+		case claim != nil:
+			f.Behind = string(claim.Key)
+			return f, nil
+		case first == nil:
 			return f, nil
 		}
-		f.Entry, f.Value = first[0], r.valueOf(first[0])
+		f.Entry, f.Value = first, r.valueOf(first)
 		if before.holds(f.Entry) {
 			f.Token = before.Token
 			return f, nil
 		}
-		epoch, err := r.epochAt(ctx, resp.Responses[1].GetResponseRange().Kvs, f.Entry.CreateRevision)
+		epoch, err := r.epochAt(ctx, resp.Responses[0].GetResponseRange().Kvs, f.Entry.CreateRevision)
 		if err != nil {
 			return Front{}, err
 		}
 		f.Token, err = holdfast.NewToken(epoch, f.Entry.CreateRevision)
 		return f, err
 	})
+}
+
+// ask reads the epoch and the oldest keys of entries and claims in one Txn, so at one revision. A Txn of reads is
+// linearizable as its reads are.
+//
+// The entries and the claims of a name are one range. Its two oldest keys tell all: an entry and its claim are as old
+// as each other, so an entry that holds is one of the two, and a claim without its entry is dead.
+//
+// The claims below a foreign prefix are elsewhere. A role that may read the prefix alone sees the first entry as
+// holding a lock delay early.
+func (r *Reader) ask(ctx context.Context) (*clientv3.TxnResponse, error) {
+	epoch := clientv3.OpGet(r.epoch)
+	if from, end := r.followed(); !r.at.Foreign {
+		return r.client.Txn(ctx).Then(epoch,
+			clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(2), oldestFirst)).Commit()
+	}
+	entry := clientv3.OpGet(r.at.Entries, clientv3.WithFirstCreate()...)
+	claim := clientv3.OpGet(r.at.Claims, append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())...)
+	resp, err := r.client.Txn(ctx).Then(epoch, entry, claim).Commit()
+	if errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return r.client.Txn(ctx).Then(epoch, entry).Commit()
+	}
+	return resp, err
+}
+
+var oldestFirst = clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
+
+// first returns the first entry, out of the oldest keys, and the dead claim that keeps it from holding.
+func (r *Reader) first(oldest []*mvccpb.KeyValue) (entry, claim *mvccpb.KeyValue) {
+	for _, kv := range oldest {
+		switch {
+		case r.at.IsClaim(string(kv.Key)):
+			if claim == nil || kv.CreateRevision < claim.CreateRevision {
+				claim = kv
+			}
+		case entry == nil || kv.CreateRevision < entry.CreateRevision:
+			entry = kv
+		}
+	}
+	if entry == nil || claim == nil {
+		return entry, claim
+	}
+	_, ours := layout.LeaseOf(string(entry.Key)) // etcd's own clients know no delay, and hold at once
+	if claim.CreateRevision >= entry.CreateRevision || !ours {
+		return entry, nil
+	}
+	return entry, claim
+}
+
+// followed is the range in which a change may be one of the front: the entries, and of a name the claims right behind
+// them.
+func (r *Reader) followed() (from, end string) {
+	from, end = r.at.All()
+	if !r.at.Foreign {
+		_, end = r.at.AllClaims()
+	}
+	return from, end
 }
 
 // valueOf returns the value of an entry. If it does not have our form, it is a

@@ -13,7 +13,7 @@ import (
 //
 //	rev 10  A puts entry and claim, and holds
 //	rev 15  A's lease is revoked: its entry is gone, its claim stands
-//	        whoever comes now waits for the lock delay, and deletes the claim
+//	        who comes now waits for the lock delay, and deletes the claim
 //
 // Of a name, the claims are at NAME/@claim/, right behind the entries. In both, those of readers and those of writers
 // are ranges: readers stand first among the entries, and last among the claims. So what conflicts with a reader is one

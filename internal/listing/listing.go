@@ -146,8 +146,8 @@ func (r *Reader[T, V]) follow(caller context.Context, tell func(dated[V])) error
 	defer context.AfterFunc(open, cancel)()
 	f := follower[T, V]{r: r, tell: func(l Listing[T]) { tell(dated[V]{r.value(l), l.Sent}) }}
 	watched := watching.Follower{
-		Client: r.client, Open: ctx, Streams: r.streams, Prefix: r.prefix, Within: r.opts.Retry.Attempt,
-		Every: r.opts.MaxAge / 3, Read: f.read, Hear: f.hear,
+		Client: r.client, Open: ctx, Streams: r.streams, From: r.prefix, End: clientv3.GetPrefixRangeEnd(r.prefix),
+		Within: r.opts.Retry.Attempt, Every: r.opts.MaxAge / 3, Read: f.read, Hear: f.hear,
 	}
 	for {
 		err := backoff.Retry(ctx, r.retry(), watched.Watch)

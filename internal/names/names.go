@@ -60,3 +60,11 @@ func Quote(name string) string {
 	}
 	return fmt.Sprintf("%q", name)
 }
+
+// Claimed returns the name in the claim of a holder: its name, or what its ClaimName says, as that of a shard does.
+func Claimed(holder interface{ Name() string }) string {
+	if h, ok := holder.(interface{ ClaimName() string }); ok {
+		return h.ClaimName()
+	}
+	return holder.Name()
+}

@@ -11,26 +11,50 @@ import (
 
 // Shards reports on the shards of one name that a member has its part of.
 type Shards struct {
-	t     *Telemetry
-	attrs []attribute.KeyValue
+	t        *Telemetry
+	attrs    []attribute.KeyValue
+	reserved int // as it was reported last; one goroutine uses it
 }
 
 // Shards returns the reports for a name.
-func (t *Telemetry) Shards(name string) *Shards { return &Shards{t, t.extra(holdfast.KindShard, name)} }
+func (t *Telemetry) Shards(name string) *Shards {
+	return &Shards{t: t, attrs: t.extra(holdfast.KindShard, name)}
+}
+
+// Begin reports how many shards there are, until end is called. The series of all states exist from then on: a
+// difference of series is nothing where one of them does not exist.
+func (s *Shards) Begin(n int) (end func()) {
+	ctx, plain := context.Background(), metric.WithAttributes(s.attrs...)
+	s.t.shards.number.Add(ctx, int64(n), plain)
+	s.t.shards.reserved.Add(ctx, 0, plain)
+	for _, state := range []string{"waiting", "owned"} {
+		s.t.shards.states.Add(ctx, 0, s.with(stateKey.String(state)))
+	}
+	return func() {
+		s.Reserved(0)
+		s.t.shards.number.Add(ctx, int64(-n), plain)
+	}
+}
+
+// Reserved reports how many shards wait for members that are absent and expected back.
+func (s *Shards) Reserved(n int) {
+	s.t.shards.reserved.Add(context.Background(), int64(n-s.reserved), metric.WithAttributes(s.attrs...))
+	s.reserved = n
+}
 
 // State moves one shard from one state to another in the count of shards: "waiting", "owned", or "" for neither.
 func (s *Shards) State(from, to string) {
 	if from != "" {
-		s.t.shards.Add(context.Background(), -1, s.with(stateKey.String(from)))
+		s.t.shards.states.Add(context.Background(), -1, s.with(stateKey.String(from)))
 	}
 	if to != "" {
-		s.t.shards.Add(context.Background(), 1, s.with(stateKey.String(to)))
+		s.t.shards.states.Add(context.Background(), 1, s.with(stateKey.String(to)))
 	}
 }
 
-// Failed counts a failure of a function: error, panic or not drained.
+// Failed counts a failure of a function: error, panic, returned or not drained.
 func (s *Shards) Failed(outcome string) {
-	s.t.failures.Add(context.Background(), 1, s.with(outcomeKey.String(outcome)))
+	s.t.shards.failures.Add(context.Background(), 1, s.with(outcomeKey.String(outcome)))
 }
 
 func (s *Shards) with(kv attribute.KeyValue) metric.MeasurementOption {

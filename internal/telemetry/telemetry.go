@@ -69,8 +69,13 @@ type instruments struct {
 	ran metric.Float64Gauge
 	due metric.Float64Gauge
 
-	shards   metric.Int64UpDownCounter
-	failures metric.Int64Counter
+	shards shardInstruments
+}
+
+// shardInstruments are those of package shard.
+type shardInstruments struct {
+	states, number, reserved metric.Int64UpDownCounter
+	failures                 metric.Int64Counter
 }
 
 // New creates the instruments. If the SDK refuses one, OpenTelemetry's error
@@ -126,8 +131,18 @@ func newInstruments(m metric.Meter) instruments {
 		due: orNothing(m.Float64Gauge("holdfast.run.due", metric.WithUnit("s"),
 			metric.WithDescription("When the next run of a recurring job is overdue, in seconds since 1970."))),
 
-		shards: orNothing(m.Int64UpDownCounter("holdfast.shards", metric.WithUnit("{shard}"),
+		shards: newShardInstruments(m),
+	}
+}
+
+func newShardInstruments(m metric.Meter) shardInstruments {
+	return shardInstruments{
+		states: orNothing(m.Int64UpDownCounter("holdfast.shards", metric.WithUnit("{shard}"),
 			metric.WithDescription("Shards that are assigned to this member or owned by it, by state."))),
+		number: orNothing(m.Int64UpDownCounter("holdfast.shards.number", metric.WithUnit("{shard}"),
+			metric.WithDescription("How many shards there are, as each member says."))),
+		reserved: orNothing(m.Int64UpDownCounter("holdfast.shards.reserved", metric.WithUnit("{shard}"),
+			metric.WithDescription("Shards that are kept for members that are absent and expected back, as each member says."))),
 		failures: orNothing(m.Int64Counter("holdfast.shard.failures", metric.WithUnit("{failure}"),
 			metric.WithDescription("Functions of shards that failed, by how."))),
 	}

@@ -64,6 +64,7 @@ func reportAll(t *telemetry.Telemetry) {
 	t.Sweeping(holdfast.KindLock)
 	t.PollFailed()
 	t.Ran(holdfast.KindLock, "x", time.Now(), time.Now())
+	t.Shards("x").Begin(8)
 	t.Shards("x").State("", "waiting")
 	t.Shards("x").State("waiting", "owned")
 	t.Shards("x").Failed("error")

@@ -8,18 +8,23 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Follower follows the keys below a prefix: by one watch after the other, and by regular reads in case that one is
-// silent.
+// soonAfter is the time between two reads while Follower.Soon asks for them.
+const soonAfter = 500 * time.Millisecond
+
+// Follower follows the keys of a range: by one watch after the other, and by regular reads in case that one is silent.
 type Follower struct {
 	Client  *clientv3.Client
 	Open    context.Context // as in Request
 	Streams *Streams
-	Prefix  string
+	From    string
+	End     string        // the first key behind the range
 	Within  time.Duration // bounds the creation of a watch, which has longer on a stream that is busy
 	Every   time.Duration // the time between two reads
 
 	// Read reads the keys, and reports whether they are not as was known, from the read before and from Hear.
 	Read func(ctx context.Context) (changed bool, err error)
+	// Soon reports whether the next read is to come soon, because something changes that no event tells. nil: none does.
+	Soon func() bool
 	// Hear handles events, of which the first may be older than the latest read.
 	Hear func(ctx context.Context, events []*clientv3.Event) error
 }
@@ -32,7 +37,7 @@ func (f *Follower) Watch(ctx context.Context) error {
 	look := func(ctx context.Context) error { _, err := f.Read(ctx); return err }
 	st, limit := f.Streams.Pick()
 	armed, err := st.Arm(ctx, Request{
-		Client: f.Client, Open: f.Open, Key: f.Prefix, Opts: []clientv3.OpOption{clientv3.WithPrefix()},
+		Client: f.Client, Open: f.Open, Key: f.From, Opts: []clientv3.OpOption{clientv3.WithRange(f.End)},
 		Within: max(limit, f.Within), Look: look,
 	})
 	if err != nil {
@@ -44,7 +49,16 @@ func (f *Follower) Watch(ctx context.Context) error {
 	if err := look(ctx); err != nil {
 		return err
 	}
+	soon := false
 	for {
+		if now := f.Soon != nil && f.Soon(); now != soon {
+			soon = now
+			pause := f.Every
+			if soon {
+				pause = min(pause, soonAfter)
+			}
+			tick.Reset(pause)
+		}
 		news, err := armed.Next(ctx, tick.C)
 		switch {
 		case errors.Is(err, ErrTick):
@@ -52,7 +66,7 @@ func (f *Follower) Watch(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if changed {
+			if changed && !soon {
 				// The watch has not told this. It may only be late, or silent for
 				// good: its connection is dead, or its member hangs.
 				return armed.GiveUp("the watch is behind")

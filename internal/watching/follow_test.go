@@ -29,7 +29,7 @@ func newFollowed(t *testing.T, srv *etcdfake.Server) *followed {
 	f := &followed{link: srv.Link()}
 	t.Cleanup(f.link.Close)
 	f.Follower = Follower{
-		Client: f.link.Client(), Open: t.Context(), Streams: new(Streams), Prefix: "x/", Every: time.Minute,
+		Client: f.link.Client(), Open: t.Context(), Streams: new(Streams), From: "x/", End: "x0", Every: time.Minute,
 		Read: func(ctx context.Context) (changed bool, err error) {
 			resp, err := f.Client.Get(ctx, "x/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 			if err != nil {

@@ -79,7 +79,7 @@ func TestKickedCommandThatIsCutOffIsKilledBeforeTheLeaseEnds(t *testing.T) {
 	holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r", "--wait=0s").exits(0)
 	p.prints(p.stdout, "TERM\n")
 	link.BlackHole()
-	srv.WaitForKeys(t, "holdfast/", 0)
+	srv.WaitForKeys(t, sessions, 0)
 	if !gone(pid) || !gone(grandchild) {
 		t.Error("the lease had ended before the command and its child were killed")
 	}

@@ -250,6 +250,17 @@ func TestPermissionsThatCheckAdvisesMakeItFit(t *testing.T) {
 	if len(found["permission ok"]) != 1 || len(found["commit ok"])+len(found["commit warning"]) != 1 {
 		t.Errorf("with these permissions: %v", found)
 	}
+	at := []string{"check", "-o", "json", "--ttl=600s", "--for=lock", "--at", "--name=/app/x", user}
+	found = findings(t, holdfast(t, srv.Endpoints(), at...).exits(1))
+	var missing []string
+	for _, f := range found["permission failed"] {
+		missing = append(missing, strings.TrimPrefix(f.Advice, "etcdctl role grant-permission --prefix ROLE "))
+	}
+	if got := strings.Join(missing, ", "); got != "readwrite /app/x/, readwrite holdfast/claim//app/x/" {
+		t.Errorf("for a prefix it lacks %s", got)
+	}
+	holdfast(t, srv.Endpoints(), "check", "--at", "--name=/app/x").exits(64)
+	holdfast(t, srv.Endpoints(), "check", "--at", "--name=/app/x", "--for=shard").exits(64)
 	// A campaign would be tried again for ever.
 	if p := holdfast(t, srv.Endpoints(), "elect", "x", "--at", user, "--", "true").exits(77); !strings.Contains(
 		p.stderr.String(), "readwrite x/: ") {

@@ -19,7 +19,10 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 )
 
-const entries = "holdfast/lock/x/@/"
+const (
+	entries  = "holdfast/lock/x/@/"
+	sessions = "holdfast/session/" // gone with the lease and its entries, which claims outlive
+)
 
 // pidOf waits until a command has printed a name and a process ID, and returns that. The group of a process that prints
 // "pid" is killed when the test ends.
@@ -174,7 +177,7 @@ func TestCommandOfASuspendedLockEndsBeforeTheLease(t *testing.T) {
 		t.Error("SIGKILL came with SIGTERM")
 	}
 	p.prints(p.stderr, "SIGTERM to the command")
-	srv.WaitForKeys(t, "holdfast/", 0)
+	srv.WaitForKeys(t, sessions, 0)
 	if !gone(pid) || !gone(grandchild) {
 		t.Error("the lease had ended before the command and its child were killed")
 	}
@@ -254,7 +257,7 @@ func TestKernelKillsTheCommandOfAKilledHoldfast(t *testing.T) {
 	pid := p.pidOf("pid")
 	p.signal(syscall.SIGKILL)
 	eventually(t, "the command is killed", func() bool { return gone(pid) })
-	srv.WaitForKeys(t, "holdfast/", 0) // with the lease
+	srv.WaitForKeys(t, sessions, 0) // with the lease
 }
 
 func TestKilledCommandReleasesTheLock(t *testing.T) {
@@ -279,7 +282,7 @@ func TestStoppedHoldfastKillsItsCommandWhenItGoesOn(t *testing.T) {
 	pid := p.pidOf("pid")
 	token := srv.WaitForKeys(t, entries, 1)[0].CreateRevision
 	p.signal(syscall.SIGSTOP)
-	srv.WaitForKeys(t, "holdfast/", 0)
+	srv.WaitForKeys(t, sessions, 0)
 	if gone(pid) {
 		t.Error("the command has ended; then the documentation's table says too little")
 	}
@@ -300,7 +303,7 @@ func TestCommandThatEndsAfterItsLockDidIsNotTakenForDone(t *testing.T) {
 		`echo pid $$; while [ ! -e "$0" ]; do sleep 0.02; done`, file}, "--ttl=2s", "x")...)
 	pid := p.pidOf("pid")
 	p.signal(syscall.SIGSTOP)
-	srv.WaitForKeys(t, "holdfast/", 0)
+	srv.WaitForKeys(t, sessions, 0)
 	create(t, file)
 	eventually(t, "the command has ended", func() bool { return gone(pid) })
 	p.signal(syscall.SIGCONT)

@@ -310,7 +310,7 @@ func TestExplainTellsWhatHasHappened(t *testing.T) {
 	p.exits(79)
 	holdfast(t, srv.Endpoints(), "run", "x", "--", "true").exits(0)
 	out := holdfast(t, srv.Endpoints(), "explain", "x").exits(0).stdout.String()
-	for _, want := range []string{"lock x: etcd's revisions 1 to ", "held since rev ", "INC-7", "removed alone",
+	for _, want := range []string{"lock x: etcd's revisions 1 to ", "held since rev ", "INC-7", ": let go",
 		"cause of the loss: not known", "free until rev", "free\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it lacks %q:\n%s", want, out)

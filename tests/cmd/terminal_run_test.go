@@ -90,7 +90,7 @@ func TestCommandThatLostItsLockDuringCtrlZIsKilled(t *testing.T) {
 		`trap 'echo went on' CONT; echo pid $$; read line; echo went on`)
 	pid := w.pidOf("pid")
 	w.pause(pid)
-	srv.WaitForKeys(t, "holdfast/", 0)
+	srv.WaitForKeys(t, sessions, 0)
 	w.signal(syscall.SIGCONT)
 	w.exits(79)
 	if !gone(pid) || strings.Contains(w.stdout.String(), "went on") {

@@ -174,7 +174,7 @@ func TestEntriesOfOtherClientsAreShownAndWatched(t *testing.T) {
 	expect(t, next, "released ours 0")
 
 	leader := concurrency.NewElection(upstream, "/elections/x")
-	if err := leader.Campaign(deadline(t), `{"v":1,"owner":"not-ours","queued_at":"2026-01-31T12:00:00Z"}`); err != nil {
+	if err := leader.Campaign(deadline(t), `{"v":2,"owner":"not-ours","queued_at":"2026-01-31T12:00:00Z"}`); err != nil {
 		t.Fatal(err)
 	}
 	q, err = adm.Show(deadline(t), admin.ElectionAt, "/elections/x")

@@ -42,7 +42,7 @@ func TestLongHistoryIsToldToItsEnd(t *testing.T) {
 		t.Fatalf("%d spells, %v", len(story.Spells), err)
 	}
 	for _, s := range story.Spells {
-		if s.End != explain.Alone || s.Held != s.Entry.Revision {
+		if s.End != explain.LetGo || s.Held != s.Entry.Revision {
 			t.Fatalf("%+v", s)
 		}
 	}

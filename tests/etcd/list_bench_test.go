@@ -62,7 +62,7 @@ func hold(t testing.TB, cli *clientv3.Client, names int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	value := `{"v":1,"owner":"worker-a","host":"machine-17.example.org","pid":4711,"mode":"exclusive",` +
+	value := `{"v":2,"owner":"worker-a","host":"machine-17.example.org","pid":4711,"mode":"exclusive",` +
 		`"queued_at":"2026-01-31T12:00:00Z","held_since":"2026-01-31T12:00:01Z"}`
 	const each = 100
 	for first := 0; first < names; first += each {

@@ -135,6 +135,46 @@ func TestCommandsThatGetAModuleWork(t *testing.T) {
 	}
 }
 
+// What docs/testing.md says of a module for tests with etcdtest works beside a clone, and leaves the service's own
+// module as it is.
+func TestModuleForTestsLeavesTheServiceAsItIs(t *testing.T) {
+	t.Parallel()
+	checkout, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(checkout, "docs", "testing.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile(`(?ms)^mkdir locktest .*?(^go mod tidy)`).FindString(string(text))
+	setUp, tidy, ok := strings.Cut(commands, "go mod tidy")
+	if !ok || tidy != "" {
+		t.Fatal("docs/testing.md has no commands that make a module for tests")
+	}
+	service := newModule(t, nil, nil)
+	before, goBefore := service.modules(t)
+	if err := os.Symlink(checkout, filepath.Join(filepath.Dir(service.dir), "holdfast")); err != nil {
+		t.Fatal(err)
+	}
+	service.run(t, "sh", "-e", "-c", setUp)
+	tests := module{filepath.Join(service.dir, "locktest")}
+	tests.copy(t, []string{"lock_test.go.txt"})
+	name := filepath.Join(tests.dir, "lock_test.go")
+	if err := os.Rename(name+".txt", name); err != nil {
+		t.Fatal(err)
+	}
+	tests.run(t, "go", "mod", "tidy")
+	tests.run(t, "go", "vet", ".")
+	if after, goAfter := service.modules(t); !maps.Equal(before, after) || goBefore != goAfter {
+		t.Errorf("the service has Go %s and %v, and before %s and %v", goAfter, after, goBefore, before)
+	}
+	raised, version := tests.modules(t)
+	if raised["go.etcd.io/etcd/client/v3"] == "" || !strings.HasPrefix(version, "1.26") {
+		t.Errorf("the module for tests has Go %s and %v", version, raised)
+	}
+}
+
 // under reports whether path is one of paths or below one.
 func under(path string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(p string) bool { return strings.HasPrefix(path+"/", p+"/") })

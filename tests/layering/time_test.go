@@ -27,7 +27,6 @@ var mayUseTheWall = map[string]string{
 	"internal/telemetry/run.go seconds":  "for display",
 	"view/run.go Run.String":             "for display",
 	"view/view.go Entry.String":          "for display",
-	"view/view.go Place.String":          "for display",
 }
 
 // onlyOfTime lists methods of time.Time that drop the monotonic reading and that time.Duration does not have. Round and

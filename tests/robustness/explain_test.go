@@ -49,7 +49,7 @@ var endings = []struct {
 }{
 	{"released", func(t *testing.T, _ *etcdtest.Link, _ *admin.Client, lk *locker.Lock) {
 		_ = lk.Unlock(within(t))
-	}, explain.Alone, 0},
+	}, explain.LetGo, 0},
 	{"revoked", func(t *testing.T, _ *etcdtest.Link, _ *admin.Client, lk *locker.Lock) {
 		if _, err := lk.Client().Revoke(within(t), lk.Lease()); err != nil {
 			t.Error(err)
@@ -59,14 +59,14 @@ var endings = []struct {
 		if _, err := lk.Client().Delete(within(t), lk.Key()); err != nil {
 			t.Error(err)
 		}
-	}, explain.Alone, 0},
+	}, explain.Deleted, 0},
 	{"kicked", func(t *testing.T, _ *etcdtest.Link, adm *admin.Client, lk *locker.Lock) {
 		if err := adm.Kick(within(t), holdfast.KindLock, lk.Name(), lk.Token(), "deploy"); err != nil {
 			t.Error(err)
 		}
 		<-lk.Done()
 		_ = lk.Unlock(within(t))
-	}, explain.Alone, 0},
+	}, explain.LetGo, 0},
 	{"removed", func(t *testing.T, _ *etcdtest.Link, adm *admin.Client, lk *locker.Lock) {
 		if err := adm.Remove(within(t), holdfast.KindLock, lk.Name(), lk.Token(), "host is gone"); err != nil {
 			t.Error(err)

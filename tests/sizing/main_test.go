@@ -13,8 +13,9 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// Each row has the leases, keys and watches that the guide derives: one of each for a session, a key for each lock, a
-// key and a watch for each waiter. Each client's memory and goroutines are its own alone.
+// Each row has the leases, keys and watches that the guide derives: two leases, a key and a watch for a session, an
+// entry and its claim for each lock and each waiter, and a watch for the latter. Each client's memory and goroutines
+// are its own alone.
 func TestRowsHaveWhatTheFleetHas(t *testing.T) {
 	var out bytes.Buffer
 	p := plan{processes: 5, locks: 2, window: 100 * time.Millisecond, busy: 2}
@@ -23,8 +24,8 @@ func TestRowsHaveWhatTheFleetHas(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(out.String(), "--- |\n")
 	rows := strings.Split(strings.TrimSpace(table), "\n")
-	for i, want := range []string{"| a session | 5 | 5 | 5 |", "| and holds 2 | 5 | 15 | 5 |",
-		"| and waits for 1 | 5 | 20 | 10 |", "| 2 lock and unlock | 5 | "} {
+	for i, want := range []string{"| a session | 10 | 5 | 5 |", "| and holds 2 | 10 | 25 | 5 |",
+		"| and waits for 1 | 10 | 35 | 10 |", "| 2 lock and unlock | 10 | "} {
 		if len(rows) != 4 || !strings.HasPrefix(rows[i], want) {
 			t.Fatalf("row %d does not begin with %q:\n%s", i, want, out.String())
 		}

@@ -56,3 +56,79 @@ func TestReadersWithoutPermissionGetAnError(t *testing.T) {
 		}
 	}
 }
+
+// The role observers reads the claims with the entries, so no leader is named while one is ahead. A role for a prefix
+// alone names it a lock delay early.
+func TestRolesOfObserversAndClaims(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	admin, ctx := srv.Client(t), deadline(t)
+	var failed []error
+	must := func(_ any, err error) { failed = append(failed, err) }
+	grant := func(role, key string) {
+		read := clientv3.PermissionType(clientv3.PermRead)
+		must(admin.RoleGrantPermission(ctx, role, key, clientv3.GetPrefixRangeEnd(key), read))
+	}
+	must(admin.UserAdd(ctx, "root", "pw"))
+	must(admin.UserGrantRole(ctx, "root", "root"))
+	for user, keys := range map[string][]string{
+		"observer": {"holdfast/epoch", "holdfast/election/"}, "prefix": {"holdfast/epoch", "/app/x/"},
+		"both": {"holdfast/epoch", "/app/x/", "holdfast/claim//app/x/"},
+	} {
+		must(admin.UserAdd(ctx, user, "pw"))
+		must(admin.RoleAdd(ctx, user))
+		must(admin.UserGrantRole(ctx, user, user))
+		for _, key := range keys {
+			grant(user, key)
+		}
+	}
+	places := []struct{ entries, claims string }{
+		{"holdfast/election/x/@/", "holdfast/election/x/@claim/"}, {"/app/x/", "holdfast/claim//app/x/"},
+	}
+	for _, at := range places { // the first was lost, the second waits
+		const first, second = "1-AAAAAAAAAAAAAAAA", "2-AAAAAAAAAAAAAAAA"
+		must(admin.Txn(ctx).Then(clientv3.OpPut(at.claims+first, "")).Commit())
+		must(admin.Txn(ctx).Then(clientv3.OpPut(at.entries+second, "leads"), clientv3.OpPut(at.claims+second, "")).Commit())
+	}
+	must(admin.AuthEnable(ctx))
+	login := func(user string) *clientv3.Client {
+		link := srv.Link(t)
+		cli, err := clientv3.New(clientv3.Config{
+			Endpoints: link.Endpoints(), DialOptions: link.DialOptions(), Username: user, Password: "pw", Logger: zap.NewNop(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cli.Close() })
+		return cli
+	}
+	root := login("root")
+	if err := errors.Join(failed...); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := election.NewReaderAt(login("prefix"), "/app/x").Leader(deadline(t)); err != nil || l.Value != "leads" {
+		t.Errorf("without the right to read claims: %+v, %v", l, err)
+	}
+	for i, r := range []*election.Reader{
+		election.NewReader(login("observer"), "x"), election.NewReaderAt(login("both"), "/app/x"),
+	} {
+		if l, err := r.Leader(deadline(t)); !errors.Is(err, election.ErrNoLeader) {
+			t.Errorf("behind a claim: %+v, %v", l, err)
+		}
+		led := false
+		for l, err := range r.Observe(deadline(t)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if led = l.Token > 0; led {
+				break
+			}
+			if _, err := root.Delete(deadline(t), places[i].claims+"1-AAAAAAAAAAAAAAAA"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !led {
+			t.Error("it did not hear that the claim was cleared")
+		}
+	}
+}

@@ -30,7 +30,7 @@ func TestLockIsOneEntryWhoseCreateRevisionIsTheToken(t *testing.T) {
 		clientv3.LeaseID(kvs[0].Lease) != lk.Lease() || lk.Lease() != sess.Lease() {
 		t.Fatalf("entries %v, token %v, lease %x", kvs, lk.Token(), lk.Lease())
 	}
-	for _, want := range []string{`"v":1`, `"owner":"me"`, `"pid":`, `"mode":"exclusive"`, `"queued_at":"`, `"host":`} {
+	for _, want := range []string{`"v":2`, `"owner":"me"`, `"pid":`, `"mode":"exclusive"`, `"queued_at":"`, `"host":`} {
 		if !strings.Contains(string(kvs[0].Value), want) {
 			t.Errorf("entry %s lacks %s", kvs[0].Value, want)
 		}

@@ -4,8 +4,11 @@ package queuemodel
 const (
 	waitsOut       = "has waited for its delays"
 	beginsToHold   = "holds"
+	releases       = "releases"
+	isPolled       = "is told by its poll"
 	findsLeaseGone = "finds its lease gone"
 	isTold         = "is lost: its session is told"
+	isAsked        = "is asked to let go"
 	putsKey        = "has S put again by its session"
 )
 
@@ -219,7 +222,7 @@ func (m *model) holdSteps(s *state, i int8) {
 	case l.told:
 		return
 	case !m.stand(s, i) && l.l1:
-		t := m.step(s, "is told by its poll", i)
+		t := m.step(s, isPolled, i)
 		t.attempts[i].stage, t.attempts[i].again = leaving, true
 	case m.stand(s, i) && p.minHold:
 		m.moveAndEnd(m.step(s, "releases: MinHold", i), i)
@@ -239,7 +242,7 @@ func (m *model) holdSteps(s *state, i int8) {
 			t.attempts[i].down = m.downgrade(t, keys, a.r)
 		}
 	}
-	t := m.step(s, "releases", i)
+	t := m.step(s, releases, i)
 	t.attempts[i].stage, t.attempts[i].again = leaving, true
 }
 
@@ -337,7 +340,7 @@ func (m *model) end(s *state, i int8, queueAgain bool) {
 	a, p, l := &s.attempts[i], &m.attempts[i], m.leaseOfAttempt(s, i)
 	queueAgain = queueAgain && p.again && !a.again && (!l.told || m.mayRegrant(l))
 	if *a = (attempt{stage: done, delayed: a.delayed}); queueAgain {
-		a.stage, a.again = idle, true
+		a.stage, a.again = idle, !m.traced // a call of a run queues again as often as it has to
 		return
 	}
 	if p.next != 0 && s.attempts[p.next-1].stage == inLine {

@@ -15,6 +15,7 @@ func holdsNow(attempt int8) event  { return event{action: holds, actor: attempt}
 func tells(lease int8) event       { return event{action: told, actor: lease} }
 func etcd(c change) event          { return event{action: changes, change: c} }
 func put(k int8) event             { return etcd(change{put: bit(k), claimed: bit(k)}) }
+func ends(attempt int8) event      { return event{action: letsGo, actor: attempt} }
 func leaves(k int8) event          { return etcd(change{gone: bit(k), unclaimed: bit(k)}) }
 func cleared(k ...int8) event {
 	var c change
@@ -47,12 +48,12 @@ func TestForgedRunsAreRefused(t *testing.T) {
 	for rule, r := range map[string]struct{ before, right, wrong []event }{
 		"an entry that dies ahead causes a delay": {
 			slices.Concat(died, []event{tells(0)}),
-			[]event{mustDelay(1), waitsLong(1), cleared(0), holdsNow(1), leaves(1), end},
-			[]event{knows(1, nothing), holdsNow(1), leaves(1), end},
+			[]event{mustDelay(1), waitsLong(1), cleared(0), holdsNow(1), ends(1), leaves(1), end},
+			[]event{knows(1, nothing), holdsNow(1), ends(1), leaves(1), end},
 		},
 		"one that is released causes none": {
-			slices.Concat(two, []event{leaves(0)}),
-			[]event{knows(1, nothing), holdsNow(1), leaves(1), end},
+			slices.Concat(two, []event{ends(0), leaves(0)}),
+			[]event{knows(1, nothing), holdsNow(1), ends(1), leaves(1), end},
 			[]event{mustDelay(1)},
 		},
 		"a delay lasts until the session of who has died is told": {
@@ -71,7 +72,7 @@ func TestForgedRunsAreRefused(t *testing.T) {
 			[]event{mustDelay(2), waitsLong(2), etcd(change{unclaimed: bit(0)}), holdsNow(2)},
 		},
 		"a look comes before a hold": {
-			slices.Concat(two, []event{leaves(0)}),
+			slices.Concat(two, []event{ends(0), leaves(0)}),
 			[]event{knows(1, nothing), holdsNow(1)},
 			[]event{holdsNow(1)},
 		},
@@ -97,8 +98,8 @@ func TestForgedRunsAreRefused(t *testing.T) {
 		},
 		"a release deletes the claim": {
 			two,
-			[]event{leaves(0), knows(1, nothing)},
-			[]event{etcd(change{gone: bit(0)}), knows(1, nothing)},
+			[]event{ends(0), leaves(0), knows(1, nothing)},
+			[]event{ends(0), etcd(change{gone: bit(0)}), knows(1, nothing)},
 		},
 		"after a loss L2 is revoked": {
 			slices.Concat(queued(0, nothing), []event{dies(0, 0), tells(0)}),

@@ -85,8 +85,6 @@ func (m *model) over(s *state, i, k int8) bool {
 	switch {
 	case m.alone, m.rules.noDelay, p.hasty && m.rules.ownDelayOnly, seen.acquitted:
 		return true
-	case m.traced: // which needs no fault to release
-		return seen.without && l.told || !seen.without && !m.believes(s, k, seen.c)
 	case seen.c != s.keys[k].c: // the memory of an earlier claim at the key; with sightByKey only
 		return seen.c != 0
 	case m.rules.delayFromDead && !seen.without && !l.s, m.rules.shortDelay && !seen.without, seen.without && told:
@@ -110,7 +108,7 @@ func (m *model) believes(s *state, k int8, c revision) bool {
 //go:norace
 func (m *model) allOver(s *state, i int8) bool {
 	for k, c := range s.attempts[i].dead {
-		if c != 0 && !m.over(s, i, int8(k)) {
+		if c != 0 && c == s.keys[k].c && !m.over(s, i, int8(k)) {
 			return false
 		}
 	}

@@ -61,7 +61,11 @@ func (m *model) keySteps(s *state, k int8) {
 		t.faulty, t.keys[k].e = true, 0
 	}
 	if s.left.notices > 0 && !q.written {
-		m.fault(s, &s.left.notices, "is asked to let go", q.by).keys[k].written = true
+		t := m.fault(s, &s.left.notices, isAsked, q.by)
+		t.keys[k].written = true
+		if n := m.leaseOf(k); t.leases[n].s { // the bell: its session polls
+			m.putS(t, n)
+		}
 	}
 	if s.left.removals > 0 && !q.kept {
 		m.remove(m.fault(s, &s.left.removals, "is removed: its entry is moved to another lease", q.by), k)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
@@ -28,7 +29,8 @@ type step struct {
 	steps.Step
 	sent    *pb.PutRequest // of an entry,
 	gate    int64          // which compares this mod revision of the session key
-	attempt int8           // by an attempt
+	attempt int8           // by an attempt,
+	caller  action         // or what its caller does: holds, letsGo
 }
 
 func newRecorder(t *testing.T, srv *etcdfake.Server, processes int) *recorder {
@@ -57,6 +59,9 @@ func (r *recorder) say(s steps.Step) {
 	}
 	r.Say(step{Step: s}, read)
 }
+
+// does records that the caller of an attempt holds; or that it releases, or has been told that its hold is lost.
+func (r *recorder) does(attempt int8, what action) { r.Say(step{caller: what, attempt: attempt}, 0) }
 
 // sends records a request of a process before it is sent, if it puts an entry.
 func (r *recorder) sends(process int, c etcdfake.Call) {
@@ -103,6 +108,8 @@ func (tr *translation) event(r modeltrace.Record[step]) (event, bool) {
 	case r.Step == nil:
 		c := tr.change(r.Changes)
 		return event{action: changes, change: c}, c != change{}
+	case r.Step.caller != unseen:
+		return event{action: r.Step.caller, actor: r.Step.attempt}, true
 	case r.Step.sent != nil:
 		s := r.Step
 		tr.owner[string(s.sent.Key)] = s.attempt
@@ -120,7 +127,7 @@ func (tr *translation) event(r modeltrace.Record[step]) (event, bool) {
 	case steps.Waited:
 		e.action = waited
 	case steps.Holds:
-		e.action = holds
+		e.action = granted
 	}
 	return e, true
 }
@@ -165,7 +172,17 @@ func (tr *translation) change(changes []etcdfake.Change) (c change) {
 			c.gone |= bit(tr.key(key))
 		case ch.Prev == nil:
 			c.put |= bit(tr.key(key))
+		case ch.Kv.Lease != ch.Prev.Lease:
+			c.moved |= bit(tr.key(key))
+		case isAskedFor(ch.Kv) && !isAskedFor(ch.Prev): // its own session writes that it is held
+			c.written |= bit(tr.key(key))
 		}
 	}
 	return c
+}
+
+// isAskedFor reports whether an administrator asks for an entry.
+func isAskedFor(entry *mvccpb.KeyValue) bool {
+	v, _ := layout.DecodeValue(entry.Value)
+	return v.Notice.Given()
 }

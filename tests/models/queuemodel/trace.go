@@ -21,7 +21,9 @@ const (
 	sends                 // an attempt sends its put
 	judged                // an attempt knows what is ahead of its entry
 	waited                // an attempt has waited for its delays
-	holds                 // an attempt holds
+	granted               // an attempt may hold, as its queue says
+	holds                 // it holds
+	letsGo                // a caller ends its work: it releases, or has been told that its hold is lost
 	told                  // a session knows that its lease is lost
 	ended                 // all calls have returned, and everything is removed
 	happens               // something that the model has no steps for: see follow.go
@@ -49,7 +51,8 @@ func bit(n int8) bitSet { return 1 << n }
 func (b bitSet) has(n int8) bool { return b>>n&1 == 1 }
 
 // A change is what one revision of etcd's store put and deleted: entries, claims, and session keys by their leases.
-type change struct{ put, gone, claimed, unclaimed, keyPut, keyGone bitSet }
+// Entries are written to by another client, and moved to a lease of their own.
+type change struct{ put, gone, claimed, unclaimed, keyPut, keyGone, written, moved bitSet }
 
 func (e event) String() string {
 	switch e.action {
@@ -71,7 +74,10 @@ func (e event) String() string {
 	case happens:
 		return e.happen.String()
 	}
-	what := map[action]string{sends: "sends its put", waited: "has waited for its delays", holds: "holds"}[e.action]
+	what := map[action]string{
+		sends: "sends its put", waited: "has waited for its delays", granted: "is granted its lock", holds: "holds",
+		letsGo: "ends its work",
+	}[e.action]
 	if e.stale {
 		what += " with a gate that has moved"
 	}
@@ -86,7 +92,8 @@ func (c change) String() string {
 	}{
 		{c.put, "entry %d is put"}, {c.gone, "entry %d is deleted"}, {c.claimed, "claim %d is put"},
 		{c.unclaimed, "claim %d is deleted"}, {c.keyPut, "the session key of lease %d is put"},
-		{c.keyGone, "the session key of lease %d is deleted"},
+		{c.keyGone, "the session key of lease %d is deleted"}, {c.written, "entry %d is written to"},
+		{c.moved, "entry %d is moved to another lease"},
 	} {
 		for set := p.set; set != 0; set &= set - 1 {
 			parts = append(parts, fmt.Sprintf(p.what, bits.TrailingZeros16(uint16(set))))
@@ -104,11 +111,16 @@ func (m *model) changeOf(s *state, st *modelsearch.Step[state]) (c change) {
 		c.gone |= when(was.e != 0 && is.e == 0, k)
 		c.claimed |= when(was.c == 0 && is.c != 0, k)
 		c.unclaimed |= when(was.c != 0 && is.c == 0, k)
+		c.written |= when(is.e != 0 && !was.written && is.written, k)
+		c.moved |= when(is.e != 0 && !was.kept && is.kept, k)
 	}
 	for l := range int8(maxLeases) {
-		again := st.What == putsKey && st.Actor == l
-		c.keyPut |= when(t.leases[l].s && (again || !s.leases[l].s), l)
+		c.keyPut |= when(t.leases[l].s && (!s.leases[l].s || st.What == putsKey && st.Actor == l), l)
 		c.keyGone |= when(s.leases[l].s && !t.leases[l].s, l)
+	}
+	if a := st.Actor; st.What == isAsked { // with the bell
+		l := 2*m.attempts[a].session + s.attempts[a].pair
+		c.keyPut |= when(t.leases[l].s, l)
 	}
 	return c
 }
@@ -132,6 +144,10 @@ func (m *model) actionOf(s *state, st *modelsearch.Step[state]) action {
 		return holds
 	case isTold, findsLeaseGone:
 		return told
+	case releases, isPolled:
+		if !m.alone {
+			return letsGo
+		}
 	}
 	if a := &st.State.attempts[st.Actor%maxAttempts]; strings.HasPrefix(st.What, "looks") && a.stage != leaving {
 		return judged
@@ -163,6 +179,10 @@ func (m *model) isNothing(e event, s *state) bool {
 		return !s.leases[2*m.attempts[e.actor].session+e.pair].l1
 	case waited: // once more: its clear, or the reply to it, was lost
 		return a.stage == ready || a.stage == delayed && a.waited
+	case granted: // its call may fail yet
+		return a.stage == ready
+	case letsGo: // its session was told before
+		return a.stage != holding
 	case told:
 		return s.leases[e.actor].told
 	case ended:

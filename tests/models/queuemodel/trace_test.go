@@ -13,8 +13,12 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 	client "github.com/holdfast-go/holdfast/session"
@@ -23,7 +27,7 @@ import (
 
 // traced is the model of what a run may do.
 var traced = scenario{
-	name: "a run", faults: budget{revokes: 6}, regrants: true,
+	name: "a run", faults: budget{revokes: 6, deletes: 9, notices: 9, removals: 9}, regrants: true,
 	attempts: []plan{
 		writer(0, 0).gives().requeues(), writer(1, 1).gives().requeues(), writer(2, 2).gives().requeues(),
 		writer(0, 3).gives().requeues(),
@@ -63,7 +67,7 @@ func recordRun(t *testing.T, s scenario, seed uint64) (events []event, followed 
 		r.r = rand.New(rand.NewPCG(seed, 0))
 		r.latency = []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond}[r.r.IntN(3)]
 		r.lose, r.slow = []float64{0, 0.1, 0.3}[r.r.IntN(3)], []float64{0, 0.1, 0.3}[r.r.IntN(3)]
-		sources := []*rand.Rand{r.source(1), r.source(2), r.source(3), r.source(4), r.source(5)}
+		sources := []*rand.Rand{r.source(1), r.source(2), r.source(3), r.source(4), r.source(5), r.source(6)}
 		for n, p := range r.Processes {
 			p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 				r.sends(n, c)
@@ -76,13 +80,14 @@ func recordRun(t *testing.T, s scenario, seed uint64) (events []event, followed 
 				for i, plan := range s.attempts {
 					if plan.session == int8(n) {
 						r.call[n].Store(int32(i))
-						r.use(t, plan, sources[n])
+						r.use(t, int8(i), sources[n])
 					}
 				}
 			})
 		}
 		calls.Go(func() { r.revoke(sources[3]) })
 		calls.Go(func() { r.breakWatches(sources[4]) })
+		calls.Go(func() { r.meddle(t, sources[5]) })
 		calls.Wait()
 		r.healed.Store(true)
 		time.Sleep(time.Minute) // for what is still to be removed
@@ -116,17 +121,20 @@ func (r *run) fate(c etcdfake.Call) (f etcdfake.Fate) {
 }
 
 // use locks and releases, or gives up.
-func (r *run) use(t *testing.T, p plan, source *rand.Rand) {
+func (r *run) use(t *testing.T, attempt int8, source *rand.Rand) {
+	p := r.attempts[attempt]
 	time.Sleep(upTo(source, 10*time.Millisecond, time.Second))
-	wait := upTo(source, 50*time.Millisecond, time.Second, 10*time.Second, 10*time.Second)
+	wait := upTo(source, 50*time.Millisecond, time.Second, 10*time.Second, 10*time.Second, 30*time.Second)
 	lk, err := r.lock(kit.Within(t, wait), p)
 	if err != nil {
 		return
 	}
+	r.does(attempt, holds)
 	select {
 	case <-lk.Done():
 	case <-time.After(upTo(source, 10*time.Millisecond, time.Second, 3*time.Second)):
 	}
+	r.does(attempt, letsGo)
 	_ = lk.Unlock(kit.Within(t, 10*time.Second))
 }
 
@@ -189,6 +197,36 @@ func (r *run) breakWatches(source *rand.Rand) {
 	for range source.IntN(4) {
 		time.Sleep(upTo(source, 50*time.Millisecond, 3*time.Second))
 		r.srv.CancelWatches(rpctypes.ErrNoLeader)
+	}
+}
+
+// meddle deletes entries by hand, and has an administrator ask holders to let go, and remove them.
+func (r *run) meddle(t *testing.T, source *rand.Rand) {
+	adm := admin.New(r.srv.Client(t), &admin.Options{
+		Auditor: audit.Func(func(context.Context, audit.Record) {}),
+	})
+	for range source.IntN(4) {
+		time.Sleep(upTo(source, 50*time.Millisecond, 3*time.Second))
+		standing := kit.Standing(r.srv, "x")
+		if len(standing) == 0 {
+			continue
+		}
+		do := adm.Kick
+		switch source.IntN(3) {
+		case 0:
+			one := standing[source.IntN(len(standing))]
+			// Not one that was moved: then two may hold.
+			if own, _ := layout.LeaseOf(string(one.Key)); own == clientv3.LeaseID(one.Lease) {
+				r.srv.Delete(string(one.Key))
+			}
+			continue
+		case 1:
+			do = adm.Remove
+		}
+		q, err := adm.Show(t.Context(), holdfast.KindLock, "x")
+		if holders := q.Holders(); err == nil && len(holders) > 0 {
+			_ = do(kit.Within(t, 10*time.Second), holdfast.KindLock, "x", holders[0].Token, "a run")
+		}
 	}
 }
 
