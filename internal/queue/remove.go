@@ -22,11 +22,6 @@ const removeRetry = time.Second
 // behind. nil: the entry existed, or may have existed, and is gone. ErrEntryGone: another client had deleted it; then
 // the claim is gone now. It ends with ctx, for a caller that waits; remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
-	if p := e.wait.permit; p != nil && e.stage < held {
-		if err := p.markToLeave(ctx); err != nil {
-			return err
-		}
-	}
 	r, err := e.q.shared.commits.Commit(ctx, txns.Txn{
 		About: e.q.At.Entries, If: []clientv3.Cmp{e.owned()}, Then: e.deletions(make([]clientv3.Op, 0, 2)),
 	})
@@ -48,9 +43,6 @@ func (e *entry) tryRemove(ctx context.Context) error {
 
 // removeClaim removes the claim of an entry that another client has deleted, or has moved.
 func (e *entry) removeClaim(ctx context.Context) error {
-	if e.claim == "" {
-		return nil
-	}
 	_, err := e.q.shared.commits.Commit(ctx, txns.Txn{
 		If: []clientv3.Cmp{reads.CreatedAt(e.claim, e.rev)}, Then: []clientv3.Op{clientv3.OpDelete(e.claim)},
 	})
@@ -59,11 +51,7 @@ func (e *entry) removeClaim(ctx context.Context) error {
 
 // deletions adds what deletes the entry and its claim.
 func (e *entry) deletions(to []clientv3.Op) []clientv3.Op {
-	to = append(to, clientv3.OpDelete(e.key))
-	if e.claim != "" {
-		to = append(to, clientv3.OpDelete(e.claim))
-	}
-	return to
+	return append(to, clientv3.OpDelete(e.key), clientv3.OpDelete(e.claim))
 }
 
 // remove removes the entry, retrying while that can help, and finishes the attempt. It returns what tryRemove does, or
