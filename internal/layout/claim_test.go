@@ -59,7 +59,7 @@ func TestClaimSaysWhatItsHolderMustBeWaitedFor(t *testing.T) {
 		"": {}, "no JSON": {}, "[]": {}, `{"lock_delay_ms":"1"}`: {},
 		`{"lock_delay_ms":-5,"told_within_ms":-1}`:                                    {},
 		`{"lock_delay_ms":9223372036854775807,"told_within_ms":1}`:                    {maxDelay, time.Millisecond},
-		`{"v":1,"lock_delay_ms":5,"told_within_ms":6,"later":1}`:                      {5 * time.Millisecond, 6 * time.Millisecond},
+		`{"lock_delay_ms":5,"told_within_ms":1,"later":1}`:                            {5 * time.Millisecond, time.Millisecond},
 		`{"lock_delay_ms":5` + strings.Repeat(" ", maxValue) + `,"told_within_ms":6}`: {},
 	} {
 		if got := DecodeClaim([]byte(value)); got != want {

@@ -58,6 +58,9 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	if len(a.entries) > 0 {
 		e = new(entry)
 	}
+	if q.shared.isUnclaimed(q.At) {
+		q = q.withoutClaims()
+	}
 	e.q, e.of, e.wait.e = q, a, e
 	if q.limit != nil {
 		e.wait.permit = &permit{w: &e.wait}
@@ -65,7 +68,7 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	for {
 		e.id = q.shared.keys.NewID(a.lease)
 		e.key = q.key(e.id)
-		e.claim, e.home = q.At.ClaimKey(e.key), e.key
+		e.claim, e.home = q.claimKey(e.key), e.key
 		if q.shared.keys.Register(e.home, a.lease, suspect{e}) {
 			return e
 		}

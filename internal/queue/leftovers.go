@@ -19,7 +19,10 @@ func (e suspect) Key() string { return e.home }
 
 func (e suspect) Keys() []string {
 	at := e.q.At
-	keys := []string{e.home, at.ClaimKey(e.home)}
+	keys := []string{e.home}
+	if claim := e.q.claimKey(e.home); claim != "" {
+		keys = append(keys, claim)
+	}
 	if at.Kind == holdfast.KindSemaphore {
 		turn := at.TurnKey(e.home)
 		keys = append(keys, turn, at.ClaimKey(turn))
@@ -51,7 +54,7 @@ func (e suspect) RemoveFound(kv *mvccpb.KeyValue) {
 		key = at.EntryOf(key)
 	}
 	found := &entry{
-		q: e.q, of: e.of, key: key, claim: at.ClaimKey(key), home: e.home, id: e.id, rev: kv.CreateRevision, stage: created,
+		q: e.q, of: e.of, key: key, claim: e.q.claimKey(key), home: e.home, id: e.id, rev: kv.CreateRevision, stage: created,
 	}
 	found.wait.e = found
 	if !e.q.shared.keys.Register(e.home, e.of.lease, suspect{found}) { // beforeRevoke removes it, too
@@ -65,7 +68,10 @@ func (e suspect) RemoveFound(kv *mvccpb.KeyValue) {
 func (s *shared) orphan(at layout.Queue, key string, lease *lease.Lease) leftovers.Suspect {
 	scope := reads.Scope{At: at, Reader: layout.IsReader(key)}
 	q := &Queue{host: s.host, shared: s, Scope: scope}
-	return suspect{&entry{q: q, of: &attempt{lease: lease}, key: key, claim: at.ClaimKey(key), home: key, stage: ended}}
+	if s.isUnclaimed(at) {
+		q = q.withoutClaims()
+	}
+	return suspect{&entry{q: q, of: &attempt{lease: lease}, key: key, claim: q.claimKey(key), home: key, stage: ended}}
 }
 
 // entriesOf returns the entries of a lease that the session accounts for.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
@@ -20,6 +21,8 @@ import (
 var (
 	// errGateMoved: the session key was put again after the request was made.
 	errGateMoved = errors.New("the session key was put again after this request")
+	// errNoRight: perhaps it is the claims to which there is no right; the put is sent again without them.
+	errNoRight = errors.New("the put of an entry with its claim is not permitted")
 	// errNoLimit: the semaphore had no limit.
 	errNoLimit = errors.New("the limit of the semaphore was missing, and is put now")
 	// errKeyGone: the session key does not exist, or only in an older version, from a backup.
@@ -38,8 +41,8 @@ type condition struct {
 }
 
 // put puts the entries of the attempt into their queues, once however often the request is sent. As a rule it finds out
-// which entry is ahead of each; otherwise a look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another client
-// deleted c.after or one of these entries), or etcd's error.
+// which entry is ahead of each; otherwise a look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another
+// client deleted c.after or one of these entries), or etcd's error.
 //
 // Requests get calls.GiveUpWait after ctx has ended, because the entry of an answered put can be removed by its
 // revision; otherwise it needs the sweeper.
@@ -50,8 +53,8 @@ func (a *attempt) put(ctx context.Context, c condition) error {
 		first := a.entries[0]
 		for first.stage < created {
 			err := a.tryPut(rctx, c)
-			if errors.Is(err, errGateMoved) || errors.Is(err, errNoLimit) {
-				err = backoff.ContextErr(ctx) // if nil, send it with the new gate
+			if errors.Is(err, errGateMoved) || errors.Is(err, errNoLimit) || errors.Is(err, errNoRight) {
+				err = backoff.ContextErr(ctx) // if nil, send it with the new gate, or without claims
 			}
 			if err != nil {
 				return err
@@ -68,7 +71,6 @@ type putting struct {
 	gate   int64
 	claims clientv3.LeaseID
 	first  int // the reply about the first entry; those about the others follow
-	each   int // how many replies each has
 	epoch  int
 	nested bool // each entry is put by a Txn in the Txn
 }
@@ -79,7 +81,7 @@ const maxFlat = 42
 // putting builds the Txn. Each entry and its claim are put together, so they have one create revision.
 func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 	n := len(a.entries)
-	p := putting{gate: a.lease.Gate(), claims: claims, each: len(a.q.youngest), nested: n > maxFlat}
+	p := putting{gate: a.lease.Gate(), claims: claims, nested: n > maxFlat}
 	session := clientv3.ModRevision(a.q.host.SessionKey(a.lease.ID()))
 	p.If = append(make([]clientv3.Cmp, 0, 3*n+2), clientv3.Compare(session, "=", p.gate))
 	// The operations of a Txn see what those before them did: the removal, then the reads of what is ahead, then the puts.
@@ -96,7 +98,6 @@ func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
 		if p.nested {
-			p.each = 1
 			p.Then = append(p.Then, clientv3.OpTxn(e.absent(nil), e.puts(e.reads(nil), claims), nil))
 		} else {
 			p.If, p.Then = e.absent(p.If), e.reads(p.Then)
@@ -120,6 +121,9 @@ func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
 	to = append(to, reads.CreatedAt(e.key, 0))
 	if permit := e.wait.permit; permit != nil {
 		to = permit.absent(to)
+	}
+	if e.claim == "" {
+		return to
 	}
 	// A late copy must not put the entry anew over a claim that stands: etcd keeps the claim's create revision, so the
 	// claim would lie ahead of a waiter, and the entry behind it.
@@ -168,12 +172,16 @@ func (p putting) isDone(r txns.Reply, entries int) bool {
 	return true
 }
 
-// before returns what the reply says of what stood ahead of entry i.
-func (p putting) before(s reads.Scope, r txns.Reply, i int) reads.Before {
+// before returns what the reply says of what stood ahead of entry i of the attempt.
+func (p putting) before(a *attempt, r txns.Reply, i int) reads.Before {
+	scope, at := a.entries[i].q.Scope, p.first
 	if p.nested {
-		return s.Before(r.Inner(p.first+i), 0)
+		return scope.Before(r.Inner(at+i), 0)
 	}
-	return s.Before(r, p.first+i*p.each)
+	for _, e := range a.entries[:i] {
+		at += len(e.q.youngest)
+	}
+	return scope.Before(r, at)
 }
 
 // tryPut sends the put once and reads its reply.
@@ -216,6 +224,8 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 			return backoff.Again(err) // the claims' lease was gone, and another one follows
 		}
 		return err
+	case errors.Is(err, rpctypes.ErrPermissionDenied) && a.dropClaims():
+		return errNoRight
 	case err != nil:
 		a.q.ReportUnknown("enqueue", err)
 		return err
@@ -224,13 +234,27 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	}
 }
 
+// dropClaims has entries below foreign prefixes be put without claims, which stand elsewhere. It reports false if that
+// changes nothing.
+func (a *attempt) dropClaims() (dropped bool) {
+	for _, e := range a.entries {
+		if e.q.At.Foreign && !e.q.Unclaimed {
+			e.q, e.claim, dropped = e.q.withoutClaims(), "", true
+		}
+	}
+	return dropped
+}
+
 // wasPut reads the reply to a put that was carried out.
 func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err error) {
 	if permit := a.entries[0].wait.permit; permit != nil {
 		return permit.wasPut(r.Inner(p.epoch + 1))
 	}
 	for i, e := range a.entries {
-		before := p.before(e.q.Scope, r, i)
+		if e.q.Unclaimed {
+			e.q.shared.noteUnclaimed(e.q.At)
+		}
+		before := p.before(a, r, i)
 		e.setCreated(r.Header.Revision)
 		e.wait.position = before.Count
 		if before.Free || before.Entry != nil {

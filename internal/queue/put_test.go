@@ -252,7 +252,7 @@ func TestPutRefusedByItsOwnEarlierCopyLeavesNothing(t *testing.T) {
 func TestAttemptDoesNotHoldByAnEntryThatWasRemovedBeforeItsReply(t *testing.T) {
 	const stands = 7 * time.Second // polls.ToldWithin
 	lateReads := func(kind string, n int) (f etcdfake.Fate) {
-		if kind == "read" && n < 20 {
+		if kind == "read" && n < 5 {
 			f.Reply = stands + time.Second/2
 		}
 		return f

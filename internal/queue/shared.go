@@ -42,6 +42,8 @@ type shared struct {
 	sweeper *leftovers.Sweeper
 	orphans *leftovers.Scanner
 
+	unclaimed map[string]bool // by Entries: prefixes to whose claims this client has no right; protected by mu
+
 	tell func(steps.Step) // of tests: see Observe; otherwise nil
 }
 
@@ -80,6 +82,32 @@ func (s *shared) warnOfSlash(at layout.Queue) {
 	s.host.Logger().Warn(`a prefix ends in "/": contenders that name it without the slash do not exclude this one; `+
 		"remove the slash, or, if all contenders have it, set session.Options.TrailingSlash",
 		"kind", at.Kind, "name", at.Name, "entries", at.Entries)
+}
+
+// isUnclaimed reports whether this client has no right to the claims of a prefix.
+func (s *shared) isUnclaimed(at layout.Queue) bool {
+	if !at.Foreign {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unclaimed[at.Entries]
+}
+
+// noteUnclaimed records that this client has no right to the claims of a prefix, and tells the session's logger once.
+func (s *shared) noteUnclaimed(at layout.Queue) {
+	s.mu.Lock()
+	known := s.unclaimed[at.Entries]
+	if s.unclaimed == nil {
+		s.unclaimed = make(map[string]bool)
+	}
+	s.unclaimed[at.Entries] = true
+	s.mu.Unlock()
+	if !known {
+		s.host.Logger().Warn("holdfast: no right to the claims of a prefix; entries are put without them, so one that comes "+
+			"after this session's lease was revoked may hold before this session is told; grant the role what "+
+			"\"holdfast check --at\" names", "kind", at.Kind, "name", at.Name, "claims", at.Claims)
+	}
 }
 
 // taken reports whether MinHold keeps the oldest entry of a queue.

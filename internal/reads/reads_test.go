@@ -95,8 +95,8 @@ func TestReadsFindWhatTheyName(t *testing.T) {
 	})
 }
 
-// What a put reads says whether anything conflicts, and which entry is the nearest: not if both of the two youngest keys
-// are claims.
+// What a put reads says whether anything conflicts, and which entry is the nearest: not if both of the two youngest
+// keys are claims.
 func TestYoungestTellsThePutWhatIsAhead(t *testing.T) {
 	for name, c := range map[string]struct {
 		ids     string // "~": dead
