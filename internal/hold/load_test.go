@@ -114,8 +114,8 @@ func TestSlowDiskDelaysEachWriteByItsCommit(t *testing.T) {
 	}
 }
 
-// A crowd is served by an etcd that serves 300 requests a second, with hardly more requests of each call than an etcd at
-// rest gets, and no session is lost. (Writers among readers, and permits, send more: they read again what is ahead.)
+// A crowd is served by an etcd that serves 300 requests a second, with hardly more requests of each call than an etcd
+// at rest gets, and no session is lost. (Writers among readers, and permits, send more: they read again what is ahead.)
 func TestCrowdIsServedByABusyEtcd(t *testing.T) {
 	for kind, c := range map[string]struct {
 		crowd    int

@@ -89,7 +89,6 @@ func (e *entry) say(s steps.Step) {
 	if s.Action == steps.Judged && w.ahead != nil {
 		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
 	}
-	s.First = s.Action == steps.Judged && w.permit != nil && w.permit.turn && w.ahead == nil
 	tell(s)
 }
 

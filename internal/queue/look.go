@@ -74,8 +74,8 @@ func (w *wait) look(ctx context.Context) error {
 }
 
 // standIn reports whether all entries of the attempt stand as this session has put them, by a reply that begins with
-// them. One with another mod revision does not count: an administrator may be removing it, and then it stands on a lease
-// that ends by itself, perhaps right after this read.
+// them. One with another mod revision does not count: an administrator may be removing it, and then it stands on a
+// lease that ends by itself, perhaps right after this read.
 func (a *attempt) standIn(r txns.Reply) bool {
 	for i, e := range a.entries {
 		if own := r.First(i); !reads.IsEntry(own, e.rev) || own.ModRevision != e.rev {
@@ -93,8 +93,8 @@ func (w *wait) sawAhead(nearest *mvccpb.KeyValue, claims *pb.RangeResponse, now 
 	w.e.reach(placed)
 }
 
-// suspects returns claims whose value and session key a look is to read, at most so many: that of the entry ahead, which
-// may be the next to go, and the dead ones of which it is not known yet that their session key has gone.
+// suspects returns claims whose value and session key a look is to read, at most so many: that of the entry ahead,
+// which may be the next to go, and the dead ones of which it is not known yet that their session key has gone.
 func (w *wait) suspects(most int) (claims []reads.Claim) {
 	if w.ahead != nil {
 		if _, ours := layout.LeaseOf(string(w.ahead.Key)); ours {
@@ -127,8 +127,8 @@ func (w *wait) isDead(c reads.Claim) bool {
 	return false
 }
 
-// sessionKeyOf is the session key of the holder of a claim. A key that no session of ours has made names none; then this
-// is one that does not exist, and its delay is the lock delay.
+// sessionKeyOf is the session key of the holder of a claim. A key that no session of ours has made names none; then
+// this is one that does not exist, and its delay is the lock delay.
 func (w *wait) sessionKeyOf(c reads.Claim) string {
 	id, _ := layout.LeaseOf(w.e.q.At.EntryOf(c.Key))
 	return w.e.q.host.SessionKey(id)

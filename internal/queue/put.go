@@ -41,8 +41,8 @@ type condition struct {
 }
 
 // put puts the entries of the attempt into their queues, once however often the request is sent. As a rule it finds out
-// which entry is ahead of each; otherwise a look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another client
-// deleted c.after or one of these entries), or etcd's error.
+// which entry is ahead of each; otherwise a look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another
+// client deleted c.after or one of these entries), or etcd's error.
 //
 // Requests get calls.GiveUpWait after ctx has ended, because the entry of an answered put can be removed by its
 // revision; otherwise it needs the sweeper.

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
-// wait is what stands ahead of an entry, as the latest look, or the put, has shown. Nothing can join a queue ahead of an
-// entry, so what is free ahead of it stays free.
+// wait is what stands ahead of an entry, as the latest look, or the put, has shown. Nothing can join a queue ahead of
+// an entry, so what is free ahead of it stays free.
 type wait struct {
 	e *entry
 

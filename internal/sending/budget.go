@@ -29,8 +29,8 @@ const (
 	callerRounds, callerPrice = 2, 10
 	ownRounds, ownPrice       = 1, 3
 
-	// Time pays for the round of a line that has waited for firstByTime, about as long as an election in etcd takes. The
-	// next ones take twice as long each, until all is paid. A round in each second would keep a slow etcd slow.
+	// Time pays for the round of a line that has waited for firstByTime, about as long as an election in etcd takes, and
+	// for the next ones after twice as long each, until all is paid.
 	firstByTime, mostByTime = time.Second, 5 * time.Second
 )
 
@@ -52,9 +52,9 @@ func (b *budget) borrowLocked() bool {
 // wait has send called as soon as its round can be paid.
 func (b *budget) wait(send func() bool) {
 	b.mu.Lock()
+	defer b.pay(0)
+	defer b.mu.Unlock()
 	b.line = append(b.line, send)
-	b.mu.Unlock()
-	b.pay(0)
 }
 
 func (b *budget) cost() int { return b.price * b.endpoints() }

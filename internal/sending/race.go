@@ -24,10 +24,10 @@ type race[T any] struct {
 	caller context.Context
 	ctx    context.Context // of all sends
 	cancel context.CancelFunc
+	pauses pauses // of the timer, which runs once at a time
 
 	mu      sync.Mutex // protects what follows
 	timer   *time.Timer
-	pauses  pauses
 	rounds  int  // that were borrowed
 	last    bool // nothing more is sent
 	over    bool // and no reply is waited for
@@ -61,9 +61,10 @@ func newRace[T any](
 	if k == Unhurried {
 		return r
 	}
+	pause := r.pauses.pause()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.timer = time.AfterFunc(r.pauses.pause(), r.repeat)
+	r.timer = time.AfterFunc(pause, r.repeat)
 	return r
 }
 
@@ -84,6 +85,7 @@ func (r *race[T]) repeat() {
 // sendCopies sends n copies, a round or one alone, on goroutines that Sender.Wait joins, and sets the timer for the
 // next time. It returns false if nothing more is to be sent.
 func (r *race[T]) sendCopies(n, rounds int) bool {
+	pause := r.pauses.pause()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.last {
@@ -91,7 +93,7 @@ func (r *race[T]) sendCopies(n, rounds int) bool {
 	}
 	r.rounds += rounds
 	r.outcome.running += n
-	r.timer.Reset(r.pauses.pause())
+	r.timer.Reset(pause)
 	r.s.count(n)
 	for range n {
 		go func() {

@@ -1,8 +1,178 @@
 package semmodel
 
-import "github.com/holdfast-go/holdfast/tests/models/modeltrace"
+import (
+	"fmt"
+	"slices"
 
-// Follow compares the steps that processes say of their permits with the model.
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
+)
+
+// Follow compares recorded runs with the model, permit by permit. What stood at a revision makes a state of the model.
+// There each look of a process must mean what the model's look means, each mark must be an admission of the model, and
+// a hold must follow from one of both. Not compared: how long a delay lasts, and who deletes a dead claim.
 func Follow(h *modeltrace.History) modeltrace.Report {
-	return modeltrace.Report{Counts: make(map[string]int)}
+	return h.Report(true, func(e *modeltrace.Entry) (wrong, stopped string) {
+		f := follower{History: h, own: e}
+		for _, other := range h.Entries {
+			if other.Prefix == e.Prefix {
+				f.all = append(f.all, other)
+			}
+		}
+		return f.follow()
+	})
+}
+
+// A follower follows one permit or turn.
+type follower struct {
+	*modeltrace.History
+	own *modeltrace.Entry
+	all []*modeltrace.Entry // of the semaphore
+}
+
+// tooLarge is why a permit is not followed to its end, beside what modeltrace has.
+const tooLarge = "the weights or the limit are larger than the model can count"
+
+func (f *follower) follow() (wrong, stopped string) {
+	e := f.own
+	key, _ := f.KeyBefore(e.Session, e.Created)
+	replaces := slices.ContainsFunc(f.all, func(o *modeltrace.Entry) bool { return o.Gone == e.Created && o.Session == e.Session })
+	switch {
+	case !e.Claimed:
+		return "its put has put no claim", ""
+	case e.ByRequest && e.Gone != e.Cleared:
+		return "its session has deleted it without its claim", ""
+	case !(e.Turn && replaces) && !slices.Contains(f.Gates(e), key.At):
+		return fmt.Sprintf("its put compared another session key: %v, not %d", f.Gates(e), key.At), ""
+	}
+	if wrong, stopped = f.checkMark(); wrong != "" || stopped != "" {
+		return wrong, stopped
+	}
+	fits := e.Turn && e.MarkedAt != 0
+	for _, step := range f.Steps(e) {
+		switch {
+		case step.Action == steps.Holds && (!fits || e.Turn && step.Read < e.MarkedAt):
+			return "it holds, and has not been admitted", ""
+		case step.Action != steps.Judged || e.Gone != 0 && e.Gone <= step.Read:
+			continue
+		}
+		_, s, slots, stopped := f.at(step.Read)
+		if stopped != "" {
+			return "", stopped
+		}
+		what, matches := f.judges(s, slots, step)
+		if !matches {
+			return fmt.Sprintf("at %d it found %+v, and the model %s", step.Read, step, what), ""
+		}
+		fits = fits || what == "holds"
+	}
+	return "", ""
+}
+
+// judges reports whether a look means what the model's look means, and what that is.
+func (f *follower) judges(s state, slots []*modeltrace.Entry, step steps.Step) (what string, matches bool) {
+	for _, tries := range []bool{false, true} {
+		m, t := f.modelOf(slots), s
+		m.attempts[0].tries = tries
+		if f.own.Turn {
+			m.look(&t, 0)
+		} else {
+			m.position(&t, 0)
+		}
+		a := &t.attempts[0]
+		what = map[stage]string{waits: "waits", delays: "delays", ready: "holds", front: "is the front", admits: "admits",
+			clears: "clears", converts: "does not fit", leaves: "leaves"}[a.stage]
+		switch {
+		case a.stage == waits:
+			matches = step.Ahead == slots[a.behind].Key && step.AheadCreated == slots[a.behind].Created
+		case a.stage != clears: // what delays may stand beside what is cleared
+			matches = step.Ahead == "" && step.Delays == (a.stage == delays)
+		default:
+			matches = step.Ahead == ""
+		}
+		if matches {
+			return what, true
+		}
+	}
+	return what, false
+}
+
+// checkMark checks that the mark of a turn is an admission of the model, with all turns that were marked then.
+func (f *follower) checkMark() (wrong, stopped string) {
+	e := f.own
+	if e.MarkedAt == 0 || e.Gone != 0 && e.Gone < e.MarkedAt {
+		return "", ""
+	}
+	m, s, slots, stopped := f.at(e.MarkedAt - 1)
+	if stopped != "" {
+		return "", stopped
+	}
+	x := txn{kind: admit, known: known{limitAt: s.limitAt}}
+	for k, o := range slots {
+		if o.MarkedAt == e.MarkedAt {
+			x.batch[k] = s.places[k].turn
+		}
+	}
+	m.carryOut(&s, x)
+	if all, _ := m.weights(&s, s.now()); all > s.limit {
+		m.violated("limit: %d of %d permits count with its mark", all, s.limit)
+	}
+	return m.wrong, ""
+}
+
+// at returns what stood at a revision as a state of the model. The own place is the first.
+func (f *follower) at(rev int64) (m *model, s state, slots []*modeltrace.Entry, stopped string) {
+	limit, revisions := modeltrace.LimitChange{}, []int64{0}
+	for _, l := range f.Limits[f.own.Prefix] {
+		if l.At <= rev {
+			limit = l
+		}
+	}
+	slots = append(slots, f.own)
+	for _, o := range f.all {
+		if o != f.own && o.Created <= rev && (o.Gone == 0 || o.Gone > rev || o.Claimed && (o.Cleared == 0 || o.Cleared > rev)) {
+			slots = append(slots, o)
+		}
+	}
+	for _, o := range slots {
+		revisions = append(revisions, o.Created)
+		if layout.WeightOf(o.Key)*len(slots)+limit.Limit.Permits > 100 {
+			return nil, s, nil, tooLarge
+		}
+	}
+	if len(slots) > maxPlaces {
+		return nil, s, nil, modeltrace.TooMany
+	}
+	revisions = append(revisions, limit.At)
+	slices.Sort(revisions)
+	number := func(rev int64) revision { return revision(slices.Index(revisions, rev)) }
+	s = state{limit: int8(limit.Limit.Permits), most: int8(limit.Limit.Permits), limitAt: number(limit.At)}
+	for k, o := range slots {
+		p := place{by: int8(min(k, 1)), marked: o.MarkedAt != 0 && o.MarkedAt <= rev, moved: o.MovedAt != 0 && o.MovedAt <= rev}
+		if p.counts = !o.Turn || p.marked; o.Claimed && (o.Cleared == 0 || o.Cleared > rev) {
+			p.claim = number(o.Created)
+		}
+		switch stands := o.Gone == 0 || o.Gone > rev; {
+		case stands && o.Turn:
+			p.turn = number(o.Created)
+		case stands:
+			p.permit = number(o.Created)
+		}
+		s.places[k] = p
+	}
+	return f.modelOf(slots), s, slots, ""
+}
+
+// modelOf returns a model with the weights of what stands. Its first attempt is the own one; what others have put is of
+// the second, which does nothing.
+func (f *follower) modelOf(slots []*modeltrace.Entry) *model {
+	m := &model{scenario: scenario{most: maxPlaces, attempts: []plan{
+		{weight: int8(layout.WeightOf(f.own.Key))}, {key: maxPlaces - 1},
+	}}}
+	m.places = int8(len(slots))
+	for k, o := range slots {
+		m.weight[k] = int8(layout.WeightOf(o.Key))
+	}
+	return m
 }

@@ -2,8 +2,8 @@ package semmodel
 
 const (
 	maxAttempts = 4
-	maxPlaces   = 2 * maxAttempts // the keys of an attempt, on each of its session's two pairs of leases
-	maxLate     = 2               // copies of Txns on their way
+	maxPlaces   = 24 // the keys of an attempt on a pair of leases; a search has two for each attempt, a record more
+	maxLate     = 2  // copies of Txns on their way
 )
 
 // A revision of etcd's store; 0 means none. The search renumbers the revisions of each state, so these are only in
@@ -14,7 +14,7 @@ type revision = int8
 // by ==.
 type state struct {
 	places   [maxPlaces]place
-	pairs    [maxPlaces]pair // pairs 2i and 2i+1 are those of session i
+	pairs    [2 * maxAttempts]pair // pairs 2i and 2i+1 are those of session i
 	attempts [maxAttempts]attempt
 	late     [maxLate]txn
 
@@ -77,7 +77,7 @@ type attempt struct {
 	behind int8     // the place of the turn that it waits for
 	ahead  revision // and its create revision
 	news   bool     // the permits or the limit have changed since its look
-	alive  uint8    // places of dead claims whose session key stood: they are waited for until their holders are told
+	alive  uint32   // places of dead claims whose session key stood: they are waited for until their holders are told
 }
 
 // known is what an attempt knows by its latest look, and what its Txns say.
