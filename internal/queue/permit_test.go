@@ -219,3 +219,22 @@ func TestOfTwoThatTryAtOnceOneHolds(t *testing.T) {
 		kit.NothingStands(t, srv)
 	})
 }
+
+// There is room for the newcomer, and none for the heavy one that waits.
+func TestNewcomerDoesNotPassATurnThatWaits(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(3, 2))
+		heavy := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(3, 3))
+		kit.Queued(t, srv, permitsX, 2)
+		newcomer := holdtest.Start(t, srv)
+		light := holdtest.AcquireLater(ctx, newcomer.Permits(3, 1))
+		stillWaits(t, light)
+		if _, err := holdtest.TryAcquire(ctx, newcomer.Permits(3, 1)); !errors.Is(err, queue.ErrOccupied) {
+			t.Errorf("TryAcquire: %v", err)
+		}
+		holdtest.MustRelease(t, h)
+		holdtest.MustRelease(t, heldNow(t, heavy))
+		holdtest.MustRelease(t, heldNow(t, light))
+	})
+}

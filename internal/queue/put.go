@@ -148,14 +148,15 @@ func (e *entry) puts(to []clientv3.Op, claims clientv3.LeaseID) []clientv3.Op {
 	if permit := e.wait.permit; permit != nil {
 		return append(to, permit.putting(claims))
 	}
-	return append(to, e.putsAt(e.key, e.claim, claims)...)
+	return e.putsAt(to, e.key, e.claim, claims)
 }
 
-func (e *entry) putsAt(key, claim string, claims clientv3.LeaseID) []clientv3.Op {
-	return []clientv3.Op{
-		clientv3.OpPut(key, e.value, clientv3.WithLease(e.of.lease.ID())),
-		clientv3.OpPut(claim, e.q.shared.claimValue, clientv3.WithLease(claims)),
+func (e *entry) putsAt(to []clientv3.Op, key, claim string, claims clientv3.LeaseID) []clientv3.Op {
+	to = append(to, clientv3.OpPut(key, e.value, clientv3.WithLease(e.of.lease.ID())))
+	if claim == "" {
+		return to
 	}
+	return append(to, clientv3.OpPut(claim, e.q.shared.claimValue, clientv3.WithLease(claims)))
 }
 
 // isDone reports whether the put was carried out. One that is nested may be so in part, if it is a copy, and another
@@ -285,7 +286,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	session := ask.Add(reads.Meta(a.q.host.SessionKey(a.lease.ID())))
 	first := len(ask)
 	for _, e := range a.entries {
-		ask.Add(reads.Meta(e.key), reads.Meta(e.claim))
+		ask.Add(reads.Meta(e.key), reads.Meta(cmp.Or(e.claim, e.key)))
 	}
 	permit := a.entries[0].wait.permit
 	if permit != nil {

@@ -43,6 +43,9 @@ func (e *entry) tryRemove(ctx context.Context) error {
 
 // removeClaim removes the claim of an entry that another client has deleted, or has moved.
 func (e *entry) removeClaim(ctx context.Context) error {
+	if e.claim == "" {
+		return nil
+	}
 	_, err := e.q.shared.commits.Commit(ctx, txns.Txn{
 		If: []clientv3.Cmp{reads.CreatedAt(e.claim, e.rev)}, Then: []clientv3.Op{clientv3.OpDelete(e.claim)},
 	})
@@ -51,7 +54,11 @@ func (e *entry) removeClaim(ctx context.Context) error {
 
 // deletions adds what deletes the entry and its claim.
 func (e *entry) deletions(to []clientv3.Op) []clientv3.Op {
-	return append(to, clientv3.OpDelete(e.key), clientv3.OpDelete(e.claim))
+	to = append(to, clientv3.OpDelete(e.key))
+	if e.claim != "" {
+		to = append(to, clientv3.OpDelete(e.claim))
+	}
+	return to
 }
 
 // remove removes the entry, retrying while that can help, and finishes the attempt. It returns what tryRemove does, or

@@ -41,7 +41,7 @@ func (f *follower) follow() (wrong, stopped string) {
 	switch {
 	case !e.Claimed:
 		return "its put has put no claim", ""
-	case e.ByRequest && e.Gone != e.Cleared:
+	case e.ByRequest && (e.Cleared == 0 || e.Cleared > e.Gone): // before, if its lease of claims was lost
 		return "its session has deleted it without its claim", ""
 	case !(e.Turn && replaces) && !slices.Contains(f.Gates(e), key.At):
 		return fmt.Sprintf("its put compared another session key: %v, not %d", f.Gates(e), key.At), ""
