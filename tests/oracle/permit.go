@@ -116,7 +116,7 @@ func (j *judge) checkTogether(h *Hold) {
 		e := other.entries[0]
 		switch {
 		case !e.gone.Cause.revoked() || e.gone.Revision <= newest: // told.go judges those of other causes
-		case j.disturbed(other.Process, e.gone.Before-j.Late, at) || other.SlowPolls || other.Gap > promptly/2:
+		case j.disturbed(other.Process, e.gone.Before-j.Late, at) || other.SlowPolls || other.Gap > lockDelay/2:
 			j.verdict.count("permits beside one that was gone, as documented: the process was stopped or cut off, " +
 				"or its polls were slow")
 		default:

@@ -78,7 +78,7 @@ func TestPermitsThatAreHeldTogetherFitIntoTheLimit(t *testing.T) {
 		"the limit rises later": {cause: ByRevocation, last: gone + 1000, raised: gone + 1500, want: "3 are held together"},
 		"a deletion by hand":    {cause: ByDeletion, last: gone + 1000},
 		"cut off":               {cause: ByDeposed, last: gone + 1000, fault: true},
-		"it did not run":        {cause: ByDeposed, last: gone + 1000, gap: 501 * time.Millisecond},
+		"it did not run":        {cause: ByDeposed, last: gone + 1000, gap: 1001 * time.Millisecond},
 		"beside a newcomer":     {cause: ByRevocation, last: gone + 1000, newest: true},
 	} {
 		t.Run(name, func(t *testing.T) {
