@@ -119,9 +119,11 @@ func (t *ticket) placeBehind(ctx context.Context, inLine int) view.Place {
 }
 
 // readPlace asks etcd who holds, and how many are ahead of an entry that was created at rev; 0: how many stand. It
-// returns no place if etcd does not answer.
+// returns no place if etcd does not answer, or if the session is closed before.
 func (t *ticket) readPlace(ctx context.Context, rev int64) view.Place {
 	q := t.q
+	ctx, cancel := calls.WithSession(ctx, q.host)
+	defer cancel()
 	look := places.Look(q.Scope, rev)
 	r, err := txns.Read(ctx, q.host.Sender(), append(look, q.shared.getEpoch)...)
 	if err != nil {

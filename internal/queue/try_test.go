@@ -67,6 +67,40 @@ func TestTryAcquireNamesTheQueueThatThisSessionHoldsAmongSeveral(t *testing.T) {
 	})
 }
 
+// TryAcquire asks etcd for the place behind a goroutine that waits. Close must not wait for that answer.
+func TestCloseEndsATryAcquireThatAsksForItsPlace(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p, other := start(t, srv), start(t, srv)
+		h := mustAcquire(t, other.queue("x"))
+		waiting := make(chan error, 1)
+		go func() {
+			_, err := Set{p.queue("x")}.Acquire(t.Context(), Request{})
+			waiting <- err
+		}()
+		time.Sleep(4 * kit.OneWay) // its entry stands
+		p.Link.BlackHole()
+		tried := make(chan error, 1)
+		go func() {
+			_, err := Set{p.queue("x")}.TryAcquire(t.Context(), Request{})
+			tried <- err
+		}()
+		synctest.Wait() // the read is sent
+		go p.Sess.Close(t.Context())
+		synctest.Wait()
+		select {
+		case err := <-tried:
+			if !errors.Is(err, ErrOccupied) {
+				t.Errorf("TryAcquire: %v, want ErrOccupied", err)
+			}
+		default:
+			t.Error("TryAcquire waits for etcd, although the session is closed")
+		}
+		p.Heal()
+		<-waiting
+		mustHandOff(t, h)
+	})
+}
+
 // A caller that could not end its hold does not wait, and no other one waits for it.
 func TestRequeueOfAHoldThatDoesNotEndLeavesTheLine(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
