@@ -22,7 +22,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Owner is the owner of a shard as its entry describes it. The zero Owner means that the shard has none.
+// Owner is the owner of a shard as its entry describes it. The zero Owner means that the shard has none: also for the
+// lock delay after an owner was lost, while the next one waits.
 type Owner struct {
 	Member   string           // Options.Member
 	Value    string           // Options.Value, such as its address
@@ -68,13 +69,15 @@ type Snapshot struct {
 // Reader reads who owns which shard, without a session and without writing: its role needs to read
 // NAMESPACE/shard/NAME/. It is immutable, does no I/O when made, and may be used by any number of goroutines.
 type Reader struct {
-	client  *clientv3.Client
-	name    string
-	opts    ReaderOptions                 // as they were set
-	prefix  string                        // of all keys of the shards
-	count   string                        // the key that says how many there are
-	listing *listing.Reader[item, Owners] // nil if err is not
-	err     error                         // why the reader cannot be used
+	client *clientv3.Client
+	name   string
+	opts   ReaderOptions // as they were set
+
+	namespace string
+	prefix    string                        // of all keys of the shards
+	count     string                        // the key that says how many there are
+	listing   *listing.Reader[item, Owners] // nil if err is not
+	err       error                         // why the reader cannot be used
 }
 
 // ReaderOptions are the policies of a Reader: those of readers of groups.
@@ -98,7 +101,7 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 	if with.err = errors.Join(err, bad, CheckName(r.name)); with.err != nil {
 		return with
 	}
-	with.prefix = layout.Names(namespace, holdfast.KindShard) + r.name + "/"
+	with.namespace, with.prefix = namespace, layout.Names(namespace, holdfast.KindShard)+r.name+"/"
 	with.count = layout.Named(namespace, holdfast.KindShard, r.name).CountKey()
 	with.listing = listing.NewReader(r.client, with.prefix, opts, with.decode, ownersOf)
 	return with
@@ -174,10 +177,11 @@ func (r *Reader) failed(doing string, err error) error {
 	return fmt.Errorf("%s owners of shards %s: %w", doing, names.Quote(r.name), err)
 }
 
-// item is a key of the shards: an entry, or how many there are.
+// item is a key of the shards: how many there are, an entry, or a claim.
 type item struct {
-	count int // 0: it is an entry
+	count int // 0: it is one of the others
 	index int
+	claim int64 // its create revision; 0: it is an entry
 	owner Owner // if it is the first entry of its shard
 }
 
@@ -187,9 +191,13 @@ func (r *Reader) decode(kv *mvccpb.KeyValue) (item, bool) {
 		n, err := strconv.Atoi(string(kv.Value))
 		return item{count: n}, err == nil && 0 < n && n <= MaxCount
 	}
-	shard, id, isEntry := strings.Cut(strings.TrimPrefix(string(kv.Key), r.prefix), "/@/")
+	shard, _, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), r.prefix), "/@")
 	index, err := strconv.Atoi(shard)
-	if !isEntry || err != nil || strings.Contains(id, "/") {
+	q := layout.Named(r.namespace, holdfast.KindShard, r.name+"/"+shard)
+	switch id, isEntry := strings.CutPrefix(string(kv.Key), q.Entries); {
+	case err == nil && q.IsClaim(string(kv.Key)):
+		return item{index: index, claim: kv.CreateRevision}, true
+	case err != nil || !isEntry || strings.Contains(id, "/"):
 		return item{}, false
 	}
 	o := Owner{Key: string(kv.Key), Lease: clientv3.LeaseID(kv.Lease), Revision: kv.CreateRevision}
@@ -199,19 +207,29 @@ func (r *Reader) decode(kv *mvccpb.KeyValue) (item, bool) {
 	return item{index: index, owner: o}, true
 }
 
-// ownersOf returns the owners: of the entries of a shard the oldest one holds.
+// ownersOf returns the owners: of the entries of a shard the oldest one holds, unless a claim is older. An entry is as
+// old as its claim, so the entry of that claim has gone, and the oldest one waits for the lock delay.
 func ownersOf(l listing.Listing[item]) Owners {
 	n := 0
 	for _, it := range l.Items {
 		n = max(n, it.count)
 	}
-	owners := make([]Owner, n)
+	owners, claims := make([]Owner, n), make([]int64, n)
 	for _, it := range l.Items {
 		if it.count > 0 || it.index < 0 || it.index >= n {
 			continue
 		}
-		if first := owners[it.index].Revision; first == 0 || it.owner.Revision < first {
+		if it.claim > 0 {
+			if oldest := claims[it.index]; oldest == 0 || it.claim < oldest {
+				claims[it.index] = it.claim
+			}
+		} else if first := owners[it.index].Revision; first == 0 || it.owner.Revision < first {
 			owners[it.index] = it.owner
+		}
+	}
+	for index, claim := range claims {
+		if claim > 0 && claim < owners[index].Revision {
+			owners[index] = Owner{}
 		}
 	}
 	return Owners{l.Revision, owners}

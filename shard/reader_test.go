@@ -83,6 +83,44 @@ func TestReaderNamesTheOwners(t *testing.T) {
 	})
 }
 
+// The next owner of a shard waits for the lock delay when the one before was lost. Until then the shard has none.
+func TestReaderNamesNoOwnerBehindADeadClaim(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 1)
+		both := map[string]*running{"a": f.start("a", 0), "b": f.start("b", 0)}
+		time.Sleep(settled)
+		r := shard.NewReader(srv.Client(t), "orders")
+		o, err := r.Observer(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer o.Close()
+		agree := func(what string, owned bool) {
+			t.Helper()
+			synctest.Wait()
+			asked, err := r.Owners(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.agree(what+", asked", asked)
+			f.agree(what+", observed", o.Current().Owners)
+			if got := asked.Owner(0).Member; (got != "") != owned {
+				t.Errorf("%s: owned by %q", what, got)
+			}
+		}
+		agree("both are there", true)
+		lost := both[o.Owner(0).Member]
+		srv.Revoke(lost.Sess.Lease())
+		time.Sleep(kit.LockDelay / 2)
+		if n := len(srv.Keys(entries + "0/@/")); n != 1 {
+			t.Fatalf("%d entries: this tests nothing", n)
+		}
+		agree("in the lock delay", false)
+		time.Sleep(settled)
+		agree("after it", true)
+	})
+}
+
 func BenchmarkObserverOwner(b *testing.B) {
 	srv := etcdfake.New(nil)
 	defer srv.Close()
