@@ -79,7 +79,7 @@ var saboteurs = []saboteur{
 		dir:  "./tests/etcd/locker", test: "TestLateAcquireOfACanceledCallerLeavesNoEntry", patch: "late-copy-not-swept"},
 	{name: "release-leaves-claim", invariant: "4 Nothing left behind",
 		rule: "a claim goes with its entry",
-		dir:  "./internal/queue", test: "TestReleaseAfterMinHoldIsLikeAnyOther"},
+		dir:  "./internal/queue", test: "TestClaimStandsBesideEachEntry"},
 	{name: "claim-stays-after-deletion", invariant: "4 Nothing left behind",
 		rule: "the claim of an entry that was deleted by hand is deleted when its session learns of that",
 		dir:  "./internal/queue", test: "TestClaimGoesWhenItsSessionLearnsThatTheEntryIsGone"},
