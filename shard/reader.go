@@ -174,11 +174,11 @@ func (r *Reader) failed(doing string, err error) error {
 	return fmt.Errorf("%s owners of shards %s: %w", doing, names.Quote(r.name), err)
 }
 
-// item is a key of the shards: an entry, or how many there are.
+// item is a key of the shards: an entry, a claim, or how many shards there are.
 type item struct {
-	count int // 0: it is an entry
+	count int // 0: it is an entry or a claim
 	index int
-	owner Owner // if it is the first entry of its shard
+	owner Owner // if it is the first entry of its shard; of a claim its revision alone
 }
 
 // decode returns what a key is. Keys of other names, such as "orders/eu" of "orders", are left out.
@@ -187,9 +187,17 @@ func (r *Reader) decode(kv *mvccpb.KeyValue) (item, bool) {
 		n, err := strconv.Atoi(string(kv.Value))
 		return item{count: n}, err == nil && 0 < n && n <= MaxCount
 	}
-	shard, id, isEntry := strings.Cut(strings.TrimPrefix(string(kv.Key), r.prefix), "/@/")
+	shard, own, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), r.prefix), "/")
 	index, err := strconv.Atoi(shard)
-	if !isEntry || err != nil || strings.Contains(id, "/") {
+	part, id, _ := strings.Cut(own, "/")
+	if err != nil || strings.Contains(id, "/") {
+		return item{}, false
+	}
+	switch part {
+	case "@claim":
+		return item{index: index, owner: Owner{Revision: kv.CreateRevision}}, true
+	case "@":
+	default:
 		return item{}, false
 	}
 	o := Owner{Key: string(kv.Key), Lease: clientv3.LeaseID(kv.Lease), Revision: kv.CreateRevision}
@@ -199,7 +207,8 @@ func (r *Reader) decode(kv *mvccpb.KeyValue) (item, bool) {
 	return item{index: index, owner: o}, true
 }
 
-// ownersOf returns the owners: of the entries of a shard the oldest one holds.
+// ownersOf returns the owners. Of the entries of a shard the oldest one holds, unless a claim is older than all: then the
+// entry of that has gone without a release, and the shard has no owner until the lock delay is over.
 func ownersOf(l listing.Listing[item]) Owners {
 	n := 0
 	for _, it := range l.Items {
@@ -210,8 +219,14 @@ func ownersOf(l listing.Listing[item]) Owners {
 		if it.count > 0 || it.index < 0 || it.index >= n {
 			continue
 		}
-		if first := owners[it.index].Revision; first == 0 || it.owner.Revision < first {
-			owners[it.index] = it.owner
+		first := &owners[it.index]
+		if it.owner.Revision < first.Revision || first.Key == "" && it.owner.Revision == first.Revision || first.Revision == 0 {
+			*first = it.owner
+		}
+	}
+	for i := range owners {
+		if owners[i].Key == "" {
+			owners[i] = Owner{}
 		}
 	}
 	return Owners{l.Revision, owners}

@@ -83,6 +83,38 @@ func TestReaderNamesTheOwners(t *testing.T) {
 	})
 }
 
+// A member whose lease was revoked is told within the lock delay. Until then nobody is named as the owner:
+//
+//	rev 3   a claims the shard, and its entry has gone
+//	rev 4   b queues, and waits
+//	rev 5   b deletes a's claim, and owns
+func TestReaderNamesNoOwnerBehindAClaimWhoseEntryHasGone(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		r := shard.NewReader(srv.Client(t), "orders")
+		owner := func() shard.Owner {
+			now, err := r.Owners(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return now.Owner(0)
+		}
+		srv.Put(count, "1")
+		srv.Put(entries+"0/@claim/a", "")
+		if o := owner(); o != (shard.Owner{}) {
+			t.Errorf("a claim alone: %+v", o)
+		}
+		srv.Put(entries+"0/@/b", `{"owner":"b"}`)
+		srv.Put(entries+"0/@claim/b", "")
+		if o := owner(); o != (shard.Owner{}) {
+			t.Errorf("behind a's claim: %+v", o)
+		}
+		srv.Delete(entries + "0/@claim/a")
+		if o := owner(); o.Key != entries+"0/@/b" {
+			t.Errorf("after a's claim: %+v", o)
+		}
+	})
+}
+
 func BenchmarkObserverOwner(b *testing.B) {
 	srv := etcdfake.New(nil)
 	defer srv.Close()

@@ -24,10 +24,10 @@ import (
 	"github.com/holdfast-go/holdfast/tests/mixedfleet/worker"
 )
 
-// lastRelease is a version such as v0.1.0, or a git revision. It is set at each release, and until the first one is a
-// commit from before it. If the worker needs an API that the release does not have, testdata/RELEASE has a worker that
-// does not.
-const lastRelease = "b3d1cbc86c53e770044e243e38d5b9f0b0df14a4"
+// lastRelease is a version such as v0.1.0, or a git revision. It is set at each release, and until the first one is the
+// first commit of the present format. If the worker needs an API that the release does not have, testdata/RELEASE has a
+// worker that does not.
+const lastRelease = "c4df038084a58c0c94ef9118aec746d9270bed1a"
 
 var release = flag.String("mixedfleet.release", lastRelease, "version or git revision to mix with the present code")
 

@@ -21,8 +21,12 @@ const (
 	// foundWithin is RecheckAfter of internal/awaiting: a waiter looks that often whether its entries stand.
 	foundWithin = 30 * time.Second
 
-	// promptly is the time within which a waiter must hold after a release while nothing fails: the lock delay.
-	promptly = time.Second
+	// lockDelay is that of the sessions: the default.
+	lockDelay = 2 * time.Second
+
+	// promptly is the time within which a waiter must hold after a release while nothing fails: well before one who waits
+	// for the lock delay.
+	promptly = lockDelay / 2
 )
 
 // GrantedWithin is the time within which entries at the front must have a holder, while its connection works.

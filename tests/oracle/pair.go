@@ -66,7 +66,7 @@ func (j *judge) excused(a, b *Hold) string {
 		return "the process was stopped or cut off"
 	case a.SlowPolls:
 		return "its lease was not watched, and polls were slow"
-	case a.Gap > promptly/2:
+	case a.Gap > lockDelay/2:
 		return "the machine was too busy"
 	}
 	return ""

@@ -32,8 +32,10 @@ func TestTwoThatExcludeEachOtherAreNotHeldTogether(t *testing.T) {
 			want: "held together"},
 		"shortly before it was seen": {cause: ByRevocation, last: granted + 1, fault: [2]int{gone - 100, gone - 1},
 			late: time.Second},
-		"its process did not run": {cause: ByRevocation, last: granted + 1, gap: 501 * time.Millisecond},
-		"its polls were slow":     {cause: ByRevocation, last: granted + 1, slow: true},
+		"its process did not run": {cause: ByRevocation, last: granted + 1, gap: 1001 * time.Millisecond},
+		"it did not run for half a lock delay": {cause: ByRevocation, last: granted + 1, gap: time.Second,
+			want: "held together for 1ms"},
+		"its polls were slow": {cause: ByRevocation, last: granted + 1, slow: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory()

@@ -25,7 +25,7 @@ import (
 const (
 	closeTimeout = 2 * time.Second
 	attempt      = time.Second
-	lockDelay    = time.Second            // the default
+	lockDelay    = 2 * time.Second        // the default
 	giveUp       = 500 * time.Millisecond // giveUpWait of internal/queue
 	slack        = 50 * time.Millisecond  // for calls that wait for several timers
 )

@@ -16,7 +16,7 @@ import (
 )
 
 // restricted starts etcd with authentication. It returns a client of root, and one of a user with permission to read
-// holdfast/ and to write only holdfast/session/ and /legacy/.
+// holdfast/ and to write only holdfast/session/, /legacy/, and the claims of entries below /legacy/.
 func restricted(t *testing.T) (root, user *clientv3.Client, link *etcdtest.Link) {
 	t.Helper()
 	srv := etcdtest.Start(t)
@@ -45,8 +45,10 @@ func restricted(t *testing.T) (root, user *clientv3.Client, link *etcdtest.Link)
 		clientv3.PermissionType(clientv3.PermReadWrite)))
 	must(admin.RoleGrantPermission(ctx, "legacy", "holdfast/", clientv3.GetPrefixRangeEnd("holdfast/"),
 		clientv3.PermissionType(clientv3.PermRead)))
-	must(admin.RoleGrantPermission(ctx, "legacy", "holdfast/session/", clientv3.GetPrefixRangeEnd("holdfast/session/"),
-		clientv3.PermissionType(clientv3.PermReadWrite)))
+	for _, prefix := range []string{"holdfast/session/", "holdfast/claim//legacy/"} {
+		must(admin.RoleGrantPermission(ctx, "legacy", prefix, clientv3.GetPrefixRangeEnd(prefix),
+			clientv3.PermissionType(clientv3.PermReadWrite)))
+	}
 	must(admin.UserAdd(ctx, "user", "pw"))
 	must(admin.UserGrantRole(ctx, "user", "legacy"))
 	must(admin.AuthEnable(ctx))

@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,7 +174,9 @@ func TestCloseEndsHoldersAndWaitersAndRemovesTheirEntries(t *testing.T) {
 	if _, err := locker.NewMutex(sess, "more").Lock(deadline(t)); !errors.Is(err, holdfast.ErrClosed) {
 		t.Errorf("Lock after Close: %v", err)
 	}
-	if kvs := srv.Keys(t, "holdfast/lock/"); len(kvs) != 1 || string(kvs[0].Key) != theirs.Key() {
+	claim := strings.Replace(theirs.Key(), "/@/", "/@claim/", 1)
+	if kvs := srv.Keys(t, "holdfast/lock/"); len(kvs) != 2 ||
+		string(kvs[0].Key) != theirs.Key() || string(kvs[1].Key) != claim {
 		t.Errorf("left behind: %v", kvs)
 	}
 	if err := sess.Close(deadline(t)); err != nil {
