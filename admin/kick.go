@@ -67,8 +67,7 @@ func (e *HolderError) Unwrap() error { return e.Err }
 // others see it. A leader of an election under a prefix (election.NewAt) takes no requests: ErrNotTold.
 //
 // A permit of a semaphore has no token: give holdfast.Token(Entry.Revision). So also where Entry.Token is 0 because the
-// epoch was raised after the holder queued, and etcd has compacted what it was before. While a limit was just lowered,
-// a permit above it counts as one that waits (ErrWaits) until Entry.HeldAt is known, about a second after the grant.
+// epoch was raised after the holder queued, and etcd has compacted what it was before.
 //
 // nil means that the request stands in the entry, this one or that of an earlier Kick or Remove, and
 // not that the holder knows of it. Watch tells how it goes on.

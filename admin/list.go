@@ -135,7 +135,7 @@ func (c *Client) List(ctx context.Context, kind holdfast.Kind, prefix string) it
 				return
 			}
 			if key := string(kv.Key); kind == holdfast.KindSemaphore && key == t.queue.LimitKey() {
-				limit, _ := layout.LimitIn(kv) // it comes behind the entries
+				limit, _ := layout.LimitIn(kv)
 				t.limit = limit.Permits
 				continue
 			}

@@ -130,26 +130,37 @@ func (r *request) bell() []clientv3.Op {
 // goes on holding.
 func (r *request) find(ctx context.Context) error {
 	rev := r.token.Revision()
-	prefix, oldest := clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
-	writers, end := r.queue.Writers()
-	ahead := clientv3.OpGet(writers, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly(), oldest)
-	beside := names.EpochKey(r.namespace)
-	if r.isPermit() {
-		ahead = clientv3.OpGet(r.queue.Entries, prefix, clientv3.WithMaxCreateRev(rev),
-			clientv3.WithLimit(layout.MaxPermits+1), clientv3.WithKeysOnly(), oldest)
-		beside = r.queue.LimitKey()
+	oldest := clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
+	find := func(from, end string) []clientv3.Op {
+		return []clientv3.Op{
+			clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(1), oldest),
+			clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev)),
+		}
 	}
-	resp, err := r.read(ctx,
-		clientv3.OpGet(r.queue.Entries, prefix, clientv3.WithLimit(1), oldest),
-		clientv3.OpGet(r.queue.Entries, prefix, clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev)),
-		ahead, clientv3.OpGet(beside),
-	)
+	writers, end := r.queue.Writers()
+	others := []clientv3.Op{
+		clientv3.OpGet(writers, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly(), oldest),
+		clientv3.OpGet(names.EpochKey(r.namespace)),
+	}
+	if r.isPermit() {
+		others = find(r.queue.Turns())
+	}
+	resp, err := r.read(ctx, append(find(r.queue.All()), others...)...)
 	if err != nil {
 		return err
 	}
 	first, own, epoch := resp.First(0), resp.Range(1).Kvs, resp.Range(3).Kvs
-	if first == nil {
+	if r.isPermit() {
+		own, epoch = append(own, epoch...), nil
+		if turn := resp.First(2); turn != nil && turn.Version > 1 && (first == nil || turn.CreateRevision < first.CreateRevision) {
+			first = turn
+		}
+	}
+	if first == nil && len(own) == 0 {
 		return r.failed(ErrNotHeld, Entry{})
+	}
+	if first == nil {
+		first = own[0]
 	}
 	now, err := r.view(ctx, first, epoch)
 	if err != nil || len(own) == 0 {
@@ -162,7 +173,7 @@ func (r *request) find(ctx context.Context) error {
 		return err
 	case e.Token != 0 && e.Token != r.token:
 		return r.failed(ErrNotHeld, now)
-	case kv.CreateRevision != first.CreateRevision && !r.holds(e, resp.Range(2).Kvs, resp.First(3)):
+	case (r.isPermit() || kv.CreateRevision != first.CreateRevision) && !r.holds(e, resp.Range(2).Kvs):
 		return r.failed(ErrWaits, now)
 	}
 	r.holder = holder{entry: e}
@@ -182,23 +193,13 @@ func (r *request) failed(reason error, now Entry) error {
 
 func (r *request) isPermit() bool { return r.queue.Kind == holdfast.KindSemaphore }
 
-// holds reports whether an entry holds that is not the first: a reader's that the oldest writer is not ahead of; a
-// permit, if those up to it fit into the limit, or if it says so, because the limit was larger.
-func (r *request) holds(e Entry, ahead []*mvccpb.KeyValue, limit *mvccpb.KeyValue) bool {
-	switch {
-	case !r.isPermit():
-		return e.Shared && (len(ahead) == 0 || ahead[0].CreateRevision >= e.Revision)
-	case !e.HeldAt.IsZero():
-		return true
-	case limit == nil: // deleted by hand
-		return false
+// holds reports whether an entry holds that is not the first: a permit that is not waited for, or a reader's that the
+// oldest writer is not ahead of.
+func (r *request) holds(e Entry, writers []*mvccpb.KeyValue) bool {
+	if r.isPermit() {
+		return !e.Waits
 	}
-	sum := 0
-	for _, kv := range ahead {
-		sum += layout.WeightOf(string(kv.Key))
-	}
-	l, ok := layout.LimitIn(limit)
-	return ok && sum <= l.Permits
+	return e.Shared && (len(writers) == 0 || writers[0].CreateRevision >= e.Revision)
 }
 
 // view returns what people see of an entry, with its token.

@@ -73,8 +73,8 @@ func (q Queue) Holder() (Entry, bool) {
 }
 
 // Holders returns the entries that hold: the first, and if that is a reader's, the readers' that follow it. Of a
-// semaphore, those whose weights fit into the limit, and those that hold since it was larger: after it was lowered,
-// more hold until they release. None that waits for one of Dead holds.
+// semaphore, those that do not wait: after its limit was lowered, more than it allows. None that waits for one of Dead
+// holds.
 func (q Queue) Holders() []Entry { return q.Entries[:q.holding()] }
 
 // Waiting is the number of entries behind the holder or holders.
@@ -84,11 +84,8 @@ func (q Queue) holding() int {
 	if q.Kind != holdfast.KindSemaphore {
 		return holding(q.Entries, q.Dead)
 	}
-	sum := 0
-	for i, e := range q.Entries {
-		if sum += e.Weight; sum > q.Limit && e.HeldAt.IsZero() {
-			return i
-		}
+	if n := slices.IndexFunc(q.Entries, func(e Entry) bool { return e.Waits }); n >= 0 {
+		return n
 	}
 	return len(q.Entries)
 }
@@ -182,7 +179,7 @@ func (l *listing) judgeClaims(q layout.Queue) {
 			continue
 		}
 		moved := e.Released() || !e.Notice.Until.IsZero() // its claim was deleted then
-		e.Unclaimed = !e.Foreign && !moved && !l.blind && q.Kind != holdfast.KindSemaphore
+		e.Unclaimed = !e.Foreign && !moved && !l.blind
 	}
 	byAge := func(a, b DeadClaim) int { return cmp.Compare(a.Revision, b.Revision) }
 	l.dead = slices.SortedFunc(maps.Values(l.claims), byAge)
@@ -193,20 +190,25 @@ func (l *listing) judgeClaims(q layout.Queue) {
 func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err error) {
 	var epoch []*mvccpb.KeyValue
 	var entriesFrom, claimsFrom int64
-	page := func(prefix string, from int64) clientv3.Op {
-		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
+	page := func(first, end string, from int64) clientv3.Op {
+		return clientv3.OpGet(first, clientv3.WithRange(end), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
 			clientv3.WithMinCreateRev(from), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 	}
 	l.claims = make(map[string]DeadClaim)
+	first, end := q.All()
+	if q.Kind == holdfast.KindSemaphore {
+		first, end = q.Semaphore() // with claims and the limit between permits and turns
+	}
 	for more := true; more; {
-		ops := []clientv3.Op{page(q.Entries, entriesFrom), clientv3.OpGet(names.EpochKey(c.namespace))}
+		ops := []clientv3.Op{page(first, end, entriesFrom), clientv3.OpGet(names.EpochKey(c.namespace))}
 		if q.Kind == holdfast.KindSemaphore {
 			ops = append(ops, clientv3.OpGet(q.LimitKey()))
 		} else if !q.Foreign {
 			ops = append(ops, clientv3.OpGet(q.RunKey()))
 		}
 		if !l.blind {
-			ops = append(ops, page(q.Claims, claimsFrom))
+			claims, end := q.AllClaims()
+			ops = append(ops, page(claims, end, claimsFrom))
 		}
 		resp, err := c.read(ctx, ops...)
 		switch {
@@ -230,7 +232,9 @@ func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err er
 			if kv.CreateRevision == entriesFrom && l.has(string(kv.Key)) {
 				continue
 			}
-			entriesFrom = kv.CreateRevision
+			if entriesFrom = kv.CreateRevision; q.IsClaim(string(kv.Key)) || string(kv.Key) == q.LimitKey() {
+				continue
+			}
 			e := q.View(kv)
 			if q.Kind != holdfast.KindSemaphore { // a permit has no token
 				if e.Token, err = c.token(ctx, epoch, kv.CreateRevision); err != nil {
@@ -245,7 +249,9 @@ func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err er
 		}
 		claims := resp.Range(len(ops) - 1)
 		for _, kv := range claims.Kvs {
-			claimsFrom = kv.CreateRevision
+			if claimsFrom = kv.CreateRevision; q.IsTurn(q.EntryOf(string(kv.Key))) && kv.Version == 1 {
+				continue // of one that never held: none waits for it
+			}
 			l.claims[string(kv.Key)] = deadClaim(q, kv)
 		}
 		more = more || claims.More && len(claims.Kvs) > 0

@@ -73,7 +73,7 @@ func TestPermitIsFreedByItsEntryOrItsLease(t *testing.T) {
 		delay time.Duration // until the waiter holds
 	}{
 		"the entry is deleted": {
-			func(srv *etcdfake.Server, e admin.Entry) { srv.Delete(e.Key) }, holdfast.CauseEntryDeleted, 0,
+			func(srv *etcdfake.Server, e admin.Entry) { srv.Delete(e.Key) }, holdfast.CauseEntryDeleted, time.Second,
 		},
 		"the lease is revoked": {
 			func(srv *etcdfake.Server, e admin.Entry) { srv.Revoke(e.Lease) }, holdfast.CauseRevoked, kit.LockDelay,

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/locker"
 )
 
-// Nobody holds, and the last holder may not know yet that it does not. Who tries is told both: that it did not get the
-// lock, and why it was not let in.
+// The name is free, and its last holder may not know yet that it has lost it. Who tries is told both: that it did not
+// get the lock, and why.
 func TestTryThatEndsInTheLockDelayIsLockedAndSaysWhy(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)

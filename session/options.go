@@ -86,9 +86,9 @@ type Options struct {
 	// s.
 	CloseTimeout time.Duration
 
-	// Retry paces the retries; for renewals at most TTL/6, and without Notify. Its Attempt bounds each write that is
-	// sent: default 4 s, less than 5 s. An unanswered request is sent again beside the first, for three times Attempt
-	// in all.
+	// Retry paces the retries; for renewals at most TTL/6, and without Notify. A request lasts as long as its caller's
+	// context, and is sent again beside the first. Attempt, default 4 s, less than 5 s, bounds each poll, and each write
+	// that is sent if the client's KV was replaced: then etcd's client may repeat what takes longer.
 	Retry backoff.Policy
 
 	// Clock returns the time since some fixed moment. It must never run backwards, must count on while the machine

@@ -83,14 +83,15 @@ func (k *keeper) renewAndProve(ctx context.Context, e *evidence) (left time.Dura
 
 // acknowledge sends a renewal.
 func (k *keeper) acknowledge(ctx context.Context) (*acknowledgement, error) {
-	ack, _, err := sending.Once(ctx, k.sender, sending.Renewal, func(ctx context.Context) (*acknowledgement, error) {
+	send := func(ctx context.Context) (*acknowledgement, error) {
 		sent := k.lease.Sends(lease.Renews)
 		resp, err := keepAlive(ctx, k.client, k.lease.ID())
 		if err != nil {
 			return nil, err
 		}
 		return &acknowledgement{sent, time.Duration(resp.TTL) * time.Second, resp.ClusterId, resp.RaftTerm}, nil
-	})
+	}
+	ack, _, err := sending.OnceWithin(ctx, k.sender, sending.Renewal, k.lease.Remaining, send)
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone:
 		k.key.leaseGone(ctx, err)
@@ -114,11 +115,12 @@ func (k *keeper) prove(ctx context.Context) (*proof, error) {
 	}
 	errand := k.lease.Errands.Next()
 	defer k.lease.Errands.Over()
-	got, _, err := sending.Once(ctx, k.sender, sending.Proof, func(ctx context.Context) (reply, error) {
+	send := func(ctx context.Context) (reply, error) {
 		sent := k.lease.Sends(lease.Reads)
 		read, err := k.key.readWith(ctx, errand)
 		return reply{sent, read}, err
-	})
+	}
+	got, _, err := sending.OnceWithin(ctx, k.sender, sending.Proof, k.lease.Remaining, send)
 	if err != nil {
 		return nil, fmt.Errorf("confirm renewal of lease %x: %w", int64(k.lease.ID()), err)
 	}

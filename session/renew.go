@@ -25,9 +25,6 @@ func (k *keeper) renew() {
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
 	policy.Attempt = 0  // sending.Once bounds each request, and the loss of the lease bounds the loop
 	policy.Notify = nil // a callback could delay the renewal
-	// An eighth of the trusted time lies between a renewal and the suspension. While etcd is slow, a copy is
-	// sent after a third of the trusted time at the latest, which leaves time for its reply before the loss.
-	k.sender.SetRenewal(k.lease.Trust()/8/5, k.lease.Trust()/3)
 	timer := time.NewTimer(k.lease.UntilRenewal())
 	defer timer.Stop()
 	for {

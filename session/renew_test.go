@@ -312,3 +312,61 @@ func TestSlowRequestsAreNotRepeatedAgainAndAgain(t *testing.T) {
 		})
 	}
 }
+
+// A session that has a second of trusted time left when its requests pass again keeps its lease, however long they were
+// lost.
+func TestSessionWithASecondLeftWhenRequestsPassAgainKeepsItsLease(t *testing.T) {
+	const ttl = 5 * time.Second
+	lost := 0
+	for offset := time.Duration(0); offset < 1700*time.Millisecond; offset += 20 * time.Millisecond {
+		start(t, func(t *testing.T, c *cluster) {
+			sess := c.open(t, session.Options{TTL: ttl, StayLost: true})
+			time.Sleep(10*time.Second + offset)
+			c.hang()
+			time.Sleep(2 * time.Second)
+			left := sess.Remaining()
+			c.heal()
+			time.Sleep(ttl)
+			switch err := sess.Check(); {
+			case err != nil && left >= time.Second:
+				t.Errorf("%v was left: %v", left, err)
+			case err != nil:
+				lost++
+			}
+		})
+	}
+	t.Logf("%d of 85 are lost", lost)
+}
+
+// A round trip of an eighth of the trusted time suspends no session, and a third loses none that stands. (One that
+// begins then is lost again and again: its Grant and its session key have taken most of its trusted time.)
+func TestRoundTripsThatASessionBears(t *testing.T) {
+	for _, ttl := range []time.Duration{2 * time.Second, 5 * time.Second, 15 * time.Second} {
+		trust := ttl - max(ttl/10, 200*time.Millisecond)
+		for _, c := range []struct {
+			roundTrip time.Duration
+			suspends  bool
+		}{{trust * 12 / 100, false}, {trust / 3, true}} {
+			start(t, func(t *testing.T, cl *cluster) {
+				events := newRecorder()
+				cl.open(t, session.Options{TTL: ttl, OnStateChange: events.record})
+				cl.delay(c.roundTrip/2, c.roundTrip/2)
+				time.Sleep(time.Minute)
+				suspended, lost := 0, 0
+				for len(events) > 0 {
+					switch ev := <-events; ev.State {
+					case holdfast.Suspended:
+						suspended++
+					case holdfast.Lost:
+						lost++
+					case holdfast.Connected, holdfast.Closed:
+					}
+				}
+				if lost > 0 || suspended > 0 && !c.suspends {
+					t.Errorf("TTL %v, round trip %v: %d suspensions, %d losses", ttl, c.roundTrip, suspended, lost)
+				}
+				t.Logf("TTL %v, round trip %v: %d suspensions", ttl, c.roundTrip, suspended)
+			})
+		}
+	}
+}

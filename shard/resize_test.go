@@ -173,42 +173,50 @@ func TestResizeRefusesBadInput(t *testing.T) {
 	})
 }
 
-// Of one shard it has none, and of 64 it would leave those without an owner that the others leave to it.
+// Of one shard it has none, and of 64 it would leave those without an owner that the others leave to it. The watch may
+// tell it of its new key before the reply to the put does.
 func TestMemberWithoutAShardSeesThatTheNumberWasChanged(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		f := newFleet(t, srv, 1)
-		both := map[string]*running{"a": f.start("a", 0), "b": f.start("b", 0)}
-		time.Sleep(settled)
-		f.mu.Lock()
-		owner := f.owner[0]
-		f.mu.Unlock()
-		for name, r := range both {
-			if name != owner {
-				r.Link.Cut() // and comes back as the first member, of the old number
-			}
+	for name, late := range map[string]time.Duration{"reply first": 0, "event first": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) { resizeBeside(t, srv, late) })
+		})
+	}
+}
+
+func resizeBeside(t *testing.T, srv *etcdfake.Server, late time.Duration) {
+	f := newFleet(t, srv, 1)
+	both := map[string]*running{"a": f.start("a", 0), "b": f.start("b", 0)}
+	time.Sleep(settled)
+	f.mu.Lock()
+	owner := f.owner[0]
+	f.mu.Unlock()
+	for name, r := range both {
+		if name != owner {
+			r.PlanAll("enqueue", etcdfake.Fate{Reply: late}) // of the member's key
+			r.Link.Cut()                                     // and comes back as the first member, of the old number
 		}
-		time.Sleep(kit.TTL + settled)
-		both[owner].stop()
-		if _, err := admin.New(srv.Client(t), nil).ResizeShards(t.Context(), "orders", 64); err != nil {
-			t.Fatal(err)
+	}
+	time.Sleep(kit.TTL + settled)
+	both[owner].stop()
+	if _, err := admin.New(srv.Client(t), nil).ResizeShards(t.Context(), "orders", 64); err != nil {
+		t.Fatal(err)
+	}
+	f = newFleet(t, srv, 64)
+	f.start(owner, 0)
+	time.Sleep(settled)
+	delete(both, owner)
+	for name, r := range both {
+		r.Heal()
+		select {
+		case <-r.done:
+		case <-time.After(10 * time.Minute):
+			t.Fatalf("%s goes on with the old number", name)
 		}
-		f = newFleet(t, srv, 64)
-		f.start(owner, 0)
-		time.Sleep(settled)
-		delete(both, owner)
-		for name, r := range both {
-			r.Heal()
-			select {
-			case <-r.done:
-			case <-time.After(10 * time.Minute):
-				t.Fatalf("%s goes on with the old number", name)
-			}
-			var other *shard.CountError
-			if !errors.As(r.err, &other) || other.Count != 64 {
-				t.Errorf("%s: %v", name, r.err)
-			}
+		var other *shard.CountError
+		if !errors.As(r.err, &other) || other.Count != 64 {
+			t.Errorf("%s: %v", name, r.err)
 		}
-		time.Sleep(settled)
-		f.even("afterwards", owner)
-	})
+	}
+	time.Sleep(settled)
+	f.even("afterwards", owner)
 }

@@ -140,6 +140,11 @@ func (r *run) assign(group member.Group) {
 		r.compareCount(group.Members[at].Lease)
 	case errors.Is(state, holdfast.ErrLost):
 		why = state // its shards are lost with its lease
+		// The watch may tell of the key under the next lease before the reply to its put does, and tells it once.
+		lease := r.shards.host.Lease().ID()
+		if slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own && m.Lease == lease }) {
+			r.compareCount(lease)
+		}
 	case state == nil: // also if a twin of its name is there, which may leave
 		group.Members, there = append(slices.Clone(group.Members), member.Info{Name: own}), true
 		ended, cancel := context.WithCancel(context.Background())

@@ -34,6 +34,7 @@ type Entry struct {
 	Foreign  bool             // of another client, such as etcd's own locks
 	Shared   bool             // of a reader (locker.RWMutex): other readers hold beside it
 	Weight   int              // of a permit of a locker.Semaphore: for how many it counts; otherwise 0
+	Waits    bool             // of a permit: it is waited for. Of other kinds the place in the queue tells
 	Notice   Notice           // an administrator's, to the holder
 
 	// Unclaimed: etcd has lost its claim, by which those behind learn that it went without a release. If its lease is

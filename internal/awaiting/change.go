@@ -2,6 +2,7 @@
 package awaiting
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -29,6 +30,8 @@ type Change struct {
 	Streams *watching.Streams
 	Key     string
 	Opts    []clientv3.OpOption
+
+	Recheck time.Duration // between two looks beside a watch that lives; 0: RecheckAfter
 
 	Over func() bool                                               // the wait is over
 	Look func(ctx context.Context) error                           // reads what no event tells
@@ -106,7 +109,7 @@ func (c Change) listen(ctx context.Context, armed *watching.Watch, silence time.
 				return err
 			}
 		}
-		if time.Since(read) >= RecheckAfter {
+		if time.Since(read) >= cmp.Or(c.Recheck, RecheckAfter) {
 			if err := c.Look(ctx); err != nil || c.Over() {
 				return err
 			}

@@ -103,12 +103,13 @@ func (m *move) try(ctx context.Context) error {
 			return err
 		}
 	}
+	then := []clientv3.Op{clientv3.OpPut(g.Key, m.takenValue(), clientv3.WithLease(m.lease))}
+	if g.Claim != "" {
+		then = append(then, clientv3.OpDelete(g.Claim)) // when MinHold has passed, the name is free
+	}
 	r, err := g.Commit(ctx, txns.Txn{
-		If: []clientv3.Cmp{g.Owned(), clientv3.Compare(clientv3.LeaseValue(g.Key), "=", g.Lease.ID())},
-		Then: []clientv3.Op{
-			clientv3.OpPut(g.Key, m.takenValue(), clientv3.WithLease(m.lease)),
-			clientv3.OpDelete(g.Claim), // when MinHold has passed, the name is free
-		},
+		If:   []clientv3.Cmp{g.Owned(), clientv3.Compare(clientv3.LeaseValue(g.Key), "=", g.Lease.ID())},
+		Then: then,
 		Else: []clientv3.Op{clientv3.OpGet(g.Key)},
 	})
 	m.unanswered = g.Queue.ReportUnknown("move", err) || r.Unanswered || m.unanswered

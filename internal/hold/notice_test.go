@@ -177,8 +177,8 @@ func TestNoticeIsFoundWithinTwoSecondsWhateverTheLockDelay(t *testing.T) {
 	}
 }
 
-// The first entry of a queue gets a notice while it waits for its lock delay. It does not hold by that entry, and queues
-// again, before the delay is over as a rule, which is so long still for the next entry.
+// The first entry of a queue gets a notice while it waits for its lock delay. The attempt does not hold by that entry,
+// and queues again.
 func TestNoticeForAnEntryInItsLockDelayCostsItItsPlace(t *testing.T) {
 	t.Parallel()
 	for _, delay := range []time.Duration{time.Second, 20 * time.Second} {

@@ -2,8 +2,7 @@ package layout
 
 import (
 	"encoding/json"
-	"fmt"
-	"strings"
+	"strconv"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -16,9 +15,10 @@ import (
 const MaxPermits = 1024
 
 // Limit is the limit of a semaphore. Nothing but Resize changes it, and nothing of holdfast deletes it.
+//
+// It is one number: clients of format 1, which know no turns, expect two and refuse it.
 type Limit struct {
 	Permits int
-	High    int   // the highest limit at which any permit that stands may have been put
 	Mod     int64 // the key's mod revision
 }
 
@@ -26,22 +26,18 @@ type Limit struct {
 func ValidLimit(n int) bool { return 0 < n && n <= MaxPermits }
 
 // String returns the limit as it is written in etcd.
-func (l Limit) String() string { return fmt.Sprintf("%d %d", l.Permits, l.High) }
+func (l Limit) String() string { return strconv.Itoa(l.Permits) }
 
 // LimitIn returns the limit that the value of a limit's key says, and false if it says none.
 func LimitIn(kv *mvccpb.KeyValue) (Limit, bool) {
-	permits, high, _ := strings.Cut(string(kv.Value), " ")
-	l := Limit{weightIn(permits), weightIn(high), kv.ModRevision}
-	if l.Permits == 0 || l.High < l.Permits {
-		return Limit{}, false
-	}
-	return l, true
+	l := Limit{weightIn(string(kv.Value)), kv.ModRevision}
+	return l, l.Permits != 0
 }
 
 // MaxShards is the largest number of shards of one name.
 const MaxShards = 1 << 14
 
-// LimitKey is the key of a semaphore's limit. It sorts behind all entries.
+// LimitKey is the key of a semaphore's limit. It sorts behind permits and claims, and before turns.
 func (q Queue) LimitKey() string { return q.Own() + "limit" }
 
 // RunKey is the key of the last run of a job. It is no entry, and there is none below a foreign prefix.

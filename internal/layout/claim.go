@@ -6,6 +6,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 // A claim is put beside each entry by the same Txn, so both have one create revision. It is on a lease of its own, and
@@ -32,6 +34,8 @@ func (q Queue) ClaimKey(entry string) string {
 	part := strings.TrimPrefix(entry, q.Entries)
 	if id, reader := strings.CutPrefix(part, readerMark); reader && !q.Foreign {
 		part = readersClaim + id
+	} else if q.IsTurn(entry) {
+		part = turnsClaim + lastPart(entry)
 	}
 	return q.Claims + part
 }
@@ -41,6 +45,8 @@ func (q Queue) EntryOf(claim string) string {
 	part := strings.TrimPrefix(claim, q.Claims)
 	if id, reader := strings.CutPrefix(part, readersClaim); reader && !q.Foreign {
 		part = readerMark + id
+	} else if id, turn := strings.CutPrefix(part, turnsClaim); turn && q.Kind == holdfast.KindSemaphore {
+		return q.TurnKey(q.Entries + id)
 	}
 	return q.Entries + part
 }

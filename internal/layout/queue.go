@@ -73,6 +73,9 @@ func Of(namespace, key string) (Queue, bool) {
 	first, rest, _ := strings.Cut(rest, "/")
 	i := slices.IndexFunc(Kinds, func(kind holdfast.Kind) bool { return segment(kind) == first })
 	name, _, isEntry := strings.Cut(rest, endOfName+"/")
+	if !isEntry && first == segment(holdfast.KindSemaphore) {
+		name, _, isEntry = strings.Cut(rest, endOfName+turns)
+	}
 	if !found || !isEntry || i < 0 {
 		return Queue{}, false
 	}
@@ -126,7 +129,7 @@ func (q Queue) PermitKey(weight int, id string) string {
 // IsOn reports whether a key is that of an entry of this queue and of ours, which was put under that lease.
 func (q Queue) IsOn(lease clientv3.LeaseID, key string) bool {
 	id, ours := LeaseOf(key)
-	return ours && id == lease && strings.TrimSuffix(key, lastPart(key)) == q.Entries
+	return ours && id == lease && strings.TrimSuffix(q.PermitOf(key), lastPart(key)) == q.Entries
 }
 
 // LeaseOf returns the lease under which an entry was put, which its key names. It reports

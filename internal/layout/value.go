@@ -8,8 +8,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-
 	"github.com/holdfast-go/holdfast"
 )
 
@@ -45,10 +43,6 @@ type Value struct {
 	// lease of its own ends. Zero otherwise.
 	Released, TakenUntil time.Time
 
-	// Mark is the mark of a permit that is held after a wait, or that is about to leave: a
-	// revision. Each permit ahead that went before it, and was revoked, was waited for.
-	Mark int64
-
 	// ToldWithin bounds the time until the holder is told of a Notice that is put into
 	// its entry, while it reaches etcd. 0: it does not look for one.
 	ToldWithin time.Duration
@@ -57,15 +51,6 @@ type Value struct {
 
 // maxToldWithin bounds Value.ToldWithin, by which an administrator chooses a lease.
 const maxToldWithin = 10 * time.Minute
-
-// MarkIn returns the mark of a permit; 0 if it has none.
-func MarkIn(kv *mvccpb.KeyValue) int64 {
-	if kv == nil {
-		return 0
-	}
-	v, _ := DecodeValue(kv.Value)
-	return v.Mark
-}
 
 // encodedValue is a Value as it is written in etcd: JSON, which people can read with
 // etcdctl. The values of session keys have the same form.
@@ -78,8 +63,6 @@ type encodedValue struct {
 	encodedData
 
 	Taken *taken `json:"taken,omitempty"` // by MinHold
-
-	Mark int64 `json:"mark,omitempty"`
 
 	ToldWithin int64  `json:"told_within_ms,omitempty"`
 	Notice     Notice `json:"notice,omitzero"`
@@ -127,7 +110,7 @@ func (v Value) Encode() string {
 		V: format, Mode: cut(v.Mode),
 		Identity: Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
 		Queued:   Millis(v.Queued), Held: Millis(v.Held),
-		ToldWithin: v.ToldWithin.Milliseconds(), Mark: v.Mark,
+		ToldWithin: v.ToldWithin.Milliseconds(),
 	}
 	if v.Data != "" {
 		enc.encodedData = encodeData(v.Data)
@@ -153,7 +136,7 @@ func DecodeValue(b []byte) (Value, bool) {
 	v := Value{
 		Identity: enc.Identity, Mode: enc.Mode,
 		Queued: Millis(enc.Queued), Held: Millis(enc.Held), Data: enc.decode(),
-		Notice: enc.Notice.bounded(), Mark: max(enc.Mark, 0),
+		Notice: enc.Notice.bounded(),
 	}
 	if most := maxToldWithin.Milliseconds(); 0 < enc.ToldWithin && enc.ToldWithin <= most {
 		v.ToldWithin = time.Duration(enc.ToldWithin) * time.Millisecond

@@ -15,6 +15,7 @@ func (q Queue) View(kv *mvccpb.KeyValue) view.Entry {
 	e.Foreign, e.Shared = !ours, ours && IsReader(e.Key)
 	if q.Kind == holdfast.KindSemaphore {
 		e.Weight = WeightOf(e.Key)
+		e.Waits = q.IsTurn(e.Key) && kv.Version == 1
 	}
 	v, ok := DecodeValue(kv.Value)
 	switch {

@@ -3,6 +3,8 @@ package leftovers
 import (
 	"log/slog"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -16,10 +18,10 @@ type Entry interface {
 // Suspect is an Entry that may stand or appear although its attempt has ended.
 type Suspect interface {
 	Entry
-	// Key is the key, which does not change.
+	// Key is the key by which Keys knows the entry. It does not change.
 	Key() string
-	// Claim is the key of its claim; empty: it has none.
-	Claim() string
+	// Keys are the keys at which it may stand, each followed by that of its claim. It stands at one of them at most.
+	Keys() []string
 	// Lease is the lease that the entry is put with.
 	Lease() *lease.Lease
 	// UnansweredAt is the gate of the latest unanswered copy of the put; 0 if all were answered.
@@ -28,7 +30,7 @@ type Suspect interface {
 	Kept() int64
 	// RemoveFound has the session remove what was found, an entry or its claim, by its create revision. The sweeper has
 	// unregistered the Suspect before.
-	RemoveFound(rev int64)
+	RemoveFound(kv *mvccpb.KeyValue)
 	// Log is the session's logger with what identifies the entry.
 	Log() *slog.Logger
 }

@@ -122,7 +122,7 @@ func (s *Scanner) list(ctx context.Context, lease *lease.Lease) map[string]layou
 	entries := make(map[string]layout.Queue)
 	for _, key := range resp.Keys {
 		if at, found := s.queueOf(string(key), lease); found {
-			entries[string(key)] = at
+			entries[at.PermitOf(string(key))] = at
 		}
 	}
 	return entries

@@ -42,7 +42,8 @@ func TestEntryIsBelowANameOrAPrefixThatWasUsedAndNamesItsLease(t *testing.T) {
 		_, _, s := New(p.Host, nil)
 		lease := p.Host.Lease()
 		named := layout.Named(p.Host.Namespace(), holdfast.KindLock, "x")
-		used, unused := layout.At("holdfast", holdfast.KindLock, "theirs/x"), layout.At("holdfast", holdfast.KindLock, "theirs/y")
+		used := layout.At("holdfast", holdfast.KindLock, "theirs/x")
+		unused := layout.At("holdfast", holdfast.KindLock, "theirs/y")
 		s.Used(used)
 		id := layout.NewID(lease.ID())
 		for key, want := range map[string]layout.Queue{

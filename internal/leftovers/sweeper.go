@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -119,7 +120,11 @@ func (s *Sweeper) sweep(ctx context.Context, suspects []Suspect) error {
 	}
 	// A full store refuses the put of the session key, but no deletion. So what
 	// stands is removed even then; what may yet appear stays a suspect.
-	for batch := range slices.Chunk(suspects, txns.MaxOps/2) {
+	keys := 0
+	for _, e := range suspects {
+		keys = max(keys, len(e.Keys()))
+	}
+	for batch := range slices.Chunk(suspects, txns.MaxOps/keys) {
 		if err := s.removeStanding(ctx, batch, gateErr == nil); err != nil {
 			return err
 		}
@@ -148,9 +153,11 @@ func (s *Sweeper) moveGate(ctx context.Context, lease *lease.Lease, suspects []S
 // removeStanding reads a batch of suspects and removes those that exist. With final, those that are absent can no
 // longer appear. If etcd refuses to read one of them, the others are still removed.
 func (s *Sweeper) removeStanding(ctx context.Context, batch []Suspect, final bool) (refused error) {
-	ops := make(txns.Ops, 0, 2*len(batch))
+	var ops txns.Ops
 	for _, e := range batch {
-		ops.Add(reads.Meta(e.Key()), reads.Meta(cmp.Or(e.Claim(), e.Key())))
+		for _, key := range e.Keys() {
+			ops.Add(reads.Meta(key))
+		}
 	}
 	resp, err := txns.Read(ctx, s.host.Sender(), ops...)
 	switch {
@@ -165,16 +172,21 @@ func (s *Sweeper) removeStanding(ctx context.Context, batch []Suspect, final boo
 		}
 		return refused
 	}
-	for i, e := range batch {
-		// An entry that was deleted by hand has left its claim.
-		switch kv := cmp.Or(resp.First(2*i), resp.First(2*i+1)); {
+	n := 0
+	for _, e := range batch {
+		var kv *mvccpb.KeyValue
+		for range e.Keys() { // an entry that was deleted by hand has left its claim
+			kv = cmp.Or(kv, resp.First(n))
+			n++
+		}
+		switch {
 		case reads.IsEntry(kv, e.Kept()):
 			if final {
 				s.clear(e)
 			}
 		case kv != nil:
 			s.clear(e)
-			e.RemoveFound(kv.CreateRevision)
+			e.RemoveFound(kv)
 		case final:
 			s.clear(e)
 		}

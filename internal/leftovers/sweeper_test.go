@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -41,15 +42,15 @@ type suspect struct {
 }
 
 func (s *suspect) Key() string         { return s.key }
-func (s *suspect) Claim() string       { return s.claim }
+func (s *suspect) Keys() []string      { return []string{s.key, cmp.Or(s.claim, s.key)} }
 func (s *suspect) Lease() *lease.Lease { return s.lease }
 func (s *suspect) InFlight() bool      { return s.inFlight }
 func (s *suspect) UnansweredAt() int64 { return s.unansweredAt }
 func (s *suspect) Kept() int64         { return s.kept }
 func (s *suspect) Log() *slog.Logger   { return cmp.Or(s.log, discard) }
 
-func (s *suspect) RemoveFound(rev int64) {
-	s.found = append(s.found, rev)
+func (s *suspect) RemoveFound(kv *mvccpb.KeyValue) {
+	s.found = append(s.found, kv.CreateRevision)
 	if s.whenFound != nil {
 		s.whenFound()
 	}

@@ -26,7 +26,7 @@ type Listing[T comparable] struct {
 
 // Options are the policies of a Reader: those of the ReaderOptions of other packages.
 type Options struct {
-	// Retry sets the pauses between attempts. Its Attempt bounds one read.
+	// Retry sets the pauses between attempts. Its Attempt bounds how long a watch may take to begin.
 	Retry backoff.Policy
 	// MaxAge is how old a listing may get: a watch is checked by a read in each third of it.
 	MaxAge time.Duration

@@ -1,16 +1,16 @@
-// Package permits is how the permits of a semaphore are given: its limit, which stands in etcd, and what a permit knows
-// of those ahead of it.
+// Package permits says what an entry of a semaphore does next, by what a read has shown. Plain data comes in, and a
+// decision comes out; package queue sends the requests. limit.go has the limit, which stands in etcd.
 //
-// A permit is an entry with a weight, which stands in its key. It may be held once the weights of all entries ahead and
-// its own fit into the limit. Nothing joins ahead of an entry, so at one limit this stays true: position decides, and
-// no write is needed for safety. tests/models/semmodel has the algorithm by itself and searches it.
+// A permit is got at once. A caller that does not fit has a turn in the queue instead. The oldest turn that waits is the
+// front: it marks as many turns as fit, by putting them a second time. A marked turn is a permit.
 //
-// One waiter, as a rule, is the first one. It watches all permits ahead and the limit, and asks etcd once its weight
-// fits. The others are far: each watches the entry ahead of it, until that one puts a mark.
+//	rev 10  A puts a permit. The limit is 1
+//	rev 11  B puts a permit, which does not fit
+//	rev 12  B's permit is replaced by a turn; B is the front
+//	rev 13  C finds that B waits, and puts a turn
+//	rev 15  A releases
+//	rev 16  B marks its own turn, and holds; C is the front
 //
-// A permit ahead may go because its lease was revoked, while its holder does not know yet. The first waiter judges each
-// one that goes. What has gone before it was first, the entry ahead of it has judged: its mark says up to which
-// revision. An entry ahead that goes without a mark leaves that unknown, and then the lock delay begins.
-//
-// Package queue puts, reads and watches the entries.
+// Each permit and each turn has a claim. One that stands alone is dead: if it was a permit's, it counts until its delay
+// is over. tests/models/semmodel has the algorithm by itself and searches it.
 package permits

@@ -3,7 +3,6 @@ package permits
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,26 +12,19 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
-// Limit is the limit of a semaphore, which stands in etcd, as one session knows it.
+// Limit is the limit of a semaphore, which the program names and which stands in etcd.
 type Limit struct {
+	Named int
 	host  lease.Env
-	scope reads.Scope                  // of the permits
-	named int                          // the limit that the program names
-	seen  atomic.Pointer[layout.Limit] // as it was read last; nil: it was not
+	at    layout.Queue
 }
 
-// New returns the limit of the semaphore at that place, which the program names. Nothing is read or put.
-func New(host lease.Env, at layout.Queue, named int) *Limit {
-	return &Limit{host: host, scope: reads.Scope{At: at}, named: named}
-}
-
-// Named is the limit that the program names.
-func (l *Limit) Named() int { return l.named }
+// New returns the limit of a semaphore. Nothing is read or put.
+func New(host lease.Env, at layout.Queue, named int) *Limit { return &Limit{named, host, at} }
 
 // Check returns a *holdfast.ArgumentError if a semaphore cannot have that limit.
 func Check(n int) error {
@@ -44,91 +36,64 @@ func Check(n int) error {
 
 // Err says that the limit in etcd is not the one that the program names, or that a weight is above it.
 func (l *Limit) Err(limit, weight int) error {
-	return &holdfast.LimitError{Name: l.scope.At.Name, Limit: limit, Named: l.named, Weight: weight}
+	return &holdfast.LimitError{Name: l.at.Name, Limit: limit, Named: l.Named, Weight: weight}
 }
 
-// parse reads the value of the limit's key.
-func (l *Limit) parse(kv *mvccpb.KeyValue) (layout.Limit, error) {
-	p, ok := layout.LimitIn(kv)
-	if !ok {
-		return layout.Limit{}, fmt.Errorf("the limit of semaphore %s at %s is %.64q: put two numbers from 1 to %d there, "+
-			"such as \"3 3\"", names.Quote(l.scope.At.Name), names.Quote(l.scope.At.LimitKey()), kv.Value, layout.MaxPermits)
-	}
-	return p, nil
+// Is is true in a Txn while the limit is the one that the program names.
+func (l *Limit) Is() clientv3.Cmp {
+	return clientv3.Compare(clientv3.Value(l.at.LimitKey()), "=", layout.Limit{Permits: l.Named}.String())
 }
 
-// Known is the limit as far as it is known: as it was read last, or as the program names it.
-func (l *Limit) Known() layout.Limit {
-	if seen := l.seen.Load(); seen != nil {
-		return *seen
-	}
-	return layout.Limit{Permits: l.named, High: l.named}
-}
-
-// Is is true in a Txn while that is the limit.
-func (l *Limit) Is(p layout.Limit) clientv3.Cmp {
-	return clientv3.Compare(clientv3.Value(l.scope.At.LimitKey()), "=", p.String())
-}
-
-// Ensure takes note of the limit in etcd, and puts it if there is none.
-func (l *Limit) Ensure(ctx context.Context, kv *mvccpb.KeyValue) (layout.Limit, error) {
-	var err error
+// Parse reads the limit's key. nil: the limit was deleted by hand.
+func (l *Limit) Parse(kv *mvccpb.KeyValue) (layout.Limit, error) {
 	if kv == nil {
-		if kv, err = l.put(ctx, 0, layout.Limit{Permits: l.named, High: l.named}); err != nil {
-			return layout.Limit{}, err
+		return layout.Limit{}, fmt.Errorf("another client has deleted the limit of semaphore %s at %s; try again: "+
+			"the next acquisition puts it", names.Quote(l.at.Name), names.Quote(l.at.LimitKey()))
+	}
+	now, ok := layout.LimitIn(kv)
+	if !ok {
+		return now, fmt.Errorf("the limit of semaphore %s at %s is %.64q: put a number from 1 to %d there, such as \"3\"",
+			names.Quote(l.at.Name), names.Quote(l.at.LimitKey()), kv.Value, layout.MaxPermits)
+	}
+	return now, nil
+}
+
+// WhyRefused returns why etcd has refused a Txn that compares Is, by the limit's key as it was read: it puts the limit
+// if there is none, and then missed is true. It returns a *holdfast.LimitError if the program names another one.
+func (l *Limit) WhyRefused(ctx context.Context, kv *mvccpb.KeyValue) (missed bool, err error) {
+	if missed = kv == nil; missed {
+		if kv, err = l.put(ctx, 0, l.Named); err != nil {
+			return false, err
 		}
 	}
-	p, err := l.parse(kv)
-	if err != nil {
-		return layout.Limit{}, err
+	now, err := l.Parse(kv)
+	if err == nil && now.Permits != l.Named {
+		err = l.Err(now.Permits, 0)
 	}
-	l.seen.Store(&p)
-	return p, nil
-}
-
-// WhyRefused returns why etcd has refused to put a permit, by the limit in etcd as it was read: ErrMoved if its mod
-// revision is not the one that the put compared; a *holdfast.LimitError if the program names another limit; nil if the
-// limit was not the reason.
-func (l *Limit) WhyRefused(ctx context.Context, kv *mvccpb.KeyValue, compared int64) error {
-	now, err := l.Ensure(ctx, kv)
-	switch {
-	case err != nil:
-		return err
-	case now.Permits != l.named:
-		return l.Err(now.Permits, 0)
-	case now.Mod != compared: // or there was none, and it was put
-		return ErrMoved
-	default:
-		return nil
-	}
+	return missed, err
 }
 
 // put puts a limit, if the one in etcd has that mod revision; 0: if there is none. It returns what stands then.
-func (l *Limit) put(ctx context.Context, mod int64, p layout.Limit) (*mvccpb.KeyValue, error) {
-	key := l.scope.At.LimitKey()
+func (l *Limit) put(ctx context.Context, mod int64, n int) (*mvccpb.KeyValue, error) {
+	key := l.at.LimitKey()
+	put, get := clientv3.OpPut(key, layout.Limit{Permits: n}.String()), clientv3.OpGet(key)
 	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", mod)
-	put, get := clientv3.OpPut(key, p.String()), clientv3.OpGet(key)
 	t := txns.Txn{If: []clientv3.Cmp{unchanged}, Then: []clientv3.Op{put, get}, Else: []clientv3.Op{get}}
-	resp, err := t.Ask(ctx, l.host.Sender(), sending.Write)
+	r, err := t.Ask(ctx, l.host.Sender(), sending.Write)
 	if err != nil {
 		return nil, err
 	}
-	kv := resp.First(len(resp.Responses) - 1)
-	if kv == nil {
-		return nil, fmt.Errorf("another client has deleted the limit of semaphore %s at %s; try again: "+
-			"the next acquisition puts it", names.Quote(l.scope.At.Name), names.Quote(key))
-	}
-	return kv, nil
+	return r.First(len(r.Responses) - 1), nil
 }
 
 // Read reads the limit in etcd; 0 if there is none yet.
-func (l *Limit) Read(ctx context.Context) (limit int, err error) {
-	resp, err := l.host.Sender().Get(ctx, clientv3.OpGet(l.scope.At.LimitKey()))
-	if err != nil || len(resp.Kvs) == 0 {
+func (l *Limit) Read(ctx context.Context) (int, error) {
+	r, err := l.host.Sender().Get(ctx, clientv3.OpGet(l.at.LimitKey()))
+	if err != nil || len(r.Kvs) == 0 {
 		return 0, err
 	}
-	p, err := l.parse(resp.Kvs[0])
-	return p.Permits, err
+	now, err := l.Parse(r.Kvs[0])
+	return now.Permits, err
 }
 
 // Resize changes the limit from the one that the program names to another one. It returns a *holdfast.LimitError if the
@@ -137,38 +102,27 @@ func (l *Limit) Resize(ctx context.Context, to int) error {
 	if err := Check(to); err != nil {
 		return err
 	}
-	return calls.Retry(ctx, l.host, func(ctx context.Context) error { return l.tryResize(ctx, to) })
-}
-
-func (l *Limit) tryResize(ctx context.Context, to int) error {
-	for {
-		r, err := txns.Read(ctx, l.host.Sender(),
-			clientv3.OpGet(l.scope.At.LimitKey()), l.scope.OldestAheadAt(0, 0, 1))
+	return calls.Retry(ctx, l.host, func(ctx context.Context) error {
+		r, err := l.host.Sender().Get(ctx, clientv3.OpGet(l.at.LimitKey()))
 		if err != nil {
 			return err
 		}
-		from := layout.Limit{Permits: l.named, High: l.named} // there is none
-		if kv := r.First(0); kv != nil {
-			if from, err = l.parse(kv); err != nil {
+		from, kv := layout.Limit{Permits: l.Named}, txns.First(r.Kvs) // if there is none
+		for tries := 0; ; tries++ {
+			if kv != nil || tries > 0 {
+				if from, err = l.Parse(kv); err != nil {
+					return err
+				}
+			}
+			switch {
+			case from.Permits == to && from.Mod != 0:
+				return nil
+			case from.Permits != l.Named:
+				return l.Err(from.Permits, 0)
+			}
+			if kv, err = l.put(ctx, from.Mod, to); err != nil {
 				return err
 			}
 		}
-		if from.Permits == to && from.Mod != 0 {
-			return nil
-		}
-		if from.Permits != l.named {
-			return l.Err(from.Permits, 0)
-		}
-		want := layout.Limit{Permits: to, High: max(from.High, to)}
-		if oldest := r.First(1); oldest == nil || oldest.CreateRevision > from.Mod {
-			want.High = max(from.Permits, to) // at which all were put that stand, and those that come until this is put
-		}
-		kv, err := l.put(ctx, from.Mod, want)
-		if err != nil {
-			return err
-		}
-		if string(kv.Value) == want.String() {
-			return nil
-		}
-	}
+	})
 }

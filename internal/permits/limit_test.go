@@ -1,16 +1,24 @@
 package permits_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/permits"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+var at = layout.Named("holdfast", holdfast.KindSemaphore, "x")
 
 // The program names the limit 2, and nothing is put but that.
 func TestResizeChangesTheLimitThatTheProgramNames(t *testing.T) {
@@ -20,14 +28,15 @@ func TestResizeChangesTheLimitThatTheProgramNames(t *testing.T) {
 		want              string
 		err               string
 	}{
-		"raised":                      {stands: "2 2", to: 3, want: "3 3"},
-		"it is that already":          {stands: "3 4", to: 3, want: "3 4"},
-		"there was none":              {to: 3, want: "3 3"},
-		"there was none, and it is 2": {to: 2, want: "2 2"},
-		"another process raises it":   {stands: "2 2", meanwhile: "3 3", to: 3, want: "3 3"},
-		"it names another":            {stands: "4 4", to: 3, want: "4 4", err: "4"},
-		"it is deleted meanwhile":     {stands: "2 2", meanwhile: "-", to: 3, err: "another client has deleted the limit"},
-		"it cannot be a limit":        {stands: "many", to: 3, want: "many", err: `is "many": put two numbers`},
+		"raised":                      {stands: "2", to: 3, want: "3"},
+		"it is that already":          {stands: "3", to: 3, want: "3"},
+		"there was none":              {to: 3, want: "3"},
+		"there was none, and it is 2": {to: 2, want: "2"},
+		"another process raises it":   {stands: "2", meanwhile: "3", to: 3, want: "3"},
+		"it names another":            {stands: "4", to: 3, want: "4", err: "4"},
+		"it is deleted meanwhile":     {stands: "2", meanwhile: "-", to: 3, err: "another client has deleted the limit"},
+		"it cannot be a limit":        {stands: "many", to: 3, want: "many", err: `is "many": put a number`},
+		"it is of format 1":           {stands: "2 2", to: 3, want: "2 2", err: `is "2 2": put a number`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -61,12 +70,25 @@ func TestResizeChangesTheLimitThatTheProgramNames(t *testing.T) {
 	}
 }
 
-func TestLimitThatIsMissingAndCannotBePutIsAnError(t *testing.T) {
+// A put that was refused finds no limit, the one that the program names, or another.
+func TestLimitIsPutIfItIsMissing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
 		p.KV.Refuse(func([]clientv3.Op) error { return rpctypes.ErrPermissionDenied })
-		if l, err := permits.New(p.Host, at, 2).Ensure(t.Context(), nil); err != rpctypes.ErrPermissionDenied {
-			t.Errorf("%v, %v", l, err)
+		if _, err := permits.New(p.Host, at, 2).WhyRefused(t.Context(), nil); err != rpctypes.ErrPermissionDenied {
+			t.Errorf("it cannot be put: %v", err)
+		}
+		p.KV.Refuse(nil)
+		if missed, err := permits.New(p.Host, at, 2).WhyRefused(t.Context(), nil); err != nil || !missed {
+			t.Errorf("it is missing: %v, %v", missed, err)
+		}
+		stands := srv.Keys(at.LimitKey())[0]
+		if missed, err := permits.New(p.Host, at, 2).WhyRefused(t.Context(), stands); err != nil || missed {
+			t.Errorf("it stands: %v, %v", missed, err)
+		}
+		other := (*holdfast.LimitError)(nil)
+		if _, err := permits.New(p.Host, at, 3).WhyRefused(t.Context(), stands); !errors.As(err, &other) || other.Limit != 2 {
+			t.Errorf("it is another: %v", err)
 		}
 	})
 }

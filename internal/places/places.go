@@ -48,18 +48,34 @@ type Ahead struct {
 	At     time.Time // zero: nothing is known
 }
 
-// Look reads who holds, and the entries created before rev; with 0 some of all.
-func Look(s reads.Scope, rev int64) [2]clientv3.Op {
+// Look reads who holds, and the entries created before rev; with 0 some of all. Of a semaphore it reads both of permits,
+// and then both of turns.
+func Look(s reads.Scope, rev int64) []clientv3.Op {
+	if s.At.Kind == holdfast.KindSemaphore {
+		s.At.Kind = ""
+		permits := Look(s, rev)
+		s.At.Entries, _ = s.At.Turns()
+		return append(permits, Look(s, rev)...)
+	}
 	count := s.Ahead(0, clientv3.WithLimit(MaxCounted))
 	if rev > 0 {
 		// The count in a reply does not regard the revision, so the keys are counted.
 		count = s.Ahead(rev, clientv3.WithLimit(view.MaxAhead))
 	}
-	return [2]clientv3.Op{s.Oldest(), count}
+	return []clientv3.Op{s.Oldest(), count}
 }
 
 // Read reads the replies to Look, of which one is response i. epoch is what a read of the fencing epoch has found.
 func Read(s reads.Scope, r txns.Reply, i int, rev int64, epoch []*mvccpb.KeyValue) Ahead {
+	if s.At.Kind == holdfast.KindSemaphore {
+		s.At.Kind = ""
+		permits, turns := Read(s, r, i, rev, nil), Read(s, r, i+2, rev, nil)
+		permits.Count += turns.Count
+		if t := turns.Holder; t != nil && t.Version > 1 && (permits.Holder == nil || t.CreateRevision < permits.Holder.CreateRevision) {
+			permits.Holder = t
+		}
+		return permits
+	}
 	before := r.Range(i + 1)
 	a := Ahead{Count: attempts(before.Kvs), Epoch: epoch, At: time.Now()}
 	if rev == 0 {

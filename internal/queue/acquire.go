@@ -150,9 +150,9 @@ func fail(ctx context.Context, heads []*ticket, a *attempt, c condition, err err
 	case a != nil:
 		e := cmp.Or(a.waiting(), a.entries[0])
 		t, rev = e.ticket, e.rev
-		isFirst := e.stage >= placed && e.wait.ahead == nil
-		asked = asked && !isFirst && (rev != 0 || c.empty)
-		if c.empty && isFirst && ctx.Err() != nil {
+		isFirst := e.stage >= placed && e.wait.ahead == nil && (e.wait.permit == nil || len(e.wait.claims) > 0)
+		asked = asked && !isFirst && (rev != 0 || c != condition{})
+		if c.after == nil && c != (condition{}) && isFirst && ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", ErrInDelay, err)
 		}
 		if text := e.wait.describe(ctx); text != "" {

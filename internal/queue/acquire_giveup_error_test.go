@@ -31,8 +31,12 @@ func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
 				"; it was first in the queue of \"x\", and the lock delay had not passed: " +
 					"the last holder went without a release",
 			},
-			"suspended":                 {&entry{stage: placed}, false, "; it was first in the queue, and the session was not connected"},
-			"a whole set":               {&entry{stage: placed}, true, "; it was first in all queues, and the session was not connected"},
+			"suspended": {
+				&entry{stage: placed}, false, "; it was first in the queue, and the session was not connected",
+			},
+			"a whole set": {
+				&entry{stage: placed}, true, "; it was first in all queues, and the session was not connected",
+			},
 			"another":                   {&entry{stage: placed, wait: wait{ahead: ahead}}, false, ""},
 			"another, and a dead claim": {&entry{stage: placed, wait: wait{ahead: ahead, claims: dead}}, false, ""},
 		} {

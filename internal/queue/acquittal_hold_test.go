@@ -11,7 +11,7 @@ import (
 )
 
 // A waiter whose lease ends, or whose entry is deleted, while something that excludes it stands ahead of it has never
-// held. So it delays nobody.
+// held. So it delays no other one.
 func TestWaiterThatDiedInTheMiddleCostsNoDelay(t *testing.T) {
 	type join = func(t *testing.T, srv *etcdfake.Server, prefix string) *kit.Peer
 	for name, c := range map[string]struct {
@@ -23,7 +23,7 @@ func TestWaiterThatDiedInTheMiddleCostsNoDelay(t *testing.T) {
 		"a writer behind a reader": {kit.JoinReader, kit.Join, "x"},
 		"seen by a reader":         {kit.Join, kit.Join, "!x"},
 	} {
-		for how, die := range map[string]func(*kit.Peer){"revoked": (*kit.Peer).Revoke, "deleted by hand": (*kit.Peer).Vanish} {
+		for how, die := range ends() {
 			t.Run(name+", "+how, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					holder, middle := c.holder(t, srv, holdtest.EntriesX), c.middle(t, srv, holdtest.EntriesX)

@@ -10,7 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/polls"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
@@ -49,9 +48,6 @@ func newAttempt(heads []*ticket, lease *lease.Lease) *attempt {
 		e := a.newEntry(t.q)
 		e.ticket, e.value = t, t.q.entryValue(t.request)
 		a.entries = append(a.entries, e)
-		if lost := t.Enter(lease); e.wait.permit != nil {
-			e.wait.permit.requeued = lost || t.useless
-		}
 	}
 	return a
 }
@@ -62,15 +58,18 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	if len(a.entries) > 0 {
 		e = new(entry)
 	}
+	if q.shared.isUnclaimed(q.At) {
+		q = q.withoutClaims()
+	}
 	e.q, e.of, e.wait.e = q, a, e
 	if q.limit != nil {
-		e.wait.permit = &permit{w: &e.wait, Waiter: permits.Waiter{Of: q.limit, Weight: q.weight}}
+		e.wait.permit = &permit{w: &e.wait}
 	}
 	for {
 		e.id = q.shared.keys.NewID(a.lease)
 		e.key = q.key(e.id)
-		e.claim = q.claimKey(e.key)
-		if q.shared.keys.Register(e.key, a.lease, suspect{e}) {
+		e.claim, e.home = q.claimKey(e.key), e.key
+		if q.shared.keys.Register(e.home, a.lease, suspect{e}) {
 			return e
 		}
 	}
@@ -81,13 +80,13 @@ func (a *attempt) newEntry(q *Queue) *entry {
 // what is free ahead of an entry stays free.
 func (a *attempt) toFront(ctx context.Context, c condition) error {
 	if first := a.entries[0]; first.stage < created {
+		if first.wait.permit != nil {
+			first.wait.permit.tries = c.now
+		}
 		if err := a.put(ctx, c); err != nil {
 			return err
 		}
 		telemetry.Queued(ctx, first.wait.position)
-		if c.now && first.wait.ahead != nil {
-			return ErrOccupied
-		}
 	}
 	if a.waiting() != nil || a.lease.Check() != nil || a.lookIsOld() || ctx.Err() != nil {
 		if err := a.awaitFront(ctx); err != nil {
@@ -164,10 +163,9 @@ func (a *attempt) canQueueAgain(ctx context.Context, err error) bool {
 		return true
 	case ctx.Err() != nil:
 		return false
-	case errors.Is(err, ErrEntryGone) || errors.Is(err, errPlaceUnknown) || errors.Is(err, layout.ErrEpochMoved):
+	case errors.Is(err, ErrEntryGone) || errors.Is(err, layout.ErrEpochMoved):
 		a.entries[0].Log().Warn("holdfast: queueing again at the back: the waiting entry can no longer be used",
 			"reason", err)
-		a.entries[0].ticket.useless = true
 		a.removeAll(ctx)
 		return true
 	default:

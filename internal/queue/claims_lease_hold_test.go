@@ -79,7 +79,9 @@ func TestClaimStandsBesideEachEntry(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
 		l := p.Host.Lease()
-		for _, s := range []queue.Set{p.Set("x"), p.Set("x", "!y"), p.Queue("x").Downgradable(), {p.QueueAt("theirs/x")}, many(p, queue.MaxSet)} {
+		for _, s := range []queue.Set{
+			p.Set("x"), p.Set("x", "!y"), p.Queue("x").Downgradable(), {p.QueueAt("theirs/x")}, many(p, queue.MaxSet),
+		} {
 			holds := holdtest.MustAcquireSet(t, s, noRequest)
 			for _, h := range holds {
 				at := h.Queue().Layout()

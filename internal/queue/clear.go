@@ -18,8 +18,8 @@ import (
 // lookAgain is the time between two looks during a delay. A holder that was told meanwhile has deleted its claim.
 const lookAgain = time.Second
 
-// passClaims waits until the delays of the dead claims ahead are over, and deletes these. No entry is ahead in any queue
-// of the attempt, so all delays run side by side. It returns when something has changed.
+// passClaims waits until the delays of the dead claims ahead are over, and deletes these. No entry is ahead in any
+// queue of the attempt, so all delays run side by side. It returns when something has changed.
 func (a *attempt) passClaims(ctx context.Context) error {
 	due := time.Now()
 	for _, e := range a.entries {

@@ -13,8 +13,8 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
 
-// An administrator moves the first entry of a queue to a lease of its own while it waits for its delay. That entry keeps
-// its create revision, and goes soon: it must not hold, nor make room for those behind it.
+// An administrator moves the first entry of a queue to a lease of its own while it waits for its delay. That entry
+// keeps its create revision, and goes soon: it must not hold, nor make room for those behind it.
 func TestEntryThatIsMovedInItsDelayNeitherHoldsNorClears(t *testing.T) {
 	for name, vanish := range map[string]bool{"of a session that is gone": false, "of one that lives": true} {
 		t.Run(name, func(t *testing.T) {

@@ -41,8 +41,8 @@ func TestLockDelayRunsOnceMoreIfTheReplyComesAQuarterOfItLate(t *testing.T) {
 	}
 }
 
-// The quorum is back, and etcd carries out all copies of the clear at once. The reply that comes first is that of a copy
-// which was refused, since another one has been carried out. That was late as well.
+// The quorum is back, and etcd carries out all copies of the clear at once. A copy was refused, since another one has
+// been carried out, and its reply comes first. That is late as well.
 func TestLockDelayRunsOnceMoreIfTheRefusalOfACopyComesLate(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)

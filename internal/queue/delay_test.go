@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// What delays a waiter is a claim that is left: for the lock delay if its session key has gone, too; otherwise until its
-// holder has been told, and deletes it, or must have been told.
+// What delays a waiter is a claim that is left: for the lock delay if its session key has gone, too; otherwise until
+// its holder has been told, and deletes it, or must have been told.
 func TestLockDelayFollowsAClaimThatIsLeft(t *testing.T) {
 	const tick = time.Second // between two looks
 	for name, c := range map[string]struct {
@@ -79,9 +79,8 @@ func TestLockDelayFollowsAClaimThatIsLeft(t *testing.T) {
 	}
 }
 
-// The watch does not tell when the entry ahead went: that was before the watch was created,
-// or the watch has failed.
-func TestLockDelayWhereTheRevisionOfTheDeletionIsNotKnown(t *testing.T) {
+// The entry ahead went before the watch was created, or while the watch had failed. A look finds what that has left.
+func TestWaiterFindsByALookWhatItHasNotHeard(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave func(ahead *kit.Peer)
 		delay bool
@@ -113,8 +112,8 @@ func TestLockDelayWhereTheRevisionOfTheDeletionIsNotKnown(t *testing.T) {
 	}
 }
 
-// Of several entries ahead, one may have gone with its lease, and those behind it may have
-// held and gone, all before the waiter reads again.
+// Of several entries ahead, one may have gone with its lease, and those behind it may have held and gone, all before
+// the waiter looks again.
 func TestLockDelayWhereAnyOfThoseAheadWasRevoked(t *testing.T) {
 	for revoked := range 4 {
 		t.Run(fmt.Sprint(revoked), func(t *testing.T) {

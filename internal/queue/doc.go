@@ -23,8 +23,8 @@
 // # Acquire
 //
 // Goroutines of one session that want the same name wait in a line in memory. Only the head of the line has an entry in
-// etcd. The Txn that puts it reads whether an entry or a claim stands before it. If none does, the head holds: one round
-// trip. Otherwise:
+// etcd. The Txn that puts it reads whether an entry or a claim stands before it. If none does, the head holds: one
+// round trip. Otherwise:
 //
 //   - An entry is ahead: the attempt watches the nearest one, so that a release wakes one waiter, and looks when it has
 //     gone. A look is one flat Txn that reads the present.
@@ -36,8 +36,8 @@
 // # Release
 //
 // One Txn deletes the entry and its claim if the entry's create revision is the one that is meant. If another goroutine
-// waits in the line, the same Txn puts that goroutine's entry, at the back of the queue. An attempt that gives up leaves
-// in the same way, at any time.
+// waits in the line, the same Txn puts that goroutine's entry, at the back of the queue. An attempt that gives up
+// leaves in the same way, at any time.
 //
 // # Several queues
 //

@@ -29,8 +29,6 @@ var (
 	// ErrInDelay is TryAcquire's error if its context ended while it waited for the lock delay of a holder that has gone
 	// without a release.
 	ErrInDelay = errors.New("the last holder has gone without a release")
-	// errPlaceUnknown: what stood ahead of a permit when it was put cannot be read any more.
-	errPlaceUnknown = errors.New("etcd's history is compacted up to the put of the entry, whose reply was lost")
 )
 
 // stage is how far an entry has come. It only grows.
@@ -57,9 +55,10 @@ type entry struct {
 	q      *Queue
 	of     *attempt
 	ticket *ticket // of the caller that the entry was put for; nil if the sweeper has found it
-	key    string
-	claim  string // the key of its claim; empty of a permit
-	id     string // last part of key; empty if the key must not be used again
+	key    string  // of a permit, that of its turn once it has one
+	claim  string  // the key of its claim
+	home   string  // the first key: leftovers knows the entry by it
+	id     string  // last part of key; empty if the key must not be used again
 	value  string
 	token  holdfast.Token // for fencing; 0 of a reader, which is not alone, and of a permit
 
@@ -89,7 +88,6 @@ func (e *entry) say(s steps.Step) {
 	s.Key, s.Created, s.Lease = e.key, e.rev, e.of.lease
 	if s.Action == steps.Judged && w.ahead != nil {
 		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
-		s.First = w.permit != nil && !w.permit.Far
 	}
 	tell(s)
 }
@@ -146,13 +144,13 @@ func (e *entry) finish() {
 	switch {
 	case before == ended:
 	case e.of.lease.Lost() != nil: // the entry expires with the lease
-		shared.keys.Unregister(e.key)
+		shared.keys.Unregister(e.home)
 	case before == sent || e.of.unansweredAt != 0:
 		shared.sweeper.Add(suspect{e})
 	case e.taken.moved: // the entry stands at its key
-		shared.keys.Unregister(e.key)
+		shared.keys.Unregister(e.home)
 	default:
-		shared.keys.Recycle(e.key, e.id)
+		shared.keys.Recycle(e.home, e.id)
 	}
 }
 

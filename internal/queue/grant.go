@@ -205,7 +205,9 @@ func (g *Grant) TakenSince() time.Time {
 func Taken(host lease.Host, l *lease.Lease) (taken []*Grant) {
 	for _, e := range sharedBy(host).entriesOf(l) {
 		if e.takenFor() > 0 {
-			taken = append(taken, &Grant{Queue: e.q, Lease: l, Key: e.key, Value: e.value, Claim: e.claim, Created: e.rev, entry: e})
+			taken = append(taken, &Grant{
+				Queue: e.q, Lease: l, Key: e.key, Value: e.value, Claim: e.claim, Created: e.rev, entry: e,
+			})
 		}
 	}
 	return taken

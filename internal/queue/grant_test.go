@@ -173,7 +173,7 @@ func TestGrantOfAPermitThatHasWaitedIsOfItsMark(t *testing.T) {
 		mustHandOff(t, first)
 		asked := time.Now()
 		g := <-waits
-		kv := srv.Keys(permitsX)[0]
+		kv := srv.Keys(kit.Turns("x"))[0]
 		if g.Created != kv.CreateRevision || g.Modified != kv.ModRevision || g.AcquiredRevision != kv.ModRevision {
 			t.Errorf("created at %d, modified at %d, seen at %d; the entry is %v",
 				g.Created, g.Modified, g.AcquiredRevision, kv)
@@ -191,7 +191,7 @@ func TestGrantOfAPermitThatHasWaitedIsOfItsMark(t *testing.T) {
 // The reply to the put is lost, and the store has gone on before a read places the entry.
 func TestGrantOfAnEntryThatWasFoundSaysAtWhichRevisionItWasFree(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		kit.SetLimit(t, srv, 1, 1)
+		kit.SetLimit(t, srv, 1)
 		p := start(t, srv)
 		for name, q := range map[string]*Queue{"lock": p.queue("x"), "permit": p.permits(1, 1)} {
 			mustHandOff(t, mustAcquire(t, q)) // so that it knows the limit

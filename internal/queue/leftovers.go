@@ -3,6 +3,9 @@ package queue
 import (
 	"context"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
@@ -12,9 +15,20 @@ import (
 // suspect is an entry as package leftovers sees it: see leftovers.Suspect, and entry.Log.
 type suspect struct{ *entry }
 
-func (e suspect) Key() string { return e.key }
+func (e suspect) Key() string { return e.home }
 
-func (e suspect) Claim() string { return e.claim }
+func (e suspect) Keys() []string {
+	at := e.q.At
+	keys := []string{e.home}
+	if claim := e.q.claimKey(e.home); claim != "" {
+		keys = append(keys, claim)
+	}
+	if at.Kind == holdfast.KindSemaphore {
+		turn := at.TurnKey(e.home)
+		keys = append(keys, turn, at.ClaimKey(turn))
+	}
+	return keys
+}
 
 func (e suspect) Lease() *lease.Lease { return e.of.lease }
 
@@ -34,10 +48,16 @@ func (e suspect) Kept() int64 {
 }
 
 // RemoveFound does it as an attempt does that gives up.
-func (e suspect) RemoveFound(rev int64) {
-	found := &entry{q: e.q, of: e.of, key: e.key, claim: e.claim, id: e.id, rev: rev, stage: created}
+func (e suspect) RemoveFound(kv *mvccpb.KeyValue) {
+	at, key := e.q.At, string(kv.Key)
+	if at.IsClaim(key) {
+		key = at.EntryOf(key)
+	}
+	found := &entry{
+		q: e.q, of: e.of, key: key, claim: e.q.claimKey(key), home: e.home, id: e.id, rev: kv.CreateRevision, stage: created,
+	}
 	found.wait.e = found
-	if !e.q.shared.keys.Register(e.key, e.of.lease, suspect{found}) { // beforeRevoke removes it, too
+	if !e.q.shared.keys.Register(e.home, e.of.lease, suspect{found}) { // beforeRevoke removes it, too
 		return // the scanner has just claimed the key, and will have it removed
 	}
 	e.q.host.Go(func(context.Context) { _ = found.remove(e.of.lease.Context()) }) // ends with the lease
@@ -48,7 +68,10 @@ func (e suspect) RemoveFound(rev int64) {
 func (s *shared) orphan(at layout.Queue, key string, lease *lease.Lease) leftovers.Suspect {
 	scope := reads.Scope{At: at, Reader: layout.IsReader(key)}
 	q := &Queue{host: s.host, shared: s, Scope: scope}
-	return suspect{&entry{q: q, of: &attempt{lease: lease}, key: key, claim: q.claimKey(key), stage: ended}}
+	if s.isUnclaimed(at) {
+		q = q.withoutClaims()
+	}
+	return suspect{&entry{q: q, of: &attempt{lease: lease}, key: key, claim: q.claimKey(key), home: key, stage: ended}}
 }
 
 // entriesOf returns the entries of a lease that the session accounts for.

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
 )
@@ -41,7 +43,7 @@ func TestEntryIsNotRemovedByTheSweeperAndTheScannerAtOnce(t *testing.T) {
 		if !keys.Register(h.Key, h.Lease, orphan) {
 			t.Fatal("the key is in use")
 		}
-		found.RemoveFound(h.Created)
+		found.RemoveFound(&mvccpb.KeyValue{Key: []byte(h.Key), CreateRevision: h.Created})
 		time.Sleep(kit.Prompt)
 		if n := p.Counts()["remove"]; n != 0 || keys.At(h.Key) != orphan {
 			t.Errorf("%d removals were sent, the key is in use by %v", n, keys.At(h.Key))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -22,14 +23,21 @@ import (
 //   - of claims that are dead, or may be: what they say, and whether the session key of their holder stands. What ends
 //     their delay must have been seen at one revision with the rest.
 func (w *wait) look(ctx context.Context) error {
+	if w.permit != nil {
+		return w.permit.look(ctx)
+	}
 	e, sent := w.e, time.Now()
 	n := len(e.of.entries)
 	own := make(txns.Ops, 0, n+2)
 	for _, each := range e.of.entries {
 		own.Add(reads.Meta(each.key))
 	}
-	all := append(own[:n:n], e.q.Nearest(e.rev), e.q.ClaimsAhead(e.rev))
-	suspects := w.suspects((txns.MaxOps - n) / 2)
+	all := append(own[:n:n], e.q.Nearest(e.rev))
+	var suspects []reads.Claim
+	if !e.q.Unclaimed {
+		all.Add(e.q.ClaimsAhead(e.rev))
+		suspects = w.suspects((txns.MaxOps - n) / 2)
+	}
 	for _, c := range suspects {
 		all.Add(clientv3.OpGet(c.Key), clientv3.OpGet(w.sessionKeyOf(c), clientv3.WithCountOnly()))
 	}
@@ -50,7 +58,11 @@ func (w *wait) look(ctx context.Context) error {
 		w.tell(ctx)
 		return nil
 	}
-	w.sawAhead(r.First(n), r.Range(n+1), time.Now())
+	var claims *pb.RangeResponse
+	if !e.q.Unclaimed {
+		claims = r.Range(n + 1)
+	}
+	w.sawAhead(r.First(n), claims, time.Now())
 	for i, c := range suspects {
 		claim, session := r.First(n+2+2*i), r.Range(n+2+2*i+1)
 		if w.isDead(c) && reads.IsEntry(claim, c.Rev) {
@@ -62,8 +74,8 @@ func (w *wait) look(ctx context.Context) error {
 }
 
 // standIn reports whether all entries of the attempt stand as this session has put them, by a reply that begins with
-// them. One with another mod revision does not count: an administrator may be removing it, and then it stands on a lease
-// that ends by itself, perhaps right after this read.
+// them. One with another mod revision does not count: an administrator may be removing it, and then it stands on a
+// lease that ends by itself, perhaps right after this read.
 func (a *attempt) standIn(r txns.Reply) bool {
 	for i, e := range a.entries {
 		if own := r.First(i); !reads.IsEntry(own, e.rev) || own.ModRevision != e.rev {
@@ -73,22 +85,16 @@ func (a *attempt) standIn(r txns.Reply) bool {
 	return true
 }
 
-// sawAhead records what stands ahead: the nearest entry, or nil, and all claims.
-func (w *wait) sawAhead(nearest *mvccpb.KeyValue, claims rangeOf, now time.Time) {
+// sawAhead records what stands ahead: the nearest entry, or nil, and all claims; nil: none were read.
+func (w *wait) sawAhead(nearest *mvccpb.KeyValue, claims *pb.RangeResponse, now time.Time) {
 	w.ahead = nearest
 	w.claims, w.more = w.e.q.Dead(nearest, claims.GetKvs()), claims.GetMore()
 	w.e.q.shared.sights.noteDead(w.claims, now)
 	w.e.reach(placed)
 }
 
-// rangeOf is the reply to a read of some keys.
-type rangeOf interface {
-	GetKvs() []*mvccpb.KeyValue
-	GetMore() bool
-}
-
-// suspects returns claims whose value and session key a look is to read, at most so many: that of the entry ahead, which
-// may be the next to go, and the dead ones of which it is not known yet that their session key has gone.
+// suspects returns claims whose value and session key a look is to read, at most so many: that of the entry ahead,
+// which may be the next to go, and the dead ones of which it is not known yet that their session key has gone.
 func (w *wait) suspects(most int) (claims []reads.Claim) {
 	if w.ahead != nil {
 		if _, ours := layout.LeaseOf(string(w.ahead.Key)); ours {
@@ -121,8 +127,8 @@ func (w *wait) isDead(c reads.Claim) bool {
 	return false
 }
 
-// sessionKeyOf is the session key of the holder of a claim. A key that no session of ours has made names none; then this
-// is one that does not exist, and its delay is the lock delay.
+// sessionKeyOf is the session key of the holder of a claim. A key that no session of ours has made names none; then
+// this is one that does not exist, and its delay is the lock delay.
 func (w *wait) sessionKeyOf(c reads.Claim) string {
 	id, _ := layout.LeaseOf(w.e.q.At.EntryOf(c.Key))
 	return w.e.q.host.SessionKey(id)

@@ -54,6 +54,11 @@ func pairings() map[string]pairing {
 	}
 }
 
+// ends are how an entry goes without a release.
+func ends() map[string]func(*kit.Peer) {
+	return map[string]func(*kit.Peer){"revoked": (*kit.Peer).Revoke, "deleted by hand": (*kit.Peer).Vanish}
+}
+
 // deaf starts a process that hears of nothing by a watch: a poll tells it.
 func deaf(t *testing.T, srv *etcdfake.Server) *holdtest.Process {
 	t.Helper()
@@ -108,8 +113,8 @@ func TestNewcomerDoesNotHoldBeforeTheFormerHolderIsTold(t *testing.T) {
 	}
 }
 
-// The holder stands still, so nobody clears its claim. If its session key has gone, it has been told after the lock delay
-// once it goes on; otherwise a poll tells it.
+// The holder stands still, so its session deletes no claim. If its session key has gone, it has been told after the
+// lock delay, once it goes on; otherwise a poll tells it.
 func TestNewcomerWaitsAsLongAsAHolderMayNotHaveBeenTold(t *testing.T) {
 	for name, c := range pairings() {
 		for how, d := range map[string]struct {
@@ -145,7 +150,7 @@ func TestNewcomerWaitsAsLongAsAHolderMayNotHaveBeenTold(t *testing.T) {
 	}
 }
 
-// Nothing excludes these two, so the claim of the first delays nobody.
+// Nothing excludes these two, so the claim of the first does not delay the second.
 func TestReaderDoesNotWaitForAReaderThatIsGone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		gone, p := kit.JoinReader(t, srv, holdtest.EntriesX), holdtest.Start(t, srv)
@@ -165,7 +170,7 @@ func TestReaderDoesNotWaitForAReaderThatIsGone(t *testing.T) {
 func TestCallsBelowTheDelayGetInAtLast(t *testing.T) {
 	const delay = 5 * time.Second / 2
 	for name, acquire := range map[string]acquirer{"Lock": hold.Acquire, "TryLock": hold.TryAcquire} {
-		for how, end := range map[string]func(*kit.Peer){"revoked": (*kit.Peer).Revoke, "deleted by hand": (*kit.Peer).Vanish} {
+		for how, end := range ends() {
 			t.Run(name+", "+how, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					p := holdtest.Start(t, srv, func(o *session.Options) { o.LockDelay = delay })

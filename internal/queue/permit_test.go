@@ -2,10 +2,11 @@ package queue_test
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
@@ -17,6 +18,20 @@ import (
 
 // permitsX is the prefix of the entries of semaphore x.
 var permitsX = kit.Permits("x")
+
+// turnsX is the prefix of its turns.
+var turnsX = kit.Turns("x")
+
+// youngestTurn is the key of the turn of semaphore x that was put last.
+func youngestTurn(srv *etcdfake.Server) string {
+	var last *mvccpb.KeyValue
+	for _, kv := range srv.Keys(turnsX) {
+		if last == nil || kv.CreateRevision > last.CreateRevision {
+			last = kv
+		}
+	}
+	return string(last.Key)
+}
 
 // heldNow fails the test if the call has not returned a hold within a few round trips.
 func heldNow(t *testing.T, done <-chan holdtest.Result) *hold.Hold {
@@ -59,7 +74,7 @@ func TestWaitersOfASemaphoreAreServedInOrder(t *testing.T) {
 		const n, limit = 12, 3
 		ctx := kit.Within(t, time.Hour)
 		one, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
-		got, queued := make(chan int, n), make(chan struct{})
+		got, queued := make(chan struct{}, n), make(chan struct{})
 		for i := range n {
 			go func() {
 				h, err := hold.AcquireOne(ctx, []*holdtest.Process{one, other}[i%2].Permits(limit, 1), hold.Request{})
@@ -67,7 +82,7 @@ func TestWaitersOfASemaphoreAreServedInOrder(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				got <- i
+				got <- struct{}{}
 				<-queued
 				time.Sleep(time.Duration(n-i) * 10 * kit.OneWay) // they do not end in order
 				if err := h.Release(ctx); err != nil {
@@ -77,13 +92,12 @@ func TestWaitersOfASemaphoreAreServedInOrder(t *testing.T) {
 			kit.Queued(t, srv, permitsX, i+1)
 		}
 		close(queued)
-		for i := range n {
-			if next := <-got; next != i {
-				t.Errorf("%d was served as number %d", next, i)
-			}
+		for range n {
+			<-got
 		}
 		time.Sleep(time.Minute)
 		kit.NothingStands(t, srv)
+		admittedInOrder(t, srv)
 	})
 }
 
@@ -108,21 +122,23 @@ func TestRequestsOfPermits(t *testing.T) {
 
 		first, second := holdtest.Start(t, srv), holdtest.Start(t, srv)
 		var waits, waitsToo <-chan holdtest.Result
-		expect("the first waiter", first, map[string]int{"enqueue": 1, "watch": 1, "read": 1}, func() {
+		expect("its permit does not fit", first, map[string]int{"enqueue": 1, "hand-off": 1, "watch": 1, "read": 1}, func() {
 			waits = holdtest.AcquireLater(ctx, first.Permits(2, 1))
 			kit.Queued(t, srv, permitsX, 3)
 		})
-		expect("a far one", second, map[string]int{"enqueue": 1, "watch": 1, "read": 1}, func() {
+		expect("behind the front", second, map[string]int{"enqueue": 1, "watch": 1, "read": 1}, func() {
 			waitsToo = holdtest.AcquireLater(ctx, second.Permits(2, 1))
 			kit.Queued(t, srv, permitsX, 4)
 		})
-		expect("a far one becomes the first", second, map[string]int{"event": 1, "watch": 1, "read": 1}, func() {
-			expect("the first waiter holds", first, map[string]int{"event": 1, "mark": 1}, func() {
-				holdtest.MustRelease(t, a)
-				a = heldNow(t, waits)
-			})
+		first.Plan(nil)
+		expect("it becomes the front", second, map[string]int{"event": 1, "watch": 1, "read": 2}, func() {
+			holdtest.MustRelease(t, a)
+			a = heldNow(t, waits)
 		})
-		expect("it holds", second, map[string]int{"event": 1, "mark": 1}, func() {
+		if n := first.Counts(); n["read"] != 1 || n["mark"] != 1 || n["watch"] != 0 {
+			t.Errorf("the front looks, and marks its turn: %v", n)
+		}
+		expect("it is admitted", second, map[string]int{"event": 1, "read": 1, "mark": 1}, func() {
 			holdtest.MustRelease(t, b)
 			b = heldNow(t, waitsToo)
 		})
@@ -159,7 +175,7 @@ func TestTryPermit(t *testing.T) {
 // More permits may be held than the limit that the program names: so many are read.
 func TestTryPermitCountsWhatIsHeldByAHigherLimitOfThePast(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		kit.SetLimit(t, srv, 2, 4)
+		kit.SetLimit(t, srv, 2)
 		p := holdtest.Start(t, srv)
 		var peers []*kit.Peer
 		for range 4 {
@@ -183,7 +199,7 @@ func TestTryPermitCountsWhatIsHeldByAHigherLimitOfThePast(t *testing.T) {
 func TestOfTwoThatTryAtOnceOneHolds(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
-		kit.SetLimit(t, srv, 1, 1)
+		kit.SetLimit(t, srv, 1)
 		got := make(chan holdtest.Result, 2)
 		for _, p := range []*holdtest.Process{holdtest.Start(t, srv), holdtest.Start(t, srv)} {
 			go func() {
@@ -204,38 +220,21 @@ func TestOfTwoThatTryAtOnceOneHolds(t *testing.T) {
 	})
 }
 
-func TestLockDelayOfPermits(t *testing.T) {
-	for _, ahead := range []int{2, 4} {
-		for revoked := range ahead + 1 {
-			t.Run(fmt.Sprintf("%d ahead, revoked %d", ahead, revoked), func(t *testing.T) {
-				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-					kit.SetLimit(t, srv, 2, 2)
-					var peers []*kit.Peer
-					for range ahead {
-						peers = append(peers, kit.JoinPermit(t, srv, permitsX, 1))
-					}
-					done := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(2, 2))
-					kit.Queued(t, srv, permitsX, ahead+1)
-					for i, p := range peers {
-						if i == revoked {
-							p.Revoke()
-						} else {
-							p.Release()
-						}
-						time.Sleep(2 * kit.OneWay)
-					}
-					r := <-done
-					if r.Err != nil {
-						t.Fatal(r.Err)
-					}
-					after := r.At.Sub(kit.DeletedAt(t, srv, peers[ahead-1].Key))
-					// Behind four, it is far, and the youngest goes without a mark.
-					if delays := revoked < ahead || ahead > 2; delays != (after >= kit.LockDelay-10*kit.OneWay) {
-						t.Errorf("granted %v after the last one ahead had left", after)
-					}
-					holdtest.MustRelease(t, r.H)
-				})
-			})
+// There is room for the newcomer, and none for the heavy one that waits.
+func TestNewcomerDoesNotPassATurnThatWaits(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(3, 2))
+		heavy := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(3, 3))
+		kit.Queued(t, srv, permitsX, 2)
+		newcomer := holdtest.Start(t, srv)
+		light := holdtest.AcquireLater(ctx, newcomer.Permits(3, 1))
+		stillWaits(t, light)
+		if _, err := holdtest.TryAcquire(ctx, newcomer.Permits(3, 1)); !errors.Is(err, queue.ErrOccupied) {
+			t.Errorf("TryAcquire: %v", err)
 		}
-	}
+		holdtest.MustRelease(t, h)
+		holdtest.MustRelease(t, heldNow(t, heavy))
+		holdtest.MustRelease(t, heldNow(t, light))
+	})
 }

@@ -1,47 +1,51 @@
 package queue
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/awaiting"
-	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/reads"
+	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
-// await waits until the entry holds, or returns a *holdfast.LimitError if its weight is above a limit that was
-// lowered.
+// await waits until the entry holds. It returns a *holdfast.LimitError if its weight is above a limit that was lowered,
+// and ErrOccupied for a TryAcquire that does not fit.
 func (p *permit) await(ctx context.Context) error {
-	for p.w.ahead != nil {
+	e := p.w.e
+	defer e.q.shared.endWait(p)
+	for !p.holds {
 		var err error
 		switch {
-		case p.TooHeavy():
-			return p.w.e.q.limit.Err(p.Limit.Permits, p.Weight)
-		case p.Far:
-			err = p.awaitMark(ctx)
-		case !p.Fits():
-			err = p.awaitRoom(ctx)
+		case ctx.Err() != nil:
+			err = backoff.ContextErr(ctx)
+		case !p.judged:
+			err = e.retry(ctx, p.look)
+		case p.next.TooHeavy:
+			err = e.q.limit.Err(p.limit.Permits, e.q.weight)
+		case len(p.next.Batch) > 0:
+			err = e.retry(ctx, p.admit)
+		case len(p.w.claims) > 0:
+			if err = e.of.passClaims(ctx); len(p.w.claims) == 0 {
+				p.judged = false // they are deleted
+			}
+		case p.turn:
+			e.q.shared.beginWait(p)
+			err = p.watch(ctx)
+			telemetry.Woken(ctx)
+		case p.tries:
+			err = ErrOccupied
 		default:
-			if left := p.delay.left(); left > 0 {
-				p.w.tell(ctx)
-				if !calls.Sleep(ctx, left) {
-					return backoff.ContextErr(ctx)
-				}
-			}
-			if p.delay.isOver() {
-				p.w.e.say(steps.Step{Action: steps.Waited})
-			}
-			err = p.w.e.retry(ctx, p.admit)
+			err = e.retry(ctx, p.convert)
 		}
 		if err != nil {
 			return err
@@ -50,179 +54,139 @@ func (p *permit) await(ctx context.Context) error {
 	return nil
 }
 
-// awaitMark waits until the entry ahead of a far one has a mark, or is gone.
-func (p *permit) awaitMark(ctx context.Context) error {
-	ahead := p.w.ahead
-	return awaiting.Change{
-		Host: p.w.e.q.host, Streams: &p.w.e.q.shared.streams,
-		Key:  string(ahead.Key),
-		Over: func() bool { return p.w.ahead != ahead || !p.Far },
-		Look: p.lookForMark,
-		Hear: p.hearMark,
-	}.Await(ctx)
+// look asks etcd what the entry is to do. A turn that waits for another one reads the nearest ahead. The front reads all
+// that was put before it, and the turns behind it that one Txn can mark. So does a turn that looks again after a while:
+// if the front hangs, it holds up nobody.
+func (p *permit) look(ctx context.Context) error {
+	e, at := p.w.e, p.w.e.q.At
+	if p.holds {
+		return p.ask(ctx, nil, func(txns.Reply) error { return nil })
+	}
+	if p.w.ahead != nil && time.Since(p.looked) < hangs {
+		return p.ask(ctx, txns.Ops{turnsAhead(at, e.rev)}, func(r txns.Reply) error {
+			p.sawAhead(r.Range(0).Kvs, r.Header.Revision)
+			return nil
+		})
+	}
+	from, end := at.Semaphore()
+	turns, endOfTurns := at.Turns()
+	return p.ask(ctx, txns.Ops{
+		clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(e.rev-1)),
+		clientv3.OpGet(turns, clientv3.WithRange(endOfTurns), clientv3.WithMinCreateRev(e.rev), clientv3.WithLimit(permits.MaxBatch),
+			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
+		clientv3.OpGet(at.LimitKey()),
+	}, func(r txns.Reply) error { return p.sawAll(ctx, r) })
 }
 
-// lookForMark reads the entry ahead.
-func (p *permit) lookForMark(ctx context.Context) error {
-	var ask txns.Ops
-	ahead := ask.Add(clientv3.OpGet(string(p.w.ahead.Key)))
-	r, err := p.read(ctx, ask)
+// hangs is the time after which a turn that looks again also looks after the front.
+const hangs = time.Second
+
+// ask sends a flat Txn, since a Txn in it would make it a write. If the own entry stands as it was known, saw reads the
+// replies. If it was marked meanwhile, it holds.
+func (p *permit) ask(ctx context.Context, then txns.Ops, saw func(txns.Reply) error) error {
+	e, sent := p.w.e, time.Now()
+	r, err := txns.Txn{
+		If:   []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.key), "=", e.modRevision())},
+		Then: then, Else: []clientv3.Op{clientv3.OpGet(e.key)}, // of a key alone, etcd 3.7 does not tell the lease
+	}.Ask(ctx, e.q.host.Sender(), sending.Read)
 	if err != nil {
 		return err
 	}
-	now := r.First(ahead)
-	if !reads.IsEntry(now, p.w.ahead.CreateRevision) {
-		return p.judge(ctx, 0)
+	if p.looked = time.Now(); r.Succeeded {
+		e.of.saw(r.Header.Revision, sent)
+		err = saw(r)
+		p.w.tell(ctx)
+		return err
 	}
-	p.followMark(now, r.Header.Revision)
+	// Version 2 on the own lease: it was put, marked, and nothing else. An administrator's notice is a put, too.
+	own := r.First(0)
+	if !p.turn || p.holds || !reads.IsEntry(own, e.rev) || own.Version != 2 || own.Lease != int64(e.of.lease.ID()) {
+		return ErrEntryGone
+	}
+	p.admitted(own.ModRevision, r.Header.Revision, sent)
 	return nil
 }
 
-// hearMark handles what the watch of the entry ahead tells.
-func (p *permit) hearMark(ctx context.Context, events []*clientv3.Event) error {
+// sawAll records what the look of a front shows.
+func (p *permit) sawAll(ctx context.Context, r txns.Reply) (err error) {
+	e, q := p.w.e, p.w.e.q
+	if r.First(2) == nil { // deleted by hand
+		_, err = q.limit.WhyRefused(ctx, nil)
+		return err
+	}
+	if p.limit, err = q.limit.Parse(r.First(2)); err != nil {
+		return err
+	}
+	v := permits.Read(q.At, append(r.Range(0).Kvs, r.Range(1).Kvs...)...)
+	if p.turn {
+		p.next = v.Turn(e.rev, p.limit)
+	} else {
+		p.next = v.Permit(e.rev, q.weight, p.limit)
+	}
+	p.w.ahead, p.w.claims, p.holds, p.judged = p.next.Behind, p.next.Dead, p.next.Hold, true
+	e.reach(placed)
+	delays := false
+	for _, c := range p.w.claims {
+		delays = delays || !c.Acquitted
+	}
+	e.say(steps.Step{Action: steps.Judged, Read: r.Header.Revision, Delays: delays})
+	q.shared.sights.noteDead(p.w.claims, time.Now())
+	return p.w.examine(ctx)
+}
+
+// watch waits until the turn ahead is marked or gone or, at the front, until a permit goes or the limit is changed.
+func (p *permit) watch(ctx context.Context) error {
+	q, ahead := p.w.e.q, p.w.ahead
+	c := awaiting.Change{
+		Host: q.host, Streams: &q.shared.streams, Look: p.look,
+		Over: func() bool {
+			same := p.w.ahead == ahead || p.w.ahead != nil && ahead != nil && p.w.ahead.CreateRevision == ahead.CreateRevision
+			return p.holds || !p.judged || !same || p.next.TooHeavy || len(p.next.Batch) > 0 || len(p.w.claims) > 0
+		},
+	}
+	if ahead == nil {
+		from, end := q.At.Semaphore()
+		c.Key, c.Opts, c.Hear = from, []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithPrevKV()}, p.hearRoom
+		return c.Await(ctx)
+	}
+	c.Key, c.Hear = string(ahead.Key), p.hearAhead
+	// All turns together look a few times a second, in case the front hangs.
+	c.Recheck = max(hangs, min(time.Duration(p.w.position)*hangs/4, awaiting.RecheckAfter))
+	return c.Await(ctx)
+}
+
+// hearAhead handles what the watch of the turn ahead tells. If that one was marked, so was this one, or it is the front.
+func (p *permit) hearAhead(ctx context.Context, events []*clientv3.Event) error {
 	for _, event := range events {
-		switch ahead := p.w.ahead; {
-		case reads.IsEnd(event, ahead.Key, ahead.CreateRevision):
-			return p.judge(ctx, event.Kv.ModRevision)
-		case reads.IsEntry(event.Kv, ahead.CreateRevision):
-			if p.followMark(event.Kv, event.Kv.ModRevision); !p.Far {
-				return nil
-			}
+		if event.IsModify() {
+			p.w.ahead = nil
+		}
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	return p.look(ctx)
+}
+
+// hearRoom handles what the watch of the front tells: whether a permit or a dead claim has gone, the limit was changed,
+// or the own turn was marked by another session.
+func (p *permit) hearRoom(ctx context.Context, events []*clientv3.Event) error {
+	at := p.w.e.q.At
+	for _, event := range events {
+		key := string(event.Kv.Key)
+		switch {
+		case event.Type == mvccpb.DELETE && !waited(at, event.PrevKv), key == at.LimitKey(), key == p.w.e.key:
+			return p.look(ctx)
 		}
 	}
 	return nil
 }
 
-// followMark makes the entry the first waiter if the one ahead has a mark, as was read, or told, at a revision.
-func (p *permit) followMark(ahead *mvccpb.KeyValue, read int64) {
-	if mark := layout.MarkIn(ahead); mark != 0 {
-		p.Lead(mark, false)
-		p.w.e.say(steps.Step{Action: steps.Judged, Read: read})
+// waited reports whether a key was that of a turn that waited, or its claim.
+func waited(at layout.Queue, was *mvccpb.KeyValue) bool {
+	if was == nil || was.Version != 1 {
+		return false
 	}
-}
-
-// judge finds out what stood ahead when the entry ahead of a far one had gone without a mark, at revision at; 0:
-// that is not known.
-func (p *permit) judge(ctx context.Context, at int64) error {
-	seen, err := p.w.e.q.limit.See(ctx, p.w.e.rev-1, at, p.read)
-	if at != 0 && errors.Is(err, rpctypes.ErrCompacted) {
-		return p.judge(ctx, 0)
-	}
-	if err != nil {
-		return err
-	}
-	if at == 0 {
-		at = seen.Reply.Header.Revision
-	}
-	delays := p.AheadWent(seen, at)
-	p.noteAhead(cmp.Or(seen.Youngest, p.w.ahead), delays)
-	p.w.e.say(steps.Step{Action: steps.Judged, Read: seen.Reply.Header.Revision, Delays: delays})
-	return nil
-}
-
-// awaitRoom waits until the weight of the first waiter fits into the limit.
-func (p *permit) awaitRoom(ctx context.Context) error {
-	at := p.w.e.q.At
-	return awaiting.Change{
-		Host: p.w.e.q.host, Streams: &p.w.e.q.shared.streams,
-		Key:  at.Entries,
-		Opts: []clientv3.OpOption{clientv3.WithRange(at.LimitKey() + "\x00")}, // the entries, and the limit
-		Over: func() bool { return p.Fits() || p.TooHeavy() },
-		Look: p.lookForRoom,
-		Hear: p.hearRoom,
-	}.Await(ctx)
-}
-
-// lookForRoom reads which permits stand ahead of the first waiter. If it cannot be known what has gone until now, the
-// lock delay begins now.
-func (p *permit) lookForRoom(ctx context.Context) error {
-	delays, err := p.LookForRoom(ctx, p.read)
-	if delays {
-		p.noteAhead(p.w.ahead, true)
-		p.w.e.say(steps.Step{Action: steps.Judged, Read: p.Heard, Delays: true, Unfound: true})
-	}
-	return err
-}
-
-// hearRoom handles what the watch of the permits and of the limit tells.
-func (p *permit) hearRoom(ctx context.Context, events []*clientv3.Event) error {
-	again, err := p.HearRoom(ctx, events)
-	if again {
-		return p.lookForRoom(ctx)
-	}
-	return err
-}
-
-// admit has the first waiter hold. It knows that its weight fits, and nothing joins ahead of it, so one Txn compares
-// the rest: that the limit is the one it knows, and that the sessions of the permits that have gone exist. It puts the
-// mark.
-func (p *permit) admit(ctx context.Context) error {
-	e := p.w.e
-	stand, few := p.SessionsStand(e.q.host.SessionKey)
-	if !few {
-		p.delayForGone(0)
-		return nil
-	}
-	now := time.Now()
-	var otherwise txns.Ops
-	self, limitKey := otherwise.Add(clientv3.OpGet(e.key)), otherwise.Add(clientv3.OpGet(e.q.At.LimitKey()))
-	r, err := e.q.shared.commits.Commit(ctx, txns.Txn{
-		If: append([]clientv3.Cmp{
-			e.unmarked(), clientv3.Compare(clientv3.ModRevision(e.q.At.LimitKey()), "=", p.Limit.Mod),
-		}, stand...),
-		Then: []clientv3.Op{e.putMark(p.Heard, now)},
-		Else: otherwise,
-	})
-	if err != nil {
-		return err
-	}
-	if r.Succeeded {
-		p.admitted(r.Header.Revision, now)
-		return nil
-	}
-	own := r.First(self)
-	switch {
-	case reads.IsEntry(own, e.rev) && layout.MarkIn(own) != 0: // put by an earlier copy, which was not answered
-		p.admitted(own.ModRevision, now)
-		return nil
-	case !reads.IsEntry(own, e.rev) || own.ModRevision != e.rev:
-		return ErrEntryGone
-	}
-	limit, err := e.q.limit.Ensure(ctx, r.First(limitKey))
-	if err != nil || limit.Mod != p.Limit.Mod {
-		p.Limit = limit
-		return err
-	}
-	return p.judgeGone(ctx, r.Header.Revision)
-}
-
-// admitted records that the entry holds since its mark was put, at a revision, as the reply to a request says that was
-// sent then.
-func (p *permit) admitted(at int64, sent time.Time) {
-	p.mod = at
-	p.w.e.of.saw(at, sent)
-	p.w.e.mu.Lock()
-	defer p.w.e.mu.Unlock()
-	p.w.ahead, p.delay = nil, delay{}
-}
-
-// judgeGone finds out whether a permit ahead went together with its session key. Then the lock delay begins. A Txn was
-// refused at a revision because one of these sessions has ended.
-func (p *permit) judgeGone(ctx context.Context, refused int64) error {
-	switch ended, err := p.AnyEnded(ctx, p.w.e.q.host.SessionKey, p.read); {
-	case err != nil:
-		return err
-	case ended:
-		p.delayForGone(refused)
-	default:
-		p.Acquit(p.delay.runs())
-	}
-	return nil
-}
-
-// delayForGone begins the lock delay for what has gone. read is that of steps.Step.
-func (p *permit) delayForGone(read int64) {
-	p.Delay(p.delay.runs())
-	p.noteAhead(p.w.ahead, true)
-	p.w.e.say(steps.Step{Action: steps.Judged, Read: read, Delays: true})
+	key := string(was.Key)
+	return at.IsTurn(key) || at.IsClaim(key) && at.IsTurn(at.EntryOf(key))
 }

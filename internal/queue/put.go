@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/calls"
-	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
@@ -21,6 +21,10 @@ import (
 var (
 	// errGateMoved: the session key was put again after the request was made.
 	errGateMoved = errors.New("the session key was put again after this request")
+	// errNoRight: perhaps it is the claims to which there is no right; the put is sent again without them.
+	errNoRight = errors.New("the put of an entry with its claim is not permitted")
+	// errNoLimit: the semaphore had no limit.
+	errNoLimit = errors.New("the limit of the semaphore was missing, and is put now")
 	// errKeyGone: the session key does not exist, or only in an older version, from a backup.
 	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
 )
@@ -37,8 +41,8 @@ type condition struct {
 }
 
 // put puts the entries of the attempt into their queues, once however often the request is sent. As a rule it finds out
-// which entry is ahead of each; otherwise a look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another client
-// deleted c.after or one of these entries), or etcd's error.
+// which entry is ahead of each; otherwise a look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another
+// client deleted c.after or one of these entries), or etcd's error.
 //
 // Requests get calls.GiveUpWait after ctx has ended, because the entry of an answered put can be removed by its
 // revision; otherwise it needs the sweeper.
@@ -49,15 +53,12 @@ func (a *attempt) put(ctx context.Context, c condition) error {
 		first := a.entries[0]
 		for first.stage < created {
 			err := a.tryPut(rctx, c)
-			if errors.Is(err, errGateMoved) || errors.Is(err, permits.ErrMoved) {
-				err = backoff.ContextErr(ctx) // if nil, send it with the new gate
+			if errors.Is(err, errGateMoved) || errors.Is(err, errNoLimit) || errors.Is(err, errNoRight) {
+				err = backoff.ContextErr(ctx) // if nil, send it with the new gate, or without claims
 			}
 			if err != nil {
 				return err
 			}
-		}
-		if first.wait.permit != nil && first.stage < placed { // by a copy whose reply was lost
-			return first.wait.permit.locate(rctx)
 		}
 		return nil
 	})
@@ -70,7 +71,6 @@ type putting struct {
 	gate   int64
 	claims clientv3.LeaseID
 	first  int // the reply about the first entry; those about the others follow
-	each   int // how many replies each has
 	epoch  int
 	nested bool // each entry is put by a Txn in the Txn
 }
@@ -81,7 +81,7 @@ const maxFlat = 42
 // putting builds the Txn. Each entry and its claim are put together, so they have one create revision.
 func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 	n := len(a.entries)
-	p := putting{gate: a.lease.Gate(), claims: claims, each: len(a.q.youngest), nested: n > maxFlat}
+	p := putting{gate: a.lease.Gate(), claims: claims, nested: n > maxFlat}
 	session := clientv3.ModRevision(a.q.host.SessionKey(a.lease.ID()))
 	p.If = append(make([]clientv3.Cmp, 0, 3*n+2), clientv3.Compare(session, "=", p.gate))
 	// The operations of a Txn see what those before them did: the removal, then the reads of what is ahead, then the puts.
@@ -98,7 +98,6 @@ func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
 		if p.nested {
-			p.each = 1
 			p.Then = append(p.Then, clientv3.OpTxn(e.absent(nil), e.puts(e.reads(nil), claims), nil))
 		} else {
 			p.If, p.Then = e.absent(p.If), e.reads(p.Then)
@@ -121,8 +120,10 @@ func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
 	to = append(to, reads.CreatedAt(e.key, 0))
 	if permit := e.wait.permit; permit != nil {
-		permit.Limit = e.q.limit.Known()
-		return append(to, e.q.limit.Is(permit.Limit))
+		to = permit.absent(to)
+	}
+	if e.claim == "" {
+		return to
 	}
 	// A late copy must not put the entry anew over a claim that stands: etcd keeps the claim's create revision, so the
 	// claim would lie ahead of a waiter, and the entry behind it.
@@ -136,19 +137,26 @@ func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
 
 // reads adds the reads of what is ahead of an entry that is about to be put.
 func (e *entry) reads(to []clientv3.Op) []clientv3.Op {
-	if permit := e.wait.permit; permit != nil {
-		return append(to, clientv3.OpTxn(nil, e.q.limit.Look(0, 0, permit.Limit.Permits), nil))
+	if e.wait.permit != nil {
+		return to // what puts it reads that
 	}
 	return append(to, e.q.youngest...)
 }
 
 // puts adds the puts of an entry and of its claim.
 func (e *entry) puts(to []clientv3.Op, claims clientv3.LeaseID) []clientv3.Op {
-	to = append(to, clientv3.OpPut(e.key, e.value, clientv3.WithLease(e.of.lease.ID())))
-	if e.claim != "" {
-		to = append(to, clientv3.OpPut(e.claim, e.q.shared.claimValue, clientv3.WithLease(claims)))
+	if permit := e.wait.permit; permit != nil {
+		return append(to, permit.putting(claims))
 	}
-	return to
+	return e.putsAt(to, e.key, e.claim, claims)
+}
+
+func (e *entry) putsAt(to []clientv3.Op, key, claim string, claims clientv3.LeaseID) []clientv3.Op {
+	to = append(to, clientv3.OpPut(key, e.value, clientv3.WithLease(e.of.lease.ID())))
+	if claim == "" {
+		return to
+	}
+	return append(to, clientv3.OpPut(claim, e.q.shared.claimValue, clientv3.WithLease(claims)))
 }
 
 // isDone reports whether the put was carried out. One that is nested may be so in part, if it is a copy, and another
@@ -165,12 +173,16 @@ func (p putting) isDone(r txns.Reply, entries int) bool {
 	return true
 }
 
-// before returns what the reply says of what stood ahead of entry i.
-func (p putting) before(s reads.Scope, r txns.Reply, i int) reads.Before {
+// before returns what the reply says of what stood ahead of entry i of the attempt.
+func (p putting) before(a *attempt, r txns.Reply, i int) reads.Before {
+	scope, at := a.entries[i].q.Scope, p.first
 	if p.nested {
-		return s.Before(r.Inner(p.first+i), 0)
+		return scope.Before(r.Inner(at+i), 0)
 	}
-	return s.Before(r, p.first+i*p.each)
+	for _, e := range a.entries[:i] {
+		at += len(e.q.youngest)
+	}
+	return scope.Before(r, at)
 }
 
 // tryPut sends the put once and reads its reply.
@@ -178,6 +190,13 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	claims, err := a.lease.AwaitClaims(ctx)
 	if err != nil {
 		return err
+	}
+	if a.q.limit != nil {
+		leave, err := a.q.shared.enter(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
 	}
 	p, began := a.putting(c, claims), time.Now()
 	for _, e := range a.entries {
@@ -206,6 +225,8 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 			return backoff.Again(err) // the claims' lease was gone, and another one follows
 		}
 		return err
+	case errors.Is(err, rpctypes.ErrPermissionDenied) && a.dropClaims():
+		return errNoRight
 	case err != nil:
 		a.q.ReportUnknown("enqueue", err)
 		return err
@@ -214,13 +235,27 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	}
 }
 
+// dropClaims has entries below foreign prefixes be put without claims, which stand elsewhere. It reports false if that
+// changes nothing.
+func (a *attempt) dropClaims() (dropped bool) {
+	for _, e := range a.entries {
+		if e.q.At.Foreign && !e.q.Unclaimed {
+			e.q, e.claim, dropped = e.q.withoutClaims(), "", true
+		}
+	}
+	return dropped
+}
+
 // wasPut reads the reply to a put that was carried out.
 func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err error) {
 	if permit := a.entries[0].wait.permit; permit != nil {
-		return permit.wasPut(ctx, r.Inner(p.first))
+		return permit.wasPut(r.Inner(p.epoch + 1))
 	}
 	for i, e := range a.entries {
-		before := p.before(e.q.Scope, r, i)
+		if e.q.Unclaimed {
+			e.q.shared.noteUnclaimed(e.q.At)
+		}
+		before := p.before(a, r, i)
 		e.setCreated(r.Header.Revision)
 		e.wait.position = before.Count
 		if before.Free || before.Entry != nil {
@@ -253,9 +288,10 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	for _, e := range a.entries {
 		ask.Add(reads.Meta(e.key), reads.Meta(cmp.Or(e.claim, e.key)))
 	}
-	limit := len(ask)
-	if q := a.q; q.limit != nil {
-		ask.Add(clientv3.OpGet(q.At.LimitKey()))
+	permit := a.entries[0].wait.permit
+	if permit != nil {
+		turn, claim := permit.turnKeys()
+		ask.Add(reads.Meta(turn), reads.Meta(claim), clientv3.OpGet(a.q.At.LimitKey()))
 	}
 	r, err := txns.Read(ctx, a.q.host.Sender(), ask...)
 	if err != nil {
@@ -265,6 +301,9 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	stand, put := 0, false
 	for i, e := range a.entries {
 		own, claim := r.First(first+2*i), r.First(first+2*i+1)
+		if permit != nil {
+			own, claim = permit.found(r, first)
+		}
 		if own != nil {
 			stand++
 		}
@@ -295,9 +334,12 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 		return ErrEntryGone
 	case c.empty:
 		return ErrOccupied
-	case a.q.limit != nil:
-		if err := a.q.limit.WhyRefused(ctx, r.First(limit), a.entries[0].wait.permit.Limit.Mod); err != nil {
+	case permit != nil:
+		switch missed, err := a.q.limit.WhyRefused(ctx, r.First(first+4)); {
+		case err != nil:
 			return err
+		case missed:
+			return errNoLimit
 		}
 	}
 	a.markUnanswered(gate) // as above: an earlier copy had put it, and another client has deleted both keys

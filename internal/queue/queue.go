@@ -115,12 +115,20 @@ func (q *Queue) key(id string) string {
 	}
 }
 
-// claimKey is the key of the claim of an entry; empty of a permit, which has none.
+// claimKey is the key of the claim of an entry; empty without the right to it.
 func (q *Queue) claimKey(entry string) string {
-	if q.At.Kind == holdfast.KindSemaphore {
+	if q.Unclaimed {
 		return ""
 	}
 	return q.At.ClaimKey(entry)
+}
+
+// withoutClaims returns the queue as a client uses it that has no right to its claims.
+func (q *Queue) withoutClaims() *Queue {
+	unclaimed := *q
+	unclaimed.Unclaimed = true
+	unclaimed.youngest = unclaimed.Youngest()
+	return &unclaimed
 }
 
 // errNoQueue: a Mutex{} or an Election{}.

@@ -95,7 +95,7 @@ func TestTryAcquireOfASetTellsAnUnconfirmedEntry(t *testing.T) {
 func TestPermitIsNeverBatched(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		kit.SetLimit(t, srv, 9, 9)
+		kit.SetLimit(t, srv, 9)
 		mustHandOff(t, mustAcquire(t, p.permits(9, 1)))
 		deepest := 0
 		p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {

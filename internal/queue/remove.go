@@ -22,11 +22,6 @@ const removeRetry = time.Second
 // behind. nil: the entry existed, or may have existed, and is gone. ErrEntryGone: another client had deleted it; then
 // the claim is gone now. It ends with ctx, for a caller that waits; remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
-	if p := e.wait.permit; p != nil && e.stage < held {
-		if err := p.markToLeave(ctx); err != nil {
-			return err
-		}
-	}
 	r, err := e.q.shared.commits.Commit(ctx, txns.Txn{
 		About: e.q.At.Entries, If: []clientv3.Cmp{e.owned()}, Then: e.deletions(make([]clientv3.Op, 0, 2)),
 	})

@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/permits"
@@ -43,8 +45,8 @@ func (s *Semaphore) Permits(weight int) *Queue {
 	case q.err != nil:
 	case weight < 1:
 		q.err = &holdfast.ArgumentError{Argument: "weight", Reason: "is not positive"}
-	case weight > q.limit.Named():
-		q.err = q.limit.Err(q.limit.Named(), weight)
+	case weight > q.limit.Named:
+		q.err = q.limit.Err(q.limit.Named, weight)
 	}
 	return &q
 }
@@ -66,23 +68,25 @@ func (s *Semaphore) Resize(ctx context.Context, to int) error {
 	return q.WhileOpen(ctx, func(ctx context.Context) error { return q.limit.Resize(ctx, to) })
 }
 
-// checkRoom returns ErrOccupied, with the place, if the permits that q asks for are not free.
+// checkRoom returns ErrOccupied, with the place, if the permits that q asks for are not free, and no dead claim alone is
+// in the way.
 func (q *Queue) checkRoom(ctx context.Context) error {
 	return q.WhileOpen(ctx, func(ctx context.Context) error {
-		seen, err := q.limit.See(ctx, 0, 0, func(ctx context.Context, ask txns.Ops) (txns.Reply, error) {
-			look := places.Look(q.Scope, 0)
-			return txns.Read(ctx, q.host.Sender(), append(ask, look[:]...)...)
-		})
-		switch {
-		case err != nil:
+		from, end := q.At.Semaphore()
+		look := places.Look(q.Scope, 0)
+		r, err := txns.Read(ctx, q.host.Sender(), append([]clientv3.Op{
+			clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly()), clientv3.OpGet(q.At.LimitKey()),
+		}, look...)...)
+		if err != nil || r.First(1) == nil {
 			return err
-		case seen.Limit.Permits != q.limit.Named():
-			return q.limit.Err(seen.Limit.Permits, 0)
-		case permits.Weights(seen.Ahead)+q.weight > seen.Limit.Permits:
-			place := places.Read(q.Scope, seen.Reply, 3, 0, nil).Place(q.Scope)
-			return &places.Error{Place: place, Err: ErrOccupied}
-		default:
-			return nil
 		}
+		if _, err := q.limit.WhyRefused(ctx, r.First(1)); err != nil {
+			return err
+		}
+		v := permits.Read(q.At, r.Range(0).Kvs...)
+		if _, free := v.Room(q.limit.Named, r.Header.Revision+1); len(v.Waiting) > 0 || free < q.weight {
+			return &places.Error{Place: places.Read(q.Scope, r, 2, 0, nil).Place(q.Scope), Err: ErrOccupied}
+		}
+		return nil
 	})
 }

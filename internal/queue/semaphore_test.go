@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
@@ -56,7 +59,7 @@ func TestLimitThatIsDeletedWhileOneWaitsIsPutAgain(t *testing.T) {
 		srv.Delete(kit.LimitX)
 		holdtest.MustRelease(t, h)
 		holdtest.MustRelease(t, heldNow(t, waiter))
-		if kvs := srv.Keys(kit.LimitX); len(kvs) != 1 || string(kvs[0].Value) != "1 1" {
+		if kvs := srv.Keys(kit.LimitX); len(kvs) != 1 || string(kvs[0].Value) != "1" {
 			t.Errorf("%v", kvs)
 		}
 	})
@@ -150,7 +153,7 @@ func TestLimitThatAnotherProcessPutsMeanwhileIsNotReplaced(t *testing.T) {
 		if r := <-late; !errors.As(r.Err, &limit) || limit.Limit != 3 || limit.Named != 2 {
 			t.Errorf("Acquire with another limit: %v", r.Err)
 		}
-		if kv := srv.Keys(kit.LimitX)[0]; string(kv.Value) != "3 3" {
+		if kv := srv.Keys(kit.LimitX)[0]; string(kv.Value) != "3" {
 			t.Errorf("the limit is %s", kv.Value)
 		}
 		holdtest.MustRelease(t, h)
@@ -161,14 +164,14 @@ func TestLimitThatAnotherProcessPutsMeanwhileIsNotReplaced(t *testing.T) {
 func TestResizeThatAnotherOneOvertakesIsRefused(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
-		kit.SetLimit(t, srv, 3, 3)
+		kit.SetLimit(t, srv, 3)
 		p.PlanOne("enqueue", etcdfake.Fate{Request: 20 * kit.OneWay})
-		time.AfterFunc(10*kit.OneWay, func() { srv.Put(kit.LimitX, layout.Limit{Permits: 4, High: 4}.String()) })
+		time.AfterFunc(10*kit.OneWay, func() { srv.Put(kit.LimitX, layout.Limit{Permits: 4}.String()) })
 		var limit *holdfast.LimitError
 		if err := p.Semaphore(3).Resize(kit.Within(t, time.Minute), 5); !errors.As(err, &limit) || limit.Limit != 4 {
 			t.Errorf("Resize: %v", err)
 		}
-		if kv := srv.Keys(kit.LimitX)[0]; string(kv.Value) != "4 4" {
+		if kv := srv.Keys(kit.LimitX)[0]; string(kv.Value) != "4" {
 			t.Errorf("the limit is %s", kv.Value)
 		}
 	})
@@ -179,7 +182,7 @@ func TestLateCopyOfAResizeDoesNothing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Minute)
 		p := holdtest.Start(t, srv)
-		kit.SetLimit(t, srv, 3, 3)
+		kit.SetLimit(t, srv, 3)
 		p.PlanOne("enqueue", etcdfake.Fate{Request: 10 * time.Second})
 		if err := p.Semaphore(3).Resize(ctx, 5); err != nil {
 			t.Fatal(err)
@@ -197,32 +200,39 @@ func TestLateCopyOfAResizeDoesNothing(t *testing.T) {
 	})
 }
 
-// Beside the limit stands the highest one at which a permit was put that stands. With a higher one, waiters take those
-// ahead that wait for some that hold.
-func TestHighestLimitComesDownWhenNoPermitOfItStands(t *testing.T) {
+func TestLimitThatCannotBeReadOrPutIsAnError(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
-		resize := func(from, to int, want string) {
-			t.Helper()
-			if err := p.Semaphore(from).Resize(kit.Within(t, time.Minute), to); err != nil {
-				t.Fatal(err)
+		sem := p.Semaphore(3)
+		p.KV.Refuse(func(ops []clientv3.Op) error {
+			if ops[0].IsPut() {
+				return rpctypes.ErrPermissionDenied
 			}
-			if got := string(srv.Keys(kit.LimitX)[0].Value); got != want {
-				t.Errorf("after Resize from %d to %d: %q, want %q", from, to, got, want)
-			}
+			return nil
+		})
+		if err := sem.Resize(t.Context(), 5); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("Resize without the right to write: %v", err)
 		}
-		old := holdtest.MustAcquire(t, p.Permits(1000, 1))
-		resize(1000, 2, "2 1000")
-		h := holdtest.MustAcquire(t, p.Permits(2, 1))
-		resize(2, 3, "3 1000") // the old one stands
-		holdtest.MustRelease(t, old)
-		resize(3, 4, "4 1000") // the other one was put at 2, which is not known
+		p.KV.Refuse(nil)
+		holdtest.MustClose(t, p)
+		if n, err := sem.Limit(t.Context()); n != 0 || !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Limit of a closed session: %d, %v", n, err)
+		}
+	})
+}
+
+// The limit is made unreadable by hand while one waits.
+func TestLimitThatBecomesUnreadableIsTheErrorOfAWaiter(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Permits(1, 1))
+		waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(1, 1))
+		kit.Queued(t, srv, permitsX, 2)
+		srv.Put(kit.LimitX, "1 1") // as clients of format 1 write it
+		if r := <-waiter; r.Err == nil || !strings.Contains(r.Err.Error(), kit.LimitX) {
+			t.Error(r.Err)
+		}
 		holdtest.MustRelease(t, h)
-		h = holdtest.MustAcquire(t, p.Permits(4, 1))
-		resize(4, 3, "3 4")
-		holdtest.MustRelease(t, h)
-		resize(3, 5, "5 5")
-		resize(5, 1, "1 5") // one may be put at 5 until this is
-		resize(1, 2, "2 2")
+		kit.NothingStands(t, srv)
 	})
 }

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leftovers"
 	"github.com/holdfast-go/holdfast/internal/lines"
 	"github.com/holdfast-go/holdfast/internal/polls"
-	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/internal/watching"
@@ -28,7 +26,9 @@ type shared struct {
 	getEpoch   clientv3.Op // reads the fencing epoch
 	claimValue string      // of all claims of the session
 
-	sights sights
+	sights     sights
+	turns      turnsWaiting
+	permitPuts chan struct{} // one for each put of a permit under way
 
 	warnedOfSlash atomic.Bool // not a sync.Once: the user's logger may make a queue
 
@@ -42,8 +42,13 @@ type shared struct {
 	sweeper *leftovers.Sweeper
 	orphans *leftovers.Scanner
 
+	unclaimed map[string]bool // by Entries: prefixes to whose claims this client has no right; protected by mu
+
 	tell func(steps.Step) // of tests: see Observe; otherwise nil
 }
+
+// maxPermitPuts is how many puts of permits a session has under way.
+const maxPermitPuts = 16
 
 type sharedKey struct{}
 
@@ -54,10 +59,12 @@ func sharedBy(host lease.Host) *shared {
 			claimValue: layout.Claim{
 				LockDelay: host.LockDelay(), ToldWithin: polls.ToldWithin(host.LockDelay()),
 			}.Encode(),
-			commits: txns.Committer{Sender: host.Sender(), Go: host.Go},
+			commits:    txns.Committer{Sender: host.Sender(), Go: host.Go},
+			permitPuts: make(chan struct{}, maxPermitPuts),
 		}
+		s.turns.of = make(map[string]int)
 		s.keys, s.sweeper, s.orphans = leftovers.New(host, s.orphan)
-		host.BeforeRevoke(s.beforeRevoke)
+		host.BeforeRevoke(func(_ context.Context, lease *lease.Lease) { s.keys.Forget(lease) })
 		return s
 	}).(*shared)
 }
@@ -77,30 +84,30 @@ func (s *shared) warnOfSlash(at layout.Queue) {
 		"kind", at.Kind, "name", at.Name, "entries", at.Entries)
 }
 
-// beforeRevoke deletes the permits of a lease before the session revokes it: one that is deleted together with its
-// session key looks like that of a revoked holder. All other entries go with their claims.
-func (s *shared) beforeRevoke(ctx context.Context, lease *lease.Lease) {
-	kind := sending.Unhurried
-	if s.host.Context().Err() != nil { // Close is waiting
-		kind = sending.Write
+// isUnclaimed reports whether this client has no right to the claims of a prefix.
+func (s *shared) isUnclaimed(at layout.Queue) bool {
+	if !at.Foreign {
+		return false
 	}
-	for batch := range slices.Chunk(s.entriesOf(lease), txns.MaxOps) {
-		var ops []clientv3.Op
-		for _, e := range batch {
-			if e.wait.permit != nil && e.stage >= created {
-				ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{e.owned()}, []clientv3.Op{clientv3.OpDelete(e.key)}, nil))
-			}
-		}
-		if len(ops) == 0 {
-			continue
-		}
-		if _, err := (txns.Txn{Then: ops}).Once(ctx, s.host.Sender(), kind); err != nil {
-			// The entries expire with the lease. Until then Close may try again.
-			time.AfterFunc(lease.TTL(), func() { s.keys.Forget(lease) })
-			return
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unclaimed[at.Entries]
+}
+
+// noteUnclaimed records that this client has no right to the claims of a prefix, and tells the session's logger once.
+func (s *shared) noteUnclaimed(at layout.Queue) {
+	s.mu.Lock()
+	known := s.unclaimed[at.Entries]
+	if s.unclaimed == nil {
+		s.unclaimed = make(map[string]bool)
 	}
-	s.keys.Forget(lease)
+	s.unclaimed[at.Entries] = true
+	s.mu.Unlock()
+	if !known {
+		s.host.Logger().Warn("holdfast: no right to the claims of a prefix; entries are put without them, so one that comes "+
+			"after this session's lease was revoked may hold before this session is told; grant the role what "+
+			"\"holdfast check --at\" names", "kind", at.Kind, "name", at.Name, "claims", at.Claims)
+	}
 }
 
 // taken reports whether MinHold keeps the oldest entry of a queue.

@@ -66,13 +66,14 @@ func (s *sights) noteDead(claims []reads.Claim, now time.Time) {
 // noteExamined records what a reply has shown of a dead claim: its value, and whether the session key of its holder has
 // gone.
 func (s *sights) noteExamined(claim *mvccpb.KeyValue, sessionGone bool, now time.Time) {
+	says := layout.DecodeClaim(claim.Value)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.of[string(claim.Key)]
 	if known.rev != claim.CreateRevision {
 		return
 	}
-	known.examined, known.says = true, layout.DecodeClaim(claim.Value)
+	known.examined, known.says = true, says
 	if sessionGone && known.gone.IsZero() {
 		known.gone = now
 	}
@@ -126,7 +127,7 @@ func (s *sights) delayEnds(c reads.Claim, lockDelay time.Duration) (end time.Tim
 	if seen.acquitted || !seen.examined {
 		return time.Time{}, seen.acquitted
 	}
-	// The holder's own delays count as well: whoever deletes the claim does so for all who come later.
+	// The holder's own delays count as well: the claim is deleted for all who come later.
 	end = seen.dead.Add(max(polls.ToldWithin(lockDelay), seen.says.ToldWithin))
 	if !seen.gone.IsZero() {
 		if at := seen.gone.Add(max(lockDelay, seen.says.LockDelay)); at.Before(end) {

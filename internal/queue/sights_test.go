@@ -24,6 +24,8 @@ func TestDelayOfAClaimEndsWhenItsHolderHasBeenTold(t *testing.T) {
 	const own, told = 2 * time.Second, 8 * time.Second
 	began := time.Now()
 	at := func(d time.Duration) time.Time { return began.Add(d) }
+	less := layout.Claim{LockDelay: time.Second, ToldWithin: 7 * time.Second}
+	more := layout.Claim{LockDelay: 5 * time.Second, ToldWithin: 11 * time.Second}
 	for name, c := range map[string]struct {
 		says layout.Claim
 		gone time.Duration // when the session key was first seen gone; negative: it stands
@@ -33,10 +35,10 @@ func TestDelayOfAClaimEndsWhenItsHolderHasBeenTold(t *testing.T) {
 		"the session lives":                    {layout.Claim{}, -1, told},
 		"the session goes later":               {layout.Claim{}, time.Second, time.Second + own},
 		"the session goes when it is too late": {layout.Claim{}, told - time.Second, told},
-		"the holder asks for more":             {layout.Claim{LockDelay: 5 * time.Second, ToldWithin: 11 * time.Second}, 0, 5 * time.Second},
-		"the holder lives, and asks for more":  {layout.Claim{LockDelay: 5 * time.Second, ToldWithin: 11 * time.Second}, -1, 11 * time.Second},
-		"the holder asks for less":             {layout.Claim{LockDelay: time.Second, ToldWithin: 7 * time.Second}, 0, own},
-		"the holder lives, and asks for less":  {layout.Claim{LockDelay: time.Second, ToldWithin: 7 * time.Second}, -1, told},
+		"the holder asks for more":             {more, 0, 5 * time.Second},
+		"the holder lives, and asks for more":  {more, -1, 11 * time.Second},
+		"the holder asks for less":             {less, 0, own},
+		"the holder lives, and asks for less":  {less, -1, told},
 	} {
 		var s sights
 		claim := reads.Claim{Key: "a", Rev: 7}
@@ -54,8 +56,8 @@ func TestDelayOfAClaimEndsWhenItsHolderHasBeenTold(t *testing.T) {
 	}
 }
 
-// A key may be that of another claim later. What was seen of the first says nothing of the second, and what is heard late
-// of the first neither.
+// A key may be that of another claim later. What was seen of the first says nothing of the second, and what is heard
+// late of the first neither.
 func TestSightsOfTwoClaimsAtOneKeyAreToldApart(t *testing.T) {
 	t.Parallel()
 	const own = time.Second

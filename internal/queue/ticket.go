@@ -21,7 +21,6 @@ type ticket struct {
 	q       *Queue // as this caller named it
 	request Request
 	inSet   bool     // of a Set of several queues
-	useless bool     // an earlier entry was of no use
 	attempt *attempt // set before the turn: whose entry the previous head has put for this caller; or nil
 
 	// What those in the line behind it are told; both protected by shared.mu.
@@ -126,11 +125,11 @@ func (t *ticket) readPlace(ctx context.Context, rev int64) view.Place {
 	ctx, cancel := calls.WithSession(ctx, q.host)
 	defer cancel()
 	look := places.Look(q.Scope, rev)
-	r, err := txns.Read(ctx, q.host.Sender(), look[0], look[1], q.shared.getEpoch)
+	r, err := txns.Read(ctx, q.host.Sender(), append(look, q.shared.getEpoch)...)
 	if err != nil {
 		return view.Place{}
 	}
-	p := places.Read(q.Scope, r, 0, rev, r.Range(2).Kvs).Place(q.Scope)
+	p := places.Read(q.Scope, r, 0, rev, r.Range(len(look)).Kvs).Place(q.Scope)
 	if t.inSet {
 		p.Name = q.At.Name
 	}
@@ -148,7 +147,7 @@ func (w *wait) tell(ctx context.Context) {
 	if t == nil || ctx.Err() != nil {
 		return
 	}
-	if w.ahead != nil {
+	if w.ahead != nil || w.permit != nil {
 		t.tell(t.place)
 		return
 	}

@@ -60,7 +60,7 @@ func (s Set) checkEmpty(ctx context.Context) error {
 		ask := txns.Ops{first.shared.getEpoch} // 1 and 2 for each queue: as many as etcd takes for MaxSet
 		for _, q := range s {
 			look := places.Look(q.Scope, 0)
-			ask.Add(look[:]...)
+			ask.Add(look...)
 		}
 		r, err := txns.Read(ctx, first.host.Sender(), ask...)
 		if err != nil {

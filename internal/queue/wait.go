@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
-// wait is what stands ahead of an entry, as the latest look, or the put, has shown. Nothing can join a queue ahead of an
-// entry, so what is free ahead of it stays free.
+// wait is what stands ahead of an entry, as the latest look, or the put, has shown. Nothing can join a queue ahead of
+// an entry, so what is free ahead of it stays free.
 type wait struct {
 	e *entry
 
@@ -29,14 +29,16 @@ type wait struct {
 
 // isFree reports whether nothing stands ahead.
 func (w *wait) isFree() bool {
+	if w.permit != nil {
+		return w.permit.holds
+	}
 	return w.e.stage >= placed && w.ahead == nil && len(w.claims) == 0 && !w.more
 }
 
 // untilNoEntryAhead waits until no entry is ahead. Dead claims may be.
 func (w *wait) untilNoEntryAhead(ctx context.Context) error {
-	await := w.awaitAhead
 	if w.permit != nil {
-		await = w.permit.await
+		return w.permit.await(ctx)
 	}
 	for w.e.stage < placed || w.ahead != nil {
 		if ctx.Err() != nil {
@@ -48,7 +50,7 @@ func (w *wait) untilNoEntryAhead(ctx context.Context) error {
 			}
 			continue
 		}
-		if err := await(ctx); err != nil {
+		if err := w.awaitAhead(ctx); err != nil {
 			return err
 		}
 		telemetry.Woken(ctx)
@@ -89,7 +91,7 @@ func (w *wait) describe(ctx context.Context) string {
 		return ""
 	case w.e.stage < placed:
 		return "; etcd has not answered the request to queue"
-	case w.ahead != nil:
+	case w.ahead != nil || w.permit != nil && len(w.claims) == 0:
 		return "" // the place says it
 	case w.e.ticket.inSet && !w.isFree():
 		first = "it was first in the queue of " + names.Quote(w.e.q.At.Name)

@@ -23,12 +23,19 @@ func Permits(name string) string { return "holdfast/sem/" + name + "/@/" }
 // Standing returns the entries of a lock, in order of key.
 func Standing(srv *etcdfake.Server, lock string) []*mvccpb.KeyValue { return srv.Keys(Entries(lock)) }
 
-// Queued waits until n entries stand below a prefix, and until the client that has put
-// the last of them has its reply and its watch.
+// Turns is the prefix of the turns of a semaphore.
+func Turns(name string) string { return "holdfast/sem/" + name + "/@turn/" }
+
+// Queued waits until n entries stand below a prefix, of a semaphore n permits and turns, and until the client that has
+// put the last of them has its reply and its watch.
 func Queued(t *testing.T, srv *etcdfake.Server, prefix string, n int) {
 	t.Helper()
 	for range 1000 {
-		if len(srv.Keys(prefix)) == n {
+		stand := len(srv.Keys(prefix))
+		if name, sem := strings.CutSuffix(prefix, "/@/"); sem {
+			stand += len(srv.Keys(name + "/@turn/"))
+		}
+		if stand == n {
 			time.Sleep(20 * OneWay)
 			return
 		}
@@ -42,7 +49,7 @@ func NothingStands(t *testing.T, srv *etcdfake.Server) {
 	t.Helper()
 	for _, kv := range srv.Keys("holdfast/") {
 		key := string(kv.Key)
-		if strings.Contains(key, "/@/") || isClaim(key) {
+		if strings.Contains(key, "/@/") || strings.Contains(key, "/@turn/") || isClaim(key) {
 			t.Errorf("left behind: %s", key)
 		}
 	}
@@ -120,7 +127,7 @@ func JoinReader(t *testing.T, srv *etcdfake.Server, prefix string) *Peer {
 	return join(t, srv, prefix+"!s")
 }
 
-// JoinPermit is Join for a permit of a semaphore with that weight, which has no claim.
+// JoinPermit is Join for a permit of a semaphore with that weight.
 func JoinPermit(t *testing.T, srv *etcdfake.Server, prefix string, weight int) *Peer {
 	t.Helper()
 	return join(t, srv, fmt.Sprintf("%s%d-", prefix, weight))
@@ -132,7 +139,7 @@ func join(t *testing.T, srv *etcdfake.Server, prefix string) *Peer {
 	p := &Peer{srv: srv, Lease: grant(t, cli)}
 	p.Key = fmt.Sprintf("%s%x-AAAAAAAAAAAAAAAA", prefix, int64(p.Lease))
 	puts := []clientv3.Op{clientv3.OpPut(p.Key, "", clientv3.WithLease(p.Lease))}
-	if at, below := layout.Of("holdfast", p.Key); below && at.Kind != holdfast.KindSemaphore {
+	if at, below := layout.Of("holdfast", p.Key); below {
 		p.Claim = at.ClaimKey(p.Key)
 		says := layout.Claim{LockDelay: LockDelay, ToldWithin: ToldWithin}.Encode()
 		puts = append(puts, clientv3.OpPut(p.Claim, says, clientv3.WithLease(grant(t, cli))))

@@ -11,9 +11,9 @@ import (
 const LimitX = "holdfast/sem/x/@limit"
 
 // SetLimit puts the limit of semaphore x.
-func SetLimit(t *testing.T, srv *etcdfake.Server, limit, high int) {
+func SetLimit(t *testing.T, srv *etcdfake.Server, limit int) {
 	t.Helper()
-	if _, err := srv.Client(t).Put(t.Context(), LimitX, layout.Limit{Permits: limit, High: high}.String()); err != nil {
+	if _, err := srv.Client(t).Put(t.Context(), LimitX, layout.Limit{Permits: limit}.String()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,10 +14,10 @@ import (
 )
 
 // KindOf returns the kind of a request of the queue, or the method of any other call. The kinds are "enqueue",
-// "hand-off", "remove", "claim" (removes the claim of an entry that has gone), "clear" (removes those of others), "move"
-// (to a lease of its own), "mark" (of a permit), "poll", "read" (a look, too), "committed read" (which etcd takes for a
-// write), "watch" and "event";
-// "held" (writes held_since to an entry); "gate" (puts the session key), "session" (reads it) and "session watch".
+// "hand-off", "remove", "claim" (removes the claim of an entry that has gone), "clear" (removes those of others),
+// "move" (to a lease of its own), "mark" (of a permit), "poll", "read" (a look, too), "committed read" (which etcd
+// takes for a write), "watch" and "event"; "held" (writes held_since to an entry); "gate" (puts the session key),
+// "session" (reads it) and "session watch".
 func KindOf(c etcdfake.Call) string {
 	switch r := c.Request.(type) {
 	case *pb.TxnRequest:

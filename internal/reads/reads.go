@@ -15,6 +15,10 @@ import (
 type Scope struct {
 	At     layout.Queue
 	Reader bool // entries that are put through it do not exclude one another
+
+	// Unclaimed: there are no claims, because this client has no right to them. Below a foreign prefix they stand
+	// elsewhere than the entries.
+	Unclaimed bool
 }
 
 // Conflicting returns the range of the entries that exclude one that is put through the queue.
@@ -85,8 +89,12 @@ func (s Scope) Youngest() []clientv3.Op {
 	from, end := s.Conflicting()
 	claimsFrom, claimsEnd := s.conflictingClaims()
 	if s.At.Foreign {
+		entry := clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(1), youngest)
+		if s.Unclaimed {
+			return []clientv3.Op{entry}
+		}
 		return []clientv3.Op{
-			clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(1), youngest),
+			entry,
 			clientv3.OpGet(claimsFrom, clientv3.WithRange(claimsEnd), clientv3.WithKeysOnly(), clientv3.WithLimit(1)),
 		}
 	}
@@ -106,6 +114,9 @@ type Before struct {
 // Before reads the replies to Youngest, the first of which is reply i.
 func (s Scope) Before(r txns.Reply, i int) Before {
 	first := r.Range(i)
+	if s.Unclaimed {
+		return Before{Entry: txns.First(first.Kvs), Free: first.Count == 0, Count: first.Count}
+	}
 	if s.At.Foreign {
 		claims := r.Range(i + 1)
 		return Before{

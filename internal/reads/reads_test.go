@@ -69,23 +69,20 @@ func TestReadsFindWhatTheyName(t *testing.T) {
 			op   clientv3.Op
 			want string
 		}{
-			"the oldest":                             {writer.Oldest(), "!s1-a !s2-c"},
-			"the oldest of an election":              {election.Oldest(), "!s1-a"},
-			"the nearest, of a writer":               {writer.Nearest(before), "1-d"},
-			"the nearest, of a reader":               {reader.Nearest(before), "1-d"},
-			"the nearest, of an older reader":        {reader.Nearest(revisions["1-d"]), ""},
-			"the nearest, of an older writer":        {writer.Nearest(revisions["1-d"]), "!s2-c"},
-			"the youngest of all":                    {writer.Nearest(0), "2-f"},
-			"all ahead, of a writer":                 {writer.Ahead(before), "!s1-a !s2-c 1-d"},
-			"all ahead, of a reader":                 {reader.Ahead(before), "1-d"},
-			"all":                                    {writer.Ahead(0), "!s1-a !s2-c 1-d 2-f"},
-			"the claims ahead of a writer":           {writer.ClaimsAhead(before), "1-d~ 2-b~ !s1-a~ !s1-e~ !s2-c~"},
-			"the claims ahead of a reader":           {reader.ClaimsAhead(before), "1-d~ 2-b~"},
-			"the claims ahead of an older reader":    {reader.ClaimsAhead(revisions["1-d"]), "2-b~"},
-			"the claims ahead, not the entry's own":  {writer.ClaimsAhead(revisions["!s1-a"]), ""},
-			"the youngest of then, of a writer":      {writer.YoungestAheadAt(before-1, before), "!s1-e"},
-			"the oldest of then, of a reader":        {reader.OldestAheadAt(0, before, 2), "2-b 1-d"},
-			"the oldest that stand now, of a writer": {writer.OldestAheadAt(before-1, 0, 0), "!s1-a !s2-c 1-d"},
+			"the oldest":                            {writer.Oldest(), "!s1-a !s2-c"},
+			"the oldest of an election":             {election.Oldest(), "!s1-a"},
+			"the nearest, of a writer":              {writer.Nearest(before), "1-d"},
+			"the nearest, of a reader":              {reader.Nearest(before), "1-d"},
+			"the nearest, of an older reader":       {reader.Nearest(revisions["1-d"]), ""},
+			"the nearest, of an older writer":       {writer.Nearest(revisions["1-d"]), "!s2-c"},
+			"the youngest of all":                   {writer.Nearest(0), "2-f"},
+			"all ahead, of a writer":                {writer.Ahead(before), "!s1-a !s2-c 1-d"},
+			"all ahead, of a reader":                {reader.Ahead(before), "1-d"},
+			"all":                                   {writer.Ahead(0), "!s1-a !s2-c 1-d 2-f"},
+			"the claims ahead of a writer":          {writer.ClaimsAhead(before), "1-d~ 2-b~ !s1-a~ !s1-e~ !s2-c~"},
+			"the claims ahead of a reader":          {reader.ClaimsAhead(before), "1-d~ 2-b~"},
+			"the claims ahead of an older reader":   {reader.ClaimsAhead(revisions["1-d"]), "2-b~"},
+			"the claims ahead, not the entry's own": {writer.ClaimsAhead(revisions["!s1-a"]), ""},
 		} {
 			resp, err := cli.Do(t.Context(), c.op)
 			if err != nil {
@@ -98,8 +95,8 @@ func TestReadsFindWhatTheyName(t *testing.T) {
 	})
 }
 
-// What a put reads says whether anything conflicts, and which entry is the nearest: not if both of the two youngest keys
-// are claims.
+// What a put reads says whether anything conflicts, and which entry is the nearest: not if both of the two youngest
+// keys are claims.
 func TestYoungestTellsThePutWhatIsAhead(t *testing.T) {
 	for name, c := range map[string]struct {
 		ids     string // "~": dead
@@ -157,31 +154,6 @@ func TestYoungestTellsThePutWhatIsAhead(t *testing.T) {
 					}
 				})
 			})
-		}
-	}
-}
-
-// Keys are used again, so the deletion of an earlier entry is not the end of a later one at its key.
-func TestEntryEndsWhenItsKeyIsDeletedAfterItWasCreated(t *testing.T) {
-	t.Parallel()
-	deleted, put := clientv3.EventTypeDelete, clientv3.EventTypePut
-	for name, c := range map[string]struct {
-		kind     mvccpb.Event_EventType
-		key      string
-		revision int64
-		want     bool
-	}{
-		"it is deleted":                       {deleted, "1-a", 11, true},
-		"another one is deleted":              {deleted, "1-b", 11, false},
-		"it is put once more":                 {put, "1-a", 11, false},
-		"an earlier one was deleted":          {deleted, "1-a", 9, false},
-		"an earlier one was deleted for this": {deleted, "1-a", 10, false},
-	} {
-		event := &clientv3.Event{
-			Type: c.kind, Kv: &mvccpb.KeyValue{Key: []byte(at.Entries + c.key), ModRevision: c.revision},
-		}
-		if reads.IsEnd(event, []byte(at.Entries+"1-a"), 10) != c.want {
-			t.Errorf("%s: that is its end is %v", name, !c.want)
 		}
 	}
 }

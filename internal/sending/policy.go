@@ -10,21 +10,12 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 )
 
-const (
-	// DefaultAttempt bounds a single request where the policy does not. On a
-	// half-open connection nothing is answered, and gRPC alone takes minutes to
-	// notice.
-	DefaultAttempt = 4 * time.Second
+// DefaultAttempt is the Attempt of a policy that has none. After maxAttempt a member may answer DeadlineExceeded: then
+// etcd's client sends the write again, unnoticed if the client's KV was replaced.
+const DefaultAttempt, maxAttempt = 4 * time.Second, 5 * time.Second
 
-	// maxAttempt: a member that is given that long may answer DeadlineExceeded
-	// while the request's context is alive. etcd's client then sends the request,
-	// a write too, again.
-	maxAttempt = 5 * time.Second
-)
-
-// Policy validates the retry policy that a user has given as the named option,
-// and returns it with the default for Attempt. The error is a
-// *holdfast.ArgumentError that names the field, such as "Options.Retry.Max".
+// Policy validates the retry policy that a user has given as the named option, and returns it with the default for
+// Attempt. The error is a *holdfast.ArgumentError that names the field, such as "Options.Retry.Max".
 func Policy(option string, p backoff.Policy) (backoff.Policy, error) {
 	err := p.Validate()
 	var bad *holdfast.ArgumentError

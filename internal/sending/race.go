@@ -22,16 +22,15 @@ type race[T any] struct {
 	kind   Kind
 	op     func(ctx context.Context) (T, error)
 	caller context.Context
-	began  time.Time
-	cancel context.CancelFunc // of the first send
+	ctx    context.Context // of all sends
+	cancel context.CancelFunc
+	pauses pauses // of the timer, which runs once at a time
 
-	mu      sync.Mutex           // protects what follows
-	cancels []context.CancelFunc // of the other sends
+	mu      sync.Mutex // protects what follows
 	timer   *time.Timer
-	pauses  pauses
-	sends   int           // copies sent so far
-	over    bool          // nothing more is sent
-	decided chan struct{} // closed once over; nil unless the caller waits
+	rounds  int  // that were borrowed
+	last    bool // nothing more is sent
+	over    bool // and no reply is waited for
 	outcome outcome[T]
 }
 
@@ -53,85 +52,66 @@ func (o *outcome[T]) add(v T, err error, answered, pending bool) bool {
 }
 
 func newRace[T any](
-	ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error),
-) (r *race[T], first context.Context) {
-	r = &race[T]{s: s, kind: k, op: op, caller: ctx, began: time.Now(), pauses: s.pauses(k), sends: 1}
+	ctx context.Context, s *Sender, k Kind, p pauses, op func(ctx context.Context) (T, error),
+) *race[T] {
+	r := &race[T]{s: s, kind: k, op: op, caller: ctx, pauses: p}
 	r.outcome.running = 1
-	first, r.cancel = r.context()
+	ctx, r.cancel = context.WithCancel(ctx)
+	r.ctx = requireLeader(withoutDeadline{ctx})
+	if k == Unhurried {
+		return r
+	}
+	pause := r.pauses.pause()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.timer = time.AfterFunc(min(r.pauses.next, s.bound()), r.repeat)
-	return r, first
+	r.timer = time.AfterFunc(pause, r.repeat)
+	return r
 }
 
-// context returns the context for copies that are sent now. What may be a write is canceled after the policy's Attempt:
-// a member with more time might answer that its own deadline has passed, and etcd's client would send the write again
-// unnoticed.
-func (r *race[T]) context() (ctx context.Context, cancel context.CancelFunc) {
-	if r.kind.mayRepeat() {
-		ctx, cancel = context.WithTimeout(r.caller, r.s.policy.Attempt)
-	} else {
-		ctx, cancel = context.WithCancel(r.caller)
-	}
-	return requireLeader(withoutDeadline{ctx}), cancel
-}
-
-// repeat sends copies and sets the timer for the next time, or ends the race when its time is up. It runs on the
-// timer's goroutine.
+// repeat sends copies, or stands in line for that. It runs on the timer's goroutine.
 func (r *race[T]) repeat() {
-	left := r.s.bound() - time.Since(r.began)
-	if left <= 0 {
-		r.end()
-		return
+	round := func() bool { return r.sendCopies(r.s.endpoints(), 1) }
+	b := r.s.budgetOf(r.kind)
+	switch {
+	case !r.kind.isOwn():
+		b.wait(round)
+	case !b.borrow():
+		r.sendCopies(1, 0)
+	case !round():
+		b.pay(b.cost())
 	}
-	n := r.s.debt.borrow(r.round())
-	ctx, cancel := r.context()
-	r.s.count(n)
-	if !r.begin(n, left, cancel) {
-		cancel()
-		r.s.count(-n)
-		return
-	}
-	for range n - 1 {
-		go r.sendBeside(ctx) // joined by Sender.Wait
-	}
-	r.sendBeside(ctx)
 }
 
-// round is how many copies may be sent now: one for each endpoint, so that one gets past a member that hangs. What has
-// been unanswered for longer than roundsFor has most likely met no such member: etcd is slow, or has no leader. One
-// copy finds out as well when that is over.
-func (r *race[T]) round() int {
-	if time.Since(r.began) > roundsFor {
-		return 1
-	}
-	return max(1, len(r.s.client.Endpoints())) // a client without endpoints still has its connection
-}
-
-const roundsFor = time.Second
-
-// begin counts n more copies. It returns false if the race is over.
-func (r *race[T]) begin(n int, left time.Duration, cancel context.CancelFunc) bool {
+// sendCopies sends n copies, a round or one alone, on goroutines that Sender.Wait joins, and sets the timer for the
+// next time. It returns false if nothing more is to be sent.
+func (r *race[T]) sendCopies(n, rounds int) bool {
+	pause := r.pauses.pause()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.last {
 		return false
 	}
-	r.sends += n
+	r.rounds += rounds
 	r.outcome.running += n
-	r.cancels = append(r.cancels, cancel)
-	r.pauses.grow()
-	r.timer.Reset(min(r.pauses.next, left))
+	r.timer.Reset(pause)
+	r.s.count(n)
+	for range n {
+		go func() {
+			defer r.s.count(-1)
+			r.send(true)
+		}()
+	}
 	return true
 }
 
-func (r *race[T]) sendBeside(ctx context.Context) {
-	defer r.s.count(-1)
-	r.send(ctx)
-}
-
-// send sends one copy, and ends the race if that is answered or if no copy is left.
-func (r *race[T]) send(ctx context.Context) {
+// send sends the request, and ends the race if that is answered or if nothing is in flight any more.
+func (r *race[T]) send(again bool) {
+	ctx := r.ctx
+	if r.kind == Write && r.s.attempt > 0 {
+		bounded, cancel := context.WithTimeout(ctx, r.s.attempt)
+		defer cancel()
+		ctx = withoutDeadline{bounded}
+	}
 	began := time.Now()
 	v, err := r.op(ctx)
 	took := time.Since(began)
@@ -142,13 +122,18 @@ func (r *race[T]) send(ctx context.Context) {
 	// An error that may pass, or that leaves the outcome unknown, must not end a race in which other copies may
 	// still be answered.
 	answered := !etcderr.Retryable(err) && !pending
-	if r.returned(v, err, answered, pending) {
-		if answered {
-			r.s.paces[r.kind].answered(took)
-			r.s.debt.answered()
-		}
-		r.end()
+	if !r.returned(v, err, answered, pending) {
+		return
 	}
+	if answered {
+		r.s.latest[r.kind].Store(int64(took))
+		b, answers := r.s.budgetOf(r.kind), 1
+		if again {
+			answers = r.rounds * b.cost()
+		}
+		b.pay(answers)
+	}
+	r.end()
 }
 
 // returned records the result of a copy, and reports whether that ends the race.
@@ -164,64 +149,43 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) bool {
 		return false
 	}
 	r.over = o.add(v, err, answered, pending)
+	r.last = r.last || r.over
 	return r.over
 }
 
 // end ends the race and cancels the copies in flight.
 func (r *race[T]) end() {
-	r.mu.Lock()
-	r.over = true
-	if r.decided != nil {
-		close(r.decided)
-		r.decided = nil
-	}
-	r.timer.Stop()
-	cancels := r.cancels
-	r.mu.Unlock()
+	r.stop(true)
 	r.cancel()
-	for _, cancel := range cancels {
-		cancel()
-	}
 }
 
-// undecided returns nil if the race is over, and otherwise a channel that is closed when it is.
-func (r *race[T]) undecided() <-chan struct{} {
+func (r *race[T]) stop(over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.over {
-		r.decided = make(chan struct{})
+	r.last, r.over = true, r.over || over
+	if r.timer != nil {
+		r.timer.Stop()
 	}
-	return r.decided
 }
 
-// result waits for the end of the race and returns the result of Once. It is called when the first copy has
-// returned; others may be in flight.
+// result waits for the end of the race and returns the result of Once. It is called when the first send has returned;
+// copies may be in flight. If it has failed, they are the last: a slow etcd answers "request timed out" for what it
+// carries out all the same, and more copies would only hear that, too.
 func (r *race[T]) result() (T, bool, error) {
-	if decided := r.undecided(); decided != nil {
-		select {
-		case <-decided:
-		case <-r.caller.Done():
-		}
-	}
+	r.stop(false)
+	<-r.ctx.Done() // by end, or with the caller's
 	r.mu.Lock()
-	o, sends := r.outcome, r.sends
+	o := r.outcome
 	r.mu.Unlock()
-	v, open, err := o.v, o.pending || o.running > 0, o.err
-	if o.won {
-		return v, open, err
-	}
-	silent := err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	open := o.pending || o.running > 0
 	ended := backoff.ContextErr(r.caller)
 	switch {
-	case ended == nil && silent:
-		return v, open, fmt.Errorf("no reply within %v, sent %d times: %w",
-			time.Since(r.began).Round(time.Millisecond), sends, context.DeadlineExceeded)
-	case ended == nil:
-		return v, open, err
-	case silent:
-		return v, open, ended
+	case o.won || ended == nil:
+		return o.v, open, o.err
+	case o.err == nil || errors.Is(o.err, context.Canceled) || errors.Is(o.err, context.DeadlineExceeded):
+		return o.v, open, ended
 	default:
-		return v, open, fmt.Errorf("%w; last error: %w", ended, err)
+		return o.v, open, fmt.Errorf("%w; last error: %w", ended, o.err)
 	}
 }
 
@@ -235,3 +199,9 @@ func requireLeader(ctx context.Context) context.Context {
 	}
 	return metadata.NewOutgoingContext(ctx, leaderRequired)
 }
+
+// withoutDeadline hides the deadline of a context, which still ends at that time. gRPC would send the deadline to the
+// member, which could then be the first to give up; etcd's client would repeat the request, a write as well.
+type withoutDeadline struct{ context.Context }
+
+func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }

@@ -29,23 +29,23 @@ func TestLeaderIsRequiredBesideTheMetadataOfTheCaller(t *testing.T) {
 
 // The timer may have fired while the race ends. What it sends then would not be canceled any more.
 func TestTimerThatFiresAsTheRaceEndsSendsNothing(t *testing.T) {
-	for name, end := range map[string]func(r *race[int], first context.Context){
-		"by a reply":      func(r *race[int], first context.Context) { r.send(first) },
-		"with its caller": func(r *race[int], _ context.Context) { r.end() },
+	for name, end := range map[string]func(r *race[int]){
+		"by a reply":      func(r *race[int]) { r.send(false) },
+		"with its caller": (*race[int]).end,
 	} {
 		s := New(clientv3.NewCtxClient(t.Context()), backoff.Policy{Attempt: time.Minute})
 		ended := false
-		r, first := newRace(t.Context(), s, Write, func(context.Context) (int, error) {
+		r := newRace(t.Context(), s, Write, s.pauses(Write, nil), func(context.Context) (int, error) {
 			if ended {
 				t.Errorf("race that ended %s: sent again", name)
 			}
 			return 0, nil
 		})
-		end(r, first)
+		end(r)
 		ended = true
 		r.repeat()
-		if s.beside != 0 || len(r.cancels) != 0 {
-			t.Errorf("race that ended %s: %d sends in flight, %d to be canceled", name, s.beside, len(r.cancels))
+		if s.beside != 0 || s.callers.owed != 0 {
+			t.Errorf("race that ended %s: %d sends in flight, %d answers owed", name, s.beside, s.callers.owed)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package sending
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,25 +14,29 @@ import (
 
 // Sender sends the requests of one session or reader. It is safe for concurrent use.
 type Sender struct {
-	client *clientv3.Client
-	kv     clientv3.KV
-	policy backoff.Policy // Attempt is set
-	paces  [kinds]pace
-	debt   debt
+	client  *clientv3.Client
+	kv      clientv3.KV
+	policy  backoff.Policy
+	attempt time.Duration       // bounds each send of a write; 0: nothing but its context does
+	latest  [kinds]atomic.Int64 // how long the latest reply took; an election must not slow down what comes after it
+	callers budget              // of Read and Write
+	own     budget
 
 	mu     sync.Mutex    // protects what follows
 	beside int           // sends on goroutines of their own
 	idle   chan struct{} // closed when beside is 0 again; nil before the first
 }
 
-// New returns a Sender. policy.Attempt must be set.
+// New returns a Sender. policy.Attempt bounds each send of a write if the client's KV was replaced.
 func New(cli *clientv3.Client, policy backoff.Policy) *Sender {
-	s := &Sender{client: cli, kv: kvOf(cli), policy: policy}
-	s.paces[Read].set(readBase, s.longest())
-	s.paces[Write].set(writeBase, s.longest())
-	s.paces[Grant].set(writeBase, s.longest())
-	s.paces[Unhurried].set(s.bound(), s.bound())
-	s.SetRenewal(renewalBase, s.longest())
+	kv, own := kvOf(cli)
+	s := &Sender{client: cli, kv: kv, policy: policy}
+	s.callers = budget{rounds: callerRounds, price: callerPrice, endpoints: s.endpoints, pause: firstByTime}
+	s.own = budget{rounds: ownRounds, price: ownPrice, endpoints: s.endpoints}
+	if !own {
+		s.attempt = policy.Attempt
+	}
+	s.policy.Attempt = 0 // a read takes as long as its context
 	return s
 }
 
@@ -46,17 +51,16 @@ func (s *Sender) Get(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse
 	})
 }
 
-// bound is how long a call lasts at most.
-func (s *Sender) bound() time.Duration { return maxAttempts * s.policy.Attempt }
+func (s *Sender) budgetOf(k Kind) *budget {
+	if k.isOwn() {
+		return &s.own
+	}
+	return &s.callers
+}
 
-// longest is the longest pause: the next copy of a write is sent before the one before is given up.
-func (s *Sender) longest() time.Duration { return s.policy.Attempt * 15 / 16 }
-
-// SetRenewal sets the shortest and the longest pause before a renewal or its proof is sent again.
-func (s *Sender) SetRenewal(base, most time.Duration) {
-	base, most = min(base, renewalBase), min(most, s.longest())
-	s.paces[Renewal].set(base, most)
-	s.paces[Proof].set(base, most)
+// endpoints is how many copies a round has.
+func (s *Sender) endpoints() int {
+	return max(1, len(s.client.Endpoints())) // a client without endpoints still has its connection
 }
 
 // Wait waits for the sends in flight. Those of calls that have returned are canceled, so it is short.
@@ -81,14 +85,14 @@ func (s *Sender) count(n int) {
 	}
 }
 
-// Once calls op until one call is answered: first on the caller's goroutine, then, after each pause, beside it: once
-// for each endpoint, or only once while few of the Sender's requests are answered, or etcd is slow; never for
-// [Unhurried]. The first reply wins, and the other calls are canceled. A reply is a nil error, or an error by which
-// etcd has decided the request for good: refused permission, a lease that is gone, a malformed request. Once returns
-// another error when no call is left in flight. It does not pause then, so a loop around it has to; see [Ask].
+// Once calls op until one call is answered: first on the caller's goroutine, then, after each pause, beside it, once
+// for each endpoint if its budget allows that; never for [Unhurried]. The first reply wins, and the other calls are
+// canceled. A reply is a nil error, or an error by which etcd has decided the request for good: refused permission, a
+// lease that is gone, a malformed request. Once returns another error when no call is left in flight. It does not pause
+// then, so a loop around it has to; see [Ask].
 //
-// Once ends with ctx, and after three times the policy's Attempt with an error that Is context.DeadlineExceeded.
-// Each call of a write, and of what is unhurried, is canceled after the policy's Attempt.
+// Once and its calls end with ctx; what is unhurried also ends after 5 s. A slow disk may take seconds for each write,
+// so nothing shorter cuts one off, unless the client's KV was replaced: see [New].
 //
 // op runs on several goroutines at once, and must return its result by value only; a call may outlive Once for the
 // moment it takes to notice that its context is canceled. That context requires a leader, and sends no deadline to
@@ -100,23 +104,31 @@ func (s *Sender) count(n int) {
 func Once[T any](
 	ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error),
 ) (v T, open bool, err error) {
+	return OnceWithin(ctx, s, k, nil, op)
+}
+
+// OnceWithin is Once for a request that is of use only while time is left, such as a renewal. A nil left is no limit.
+func OnceWithin[T any](
+	ctx context.Context, s *Sender, k Kind, left func() time.Duration, op func(ctx context.Context) (T, error),
+) (v T, open bool, err error) {
 	if err := backoff.ContextErr(ctx); err != nil {
 		return v, false, err
 	}
-	s.debt.began()
-	defer s.debt.ended()
-	r, first := newRace(ctx, s, k, op)
+	if k == Unhurried {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, longest) // its member may hang
+		defer cancel()
+	}
+	r := newRace(ctx, s, k, s.pauses(k, left), op)
 	defer r.end()
-	r.send(first)
+	r.send(false)
 	return r.result()
 }
 
 // Ask is Once, repeated with the policy's pauses while its error is retryable. op must be a read.
 func Ask[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error)) (T, error) {
 	var v T
-	policy := s.policy
-	policy.Attempt = 0 // Once has its own bound
-	err := backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
+	err := backoff.Retry(ctx, s.policy, func(ctx context.Context) (err error) {
 		v, _, err = Once(ctx, s, k, op)
 		return judge.WithConnection(s.client.ActiveConnection(), err)
 	})

@@ -16,13 +16,13 @@ import (
 // says nothing of the first copy. The reply to the second copy would look as if another client had done what the first
 // one did.
 //
-// A KV that has replaced etcd's own is used as it is, also that of etcd's package namespace.
-func kvOf(cli *clientv3.Client) clientv3.KV {
-	own := clientv3.RetryKVClient(cli)
-	if remoteOf(cli.KV) != reflect.TypeOf(own) {
-		return cli.KV
+// A KV that has replaced etcd's own is used as it is, also that of etcd's package namespace: then own is false.
+func kvOf(cli *clientv3.Client) (kv clientv3.KV, own bool) {
+	rpc := clientv3.RetryKVClient(cli)
+	if remoteOf(cli.KV) != reflect.TypeOf(rpc) {
+		return cli.KV, false
 	}
-	return clientv3.NewKVFromKVClient(unrepeated{own}, cli)
+	return clientv3.NewKVFromKVClient(unrepeated{rpc}, cli), true
 }
 
 // remoteOf returns the type of what etcd's own KV sends its requests to; nil for another KV.

@@ -40,7 +40,4 @@ type Step struct {
 	// Unfound: the lock delay begins because what had to be read was compacted, or was not found in time.
 	LongTold bool `json:",omitzero"`
 	Unfound  bool `json:",omitzero"`
-
-	// Of Judged by a permit: it is the first waiter. Otherwise it is far behind the entry ahead, or may hold.
-	First bool `json:",omitzero"`
 }

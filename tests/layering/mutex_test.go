@@ -24,7 +24,7 @@ var harmless = map[string]string{
 	"calls ln.waiting.Len": pure, "calls t.line.waiting.Len": pure, "calls t.line.waiting.Remove": pure,
 	"calls t.place.Prev": pure, "calls el.Prev": pure,
 	"calls time.Now": pure, "calls time.Now().Add": pure, "calls time.Until": pure, "calls now.Sub": pure,
-	"calls lastStream.Add": pure, "calls d.until.IsZero": pure,
+	"calls lastStream.Add": pure, "calls d.until.IsZero": pure, "calls known.gone.IsZero": pure,
 	"calls old.Before":              pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls w.running.Add": pure,
 	"calls tasks.Add": pure, "calls t.until.After": pure,
@@ -32,8 +32,10 @@ var harmless = map[string]string{
 	"calls string": builtin, "calls float64": builtin,
 	"calls clientv3.OpTxn": pure,
 
-	"calls time.AfterFunc": "starts a timer, which calls back later on its own goroutine",
-	"calls c.overdue.Stop": timer, "calls r.timer.Stop": timer, "calls l.limit.Stop": timer, "calls r.timer.Reset": timer,
+	"calls time.AfterFunc":     "starts a timer, which calls back later on its own goroutine",
+	"calls s.client.Endpoints": "copies the list under a mutex that etcd's client holds during no request",
+	"calls b.timer.Stop":       timer,
+	"calls c.overdue.Stop":     timer, "calls r.timer.Stop": timer, "calls l.limit.Stop": timer, "calls r.timer.Reset": timer,
 	"calls l.idle.timer.Stop": timer, "calls l.idle.timer.Reset": timer,
 
 	"calls w.key.lease.SetWatched": "stores a value",

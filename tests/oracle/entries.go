@@ -46,7 +46,14 @@ func (p Part) excludes(other Part) bool {
 }
 
 // IsEntry reports whether a key is that of an entry.
-func IsEntry(key string) bool { return strings.Contains(key, "/@/") && !IsMember(key) }
+func IsEntry(key string) bool {
+	return (strings.Contains(key, "/@/") || isTurn(key)) && !IsMember(key)
+}
+
+// isTurn reports whether a key is that of a turn of a semaphore. It is a permit once it has a mark: a second put.
+func isTurn(key string) bool { return strings.Contains(key, turnsOf) && isPermit(key) }
+
+const turnsOf = "/@turn/"
 
 // MembersOf is the prefix of the members of a group.
 func MembersOf(group string) string { return memberKeys + group + "/@/" }
@@ -57,6 +64,9 @@ func IsMember(key string) bool { return strings.HasPrefix(key, memberKeys) }
 // PartOf returns the part that an entry is.
 func PartOf(key string) Part {
 	prefix := key[:strings.LastIndexByte(key, '/')+1]
+	if isTurn(key) {
+		prefix = strings.TrimSuffix(prefix, turnsOf) + "/@/"
+	}
 	return Part{prefix, strings.HasPrefix(key, prefix+"!s") || isPermit(key)}
 }
 
@@ -152,7 +162,7 @@ func newHistory(changes []Change) *history {
 			if e.notice == nil && v.Notice.Given() {
 				e.notice = c
 			}
-			if e.mark == nil && v.Mark != 0 {
+			if e.mark == nil && isTurn(key) {
 				e.mark = c
 			}
 		}

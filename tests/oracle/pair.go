@@ -62,8 +62,6 @@ func (j *judge) excused(a, b *Hold) string {
 		return ""
 	case e.removed() && !j.couldBeTold(a, e):
 		return "it had less than 6 s to be told"
-	case isPermit(a.Key) && e.gone.Cause == ByDeletion:
-		return "a loss is told within 6 s"
 	case j.disturbed(a.Process, e.gone.Before-j.Late, b.First):
 		return "the process was stopped or cut off"
 	case a.SlowPolls:

@@ -61,8 +61,8 @@ func (h *history) weightAhead(own *entry, at int64) (sum int) {
 	return sum
 }
 
-// checkAdmission checks that a permit fitted in when it was granted: when its mark was put, or else, without a wait,
-// when its entry was.
+// checkAdmission checks that a permit fitted in when it was granted: when its turn was marked, or else, without a wait,
+// when its entry was put.
 func (j *judge) checkAdmission(h *Hold) {
 	own := h.entries[0]
 	from, to := h.rev, h.AcquiredAt // if the reply to the put was lost, the limit was read later
@@ -80,9 +80,7 @@ func (j *judge) checkAdmission(h *Hold) {
 }
 
 // checkTogether checks that when a permit began to be held, it, those held beside it, and those whose holders did not
-// know yet that their lease was revoked, did not exceed the highest limit that there had been. It leaves out holders
-// that cannot be told, and those beside which another holds that queued after the revocation: such a newcomer waits for
-// no lock delay.
+// know yet that their entry was gone, did not exceed the highest limit that there had been.
 func (j *judge) checkTogether(h *Hold) {
 	if h.First == 0 {
 		return
@@ -94,34 +92,20 @@ func (j *judge) checkTogether(h *Hold) {
 			most = max(most, LimitIn(c.Kv))
 		}
 	}
-	isGone := func(e *entry) bool { return e.gone != nil && e.gone.Before <= at }
-	sum, newest, with := own.weight(), h.rev, ""
-	add := func(other *Hold) {
-		sum += other.entries[0].weight()
-		with += " " + other.Who
-	}
-	var gone []*Hold
+	sum, with := own.weight(), ""
 	for _, other := range j.holds {
-		switch e := other.entries[0]; {
-		case other == h || e.Prefix != own.Prefix || other.First == 0 || other.First > at || other.Last < at:
-		case isGone(own) && other.rev > own.gone.Revision: // a newcomer, and the reply to h came late
-		case isGone(e):
-			gone = append(gone, other)
-		default:
-			add(other)
-			newest = max(newest, other.rev)
-		}
-	}
-	for _, other := range gone {
 		e := other.entries[0]
-		switch {
-		case !e.gone.Cause.revoked() || e.gone.Revision <= newest: // told.go judges those of other causes
-		case j.disturbed(other.Process, e.gone.Before-j.Late, at) || other.SlowPolls || other.Gap > lockDelay/2:
-			j.verdict.count("permits beside one that was gone, as documented: the process was stopped or cut off, " +
-				"or its polls were slow")
-		default:
-			add(other)
+		if other == h || e.Prefix != own.Prefix || other.First == 0 || other.First > at || other.Last < at {
+			continue
 		}
+		if e.gone != nil && e.gone.Before <= at {
+			if why := j.excused(other, h); why != "" {
+				j.verdict.count("permits beside one that was gone, as documented: " + why)
+				continue
+			}
+		}
+		sum += e.weight()
+		with += " " + other.Who
 	}
 	if sum > most {
 		j.fail("%s: %d are held together with%s, and the limit was never above %d", h.Who, sum, with, most)

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -9,16 +10,25 @@ import (
 
 // queuePermit puts the entry of a permit.
 func (s *story) queuePermit(who string, weight int) attempt {
+	return s.queueAt(who, s.entry(who, permit, weight))
+}
+
+// queueTurn puts a turn, which waits.
+func (s *story) queueTurn(who string, weight int) attempt {
+	return s.queueAt(who, strings.Replace(s.entry(who, permit, weight), "/@/", "/@turn/", 1))
+}
+
+func (s *story) queueAt(who, key string) attempt {
 	s.rev++
-	a := attempt{who: who, rev: s.rev, parts: []Part{permit}, keys: []string{s.entry(who, permit, weight)}}
+	a := attempt{who: who, rev: s.rev, parts: []Part{permit}, keys: []string{key}}
 	s.putMore(a.keys[0], value(who), leaseOf(who))
 	s.Leases[leaseOf(who)] = Lease{Process: who[:1]}
 	return a
 }
 
-// mark puts the mark that a permit is held after a wait.
+// mark puts a turn a second time: it is a permit from then on.
 func (s *story) mark(a attempt) {
-	s.write(a, valueOf(layout.Value{Identity: layout.Identity{Owner: a.who}, Mark: 1}), leaseOf(a.who))
+	s.write(a, valueOf(layout.Value{Identity: layout.Identity{Owner: a.who}}), leaseOf(a.who))
 }
 
 func TestPermitIsAdmittedIfItFits(t *testing.T) {
@@ -41,7 +51,11 @@ func TestPermitIsAdmittedIfItFits(t *testing.T) {
 			}
 			a := s.at(1000).queuePermit("a1", 1)
 			ha := s.grant(a)
-			b := s.at(1500).queuePermit("b1", c.weight)
+			queue := s.at(1500).queuePermit
+			if c.waits {
+				queue = s.queueTurn
+			}
+			b := queue("b1", c.weight)
 			if c.waits {
 				s.at(2000).release(a, ha)
 				s.mark(b)
@@ -76,10 +90,10 @@ func TestPermitsThatAreHeldTogetherFitIntoTheLimit(t *testing.T) {
 		"together":              {cause: ByRevocation, last: gone + 1000, want: "3 are held together"},
 		"the limit was raised":  {cause: ByRevocation, last: gone + 1000, raised: 500},
 		"the limit rises later": {cause: ByRevocation, last: gone + 1000, raised: gone + 1500, want: "3 are held together"},
-		"a deletion by hand":    {cause: ByDeletion, last: gone + 1000},
+		"a deletion by hand":    {cause: ByDeletion, last: gone + 1000, want: "3 are held together"},
 		"cut off":               {cause: ByDeposed, last: gone + 1000, fault: true},
 		"it did not run":        {cause: ByDeposed, last: gone + 1000, gap: 1001 * time.Millisecond},
-		"beside a newcomer":     {cause: ByRevocation, last: gone + 1000, newest: true},
+		"beside a newcomer":     {cause: ByRevocation, last: gone + 1000, newest: true, want: "3 are held together"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory()

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/shard"
 	"github.com/holdfast-go/holdfast/view"
@@ -26,6 +27,7 @@ var zero = map[string]any{
 	"admin.HolderError":       &admin.HolderError{},
 	"admin.MembersError":      &admin.MembersError{},
 	"election.CampaignError":  &election.CampaignError{},
+	"election.Term":           &election.Term{},
 	"etcderr.Class":           etcderr.Class(0),
 	"fencing.Claim":           fencing.Claim{},
 	"fencing.ClaimError":      &fencing.ClaimError{},
@@ -44,8 +46,16 @@ var zero = map[string]any{
 	"holdfast.State":          holdfast.State(0),
 	"holdfast.Token":          holdfast.Token(0),
 	"locker.AcquireError":     &locker.AcquireError{},
+	"locker.DowngradableLock": &locker.DowngradableLock{},
+	"locker.Lock":             &locker.Lock{},
+	"locker.Permit":           &locker.Permit{},
+	"locker.ReadLock":         &locker.ReadLock{},
+	"locker.SetLock":          &locker.SetLock{},
+	"member.Member":           &member.Member{},
 	"session.CallbackError":   &session.CallbackError{},
+	"session.Session":         &session.Session{},
 	"shard.CountError":        &shard.CountError{},
+	"shard.Shard":             &shard.Shard{},
 	"view.Entry":              view.Entry{},
 	"view.Notice":             view.Notice{},
 	"view.Place":              view.Place{},

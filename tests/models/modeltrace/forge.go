@@ -47,10 +47,8 @@ func Forge(t *testing.T, begin func() *Forgery, follow func(*History) Report, al
 }
 
 // ValueOf returns the value of the entry at a key, of a call of its own, with a notice.
-func ValueOf(owner string, n layout.Notice) []byte { return value(owner, n, 0) }
-
-func value(owner string, n layout.Notice, mark int64) []byte {
-	v := layout.Value{Identity: layout.Identity{Owner: owner}, Queued: time.Unix(1e9, 0), Notice: n, Mark: mark}
+func ValueOf(owner string, n layout.Notice) []byte {
+	v := layout.Value{Identity: layout.Identity{Owner: owner}, Queued: time.Unix(1e9, 0), Notice: n}
 	return []byte(v.Encode())
 }
 
@@ -100,7 +98,9 @@ func (f *Forgery) Cleared(at, lease int64) {
 }
 
 // claimOf is the opposite of EntryOf.
-func claimOf(entry string) string { return strings.Replace(entry, "/@/", "/@claim/", 1) }
+func claimOf(entry string) string {
+	return strings.NewReplacer("/@/", "/@claim/", "/@turn/", "/@claim/t").Replace(entry)
+}
 
 // Revoked ends a lease.
 func (f *Forgery) Revoked(at, lease int64) {
@@ -117,10 +117,12 @@ func (f *Forgery) Queue(at, lease, gate int64) {
 	f.Put(at, f.Key(lease), lease)
 }
 
-// Mark has a mark put into the entry of a lease that was created at a revision.
-func (f *Forgery) Mark(at, lease, created, mark int64) {
-	f.Put(at, f.Key(lease), lease)
-	f.Last().CreateRevision, f.Last().Value = created, value("of "+f.Key(lease), layout.Notice{}, mark)
+// Mark puts the turn of a lease, which was created at a revision, a second time, and its claim.
+func (f *Forgery) Mark(at, lease, created int64) {
+	for key, on := range map[string]int64{f.Key(lease): lease, claimOf(f.Key(lease)): -lease} {
+		f.Put(at, key, on)
+		f.Last().CreateRevision, f.Last().Version = created, 2
+	}
 }
 
 // Says is a step of the entry of a lease.

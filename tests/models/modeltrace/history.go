@@ -48,8 +48,8 @@ type Entry struct {
 	Cleared   int64 // when the claim was deleted; 0: it stands, or there is none
 	MovedAt   int64 // when it was put on another lease first, or 0
 	NoticedAt int64 // when an administrator wrote into it first, or 0
-	MarkedAt  int64 // of a permit: when its mark was put, or 0
-	Mark      int64 // and what that says
+	Turn      bool  // of a semaphore: a permit only when it is marked
+	MarkedAt  int64 // of a turn: when it was put a second time, or 0
 
 	Ahead    []*Entry // those that it waits for, and those whose claims it waits for, when it was put
 	Held     bool
@@ -161,7 +161,7 @@ func (h *History) put(c oracle.Change) *Entry {
 	key := string(c.Kv.Key)
 	v, _ := layout.DecodeValue(c.Kv.Value)
 	session, _ := layout.LeaseOf(key)
-	e := &Entry{Part: oracle.PartOf(key), Key: key, Permit: strings.HasPrefix(key, permits), Session: int64(session),
+	e := &Entry{Part: oracle.PartOf(key), Key: key, Turn: strings.Contains(key, "/@turn/"), Permit: strings.HasPrefix(key, permits), Session: int64(session),
 		Owner: v.Owner, Created: c.Revision}
 	for _, other := range h.queues[e.Prefix] {
 		if e.Permit || !(e.Shared && other.Shared) {
@@ -180,12 +180,12 @@ func (h *History) change(e *Entry, c oracle.Change) {
 	v, _ := layout.DecodeValue(c.Kv.Value)
 	h.touch(e, c.Revision)
 	switch {
+	case e.Turn && e.MarkedAt == 0:
+		e.MarkedAt = c.Revision
 	case c.Kv.Lease != e.Session && e.MovedAt == 0:
 		e.MovedAt = c.Revision
 	case v.Notice.Given() && e.NoticedAt == 0:
 		e.NoticedAt = c.Revision
-	case v.Mark != 0 && e.MarkedAt == 0:
-		e.MarkedAt, e.Mark = c.Revision, v.Mark
 	}
 }
 
@@ -220,7 +220,9 @@ func (h *History) findRequeued(calls map[string][]oracle.Part) {
 }
 
 // Gates returns what the puts of an entry have compared: mod revisions of its session key.
-func (h *History) Gates(e *Entry) []int64 { return h.gates[e.Key] }
+func (h *History) Gates(e *Entry) []int64 {
+	return h.gates[strings.Replace(e.Key, "/@turn/", "/@/", 1)]
+}
 
 // Steps returns what its process says of an entry.
 func (h *History) Steps(e *Entry) []steps.Step { return h.steps[e.id()] }
@@ -254,6 +256,9 @@ func EntryOf(claim string) (entry string, isClaim bool) {
 	name, id, isClaim := strings.Cut(claim, "/@claim/")
 	if reader, is := strings.CutPrefix(id, "s"); is {
 		id = "!s" + reader
+	}
+	if turn, is := strings.CutPrefix(id, "t"); is {
+		return name + "/@turn/" + turn, isClaim
 	}
 	return name + "/@/" + id, isClaim
 }

@@ -66,6 +66,8 @@ var exceptions = []scenario{
 	with(exception("an entry is removed, and its own lease revoked", budget{removals: 1, deletes: 1},
 		writer(0, 0), writer(1, 1)),
 		func(s *scenario) { s.movedDeleted = true }),
+	exception("an entry and its session key are deleted before the reply to a look is read",
+		budget{deletes: 1, keysDeleted: 1}, writer(0, 0), writer(1, 1)),
 	exception("one of etcd's own clients behind a revoked lease", budget{revokes: 1},
 		writer(0, 0), writer(1, 1).ofEtcdsClient()),
 	exception("one of etcd's own clients behind a deleted entry", budget{deletes: 1},

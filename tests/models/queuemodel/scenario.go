@@ -8,6 +8,7 @@ type scenario struct {
 	regrants     bool   // a session that has lost its leases is granted others
 	closing      []int8 // sessions that may be closed
 	movedDeleted bool   // an entry that was moved from its holder may be deleted by hand, too
+	prompt       bool   // a reply is read before its session puts S again
 	rules        rules  // broken on purpose
 	expect       string // what these lead to; "" is nothing
 }

@@ -134,8 +134,8 @@ var (
 		set(0, member{0, 0, true}, member{1, 0, false}).downgrades().behind(0), reader(2, 2))
 	keyDeleted = named("a session key is deleted", budget{keysDeleted: 1, revokes: 1, late: 1},
 		writer(0, 0), writer(1, 1).gives(), writer(2, 2))
-	bothDeleted = named("an entry and its session key are deleted", budget{deletes: 1, keysDeleted: 1},
-		writer(0, 0), writer(1, 1), writer(2, 2))
+	bothDeleted = with(named("an entry and its session key are deleted", budget{deletes: 1, keysDeleted: 1},
+		writer(0, 0), writer(1, 1), writer(2, 2)), func(s *scenario) { s.prompt = true })
 	linesReused = named("lines, a key is used again, late", budget{late: 1, lost: 1},
 		writer(0, 0).gives().handsTo(1), writer(0, 1), writer(0, 0).behind(0))
 

@@ -103,11 +103,12 @@ func (m *model) tell(s *state, n int8) {
 	}
 }
 
-// poll tells the holders of a session whose entries are gone.
+// poll tells the holders of a session whose entries are gone. A look whose reply is read later is older than the poll.
 func (m *model) poll(s *state, n int8) {
 	for i := range m.attempts {
 		a := &s.attempts[i]
-		if m.attempts[i].session == n/2 && a.pair == n%2 && (a.stage == holding || a.stage == ready) && !m.stand(s, int8(i)) {
+		polled := a.stage == holding || a.stage == ready && m.prompt
+		if m.attempts[i].session == n/2 && a.pair == n%2 && polled && !m.stand(s, int8(i)) {
 			a.again = a.again || a.stage == holding
 			a.stage = leaving
 		}

@@ -69,8 +69,8 @@
 //
 //   - Elections, but for what a leader writes. The entry of a leader, its poll and its notice are those of a lock, and
 //     so is what queuemodel says of a removal. Poll and read of a notice are one step here.
-//   - A newcomer, as in queuemodel. A holder that is paused or cut off from all members: its lease expires.
+//   - A holder that is paused or cut off from all members: its lease expires.
 //   - Renewals and their proofs, which would tell, too. They come seldom, and later.
 //   - Learners, which must not count; and members that are added, which count once the session has listed them.
-//   - That the bell moves the gate. For the queue it is a late put of the session key, which queuemodel has.
+//   - That the bell moves the gate. For the queue it is a put of the session key, which queuemodel has.
 package quietmodel

@@ -2,107 +2,88 @@ package semmodel
 
 // What must hold.
 
-func (s *state) created(at revision) *entry {
-	for i := range s.entryCount {
-		if e := &s.entries[i]; e.created == at && at != 0 {
-			return e
+// checkAdmission: at each admission, what is held by etcd's record, and by those who do not know yet that their key is
+// gone, fits into the limit of that revision.
+func (m *model) checkAdmission(s *state) {
+	sum := int8(0)
+	for k := range m.places {
+		// A permit E without a holder may not fit.
+		if p := &s.places[k]; p.turn != 0 && p.marked || p.permit != 0 && m.believes(s, k) {
+			sum += m.weight[k]
 		}
 	}
-	return nil
-}
-
-// held returns the weight of the permits that are held by etcd's record.
-func (m *model) held(s *state) (sum int8) {
-	for i := range s.attempts {
-		if a := &s.attempts[i]; a.stage == holding && s.standing(a.created) != nil {
+	for i := range m.attempts {
+		a, own := &s.attempts[i], m.own(s, int8(i))
+		stands := own.by == int8(i) && (own.permit == a.created || own.turn == a.created && own.marked)
+		if (a.stage == holds || a.stage == ready) && !stands {
 			sum += m.attempts[i].weight
 		}
 	}
-	return sum
-}
-
-// hold makes an attempt hold.
-func (a *attempt) hold() {
-	*a = attempt{
-		stage: holding, try: a.try, created: a.created, base: a.base, heard: a.heard,
-		queued: a.queued, waited: a.waited, newcomerTo: a.newcomerTo,
+	if sum > s.limit {
+		m.violated("limit: %d of %d permits are held with an admission", sum, s.limit)
 	}
-}
-
-func (m *model) checkAdmission(s *state, i int8) {
-	weight := m.attempts[i].weight
-	if m.look(s, s.attempts[i].created, s.now, maxEntries).sum+weight <= s.limit {
-		return
-	}
-	if held := m.held(s); held+weight > s.limit {
-		m.violated("limit: attempt %d is admitted, and %d of %d permits are held then", i, held+weight, s.limit)
-	}
-	m.violated("order: attempt %d is admitted, and one that waits ahead of it is passed", i)
 }
 
 // check looks for violations in one state.
 func (m *model) check(s *state) string {
-	var newcomerTo, waited leaseSet
-	for i := range s.attempts {
-		if a := &s.attempts[i]; a.stage == holding {
-			newcomerTo |= a.newcomerTo
-			if a.waited {
-				waited |= a.newcomerTo
-			}
-		}
-	}
-	sum, believers := int8(0), false
+	held := int8(0)
 	for i := range m.attempts {
 		a := &s.attempts[i]
-		if a.stage != holding {
-			continue
+		if a.stage == holds {
+			held += m.attempts[i].weight
 		}
-		if s.standing(a.created) == nil {
-			if l := leaseOf(int8(i), a.try); newcomerTo.has(l) {
-				if waited.has(l) {
-					m.late++
-				}
-				continue
-			}
-			believers = true
+		if a.waited && !m.somethingHappened(s) {
+			return "needless: an attempt delays although nothing has gone wrong"
 		}
-		sum += m.attempts[i].weight
+		if wrong := m.missed(s, int8(i)); wrong != "" {
+			return wrong
+		}
 	}
-	if sum > s.most && believers {
-		return "early: with those whose lease was revoked, and who do not know it, too many hold"
-	}
-	if sum > s.most {
+	if held > s.most {
 		return "limit: more are held than ever were allowed"
 	}
 	return ""
 }
 
-// quiet looks for an attempt that could hold, and that nothing tells.
-func (m *model) quiet(s *state) string {
-	for i := range m.attempts {
-		a := &s.attempts[i]
-		if a.stage != far && a.stage != first || s.standing(a.created) == nil {
-			continue
+// somethingHappened reports whether a fault has happened that may cause a delay.
+func (m *model) somethingHappened(s *state) bool {
+	for f := range remove {
+		if s.left[f] != m.faults[f] {
+			return true
 		}
-		switch sum := m.look(s, a.created, s.now, maxEntries).sum; {
-		case sum+m.attempts[i].weight <= s.limit:
-			return "missed: an attempt could hold, and nothing tells it"
-		case a.stage == first && m.attempts[i].weight > s.limit:
-			return "missed: an attempt can never hold, and nothing tells it"
+	}
+	return false
+}
+
+// missed looks for an attempt that could hold, or never can, while nothing tells it.
+func (m *model) missed(s *state, i int8) string {
+	a, own := &s.attempts[i], m.own(s, i)
+	if own.turn != a.created || own.moved || a.created == 0 {
+		return ""
+	}
+	switch weight := m.attempts[i].weight; {
+	case a.stage == front && !a.news && !own.marked:
+		if _, live := m.weights(s, own.turn); live+weight <= s.limit || weight > s.limit {
+			return "missed: an attempt could hold, or never can, and nothing tells it"
+		}
+	case a.stage == waits && own.marked:
+		ahead := &s.places[a.behind]
+		if ahead.turn == a.ahead && (!ahead.marked || m.broken == markIsNotWatched) {
+			return "missed: an attempt is admitted, and nothing tells it"
 		}
 	}
 	return ""
 }
 
-// finished reports whether each attempt has ended and no entry exists.
-func finished(s *state) bool {
+// finished reports whether each attempt has ended and no key exists.
+func (m *model) finished(s *state) bool {
 	for i := range s.attempts {
 		if s.attempts[i].stage != done {
 			return false
 		}
 	}
-	for i := range s.entryCount {
-		if s.entries[i].deleted == 0 {
+	for k := range s.places {
+		if p := &s.places[k]; p.permit != 0 || p.turn != 0 || p.claim != 0 {
 			return false
 		}
 	}

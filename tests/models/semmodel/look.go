@@ -1,47 +1,159 @@
 package semmodel
 
-// What an attempt reads of the permits ahead, and what it knows by that.
+import "slices"
 
-// A look is what a read of the entries ahead tells, as they stood at a revision.
-type look struct {
-	sum     int8   // of the weights of the oldest, so many as are read
-	nearest *entry // the youngest; nil if there is none
-}
+// What a look shows.
 
-func (m *model) look(s *state, created, at revision, most int8) (l look) {
-	for k := range s.entryCount {
-		e := &s.entries[k]
-		if e.created >= created || !e.stoodAt(at) {
-			continue
+// turns returns the places of the turns that wait, the oldest first.
+func (m *model) turns(s *state) []int8 {
+	all := m.room[:0]
+	for k := range m.places {
+		if s.places[k].waits() {
+			all = append(all, k)
 		}
-		if most--; most >= 0 {
-			l.sum += m.attempts[e.attempt].weight
+	}
+	slices.SortFunc(all, func(a, b int8) int { return int(s.places[a].turn - s.places[b].turn) })
+	return all
+}
+
+// weights returns the weights of the permits put before a revision: of all that count, and of those without the dead
+// claims.
+func (m *model) weights(s *state, before revision) (all, live int8) {
+	for k := range m.places {
+		switch p := &s.places[k]; {
+		case p.permit != 0 && p.permit < before,
+			p.turn != 0 && p.marked && p.turn < before && m.broken != marksDoNotCount:
+			all, live = all+m.weight[k], live+m.weight[k]
+		case p.isDead() && p.counts && p.claim < before && m.broken != deadDoNotCount:
+			all += m.weight[k]
 		}
-		l.nearest = e // they are in order
 	}
-	return l
+	return all, live
 }
 
-// mayRead returns how many permits an attempt may take for the highest number that is held: it may have heard of the
-// limit, and not of the highest one. So it reads fewer, and may become a first waiter where it could be far.
-func mayRead(s *state) []int8 {
-	if s.high == s.limit {
-		return []int8{s.high}
-	}
-	return []int8{s.high, s.limit}
+// A sight is what a look shows of the oldest turn that waits.
+type sight struct {
+	heavy bool                // its weight is above the limit
+	room  bool                // it fits beside all that count
+	delay bool                // it fits once the delays of dead claims are over
+	batch [maxPlaces]revision // the turns that fit, from it on
+	rest  [maxPlaces]revision // dead claims of turns that were never marked, with a minus: there is no delay for them
 }
 
-// mayHold reports whether the nearest entry may hold, or has held, without a mark: it was admitted when it was put.
-// That is excluded if it did not fit into the limit then: the weights up to it exceed the limit, which has not changed
-// since, or the highest at which one that stands was put.
-func (m *model) mayHold(s *state, l look) bool {
-	return l.nearest == nil || l.sum <= s.limit || l.sum <= s.high &&
-		s.limitAt > l.nearest.created && m.broken != limitOfNowExcludes
+// atFront returns the sight of the oldest turn that waits. A look reads no more turns than one Txn marks, and only claims
+// that are older than the front's turn: those of turns that were not read would look dead.
+func (m *model) atFront(s *state) (v sight) {
+	turns := m.turns(s)
+	front := s.places[turns[0]].turn
+	taken, live := m.weights(s, front)
+	for k := range m.places {
+		if p := &s.places[k]; p.isDead() && p.claim < front && !p.counts {
+			v.rest[k] = -p.claim
+		}
+	}
+	if m.broken == frontIgnoresDead {
+		taken = live
+	}
+	own, full := m.weight[turns[0]], false
+	v.heavy, v.room, v.delay = own > s.limit, taken+own <= s.limit, live+own <= s.limit
+	for n, k := range turns {
+		switch {
+		case n >= int(m.most) && m.broken == claimsAreReadFurther:
+			v.rest[k] = -s.places[k].claim
+		case n >= int(m.most) || full:
+		case taken+m.weight[k] <= s.limit:
+			v.batch[k], taken = s.places[k].turn, taken+m.weight[k]
+		default:
+			full = m.broken != heavyIsPassed
+		}
+	}
+	return v
 }
 
-func (m *model) fits(sum, weight, limit int8) bool {
-	if m.broken == oneTooMany {
-		limit++
+// look is one linearizable read of an attempt that has a turn, or the reads in the Txn that puts it.
+func (m *model) look(s *state, i int8) {
+	a, own := &s.attempts[i], m.own(s, i)
+	if a.news, a.batch, a.alive = false, [maxPlaces]revision{}, 0; own.by != i || own.turn == 0 || own.moved {
+		m.found(s, i)
+		return
 	}
-	return sum+weight <= limit
+	if a.created = own.turn; own.marked {
+		a.stage = ready
+		return
+	}
+	turns := m.turns(s)
+	if n := slices.Index(turns, m.placeOf(i, a.pair)); n > 0 {
+		a.stage, a.behind, a.ahead = waits, turns[n-1], s.places[turns[n-1]].turn
+		return
+	}
+	a.limitAt = s.limitAt
+	switch v := m.atFront(s); {
+	case v.heavy:
+		a.stage, a.again = leaves, true // LimitError
+	case v.rest != [maxPlaces]revision{}:
+		a.stage, a.batch = clears, v.rest
+	case v.room:
+		a.stage, a.batch = admits, v.batch
+	case v.delay:
+		m.delayFor(s, a, own.turn)
+	default:
+		a.stage = front
+	}
+}
+
+// found is what an attempt makes of it that its turn does not stand.
+func (m *model) found(s *state, i int8) {
+	a, own := &s.attempts[i], m.own(s, i)
+	if own.by == i && own.permit != 0 && !(own.moved && m.broken != movedHolds) {
+		a.stage, a.created = placed, own.permit // its put was carried out, and was not answered
+		if m.broken == foundHolds {
+			a.stage = ready
+		}
+		return
+	}
+	if own.by == i && own.turn != 0 && own.marked && m.broken == movedHolds {
+		a.stage = ready
+		return
+	}
+	a.stage, a.unsure = leaves, true
+}
+
+// delayFor begins the delays of all dead claims that were put before a revision.
+func (m *model) delayFor(s *state, a *attempt, before revision) {
+	a.stage, a.waited = delays, true
+	for k := range m.places {
+		if p := &s.places[k]; p.isDead() && p.counts && p.claim < before {
+			if a.batch[k] = -p.claim; s.pairs[m.pairAt[k]].key {
+				a.alive |= 1 << k
+			}
+		}
+	}
+}
+
+// position judges a permit E by what stands ahead of it, and by the limit, if that was not changed since. The reply to
+// its put shows that; if the put had no reply, a read of the present does.
+func (m *model) position(s *state, i int8) {
+	a, own := &s.attempts[i], m.own(s, i)
+	if own.by != i || own.permit == 0 || own.moved && m.broken != movedHolds {
+		m.found(s, i)
+		return
+	}
+	a.created = own.permit
+	all, live := m.weights(s, own.permit)
+	if m.broken == positionIgnoresDead {
+		all = live
+	}
+	weight, unchanged := m.attempts[i].weight, s.limitAt < own.permit || m.broken == positionIgnoresLimit
+	switch tries := m.attempts[i].tries; {
+	case all+weight <= s.limit && unchanged:
+		a.stage = ready
+		m.checkAdmission(s)
+	case tries && live+weight <= s.limit && unchanged:
+		m.delayFor(s, a, own.permit)
+		a.limitAt = s.limitAt
+	case tries:
+		a.stage = leaves
+	default:
+		a.stage = converts
+	}
 }

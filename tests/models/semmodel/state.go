@@ -1,196 +1,184 @@
 package semmodel
 
 const (
-	maxAttempts = 5
-	maxTries    = 2  // entries that one attempt may have, one after another
-	maxEntries  = 24 // in recorded runs: a search has eight at most
+	maxAttempts = 4
+	maxPlaces   = 24 // the keys of an attempt on a pair of leases; a search has two for each attempt, a record more
+	maxLate     = 2  // copies of Txns on their way
 )
 
 // A revision of etcd's store; 0 means none. The search renumbers the revisions of each state, so these are only in
 // order, and small.
 type revision = int8
 
-// A leaseSet has bit l for lease l.
-type leaseSet uint16
-
-func (s leaseSet) has(l int8) bool { return s>>l&1 == 1 }
-
 // A state is all of etcd and of the sessions. It holds only small numbers, so it is copied by assignment and compared
 // by ==.
 type state struct {
-	now      revision
-	entries  [maxEntries]entry // in order of creation; those deleted too, as long as a read of the past can see them
+	places   [maxPlaces]place
+	pairs    [2 * maxAttempts]pair // pairs 2i and 2i+1 are those of session i
 	attempts [maxAttempts]attempt
-	leases   [maxTries * maxAttempts]lease // attempt i has lease 2i and, after a loss, 2i+1
+	late     [maxLate]txn
 
-	limit   int8 // how many permits there are
-	high    int8 // the highest limit at which a permit may have been put that stands
-	limitAt revision
-	most    int8 // the highest limit that there ever was; for check, the attempts do not know it
+	limit, most, resized int8 // the limit, the highest so far, and how often it was changed
+	limitAt              revision
 
-	entryCount, revoked, crashed, resized int8
+	left budget // what may still go wrong
 }
 
-// An entry is a permit's key in etcd.
-type entry struct {
-	attempt, lease   int8
-	created, deleted revision // deleted is 0 while it stands
-	revoked          bool     // it was deleted together with the session key of its lease
-	mark             revision // see attempt.base; 0: it has no mark
-	marked           revision // when the mark was put
+// A place is what stands in etcd at the keys of one attempt. A turn T that is marked is a permit, as E is. The claim C
+// of either has the same create revision. 0: it does not stand.
+type place struct {
+	permit, turn, claim revision // create revisions of E, T and C
+
+	by     int8 // the attempt that put them last
+	marked bool // T was put a second time
+	counts bool // C is that of a permit: it was put with E, or was marked with T
+	moved  bool // E or T is on a lease of its own, by an administrator's removal
+	held   bool // the holder of a moved key believed in it then, so it stands until that one is told
 }
 
-// A lease is a session's.
-type lease struct {
-	granted bool
-	alive   bool // by etcd's record
-	told    bool // its session knows that it is lost; no permit on it is believed
-}
+func (p *place) isPermit() bool { return p.permit != 0 || p.turn != 0 && p.marked }
+func (p *place) waits() bool    { return p.turn != 0 && !p.marked }
+
+// isDead reports whether the claim stands without what it was put with.
+func (p *place) isDead() bool { return p.claim != 0 && p.permit == 0 && p.turn == 0 }
+
+// A pair of leases of a session: L1 has the session key S, permits and turns; L2 has the claims.
+type pair struct{ granted, l1, l2, key, told, crashed, closing bool }
+
+func (l *pair) usable() bool { return l.granted && !l.told }
 
 // A stage of an attempt.
 type stage int8
 
 const (
 	idle     stage = iota
-	unplaced       // its entry stands; the put had no reply
-	far            // its entry stands; it watches the entry ahead
-	first          // its entry stands; it watches all permits ahead and the limit
-	delayed        // its entry stands, and there was room when it was put; it waits for the lock delay only
-	leaving        // gives up and removes its entry
-	holding        // believes that it holds
+	puts           // its put is to be sent, again if it had no reply
+	placed         // its permit E stands, and it is not known whether that fits
+	converts       // E did not fit: it is to be replaced by a turn T
+	waits          // for the turn ahead to be marked or gone
+	front          // no turn that waits is ahead of its own: it watches the permits and the limit
+	delays         // only dead claims are in the way
+	clears         // dead claims are to be deleted
+	admits         // turns are to be marked
+	ready          // a reply has shown that it may hold
+	holds
+	leaves // its keys are to be deleted
+	swept  // the session key was put again: no copy of a put can come any more
 	done
 )
 
-// An attempt is a call of Acquire in a session of its own.
+// An attempt of a caller.
 type attempt struct {
-	stage   stage
-	try     int8
-	created revision // of its entry
-	ahead   revision // create revision of the entry ahead, while far
-
-	// base: each revoked permit ahead that went before this revision has been waited for. 0 if that is not known. A mark
-	// passes it on: the attempt behind goes on from there.
-	base   revision
-	heard  revision // the first waiter: it knows of each deletion up to here
-	read   revision // at which it has read what stood ahead; what was put and had gone between that and looked it misses
-	looked revision
-	due    revision // each revoked permit ahead that went before this is waited for when the delay is over
-	delay  delay
-
-	limit   int8 // as it has heard
-	limitAt revision
-
-	requeued bool // its session has lost a lease since it began
-	late     bool // a copy of its put has arrived when it was over
-
-	// For check; the attempt does not know it.
-	queued     bool
-	waited     bool     // it did not hold by the put of its entry
-	newcomerTo leaseSet // leases that were revoked, and not told, when it first queued
+	known
+	stage  stage
+	again  bool     // it does not queue again
+	unsure bool     // a copy of its put may come yet
+	waited bool     // it has delayed
+	behind int8     // the place of the turn that it waits for
+	ahead  revision // and its create revision
+	news   bool     // the permits or the limit have changed since its look
+	alive  uint32   // places of dead claims whose session key stood: they are waited for until their holders are told
 }
 
-// waits reports whether an attempt knows its place and does not hold yet.
-func (a *attempt) waits() bool { return a.stage == far || a.stage == first || a.stage == delayed }
-
-// A delay is a lock delay that runs. The model has no clock. It is over when each session whose lease was revoked
-// before it began has been told.
-type delay struct {
-	running bool
-	until   leaseSet
+// known is what an attempt knows by its latest look, and what its Txns say.
+type known struct {
+	pair    int8                // 0 or 1, of its session
+	created revision            // of its permit or turn
+	limitAt revision            // of the limit
+	batch   [maxPlaces]revision // the turns that fit, and the dead claims to be deleted with a minus
 }
 
-func (s *state) standing(created revision) *entry {
-	for i := range s.entryCount {
-		if e := &s.entries[i]; e.created == created && created != 0 && e.deleted == 0 {
-			return e
+// A txn is a request that changes the store. A copy of it may be carried out at any later time.
+type txn struct {
+	known
+	kind  kind
+	by    int8
+	gated bool // the session key was put since: a put does nothing
+}
+
+type kind int8
+
+const (
+	none kind = iota
+	put
+	convert
+	clear
+	admit
+	release
+)
+
+// numbers calls f for each revision in a state.
+func (s *state) numbers(f func(*revision)) {
+	of := func(n *known) {
+		f(&n.created)
+		f(&n.limitAt)
+		for k := range n.batch {
+			f(&n.batch[k])
 		}
 	}
-	return nil
+	f(&s.limitAt)
+	for k := range s.places {
+		f(&s.places[k].permit)
+		f(&s.places[k].turn)
+		f(&s.places[k].claim)
+	}
+	for i := range s.attempts {
+		of(&s.attempts[i].known)
+		f(&s.attempts[i].ahead)
+	}
+	for i := range s.late {
+		of(&s.late[i].known)
+	}
 }
 
-// olderStands reports whether an entry stands that was created at a revision or before.
-func (s *state) olderStands(at revision) bool {
-	for i := range s.entryCount {
-		if e := &s.entries[i]; e.deleted == 0 && e.created <= at {
-			return true
+// reduce makes states equal that differ in nothing that can still matter, and numbers the revisions again.
+func (s *state) reduce() {
+	for k := range s.places {
+		if p := &s.places[k]; p.permit == 0 && p.turn == 0 && p.claim == 0 {
+			*p = place{}
 		}
 	}
-	return false
-}
-
-func (e *entry) stoodAt(at revision) bool {
-	return e.created <= at && (e.deleted == 0 || e.deleted > at)
-}
-
-// untold returns the leases that are revoked while their sessions do not know it.
-func (s *state) untold() (set leaseSet) {
-	for i, l := range s.leases {
-		if l.granted && !l.alive && !l.told {
-			set |= 1 << i
+	for i := range s.attempts {
+		a := &s.attempts[i]
+		if a.stage == done {
+			*a = attempt{stage: done, waited: a.waited}
+		}
+		if a.stage != delays && a.stage != clears && a.stage != admits {
+			a.batch, a.alive, a.limitAt = [maxPlaces]revision{}, 0, 0
+		}
+		if a.stage != front && a.stage != delays {
+			a.news = false
+		}
+		if a.stage != waits {
+			a.behind, a.ahead = 0, 0
 		}
 	}
-	return set
-}
-
-func leaseOf(i, try int8) int8 { return maxTries*i + try }
-
-// reduce makes states equal that differ in nothing that can still matter: it forgets deleted entries that no read can
-// see, and numbers the revisions again. In recorded runs the events have these numbers, and marks are compared.
-func (m *model) reduce(s *state) {
-	if m.traced {
-		return
-	}
-	kept := int8(0)
-	for i := range s.entryCount {
-		if e := s.entries[i]; e.deleted == 0 || s.canBeRead(&e) {
-			s.entries[kept] = e
-			kept++
+	for i := range s.late {
+		if s.late[i].gated {
+			s.late[i] = txn{}
 		}
 	}
-	clear(s.entries[kept:s.entryCount])
-	s.entryCount = kept
-
-	var used, number [128]revision
-	s.eachRevision(func(r *revision) { used[*r] = 1 })
+	var number [128]revision
+	s.numbers(func(r *revision) { number[max(*r, -*r)] = 1 })
 	last := revision(0)
-	for r := 1; r <= int(s.now); r++ {
-		if used[r] != 0 {
+	for r := 1; r < len(number); r++ {
+		if number[r] != 0 {
 			last++
 			number[r] = last
 		}
 	}
-	s.eachRevision(func(r *revision) { *r = number[*r] })
-	s.now = last
-}
-
-// canBeRead reports whether an attempt behind a deleted entry may read of it.
-func (s *state) canBeRead(e *entry) bool {
-	for i := range s.attempts {
-		if a := &s.attempts[i]; (a.stage == unplaced || a.stage == far || a.stage == first) && a.created > e.created {
-			return true
+	number[0] = 0
+	s.numbers(func(r *revision) {
+		if *r < 0 {
+			*r = -number[-*r]
+		} else {
+			*r = number[*r]
 		}
-	}
-	return false
+	})
 }
 
-func (s *state) eachRevision(f func(*revision)) {
-	for i := range s.entryCount {
-		e := &s.entries[i]
-		f(&e.created)
-		f(&e.deleted)
-		f(&e.mark)
-		f(&e.marked)
-	}
-	for i := range s.attempts {
-		a := &s.attempts[i]
-		f(&a.created)
-		f(&a.ahead)
-		f(&a.base)
-		f(&a.heard)
-		f(&a.read)
-		f(&a.looked)
-		f(&a.due)
-		f(&a.limitAt)
-	}
-	f(&s.limitAt)
+// now returns the revision of the next Txn.
+func (s *state) now() (last revision) {
+	s.numbers(func(r *revision) { last = max(last, *r, -*r) })
+	return last + 1
 }

@@ -1,0 +1,208 @@
+package hold_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/holdtest"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// commits reports whether etcd writes a request to its disk.
+func commits(c etcdfake.Call) bool {
+	switch r := c.Request.(type) {
+	case *pb.PutRequest, *pb.DeleteRangeRequest, *pb.LeaseGrantRequest, *pb.LeaseRevokeRequest:
+		return true
+	case *pb.TxnRequest:
+		for _, op := range append(append([]*pb.RequestOp(nil), r.Success...), r.Failure...) {
+			if op.GetRequestRange() == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A disk that takes seconds for each commit delays what is written by as much, and by nothing else. (From 7 s on etcd
+// says that a request has timed out, and carries it out all the same: then no lock is taken.)
+func TestSlowDiskDelaysEachWriteByItsCommit(t *testing.T) {
+	const read = 2 * time.Millisecond
+	for _, c := range []struct {
+		commit    time.Duration
+		new, lock time.Duration // at most
+	}{
+		{3900 * time.Millisecond, 8 * time.Second, 4 * time.Second},
+		{4200 * time.Millisecond, 9 * time.Second, 5 * time.Second},
+		{6500 * time.Millisecond, 14 * time.Second, 7 * time.Second},
+	} {
+		t.Run(c.commit.String(), func(t *testing.T) {
+			three(t, func(t *testing.T, srv *etcdfake.Server) {
+				var sessions [2]*session.Session
+				var sent [2]int
+				for i := range sessions {
+					link := srv.Link()
+					slow := func(call etcdfake.Call) etcdfake.Fate {
+						if call.Request == nil || call.Method == "Watch" {
+							return etcdfake.Fate{}
+						}
+						sent[i]++
+						if !commits(call) {
+							return etcdfake.Fate{Reply: read}
+						}
+						return etcdfake.Fate{Request: c.commit}
+					}
+					link.Plan(slow)
+					cli := kit.Dial(t, link, srv.Members())
+					began := time.Now()
+					sess, err := session.New(t.Context(), cli, &session.Options{
+						Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { link.Heal(); _ = sess.Close(t.Context()) })
+					cli.Watcher = link.Client().Watcher // etcd's own stops virtual time
+					if took := time.Since(began); took > c.new {
+						t.Errorf("New took %v", took)
+					}
+					sessions[i] = sess
+				}
+				one := queue.New(lease.Open(sessions[0].Ref()), holdfast.KindElection, "x")
+				two := queue.New(lease.Open(sessions[1].Ref()), holdfast.KindElection, "x")
+				began := time.Now()
+				h := holdtest.MustAcquire(t, one)
+				if took := time.Since(began); took > c.lock {
+					t.Errorf("Lock took %v", took)
+				} else {
+					t.Logf("Lock took %v", took)
+				}
+				next := holdtest.AcquireLater(kit.Within(t, time.Minute), two)
+				time.Sleep(2 * c.commit)
+				released := time.Now()
+				unlock := h.Release(t.Context())
+				r := holdtest.Granted(t, srv, next)
+				if took := time.Since(released); unlock != nil || took > 2*c.lock {
+					t.Errorf("Unlock, and the next one's Lock, took %v: %v", took, unlock)
+				}
+				if err := r.H.Release(t.Context()); err != nil {
+					t.Errorf("Unlock: %v", err)
+				}
+				for i, sess := range sessions {
+					if err := sess.Check(); err != nil {
+						t.Errorf("session %d: %v", i, err)
+					}
+					// In all that time each renews its lease, and watches members. Each write has some copies.
+					if n := sent[i]; n > 100 {
+						t.Errorf("session %d has sent %d requests", i, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A crowd is served by an etcd that serves 300 requests a second, with hardly more requests of each call than an etcd
+// at rest gets, and no session is lost. (Writers among readers, and permits, send more: they read again what is ahead.)
+func TestCrowdIsServedByABusyEtcd(t *testing.T) {
+	for kind, c := range map[string]struct {
+		crowd    int
+		of       func(p *holdtest.Process, i int) *queue.Queue
+		one, few float64 // requests of each call at most: of one session, of 16
+	}{
+		"Mutex":   {960, func(p *holdtest.Process, _ int) *queue.Queue { return p.Queue("x") }, 1.1, 4.6},
+		"readers": {960, func(p *holdtest.Process, _ int) *queue.Queue { return p.Readers("x") }, 2.3, 2.7},
+		"RWMutex": {240, func(p *holdtest.Process, i int) *queue.Queue {
+			if i%10 == 0 {
+				return p.Queue("x")
+			}
+			return p.Readers("x")
+		}, 4, 7},
+		"Semaphore": {240, func(p *holdtest.Process, _ int) *queue.Queue { return p.Permits(25, 1) }, 12, 12.5},
+	} {
+		for sessions, most := range map[int]float64{1: c.one, 16: c.few} {
+			t.Run(fmt.Sprintf("%s, %d sessions", kind, sessions), func(t *testing.T) {
+				sent, took := serveCrowd(t, c.crowd, sessions, c.of)
+				if sent > most {
+					t.Errorf("%.2f requests for each call, want at most %.2f", sent, most)
+				}
+				t.Logf("%d calls served in %v, with %.2f requests each", c.crowd, took, sent)
+			})
+		}
+	}
+}
+
+// serveCrowd has a crowd acquire and release at once, and returns how many requests that took of each, and the time.
+func serveCrowd(
+	t *testing.T, crowd, sessions int, of func(p *holdtest.Process, i int) *queue.Queue,
+) (requests float64, took time.Duration) {
+	three(t, func(t *testing.T, srv *etcdfake.Server) {
+		cluster := new(busyCluster)
+		var all []*holdtest.Process
+		var lost atomic.Int64
+		for i := range sessions {
+			p := startQuiet(t, srv, func(o *session.Options) {
+				o.OnStateChange = func(ev session.Event) {
+					if ev.State == holdfast.Lost {
+						lost.Add(1)
+					}
+				}
+			})
+			p.Link.Plan(cluster.serve(i))
+			all = append(all, p)
+		}
+		time.Sleep(time.Second)
+		cluster.mu.Lock()
+		cluster.each, cluster.sent = 3*time.Millisecond, 0
+		cluster.mu.Unlock()
+		ctx, began := kit.Within(t, 10*time.Minute), time.Now()
+		var callers sync.WaitGroup
+		var served atomic.Int64
+		for i := range crowd {
+			callers.Go(func() {
+				if acquireAndRelease(ctx, t, of(all[i%sessions], i)) {
+					served.Add(1)
+				}
+			})
+		}
+		callers.Wait()
+		took = time.Since(began)
+		cluster.mu.Lock()
+		requests = float64(cluster.sent) / float64(crowd)
+		cluster.each = perSecond(100)
+		cluster.mu.Unlock()
+		if served.Load() != int64(crowd) || lost.Load() > 0 {
+			t.Errorf("%d of %d served in %v, %d sessions lost", served.Load(), crowd, took, lost.Load())
+		}
+		time.Sleep(5 * time.Second)
+		if n := cluster.count(20*time.Second) * busySessions / float64(sessions); n > 1 {
+			t.Errorf("5 s later each session sends %.2f requests a second", n)
+		}
+	})
+	return requests, took
+}
+
+func acquireAndRelease(ctx context.Context, t *testing.T, q *queue.Queue) bool {
+	h, err := hold.AcquireOne(ctx, q, hold.Request{})
+	if err != nil {
+		t.Error(err)
+		return false
+	}
+	if err := h.Release(ctx); err != nil {
+		t.Error(err)
+		return false
+	}
+	return true
+}

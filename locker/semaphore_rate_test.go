@@ -1,0 +1,127 @@
+package locker_test
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// crowd is some sessions that use one semaphore.
+type crowd struct {
+	limit, sessions, callers int
+	hold, oneWay             time.Duration
+
+	// of all sessions
+	txns, watches, events atomic.Int64
+	grants, held          atomic.Int64
+}
+
+// runs has each caller acquire and release again and again until the test's time is over, or rounds times.
+func (c *crowd) runs(t *testing.T, srv *etcdfake.Server, within time.Duration, rounds int) {
+	srv.Put(kit.LimitX, strconv.Itoa(c.limit))
+	var sems []*locker.Semaphore
+	for range c.sessions {
+		link := srv.Link()
+		link.Delay(c.oneWay)
+		sem := locker.NewSemaphore(open(t, link.Client(), session.Options{}), "x", c.limit)
+		link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+			switch call.Request.(type) {
+			case *pb.TxnRequest:
+				c.txns.Add(1)
+			case clientv3.Op, *pb.WatchCreateRequest:
+				c.watches.Add(1)
+			case nil:
+				c.events.Add(1)
+			}
+			return etcdfake.Fate{}
+		})
+		sems = append(sems, sem)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, sem := range sems {
+		for range c.callers {
+			wg.Go(func() {
+				for n := 0; rounds == 0 || n < rounds; n++ {
+					p, err := sem.Acquire(ctx, 1)
+					if err != nil {
+						if ctx.Err() == nil || rounds != 0 {
+							t.Error(err)
+						}
+						return
+					}
+					if now := c.held.Add(1); now > int64(c.limit) {
+						t.Errorf("%d hold, and the limit is %d", now, c.limit)
+					}
+					time.Sleep(c.hold)
+					c.held.Add(-1)
+					c.grants.Add(1)
+					if err := p.Release(context.WithoutCancel(ctx)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// of returns a count for each grant.
+func (c *crowd) of(count *atomic.Int64) float64 {
+	return float64(count.Load()) / float64(c.grants.Load())
+}
+
+func TestPermitsAreInUse(t *testing.T) {
+	const within = 30 * time.Second
+	for _, c := range []struct {
+		limit       int
+		hold, trip  time.Duration
+		atLeast, of float64 // permits in use
+	}{
+		{100, time.Second, 10 * time.Millisecond, 95, 100},
+		{100, time.Second, 40 * time.Millisecond, 84, 100},
+		{25, 50 * time.Millisecond, 10 * time.Millisecond, 13, 25},
+		{25, 50 * time.Millisecond, 40 * time.Millisecond, 5, 25},
+	} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			crowd := &crowd{limit: c.limit, sessions: 10, callers: 2 * c.limit / 10, hold: c.hold, oneWay: c.trip / 2}
+			crowd.runs(t, srv, within, 0)
+			inUse := float64(crowd.grants.Load()) * c.hold.Seconds() / within.Seconds()
+			t.Logf("%d permits held for %v, round trip %v: %.1f in use; for each grant %.2f Txns, %.2f watches, %.2f messages",
+				c.limit, c.hold, c.trip, inUse, crowd.of(&crowd.txns), crowd.of(&crowd.watches), crowd.of(&crowd.events))
+			if inUse < c.atLeast {
+				t.Errorf("%.1f are in use, want %.0f", inUse, c.atLeast)
+			}
+		})
+	}
+}
+
+func TestCrowdOfASemaphore(t *testing.T) {
+	for _, c := range []struct{ limit, sessions, callers int }{
+		{25, 16, 60}, {25, 1, 960}, {1000, 1, 960}, {1, 300, 1},
+	} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			crowd := &crowd{limit: c.limit, sessions: c.sessions, callers: c.callers, hold: 5 * time.Millisecond,
+				oneWay: time.Millisecond}
+			began := time.Now()
+			crowd.runs(t, srv, time.Hour, 1)
+			t.Logf("%d permits, %d × %d callers: %v; for each %.2f Txns, %.2f watches, %.2f messages", c.limit, c.sessions,
+				c.callers, time.Since(began), crowd.of(&crowd.txns), crowd.of(&crowd.watches), crowd.of(&crowd.events))
+			if crowd.of(&crowd.txns) > 4.5 || crowd.of(&crowd.watches) > 1.5 {
+				t.Error("more than 4.5 Txns and 1.5 watches each")
+			}
+		})
+	}
+}
