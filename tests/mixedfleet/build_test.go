@@ -25,9 +25,9 @@ import (
 )
 
 // lastRelease is a version such as v0.1.0, or a git revision. It is set at each release, and until the first one is the
-// first commit of the present format. If the worker needs an API that the release does not have, testdata/RELEASE has a
-// worker that does not.
-const lastRelease = "c4df038084a58c0c94ef9118aec746d9270bed1a"
+// first commit whose sessions write the present format. If the worker needs an API that the release does not have,
+// testdata/RELEASE has a worker that does not.
+const lastRelease = "c8d655aeaf60ebbe9c9b5beb9c8dbf699829b9f0"
 
 var release = flag.String("mixedfleet.release", lastRelease, "version or git revision to mix with the present code")
 

@@ -22,8 +22,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// pollEvery is how often internal/queue reads the entries of holds, with the default lock delay.
-const pollEvery = 500 * time.Millisecond
+// pollEvery is how often package hold reads the entries of holds at most, with the default lock delay.
+const pollEvery = time.Second
 
 // alarm raises the NOSPACE alarm, as a member does when its store is full.
 func alarm(t *testing.T, cli *clientv3.Client) {
