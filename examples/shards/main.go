@@ -7,18 +7,18 @@
 //	go run ./examples/shards --endpoints host1:2379,host2:2379
 //
 //	  time  who       what                                                                   token
-//	 0.06s  A, B, C   A, B and C join
-//	 0.10s  reader    A B C B C C C A B A B A   0 moved in 0.04 s
-//	 0.10s  D         D joins
-//	 0.12s  reader    A B D B C C C A D A D B   4 moved in 0.02 s
-//	 0.12s  B         B is killed: its shards are free when its lease has ended
-//	 3.51s  reader    A D C D C C C A D A D A   4 moved in 3.39 s
-//	 3.51s  B         B is started again, and gets the shards that it had
-//	 3.53s  reader    A B D B C C C A D A D B   4 moved in 0.02 s
-//	 3.53s  D         D is asked to leave: it hands its shards over
-//	 3.54s  reader    A B C B C C C A B A B A   4 moved in 0.01 s
-//	 3.54s  A, B, C   all leave
-//	 3.56s  reader    - - - - - - - - - - - -   0 moved in 0.02 s
+//	 0.07s  A, B, C   A, B and C join
+//	 0.20s  reader    A B C B C C C A B A B A   0 moved in 0.13 s
+//	 0.20s  D         D joins
+//	 0.24s  reader    A B D B C C C A D A D B   4 moved in 0.03 s
+//	 0.24s  B         B is killed: its shards are free when its lease has ended
+//	 4.53s  reader    A D C D C C C A D A D A   4 moved in 4.29 s
+//	 4.53s  B         B is started again, and gets the shards that it had
+//	 4.58s  reader    A B D B C C C A D A D B   4 moved in 0.05 s
+//	 4.58s  D         D is asked to leave: it hands its shards over
+//	 4.60s  reader    A B C B C C C A B A B A   4 moved in 0.02 s
+//	 4.60s  A, B, C   all leave
+//	 4.64s  reader    - - - - - - - - - - - -   0 moved in 0.05 s
 //
 // On a terminal a table below these lines shows the shards of each process as they move. Without --endpoints the
 // program runs its own etcd. It exits with code 0 only if it observed every step.

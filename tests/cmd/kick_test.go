@@ -159,8 +159,8 @@ func TestKickSaysWhatItMayNotRead(t *testing.T) {
 	} {
 		p := holdfast(t, srv.Endpoints(), run(reportsItself, append(c.flags, "--user=root:"+password, name)...)...)
 		p.pidOf("pid")
-		k := holdfast(t, srv.Endpoints(), append([]string{"kick", name, "--reason=r", "--user=admins:" + password}, c.flags...)...)
-		k.exits(0)
+		kick := append([]string{"kick", name, "--reason=r", "--user=admins:" + password}, c.flags...)
+		k := holdfast(t, srv.Endpoints(), kick...).exits(0)
 		if out := k.stdout.String(); !strings.Contains(out, c.want) ||
 			strings.Contains(out, "permission denied") != strings.Contains(c.want, "not known") {
 			t.Errorf("kick of %s: %s", name, out)

@@ -184,7 +184,7 @@ func TestRecordKeepsTheLastRunsOfTheOthers(t *testing.T) {
 			t.Errorf("%d: want %q in\n%s", i, want, now)
 		}
 	}
-	if strings.Contains(string(now), "gone") {
+	if strings.Contains(string(now), "`gone`") {
 		t.Error("a saboteur that is in no list is still there")
 	}
 }
