@@ -83,7 +83,7 @@ func TestReaderNamesTheOwners(t *testing.T) {
 	})
 }
 
-// A member whose lease was revoked is told within the lock delay. Until then nobody is named as the owner:
+// A member whose lease was revoked is told within the lock delay. Until then no owner is named:
 //
 //	rev 3   a claims the shard, and its entry has gone
 //	rev 4   b queues, and waits
