@@ -152,7 +152,8 @@ func (r *request) find(ctx context.Context) error {
 	first, own, epoch := resp.First(0), resp.Range(1).Kvs, resp.Range(3).Kvs
 	if r.isPermit() {
 		own, epoch = append(own, epoch...), nil
-		if turn := resp.First(2); turn != nil && turn.Version > 1 && (first == nil || turn.CreateRevision < first.CreateRevision) {
+		older := func(turn *mvccpb.KeyValue) bool { return first == nil || turn.CreateRevision < first.CreateRevision }
+		if turn := resp.First(2); turn != nil && turn.Version > 1 && older(turn) {
 			first = turn
 		}
 	}

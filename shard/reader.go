@@ -207,8 +207,8 @@ func (r *Reader) decode(kv *mvccpb.KeyValue) (item, bool) {
 	return item{index: index, owner: o}, true
 }
 
-// ownersOf returns the owners. Of the entries of a shard the oldest one holds, unless a claim is older than all: then the
-// entry of that has gone without a release, and the shard has no owner until the lock delay is over.
+// ownersOf returns the owners. Of the entries of a shard the oldest one holds, unless a claim is older than all: then
+// the entry of that has gone without a release, and the shard has no owner until the lock delay is over.
 func ownersOf(l listing.Listing[item]) Owners {
 	n := 0
 	for _, it := range l.Items {
@@ -220,7 +220,8 @@ func ownersOf(l listing.Listing[item]) Owners {
 			continue
 		}
 		first := &owners[it.index]
-		if it.owner.Revision < first.Revision || first.Key == "" && it.owner.Revision == first.Revision || first.Revision == 0 {
+		own := first.Key == "" && it.owner.Revision == first.Revision
+		if it.owner.Revision < first.Revision || own || first.Revision == 0 {
 			*first = it.owner
 		}
 	}

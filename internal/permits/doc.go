@@ -1,8 +1,8 @@
 // Package permits says what an entry of a semaphore does next, by what a read has shown. Plain data comes in, and a
 // decision comes out; package queue sends the requests. limit.go has the limit, which stands in etcd.
 //
-// A permit is got at once. A caller that does not fit has a turn in the queue instead. The oldest turn that waits is the
-// front: it marks as many turns as fit, by putting them a second time. A marked turn is a permit.
+// A permit is got at once. A caller that does not fit has a turn in the queue instead. The oldest turn that waits is
+// the front: it marks as many turns as fit, by putting them a second time. A marked turn is a permit.
 //
 //	rev 10  A puts a permit. The limit is 1
 //	rev 11  B puts a permit, which does not fit

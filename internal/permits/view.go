@@ -100,7 +100,7 @@ type Next struct {
 }
 
 // Turn decides for a turn that waits, created at rev. If it is not the front, the front may be marked all the same: one
-// that hangs holds up nobody then.
+// that hangs holds up no one then.
 func (v View) Turn(rev int64, limit layout.Limit) (n Next) {
 	if len(v.Waiting) == 0 {
 		return n
@@ -134,8 +134,8 @@ func fitting(waiting []*mvccpb.KeyValue, left int) []*mvccpb.KeyValue {
 	return waiting
 }
 
-// Permit decides for a permit created at rev, by what stands ahead of it now. Nothing joins ahead of it, so it fitted if
-// it fits now, unless the limit was changed since:
+// Permit decides for a permit created at rev, by what stands ahead of it now. Nothing joins ahead of it, so it fitted
+// if it fits now, unless the limit was changed since:
 //
 //	rev 10  A puts a permit, and holds. The limit is 1
 //	rev 12  B puts a permit, which does not fit, and the reply is lost

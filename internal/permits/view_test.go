@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/permits"
 )
 
-// What stands of a caller: its permit E or its turn T, with that weight, created at a revision; and the claim of either.
+// What stands of a caller: its permit E or its turn T, with that weight, created at a revision; and the claim of
+// either.
 
 func key(kind string, weight int, rev int64, version int64) *mvccpb.KeyValue {
 	permit := at.PermitKey(weight, fmt.Sprintf("%x-AAAAAAAAAAAAAAAA", rev))
@@ -70,7 +71,9 @@ func told(n permits.Next) (s string) {
 }
 
 func read(all ...[]*mvccpb.KeyValue) permits.View {
-	limit := &mvccpb.KeyValue{Key: []byte(at.LimitKey()), Value: []byte("3"), CreateRevision: 5, ModRevision: 5, Version: 1}
+	limit := &mvccpb.KeyValue{
+		Key: []byte(at.LimitKey()), Value: []byte("3"), CreateRevision: 5, ModRevision: 5, Version: 1,
+	}
 	return permits.Read(at, append(slices.Concat(all...), limit)...)
 }
 
@@ -134,7 +137,8 @@ func TestPermitDecidesByWhatStandsAhead(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			next := read(append(c.stands, permit(c.weight, 20))...).Permit(20, c.weight, layout.Limit{Permits: c.limit, Mod: c.changed})
+			now := layout.Limit{Permits: c.limit, Mod: c.changed}
+			next := read(append(c.stands, permit(c.weight, 20))...).Permit(20, c.weight, now)
 			if got := told(next); got != c.want {
 				t.Errorf("%s, want %s", got, c.want)
 			}

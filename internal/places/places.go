@@ -48,8 +48,8 @@ type Ahead struct {
 	At     time.Time // zero: nothing is known
 }
 
-// Look reads who holds, and the entries created before rev; with 0 some of all. Of a semaphore it reads both of permits,
-// and then both of turns.
+// Look reads who holds, and the entries created before rev; with 0 some of all. Of a semaphore it reads both of
+// permits, and then both of turns.
 func Look(s reads.Scope, rev int64) []clientv3.Op {
 	if s.At.Kind == holdfast.KindSemaphore {
 		s.At.Kind = ""
@@ -71,7 +71,10 @@ func Read(s reads.Scope, r txns.Reply, i int, rev int64, epoch []*mvccpb.KeyValu
 		s.At.Kind = ""
 		permits, turns := Read(s, r, i, rev, nil), Read(s, r, i+2, rev, nil)
 		permits.Count += turns.Count
-		if t := turns.Holder; t != nil && t.Version > 1 && (permits.Holder == nil || t.CreateRevision < permits.Holder.CreateRevision) {
+		older := func(t *mvccpb.KeyValue) bool {
+			return permits.Holder == nil || t.CreateRevision < permits.Holder.CreateRevision
+		}
+		if t := turns.Holder; t != nil && t.Version > 1 && older(t) {
 			permits.Holder = t
 		}
 		return permits

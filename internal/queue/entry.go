@@ -50,17 +50,22 @@ const (
 	ended                // the attempt is over; what it left open is the sweeper's
 )
 
+// entryKeys are the keys of an entry.
+type entryKeys struct {
+	key   string // of a permit, that of its turn once it has one
+	claim string // the key of its claim; empty without the right to it
+	home  string // the first key: leftovers knows the entry by it
+	id    string // last part of key; empty if the key must not be used again
+}
+
 // entry is a key that an attempt puts into a queue, and what is known of it.
 type entry struct {
 	q      *Queue
 	of     *attempt
 	ticket *ticket // of the caller that the entry was put for; nil if the sweeper has found it
-	key    string  // of a permit, that of its turn once it has one
-	claim  string  // the key of its claim
-	home   string  // the first key: leftovers knows the entry by it
-	id     string  // last part of key; empty if the key must not be used again
-	value  string
-	token  holdfast.Token // for fencing; 0 of a reader, which is not alone, and of a permit
+	entryKeys
+	value string
+	token holdfast.Token // for fencing; 0 of a reader, which is not alone, and of a permit
 
 	removing bool // a removal was sent and not answered
 

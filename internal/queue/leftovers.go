@@ -54,7 +54,7 @@ func (e suspect) RemoveFound(kv *mvccpb.KeyValue) {
 		key = at.EntryOf(key)
 	}
 	found := &entry{
-		q: e.q, of: e.of, key: key, claim: e.q.claimKey(key), home: e.home, id: e.id, rev: kv.CreateRevision, stage: created,
+		q: e.q, of: e.of, entryKeys: entryKeys{key, e.q.claimKey(key), e.home, e.id}, rev: kv.CreateRevision, stage: created,
 	}
 	found.wait.e = found
 	if !e.q.shared.keys.Register(e.home, e.of.lease, suspect{found}) { // beforeRevoke removes it, too
@@ -71,7 +71,8 @@ func (s *shared) orphan(at layout.Queue, key string, lease *lease.Lease) leftove
 	if s.isUnclaimed(at) {
 		q = q.withoutClaims()
 	}
-	return suspect{&entry{q: q, of: &attempt{lease: lease}, key: key, claim: q.claimKey(key), home: key, stage: ended}}
+	keys := entryKeys{key, q.claimKey(key), key, ""}
+	return suspect{&entry{q: q, of: &attempt{lease: lease}, entryKeys: keys, stage: ended}}
 }
 
 // entriesOf returns the entries of a lease that the session accounts for.

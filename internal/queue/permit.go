@@ -114,9 +114,9 @@ func (p *permit) wasPut(r txns.Reply) error {
 // becomeTurn records that the entry is a turn, created at rev.
 func (p *permit) becomeTurn(rev int64) {
 	e := p.w.e
+	turn, claim := p.turnKeys()
 	e.mu.Lock()
-	e.key = e.q.At.TurnKey(e.home)
-	e.claim = e.q.At.ClaimKey(e.key)
+	e.key, e.claim = turn, claim
 	e.mu.Unlock()
 	p.turn = true
 	e.setCreated(rev)
@@ -247,28 +247,28 @@ func (s *shared) countWait(p *permit, waits bool) {
 		return
 	}
 	p.counted = waits
-	s.turns.mu.Lock()
-	defer s.turns.mu.Unlock()
+	s.semaphores.turns.mu.Lock()
+	defer s.semaphores.turns.mu.Unlock()
 	at := p.w.e.q.At.Entries
 	if waits {
-		s.turns.of[at]++
-	} else if s.turns.of[at]--; s.turns.of[at] == 0 {
-		delete(s.turns.of, at)
+		s.semaphores.turns.of[at]++
+	} else if s.semaphores.turns.of[at]--; s.semaphores.turns.of[at] == 0 {
+		delete(s.semaphores.turns.of, at)
 	}
 }
 
 func (s *shared) anyWaits(at layout.Queue) bool {
-	s.turns.mu.Lock()
-	defer s.turns.mu.Unlock()
-	return s.turns.of[at.Entries] > 0
+	s.semaphores.turns.mu.Lock()
+	defer s.semaphores.turns.mu.Unlock()
+	return s.semaphores.turns.of[at.Entries] > 0
 }
 
 // enter waits until few puts of permits are under way in the session. A thousand that are put at once read each other,
 // and most do not fit.
 func (s *shared) enter(ctx context.Context) (leave func(), err error) {
 	select {
-	case s.permitPuts <- struct{}{}:
-		return func() { <-s.permitPuts }, nil
+	case s.semaphores.puts <- struct{}{}:
+		return func() { <-s.semaphores.puts }, nil
 	case <-ctx.Done():
 		return nil, backoff.ContextErr(ctx)
 	}

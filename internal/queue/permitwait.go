@@ -54,9 +54,9 @@ func (p *permit) await(ctx context.Context) error {
 	return nil
 }
 
-// look asks etcd what the entry is to do. A turn that waits for another one reads the nearest ahead. The front reads all
-// that was put before it, and the turns behind it that one Txn can mark. So does a turn that looks again after a while:
-// if the front hangs, it holds up nobody.
+// look asks etcd what the entry is to do. A turn that waits for another one reads the nearest ahead. The front reads
+// all that was put before it, and the turns behind it that one Txn can mark. So does a turn that looks again after a
+// while: if the front hangs, it holds up no one.
 func (p *permit) look(ctx context.Context) error {
 	e, at := p.w.e, p.w.e.q.At
 	if p.holds {
@@ -72,7 +72,8 @@ func (p *permit) look(ctx context.Context) error {
 	turns, endOfTurns := at.Turns()
 	return p.ask(ctx, txns.Ops{
 		clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(e.rev-1)),
-		clientv3.OpGet(turns, clientv3.WithRange(endOfTurns), clientv3.WithMinCreateRev(e.rev), clientv3.WithLimit(permits.MaxBatch),
+		clientv3.OpGet(turns, clientv3.WithRange(endOfTurns), clientv3.WithMinCreateRev(e.rev),
+			clientv3.WithLimit(permits.MaxBatch),
 			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
 		clientv3.OpGet(at.LimitKey()),
 	}, func(r txns.Reply) error { return p.sawAll(ctx, r) })
@@ -155,7 +156,8 @@ func (p *permit) watch(ctx context.Context) error {
 	return c.Await(ctx)
 }
 
-// hearAhead handles what the watch of the turn ahead tells. If that one was marked, so was this one, or it is the front.
+// hearAhead handles what the watch of the turn ahead tells. If that one was marked, so was this one, or it is the
+// front.
 func (p *permit) hearAhead(ctx context.Context, events []*clientv3.Event) error {
 	for _, event := range events {
 		if event.IsModify() {

@@ -68,8 +68,8 @@ func (s *Semaphore) Resize(ctx context.Context, to int) error {
 	return q.WhileOpen(ctx, func(ctx context.Context) error { return q.limit.Resize(ctx, to) })
 }
 
-// checkRoom returns ErrOccupied, with the place, if the permits that q asks for are not free, and no dead claim alone is
-// in the way.
+// checkRoom returns ErrOccupied, with the place, if the permits that q asks for are not free, and no dead claim alone
+// is in the way.
 func (q *Queue) checkRoom(ctx context.Context) error {
 	return q.WhileOpen(ctx, func(ctx context.Context) error {
 		from, end := q.At.Semaphore()

@@ -27,10 +27,8 @@ type shared struct {
 	claimValue string      // of all claims of the session
 
 	sights     sights
-	turns      turnsWaiting
-	permitPuts chan struct{} // one for each put of a permit under way
-
-	warnedOfSlash atomic.Bool // not a sync.Once: the user's logger may make a queue
+	semaphores semaphores
+	prefixes   prefixes
 
 	lines lines.Lines[*ticket]
 	mu    sync.Mutex // protects what is told of tickets: see ticket
@@ -42,9 +40,21 @@ type shared struct {
 	sweeper *leftovers.Sweeper
 	orphans *leftovers.Scanner
 
-	unclaimed map[string]bool // by Entries: prefixes to whose claims this client has no right; protected by mu
-
 	tell func(steps.Step) // of tests: see Observe; otherwise nil
+}
+
+// semaphores is what permits of a session have in common.
+type semaphores struct {
+	turns turnsWaiting
+	puts  chan struct{} // one for each put of a permit under way
+}
+
+// prefixes is what a session knows of foreign prefixes.
+type prefixes struct {
+	warnedOfSlash atomic.Bool // not a sync.Once: the user's logger may make a queue
+
+	mu        sync.Mutex      // protects unclaimed
+	unclaimed map[string]bool // by Entries: those to whose claims this client has no right
 }
 
 // maxPermitPuts is how many puts of permits a session has under way.
@@ -60,9 +70,9 @@ func sharedBy(host lease.Host) *shared {
 				LockDelay: host.LockDelay(), ToldWithin: polls.ToldWithin(host.LockDelay()),
 			}.Encode(),
 			commits:    txns.Committer{Sender: host.Sender(), Go: host.Go},
-			permitPuts: make(chan struct{}, maxPermitPuts),
+			semaphores: semaphores{puts: make(chan struct{}, maxPermitPuts)},
 		}
-		s.turns.of = make(map[string]int)
+		s.semaphores.turns.of = make(map[string]int)
 		s.keys, s.sweeper, s.orphans = leftovers.New(host, s.orphan)
 		host.BeforeRevoke(func(_ context.Context, lease *lease.Lease) { s.keys.Forget(lease) })
 		return s
@@ -76,7 +86,7 @@ func Observe(host lease.Host, f func(steps.Step)) { sharedBy(host).tell = f }
 // warnOfSlash tells the session's logger of a prefix that ends in "/", unless the session's options say that it is
 // meant. Once for each session, because a program may make a queue for each request.
 func (s *shared) warnOfSlash(at layout.Queue) {
-	if s.host.TrailingSlash() || s.warnedOfSlash.Swap(true) {
+	if s.host.TrailingSlash() || s.prefixes.warnedOfSlash.Swap(true) {
 		return
 	}
 	s.host.Logger().Warn(`a prefix ends in "/": contenders that name it without the slash do not exclude this one; `+
@@ -89,20 +99,21 @@ func (s *shared) isUnclaimed(at layout.Queue) bool {
 	if !at.Foreign {
 		return false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.unclaimed[at.Entries]
+	s.prefixes.mu.Lock()
+	defer s.prefixes.mu.Unlock()
+	return s.prefixes.unclaimed[at.Entries]
 }
 
 // noteUnclaimed records that this client has no right to the claims of a prefix, and tells the session's logger once.
 func (s *shared) noteUnclaimed(at layout.Queue) {
-	s.mu.Lock()
-	known := s.unclaimed[at.Entries]
-	if s.unclaimed == nil {
-		s.unclaimed = make(map[string]bool)
+	p := &s.prefixes
+	p.mu.Lock()
+	known := p.unclaimed[at.Entries]
+	if p.unclaimed == nil {
+		p.unclaimed = make(map[string]bool)
 	}
-	s.unclaimed[at.Entries] = true
-	s.mu.Unlock()
+	p.unclaimed[at.Entries] = true
+	p.mu.Unlock()
 	if !known {
 		s.host.Logger().Warn("holdfast: no right to the claims of a prefix; entries are put without them, so one that comes "+
 			"after this session's lease was revoked may hold before this session is told; grant the role what "+

@@ -18,8 +18,8 @@ func administrator(t *testing.T, srv *etcdtest.Server) *admin.Client {
 	return admin.New(srv.Client(t), &admin.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})})
 }
 
-// The entry of a holder says that it takes requests, in words that either version reads. Asked to let go, it is told, and
-// the name is free once it has released.
+// The entry of a holder says that it takes requests, in words that either version reads. Asked to let go, it is told,
+// and the name is free once it has released.
 func TestHolderOfTheLastReleaseTakesRequests(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

@@ -217,7 +217,8 @@ func TestResignOfAnExLeaderIsANoOp(t *testing.T) {
 	}
 	leader := won(t, c)
 	<-old.Done()
-	// One Txn would have deleted entry and claim. Since the entry has gone, etcd refuses it, and another deletes the claim.
+	// One Txn would have deleted entry and claim. Since the entry has gone, etcd refuses it, and another deletes the
+	// claim.
 	const sent = 2
 	eventually(t, "the session has removed its claim", func() bool { return removals.Load() == sent })
 	for range 2 {

@@ -161,7 +161,9 @@ func (h *History) put(c oracle.Change) *Entry {
 	key := string(c.Kv.Key)
 	v, _ := layout.DecodeValue(c.Kv.Value)
 	session, _ := layout.LeaseOf(key)
-	e := &Entry{Part: oracle.PartOf(key), Key: key, Turn: strings.Contains(key, "/@turn/"), Permit: strings.HasPrefix(key, permits), Session: int64(session),
+	e := &Entry{
+		Part: oracle.PartOf(key), Key: key, Turn: strings.Contains(key, "/@turn/"),
+		Permit: strings.HasPrefix(key, permits), Session: int64(session),
 		Owner: v.Owner, Created: c.Revision}
 	for _, other := range h.queues[e.Prefix] {
 		if e.Permit || !(e.Shared && other.Shared) {

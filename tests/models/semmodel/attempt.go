@@ -151,8 +151,8 @@ func (m *model) believes(s *state, k int8) bool {
 		(a.stage == holds || a.stage == ready && m.broken != holdsByAnOldLook)
 }
 
-// send adds the steps of a Txn: it is answered; it is refused, and the attempt looks; the reply is lost; a copy is late.
-// Without a reply the attempt sends it again.
+// send adds the steps of a Txn: it is answered; it is refused, and the attempt looks; the reply is lost; a copy is
+// late. Without a reply the attempt sends it again.
 func (m *model) send(s *state, i int8, what string, k kind, answered func(*state)) {
 	x := txn{kind: k, by: i, known: s.attempts[i].known}
 	if t := *s; !m.carryOut(&t, x) {

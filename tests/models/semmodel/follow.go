@@ -37,7 +37,9 @@ const tooLarge = "the weights or the limit are larger than the model can count"
 func (f *follower) follow() (wrong, stopped string) {
 	e := f.own
 	key, _ := f.KeyBefore(e.Session, e.Created)
-	replaces := slices.ContainsFunc(f.all, func(o *modeltrace.Entry) bool { return o.Gone == e.Created && o.Session == e.Session })
+	replaces := slices.ContainsFunc(f.all, func(o *modeltrace.Entry) bool {
+		return o.Gone == e.Created && o.Session == e.Session
+	})
 	switch {
 	case !e.Claimed:
 		return "its put has put no claim", ""
@@ -131,7 +133,8 @@ func (f *follower) at(rev int64) (m *model, s state, slots []*modeltrace.Entry, 
 	}
 	slots = append(slots, f.own)
 	for _, o := range f.all {
-		if o != f.own && o.Created <= rev && (o.Gone == 0 || o.Gone > rev || o.Claimed && (o.Cleared == 0 || o.Cleared > rev)) {
+		stands := o.Gone == 0 || o.Gone > rev || o.Claimed && (o.Cleared == 0 || o.Cleared > rev)
+		if o != f.own && o.Created <= rev && stands {
 			slots = append(slots, o)
 		}
 	}
@@ -149,7 +152,8 @@ func (f *follower) at(rev int64) (m *model, s state, slots []*modeltrace.Entry, 
 	number := func(rev int64) revision { return revision(slices.Index(revisions, rev)) }
 	s = state{limit: int8(limit.Limit.Permits), most: int8(limit.Limit.Permits), limitAt: number(limit.At)}
 	for k, o := range slots {
-		p := place{by: int8(min(k, 1)), marked: o.MarkedAt != 0 && o.MarkedAt <= rev, moved: o.MovedAt != 0 && o.MovedAt <= rev}
+		by := func(at int64) bool { return at != 0 && at <= rev }
+		p := place{by: int8(min(k, 1)), marked: by(o.MarkedAt), moved: by(o.MovedAt)}
 		if p.counts = !o.Turn || p.marked; o.Claimed && (o.Cleared == 0 || o.Cleared > rev) {
 			p.claim = number(o.Created)
 		}

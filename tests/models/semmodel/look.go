@@ -40,8 +40,8 @@ type sight struct {
 	rest  [maxPlaces]revision // dead claims of turns that were never marked, with a minus: there is no delay for them
 }
 
-// atFront returns the sight of the oldest turn that waits. A look reads no more turns than one Txn marks, and only claims
-// that are older than the front's turn: those of turns that were not read would look dead.
+// atFront returns the sight of the oldest turn that waits. A look reads no more turns than one Txn marks, and only
+// claims that are older than the front's turn: those of turns that were not read would look dead.
 func (m *model) atFront(s *state) (v sight) {
 	turns := m.turns(s)
 	front := s.places[turns[0]].turn
