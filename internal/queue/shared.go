@@ -36,11 +36,16 @@ type shared struct {
 	commits txns.Committer
 	streams watching.Streams
 
+	remains
+
+	tell func(steps.Step) // of tests: see Observe; otherwise nil
+}
+
+// remains is what removes what requests without replies leave.
+type remains struct {
 	keys    *leftovers.Keys
 	sweeper *leftovers.Sweeper
 	orphans *leftovers.Scanner
-
-	tell func(steps.Step) // of tests: see Observe; otherwise nil
 }
 
 // semaphores is what permits of a session have in common.

@@ -29,13 +29,14 @@ var harmless = map[string]string{
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls w.running.Add": pure,
 	"calls tasks.Add": pure, "calls t.until.After": pure,
 
-	"calls string": builtin,
+	"calls string":         builtin,
 	"calls clientv3.OpTxn": pure,
 
 	"calls time.AfterFunc":     "starts a timer, which calls back later on its own goroutine",
 	"calls s.client.Endpoints": "copies the list under a mutex that etcd's client holds during no request",
 	"calls b.timer.Stop":       timer,
-	"calls c.overdue.Stop":     timer, "calls r.timer.Stop": timer, "calls l.limit.Stop": timer, "calls r.timer.Reset": timer,
+	"calls c.overdue.Stop":     timer, "calls r.timer.Stop": timer, "calls l.limit.Stop": timer,
+	"calls r.timer.Reset":     timer,
 	"calls l.idle.timer.Stop": timer, "calls l.idle.timer.Reset": timer,
 
 	"calls w.key.lease.SetWatched": "stores a value",
