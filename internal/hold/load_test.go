@@ -129,8 +129,8 @@ func TestCrowdIsServedByABusyEtcd(t *testing.T) {
 				return p.Queue("x")
 			}
 			return p.Readers("x")
-		}, 4, 7},
-		"Semaphore": {240, func(p *holdtest.Process, _ int) *queue.Queue { return p.Permits(25, 1) }, 12, 12.5},
+		}, 6, 8},
+		"Semaphore": {240, func(p *holdtest.Process, _ int) *queue.Queue { return p.Permits(25, 1) }, 12, 14.5},
 	} {
 		for sessions, most := range map[int]float64{1: c.one, 16: c.few} {
 			t.Run(fmt.Sprintf("%s, %d sessions", kind, sessions), func(t *testing.T) {
