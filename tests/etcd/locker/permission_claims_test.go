@@ -37,6 +37,10 @@ func (l *logged) count(what string) int {
 func TestPrefixIsLockedWithoutClaimsIfTheRoleMayNotPutThem(t *testing.T) {
 	t.Parallel()
 	root, user, _ := restricted(t)
+	const claims = "holdfast/claim//legacy/"
+	if _, err := root.RoleRevokePermission(deadline(t), "legacy", claims, clientv3.GetPrefixRangeEnd(claims)); err != nil {
+		t.Fatal(err)
+	}
 	var log logged
 	opts := session.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	a, b := open(t, user, opts), open(t, user, opts)
