@@ -20,8 +20,7 @@ const (
 	// longer hangs.
 	armTimeout = time.Second
 
-	// The timeout doubles up to maxArmTimeout. If all members are slow, more watches add to their load: etcd's client
-	// forgets one that is canceled before it was created, and leaves it in etcd with its stream.
+	// The timeout doubles up to maxArmTimeout. If all members are slow, more watches add to their load.
 	maxArmTimeout = 8 * time.Second
 
 	// listEvery is the time between two lists of the members.
