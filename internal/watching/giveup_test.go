@@ -115,7 +115,7 @@ func (s *memberStream) Recv() (*pb.WatchResponse, error) {
 
 func (s *memberStream) CloseSend() error { return nil }
 
-// etcd's client drops the answer to a watch that was canceled before. Nothing would cancel that watch in etcd.
+// etcd's client drops what etcd says of a watch that was canceled before. Nothing would cancel that watch in etcd.
 func TestWatchThatIsGivenUpBeforeItStandsLeavesNothing(t *testing.T) {
 	for name, giveUp := range map[string]func(cancel, closeSession func()){
 		"by its caller":              func(cancel, _ func()) { cancel() },

@@ -36,7 +36,7 @@ type Streams struct {
 type Stream struct {
 	of       *Streams
 	number   int64
-	turn     chan struct{} // full while a watch is being created, also one that nobody waits for anymore
+	turn     chan struct{} // full while a watch is being created, also one whose caller has given up
 	arming   int           // watches that are being created on it; protected by Streams.mu
 	progress time.Time     // when progress was requested last; protected by Streams.mu
 }
@@ -95,7 +95,7 @@ func (st *Stream) progressDue() bool {
 	st.of.mu.Lock()
 	defer st.of.mu.Unlock()
 	now := time.Now()
-	if now.Sub(st.progress) < ProgressEvery/2 {
+	if now.Sub(st.progress) < AskAgain/2 {
 		return false
 	}
 	st.progress = now

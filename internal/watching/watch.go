@@ -20,12 +20,16 @@ import (
 )
 
 const (
-	// ProgressEvery is how often progress is requested on a stream.
-	ProgressEvery = 2 * time.Second
+	// ProgressAfter is the time without any response after which progress is requested on a stream. A watch on a member
+	// that hangs is as silent as one that has nothing to tell.
+	ProgressAfter = 7 * time.Second
 
-	// SilentAfter is the time without any response after which the stream is given up. A
-	// watch on a member that hangs is as silent as one that has nothing to tell.
-	SilentAfter = 5 * time.Second
+	// AnswerWithin is the time after that in which etcd must answer, or the stream is given up.
+	AnswerWithin = 3 * time.Second
+
+	// AskAgain is the time between two such requests while none is answered: etcd does not answer one that comes while
+	// it brings a watch of the stream up to date.
+	AskAgain = time.Second
 
 	// healthyAfter: a watch that lived for this long resets the backoff.
 	healthyAfter = time.Second
@@ -102,7 +106,7 @@ func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 
 // create creates a watch on wctx, which cancel ends, and returns when etcd has answered or patience has ended.
 //
-// etcd's client drops the answer to a watch that was canceled before: etcd then keeps the watch, and the client its
+// etcd's client drops what etcd says of a watch that was canceled before: etcd then keeps the watch, and the client its
 // stream and goroutines, until the client is closed. So a caller that gives up leaves its watch to a goroutine, which
 // cancels it once etcd has answered.
 //
