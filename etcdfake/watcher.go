@@ -46,6 +46,9 @@ func (r watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOptio
 		select { // the stream broke; clientv3 opens a new one
 		case <-time.After(pause):
 		case <-ctx.Done():
+		case <-r.link.done: // the client is closed, which ends its watches
+			close(out)
+			return out
 		}
 	}
 }

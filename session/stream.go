@@ -67,9 +67,12 @@ func createWatch(
 	return st, resp, err
 }
 
-// armStream creates the watch with the client's Watcher.
-func armStream(ctx context.Context, cli *clientv3.Client, key string, within time.Duration) (*stream, error) {
-	armed, err := watching.NewStream().Arm(ctx, watching.Request{Client: cli, Open: ctx, Key: key, Within: within})
+// armStream creates the watch with the client's Watcher, always on one stream: there a watch that etcd does not create
+// is asked for once, however often this is tried.
+func armStream(
+	ctx context.Context, on *watching.Stream, cli *clientv3.Client, key string, within time.Duration,
+) (*stream, error) {
+	armed, err := on.Arm(ctx, watching.Request{Client: cli, Open: ctx, Key: key, Within: within})
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/jitter"
 	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 const (
@@ -20,8 +21,7 @@ const (
 	// longer hangs.
 	armTimeout = time.Second
 
-	// The timeout doubles up to maxArmTimeout. If all members are slow, more watches add to their load: etcd's client
-	// forgets one that is canceled before it was created, and leaves it in etcd with its stream.
+	// The timeout doubles up to maxArmTimeout. If all members are slow, more watches add to their load.
 	maxArmTimeout = 8 * time.Second
 
 	// listEvery is the time between two lists of the members.
@@ -49,8 +49,9 @@ const (
 type watches struct {
 	key       sessionKey
 	work      *work
-	restoring chan struct{} // full while a slot checks or restores the key
-	again     *time.Timer   // lists the members
+	replaced  *watching.Stream // what the watch is created on if the client's Watcher was replaced
+	restoring chan struct{}    // full while a slot checks or restores the key
+	again     *time.Timer      // lists the members
 
 	mu        sync.Mutex      // protects what follows
 	voters    map[uint64]bool // nil: not known
@@ -72,7 +73,7 @@ type slot struct {
 var errNoMember = errors.New("no other voting member was met")
 
 func newWatches(w *work, key sessionKey) *watches {
-	return &watches{key: key, work: w, restoring: make(chan struct{}, 1)}
+	return &watches{key: key, work: w, replaced: watching.NewStream(), restoring: make(chan struct{}, 1)}
 }
 
 // start starts what ends with the lease, and is joined by Close.
@@ -221,7 +222,7 @@ func (w *watches) settle(f func() error) error {
 // open opens the stream of a slot, on a member that no other slot has.
 func (w *watches) open(ctx context.Context, i int, within time.Duration) (*stream, error) {
 	if w.key.streams == nil {
-		return armStream(ctx, w.key.client, w.key.name, within)
+		return armStream(ctx, w.replaced, w.key.client, w.key.name, within)
 	}
 	for range 2 * len(w.key.client.Endpoints()) { // round robin goes on, and other requests go in between
 		st, err := openStream(ctx, w.key.streams, w.key.name, within)

@@ -80,28 +80,33 @@ func (c Change) once(ctx context.Context, patience time.Duration) error {
 	}
 	defer armed.Close()
 	telemetry.Armed(ctx)
-	return c.listen(ctx, armed, patience*watching.SilentAfter)
+	return c.listen(ctx, armed, patience*watching.AnswerWithin)
 }
 
-// listen looks once, and then handles what a watch that stands tells, until it was silent for that long. It returns as
-// once does.
-func (c Change) listen(ctx context.Context, armed *watching.Watch, silence time.Duration) error {
+// listen looks once, and then handles what a watch that stands tells, until it was asked for progress and has answered
+// nothing for that long. It returns as once does.
+func (c Change) listen(ctx context.Context, armed *watching.Watch, answer time.Duration) error {
 	if err := c.Look(ctx); err != nil || c.Over() {
 		return err
 	}
-	tick := time.NewTicker(watching.ProgressEvery)
-	defer tick.Stop()
+	recheck := cmp.Or(c.Recheck, RecheckAfter)
+	timer := time.NewTimer(min(watching.ProgressAfter, recheck))
+	defer timer.Stop()
 	for heard, read := time.Now(), time.Now(); ; {
-		news, err := armed.Next(ctx, tick.C)
+		news, err := armed.Next(ctx, timer.C)
+		silent := time.Since(heard)
+		ask := watching.ProgressAfter - silent // the time until that
 		switch {
-		case errors.Is(err, watching.ErrTick) && time.Since(heard) >= silence:
+		case errors.Is(err, watching.ErrTick) && silent >= watching.ProgressAfter+answer:
 			return armed.GiveUp("the watch is on a member that does not answer")
-		case errors.Is(err, watching.ErrTick):
+		case errors.Is(err, watching.ErrTick) && ask <= 0:
 			armed.AskProgress()
+			ask = watching.AskAgain
+		case errors.Is(err, watching.ErrTick): // time to look
 		case err != nil:
 			return armed.Ended(ctx, err)
 		default: // progress, which any response is
-			heard = time.Now()
+			heard, ask = time.Now(), watching.ProgressAfter
 			if c.Told != nil {
 				c.Told(news.Header.Revision)
 			}
@@ -109,11 +114,12 @@ func (c Change) listen(ctx context.Context, armed *watching.Watch, silence time.
 				return err
 			}
 		}
-		if time.Since(read) >= cmp.Or(c.Recheck, RecheckAfter) {
+		if time.Since(read) >= recheck {
 			if err := c.Look(ctx); err != nil || c.Over() {
 				return err
 			}
 			read = time.Now()
 		}
+		timer.Reset(min(ask, recheck-time.Since(read)))
 	}
 }

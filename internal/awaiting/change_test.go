@@ -26,6 +26,9 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // firstPause is the first pause of a session.
 const firstPause = 100 * time.Millisecond
 
+// silentAfter is the time without any response after which the first watch of a waiter is given up.
+const silentAfter = watching.ProgressAfter + watching.AnswerWithin
+
 // silence is what becomes of a message to or from a member that hangs.
 var silence = etcdfake.Fate{LoseRequest: true, Silent: true, Reply: time.Hour}
 
@@ -143,7 +146,7 @@ func TestLookFindsWhatNoWatchTells(t *testing.T) {
 			done := w.await(kit.Within(t, time.Hour))
 			time.Sleep(RecheckAfter * 3 / 2)
 			srv.Delete("x")
-			over(t, done, RecheckAfter/2+2*watching.ProgressEvery)
+			over(t, done, RecheckAfter/2+kit.Prompt)
 			if w.looks != 3 {
 				t.Errorf("%d looks, want one when the watch stood, and one after each %v", w.looks, RecheckAfter)
 			}
@@ -154,9 +157,9 @@ func TestLookFindsWhatNoWatchTells(t *testing.T) {
 			p.PlanAll("event", silence)
 			done := w.await(kit.Within(t, time.Hour))
 			const before = 1 + 2 + 4 + 8 // the patience with four watches
-			time.Sleep(before * (watching.SilentAfter + time.Second))
+			time.Sleep(before*(watching.AnswerWithin+time.Second) + 4*watching.ProgressAfter)
 			srv.Delete("x")
-			over(t, done, RecheckAfter+watching.ProgressEvery)
+			over(t, done, RecheckAfter+kit.Prompt)
 			if n := len(w.watcher.streams); n != 5 {
 				t.Errorf("%d watches", n)
 			}
@@ -176,7 +179,7 @@ func TestLookFindsWhatNoWatchTells(t *testing.T) {
 // The revision that the store has reached is told also while nothing happens to the key.
 func TestProgressTellsTheRevision(t *testing.T) {
 	test(t, func(t *testing.T, srv *etcdfake.Server, _ *kit.Process, w *waiter) {
-		done := w.await(kit.Within(t, time.Second+2*watching.ProgressEvery))
+		done := w.await(kit.Within(t, time.Second+watching.ProgressAfter))
 		time.Sleep(time.Second)
 		srv.Put("y", "")
 		<-done
@@ -194,7 +197,7 @@ func TestWatchOnAMemberThatHangsIsGivenUp(t *testing.T) {
 		time.Sleep(time.Second)
 		p.PlanAll("event", silence) // and progress
 		srv.Delete("x")
-		over(t, done, watching.SilentAfter+watching.ProgressEvery+time.Second)
+		over(t, done, silentAfter+time.Second)
 		if w.watcher.repeated() {
 			t.Errorf("the stream that is silent is used again: %v", w.watcher.streams)
 		}
@@ -221,8 +224,8 @@ func TestQuietWatchIsKept(t *testing.T) {
 		time.Sleep(time.Minute)
 		sent := p.Link.Count()["Watch"] - before
 		const of = waiters / 2 // two watches are created on each stream at a time
-		const each = int(time.Minute / watching.ProgressEvery)
-		if most := of * each * 2; sent > most || sent < each/2 {
+		const each = int(time.Minute / watching.ProgressAfter)
+		if most := of * each; sent > most || sent < of*(each-1) {
 			t.Errorf("%d messages on %d streams in a minute, want %d for each stream", sent, of, each)
 		}
 	})
@@ -232,11 +235,11 @@ func TestQuietWatchIsKept(t *testing.T) {
 // watches do not add to the load of an etcd that is slow.
 func TestWatchOnAStreamThatHangsIsMadeOnAnotherWithMorePatience(t *testing.T) {
 	for kind, c := range map[string]struct {
-		patience time.Duration // at first
-		least    int
+		first, longest time.Duration // the patience with one watch
+		least          int
 	}{
-		"watch": {time.Second, 10}, // is not created
-		"event": {watching.SilentAfter, 5},
+		"watch": {time.Second, maxPatience * time.Second, 10}, // is not created
+		"event": {silentAfter, watching.ProgressAfter + maxPatience*watching.AnswerWithin, 5},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
@@ -244,13 +247,13 @@ func TestWatchOnAStreamThatHangsIsMadeOnAnotherWithMorePatience(t *testing.T) {
 				done := w.await(kit.Within(t, time.Hour))
 				const long = 5 * time.Minute
 				time.Sleep(long)
-				most := int(long/(maxPatience*c.patience)) + 6
+				most := int(long/c.longest) + 6
 				if n := p.Counts()["watch"]; n > most || n < c.least {
 					t.Errorf("%d watches in %v, want %d to %d", n, long, c.least, most)
 				}
 				p.Plan(nil)
 				srv.Delete("x")
-				over(t, done, (maxPatience+1)*c.patience)
+				over(t, done, c.longest+c.first)
 				if w.watcher.repeated() {
 					t.Errorf("a stream that hangs is used again: %v", w.watcher.streams)
 				}
@@ -291,7 +294,7 @@ func TestPatienceStartsAnewAfterAHealthyWatch(t *testing.T) {
 		time.Sleep(time.Second)
 		p.PlanAll("event", silence)
 		srv.Delete("x")
-		over(t, done, watching.SilentAfter+watching.ProgressEvery+time.Second)
+		over(t, done, silentAfter+time.Second)
 	})
 }
 
@@ -350,7 +353,7 @@ func TestWatchThatAnswersLateIsKept(t *testing.T) {
 	test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
 		p.PlanAll("event", etcdfake.Fate{LoseRequest: true, Silent: true}) // progress alone
 		done := w.await(kit.Within(t, time.Hour))
-		time.Sleep(watching.SilentAfter + watching.ProgressEvery/4)
+		time.Sleep(silentAfter - watching.AskAgain/4)
 		srv.Delete("x")
 		over(t, done, kit.Prompt)
 		if w.looks != 1 {

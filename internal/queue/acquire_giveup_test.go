@@ -102,7 +102,7 @@ func TestTimeoutSaysWhatTheCallWaitedFor(t *testing.T) {
 		q := p.Queue("x")
 		expect(q, "; held by owner \"worker 7\"")
 		own := holdtest.MustAcquire(t, p.Queue("y"))
-		expect(p.Queue("y"), "behind another goroutine of this session")
+		expect(p.Queue("y"), "behind a goroutine of this session, perhaps this one")
 		p.Link.BlackHole()
 		expect(q, "etcd has not answered")
 		p.Heal()

@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/queuetest"
-	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // grantedSet receives a set, of whose entries each must be the first writer's or have only readers ahead.
@@ -202,7 +201,7 @@ func TestSetThatHasLostAnEntryLeavesItsOtherQueues(t *testing.T) {
 		deleted := time.Now()
 		srv.Delete(string(kit.Standing(srv, "y")[1].Key)) // of the later lease
 		r := holdtest.Granted(t, srv, behind)
-		if after := r.At.Sub(deleted); after > queue.RecheckAfter+watching.ProgressEvery+kit.Prompt {
+		if after := r.At.Sub(deleted); after > queue.RecheckAfter+kit.Prompt {
 			t.Errorf("held %v after the set had lost an entry", after)
 		}
 		holdtest.MustRelease(t, r.H)

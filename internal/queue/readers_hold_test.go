@@ -153,7 +153,7 @@ func TestNextInAWritersLineDelaysIfAReaderWasRevoked(t *testing.T) {
 						p := holdtest.Start(t, srv)
 						gone, stays := kit.JoinReader(t, srv, holdtest.EntriesX), kit.JoinReader(t, srv, holdtest.EntriesX)
 						if !told {
-							p.PlanOne("watch", etcdfake.Fate{Request: time.Second / 2})
+							p.PlanOne("watch", etcdfake.Fate{Request: 10 * kit.OneWay})
 						}
 						next := p.GiveUpToNext(t, srv, func() {
 							if revoke {

@@ -15,6 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
+// tellOwnHolderAfter is how long a goroutine waits for another one of its session before the log says so.
+const tellOwnHolderAfter = 5 * time.Second
+
 // ticket is one caller's place in a line in memory.
 type ticket struct {
 	lines.Ticket[*ticket]
@@ -23,9 +26,10 @@ type ticket struct {
 	inSet   bool     // of a Set of several queues
 	attempt *attempt // set before the turn: whose entry the previous head has put for this caller; or nil
 
-	// What those in the line behind it are told; both protected by shared.mu.
+	// What those in the line behind it are told; all protected by shared.mu.
 	rev   int64 // create revision of its entry; 0: not known
 	shown Shown // what others see of its entry; nil until it holds
+	told  bool  // the log says that another goroutine of the session has waited long for it
 
 	teller    *places.Teller // of the caller's place; a Set's tickets share it
 	ownTeller places.Teller
@@ -49,16 +53,39 @@ func (t *ticket) awaitTurn(ctx context.Context) error {
 	default:
 		t.tell(t.place)
 	}
+	ownHolder := time.AfterFunc(tellOwnHolderAfter, t.tellOwnHolder)
+	defer ownHolder.Stop()
 	select {
 	case <-t.Turn():
 		return nil
 	case <-ctx.Done():
-		err := fmt.Errorf("%w; queued behind another goroutine of this session", backoff.ContextErr(ctx))
+		err := fmt.Errorf("%w; queued behind a goroutine of this session, perhaps this one", backoff.ContextErr(ctx))
 		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), calls.GiveUpWait)
 		defer cancel()
 		return &places.Error{Place: t.place(patience), Err: err}
 	case <-t.q.host.Context().Done():
 		return holdfast.ErrClosed
+	}
+}
+
+// tellOwnHolder logs that t waits for a goroutine of its own session that holds, once for each hold. A goroutine that
+// locks a name twice waits for itself, and nothing else says so.
+func (t *ticket) tellOwnHolder() {
+	head, _, exists := t.Line(1)
+	if !exists || head == t {
+		return
+	}
+	t.q.shared.mu.Lock()
+	shown, told := head.shown, head.told
+	head.told = told || shown != nil
+	t.q.shared.mu.Unlock()
+	if shown == nil || told {
+		return
+	}
+	if _, holds := shown.Shown(); holds {
+		t.q.host.Logger().Info("holdfast: a goroutine waits for a lock that its own session holds, perhaps this goroutine; "+
+			"one that locks a name twice waits for itself: see WithReentry",
+			"queue", string(t.q.At.Kind), "name", t.q.At.Name, "waited", tellOwnHolderAfter)
 	}
 }
 

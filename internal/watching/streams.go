@@ -36,8 +36,9 @@ type Streams struct {
 type Stream struct {
 	of       *Streams
 	number   int64
-	arming   int       // watches that are being created on it; protected by Streams.mu
-	progress time.Time // when progress was requested last; protected by Streams.mu
+	turn     chan struct{} // full while a watch is being created, also one whose caller has given up
+	arming   int           // watches that are being created on it; protected by Streams.mu
+	progress time.Time     // when progress was requested last; protected by Streams.mu
 }
 
 // NewStream returns a stream that no other watch uses. It goes to the next member.
@@ -70,7 +71,7 @@ func (s *Streams) Pick() (*Stream, time.Duration) {
 var lastStream atomic.Int64
 
 func (s *Streams) addLocked() *Stream {
-	st := &Stream{of: s, number: lastStream.Add(1)}
+	st := &Stream{of: s, number: lastStream.Add(1), turn: make(chan struct{}, 1)}
 	s.open = append(s.open, st)
 	return st
 }
@@ -94,7 +95,7 @@ func (st *Stream) progressDue() bool {
 	st.of.mu.Lock()
 	defer st.of.mu.Unlock()
 	now := time.Now()
-	if now.Sub(st.progress) < ProgressEvery/2 {
+	if now.Sub(st.progress) < AskAgain/2 {
 		return false
 	}
 	st.progress = now

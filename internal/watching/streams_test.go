@@ -67,7 +67,7 @@ func TestProgressIsDueOnceInAWhile(t *testing.T) {
 		for i, c := range []struct {
 			pause time.Duration
 			due   bool
-		}{{0, true}, {0, false}, {ProgressEvery/2 - 1, false}, {1, true}, {ProgressEvery / 2, true}} {
+		}{{0, true}, {0, false}, {AskAgain/2 - 1, false}, {1, true}, {AskAgain / 2, true}} {
 			time.Sleep(c.pause)
 			if due := st.progressDue(); due != c.due {
 				t.Errorf("time %d: due %v, want %v", i, due, c.due)

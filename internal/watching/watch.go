@@ -20,12 +20,16 @@ import (
 )
 
 const (
-	// ProgressEvery is how often progress is requested on a stream.
-	ProgressEvery = 2 * time.Second
+	// ProgressAfter is the time without any response after which progress is requested on a stream. A watch on a member
+	// that hangs is as silent as one that has nothing to tell.
+	ProgressAfter = 7 * time.Second
 
-	// SilentAfter is the time without any response after which the stream is given up. A
-	// watch on a member that hangs is as silent as one that has nothing to tell.
-	SilentAfter = 5 * time.Second
+	// AnswerWithin is the time after that in which etcd must answer, or the stream is given up.
+	AnswerWithin = 3 * time.Second
+
+	// AskAgain is the time between two such requests while none is answered: etcd does not answer one that comes while
+	// it brings a watch of the stream up to date.
+	AskAgain = time.Second
 
 	// healthyAfter: a watch that lived for this long resets the backoff.
 	healthyAfter = time.Second
@@ -34,6 +38,8 @@ const (
 	// stream for each set of metadata. etcd ignores it.
 	streamKey = "holdfast-stream"
 )
+
+var errUnanswered = errors.New("etcd has not answered the request for the watch")
 
 var (
 	// ErrTick is Next's error for a tick.
@@ -72,21 +78,22 @@ type Watch struct {
 // Arm creates a watch and returns when it stands: what happens from now on is told. It ends with ctx. If it is not
 // created, Arm returns Look's error, or ErrUnarmed, which a retry may mend on another stream.
 func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
-	wctx, cancel := context.WithCancel(st.context(r.Open))
-	stop := context.AfterFunc(ctx, cancel)
-	w := &Watch{client: r.Client, stream: st, end: func() { stop(); cancel() }}
-	late := time.AfterFunc(r.Within, cancel) // Watch itself blocks until the server has answered
-	defer late.Stop()
-	w.events = r.Client.Watch(wctx, r.Key, append(r.Opts, clientv3.WithCreatedNotify())...)
-	_, err := w.Next(ctx, nil)
+	patience, giveUp := context.WithTimeout(ctx, r.Within)
+	defer giveUp()
+	defer context.AfterFunc(r.Open, giveUp)()
+	wctx, cancel := context.WithCancel(st.context(context.WithoutCancel(r.Open)))
+	events, err := st.create(patience, wctx, cancel, r)
+	st.armed()
 	if err == nil {
-		st.armed()
-		w.stands = time.Now()
+		w := &Watch{client: r.Client, stream: st, events: events, stands: time.Now()}
+		withCall, withOpen := context.AfterFunc(ctx, cancel), context.AfterFunc(r.Open, cancel)
+		w.end = func() { withCall(); withOpen(); cancel() }
 		w.asking, w.stopAsking = context.WithCancel(wctx)
 		return w, nil
 	}
-	defer w.end()
-	defer st.armed()
+	if ctx.Err() != nil {
+		err = backoff.ContextErr(ctx)
+	}
 	if r.Look == nil {
 		return nil, err
 	}
@@ -95,6 +102,44 @@ func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 	}
 	st.drop()
 	return nil, backoff.Again(fmt.Errorf("%w: %w", ErrUnarmed, err))
+}
+
+// create creates a watch on wctx, which cancel ends, and returns when etcd has answered or patience has ended.
+//
+// etcd's client drops what etcd says of a watch that was canceled before: etcd then keeps the watch, and the client its
+// stream and goroutines, until the client is closed. So a caller that gives up leaves its watch to a goroutine, which
+// cancels it once etcd has answered.
+//
+// A stream creates one watch at a time, as etcd's client does by itself. So it has one such goroutine at most, however
+// many callers give up and come again while etcd does not answer.
+func (st *Stream) create(patience, wctx context.Context, cancel func(), r Request) (clientv3.WatchChan, error) {
+	select {
+	case st.turn <- struct{}{}:
+	case <-patience.Done():
+		cancel()
+		return nil, errUnanswered
+	}
+	var events clientv3.WatchChan
+	answered := make(chan error)
+	go func() { // ends with etcd's answer, or when the client is closed: the session's Close does not wait for it
+		events = r.Client.Watch(wctx, r.Key, append(r.Opts, clientv3.WithCreatedNotify())...)
+		resp, open := <-events
+		<-st.turn
+		select {
+		case answered <- responseErr(resp, open):
+		case <-patience.Done():
+			cancel()
+		}
+	}()
+	select {
+	case err := <-answered:
+		if err != nil {
+			cancel()
+		}
+		return events, err
+	case <-patience.Done():
+		return nil, errUnanswered
+	}
 }
 
 // context returns the context to create a watch of the stream on.
@@ -107,15 +152,20 @@ func (st *Stream) context(open context.Context) context.Context {
 func (w *Watch) Next(ctx context.Context, tick <-chan time.Time) (clientv3.WatchResponse, error) {
 	select {
 	case resp, ok := <-w.events:
-		if !ok {
-			return resp, errors.New("the watch was closed")
-		}
-		return resp, resp.Err()
+		return resp, responseErr(resp, ok)
 	case <-tick:
 		return clientv3.WatchResponse{}, ErrTick
 	case <-ctx.Done():
 		return clientv3.WatchResponse{}, backoff.ContextErr(ctx)
 	}
+}
+
+// responseErr returns why a watch has ended with that response, or without one; nil: it goes on.
+func responseErr(resp clientv3.WatchResponse, ok bool) error {
+	if !ok {
+		return errors.New("the watch was closed")
+	}
+	return resp.Err()
 }
 
 // Healthy reports whether the watch has lived for so long that pauses may start anew.

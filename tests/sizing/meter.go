@@ -94,7 +94,7 @@ func (m *meter) tooBusy() error {
 }
 
 // await waits until etcd has so many watches: a session and a waiter set theirs in the background. On a busy machine
-// there may be more, because etcd's client leaves those that it gives up before they were created.
+// there may be more for a moment: one that was given up before etcd had created it is canceled after that.
 func (m *meter) await(ctx context.Context, watches int) error {
 	for {
 		if err := m.tooBusy(); err != nil {
