@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -181,7 +182,7 @@ func (p *permit) found(r txns.Reply, from int) (own, claim *mvccpb.KeyValue) {
 	if turn == nil && of == nil {
 		return r.First(from), r.First(from + 1)
 	}
-	p.becomeTurn(max(turn.GetCreateRevision(), of.GetCreateRevision()))
+	p.becomeTurn(cmp.Or(turn, of).CreateRevision)
 	return turn, of
 }
 
