@@ -58,10 +58,12 @@ func (l *Limit) Parse(kv *mvccpb.KeyValue) (layout.Limit, error) {
 	return now, nil
 }
 
-// WhyRefused returns why etcd has refused a Txn that compares Is, by the limit's key as it was read: it puts the limit
-// if there is none, and then missed is true. It returns a *holdfast.LimitError if the program names another one.
-func (l *Limit) WhyRefused(ctx context.Context, kv *mvccpb.KeyValue) (missed bool, err error) {
-	if missed = kv == nil; missed {
+// WhyRefused returns why etcd has refused a Txn that compares Is, at a revision, by the limit's key as it was read after
+// that. If the limit was missing, missed is true, and it stands now: WhyRefused has put it, or another session has since.
+// It returns a *holdfast.LimitError if the program names another one.
+func (l *Limit) WhyRefused(ctx context.Context, kv *mvccpb.KeyValue, refused int64) (missed bool, err error) {
+	missed = kv == nil || kv.ModRevision > refused
+	if kv == nil {
 		if kv, err = l.put(ctx, 0, l.Named); err != nil {
 			return false, err
 		}

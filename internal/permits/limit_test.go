@@ -75,19 +75,26 @@ func TestLimitIsPutIfItIsMissing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
 		p.KV.Refuse(func([]clientv3.Op) error { return rpctypes.ErrPermissionDenied })
-		if _, err := permits.New(p.Host, at, 2).WhyRefused(t.Context(), nil); err != rpctypes.ErrPermissionDenied {
+		if _, err := permits.New(p.Host, at, 2).WhyRefused(t.Context(), nil, 1); err != rpctypes.ErrPermissionDenied {
 			t.Errorf("it cannot be put: %v", err)
 		}
 		p.KV.Refuse(nil)
-		if missed, err := permits.New(p.Host, at, 2).WhyRefused(t.Context(), nil); err != nil || !missed {
+		if missed, err := permits.New(p.Host, at, 2).WhyRefused(t.Context(), nil, 1); err != nil || !missed {
 			t.Errorf("it is missing: %v, %v", missed, err)
 		}
 		stands := srv.Keys(at.LimitKey())[0]
-		if missed, err := permits.New(p.Host, at, 2).WhyRefused(t.Context(), stands); err != nil || missed {
+		missed, err := permits.New(p.Host, at, 2).WhyRefused(t.Context(), stands, stands.ModRevision)
+		if err != nil || missed {
 			t.Errorf("it stands: %v, %v", missed, err)
 		}
+		// Another session has put it after the Txn was refused: that is to be sent again, and nothing was deleted by hand.
+		missed, err = permits.New(p.Host, at, 2).WhyRefused(t.Context(), stands, stands.ModRevision-1)
+		if err != nil || !missed {
+			t.Errorf("put meanwhile: missed %v, %v", missed, err)
+		}
 		other := (*holdfast.LimitError)(nil)
-		if _, err := permits.New(p.Host, at, 3).WhyRefused(t.Context(), stands); !errors.As(err, &other) || other.Limit != 2 {
+		_, err = permits.New(p.Host, at, 3).WhyRefused(t.Context(), stands, stands.ModRevision)
+		if !errors.As(err, &other) || other.Limit != 2 {
 			t.Errorf("it is another: %v", err)
 		}
 	})

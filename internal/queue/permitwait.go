@@ -112,7 +112,7 @@ func (p *permit) ask(ctx context.Context, then txns.Ops, saw func(txns.Reply) er
 func (p *permit) sawAll(ctx context.Context, r txns.Reply) (err error) {
 	e, q := p.w.e, p.w.e.q
 	if r.First(2) == nil { // deleted by hand
-		_, err = q.limit.WhyRefused(ctx, nil)
+		_, err = q.limit.WhyRefused(ctx, nil, 0)
 		return err
 	}
 	if p.limit, err = q.limit.Parse(r.First(2)); err != nil {

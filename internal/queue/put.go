@@ -231,7 +231,7 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 		a.q.ReportUnknown("enqueue", err)
 		return err
 	default:
-		return a.whyRefused(ctx, p.gate, c)
+		return a.whyRefused(ctx, p.gate, c, r.Header.Revision)
 	}
 }
 
@@ -278,10 +278,10 @@ func (a *attempt) markUnanswered(gate int64) {
 	a.q.shared.orphans.ScanSoon()
 }
 
-// whyRefused reads why etcd did not carry out the put. nil: an earlier copy had put the entries, and their create
-// revision is known now. Of an entry that was deleted by hand since, the claim tells the revision, and ErrEntryGone has
-// the attempt remove that.
-func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error {
+// whyRefused reads why etcd did not carry out the put, at revision refused. nil: an earlier copy had put the entries,
+// and their create revision is known now. Of an entry that was deleted by hand since, the claim tells the revision, and
+// ErrEntryGone has the attempt remove that.
+func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition, refused int64) error {
 	ask := txns.Ops{a.q.shared.getEpoch}
 	session := ask.Add(reads.Meta(a.q.host.SessionKey(a.lease.ID())))
 	first := len(ask)
@@ -335,7 +335,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition) error
 	case c.empty:
 		return ErrOccupied
 	case permit != nil:
-		switch missed, err := a.q.limit.WhyRefused(ctx, r.First(first+4)); {
+		switch missed, err := a.q.limit.WhyRefused(ctx, r.First(first+4), refused); {
 		case err != nil:
 			return err
 		case missed:

@@ -80,7 +80,7 @@ func (q *Queue) checkRoom(ctx context.Context) error {
 		if err != nil || r.First(1) == nil {
 			return err
 		}
-		if _, err := q.limit.WhyRefused(ctx, r.First(1)); err != nil {
+		if _, err := q.limit.WhyRefused(ctx, r.First(1), r.Header.Revision); err != nil {
 			return err
 		}
 		v := permits.Read(q.At, r.Range(0).Kvs...)
