@@ -27,8 +27,8 @@ func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
 	return &e
 }
 
-// lossOfEntry returns the loss of a hold whose entry is no longer in etcd: that of its lease, if that is lost by now, or
-// else one with cause. It judges the lease by the clock: after a pause a poll may come before any timer.
+// lossOfEntry returns the loss of a hold whose entry is no longer in etcd: that of its lease, if that is lost by now,
+// or else one with cause. It judges the lease by the clock: after a pause a poll may come before any timer.
 func (h *Hold) lossOfEntry(cause holdfast.Cause) *holdfast.LostError {
 	if lost := (*holdfast.LostError)(nil); errors.As(h.grant.Lease.Check(), &lost) {
 		return h.named(lost)

@@ -58,9 +58,9 @@ func (l *Limit) Parse(kv *mvccpb.KeyValue) (layout.Limit, error) {
 	return now, nil
 }
 
-// WhyRefused returns why etcd has refused a Txn that compares Is, at a revision, by the limit's key as it was read after
-// that. If the limit was missing, missed is true, and it stands now: WhyRefused has put it, or another session has since.
-// It returns a *holdfast.LimitError if the program names another one.
+// WhyRefused returns why etcd has refused a Txn that compares Is, at a revision, by the limit's key as it was read
+// after that. If the limit was missing, missed is true, and it stands now: WhyRefused has put it, or another session
+// has since. It returns a *holdfast.LimitError if the program names another one.
 func (l *Limit) WhyRefused(ctx context.Context, kv *mvccpb.KeyValue, refused int64) (missed bool, err error) {
 	missed = kv == nil || kv.ModRevision > refused
 	if kv == nil {

@@ -67,7 +67,8 @@ func TestRefusalByACopyThatIsNotKnownCountsAsUnanswered(t *testing.T) {
 				mustHandOff(t, mustAcquire(t, q)) // that of a permit puts the limit
 				a := newAttempt(Set{q}.join(Request{}, false), p.Host.Lease())
 				gate := a.lease.Gate()
-				if err := a.whyRefused(t.Context(), gate, condition{}, math.MaxInt64); err != ErrEntryGone || a.unansweredAt != gate {
+				err := a.whyRefused(t.Context(), gate, condition{}, math.MaxInt64)
+				if err != ErrEntryGone || a.unansweredAt != gate {
 					t.Errorf("%v; the unanswered copy was sent at gate %d, want %d", err, a.unansweredAt, gate)
 				}
 				giveUp([]*ticket{a.entries[0].ticket}, a)
