@@ -53,7 +53,7 @@ func newWorker(r *run, index int) *worker {
 
 // run holds the shard again and again until ctx ends: the shard is given up, or Run ends.
 func (w *worker) run(ctx context.Context) {
-	next := w.pauses
+	var next *jitter.Pauses
 	for ; ctx.Err() == nil; calls.Sleep(ctx, next.NextBackOff()) {
 		next = w.pauses
 		h, err := w.acquire(ctx)

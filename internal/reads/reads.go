@@ -141,10 +141,7 @@ func claimsIn(kvs []*mvccpb.KeyValue) (claims []Claim) {
 	return claims
 }
 
-var (
-	youngest = clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend)
-	oldest   = clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
-)
+var youngest = clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend)
 
 // Meta reads a key without its value.
 func Meta(key string) clientv3.Op { return clientv3.OpGet(key, clientv3.WithKeysOnly()) }

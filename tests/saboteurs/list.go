@@ -12,9 +12,6 @@ type saboteur struct {
 	harmless  bool   // the campaign must find steps that a model does not have, and no broken promise
 }
 
-// seed are the arguments with which a simulation runs one schedule.
-func seed(n string) []string { return []string{"-simulation.seed=" + n, "-simulation.count=1"} }
-
 // onCluster are the arguments with which the campaign has two rounds. They take a minute, on a busy machine more.
 var onCluster = []string{"-full", "-timeout=5m"}
 

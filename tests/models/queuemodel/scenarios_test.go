@@ -35,14 +35,6 @@ func closing(sessions ...int8) func(*scenario) {
 	return func(s *scenario) { s.closing = sessions }
 }
 
-func called(name string) func(*scenario) {
-	return func(s *scenario) { s.name = name }
-}
-
-func faults(f budget) func(*scenario) {
-	return func(s *scenario) { s.faults = f }
-}
-
 // Sets: the same two queues, in either order.
 var (
 	ab = []member{{0, 0, true}, {1, 1, true}}
