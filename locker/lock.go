@@ -33,7 +33,8 @@ func (l *Lock) WithContext(ctx context.Context) (context.Context, context.Cancel
 //   - a *holdfast.LostError: the lock had been lost before, or its lease was revoked before etcd answered. If an
 //     administrator has ended the hold (CauseKicked, CauseRemoved), it is Unlock that frees the name.
 //   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before ctx ended. The session goes on removing
-//     the entry, or it expires with the lease.
+//     the entry, or it expires with the lease. Or the client's KV was replaced and has sent the removal twice: then the
+//     entry is gone.
 //
 // With Mutex.WithReentry, Unlock of a Lock whose hold has others ends this one and sends nothing: nil, or a
 // *holdfast.LostError.

@@ -14,9 +14,9 @@ import (
 // Release ends the hold and waits until its entry is gone or, before MinHold has
 // passed, on a lease of its own. nil: it is.
 // *holdfast.LostError: the hold had been lost before. holdfast.ErrOutcomeUnknown:
-// ctx ended first, and the session goes on removing the entry. With a ctx that is
-// dead, or that ends with the hold, Release waits for the session's CloseTimeout.
-// It is idempotent.
+// ctx ended first, and the session goes on removing the entry; or queue.ErrRepeated.
+// With a ctx that is dead, or that ends with the hold, Release waits for the
+// session's CloseTimeout. It is idempotent.
 func (h *Hold) Release(ctx context.Context) (err error) {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -204,7 +204,10 @@ func (r *removal) unknown(err error) error {
 		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	next := "the session removes the entry once etcd answers, or it expires with the lease"
-	if h.grant.TakenFor() > 0 {
+	switch {
+	case errors.Is(err, queue.ErrRepeated):
+		next = "if it did not, another client had deleted the entry, perhaps before the work was done"
+	case h.grant.TakenFor() > 0:
 		next = "the session keeps the name taken until MinHold has passed, as long as its lease lives"
 	}
 	return fmt.Errorf("release %s (%slease %x, session %s): %w; %s",

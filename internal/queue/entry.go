@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -26,6 +27,12 @@ var (
 	ErrUnconfirmed = errors.New("etcd has not confirmed yet that an earlier entry of this session is gone; try again")
 	// ErrEntryGone: another client deleted the entry, or has written to it.
 	ErrEntryGone = errors.New("the entry is no longer in the queue as it was put")
+	// ErrRepeated: the entry and its claim are gone, and it may have been this session that has removed both.
+	//
+	//	rev 12  one removal deletes both; a proxy answers Canceled, and etcd's client sends it once more, unnoticed
+	//	rev 12  the second copy finds neither, as if they had been deleted by hand
+	ErrRepeated = fmt.Errorf("%w: the entry is gone; the client's KV, which the program has replaced, may have sent the "+
+		"removal twice", holdfast.ErrOutcomeUnknown)
 	// ErrInDelay is TryAcquire's error if its context ended while it waited for the lock delay of a holder that has gone
 	// without a release.
 	ErrInDelay = errors.New("the last holder has gone without a release")
@@ -68,6 +75,7 @@ type entry struct {
 	token holdfast.Token // for fencing; 0 of a reader, which is not alone, and of a permit
 
 	removing bool // a removal was sent and not answered
+	deleted  bool // another client has deleted the entry: the claim stood alone
 
 	// mu protects what follows from beforeRevoke, which reads it on another
 	// goroutine. Only the working goroutine writes, so it reads without mu.

@@ -123,6 +123,7 @@ func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 	if beside != nil {
 		t.If = append(t.If, beside.Owned())
 	}
+	t.Else = first.stands()
 	r, err := first.q.shared.commits.Commit(ctx, t)
 	if r.Succeeded {
 		for _, g := range grants {
@@ -138,7 +139,7 @@ func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 	switch {
 	case err != nil:
 		return err
-	case r.Unanswered: // a copy of ours may have done it
+	case r.Unanswered, first.q.host.Sender().RepeatsUnnoticed() && !first.stood(r): // a copy of ours may have done it
 		return holdfast.ErrOutcomeUnknown
 	default:
 		return ErrEntryGone

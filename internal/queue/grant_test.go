@@ -84,6 +84,7 @@ func TestGrantsAreRemovedTogetherOrNotAtAll(t *testing.T) {
 	}{
 		"all stand":                       {"", etcdfake.Fate{}, nil, "c"},
 		"one of them is gone":             {"b", etcdfake.Fate{}, ErrEntryGone, "ac"},
+		"the first of them is gone":       {"a", etcdfake.Fate{}, ErrEntryGone, "bc"},
 		"the one that is to stay is gone": {"c", etcdfake.Fate{}, ErrEntryGone, "ab"},
 		"only a copy is answered":         {"", onlyCopy, holdfast.ErrOutcomeUnknown, "c"},
 	} {

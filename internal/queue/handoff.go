@@ -72,7 +72,7 @@ func replace(e *entry, t *ticket) (*attempt, error) {
 
 // ifAlreadyRemoved corrects what remove returned for an entry that an earlier unanswered Txn may have removed.
 func ifAlreadyRemoved(err error) error {
-	if err == nil || errors.Is(err, ErrEntryGone) {
+	if err == nil || errors.Is(err, ErrEntryGone) || errors.Is(err, ErrRepeated) {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)

@@ -20,7 +20,8 @@ const removeRetry = time.Second
 
 // tryRemove removes the entry and its claim. It may at any time, whatever stands ahead: nothing is hidden from those
 // behind. nil: the entry existed, or may have existed, and is gone. ErrEntryGone: another client had deleted it; then
-// the claim is gone now. It ends with ctx, for a caller that waits; remove does not.
+// the claim is gone now. holdfast.ErrOutcomeUnknown: both are gone, and it cannot tell by whom. It ends with ctx, for a
+// caller that waits; remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
 	r, err := e.q.shared.commits.Commit(ctx, txns.Txn{
 		About: e.q.At.Entries, If: []clientv3.Cmp{e.owned()}, Then: e.deletions(make([]clientv3.Op, 0, 2)),
@@ -32,24 +33,51 @@ func (e *entry) tryRemove(ctx context.Context) error {
 	if err != nil || r.Succeeded {
 		return err
 	}
-	if err := e.removeClaim(ctx); err != nil {
+	stood, err := e.removeClaim(ctx)
+	e.deleted = stood || e.deleted
+	switch {
+	case err != nil:
 		return err
-	}
-	if e.removing { // by a copy of ours that was not answered
+	case e.deleted: // by no removal of ours, which takes both
+		return ErrEntryGone
+	case e.removing: // by a copy of ours that was not answered
 		return nil
+	case e.q.host.Sender().RepeatsUnnoticed():
+		return ErrRepeated
+	default:
+		return ErrEntryGone
 	}
-	return ErrEntryGone
 }
 
-// removeClaim removes the claim of an entry that another client has deleted, or has moved.
-func (e *entry) removeClaim(ctx context.Context) error {
+// removeClaim removes the claim of an entry that another client has deleted, or has moved. It reports whether the claim
+// stood.
+func (e *entry) removeClaim(ctx context.Context) (stood bool, err error) {
 	if e.claim == "" {
-		return nil
+		return false, nil
 	}
-	_, err := e.q.shared.commits.Commit(ctx, txns.Txn{
+	r, err := e.q.shared.commits.Commit(ctx, txns.Txn{
 		If: []clientv3.Cmp{reads.CreatedAt(e.claim, e.rev)}, Then: []clientv3.Op{clientv3.OpDelete(e.claim)},
 	})
-	return err
+	return r.Succeeded, err
+}
+
+// stands reads what a removal of the entry would delete.
+func (e *entry) stands() []clientv3.Op {
+	reads := []clientv3.Op{clientv3.OpGet(e.key, clientv3.WithKeysOnly())}
+	if e.claim != "" {
+		reads = append(reads, clientv3.OpGet(e.claim, clientv3.WithKeysOnly()))
+	}
+	return reads
+}
+
+// stood reports whether some of what stands has read was there: then no removal of ours was carried out before it.
+func (e *entry) stood(r txns.Reply) bool {
+	for i := range r.Responses {
+		if kv := r.First(i); kv != nil && kv.CreateRevision == e.rev {
+			return true
+		}
+	}
+	return false
 }
 
 // deletions adds what deletes the entry and its claim.
@@ -73,7 +101,7 @@ func (e *entry) remove(ctx context.Context) error {
 	err := e.retry(ctx, e.tryRemove)
 	unknown := e.removing
 	switch {
-	case errors.Is(err, ErrEntryGone):
+	case errors.Is(err, ErrEntryGone), errors.Is(err, ErrRepeated):
 		e.id = "" // another client may have put something else at the key
 		e.finish()
 		return err
@@ -104,7 +132,7 @@ func (e *entry) removeInBackground(context.Context) {
 	ctx := e.of.lease.Context()
 	for calls.Sleep(ctx, calls.Jittered(removeRetry)) {
 		err := e.retry(ctx, e.tryRemove)
-		if err == nil || errors.Is(err, ErrEntryGone) {
+		if err == nil || errors.Is(err, ErrEntryGone) || errors.Is(err, ErrRepeated) {
 			e.Log().Info("holdfast: removed the entry that etcd had refused to remove")
 			e.finish()
 			return

@@ -43,6 +43,10 @@ func New(cli *clientv3.Client, policy backoff.Policy) *Sender {
 // Txn begins a Txn that only the Sender repeats, unless the client's KV was replaced.
 func (s *Sender) Txn(ctx context.Context) clientv3.Txn { return s.kv.Txn(ctx) }
 
+// RepeatsUnnoticed reports that etcd's client may have sent a Txn twice, because the client's KV was replaced: then a
+// refusal may be the reply to the second copy, and the first may have been carried out.
+func (s *Sender) RepeatsUnnoticed() bool { return s.attempt != 0 }
+
 // Get sends one linearizable read, as [Ask] does.
 func (s *Sender) Get(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse, error) {
 	return Ask(ctx, s, Read, func(ctx context.Context) (*clientv3.GetResponse, error) {

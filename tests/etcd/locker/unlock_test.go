@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
@@ -227,5 +228,44 @@ func TestReleaseWhoseReplyAProxyLosesIsNoLoss(t *testing.T) {
 	}
 	if err := errors.Join(reader.Check(), reader.Unlock(deadline(t))); err != nil {
 		t.Errorf("Downgrade: %v", err)
+	}
+}
+
+// A client whose KV was replaced sends a removal twice, unnoticed. Then Unlock cannot tell its own first copy from a
+// deletion by hand. A session that repeats its writes itself can.
+func TestUnlockTellsARepeatedRemovalFromADeletionByHand(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	for name, c := range map[string]struct {
+		replaced bool
+		deleted  string // by hand, a prefix of keys; empty: the removal's reply is lost
+		want     error
+	}{
+		"repeated":              {true, "", holdfast.ErrOutcomeUnknown},
+		"entry-deleted":         {true, "@/", holdfast.ErrLost},
+		"both-deleted":          {true, "@", holdfast.ErrOutcomeUnknown},
+		"both-deleted-and-told": {false, "@", holdfast.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			link := srv.Link(t)
+			cli := link.Client()
+			if c.replaced {
+				cli.KV = struct{ clientv3.KV }{cli.KV}
+			}
+			sess := open(t, cli, quiet)
+			lk := mustLock(t, locker.NewMutex(sess, name))
+			if c.deleted == "" {
+				link.LoseReply("Txn", 1, codes.Canceled, testkit.IsTxnThatDeletes)
+			} else if _, err := srv.Client(t).Delete(deadline(t), "holdfast/lock/"+name+"/"+c.deleted,
+				clientv3.WithPrefix()); err != nil {
+				t.Fatal(err)
+			}
+			if err := lk.Unlock(deadline(t)); !errors.Is(err, c.want) {
+				t.Errorf("Unlock: %v, want %v", err, c.want)
+			}
+			if c.want == holdfast.ErrOutcomeUnknown && lk.Check() != holdfast.ErrReleased {
+				t.Errorf("Check: %v", lk.Check())
+			}
+		})
 	}
 }
