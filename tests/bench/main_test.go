@@ -29,10 +29,10 @@ func TestCommandRewritesOnlyTheFiguresOfTheDocument(t *testing.T) {
 	}
 	time := `[\d.]+ (ms|µs|ns)`
 	for _, want := range []string{
-		`\n\| 1 \| [^|]+trylock[^|]+ \| ` + time + ` \| ` + time + ` \| ` + time + ` \| [\d.]+ \(`,
-		`\n\| 1 \| [^|]+floor/put[^|]+ \| – \| – \| ` + time + ` \| – \| – \|\n`,
-		`\n\| 1 \| [^|]+overhead/cold[^|]+ \| ` + time + ` \| ` + time + ` \| – \|`,
-		`\n\| none \| [^|]+overhead[^|]+ \| ` + time + `, \d+ allocations \|`,
+		`\n\| [^|]+trylock[^|]+ \| 1 \| ` + time + ` \| ` + time + ` \| ` + time + ` \| [\d.]+ \(`,
+		`\n\| [^|]+floor/put[^|]+ \| 1 \| – \| – \| ` + time + ` \| – \| – \|\n`,
+		`\n\| [^|]+overhead/cold[^|]+ \| 1 \| ` + time + ` \| ` + time + ` \| – \|`,
+		`\n\| [^|]+overhead[^|]+ \| none \| ` + time + `, \d+ allocations \|`,
 		`\(chart\.svg\)`,
 	} {
 		if !regexp.MustCompile(want).MatchString(text) {
