@@ -7,23 +7,36 @@ import (
 	"strings"
 )
 
-// table formats the results in Markdown. Only the first row of a subject has its description.
+// table formats the results in Markdown. A row has the results of one subject, of each cluster size.
 func table(results []result) string {
 	var b strings.Builder
-	b.WriteString("| members | one operation | holdfast | upstream | floor " +
-		"| upstream / holdfast | holdfast / floor | upstream / floor |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
-	for i, r := range results {
-		what := "`" + escapeCell(r.name) + "`"
-		if i == 0 || results[i-1].name != r.name {
-			what = escapeCell(r.what) + "<br>" + what
+	b.WriteString("| one operation | members | holdfast | upstream | floor " +
+		"| upstream / holdfast | holdfast / floor |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	for len(results) > 0 {
+		n := 1
+		for n < len(results) && results[n].name == results[0].name {
+			n++
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", r.members(), what,
-			r.cell("holdfast"), r.cell("upstream"), r.cell("floor"),
-			formatRatios(ratio(r.sides["upstream"], r.sides["holdfast"])),
-			formatRatios(ratio(r.sides["holdfast"], r.sides["floor"])),
-			formatRatios(ratio(r.sides["upstream"], r.sides["floor"])))
+		sizes := results[:n]
+		fmt.Fprintf(&b, "| %s<br>`%s` | %s | %s | %s | %s | %s | %s |\n",
+			escapeCell(sizes[0].what), escapeCell(sizes[0].name), each(sizes, result.members),
+			each(sizes, func(r result) string { return r.cell("holdfast") }),
+			each(sizes, func(r result) string { return r.cell("upstream") }),
+			each(sizes, func(r result) string { return r.cell("floor") }),
+			each(sizes, func(r result) string { return formatRatios(ratio(r.sides["upstream"], r.sides["holdfast"])) }),
+			each(sizes, func(r result) string { return formatRatios(ratio(r.sides["holdfast"], r.sides["floor"])) }))
+		results = results[n:]
 	}
 	return b.String()
+}
+
+// each formats what several results have, and what all of them have only once.
+func each(results []result, format func(result) string) string {
+	var texts []string
+	for _, r := range results {
+		texts = append(texts, format(r))
+	}
+	return strings.Join(slices.Compact(texts), "; ")
 }
 
 // members formats the cluster size.
@@ -34,10 +47,11 @@ func (r result) members() string {
 	return fmt.Sprint(r.size)
 }
 
-// cell formats the times of one side, and its allocations if only the client was measured.
+// cell formats the median time of one side, and its allocations if only the client was measured. The ratios have the
+// intervals: times differ from machine to machine.
 func (r result) cell(side string) string {
 	s := r.sides[side]
-	text := formatDurations(spreadOf(s.took))
+	text, _, _ := strings.Cut(formatDurations(spreadOf(s.took)), " (")
 	if r.clientOnly && len(s.allocs) > 0 {
 		text += fmt.Sprintf(", %.0f allocations", slices.Min(s.allocs))
 	}

@@ -29,22 +29,21 @@ func extremeResults() []result {
 func TestTableHandlesMissingZeroAndHugeValues(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(table(extremeResults())), "\n")
 	want := []string{
-		"| 1 | &lt;script&gt; &amp; 'code' \\| more<br>`a\\|b` | 2.00 ms (1.00–4.00) | 100 ms (100–100) | 1.00 ms " +
-			"(1.00–1.00) | 50.0 (25.0–100) | 2.00 (1.00–4.00) | 100 (100–100) |",
-		"| 1 | <br>`missing` | – | – | 5.00 ns (5.00–5.00) | – | – | – |",
-		"| 3 | <br>`nothing` | – | – | – | – | – | – |",
-		"| 1 | <br>`zero` | 0.00 ns (0.00–0.00) | 1.00 ns (1.00–1.00) | – | – | – | – |",
-		"| 1 | nought upstream<br>`nought` | 1.00 ns (1.00–1.00) | 0.00 ns (0.00–0.00) | – | 0.00 (0.00–0.00) | – | – |",
-		"| 3 | huge<br>`huge` | 0.001 ns (0.001–0.001) | 1e+291 s (1e+291–1e+291) | 1000 s (1000–1000) | 1e+303 " +
-			"(1e+303–1e+303) | 1e-15 (1e-15–1e-15) | 1e+288 (1e+288–1e+288) |",
-		"| 5 | `huge` | 3.00 ns (3.00–3.00) | – | – | – | – | – |",
-		"| none | <br>`alone` | 1.50 µs (1.50–1.50), 12 allocations | – | – | – | – | – |",
+		"| &lt;script&gt; &amp; 'code' \\| more<br>`a\\|b` | 1 | 2.00 ms | 100 ms | 1.00 ms " +
+			"| 50.0 (25.0–100) | 2.00 (1.00–4.00) |",
+		"| <br>`missing` | 1 | – | – | 5.00 ns | – | – |",
+		"| <br>`nothing` | 3 | – | – | – | – | – |",
+		"| <br>`zero` | 1 | 0.00 ns | 1.00 ns | – | – | – |",
+		"| nought upstream<br>`nought` | 1 | 1.00 ns | 0.00 ns | – | 0.00 (0.00–0.00) | – |",
+		"| huge<br>`huge` | 3; 5 | 0.001 ns; 3.00 ns | 1e+291 s; – | 1000 s; – " +
+			"| 1e+303 (1e+303–1e+303); – | 1e-15 (1e-15–1e-15); – |",
+		"| <br>`alone` | none | 1.50 µs, 12 allocations | – | – | – | – |",
 	}
 	if len(lines) != len(want)+2 {
 		t.Fatalf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
 	for i, line := range lines {
-		if n := strings.Count(strings.ReplaceAll(line, `\|`, ""), "|"); n != 9 {
+		if n := strings.Count(strings.ReplaceAll(line, `\|`, ""), "|"); n != 8 {
 			t.Errorf("%d bars in %s", n, line)
 		}
 		if i >= 2 && line != want[i-2] {

@@ -94,8 +94,8 @@ func TestAddingHoldfastKeepsVersionsAndAddsOnlyListedModules(t *testing.T) {
 	}
 }
 
-// What a README says of getting its module works beside a clone, before that is released. The program of the first one
-// is built with it.
+// What a README says of getting its module works beside a clone, before that is released: this checkout stands for what
+// its git clone would bring. The program of the first one is built with it.
 func TestCommandsThatGetAModuleWork(t *testing.T) {
 	for _, readme := range []string{"README.md", "contrib/gocronlock/README.md", "contrib/kubelock/README.md"} {
 		t.Run(readme, func(t *testing.T) {
@@ -107,11 +107,13 @@ func TestCommandsThatGetAModuleWork(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			begins := regexp.MustCompile(`(?ms)^go mod edit .*?^go get [^\n]*`)
-			commands := begins.FindString(string(text))
-			if commands == "" {
-				t.Fatalf("%s does not say how to get its module", readme)
+			begins := regexp.MustCompile(`(?ms)^git clone https://` + root + ` ../holdfast [^\n]*\n` +
+				`(go mod edit .*?^go get [^\n]*)`)
+			found := begins.FindStringSubmatch(string(text))
+			if found == nil {
+				t.Fatalf("%s does not say how to get its module: git clone, go mod edit, go get", readme)
 			}
+			commands := found[1]
 			m := newModule(t, nil, nil)
 			beside := filepath.Join(filepath.Dir(m.dir), "holdfast")
 			if err := os.Symlink(checkout, beside); err != nil {

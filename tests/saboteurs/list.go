@@ -3,7 +3,7 @@ package main
 // A saboteur takes one rule out of the code.
 type saboteur struct {
 	name      string // of its patch, unless patch is set
-	invariant string // the row of DESIGN's table that the rule belongs to; empty: none
+	invariant string // that the rule belongs to; empty: none
 	rule      string // what it takes out
 	dir       string // the package whose test notices it
 	test      string // and a subtest, after a slash
@@ -15,7 +15,7 @@ type saboteur struct {
 // onCluster are the arguments with which the campaign has two rounds. They take a minute, on a busy machine more.
 var onCluster = []string{"-full", "-timeout=5m"}
 
-// saboteurs are in the order of DESIGN's table; those of no row are at the end.
+// saboteurs are in the order of the invariants; those of none are at the end.
 var saboteurs = []saboteur{
 	{name: "trust-counted-from-the-reply", invariant: "1 Told before it expires",
 		rule: "a renewal counts from its sending, not from its reply",

@@ -34,7 +34,7 @@ func command(root string, args []string, out io.Writer) (exit int) {
 	flags := flag.NewFlagSet("saboteurs", flag.ContinueOnError)
 	flags.SetOutput(out)
 	few := flags.Int("rotate", 0, "send only so many, which the commit that is checked out decides")
-	keep := flags.Bool("record", false, "write into README.md how long each took, on which code")
+	keep := flags.Bool("record", false, "write into README.md on which code each was noticed")
 	show := flags.Bool("show", false, "print what the tests say")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -73,7 +73,7 @@ func command(root string, args []string, out io.Writer) (exit int) {
 			fmt.Fprintf(out, "noticed  %s: %s (%.1f s, %.1f s of processor time)\n", s.name, s.command(),
 				took.real.Seconds(), took.cpu.Seconds())
 			if *keep {
-				if err := record(filepath.Join(root, readme), s, took, code); err != nil {
+				if err := record(filepath.Join(root, readme), s, code); err != nil {
 					fmt.Fprintf(out, "saboteurs: %v\n", err)
 					return 2
 				}

@@ -1,0 +1,208 @@
+package main
+
+// invariant is what must never break.
+type invariant struct {
+	name   string
+	guards []string // the functions that keep it, by file
+}
+
+// invariants are what a promise of README.md rests on. Each has a saboteur at least, which takes out one of its rules.
+var invariants = []invariant{
+	{"1 Told before it expires", []string{
+		"internal/lease/trust.go Grant.trusted",
+		"internal/lease/lease.go Lease.Confirm, Lease.Check",
+		"session/proof.go keeper.renewAndProve",
+		"session/keeper.go keeper.watchdog",
+		"session/watches.go watches.hear",
+		"session/key.go sessionKey.restore",
+		"session/grant.go granter.revokeLost",
+	}},
+	{"forced removal within 6 s", []string{
+		"internal/hold/roster.go roster.dueOf, roster.askedAgain",
+		"internal/hold/poll.go poller.check",
+	}},
+	{"a session at rest costs etcd little", []string{
+		"internal/hold/roster.go roster.dueOf",
+		"internal/hold/poll.go poller.errand",
+		"session/key.go sessionKey.readWith",
+		"session/watches.go watches.keep, watches.planLocked",
+	}},
+	{"2 Lost is forever", []string{
+		"internal/lease/lease.go Lease.loseLocked",
+		"internal/hold/hold.go life.stop",
+	}},
+	{"3 One attempt, one entry", []string{"internal/queue/put.go attempt.put, attempt.whyRefused"}},
+	{"4 Nothing left behind", []string{
+		"internal/queue/put.go attempt.tryPut, attempt.whyRefused",
+		"internal/queue/remove.go entry.tryRemove",
+		"internal/queue/handoff.go handOff",
+		"internal/leftovers/sweeper.go Sweeper.sweep",
+		"internal/leftovers/orphans.go Scanner.scan",
+		"internal/txns/txns.go Committer.sendBatch",
+		"internal/hold/downgrade.go life.endLost",
+	}},
+	{"5 Release only your own", []string{"internal/queue/entry.go entry.owned"}},
+	{"6 Verified after the wait", []string{
+		"internal/queue/attempt.go attempt.toFront",
+		"internal/queue/look.go wait.look, attempt.standIn",
+	}},
+	{"7 Strict FIFO", []string{
+		"internal/reads/reads.go Scope.Nearest",
+		"internal/lines/lines.go Lines.Join, Ticket.Next",
+	}},
+	{"8 No herd, constant RPCs", []string{
+		"internal/awaiting/change.go Change.once, Change.listen",
+		"internal/reads/reads.go Scope.Nearest",
+		"internal/txns/txns.go Ops.AddGroups",
+	}},
+	{"9 Tokens strictly increase", []string{"internal/layout/epoch.go Token", "token.go NewToken"}},
+	{"10 Two goroutines are two contenders", []string{
+		"internal/lines/lines.go Lines.Join",
+		"internal/hold/hold.go life.stop",
+	}},
+	{"11 Callbacks never hurt renewal", []string{
+		"session/events.go events.publish",
+		"internal/callback/queue.go Queue.Add, Call.make, Queue.dropOneLocked",
+	}},
+	{"12 Every goroutine has an owner", []string{
+		"session/work.go work.Go, work.Joining",
+		"session/close.go Session.finish",
+	}},
+	{"13 A dead context releases too", []string{
+		"session/work.go work.Detached",
+		"internal/hold/release.go Hold.Release",
+		"session/close.go Session.Close",
+	}},
+	{"14 No RPC, no callback under a mutex", []string{"the next section"}},
+	{"15 Work is joined before release", []string{"locker/mutex.go do", "election/call.go Term.call"}},
+	{"work that outlives its hold is told before the next one holds", []string{
+		"internal/hold/work.go Work.watch, Work.late, Work.grace, Work.Overrun",
+	}},
+	{"what warms up is joined before the term's function", []string{
+		"election/warm.go Election.standBy, standby.join",
+		"election/turns.go terms.begin",
+	}},
+	{"functions of one election never overlap on a session", []string{
+		"election/terms.go terms.enter, terms.waitForStragglers",
+		"election/run.go Election.elect",
+	}},
+	{"etcd's own locks are contenders", []string{"internal/queue/queue.go At"}},
+	{"16 A revoked holder is told before a waiter holds", []string{
+		"internal/queue/put.go attempt.putting",
+		"internal/queue/look.go wait.look, wait.sawAhead",
+		"internal/reads/claims.go Scope.Dead",
+		"internal/queue/sights.go sights.noteExamined, sights.delayEnds",
+		"internal/queue/clear.go attempt.passClaims, attempt.clear, attempt.clearing",
+		"internal/queue/remove.go entry.tryRemove",
+		"session/watches.go watches.hear, watches.claim, watches.ends, watches.publishLocked",
+		"internal/hold/roster.go roster.due",
+		"internal/polls/polls.go Interval",
+	}},
+	{"claims outlive their session, and not for long", []string{
+		"session/claims.go Options.claimsTTL, granter.obtain, keeper.keepClaims, keeper.pursue, granter.revokePair",
+		"session/gone.go sessionKey.oneGone",
+		"internal/lease/claims.go Lease.BlameClaims",
+		"session/grant.go granter.revokeLost",
+	}},
+	{"no leader is named before it leads", []string{
+		"internal/front/front.go Reader.ask, Reader.first",
+		"internal/front/follow.go follower.apply",
+		"admin/show.go Queue.holding, listing.judgeClaims",
+		"admin/watch_tell.go watcher.claimChanged",
+	}},
+	{"a loss is told apart from a release", []string{
+		"admin/watch_tell.go watcher.ask, watcher.change",
+		"internal/explain/explain.go reader.judgeBatch",
+	}},
+	{"a slow etcd is not kept slow", []string{
+		"internal/sending/budget.go budget.borrow, budget.pay",
+		"internal/sending/pace.go Sender.pauses, Kind.isOwn",
+		"internal/hold/poll.go poller.check",
+		"internal/hold/roster.go roster.due",
+		"session/grant.go granter.revokeLost",
+	}},
+	{"readers hold together, writers alone", []string{
+		"internal/reads/reads.go Scope.Conflicting",
+		"internal/layout/claim.go Queue.WritersClaims",
+		"internal/reads/claims.go Scope.Dead",
+	}},
+	{"a set holds and ends as a whole", []string{
+		"internal/queue/put.go attempt.tryPut, attempt.whyRefused",
+		"internal/queue/look.go attempt.standIn",
+		"internal/hold/release.go life.endAndRelease",
+		"internal/queue/grant.go RemoveTogether",
+		"internal/hold/downgrade.go Hold.Downgrade, Hold.goOn",
+	}},
+	{"no hold by an entry that is about to go", []string{
+		"internal/queue/look.go attempt.standIn",
+		"internal/queue/clear.go attempt.clearing",
+		"internal/queue/attempt.go attempt.lookIsOld",
+		"internal/polls/polls.go LookLasts",
+	}},
+	{"17 A removed holder is told before a waiter holds", []string{
+		"internal/hold/notice.go Hold.sawEntry, life.releaseKept",
+		"admin/request.go request.find, request.bell, request.write",
+		"internal/lease/hearing.go Lease.Heard",
+		"admin/remove.go request.move",
+	}},
+	{"a name stays taken for MinHold", []string{
+		"internal/hold/minhold.go removal.stayTaken, move.try, moveTaken",
+		"internal/queue/grant.go Taken",
+		"internal/leftovers/sweeper.go Sweeper.removeStanding",
+	}},
+	{"a stuck job does not hold for ever", []string{
+		"internal/hold/idle.go idle.over, idle.progress, life.lookIdle",
+	}},
+	{"no more permits than the limit", []string{
+		"internal/queue/permit.go permit.wasPut, permit.admit",
+		"internal/permits/view.go View.Turn, View.Permit",
+	}},
+	{"the front of a semaphore is told, and admits all that fit", []string{
+		"internal/queue/permitwait.go permit.hearRoom, permit.hearAhead",
+		"internal/queue/permit.go permit.admit",
+	}},
+	{"a dead claim of a permit is waited for, and no other", []string{
+		"internal/permits/view.go View.Room, View.Dead",
+		"internal/queue/permitwait.go permit.sawAll",
+	}},
+	{name: "all of the queue, under faults drawn from a seed"},
+	{"marks are raised and never forgotten", []string{
+		"fencing/mark.go Claim.CheckMark",
+		"fencing/memory.go MemoryStore.Do",
+		"fencing/etcdcommit.go EtcdMarks.commit",
+		"fencing/etcdmarks.go EtcdMarks.Reset",
+	}},
+	{"told what was done", []string{
+		"internal/fence/verdict.go VerdictOf",
+		"internal/fence/serve.go Serve",
+		"fencing/httpfence/answer.go answer.failed",
+	}},
+	{"the fence", []string{"fencing/writer.go request.send"}},
+	{"the fence in SQL", []string{
+		"fencing/sqlfence/marks.go claimant.raise, claimant.checkFloor",
+		"fencing/sqlfence/dialect.go Dialect.statements",
+		"fencing/sqlfence/commit.go request.verifyTx, request.workFailed",
+	}},
+	{"functions of one shard never overlap", []string{
+		"shard/run.go run.want, run.leave",
+		"shard/worker.go worker.hold, worker.call",
+	}},
+	{"a revoked owner is told before the next one holds", []string{"shard/run.go run.want"}},
+	{"all shards are owned, evenly", []string{"shard/assign.go assign", "shard/run.go run.assign, run.leave"}},
+	{"no functions run with two numbers of shards", []string{
+		"admin/shards.go resizing.try, resizing.put",
+		"shard/run.go run.compareCount",
+		"shard/count.go run.confirmCount",
+		"shard/shards.go Shard.ClaimName",
+		"fencing/claim.go Claim.IsOf",
+	}},
+	{"a restart within Rejoin moves no shard", []string{
+		"member/reservation.go reservation.renew, reservation.shorten",
+		"shard/run.go run.assign, run.leave",
+	}},
+	{"a command ends before its lease", []string{
+		"cmd/holdfast/supervise.go supervisor.run",
+		"cmd/holdfast/child_unix.go startChild, child.pause",
+	}},
+	{"all of it, with processes and SIGSTOP", []string{"examples/quickstart"}},
+}
