@@ -58,21 +58,19 @@ func (l *Limit) Parse(kv *mvccpb.KeyValue) (layout.Limit, error) {
 	return now, nil
 }
 
-// WhyRefused returns why etcd has refused a Txn that compares Is, at a revision, by the limit's key as it was read
-// after that. If the limit was missing, missed is true, and it stands now: WhyRefused has put it, or another session
-// has since. It returns a *holdfast.LimitError if the program names another one.
-func (l *Limit) WhyRefused(ctx context.Context, kv *mvccpb.KeyValue, refused int64) (missed bool, err error) {
-	missed = kv == nil || kv.ModRevision > refused
+// Ensure puts the limit if its key, as it was read, is missing. It returns a *holdfast.LimitError if the program names
+// another limit than stands.
+func (l *Limit) Ensure(ctx context.Context, kv *mvccpb.KeyValue) (err error) {
 	if kv == nil {
 		if kv, err = l.put(ctx, 0, l.Named); err != nil {
-			return false, err
+			return err
 		}
 	}
 	now, err := l.Parse(kv)
 	if err == nil && now.Permits != l.Named {
 		err = l.Err(now.Permits, 0)
 	}
-	return missed, err
+	return err
 }
 
 // put puts a limit, if the one in etcd has that mod revision; 0: if there is none. It returns what stands then.
@@ -90,12 +88,20 @@ func (l *Limit) put(ctx context.Context, mod int64, n int) (*mvccpb.KeyValue, er
 
 // Read reads the limit in etcd; 0 if there is none yet.
 func (l *Limit) Read(ctx context.Context) (int, error) {
-	r, err := l.host.Sender().Get(ctx, clientv3.OpGet(l.at.LimitKey()))
-	if err != nil || len(r.Kvs) == 0 {
+	kv, err := l.get(ctx)
+	if kv == nil {
 		return 0, err
 	}
-	now, err := l.Parse(r.Kvs[0])
+	now, err := l.Parse(kv)
 	return now.Permits, err
+}
+
+func (l *Limit) get(ctx context.Context) (*mvccpb.KeyValue, error) {
+	r, err := l.host.Sender().Get(ctx, clientv3.OpGet(l.at.LimitKey()))
+	if err != nil {
+		return nil, err
+	}
+	return txns.First(r.Kvs), nil
 }
 
 // Resize changes the limit from the one that the program names to another one. It returns a *holdfast.LimitError if the
@@ -105,26 +111,20 @@ func (l *Limit) Resize(ctx context.Context, to int) error {
 		return err
 	}
 	return calls.Retry(ctx, l.host, func(ctx context.Context) error {
-		r, err := l.host.Sender().Get(ctx, clientv3.OpGet(l.at.LimitKey()))
-		if err != nil {
-			return err
-		}
-		from, kv := layout.Limit{Permits: l.Named}, txns.First(r.Kvs) // if there is none
-		for tries := 0; ; tries++ {
-			if kv != nil || tries > 0 {
-				if from, err = l.Parse(kv); err != nil {
-					return err
-				}
+		kv, err := l.get(ctx)
+		for err == nil {
+			now := layout.Limit{Permits: l.Named} // if there is none
+			if kv != nil {
+				now, err = l.Parse(kv)
 			}
 			switch {
-			case from.Permits == to && from.Mod != 0:
-				return nil
-			case from.Permits != l.Named:
-				return l.Err(from.Permits, 0)
-			}
-			if kv, err = l.put(ctx, from.Mod, to); err != nil {
+			case err != nil || kv != nil && now.Permits == to:
 				return err
+			case now.Permits != l.Named:
+				return l.Err(now.Permits, 0)
 			}
+			kv, err = l.put(ctx, now.Mod, to)
 		}
+		return err
 	})
 }

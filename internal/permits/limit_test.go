@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -34,7 +35,7 @@ func TestResizeChangesTheLimitThatTheProgramNames(t *testing.T) {
 		"there was none, and it is 2": {to: 2, want: "2"},
 		"another process raises it":   {stands: "2", meanwhile: "3", to: 3, want: "3"},
 		"it names another":            {stands: "4", to: 3, want: "4", err: "4"},
-		"it is deleted meanwhile":     {stands: "2", meanwhile: "-", to: 3, err: "another client has deleted the limit"},
+		"it is deleted meanwhile":     {stands: "2", meanwhile: "-", to: 3, want: "3"},
 		"it cannot be a limit":        {stands: "many", to: 3, want: "many", err: `is "many": put a number`},
 		"it is of format 1":           {stands: "2 2", to: 3, want: "2 2", err: `is "2 2": put a number`},
 	} {
@@ -74,28 +75,24 @@ func TestResizeChangesTheLimitThatTheProgramNames(t *testing.T) {
 func TestLimitIsPutIfItIsMissing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
+		two := permits.New(p.Host, at, 2)
 		p.KV.Refuse(func([]clientv3.Op) error { return rpctypes.ErrPermissionDenied })
-		if _, err := permits.New(p.Host, at, 2).WhyRefused(t.Context(), nil, 1); err != rpctypes.ErrPermissionDenied {
+		if err := two.Ensure(t.Context(), nil); err != rpctypes.ErrPermissionDenied {
 			t.Errorf("it cannot be put: %v", err)
 		}
 		p.KV.Refuse(nil)
-		if missed, err := permits.New(p.Host, at, 2).WhyRefused(t.Context(), nil, 1); err != nil || !missed {
-			t.Errorf("it is missing: %v, %v", missed, err)
+		if err := two.Ensure(t.Context(), nil); err != nil {
+			t.Errorf("it is missing: %v", err)
 		}
 		stands := srv.Keys(at.LimitKey())[0]
-		missed, err := permits.New(p.Host, at, 2).WhyRefused(t.Context(), stands, stands.ModRevision)
-		if err != nil || missed {
-			t.Errorf("it stands: %v, %v", missed, err)
+		if err := two.Ensure(t.Context(), stands); err != nil || string(stands.Value) != "2" {
+			t.Errorf("%q stands: %v", stands.Value, err)
 		}
-		// Another session has put it after the Txn was refused: that is to be sent again, and nothing was deleted by hand.
-		missed, err = permits.New(p.Host, at, 2).WhyRefused(t.Context(), stands, stands.ModRevision-1)
-		if err != nil || !missed {
-			t.Errorf("put meanwhile: missed %v, %v", missed, err)
-		}
-		other := (*holdfast.LimitError)(nil)
-		_, err = permits.New(p.Host, at, 3).WhyRefused(t.Context(), stands, stands.ModRevision)
-		if !errors.As(err, &other) || other.Limit != 2 {
-			t.Errorf("it is another: %v", err)
+		for name, kv := range map[string]*mvccpb.KeyValue{"it was read": stands, "it was put meanwhile": nil} {
+			other := (*holdfast.LimitError)(nil)
+			if err := permits.New(p.Host, at, 3).Ensure(t.Context(), kv); !errors.As(err, &other) || other.Limit != 2 {
+				t.Errorf("another, %s: %v", name, err)
+			}
 		}
 	})
 }

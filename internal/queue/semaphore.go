@@ -80,11 +80,11 @@ func (q *Queue) checkRoom(ctx context.Context) error {
 		if err != nil || r.First(1) == nil {
 			return err
 		}
-		if _, err := q.limit.WhyRefused(ctx, r.First(1), r.Header.Revision); err != nil {
+		if err := q.limit.Ensure(ctx, r.First(1)); err != nil {
 			return err
 		}
 		v := permits.Read(q.At, r.Range(0).Kvs...)
-		if _, free := v.Room(q.limit.Named, r.Header.Revision+1); len(v.Waiting) > 0 || free < q.weight {
+		if _, free := v.Room(q.limit.Named); len(v.Waiting) > 0 || free < q.weight {
 			return &places.Error{Place: places.Read(q.Scope, r, 2, 0, nil).Place(q.Scope), Err: ErrOccupied}
 		}
 		return nil
