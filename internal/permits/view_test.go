@@ -7,9 +7,15 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/permits"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+var at = layout.Named("holdfast", holdfast.KindSemaphore, "x")
 
 // What stands of a caller: its permit E or its turn T, with that weight, created at a revision; and the claim of
 // either.

@@ -38,8 +38,10 @@ func (p *permit) turnKeys() (turn, claim string) {
 // absent adds the comparisons of the put: the limit is the one that the program names, and neither a permit nor a turn
 // stands at the keys of the entry, nor a claim.
 func (p *permit) absent(to []clientv3.Cmp) []clientv3.Cmp {
+	q := p.w.e.q
 	turn, claim := p.turnKeys()
-	return append(to, reads.CreatedAt(turn, 0), reads.CreatedAt(claim, 0), p.w.e.q.limit.Is())
+	limit := clientv3.Compare(clientv3.Value(q.At.LimitKey()), "=", layout.Limit{Permits: q.limit}.String())
+	return append(to, reads.CreatedAt(turn, 0), reads.CreatedAt(claim, 0), limit)
 }
 
 // putting is the Txn in the Txn that puts a permit or, if a turn waits, a turn. It puts a turn at once for a permit that
@@ -56,7 +58,7 @@ func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
 	// Each permit has a claim. With more keys than those of as many permits as the limit, and of one more, this one does
 	// not fit.
 	stand := clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(),
-		clientv3.WithLimit(int64(2*e.q.limit.Named+3)))
+		clientv3.WithLimit(int64(2*e.q.limit+3)))
 	asPermit := e.putsAt([]clientv3.Op{stand}, e.key, e.claim, claims)
 	var asTurn []clientv3.Op
 	if turn, claim := p.turnKeys(); !p.tries {
@@ -86,7 +88,7 @@ func (p *permit) wasPut(r txns.Reply) error {
 		next := permits.Next{Wait: true}
 		if !before.More {
 			// The put has compared the limit.
-			next = permits.Read(e.q.At, before.Kvs...).Permit(rev, e.q.weight, layout.Limit{Permits: e.q.limit.Named})
+			next = permits.Read(e.q.At, before.Kvs...).Permit(rev, e.q.weight, layout.Limit{Permits: e.q.limit})
 		}
 		p.decide(next, rev)
 	case p.tries:

@@ -26,7 +26,7 @@ func (p *permit) await(ctx context.Context) error {
 		case ctx.Err() != nil:
 			err = backoff.ContextErr(ctx)
 		case p.next.TooHeavy:
-			err = e.q.limit.Err(p.limit.Permits, e.q.weight)
+			err = e.q.limitErr(p.limit.Permits, e.q.weight)
 		case len(p.next.Batch) > 0:
 			err = e.retry(ctx, p.admit)
 		case len(p.w.claims) > 0:
@@ -112,9 +112,9 @@ func (p *permit) ask(ctx context.Context, then txns.Ops, saw func(txns.Reply) er
 func (p *permit) sawAll(ctx context.Context, r txns.Reply) (err error) {
 	e, q := p.w.e, p.w.e.q
 	if r.First(2) == nil { // deleted by hand
-		return q.limit.Ensure(ctx, nil)
+		return q.ensureLimit(ctx, nil)
 	}
-	if p.limit, err = q.limit.Parse(r.First(2)); err != nil {
+	if p.limit, err = q.readLimit(r.First(2)); err != nil {
 		return err
 	}
 	v := permits.Read(q.At, append(r.Range(0).Kvs, r.Range(1).Kvs...)...)

@@ -110,7 +110,7 @@ func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 			p.Then = e.puts(p.Then, claims)
 		}
 	}
-	if q := a.q; !q.At.Foreign && n == 1 && q.limit == nil { // foreign prefixes may contain each other
+	if q := a.q; !q.At.Foreign && n == 1 && q.limit == 0 { // foreign prefixes may contain each other
 		p.About = q.At.Entries
 	}
 	return p
@@ -191,7 +191,7 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	if err != nil {
 		return err
 	}
-	if a.q.limit != nil {
+	if a.q.limit != 0 {
 		leave, err := a.q.shared.semaphores.enter(ctx)
 		if err != nil {
 			return err
@@ -332,7 +332,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition, refus
 		return errGateMoved
 	case permit != nil:
 		limit := r.First(first + 4)
-		if err := a.q.limit.Ensure(ctx, limit); err != nil {
+		if err := a.q.ensureLimit(ctx, limit); err != nil {
 			return err
 		}
 		if limit == nil || limit.ModRevision > refused {
