@@ -72,11 +72,12 @@ func TestLateReleaseOfAPermitSparesTheNextAtItsKey(t *testing.T) {
 	})
 }
 
-// An administrator removes a permit that waits for the delay of a dead claim, and does not hold yet.
+// An administrator removes a permit that waits for the delay of a dead claim, and does not hold yet. Then another
+// waiter deletes that claim.
 func TestPermitThatIsMovedInItsDelayDoesNotHold(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		holder := holdtest.Start(t, srv)
-		holdtest.MustAcquire(t, holder.Permits(1, 1))
+		h := holdtest.MustAcquire(t, holder.Permits(1, 1))
 		revokeUntold(srv, holder)
 		p := holdtest.Start(t, srv)
 		done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Permits(1, 1))
@@ -91,6 +92,7 @@ func TestPermitThatIsMovedInItsDelayDoesNotHold(t *testing.T) {
 			clientv3.OpDelete(kit.ClaimOf(string(own.Key)))).Commit(); err != nil {
 			t.Fatal(err)
 		}
+		srv.Delete(kit.ClaimOf(h.Key()))
 		r := <-done
 		if r.Err != nil {
 			t.Fatal(r.Err)
