@@ -17,110 +17,85 @@ const MaxBatch = 125
 type View struct {
 	Waiting []*mvccpb.KeyValue // the turns that wait, the oldest first
 
-	taken  []counted // permits and marked turns
-	claims []claim   // the dead ones
+	live, lost int           // weights of permits and marked turns, and of those of which only the claim stands
+	dead       []reads.Claim // acquitted: of a turn that was not marked, which never held
 }
 
-// counted is a weight, and the create revision of what has it.
-type counted struct {
-	rev    int64
-	weight int
-}
-
-type claim struct {
-	counted
-	key    string
-	permit bool // of a permit, or of a turn that was marked: its holder may not know yet that it is gone
-}
-
-// Read reads keys of a semaphore. No claim may be among them that is younger than a permit or a turn that was left out:
-// its own would look gone.
+// Read reads keys of a semaphore. All of them count that are not turns that wait, so for an entry, only older ones may
+// be among them. A claim may be there only if the permit or the turn that it is of would be, too: it looks dead
+// otherwise.
 func Read(at layout.Queue, kvs ...*mvccpb.KeyValue) (v View) {
-	var claims []*mvccpb.KeyValue
 	stands := make(map[int64]bool, len(kvs)/2)
 	for _, kv := range kvs {
-		switch key := string(kv.Key); {
-		case at.IsClaim(key):
-			claims = append(claims, kv)
-		case layout.WeightOf(key) == 0: // the limit
-		case at.IsTurn(key) && kv.Version == 1:
-			stands[kv.CreateRevision] = true
+		key := string(kv.Key)
+		weight := layout.WeightOf(key)
+		if at.IsClaim(key) || weight == 0 { // the limit has none
+			continue
+		}
+		stands[kv.CreateRevision] = true
+		if at.IsTurn(key) && kv.Version == 1 {
 			v.Waiting = append(v.Waiting, kv)
-		default:
-			stands[kv.CreateRevision] = true
-			v.taken = append(v.taken, counted{kv.CreateRevision, layout.WeightOf(key)})
+		} else {
+			v.live += weight
 		}
 	}
-	for _, kv := range claims {
-		if rev := kv.CreateRevision; !stands[rev] {
-			entry := at.EntryOf(string(kv.Key))
-			permit := !at.IsTurn(entry) || kv.Version != 1
-			v.claims = append(v.claims, claim{counted{rev, layout.WeightOf(entry)}, string(kv.Key), permit})
+	for _, kv := range kvs {
+		if key := string(kv.Key); at.IsClaim(key) && !stands[kv.CreateRevision] {
+			entry := at.EntryOf(key)
+			waited := at.IsTurn(entry) && kv.Version == 1
+			if !waited {
+				v.lost += layout.WeightOf(entry)
+			}
+			v.dead = append(v.dead, reads.Claim{Key: key, Rev: kv.CreateRevision, Acquitted: waited})
 		}
 	}
 	slices.SortFunc(v.Waiting, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
 	return v
 }
 
-// Room returns what is left of a limit beside all that was put before a revision. without is the same without the dead
-// claims.
-func (v View) Room(limit int, before int64) (left, without int) {
-	for _, c := range v.taken {
-		if c.rev < before {
-			limit -= c.weight
-		}
-	}
-	left = limit
-	for _, c := range v.claims {
-		if c.permit && c.rev < before {
-			left -= c.weight
-		}
-	}
-	return left, limit
+// Room returns what is left of a limit. without is the same without the dead claims.
+func (v View) Room(limit int) (left, without int) {
+	return limit - v.live - v.lost, limit - v.live
 }
 
-// Dead returns the dead claims put before a revision, to be waited for and deleted. Those of turns that were never
-// marked cost no delay.
-func (v View) Dead(before int64) (dead []reads.Claim) {
-	for _, c := range v.claims {
-		if c.rev < before {
-			dead = append(dead, reads.Claim{Key: c.key, Rev: c.rev, Acquitted: !c.permit})
+// inTheWay returns the dead claims that an entry which does not fit deletes, so that it may. It waits for those of
+// permits only if there is room for it without them.
+func (v View) inTheWay(weight, limit int) (dead []reads.Claim) {
+	_, without := v.Room(limit)
+	for _, c := range v.dead {
+		if c.Acquitted || weight <= without {
+			dead = append(dead, c)
 		}
 	}
 	return dead
 }
 
-// Next is what a look tells an entry to do. Nothing of it: it waits for permits to go, or the limit to change.
+// Next is what an entry does next. The zero Next says nothing: the entry looks.
 type Next struct {
 	Hold     bool
 	TooHeavy bool               // it never fits into the limit
+	Batch    []*mvccpb.KeyValue // it marks these turns
+	Dead     []reads.Claim      // it waits for the delays of these claims, and deletes them
+	Wait     bool               // it waits for the turn ahead or, at the front, for permits to go. A permit has no room
 	Behind   *mvccpb.KeyValue   // the turn ahead, which waits
-	Batch    []*mvccpb.KeyValue // turns to be marked
-	Dead     []reads.Claim      // to be waited for and deleted
 }
 
-// Turn decides for a turn that waits, created at rev. If it is not the front, the front may be marked all the same: one
-// that hangs holds up no one then.
+// Turn decides for a turn that waits, created at rev. If it is not the front, it marks the front all the same, if that
+// fits: a front that hangs holds up no one then.
 func (v View) Turn(rev int64, limit layout.Limit) (n Next) {
-	if len(v.Waiting) == 0 {
-		return n
-	}
-	front := v.Waiting[0]
 	i := slices.IndexFunc(v.Waiting, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision == rev })
+	if i < 0 {
+		return n // it was marked meanwhile
+	}
+	left, _ := v.Room(limit.Permits)
+	n.Batch = fitting(v.Waiting, left)
 	if i > 0 {
 		n.Behind = v.Waiting[i-1]
+	} else if len(n.Batch) == 0 {
+		weight := layout.WeightOf(string(v.Waiting[0].Key))
+		n.TooHeavy, n.Dead = weight > limit.Permits, v.inTheWay(weight, limit.Permits)
 	}
-	left, without := v.Room(limit.Permits, front.CreateRevision)
-	n.Batch = fitting(v.Waiting, left)
-	switch own := layout.WeightOf(string(front.Key)); {
-	case i > 0:
-	case own > limit.Permits:
-		n.TooHeavy = true
-	case len(n.Batch) == 0 && own <= without:
-		n.Dead = v.Dead(rev)
-	default:
-		n.Dead = slices.DeleteFunc(v.Dead(rev), func(c reads.Claim) bool { return !c.Acquitted })
-	}
+	n.Wait = !n.TooHeavy && len(n.Batch)+len(n.Dead) == 0
 	return n
 }
 
@@ -134,20 +109,19 @@ func fitting(waiting []*mvccpb.KeyValue, left int) []*mvccpb.KeyValue {
 	return waiting
 }
 
-// Permit decides for a permit created at rev, by what stands ahead of it now. Nothing joins ahead of it, so it fitted
-// if it fits now, unless the limit was changed since:
+// Permit decides for a permit created at rev, by what stands ahead of it. Nothing joins ahead of it, so it fitted if it
+// fits now, unless the limit was changed since:
 //
 //	rev 10  A puts a permit, and holds. The limit is 1
 //	rev 12  B puts a permit, which does not fit, and the reply is lost
 //	rev 14  the limit is 3: C is admitted
 //	rev 16  the limit is 2: A and B alone would fit
 func (v View) Permit(rev int64, weight int, limit layout.Limit) (n Next) {
-	left, without := v.Room(limit.Permits, rev)
-	switch unchanged := limit.Mod < rev; {
-	case weight <= left && unchanged:
-		n.Hold = true
-	case weight <= without && unchanged:
-		n.Dead = v.Dead(rev)
+	if left, _ := v.Room(limit.Permits); limit.Mod >= rev {
+		n.Wait = true
+	} else if n.Hold = weight <= left; !n.Hold {
+		n.Dead = v.inTheWay(weight, limit.Permits)
+		n.Wait = len(n.Dead) == 0
 	}
 	return n
 }

@@ -7,9 +7,15 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/permits"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+var at = layout.Named("holdfast", holdfast.KindSemaphore, "x")
 
 // What stands of a caller: its permit E or its turn T, with that weight, created at a revision; and the claim of
 // either.
@@ -64,6 +70,9 @@ func told(n permits.Next) (s string) {
 			s += fmt.Sprintf("wait for %d ", c.Rev)
 		}
 	}
+	if n.Wait {
+		s += "wait "
+	}
 	if s == "" {
 		return "nothing"
 	}
@@ -85,9 +94,9 @@ func TestTurnDecidesByWhatStands(t *testing.T) {
 		want   string
 	}{
 		"alone":                   {[][]*mvccpb.KeyValue{turn(1, 20)}, 20, 1, "mark 20"},
-		"no room":                 {[][]*mvccpb.KeyValue{permit(1, 10), turn(1, 20)}, 20, 1, "nothing"},
-		"no room beside a marked": {[][]*mvccpb.KeyValue{marked(1, 10), turn(1, 20)}, 20, 1, "nothing"},
-		"behind one that waits":   {[][]*mvccpb.KeyValue{permit(1, 10), turn(1, 20), turn(1, 21)}, 21, 1, "behind 20"},
+		"no room":                 {[][]*mvccpb.KeyValue{permit(1, 10), turn(1, 20)}, 20, 1, "wait"},
+		"no room beside a marked": {[][]*mvccpb.KeyValue{marked(1, 10), turn(1, 20)}, 20, 1, "wait"},
+		"behind one that waits":   {[][]*mvccpb.KeyValue{permit(1, 10), turn(1, 20), turn(1, 21)}, 21, 1, "behind 20 wait"},
 		"behind one that hangs":   {[][]*mvccpb.KeyValue{turn(1, 20), turn(1, 21), turn(1, 22)}, 22, 1, "behind 21 mark 20"},
 		"all that fit": {
 			[][]*mvccpb.KeyValue{permit(1, 10), turn(1, 20), turn(1, 21), turn(1, 22)}, 20, 3, "mark 20 mark 21",
@@ -99,11 +108,14 @@ func TestTurnDecidesByWhatStands(t *testing.T) {
 		},
 		"of a marked turn": {[][]*mvccpb.KeyValue{dead("T", 1, 10, 2), turn(1, 20)}, 20, 1, "wait for 10"},
 		"of a turn that waited, which costs nothing": {
-			[][]*mvccpb.KeyValue{dead("T", 1, 10, 1), turn(1, 20)}, 20, 1, "mark 20 clear 10",
+			[][]*mvccpb.KeyValue{dead("T", 1, 10, 1), turn(1, 20)}, 20, 1, "mark 20",
+		},
+		"of one that waited, and no room": {
+			[][]*mvccpb.KeyValue{permit(1, 9), dead("T", 1, 10, 1), turn(1, 20)}, 20, 1, "clear 10",
 		},
 		"room beside a dead claim": {[][]*mvccpb.KeyValue{dead("E", 1, 10, 1), turn(1, 20)}, 20, 2, "mark 20"},
 		"a dead claim, and no room without it": {
-			[][]*mvccpb.KeyValue{dead("E", 1, 10, 1), permit(1, 11), turn(1, 20)}, 20, 1, "nothing",
+			[][]*mvccpb.KeyValue{dead("E", 1, 10, 1), permit(1, 11), turn(1, 20)}, 20, 1, "wait",
 		},
 		"it is marked meanwhile": {[][]*mvccpb.KeyValue{marked(1, 20)}, 20, 1, "nothing"},
 	} {
@@ -126,19 +138,18 @@ func TestPermitDecidesByWhatStandsAhead(t *testing.T) {
 	}{
 		"alone":                 {nil, 1, 1, 5, "hold"},
 		"beside others":         {[][]*mvccpb.KeyValue{permit(1, 10), marked(1, 11)}, 1, 3, 5, "hold"},
-		"what is younger":       {[][]*mvccpb.KeyValue{permit(1, 30)}, 1, 1, 5, "hold"},
-		"no room":               {[][]*mvccpb.KeyValue{permit(1, 10), marked(1, 11)}, 1, 2, 5, "nothing"},
-		"a heavy one":           {[][]*mvccpb.KeyValue{permit(1, 10)}, 3, 3, 5, "nothing"},
-		"the limit was changed": {nil, 1, 1, 25, "nothing"},
+		"no room":               {[][]*mvccpb.KeyValue{permit(1, 10), marked(1, 11)}, 1, 2, 5, "wait"},
+		"a heavy one":           {[][]*mvccpb.KeyValue{permit(1, 10)}, 3, 3, 5, "wait"},
+		"the limit was changed": {nil, 1, 1, 25, "wait"},
 		"a dead claim":          {[][]*mvccpb.KeyValue{dead("E", 1, 10, 1)}, 1, 1, 5, "wait for 10"},
 		"of one that waited":    {[][]*mvccpb.KeyValue{dead("T", 1, 10, 1)}, 1, 1, 5, "hold"},
 		"a dead claim, and no room without it": {
-			[][]*mvccpb.KeyValue{dead("E", 1, 10, 1), permit(1, 11)}, 1, 1, 5, "nothing",
+			[][]*mvccpb.KeyValue{dead("E", 1, 10, 1), permit(1, 11)}, 1, 1, 5, "wait",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := layout.Limit{Permits: c.limit, Mod: c.changed}
-			next := read(append(c.stands, permit(c.weight, 20))...).Permit(20, c.weight, now)
+			next := read(c.stands...).Permit(20, c.weight, now)
 			if got := told(next); got != c.want {
 				t.Errorf("%s, want %s", got, c.want)
 			}

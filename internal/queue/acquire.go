@@ -130,6 +130,11 @@ func acquire(ctx context.Context, heads []*ticket, a *attempt, c condition) ([]*
 			a = newAttempt(heads, lease)
 		}
 		err := a.toFront(ctx, c)
+		if errors.Is(err, ErrOccupied) && c == (condition{}) { // a permit that does not fit
+			if a, err = a.takeTurn(ctx); err == nil {
+				err = a.toFront(ctx, c)
+			}
+		}
 		if err == nil {
 			return newGrants(a), nil
 		}

@@ -62,7 +62,7 @@ func (a *attempt) newEntry(q *Queue) *entry {
 		q = q.withoutClaims()
 	}
 	e.q, e.of, e.wait.e = q, a, e
-	if q.limit != nil {
+	if q.limit != 0 {
 		e.wait.permit = &permit{w: &e.wait}
 	}
 	for {

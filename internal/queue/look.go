@@ -38,9 +38,7 @@ func (w *wait) look(ctx context.Context) error {
 		all.Add(e.q.ClaimsAhead(e.rev))
 		suspects = w.suspects((txns.MaxOps - n) / 2)
 	}
-	for _, c := range suspects {
-		all.Add(clientv3.OpGet(c.Key), clientv3.OpGet(w.sessionKeyOf(c), clientv3.WithCountOnly()))
-	}
+	w.examine(&all, suspects)
 	t := txns.Txn{Then: all}
 	if w.ahead != nil {
 		t.If = []clientv3.Cmp{reads.CreatedAt(string(w.ahead.Key), w.ahead.CreateRevision)}
@@ -63,12 +61,7 @@ func (w *wait) look(ctx context.Context) error {
 		claims = r.Range(n + 1)
 	}
 	w.sawAhead(r.First(n), claims, time.Now())
-	for i, c := range suspects {
-		claim, session := r.First(n+2+2*i), r.Range(n+2+2*i+1)
-		if w.isDead(c) && reads.IsEntry(claim, c.Rev) {
-			e.q.shared.sights.noteExamined(claim, session.Count == 0, time.Now())
-		}
-	}
+	w.noteExamined(r, n+2, suspects)
 	e.say(steps.Step{Action: steps.Judged, Read: r.Header.Revision, Delays: w.ahead == nil && !w.isFree()})
 	return nil
 }
@@ -115,6 +108,23 @@ func (w *wait) suspects(most int) (claims []reads.Claim) {
 	}
 	claims = append(claims, again...)
 	return claims[:min(len(claims), most)]
+}
+
+// examine adds the reads of what claims say, and of the session keys of their holders.
+func (w *wait) examine(to *txns.Ops, claims []reads.Claim) {
+	for _, c := range claims {
+		to.Add(clientv3.OpGet(c.Key), clientv3.OpGet(w.sessionKeyOf(c), clientv3.WithCountOnly()))
+	}
+}
+
+// noteExamined records the replies to examine, the first of which is response i. The same reply shows which are dead.
+func (w *wait) noteExamined(r txns.Reply, i int, claims []reads.Claim) {
+	for _, c := range claims {
+		if claim := r.First(i); w.isDead(c) && reads.IsEntry(claim, c.Rev) {
+			w.e.q.shared.sights.noteExamined(claim, r.Range(i+1).Count == 0, time.Now())
+		}
+		i += 2
+	}
 }
 
 // isDead reports whether a claim is dead, as the latest look has shown.

@@ -3,50 +3,30 @@ package queue
 import (
 	"cmp"
 	"context"
-	"sync"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
-// permit is how an entry of a semaphore comes to hold, by what package permits decides. The entry is a permit first. If
-// that does not fit, it is replaced by a turn, and key, claim and create revision of the entry are those of the turn
-// from then on. The entry's goroutine alone uses it.
+// permit is how an entry of a semaphore comes to hold, by what package permits decides. The put says whether the entry
+// is a permit or a turn. A turn replaces a permit that does not fit. Only the entry's goroutine uses it.
 type permit struct {
 	w     *wait
-	tries bool // of TryAcquire: there is no turn
-	turn  bool // the entry is a turn
-	holds bool
+	tries bool  // of TryAcquire: there is no turn
+	turn  bool  // the entry is a turn, or is put as one
 	mod   int64 // of a turn: the mod revision with its mark; 0: it has none
 
-	counted bool // among the turns of the session that wait
-
-	judged bool // next, or wait.ahead, says what to do
-	next   permits.Next
+	next   permits.Next // what it does; wait.ahead and wait.claims go with it
 	limit  layout.Limit // as the latest look at the front has read it
-	looked time.Time    // when that, or the put, was answered
-}
-
-// noneWaits is true in a Txn while no turn waits, and none stands unmarked: what was put once has version 1.
-func noneWaits(at layout.Queue) clientv3.Cmp {
-	from, end := at.Turns()
-	return clientv3.Compare(clientv3.Version(from).WithRange(end), "!=", 1)
-}
-
-// absent adds the comparisons of the put: neither a permit nor a turn stands at the keys of the entry, nor a claim.
-func (p *permit) absent(to []clientv3.Cmp) []clientv3.Cmp {
-	turn, claim := p.turnKeys()
-	return append(to, reads.CreatedAt(turn, 0), reads.CreatedAt(claim, 0), p.w.e.q.limit.Is())
+	looked time.Time    // when the latest look, or the put, was answered
 }
 
 func (p *permit) turnKeys() (turn, claim string) {
@@ -55,30 +35,36 @@ func (p *permit) turnKeys() (turn, claim string) {
 	return turn, at.ClaimKey(turn)
 }
 
-// putting is the Txn in the Txn that puts a permit, or a turn if one waits. A session of which turns wait does not ask
-// for that: etcd goes through all turns for it.
-func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
-	e, at := p.w.e, p.w.e.q.At
-	none := noneWaits(at)
-	if !p.tries && e.q.shared.anyWaits(at) {
-		none = reads.CreatedAt(at.LimitKey(), 0) // it stands: see absent
-	}
-	from, end := at.Semaphore()
-	// Each permit has a claim. With more keys than the limit, its permits and one more have, this one does not fit.
-	stand := clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(),
-		clientv3.WithLimit(int64(2*e.q.limit.Named+3)))
-	asPermit := e.putsAt([]clientv3.Op{stand}, e.key, e.claim, claims)
-	var asTurn []clientv3.Op
-	if !p.tries {
-		asTurn = p.puttingTurn(claims)
-	}
-	return clientv3.OpTxn([]clientv3.Cmp{none}, asPermit, asTurn)
+// absent adds the comparisons of the put: the limit is the one that the program names, and neither a permit nor a turn
+// stands at the keys of the entry, nor a claim.
+func (p *permit) absent(to []clientv3.Cmp) []clientv3.Cmp {
+	q := p.w.e.q
+	turn, claim := p.turnKeys()
+	limit := clientv3.Compare(clientv3.Value(q.At.LimitKey()), "=", layout.Limit{Permits: q.limit}.String())
+	return append(to, reads.CreatedAt(turn, 0), reads.CreatedAt(claim, 0), limit)
 }
 
-// puttingTurn reads the youngest turn and puts another one.
-func (p *permit) puttingTurn(claims clientv3.LeaseID) []clientv3.Op {
-	turn, claim := p.turnKeys()
-	return p.w.e.putsAt([]clientv3.Op{turnsAhead(p.w.e.q.At, 0)}, turn, claim, claims)
+// putting is the Txn in the Txn that puts a permit or, if a turn waits, a turn. It puts a turn at once for a permit that
+// did not fit, and if turns of the session wait: to compare that none does, etcd goes through all turns.
+func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
+	e, at := p.w.e, p.w.e.q.At
+	turns, endOfTurns := at.Turns()
+	// A turn that waits was put once, so its version is 1. Of no turn at all, etcd says that this is true.
+	noneWaits := clientv3.Compare(clientv3.Version(turns).WithRange(endOfTurns), "!=", 1)
+	if p.turn || !p.tries && e.q.shared.semaphores.wait(at, 0) > 0 {
+		noneWaits = reads.CreatedAt(at.LimitKey(), 0) // false: see absent
+	}
+	from, end := at.Semaphore()
+	// Each permit has a claim. With more keys than those of as many permits as the limit, and of one more, this one does
+	// not fit.
+	stand := clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(),
+		clientv3.WithLimit(int64(2*e.q.limit+3)))
+	asPermit := e.putsAt([]clientv3.Op{stand}, e.key, e.claim, claims)
+	var asTurn []clientv3.Op
+	if turn, claim := p.turnKeys(); !p.tries {
+		asTurn = e.putsAt([]clientv3.Op{turnsAhead(at, 0)}, turn, claim, claims)
+	}
+	return clientv3.OpTxn([]clientv3.Cmp{noneWaits}, asPermit, asTurn)
 }
 
 // turnsAhead reads the youngest turn put before one of that create revision; 0: of all. If that one does not wait, none
@@ -94,21 +80,25 @@ func turnsAhead(at layout.Queue, rev int64) clientv3.Op {
 
 // wasPut reads the reply to the put.
 func (p *permit) wasPut(r txns.Reply) error {
-	if !r.Succeeded && p.tries {
+	e, before, rev := p.w.e, r.Range(0), r.Header.Revision
+	p.looked, p.w.position = time.Now(), before.Count
+	switch {
+	case r.Succeeded:
+		e.setCreated(rev)
+		next := permits.Next{Wait: true}
+		if !before.More {
+			// The put has compared the limit.
+			next = permits.Read(e.q.At, before.Kvs...).Permit(rev, e.q.weight, layout.Limit{Permits: e.q.limit})
+		}
+		p.decide(next, rev)
+	case p.tries:
 		return ErrOccupied // nothing was put: a turn waits
+	default:
+		full := p.turn // its permit did not fit
+		p.becomeTurn(rev)
+		p.sawAhead(before.Kvs, rev)
+		p.next.Wait = p.next.Wait || full
 	}
-	e, before := p.w.e, r.Range(0)
-	if p.looked = time.Now(); r.Succeeded {
-		e.setCreated(r.Header.Revision)
-		left, _ := permits.Read(e.q.At, before.Kvs...).Room(e.q.limit.Named, e.rev)
-		p.holds, p.judged = !before.More && left >= e.q.weight, !p.tries
-		e.reach(placed)
-		e.say(steps.Step{Action: steps.Judged, Read: e.rev})
-	} else {
-		p.becomeTurn(r.Header.Revision)
-		p.sawAhead(before.Kvs, r.Header.Revision)
-	}
-	p.w.position = before.Count
 	return nil
 }
 
@@ -126,54 +116,38 @@ func (p *permit) becomeTurn(rev int64) {
 // sawAhead records the nearest turn ahead, as a reply at a revision has shown it. Without one that waits, a look at the
 // front follows.
 func (p *permit) sawAhead(nearest []*mvccpb.KeyValue, read int64) {
-	p.w.ahead, p.next, p.w.claims = txns.First(nearest), permits.Next{}, nil
-	if p.w.ahead != nil && p.w.ahead.Version != 1 {
-		p.w.ahead = nil
+	if ahead := txns.First(nearest); ahead != nil && ahead.Version == 1 {
+		p.decide(permits.Next{Behind: ahead, Wait: true}, read)
+		return
 	}
-	p.judged = p.w.ahead != nil
+	p.next, p.w.ahead, p.w.claims = permits.Next{}, nil, nil
 	p.w.e.reach(placed)
-	if p.judged {
-		p.w.e.say(steps.Step{Action: steps.Judged, Read: read})
-	}
 }
 
-// convert replaces a permit that does not fit by a turn, at the back of the queue.
-func (p *permit) convert(ctx context.Context) error {
-	e, a := p.w.e, p.w.e.of
-	claims, err := a.lease.AwaitClaims(ctx)
-	if err != nil {
-		return err
+// decide records what the entry does next, by what a reply at a revision has shown.
+func (p *permit) decide(next permits.Next, read int64) {
+	e := p.w.e
+	p.next, p.w.ahead, p.w.claims = next, next.Behind, next.Dead
+	e.reach(placed)
+	e.q.shared.sights.noteDead(next.Dead, time.Now())
+	delays := slices.ContainsFunc(next.Dead, func(c reads.Claim) bool { return !c.Acquitted })
+	e.say(steps.Step{Action: steps.Judged, Read: read, Delays: delays})
+}
+
+// takeTurn replaces a permit that does not fit by a turn, at the back of the queue: one Txn deletes the permit and puts
+// the turn. It returns the attempt to go on with, also beside an error.
+func (a *attempt) takeTurn(ctx context.Context) (*attempt, error) {
+	permit := a.entries[0]
+	next := newAttempt([]*ticket{permit.ticket}, a.lease)
+	turn := next.entries[0]
+	turn.wait.permit.turn = true
+	err := next.put(ctx, condition{after: permit})
+	if turn.stage < created {
+		turn.finish() // its put may be carried out yet
+		return a, err
 	}
-	turn, claim := p.turnKeys()
-	t := txns.Txn{
-		If: []clientv3.Cmp{ // a permit that an administrator has moved is not this session's to delete
-			clientv3.Compare(clientv3.ModRevision(e.key), "=", e.rev),
-			reads.CreatedAt(turn, 0), reads.CreatedAt(claim, 0),
-		},
-		Then: append(e.deletions(nil), p.puttingTurn(claims)...),
-		Else: []clientv3.Op{reads.Meta(turn)},
-	}
-	r, err := e.q.shared.commits.Commit(ctx, t)
-	if r.Unanswered || etcderr.Classify(err) == etcderr.Unknown {
-		a.markUnanswered(a.lease.Gate()) // the sweeper looks for both
-	}
-	switch {
-	case etcderr.Classify(err) == etcderr.LeaseGone && e.q.host.LeaseGone(ctx, a.lease, claims, err) == nil:
-		return backoff.Again(err)
-	case err != nil:
-		return err
-	case r.Succeeded:
-		p.becomeTurn(r.Header.Revision)
-		p.sawAhead(r.Range(2).Kvs, r.Header.Revision)
-		p.judged = true // it did not fit
-		return nil
-	case r.First(0) != nil: // by an earlier copy
-		p.becomeTurn(r.First(0).CreateRevision)
-		p.judged = false
-		return nil
-	default:
-		return ErrEntryGone
-	}
+	permit.finish()
+	return next, err
 }
 
 // found returns what stands of the entry, by the replies to reads of its permit, turn and claims.
@@ -197,12 +171,17 @@ func (p *permit) admit(ctx context.Context) error {
 		if kv.CreateRevision == e.rev {
 			own = i
 		}
-		claim := at.ClaimKey(string(kv.Key))
-		// etcd refuses the whole Txn if it is to keep the lease or the value of a key that does not exist.
+		key, value := string(kv.Key), string(kv.Value)
+		if v, ok := layout.DecodeValue(kv.Value); ok {
+			v.Held = sent
+			value = v.Encode()
+		}
+		claim := at.ClaimKey(key)
+		// etcd refuses the whole Txn if it is to keep the lease of a key that does not exist.
 		markClaim := clientv3.OpPut(claim, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease())
 		t.Then = append(t.Then, clientv3.OpTxn(
-			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.CreateRevision)},
-			[]clientv3.Op{mark(kv, sent), clientv3.OpTxn(
+			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", kv.CreateRevision)},
+			[]clientv3.Op{PutValue(key, value), clientv3.OpTxn(
 				[]clientv3.Cmp{reads.CreatedAt(claim, kv.CreateRevision)}, []clientv3.Op{markClaim}, nil,
 			)}, nil))
 	}
@@ -210,94 +189,16 @@ func (p *permit) admit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.next, p.judged = permits.Next{}, false
+	p.next = permits.Next{}
 	if r.Succeeded && own >= 0 && r.Inner(own).Succeeded {
 		p.admitted(r.Header.Revision, r.Header.Revision, sent)
 	}
 	return nil
 }
 
-// mark puts a turn a second time. Its value says since when it is held, if that was read.
-func mark(kv *mvccpb.KeyValue, held time.Time) clientv3.Op {
-	v, ok := layout.DecodeValue(kv.Value)
-	if !ok {
-		return clientv3.OpPut(string(kv.Key), "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease())
-	}
-	v.Held = held
-	return PutValue(string(kv.Key), v.Encode())
-}
-
 // admitted records that the turn is marked since mod, as the reply to a request at a revision says that was sent then.
 func (p *permit) admitted(mod, read int64, sent time.Time) {
-	p.mod, p.holds = mod, true
+	p.mod, p.next = mod, permits.Next{Hold: true}
 	p.w.ahead, p.w.claims = nil, nil
 	p.w.e.of.saw(read, sent)
-}
-
-// turnsWaiting counts the turns of a session that wait, by semaphore: while there are any, it puts no permits.
-type turnsWaiting struct {
-	mu sync.Mutex // protects of
-	of map[string]int
-}
-
-func (s *shared) beginWait(p *permit) { s.countWait(p, true) }
-func (s *shared) endWait(p *permit)   { s.countWait(p, false) }
-
-func (s *shared) countWait(p *permit, waits bool) {
-	if p.counted == waits {
-		return
-	}
-	p.counted = waits
-	s.semaphores.turns.mu.Lock()
-	defer s.semaphores.turns.mu.Unlock()
-	at := p.w.e.q.At.Entries
-	if waits {
-		s.semaphores.turns.of[at]++
-	} else if s.semaphores.turns.of[at]--; s.semaphores.turns.of[at] == 0 {
-		delete(s.semaphores.turns.of, at)
-	}
-}
-
-func (s *shared) anyWaits(at layout.Queue) bool {
-	s.semaphores.turns.mu.Lock()
-	defer s.semaphores.turns.mu.Unlock()
-	return s.semaphores.turns.of[at.Entries] > 0
-}
-
-// enter waits until few puts of permits are under way in the session. A thousand that are put at once read each other,
-// and most do not fit.
-func (s *shared) enter(ctx context.Context) (leave func(), err error) {
-	select {
-	case s.semaphores.puts <- struct{}{}:
-		return func() { <-s.semaphores.puts }, nil
-	case <-ctx.Done():
-		return nil, backoff.ContextErr(ctx)
-	}
-}
-
-// examine reads what ends the delays of dead claims: their values, and whether the session keys of their holders stand.
-func (w *wait) examine(ctx context.Context) error {
-	sights := &w.e.q.shared.sights
-	for from := 0; from < len(w.claims); from += txns.MaxOps / 2 {
-		var ask txns.Ops
-		batch := w.claims[from:min(from+txns.MaxOps/2, len(w.claims))]
-		for _, c := range batch {
-			if sights.isOpen(c) {
-				ask.Add(clientv3.OpGet(c.Key), clientv3.OpGet(w.sessionKeyOf(c), clientv3.WithCountOnly()))
-			}
-		}
-		if len(ask) == 0 {
-			continue
-		}
-		r, err := txns.Txn{Then: ask}.Ask(ctx, w.e.q.host.Sender(), sending.Read)
-		if err != nil {
-			return err
-		}
-		for i := 0; i < len(ask); i += 2 {
-			if claim := r.First(i); claim != nil {
-				sights.noteExamined(claim, r.Range(i+1).Count == 0, time.Now())
-			}
-		}
-	}
-	return nil
 }

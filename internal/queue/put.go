@@ -110,7 +110,7 @@ func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 			p.Then = e.puts(p.Then, claims)
 		}
 	}
-	if q := a.q; !q.At.Foreign && n == 1 && q.limit == nil { // foreign prefixes may contain each other
+	if q := a.q; !q.At.Foreign && n == 1 && q.limit == 0 { // foreign prefixes may contain each other
 		p.About = q.At.Entries
 	}
 	return p
@@ -191,8 +191,8 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	if err != nil {
 		return err
 	}
-	if a.q.limit != nil {
-		leave, err := a.q.shared.enter(ctx)
+	if a.q.limit != 0 {
+		leave, err := a.q.shared.semaphores.enter(ctx)
 		if err != nil {
 			return err
 		}
@@ -330,17 +330,18 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition, refus
 	case key.ModRevision > gate:
 		a.lease.SawGate(key.ModRevision)
 		return errGateMoved
+	case permit != nil:
+		limit := r.First(first + 4)
+		if err := a.q.ensureLimit(ctx, limit); err != nil {
+			return err
+		}
+		if limit == nil || limit.ModRevision > refused {
+			return errNoLimit
+		}
 	case c.after != nil: // deleted by another client, as this one or as the one that an earlier copy had put
 		return ErrEntryGone
 	case c.empty:
 		return ErrOccupied
-	case permit != nil:
-		switch missed, err := a.q.limit.WhyRefused(ctx, r.First(first+4), refused); {
-		case err != nil:
-			return err
-		case missed:
-			return errNoLimit
-		}
 	}
 	a.markUnanswered(gate) // as above: an earlier copy had put it, and another client has deleted both keys
 	return ErrEntryGone

@@ -14,7 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/polls"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
@@ -30,8 +29,8 @@ type Queue struct {
 	below string // of a reader: the path below this name that is locked, for people; or empty
 	err   error  // why the queue cannot be used
 
-	limit  *permits.Limit // of a semaphore; otherwise nil
-	weight int            // of a semaphore: the permits that an attempt asks for at once
+	limit  int // of a semaphore, as the program names it; otherwise 0
+	weight int // of a semaphore: the permits that an attempt asks for at once
 
 	youngest []clientv3.Op // what a put reads: see reads.Scope.Youngest
 }
@@ -108,7 +107,7 @@ func (q *Queue) key(id string) string {
 	switch {
 	case q.Reader:
 		return q.At.ReaderKey(id)
-	case q.limit != nil:
+	case q.limit != 0:
 		return q.At.PermitKey(q.weight, id)
 	default:
 		return q.At.Key(id)
@@ -215,7 +214,7 @@ func (q *Queue) entryValue(r Request) string {
 		v.Mode = ""
 	case q.Reader:
 		v.Mode = "shared"
-	case q.limit != nil:
+	case q.limit != 0:
 		v.Mode = "permit"
 	}
 	v.ToldWithin = polls.ToldWithin(q.shared.lockDelay)

@@ -2,13 +2,19 @@ package queue
 
 import (
 	"context"
+	"fmt"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/places"
+	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -19,10 +25,9 @@ type Semaphore struct{ queue *Queue } // of all its permits; what puts one is ma
 // NewSemaphore returns a semaphore with that limit. Its entries are NAMESPACE/sem/NAME/@/….
 func NewSemaphore(host lease.Host, name string, limit int) *Semaphore {
 	q := New(host, holdfast.KindSemaphore, name)
-	if q.err == nil {
-		q.err = permits.Check(limit)
+	if q.limit = limit; q.err == nil {
+		q.err = checkLimit(limit)
 	}
-	q.limit = permits.New(host, q.At, limit)
 	return &Semaphore{q}
 }
 
@@ -45,8 +50,8 @@ func (s *Semaphore) Permits(weight int) *Queue {
 	case q.err != nil:
 	case weight < 1:
 		q.err = &holdfast.ArgumentError{Argument: "weight", Reason: "is not positive"}
-	case weight > q.limit.Named:
-		q.err = q.limit.Err(q.limit.Named, weight)
+	case weight > q.limit:
+		q.err = q.limitErr(q.limit, weight)
 	}
 	return &q
 }
@@ -55,7 +60,12 @@ func (s *Semaphore) Permits(weight int) *Queue {
 func (s *Semaphore) Limit(ctx context.Context) (n int, err error) {
 	q := s.All()
 	err = q.WhileOpen(ctx, func(ctx context.Context) error {
-		n, err = q.limit.Read(ctx)
+		kv, err := q.getLimit(ctx)
+		if kv == nil {
+			return err
+		}
+		now, err := q.readLimit(kv)
+		n = now.Permits
 		return err
 	})
 	return n, err
@@ -65,7 +75,93 @@ func (s *Semaphore) Limit(ctx context.Context) (n int, err error) {
 // etcd is neither.
 func (s *Semaphore) Resize(ctx context.Context, to int) error {
 	q := s.All()
-	return q.WhileOpen(ctx, func(ctx context.Context) error { return q.limit.Resize(ctx, to) })
+	return q.WhileOpen(ctx, func(ctx context.Context) error {
+		if err := checkLimit(to); err != nil {
+			return err
+		}
+		return calls.Retry(ctx, q.host, func(ctx context.Context) error { return q.resize(ctx, to) })
+	})
+}
+
+func (q *Queue) resize(ctx context.Context, to int) error {
+	kv, err := q.getLimit(ctx)
+	for err == nil {
+		now := layout.Limit{Permits: q.limit} // if there is none
+		if kv != nil {
+			now, err = q.readLimit(kv)
+		}
+		switch {
+		case err != nil || kv != nil && now.Permits == to:
+			return err
+		case now.Permits != q.limit:
+			return q.limitErr(now.Permits, 0)
+		}
+		kv, err = q.putLimit(ctx, now.Mod, to)
+	}
+	return err
+}
+
+func (q *Queue) getLimit(ctx context.Context) (*mvccpb.KeyValue, error) {
+	r, err := q.host.Sender().Get(ctx, clientv3.OpGet(q.At.LimitKey()))
+	if err != nil {
+		return nil, err
+	}
+	return txns.First(r.Kvs), nil
+}
+
+func checkLimit(n int) error {
+	if layout.ValidLimit(n) {
+		return nil
+	}
+	return &holdfast.ArgumentError{Argument: "n", Reason: fmt.Sprintf("is not between 1 and %d", layout.MaxPermits)}
+}
+
+// limitErr says that the limit in etcd is not the one that the program names, or that a weight is above it.
+func (q *Queue) limitErr(limit, weight int) error {
+	return &holdfast.LimitError{Name: q.At.Name, Limit: limit, Named: q.limit, Weight: weight}
+}
+
+// readLimit reads the value of the limit's key. nil: another client has deleted it.
+func (q *Queue) readLimit(kv *mvccpb.KeyValue) (layout.Limit, error) {
+	name, key := names.Quote(q.At.Name), names.Quote(q.At.LimitKey())
+	if kv == nil {
+		return layout.Limit{}, fmt.Errorf("another client has deleted the limit of semaphore %s at %s; try again: "+
+			"the next acquisition puts it", name, key)
+	}
+	now, ok := layout.LimitIn(kv)
+	if !ok {
+		return now, fmt.Errorf("the limit of semaphore %s at %s is %.64q: put a number from 1 to %d there, such as \"3\"",
+			name, key, kv.Value, layout.MaxPermits)
+	}
+	return now, nil
+}
+
+// ensureLimit puts the limit if its key, as it was read, is missing. It returns a *holdfast.LimitError if the program
+// names another limit than stands.
+func (q *Queue) ensureLimit(ctx context.Context, kv *mvccpb.KeyValue) (err error) {
+	if kv == nil {
+		if kv, err = q.putLimit(ctx, 0, q.limit); err != nil {
+			return err
+		}
+	}
+	now, err := q.readLimit(kv)
+	if err == nil && now.Permits != q.limit {
+		err = q.limitErr(now.Permits, 0)
+	}
+	return err
+}
+
+// putLimit puts a limit, if the one in etcd has that mod revision; 0: if there is none. It returns what stands then.
+func (q *Queue) putLimit(ctx context.Context, mod int64, n int) (*mvccpb.KeyValue, error) {
+	key := q.At.LimitKey()
+	put, get := clientv3.OpPut(key, layout.Limit{Permits: n}.String()), clientv3.OpGet(key)
+	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", mod)
+	t := txns.Txn{If: []clientv3.Cmp{unchanged}, Then: []clientv3.Op{put, get}, Else: []clientv3.Op{get}}
+	r, err := t.Ask(ctx, q.host.Sender(), sending.Write)
+	if err != nil {
+		return nil, err
+	}
+	return r.First(len(r.Responses) - 1), nil
 }
 
 // checkRoom returns ErrOccupied, with the place, if the permits that q asks for are not free, and no dead claim alone
@@ -80,11 +176,11 @@ func (q *Queue) checkRoom(ctx context.Context) error {
 		if err != nil || r.First(1) == nil {
 			return err
 		}
-		if _, err := q.limit.WhyRefused(ctx, r.First(1), r.Header.Revision); err != nil {
+		if err := q.ensureLimit(ctx, r.First(1)); err != nil {
 			return err
 		}
 		v := permits.Read(q.At, r.Range(0).Kvs...)
-		if _, free := v.Room(q.limit.Named, r.Header.Revision+1); len(v.Waiting) > 0 || free < q.weight {
+		if _, free := v.Room(q.limit); len(v.Waiting) > 0 || free < q.weight {
 			return &places.Error{Place: places.Read(q.Scope, r, 2, 0, nil).Place(q.Scope), Err: ErrOccupied}
 		}
 		return nil

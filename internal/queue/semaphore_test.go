@@ -49,6 +49,56 @@ func TestResizeFromAnotherLimitIsRefused(t *testing.T) {
 	})
 }
 
+// The program names the limit 2, and nothing is put but that.
+func TestResizeChangesTheLimitThatTheProgramNames(t *testing.T) {
+	for name, c := range map[string]struct {
+		stands, meanwhile string // what is put as the limit, and while Resize runs; "-": it is deleted
+		to                int
+		want              string
+		err               string
+	}{
+		"raised":                      {stands: "2", to: 3, want: "3"},
+		"it is that already":          {stands: "3", to: 3, want: "3"},
+		"there was none":              {to: 3, want: "3"},
+		"there was none, and it is 2": {to: 2, want: "2"},
+		"another process raises it":   {stands: "2", meanwhile: "3", to: 3, want: "3"},
+		"it names another":            {stands: "4", to: 3, want: "4", err: "4"},
+		"it is deleted meanwhile":     {stands: "2", meanwhile: "-", to: 3, want: "3"},
+		"it cannot be a limit":        {stands: "many", to: 3, want: "many", err: `is "many": put a number`},
+		"it is of format 1":           {stands: "2 2", to: 3, want: "2 2", err: `is "2 2": put a number`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				if c.stands != "" {
+					srv.Put(kit.LimitX, c.stands)
+				}
+				p.KV.Refuse(func(ops []clientv3.Op) error {
+					switch {
+					case !ops[0].IsPut():
+					case c.meanwhile == "-":
+						srv.Delete(kit.LimitX)
+					case c.meanwhile != "":
+						srv.Put(kit.LimitX, c.meanwhile)
+					}
+					return nil
+				})
+				err := p.Semaphore(2).Resize(t.Context(), c.to)
+				if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+					t.Errorf("%v, want %q", err, c.err)
+				}
+				got := ""
+				for _, kv := range srv.Keys(kit.LimitX) {
+					got = string(kv.Value)
+				}
+				if got != c.want {
+					t.Errorf("the limit is %q, want %q", got, c.want)
+				}
+			})
+		})
+	}
+}
+
 func TestLimitThatIsDeletedWhileOneWaitsIsPutAgain(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Hour)
@@ -212,6 +262,9 @@ func TestLimitThatCannotBeReadOrPutIsAnError(t *testing.T) {
 		})
 		if err := sem.Resize(t.Context(), 5); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("Resize without the right to write: %v", err)
+		}
+		if _, err := hold.AcquireOne(t.Context(), p.Permits(3, 1), hold.Request{}); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("Acquire without the right to put the limit: %v", err)
 		}
 		p.KV.Refuse(nil)
 		holdtest.MustClose(t, p)

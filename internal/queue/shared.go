@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
@@ -50,8 +51,10 @@ type remains struct {
 
 // semaphores is what permits of a session have in common.
 type semaphores struct {
-	turns turnsWaiting
-	puts  chan struct{} // one for each put of a permit under way
+	puts chan struct{} // one for each put of a permit under way
+
+	mu      sync.Mutex     // protects waiting
+	waiting map[string]int // by Entries: how many turns of the session wait. While any does, it puts no permits
 }
 
 // prefixes is what a session knows of foreign prefixes.
@@ -62,7 +65,8 @@ type prefixes struct {
 	unclaimed map[string]bool // by Entries: those to whose claims this client has no right
 }
 
-// maxPermitPuts is how many puts of permits a session has under way.
+// maxPermitPuts is how many puts of permits a session has under way. A thousand that are put at once read each other,
+// and most do not fit.
 const maxPermitPuts = 16
 
 type sharedKey struct{}
@@ -75,9 +79,8 @@ func sharedBy(host lease.Host) *shared {
 				LockDelay: host.LockDelay(), ToldWithin: polls.ToldWithin(host.LockDelay()),
 			}.Encode(),
 			commits:    txns.Committer{Sender: host.Sender(), Go: host.Go},
-			semaphores: semaphores{puts: make(chan struct{}, maxPermitPuts)},
+			semaphores: semaphores{puts: make(chan struct{}, maxPermitPuts), waiting: make(map[string]int)},
 		}
-		s.semaphores.turns.of = make(map[string]int)
 		s.keys, s.sweeper, s.orphans = leftovers.New(host, s.orphan)
 		host.BeforeRevoke(func(_ context.Context, lease *lease.Lease) { s.keys.Forget(lease) })
 		return s
@@ -87,6 +90,28 @@ func sharedBy(host lease.Host) *shared {
 // Observe has f called at each step of the session's attempts, for a test that compares them with the model's. It is
 // called before the first acquisition. f must not call this package.
 func Observe(host lease.Host, f func(steps.Step)) { sharedBy(host).tell = f }
+
+// wait counts n more turns of the session that wait, and returns how many do.
+func (s *semaphores) wait(at layout.Queue, n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n += s.waiting[at.Entries]; n == 0 {
+		delete(s.waiting, at.Entries)
+	} else {
+		s.waiting[at.Entries] = n
+	}
+	return n
+}
+
+// enter waits until few puts of permits are under way.
+func (s *semaphores) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case s.puts <- struct{}{}:
+		return func() { <-s.puts }, nil
+	case <-ctx.Done():
+		return nil, backoff.ContextErr(ctx)
+	}
+}
 
 // warnOfSlash tells the session's logger of a prefix that ends in "/", unless the session's options say that it is
 // meant. Once for each session, because a program may make a queue for each request.

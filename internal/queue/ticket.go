@@ -38,7 +38,7 @@ type ticket struct {
 // newTicket returns the ticket of a caller, which join gives a place.
 func newTicket(q *Queue, r Request) *ticket {
 	t := &ticket{q: q, request: r}
-	t.Caller, t.Alone, t.teller = t, q.Reader || q.limit != nil, &t.ownTeller
+	t.Caller, t.Alone, t.teller = t, q.Reader || q.limit != 0, &t.ownTeller
 	if lease := q.host.Lease(); lease.Lost() == nil {
 		t.Lease = lease
 	}

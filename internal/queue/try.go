@@ -22,7 +22,7 @@ func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Grant, err error) 
 	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.At.Kind, q.At.Name)
 	defer func() { r.reportEnd(ctx, err) }()
 
-	if q.limit != nil {
+	if q.limit != 0 {
 		if err := q.checkRoom(ctx); err != nil {
 			return nil, err
 		}

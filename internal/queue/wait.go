@@ -30,7 +30,7 @@ type wait struct {
 // isFree reports whether nothing stands ahead.
 func (w *wait) isFree() bool {
 	if w.permit != nil {
-		return w.permit.holds
+		return w.permit.next.Hold
 	}
 	return w.e.stage >= placed && w.ahead == nil && len(w.claims) == 0 && !w.more
 }

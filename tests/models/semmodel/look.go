@@ -144,14 +144,14 @@ func (m *model) position(s *state, i int8) {
 		all = live
 	}
 	weight, unchanged := m.attempts[i].weight, s.limitAt < own.permit || m.broken == positionIgnoresLimit
-	switch tries := m.attempts[i].tries; {
+	switch {
 	case all+weight <= s.limit && unchanged:
 		a.stage = ready
 		m.checkAdmission(s)
-	case tries && live+weight <= s.limit && unchanged:
+	case live+weight <= s.limit && unchanged:
 		m.delayFor(s, a, own.permit)
 		a.limitAt = s.limitAt
-	case tries:
+	case m.attempts[i].tries:
 		a.stage = leaves
 	default:
 		a.stage = converts
