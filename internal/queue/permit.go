@@ -34,7 +34,7 @@ type permit struct {
 	judged bool // next, or wait.ahead, says what to do
 	next   permits.Next
 	limit  layout.Limit // as the latest look at the front has read it
-	looked time.Time    // when that, or the put, was answered
+	looked time.Time    // when the latest look, or the put, was answered; zero: before the watch that is made
 }
 
 // noneWaits is true in a Txn while no turn waits, and none stands unmarked: what was put once has version 1.
