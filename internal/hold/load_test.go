@@ -114,20 +114,35 @@ func TestSlowDiskDelaysEachWriteByItsCommit(t *testing.T) {
 	}
 }
 
+var crowds = map[string]crowd{
+	"Mutex":   {callers: 960, of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Queue("x") }},
+	"readers": {callers: 960, of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Readers("x") }},
+	"RWMutex": {callers: 240, behind: true, of: func(p *holdtest.Process, i int) *queue.Queue {
+		if i%10 == 0 {
+			return p.Queue("x")
+		}
+		return p.Readers("x")
+	}},
+	"Semaphore": {callers: 240, of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Permits(25, 1) }},
+}
+
+// Where each request takes seconds, so does each watch. It is not made again for that.
+func TestWaiterOfAnOverloadedEtcdArmsOneWatch(t *testing.T) {
+	for _, kind := range []string{"RWMutex", "Semaphore"} {
+		t.Run(kind, func(t *testing.T) {
+			busy := crowds[kind].serve(t, 16, 10*time.Millisecond)
+			if busy.watches > 1 {
+				t.Errorf("%.2f watches for each call", busy.watches)
+			}
+			t.Logf("served in %v, with %.2f requests each, %.2f watches", busy.took, busy.requests, busy.watches)
+		})
+	}
+}
+
 // A crowd is served by an etcd that serves 300 requests a second, with hardly more requests of each call than an etcd
 // at rest gets, and no session is lost. A caller that waits arms one watch.
 func TestCrowdIsServedByABusyEtcd(t *testing.T) {
-	for kind, c := range map[string]crowd{
-		"Mutex":   {callers: 960, of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Queue("x") }},
-		"readers": {callers: 960, of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Readers("x") }},
-		"RWMutex": {callers: 240, behind: true, of: func(p *holdtest.Process, i int) *queue.Queue {
-			if i%10 == 0 {
-				return p.Queue("x")
-			}
-			return p.Readers("x")
-		}},
-		"Semaphore": {callers: 240, of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Permits(25, 1) }},
-	} {
+	for kind, c := range crowds {
 		for _, sessions := range []int{1, 16} {
 			t.Run(fmt.Sprintf("%s, %d sessions", kind, sessions), func(t *testing.T) {
 				rest := c.serve(t, sessions, 30*time.Microsecond)

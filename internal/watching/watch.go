@@ -79,7 +79,13 @@ type Watch struct {
 // created, Arm returns Look's error, or ErrUnarmed, which a retry may mend on another stream.
 //
 // Within is no deadline. Where all of etcd is slow, a watch made anew would stand at the end of the same line. So Arm
-// looks beside the creation then, and gives up the stream only if the look is answered first.
+// looks beside the creation then, and gives up the stream only if the look is answered first. A watch behind another
+// one of its stream has as many times as long as the look took:
+//
+//	0 s  two watches are requested; etcd takes 4 s for each request, and creates one after the other
+//	2 s  a look is sent
+//	6 s  it is answered; the first watch stands since 4 s, and the second one has 4 s more
+//	8 s  the second one stands
 func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 	patience, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -92,15 +98,23 @@ func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 		}
 		return r.Look(looking)
 	})
-	looked := make(chan struct{})
+	behind, looked := st.creating()-1, make(chan struct{})
 	doubt := time.AfterFunc(r.Within, func() { // joined below
 		defer close(looked)
+		sent := time.Now()
 		_ = look()
+		if behind > 0 {
+			select {
+			case <-time.After(time.Duration(behind) * time.Since(sent)):
+			case <-patience.Done():
+			}
+		}
 		giveUp()
 	})
 	wctx, cancel := context.WithCancel(st.context(context.WithoutCancel(r.Open)))
 	events, err := st.create(patience, wctx, cancel, r)
 	st.armed()
+	giveUp()
 	if err == nil {
 		stopLooking() // the next look sees more
 	}
