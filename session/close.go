@@ -76,7 +76,6 @@ func (s *Session) finish(l *lease.Lease) {
 	go func() { // joined below, unless a callback never returns
 		defer close(s.joined)
 		s.work.wait()
-		s.env.sender.Wait()
 	}()
 	grace, cancelGrace := context.WithTimeout(context.WithoutCancel(ctx), joinGrace)
 	defer cancelGrace()

@@ -26,7 +26,7 @@ type permit struct {
 
 	next   permits.Next // what it does; wait.ahead and wait.claims go with it
 	limit  layout.Limit // as the latest look at the front has read it
-	looked time.Time    // when the latest look, or the put, was answered
+	looked time.Time    // when the latest look, or the put, was answered; zero: before the watch that is made
 }
 
 func (p *permit) turnKeys() (turn, claim string) {

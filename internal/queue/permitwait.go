@@ -50,14 +50,14 @@ func (p *permit) await(ctx context.Context) error {
 const hangs = time.Second
 
 // look asks etcd what the entry is to do. A turn that waits for another one reads the nearest ahead. The front reads
-// all that was put before it, and the turns behind it that one Txn can mark. So does a turn that looks again after a
-// while: if the front hangs, it holds up no one.
+// all that was put before it, and the turns behind it that one Txn can mark. So does a turn that looks again while its
+// watch is silent: if the front hangs, it holds up no one.
 func (p *permit) look(ctx context.Context) error {
 	e, at := p.w.e, p.w.e.q.At
 	if p.next.Hold {
 		return p.ask(ctx, nil, func(txns.Reply) error { return nil })
 	}
-	if p.w.ahead != nil && time.Since(p.looked) < hangs {
+	if p.w.ahead != nil && (p.looked.IsZero() || time.Since(p.looked) < hangs) {
 		return p.ask(ctx, txns.Ops{turnsAhead(at, e.rev)}, func(r txns.Reply) error {
 			p.sawAhead(r.Range(0).Kvs, r.Header.Revision)
 			return nil
@@ -140,6 +140,7 @@ func (p *permit) watch(ctx context.Context) error {
 		c.Key, c.Opts = from, []clientv3.OpOption{clientv3.WithRange(end)}
 	} else {
 		c.Key = string(p.w.ahead.Key)
+		p.looked = time.Time{} // a busy etcd creates the watch late, which does not mean that the front hangs
 		// All turns together look a few times a second, in case the front hangs.
 		c.Recheck = max(hangs, min(time.Duration(p.w.position)*hangs/4, awaiting.RecheckAfter))
 	}

@@ -72,7 +72,7 @@ func (b *budget) pay(answers int) {
 	}
 	for len(b.line) > 0 && b.borrowLocked() {
 		if !b.sendNextLocked() {
-			b.owed -= b.cost()
+			b.owed = max(0, b.owed-b.cost())
 		}
 	}
 	b.awaitTimeLocked()

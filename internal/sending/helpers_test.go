@@ -103,14 +103,12 @@ func (r *requests) hung(t *testing.T, k sending.Kind, after time.Duration) []tim
 	ctx, cancel := context.WithTimeout(t.Context(), after)
 	defer cancel()
 	_, _, _ = r.once(ctx, k)
-	r.sender.Wait()
 	return r.at
 }
 
 // ended checks that no send is in flight, and when the sends were made.
 func (r *requests) ended(sent ...time.Duration) {
 	r.t.Helper()
-	r.sender.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !slices.Equal(r.at, sent) {

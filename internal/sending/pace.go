@@ -46,6 +46,9 @@ func (s *Sender) pauses(k Kind, left func() time.Duration) pauses {
 		p.base = max(10*time.Millisecond, min(p.base, left()/25)) // several copies find room
 	}
 	p.next = max(p.base, 2*time.Duration(s.latest[k].Load()))
+	if k == Unhurried {
+		p.next = 2 * longest // Once gives it up before that
+	}
 	return p
 }
 

@@ -21,7 +21,6 @@ func TestPauseIsTwiceTheTimeOfTheLatestReply(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			_, _, _ = r.once(ctx, sending.Write)
-			r.sender.Wait()
 			return r.at
 		}
 		for _, c := range []struct {
@@ -59,7 +58,6 @@ func TestSlowReplyToOneKindDoesNotDelayAnother(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			r := newRequests(t, 1, reply{time.Second, nil})
 			_, _, _ = r.once(t.Context(), c.slow)
-			r.sender.Wait()
 			if c.slow == sending.Write {
 				r.answer(t, sending.Read, 20) // pays for its copies
 			} else {

@@ -16,51 +16,33 @@ import (
 	"github.com/holdfast-go/holdfast/internal/judge"
 )
 
-// race is one call of Once: copies of the same request, side by side.
+// race is one call of Once: sends of the same request, side by side.
 type race[T any] struct {
 	s      *Sender
 	kind   Kind
 	op     func(ctx context.Context) (T, error)
-	caller context.Context
 	ctx    context.Context // of all sends
 	cancel context.CancelFunc
-	pauses pauses // of the timer, which runs once at a time
+	pauses pauses         // of the timer, which runs once at a time
+	copies sync.WaitGroup // all sends but the first
 
 	mu      sync.Mutex // protects what follows
 	timer   *time.Timer
 	rounds  int  // that were borrowed
 	last    bool // nothing more is sent
-	over    bool // and no reply is waited for
-	outcome outcome[T]
-}
-
-// outcome is what the copies of a request have come to.
-type outcome[T any] struct {
+	running int  // sends that have not returned
 	v       T
 	err     error
-	won     bool // v and err are etcd's reply; otherwise err is the error of a failed copy
-	running int  // copies that have not returned
-	pending bool // a copy other than the winner may have been carried out, or may be later
-}
-
-// add adds what a copy has returned, and reports whether the outcome is known: a copy was answered, or none is left.
-func (o *outcome[T]) add(v T, err error, answered, pending bool) bool {
-	if !pending || o.err == nil { // the error of a copy that was refused says more than that of one that hung
-		o.v, o.err, o.won = v, err, answered
-	}
-	return answered || o.running == 0
+	won     bool // v and err are etcd's reply; otherwise err is the error of a failed send
+	pending bool // a send other than the winner may have been carried out, or may be later
 }
 
 func newRace[T any](
 	ctx context.Context, s *Sender, k Kind, p pauses, op func(ctx context.Context) (T, error),
 ) *race[T] {
-	r := &race[T]{s: s, kind: k, op: op, caller: ctx, pauses: p}
-	r.outcome.running = 1
+	r := &race[T]{s: s, kind: k, op: op, pauses: p, running: 1}
 	ctx, r.cancel = context.WithCancel(ctx)
 	r.ctx = requireLeader(withoutDeadline{ctx})
-	if k == Unhurried {
-		return r
-	}
 	pause := r.pauses.pause()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,8 +64,8 @@ func (r *race[T]) repeat() {
 	}
 }
 
-// sendCopies sends n copies, a round or one alone, on goroutines that Sender.Wait joins, and sets the timer for the
-// next time. It returns false if nothing more is to be sent.
+// sendCopies sends n copies, a round or one alone, on goroutines that end joins, and sets the timer for the next time.
+// It returns false if nothing more is to be sent.
 func (r *race[T]) sendCopies(n, rounds int) bool {
 	pause := r.pauses.pause()
 	r.mu.Lock()
@@ -92,19 +74,15 @@ func (r *race[T]) sendCopies(n, rounds int) bool {
 		return false
 	}
 	r.rounds += rounds
-	r.outcome.running += n
+	r.running += n
 	r.timer.Reset(pause)
-	r.s.count(n)
 	for range n {
-		go func() {
-			defer r.s.count(-1)
-			r.send(true)
-		}()
+		r.copies.Go(func() { r.send(true) })
 	}
 	return true
 }
 
-// send sends the request, and ends the race if that is answered or if nothing is in flight any more.
+// send sends the request. If that decides the race, it cancels the other sends.
 func (r *race[T]) send(again bool) {
 	ctx := r.ctx
 	if r.kind == Write && r.s.attempt > 0 {
@@ -125,67 +103,57 @@ func (r *race[T]) send(again bool) {
 	if !r.returned(v, err, answered, pending) {
 		return
 	}
-	if answered {
-		r.s.latest[r.kind].Store(int64(took))
-		b, answers := r.s.budgetOf(r.kind), 1
-		if again {
-			answers = r.rounds * b.cost()
-		}
-		b.pay(answers)
+	r.cancel()
+	r.s.latest[r.kind].Store(int64(took))
+	b, answers := r.s.budgetOf(r.kind), 1
+	if again {
+		answers = r.rounds * b.cost()
 	}
-	r.end()
+	b.pay(answers)
 }
 
-// returned records the result of a copy, and reports whether that ends the race.
-func (r *race[T]) returned(v T, err error, answered, pending bool) bool {
+// returned records the result of a send, and reports whether it wins.
+func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	o := &r.outcome
-	o.running--
-	o.pending = o.pending || pending
-	if r.over {
-		// The winner's answer may be a consequence of this copy.
-		o.pending = o.pending || err == nil
+	r.running--
+	r.pending = r.pending || pending || r.won && err == nil // the winner's reply may be a consequence of this copy
+	if r.won {
 		return false
 	}
-	r.over = o.add(v, err, answered, pending)
-	r.last = r.last || r.over
-	return r.over
-}
-
-// end ends the race and cancels the copies in flight.
-func (r *race[T]) end() {
-	r.stop(true)
-	r.cancel()
-}
-
-func (r *race[T]) stop(over bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last, r.over = true, r.over || over
-	if r.timer != nil {
-		r.timer.Stop()
+	if !pending || r.err == nil { // the error of a send that was refused says more than that of one that hung
+		r.v, r.err, r.won = v, err, answered
 	}
+	if answered || r.running == 0 {
+		r.stopLocked()
+	}
+	return answered
 }
 
-// result waits for the end of the race and returns the result of Once. It is called when the first send has returned;
-// copies may be in flight. If it has failed, they are the last: a slow etcd answers "request timed out" for what it
+// end joins the copies in flight, and sends no more: a slow etcd answers "request timed out" to a first send that it
 // carries out all the same, and more copies would only hear that, too.
-func (r *race[T]) result() (T, bool, error) {
-	r.stop(false)
-	<-r.ctx.Done() // by end, or with the caller's
+func (r *race[T]) end() {
 	r.mu.Lock()
-	o := r.outcome
+	r.stopLocked()
 	r.mu.Unlock()
-	open := o.pending || o.running > 0
-	ended := backoff.ContextErr(r.caller)
+	r.copies.Wait()
+}
+
+func (r *race[T]) stopLocked() {
+	r.last = true
+	r.timer.Stop()
+}
+
+// result returns what Once does, when the race has ended. ctx is the caller's.
+func (r *race[T]) result(ctx context.Context) (T, bool, error) {
+	ended := backoff.ContextErr(ctx)
 	switch {
-	case o.won || ended == nil:
-		return o.v, open, o.err
-	case o.err == nil || errors.Is(o.err, context.Canceled) || errors.Is(o.err, context.DeadlineExceeded):
-		return o.v, open, ended
+	case r.won || ended == nil:
+		return r.v, r.pending, r.err
+	case errors.Is(r.err, context.Canceled) || errors.Is(r.err, context.DeadlineExceeded):
+		return r.v, r.pending, ended
 	default:
-		return o.v, open, fmt.Errorf("%w; last error: %w", ended, o.err)
+		return r.v, r.pending, fmt.Errorf("%w; last error: %w", ended, r.err)
 	}
 }
 

@@ -47,26 +47,29 @@ func TestReplyAfterTheWinnersLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// The copy beside the winner takes a moment to notice that it is canceled.
-func TestCopyInFlightLeavesTheOutcomeUnknown(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		r := newRequests(t, 1)
-		var sends atomic.Int64
-		i, open, err := sending.Once(t.Context(), r.sender, sending.Write, func(ctx context.Context) (int64, error) {
-			n := sends.Add(1)
-			if n == 1 {
-				time.Sleep(400 * ms)
-				return n, nil
+// The copy beside the winner takes a moment to notice that it is canceled. Its call waits for it, and knows then whether
+// it may be carried out yet.
+func TestCallEndsAfterItsCopies(t *testing.T) {
+	for want, late := range map[bool]error{true: unavailable, false: refused} {
+		bubble.Test(t, func(t *testing.T) {
+			r := newRequests(t, 1)
+			var sends, ended atomic.Int64
+			i, open, err := sending.Once(t.Context(), r.sender, sending.Write, func(ctx context.Context) (int64, error) {
+				defer ended.Add(1)
+				n := sends.Add(1)
+				if n == 1 {
+					time.Sleep(400 * ms)
+					return n, nil
+				}
+				<-ctx.Done()
+				time.Sleep(ms)
+				return n, late
+			})
+			if i != 1 || open != want || err != nil || ended.Load() != 2 {
+				t.Errorf("send %d won, open %v, %v; %d of 2 sends have ended", i, open, err, ended.Load())
 			}
-			<-ctx.Done()
-			time.Sleep(ms)
-			return n, refused
 		})
-		if i != 1 || !open || err != nil {
-			t.Errorf("send %d won, open %v, %v", i, open, err)
-		}
-		r.sender.Wait()
-	})
+	}
 }
 
 // A transient error says nothing about the sends in flight; a verdict of etcd does.

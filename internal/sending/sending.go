@@ -2,7 +2,6 @@ package sending
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,10 +20,6 @@ type Sender struct {
 	latest  [kinds]atomic.Int64 // how long the latest reply took; an election must not slow down what comes after it
 	callers budget              // of Read and Write
 	own     budget
-
-	mu     sync.Mutex    // protects what follows
-	beside int           // sends on goroutines of their own
-	idle   chan struct{} // closed when beside is 0 again; nil before the first
 }
 
 // New returns a Sender. policy.Attempt bounds each send of a write if the client's KV was replaced.
@@ -67,40 +62,17 @@ func (s *Sender) endpoints() int {
 	return max(1, len(s.client.Endpoints())) // a client without endpoints still has its connection
 }
 
-// Wait waits for the sends in flight. Those of calls that have returned are canceled, so it is short.
-func (s *Sender) Wait() {
-	s.mu.Lock()
-	idle := s.idle
-	s.mu.Unlock()
-	if idle != nil {
-		<-idle
-	}
-}
-
-// count adds to the number of sends on separate goroutines.
-func (s *Sender) count(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.beside == 0 {
-		s.idle = make(chan struct{})
-	}
-	if s.beside += n; s.beside == 0 {
-		close(s.idle)
-	}
-}
-
 // Once calls op until one call is answered: first on the caller's goroutine, then, after each pause, beside it, once
 // for each endpoint if its budget allows that; never for [Unhurried]. The first reply wins, and the other calls are
 // canceled. A reply is a nil error, or an error by which etcd has decided the request for good: refused permission, a
 // lease that is gone, a malformed request. Once returns another error when no call is left in flight. It does not pause
 // then, so a loop around it has to; see [Ask].
 //
-// Once and its calls end with ctx; what is unhurried also ends after 5 s. A slow disk may take seconds for each write,
+// Once ends with ctx, and its calls before it; what is unhurried also ends after 5 s. A slow disk may take seconds for each write,
 // so nothing shorter cuts one off, unless the client's KV was replaced: see [New].
 //
-// op runs on several goroutines at once, and must return its result by value only; a call may outlive Once for the
-// moment it takes to notice that its context is canceled. That context requires a leader, and sends no deadline to
-// the server.
+// op runs on several goroutines at once, and must return its result by value only, soon after the end of its context.
+// That context requires a leader, and sends no deadline to the server.
 //
 // open reports that the outcome of some call is unknown: its request may have been carried out, or may be carried
 // out at any later time. open may be true although err is nil, when another call was answered first. The class of
@@ -125,8 +97,10 @@ func OnceWithin[T any](
 	}
 	r := newRace(ctx, s, k, s.pauses(k, left), op)
 	defer r.end()
+	defer r.cancel() // before r.end, if op panics
 	r.send(false)
-	return r.result()
+	r.end()
+	return r.result(ctx)
 }
 
 // Ask is Once, repeated with the policy's pauses while its error is retryable. op must be a read.

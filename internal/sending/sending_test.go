@@ -104,7 +104,6 @@ func TestRepeatsDoNotMoveTheRoundRobinBackToTheHungMember(t *testing.T) {
 					slow++
 				}
 			}
-			r.sender.Wait()
 			if slow != requests {
 				t.Errorf("%d members: %d of %d requests went to the hung member first, want %d",
 					members, slow, requests*members, requests)
@@ -133,7 +132,6 @@ func TestReplyMayTakeAsLongAsTheContext(t *testing.T) {
 			if i, _, err := r.once(t.Context(), k); i != 0 || err != nil {
 				t.Errorf("kind %d: send %d: %v", k, i, err)
 			}
-			r.sender.Wait()
 		})
 	}
 }
@@ -158,7 +156,6 @@ func TestEachSendOfAWriteByAReplacedKVHasOneAttempt(t *testing.T) {
 				}
 				return i, err
 			})
-			s.Wait()
 			if took := time.Duration(first.Load()); took != want || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("kind %d: the first send took %v, want %v: %v", k, took, want, err)
 			}
@@ -196,7 +193,6 @@ func TestOnceEndsWithItsContext(t *testing.T) {
 			len(r.at) != sent {
 			t.Errorf("on a dead context: open %v, %v, %d sent", open, err, len(r.at)-sent)
 		}
-		r.sender.Wait()
 	})
 }
 

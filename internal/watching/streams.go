@@ -76,6 +76,13 @@ func (s *Streams) addLocked() *Stream {
 	return st
 }
 
+// creating returns how many watches are being created on st.
+func (st *Stream) creating() int {
+	st.of.mu.Lock()
+	defer st.of.mu.Unlock()
+	return st.arming
+}
+
 // armed records that a watch was created on st, or failed for a reason other than the stream.
 func (st *Stream) armed() {
 	st.of.mu.Lock()

@@ -54,7 +54,7 @@ type Request struct {
 	Open   context.Context // ends the watch; its values, and not those of a caller, are those of the stream
 	Key    string
 	Opts   []clientv3.OpOption
-	Within time.Duration // bounds the creation of the watch
+	Within time.Duration // Arm doubts the stream if the watch is not created in that time
 
 	// Look reads what no event tells. Arm calls it if the watch was not created, which may be the stream's fault or
 	// etcd's: it is sent to other members if one hangs, gets a new token if that of the stream has expired, and fails
@@ -77,13 +77,50 @@ type Watch struct {
 
 // Arm creates a watch and returns when it stands: what happens from now on is told. It ends with ctx. If it is not
 // created, Arm returns Look's error, or ErrUnarmed, which a retry may mend on another stream.
+//
+// Within is no deadline. Where all of etcd is slow, a watch made anew would stand at the end of the same line. So Arm
+// looks beside the creation then, and gives up the stream only if the look is answered first. A watch behind another
+// one of its stream has as many times as long as the look took:
+//
+//	0 s  two watches are requested; etcd takes 4 s for each request, and creates one after the other
+//	2 s  a look is sent
+//	6 s  it is answered; the first watch stands since 4 s, and the second one has 4 s more
+//	8 s  the second one stands
 func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
-	patience, giveUp := context.WithTimeout(ctx, r.Within)
+	patience, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	defer context.AfterFunc(r.Open, giveUp)()
+	looking, stopLooking := context.WithCancel(ctx)
+	defer stopLooking()
+	look := sync.OnceValue(func() error {
+		if r.Look == nil {
+			return nil
+		}
+		return r.Look(looking)
+	})
+	behind, looked := st.creating()-1, make(chan struct{})
+	doubt := time.AfterFunc(r.Within, func() { // joined below
+		defer close(looked)
+		sent := time.Now()
+		_ = look()
+		if behind > 0 {
+			select {
+			case <-time.After(time.Duration(behind) * time.Since(sent)):
+			case <-patience.Done():
+			}
+		}
+		giveUp()
+	})
 	wctx, cancel := context.WithCancel(st.context(context.WithoutCancel(r.Open)))
 	events, err := st.create(patience, wctx, cancel, r)
 	st.armed()
+	giveUp()
+	if err == nil {
+		stopLooking() // the next look sees more
+	}
+	if !doubt.Stop() {
+		<-looked
+	}
 	if err == nil {
 		w := &Watch{client: r.Client, stream: st, events: events, stands: time.Now()}
 		withCall, withOpen := context.AfterFunc(ctx, cancel), context.AfterFunc(r.Open, cancel)
@@ -97,7 +134,7 @@ func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 	if r.Look == nil {
 		return nil, err
 	}
-	if err := r.Look(ctx); err != nil { // etcd does not answer reads either: not the stream's fault
+	if err := look(); err != nil { // etcd does not answer reads either: not the stream's fault
 		return nil, err
 	}
 	st.drop()

@@ -60,6 +60,60 @@ func TestArmedWatchLeavesItsStreamToTheNextOne(t *testing.T) {
 	}
 }
 
+// A busy etcd creates the watch late, and answers a read later still. A second watch would only add to its load.
+func TestWatchIsGivenUpOnlyIfALookIsAnsweredFirst(t *testing.T) {
+	const within, creation = time.Second, 3 * time.Second
+	for name, c := range map[string]struct {
+		look, took time.Duration
+		want       error
+		behind     bool // another watch is created on its stream first
+	}{
+		"the watch comes first": {look: 3 * time.Second, took: creation},
+		"the look comes first":  {look: time.Second, took: within + time.Second, want: ErrUnarmed},
+		"the look comes first, of one behind": {
+			look: time.Second, took: within + 2*time.Second, want: ErrUnarmed, behind: true,
+		},
+		"the watch of one behind comes before twice the look": {look: 2900 * time.Millisecond, took: 2 * creation, behind: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				link := srv.Link()
+				defer link.Close()
+				link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{Request: creation} })
+				var s Streams
+				st, _ := s.Pick()
+				if c.behind {
+					second, _ := s.Pick()
+					if second != st {
+						t.Fatal("each watch has a stream: this tests nothing")
+					}
+					st.turn <- struct{}{}
+					time.AfterFunc(creation, func() { <-st.turn })
+				}
+				looks, began := 0, time.Now()
+				w, err := st.Arm(t.Context(), Request{
+					Client: link.Client(), Open: t.Context(), Key: "x", Within: within,
+					Look: func(ctx context.Context) error {
+						looks++
+						select {
+						case <-time.After(c.look):
+							return nil
+						case <-ctx.Done():
+							return ctx.Err()
+						}
+					},
+				})
+				if took := time.Since(began); !errors.Is(err, c.want) || took != c.took || looks != 1 {
+					t.Errorf("after %v and %d looks: %v; want %v after %v and one look", took, looks, err, c.want, c.took)
+				}
+				if w != nil {
+					w.Close()
+				}
+			})
+		})
+	}
+}
+
 // errNotCreated stands for whatever etcd's client says of a watch that it has not created.
 var errNotCreated = errors.New("not created")
 

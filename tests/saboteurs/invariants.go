@@ -158,11 +158,11 @@ var invariants = []invariant{
 		"internal/permits/view.go View.Turn, View.Permit",
 	}},
 	{"the front of a semaphore is told, and admits all that fit", []string{
-		"internal/queue/permitwait.go permit.hearRoom, permit.hearAhead",
+		"internal/queue/permitwait.go permit.hear",
 		"internal/queue/permit.go permit.admit",
 	}},
 	{"a dead claim of a permit is waited for, and no other", []string{
-		"internal/permits/view.go View.Room, View.Dead",
+		"internal/permits/view.go View.Room, View.inTheWay",
 		"internal/queue/permitwait.go permit.sawAll",
 	}},
 	{name: "all of the queue, under faults drawn from a seed"},
