@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -43,7 +44,7 @@ func record(file string, now saboteur, commit string) error {
 // tableOf returns the rows of the table.
 func tableOf(runs map[string]string) string {
 	var rows strings.Builder
-	for _, i := range append(invariants[:len(invariants):len(invariants)], invariant{name: noneMore}) {
+	for _, i := range append(slices.Clip(invariants), invariant{name: noneMore}) {
 		var guards, taken []string
 		for _, guard := range i.guards {
 			file, funcs, _ := strings.Cut(guard, " ")
