@@ -62,7 +62,7 @@ var layers = map[string][]string{
 	"internal/inquest":   above("internal/txns", "internal/reads"),
 	"internal/places": above("view", "internal/layout", "internal/txns", "internal/lease", "internal/calls",
 		"internal/reads"),
-	"internal/permits":   above("internal/layout", "internal/reads"),
+	"internal/permits": above("internal/layout", "internal/reads"),
 	"internal/leftovers": above("internal/sending", "internal/layout", "internal/txns", "internal/lease", "internal/calls",
 		"internal/reads"),
 	"internal/lines": above("internal/lease"),
