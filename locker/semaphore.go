@@ -26,10 +26,11 @@ const MaxPermits = layout.MaxPermits
 //
 // # Guaranteed
 //
-// A permit is given only if all that is held and waited for ahead of it, by etcd's record, leaves room for it in the
-// limit of that revision. After the limit was lowered, those who hold go on, and no permit is given until enough of
-// them have released. If the lease of a holder has ended without a release, each caller that waited then waits for
-// session.Options.LockDelay, as with a Mutex. One that has called since does not, also if it waits for other holders.
+// A permit is given only if all permits that are held, by etcd's record, leave room for it in the limit of that
+// revision, and no caller waits that came before. After the limit was lowered, those who hold go on, and no permit is
+// given until enough of them have released. If a holder goes without a release, because its lease has ended or its
+// entry was deleted, its permits stay taken until it has been told, as with a Mutex: for session.Options.LockDelay, or
+// longer if its session lives. That holds for callers that waited then, and for those that come since.
 //
 // # Not guaranteed
 //
@@ -86,8 +87,9 @@ func (s *Semaphore) Acquire(ctx context.Context, weight int) (*Permit, error) {
 	return s.acquire(ctx, weight, false)
 }
 
-// TryAcquire acquires that many permits if they are free and no caller waits. Otherwise the error Is ErrLocked, and its
-// Place says who holds the oldest permit. Of several callers that try at the same moment, one may be refused because
+// TryAcquire acquires that many permits if they are free and no caller waits. It returns at once, except behind a
+// holder that went without a release: then it waits for the delay. Otherwise the error Is ErrLocked, and its Place says
+// who holds the oldest permit. Of several callers that try at the same moment, one may be refused because
 // of another that is refused as well.
 func (s *Semaphore) TryAcquire(ctx context.Context, weight int) (*Permit, error) {
 	return s.acquire(ctx, weight, true)

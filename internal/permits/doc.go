@@ -1,5 +1,5 @@
 // Package permits says what an entry of a semaphore does next, by what a read has shown. Plain data comes in, and a
-// decision comes out; package queue sends the requests. limit.go has the limit, which stands in etcd.
+// decision comes out; package queue sends the requests.
 //
 // A permit is got at once. A caller that does not fit has a turn in the queue instead. The oldest turn that waits is
 // the front: it marks as many turns as fit, by putting them a second time. A marked turn is a permit.

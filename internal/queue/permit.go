@@ -44,8 +44,8 @@ func (p *permit) absent(to []clientv3.Cmp) []clientv3.Cmp {
 	return append(to, reads.CreatedAt(turn, 0), reads.CreatedAt(claim, 0), limit)
 }
 
-// putting is the Txn in the Txn that puts a permit or, if a turn waits, a turn. It puts a turn at once for a permit that
-// did not fit, and if turns of the session wait: to compare that none does, etcd goes through all turns.
+// putting is the Txn in the Txn that puts a permit or, if a turn waits, a turn. It puts a turn at once in place of a
+// permit that did not fit, and while turns of the session wait: to compare that none does, etcd goes through all turns.
 func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
 	e, at := p.w.e, p.w.e.q.At
 	turns, endOfTurns := at.Turns()

@@ -191,7 +191,7 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	if err != nil {
 		return err
 	}
-	if a.q.limit != 0 {
+	if a.q.limit != 0 && c.after == nil { // a turn for a permit does not wait: until it is put, more permits are
 		leave, err := a.q.shared.semaphores.enter(ctx)
 		if err != nil {
 			return err

@@ -60,7 +60,7 @@ func (s *Semaphore) Permits(weight int) *Queue {
 func (s *Semaphore) Limit(ctx context.Context) (n int, err error) {
 	q := s.All()
 	err = q.WhileOpen(ctx, func(ctx context.Context) error {
-		kv, err := q.getLimit(ctx)
+		kv, err := s.readKey(ctx)
 		if kv == nil {
 			return err
 		}
@@ -79,12 +79,13 @@ func (s *Semaphore) Resize(ctx context.Context, to int) error {
 		if err := checkLimit(to); err != nil {
 			return err
 		}
-		return calls.Retry(ctx, q.host, func(ctx context.Context) error { return q.resize(ctx, to) })
+		return calls.Retry(ctx, q.host, func(ctx context.Context) error { return s.resize(ctx, to) })
 	})
 }
 
-func (q *Queue) resize(ctx context.Context, to int) error {
-	kv, err := q.getLimit(ctx)
+func (s *Semaphore) resize(ctx context.Context, to int) error {
+	q := s.queue
+	kv, err := s.readKey(ctx)
 	for err == nil {
 		now := layout.Limit{Permits: q.limit} // if there is none
 		if kv != nil {
@@ -101,7 +102,9 @@ func (q *Queue) resize(ctx context.Context, to int) error {
 	return err
 }
 
-func (q *Queue) getLimit(ctx context.Context) (*mvccpb.KeyValue, error) {
+// readKey reads the limit's key; nil: there is none.
+func (s *Semaphore) readKey(ctx context.Context) (*mvccpb.KeyValue, error) {
+	q := s.queue
 	r, err := q.host.Sender().Get(ctx, clientv3.OpGet(q.At.LimitKey()))
 	if err != nil {
 		return nil, err

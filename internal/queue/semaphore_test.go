@@ -263,7 +263,8 @@ func TestLimitThatCannotBeReadOrPutIsAnError(t *testing.T) {
 		if err := sem.Resize(t.Context(), 5); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("Resize without the right to write: %v", err)
 		}
-		if _, err := hold.AcquireOne(t.Context(), p.Permits(3, 1), hold.Request{}); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		_, err := hold.AcquireOne(t.Context(), p.Permits(3, 1), hold.Request{})
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("Acquire without the right to put the limit: %v", err)
 		}
 		p.KV.Refuse(nil)

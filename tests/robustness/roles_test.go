@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/shard"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // holdersSession is the context key of a session whose locks may be freed.
@@ -93,6 +94,7 @@ var duties = map[string]duty{
 		nothing := func(context.Context, *locker.Permit) error { return nil }
 		return errors.Join(s.Do(ctx, 1, nothing), s.TryDo(ctx, 2, nothing))
 	})},
+	"wait for permits": {[]string{"semaphores"}, inSession(waitForPermits)},
 	"take a path": {[]string{"trees"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		nothing := func(context.Context, *locker.Lock) error { return nil }
 		return locker.NewTreeMutex(sess, "billing/job-7").Do(ctx, nothing)
@@ -258,6 +260,33 @@ func contend(ctx context.Context, mu *locker.Mutex) error {
 
 // The roles in docs/client.md suffice for each duty, and every duty fails once
 // any of their permissions is reduced.
+// waitForPermits has two sessions wait. The one in front writes to the turn of the other, too.
+func waitForPermits(ctx context.Context, sess *session.Session) error {
+	other, err := session.New(ctx, sess.Client(), &session.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = other.Close(ctx) }()
+	name := rand.Text()
+	all, err := locker.NewSemaphore(sess, name, 2).Acquire(ctx, 2)
+	if err != nil {
+		return err
+	}
+	waits, done := make(chan struct{}, 100), make(chan error, 2)
+	for _, of := range []*session.Session{sess, other} {
+		sem := locker.NewSemaphore(of, name, 2).With(locker.Options{OnWait: func(view.Place) { waits <- struct{}{} }})
+		go func() {
+			done <- sem.Do(ctx, 1, func(context.Context, *locker.Permit) error { return nil })
+		}()
+		select {
+		case <-waits:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return errors.Join(all.Release(ctx), <-done, <-done)
+}
+
 func TestDocumentedRolesAreMinimal(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
