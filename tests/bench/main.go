@@ -37,8 +37,12 @@ func command(ctx context.Context, args []string, out io.Writer) (err error) {
 	rest := idlePlan{processes: 30, settle: 10 * time.Second}
 	flags.DurationVar(&rest.window, "idle", time.Minute, "time in which the requests of idle processes are counted")
 	flags.IntVar(&p.rounds, "rounds", 5, "number of rounds; in each, every side is measured once")
+	crowds := flags.Bool("load", false, "measure nothing but crowds of callers, at rest and beside busy loops; writes no file")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *crowds {
+		return measureLoads(ctx, loads(), 2*time.Minute, out)
 	}
 	given := make(map[string]bool)
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
