@@ -71,9 +71,8 @@ func TestCrowdIsServedWhileMembersAreRestarted(t *testing.T) {
 		}
 	}
 	all.Wait()
-	if lost.Load() > 0 || len(tokens) != callers || !slices.IsSorted(tokens) {
-		t.Errorf("%d sessions lost; %d of %d callers served, in order: %v",
-			lost.Load(), len(tokens), callers, slices.IsSorted(tokens))
+	if ordered := slices.IsSorted(tokens); lost.Load() > 0 || len(tokens) != callers || !ordered {
+		t.Errorf("%d sessions lost; %d of %d callers served, in order: %v", lost.Load(), len(tokens), callers, ordered)
 	}
 	t.Logf("%d callers are served after %v", callers, time.Since(began).Round(time.Millisecond))
 }
