@@ -277,13 +277,13 @@ func acquireAndRelease(ctx context.Context, t *testing.T, q *queue.Queue) bool {
 func TestCallersThatComeAgainLeaveNothingToSend(t *testing.T) {
 	for kind, c := range crowds {
 		t.Run(kind, func(t *testing.T) {
-			three(t, func(t *testing.T, srv *etcdfake.Server) { c.comeAgain(t, srv, 10*time.Second) })
+			three(t, func(t *testing.T, srv *etcdfake.Server) { c.comeAgain(t, srv, 6*time.Second) })
 		})
 	}
 }
 
 func (c crowd) comeAgain(t *testing.T, srv *etcdfake.Server, lasts time.Duration) {
-	const sessions, callers, patience = 16, 240, time.Second
+	const sessions, callers, patience = 16, 120, time.Second
 	cluster := new(busyCluster)
 	var over atomic.Bool
 	var after, writes atomic.Int64
