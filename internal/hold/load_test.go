@@ -211,27 +211,15 @@ func (c crowd) serve(t *testing.T, sessions int, each time.Duration) (s servedCr
 	three(t, func(t *testing.T, srv *etcdfake.Server) {
 		var requests, watches, lost, served atomic.Int64
 		cluster := new(busyCluster)
-		var all []*holdtest.Process
-		for i := range sessions {
-			p := startQuiet(t, srv, func(o *session.Options) {
-				o.OnStateChange = func(ev session.Event) {
-					if ev.State == holdfast.Lost {
-						lost.Add(1)
-					}
-				}
-			})
-			serve := cluster.serve(i)
-			p.Link.Plan(func(call etcdfake.Call) etcdfake.Fate {
-				if call.Request != nil && (call.Method == "Txn" || call.Method == "Watch") {
-					requests.Add(1)
-				}
-				if call.Request != nil && call.Method == "Watch" {
-					watches.Add(1)
-				}
-				return serve(call)
-			})
-			all = append(all, p)
-		}
+		all := startCrowd(t, srv, sessions, cluster, &lost, func(call etcdfake.Call) {
+			switch call.Method {
+			case "Watch":
+				watches.Add(1)
+				requests.Add(1)
+			case "Txn":
+				requests.Add(1)
+			}
+		})
 		// The first put of a semaphore puts its limit, once for all time.
 		first := startQuiet(t, srv)
 		ahead := holdtest.MustAcquire(t, c.of(first, 0))
@@ -282,4 +270,95 @@ func acquireAndRelease(ctx context.Context, t *testing.T, q *queue.Queue) bool {
 		return false
 	}
 	return true
+}
+
+// Callers that give up, and come again at once, leave requests and entries behind. Within 5 s after the load nothing is
+// sent but renewals and polls, and the lock is free.
+func TestCallersThatComeAgainLeaveNothingToSend(t *testing.T) {
+	for kind, c := range crowds {
+		t.Run(kind, func(t *testing.T) {
+			three(t, func(t *testing.T, srv *etcdfake.Server) { c.comeAgain(t, srv, 6*time.Second) })
+		})
+	}
+}
+
+func (c crowd) comeAgain(t *testing.T, srv *etcdfake.Server, lasts time.Duration) {
+	const sessions, callers, patience = 16, 120, time.Second
+	cluster := new(busyCluster)
+	var over atomic.Bool
+	var after, writes atomic.Int64
+	all := startCrowd(t, srv, sessions, cluster, nil, func(call etcdfake.Call) {
+		if !over.Load() {
+			return
+		}
+		after.Add(1)
+		if call.Method == "Watch" || commits(call) {
+			writes.Add(1)
+		}
+	})
+	time.Sleep(time.Second)
+	cluster.mu.Lock()
+	cluster.each = 10 * time.Millisecond
+	cluster.mu.Unlock()
+	end := time.Now().Add(lasts)
+	var running sync.WaitGroup
+	var gaveUp atomic.Int64
+	for i := range callers {
+		running.Go(func() {
+			for time.Now().Before(end) {
+				h, err := hold.AcquireOne(kit.Within(t, patience), c.of(all[i%sessions], i), hold.Request{})
+				if err != nil {
+					gaveUp.Add(1)
+				} else if err := h.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	if gaveUp.Load() < callers {
+		t.Errorf("%d calls gave up: this tests nothing", gaveUp.Load())
+	}
+	cluster.mu.Lock()
+	cluster.each = perSecond(100)
+	late := time.Until(cluster.free) // etcd also serves requests whose callers have gone
+	cluster.mu.Unlock()
+	time.Sleep(max(0, late) + 5*time.Second)
+	over.Store(true)
+	time.Sleep(20 * time.Second)
+	over.Store(false)
+	if n := float64(after.Load()) / sessions / 20; n > 1 || writes.Load() > 0 {
+		t.Errorf("5 s later each session sends %.2f requests a second; %d are writes and watches", n, writes.Load())
+	}
+	h, err := hold.AcquireOne(kit.Within(t, time.Second), c.of(all[0], 0), hold.Request{})
+	if err != nil {
+		t.Fatalf("25 s later: %v", err)
+	}
+	holdtest.MustRelease(t, h)
+}
+
+// startCrowd starts the sessions of a crowd on a cluster. lost, if it is not nil, counts those whose leases are lost;
+// sent is told of each request.
+func startCrowd(
+	t *testing.T, srv *etcdfake.Server, sessions int, cluster *busyCluster, lost *atomic.Int64, sent func(etcdfake.Call),
+) (all []*holdtest.Process) {
+	t.Helper()
+	for i := range sessions {
+		p := startQuiet(t, srv, func(o *session.Options) {
+			o.OnStateChange = func(ev session.Event) {
+				if ev.State == holdfast.Lost && lost != nil {
+					lost.Add(1)
+				}
+			}
+		})
+		serve := cluster.serve(i)
+		p.Link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+			if call.Request != nil {
+				sent(call)
+			}
+			return serve(call)
+		})
+		all = append(all, p)
+	}
+	return all
 }

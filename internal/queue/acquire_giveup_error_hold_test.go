@@ -51,7 +51,7 @@ func TestCallThatIsCanceledBeforeItsPutIsAnsweredHasNoPlace(t *testing.T) {
 func TestErrorOfACallThatEndsAfterAFailureHasThatFailure(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
-		p.PlanAll("enqueue", holdtest.LostReply)
+		p.PlanAll("enqueue", etcdfake.Fate{LoseRequest: true})
 		_, err := hold.AcquireOne(kit.Within(t, kit.OneWay), p.Queue("x"), hold.Request{})
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "last error: ") {
 			t.Errorf("Acquire: %v", err)

@@ -31,6 +31,11 @@ type race[T any] struct {
 	rounds  int  // that were borrowed
 	last    bool // nothing more is sent
 	running int  // sends that have not returned
+	outcome outcome[T]
+}
+
+// outcome is what the sends of a request have come to.
+type outcome[T any] struct {
 	v       T
 	err     error
 	won     bool // v and err are etcd's reply; otherwise err is the error of a failed send
@@ -117,12 +122,13 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running--
-	r.pending = r.pending || pending || r.won && err == nil // the winner's reply may be a consequence of this copy
-	if r.won {
+	o := &r.outcome
+	o.pending = o.pending || pending || o.won && err == nil // the winner's reply may be a consequence of this copy
+	if o.won {
 		return false
 	}
-	if !pending || r.err == nil { // the error of a send that was refused says more than that of one that hung
-		r.v, r.err, r.won = v, err, answered
+	if !pending || o.err == nil { // the error of a send that was refused says more than that of one that hung
+		o.v, o.err, o.won = v, err, answered
 	}
 	if answered || r.running == 0 {
 		r.stopLocked()
@@ -146,14 +152,14 @@ func (r *race[T]) stopLocked() {
 
 // result returns what Once does, when the race has ended. ctx is the caller's.
 func (r *race[T]) result(ctx context.Context) (T, bool, error) {
-	ended := backoff.ContextErr(ctx)
+	o, ended := r.outcome, backoff.ContextErr(ctx)
 	switch {
-	case r.won || ended == nil:
-		return r.v, r.pending, r.err
-	case errors.Is(r.err, context.Canceled) || errors.Is(r.err, context.DeadlineExceeded):
-		return r.v, r.pending, ended
+	case o.won || ended == nil:
+		return o.v, o.pending, o.err
+	case errors.Is(o.err, context.Canceled) || errors.Is(o.err, context.DeadlineExceeded):
+		return o.v, o.pending, ended
 	default:
-		return r.v, r.pending, fmt.Errorf("%w; last error: %w", ended, r.err)
+		return o.v, o.pending, fmt.Errorf("%w; last error: %w", ended, o.err)
 	}
 }
 

@@ -47,8 +47,8 @@ func TestReplyAfterTheWinnersLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// The copy beside the winner takes a moment to notice that it is canceled. Its call waits for it, and knows then whether
-// it may be carried out yet.
+// The copy beside the winner takes a moment to notice that it is canceled. Its call waits for it, and knows then
+// whether it may be carried out yet.
 func TestCallEndsAfterItsCopies(t *testing.T) {
 	for want, late := range map[bool]error{true: unavailable, false: refused} {
 		bubble.Test(t, func(t *testing.T) {

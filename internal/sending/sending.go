@@ -68,8 +68,8 @@ func (s *Sender) endpoints() int {
 // lease that is gone, a malformed request. Once returns another error when no call is left in flight. It does not pause
 // then, so a loop around it has to; see [Ask].
 //
-// Once ends with ctx, and its calls before it; what is unhurried also ends after 5 s. A slow disk may take seconds for each write,
-// so nothing shorter cuts one off, unless the client's KV was replaced: see [New].
+// Once ends with ctx, and its calls before it; what is unhurried also ends after 5 s. A slow disk may take seconds for
+// each write, so nothing shorter cuts one off, unless the client's KV was replaced: see [New].
 //
 // op runs on several goroutines at once, and must return its result by value only, soon after the end of its context.
 // That context requires a leader, and sends no deadline to the server.

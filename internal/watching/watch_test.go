@@ -73,7 +73,9 @@ func TestWatchIsGivenUpOnlyIfALookIsAnsweredFirst(t *testing.T) {
 		"the look comes first, of one behind": {
 			look: time.Second, took: within + 2*time.Second, want: ErrUnarmed, behind: true,
 		},
-		"the watch of one behind comes before twice the look": {look: 2900 * time.Millisecond, took: 2 * creation, behind: true},
+		"the watch of one behind comes before twice the look": {
+			look: 2900 * time.Millisecond, took: 2 * creation, behind: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -159,7 +160,9 @@ func (l load) measure(ctx context.Context, endpoints []string, prefix string, li
 func (l load) holdfast(ctx context.Context, f *idleFleet, lost *atomic.Int64) (acquireFunc, error) {
 	var sessions []*session.Session
 	for _, cli := range f.clients {
-		s, err := session.New(ctx, cli, &session.Options{OnStateChange: func(ev session.Event) {
+		s, err := session.New(ctx, cli, &session.Options{Logger: slog.New(slog.DiscardHandler), OnStateChange: func(
+			ev session.Event,
+		) {
 			if ev.State == holdfast.Lost {
 				lost.Add(1)
 			}

@@ -37,7 +37,8 @@ func command(ctx context.Context, args []string, out io.Writer) (err error) {
 	rest := idlePlan{processes: 30, settle: 10 * time.Second}
 	flags.DurationVar(&rest.window, "idle", time.Minute, "time in which the requests of idle processes are counted")
 	flags.IntVar(&p.rounds, "rounds", 5, "number of rounds; in each, every side is measured once")
-	crowds := flags.Bool("load", false, "measure nothing but crowds of callers, at rest and beside busy loops; writes no file")
+	crowds := flags.Bool("load", false, "measure nothing but crowds of callers, at rest and beside busy loops;\n"+
+		"no file is written")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

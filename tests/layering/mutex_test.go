@@ -27,7 +27,7 @@ var harmless = map[string]string{
 	"calls lastStream.Add": pure, "calls known.gone.IsZero": pure,
 	"calls old.Before":              pure,
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls w.running.Add": pure,
-	"calls tasks.Add": pure, "calls t.until.After": pure,
+	"calls tasks.Add": pure, "calls t.until.After": pure, "calls r.copies.Go": "starts a goroutine",
 
 	"calls string":         builtin,
 	"calls clientv3.OpTxn": pure,
