@@ -80,25 +80,27 @@ func turnsAhead(at layout.Queue, rev int64) clientv3.Op {
 
 // wasPut reads the reply to the put.
 func (p *permit) wasPut(r txns.Reply) error {
+	if !r.Succeeded && p.tries {
+		return ErrOccupied // nothing was put: a turn waits
+	}
 	e, before, rev := p.w.e, r.Range(0), r.Header.Revision
 	p.looked, p.w.position = time.Now(), before.Count
-	switch {
-	case r.Succeeded:
+	if r.Succeeded && before.More { // not all was read: TryAcquire looks, and others take a turn
 		e.setCreated(rev)
-		next := permits.Next{Wait: true}
-		if !before.More {
-			// The put has compared the limit.
-			next = permits.Read(e.q.At, before.Kvs...).Permit(rev, e.q.weight, layout.Limit{Permits: e.q.limit})
-		}
-		p.decide(next, rev)
-	case p.tries:
-		return ErrOccupied // nothing was put: a turn waits
-	default:
-		full := p.turn // its permit did not fit
-		p.becomeTurn(rev)
-		p.sawAhead(before.Kvs, rev)
-		p.next.Wait = p.next.Wait || full
+		e.reach(placed)
+		p.next.Wait = !p.tries
+		return nil
 	}
+	if r.Succeeded { // it has compared the limit
+		e.setCreated(rev)
+		limit := layout.Limit{Permits: e.q.limit}
+		p.decide(permits.Read(e.q.At, before.Kvs...).Permit(rev, e.q.weight, limit), rev)
+		return nil
+	}
+	full := p.turn // its permit did not fit
+	p.becomeTurn(rev)
+	p.sawAhead(before.Kvs, rev)
+	p.next.Wait = p.next.Wait || full
 	return nil
 }
 

@@ -220,6 +220,30 @@ func TestOfTwoThatTryAtOnceOneHolds(t *testing.T) {
 	})
 }
 
+// The turn is put after TryAcquire has read that no caller waits.
+func TestTryPermitDoesNotPassATurnThatIsPutMeanwhile(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := kit.Within(t, time.Minute)
+		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(2, 1))
+		p := holdtest.Start(t, srv)
+		p.PlanOne("enqueue", etcdfake.Fate{Request: 30 * kit.OneWay})
+		tried := make(chan error, 1)
+		go func() {
+			_, err := holdtest.TryAcquire(ctx, p.Permits(2, 1))
+			tried <- err
+		}()
+		time.Sleep(5 * kit.OneWay)
+		heavy := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(2, 2))
+		kit.Queued(t, srv, permitsX, 2)
+		if err := <-tried; !errors.Is(err, queue.ErrOccupied) {
+			t.Errorf("TryAcquire: %v", err)
+		}
+		holdtest.MustRelease(t, h)
+		holdtest.MustRelease(t, heldNow(t, heavy))
+		kit.NothingStands(t, srv)
+	})
+}
+
 // There is room for the newcomer, and none for the heavy one that waits.
 func TestNewcomerDoesNotPassATurnThatWaits(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

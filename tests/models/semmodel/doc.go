@@ -25,8 +25,9 @@
 //   - A put compares that no T is unmarked. While one is, no E joins ahead of it, and none younger is marked. So an
 //     admission compares the limit and each T, and a copy of it does no harm whenever it arrives, and from any sender.
 //   - E holds if all that stood ahead of it, and its weight, fit into the limit of that revision. If the reply to its
-//     put was lost, what stands ahead now says so, and only if the limit was not changed since. Otherwise a Txn puts T
-//     and another claim in place of both. A TryAcquire leaves instead, or waits for the delays of dead claims.
+//     put was lost, what stands ahead now says so, and only if the limit was not changed since. If only dead claims are
+//     in the way, it waits for their delays. Otherwise a Txn puts T and another claim in place of both; a TryAcquire
+//     leaves instead.
 //   - A waiter watches the nearest T ahead, until that is marked or gone, and looks. It may be marked itself by then.
 //   - The front watches permits and the limit. It reads no more turns than one Txn marks, and only claims that are
 //     older than its own T: the claim of a turn that was not read would look dead.
