@@ -99,3 +99,9 @@ func (r *removal) lossBefore() *holdfast.LostError {
 func endedDuringRelease(lost *holdfast.LostError) bool {
 	return lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed
 }
+
+// Wraps reports whether err wraps this very loss, as it does if a function returned the cause of its context.
+func Wraps(err error, lost *holdfast.LostError) bool {
+	var found *holdfast.LostError
+	return errors.As(err, &found) && found == lost
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
@@ -168,10 +169,10 @@ func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (txns.Reply, error) {
 	cmps := make([]clientv3.Cmp, len(holds))
 	gets := make([]clientv3.Op, 1, len(holds)+1)
-	gets[0] = getMeta(p.host.SessionKey(lease.ID()))
+	gets[0] = reads.Meta(p.host.SessionKey(lease.ID()))
 	for i, h := range holds {
 		cmps[i] = h.unchanged()
-		gets = append(gets, getMeta(h.Key()))
+		gets = append(gets, reads.Meta(h.Key()))
 	}
 	return txns.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender(), sending.Poll)
 }

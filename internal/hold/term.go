@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -78,7 +79,7 @@ func (u *update) try(ctx context.Context) error {
 	r, err := h.grant.Commit(ctx, txns.Txn{
 		If:   h.unmodifiedSince(known),
 		Then: []clientv3.Op{queue.PutValue(h.Key(), u.value)},
-		Else: []clientv3.Op{clientv3.OpGet(h.Key()), getMeta(h.host.SessionKey(h.Lease()))},
+		Else: []clientv3.Op{clientv3.OpGet(h.Key()), reads.Meta(h.host.SessionKey(h.Lease()))},
 	})
 	u.unanswered = h.Queue().ReportUnknown("proclaim", err) || r.Unanswered || u.unanswered
 	if err != nil {
