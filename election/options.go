@@ -8,13 +8,10 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
-const (
-	defaultDrainTimeout = 30 * time.Second
-	defaultMaxAge       = 15 * time.Second
-	minMaxAge           = 30 * time.Millisecond
-)
+const defaultDrainTimeout = 30 * time.Second
 
 // Options are the policies of an Election. The zero value of each field is its default. A value out of range is a
 // *holdfast.ArgumentError of the first call.
@@ -100,7 +97,7 @@ func (o Options) validate() error {
 	switch {
 	case o.DrainTimeout < 0:
 		return bad("DrainTimeout", "is negative")
-	case o.MaxAge != 0 && o.MaxAge < minMaxAge:
+	case o.MaxAge != 0 && o.MaxAge < watching.MinMaxAge:
 		return bad("MaxAge", "is less than 30 ms")
 	case o.HealthTolerance < 0:
 		return bad("HealthTolerance", "is negative")

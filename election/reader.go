@@ -55,7 +55,7 @@ type ReaderOptions struct {
 
 // validate returns the retry policy with its defaults.
 func (o ReaderOptions) validate() (backoff.Policy, error) {
-	if o.MaxAge != 0 && o.MaxAge < minMaxAge {
+	if o.MaxAge != 0 && o.MaxAge < watching.MinMaxAge {
 		return o.Retry, &holdfast.ArgumentError{Argument: "ReaderOptions.MaxAge", Reason: "is less than 30 ms"}
 	}
 	return sending.Policy("ReaderOptions.Retry", o.Retry)
@@ -77,7 +77,7 @@ func NewReaderAt(cli *clientv3.Client, prefix string) *Reader {
 // With returns a copy with the options that o sets; the others stay. To set one back, begin with NewReader.
 func (r *Reader) With(o ReaderOptions) *Reader {
 	o = options.Over(r.opts, o)
-	with := &Reader{client: r.client, name: r.name, isPrefix: r.isPrefix, opts: o, maxAge: cmp.Or(o.MaxAge, defaultMaxAge)}
+	with := &Reader{client: r.client, name: r.name, isPrefix: r.isPrefix, opts: o, maxAge: cmp.Or(o.MaxAge, watching.DefaultMaxAge)}
 	clock := o.Clock
 	if clock == nil {
 		clock = session.SystemClock()
@@ -93,7 +93,7 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 
 // reader returns the reader behind Leader, Observe and Observer of an Election.
 func (e *Election) reader() *Reader {
-	r := &Reader{name: e.Name(), front: e.front, maxAge: cmp.Or(e.opts.MaxAge, defaultMaxAge), err: e.opts.validate()}
+	r := &Reader{name: e.Name(), front: e.front, maxAge: cmp.Or(e.opts.MaxAge, watching.DefaultMaxAge), err: e.opts.validate()}
 	if r.err == nil {
 		r.err = e.queue.Err()
 	}

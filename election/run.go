@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/jitter"
 )
 
@@ -39,10 +40,7 @@ func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(con
 	o := t.call(ctx, fn)
 	lost := t.stepDown(ctx, o)
 	t.rethrow(o)
-	if lost != nil && !carries(o.err, lost) {
-		return errors.Join(o.err, lost)
-	}
-	return o.err
+	return hold.Join(o.err, lost)
 }
 
 // Run leads term after term until ctx ends: it campaigns, calls fn as RunWhileLeader does, resigns, pauses, and
@@ -198,11 +196,4 @@ func permanent(err error) bool {
 	return errors.As(err, &name) || errors.As(err, &argument) || errors.As(err, &warm) ||
 		errors.Is(err, holdfast.ErrClosed) || errors.Is(err, holdfast.ErrReentrant) || errors.Is(err, holdfast.ErrLost) ||
 		errors.Is(err, ErrNotDrained) // Warm goes on: see join
-}
-
-// carries reports whether err already contains this loss, as when a function
-// returned its context's cause.
-func carries(err error, lost *holdfast.LostError) bool {
-	var found *holdfast.LostError
-	return errors.As(err, &found) && found == lost
 }

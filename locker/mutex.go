@@ -2,7 +2,6 @@ package locker
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -111,18 +110,9 @@ func do[G grant](
 	defer func() {
 		work.End()
 		cancel()
-		if lost := lk.releaseAfterWork(ctx); lost != nil && !carries(err, lost) {
-			err = errors.Join(err, lost)
-		}
+		err = hold.Join(err, lk.releaseAfterWork(ctx))
 	}()
 	return fn(fctx, lk)
-}
-
-// carries reports whether err wraps this very loss, as it does if fn returned the cause of
-// its context.
-func carries(err error, lost *holdfast.LostError) bool {
-	var found *holdfast.LostError
-	return errors.As(err, &found) && found == lost
 }
 
 // Lock acquires the lock and waits its turn: first in, first out, across processes in the order in which etcd received

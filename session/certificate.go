@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -75,10 +76,7 @@ func certificateName(leaf *x509.Certificate) string {
 	return fmt.Sprintf("the client certificate %s (serial %x)", names.Quote(leaf.Subject.String()), leaf.SerialNumber)
 }
 
-// maintenanceStatus is the request by which judge.WithConnection asks why there is no connection.
-const maintenanceStatus = "/etcdserverpb.Maintenance/Status"
-
-// intercept adds the problem to the reason why there is no connection. A request that succeeds shows that the
+// intercept adds the problem to the reason why there is no connection, for which judge.WithConnection asks. A request that succeeds shows that the
 // certificate is good enough.
 func (c *certificate) intercept(
 	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
@@ -90,7 +88,7 @@ func (c *certificate) intercept(
 	case problem == nil:
 	case err == nil:
 		c.problem.Store(nil)
-	case method == maintenanceStatus && status.Code(err) == codes.Unavailable &&
+	case method == judge.MaintenanceStatus && status.Code(err) == codes.Unavailable &&
 		cc.GetState() == connectivity.TransientFailure:
 		return status.Errorf(codes.Unavailable, "%s; %s", status.Convert(err).Message(), *problem)
 	}

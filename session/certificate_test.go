@@ -28,6 +28,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/judge"
 )
 
 func TestProblemWithACertificateSaysWhichAndWhen(t *testing.T) {
@@ -146,11 +147,11 @@ func TestProblemWithACertificateIsAddedToTheReasonAlone(t *testing.T) {
 		err    error
 		added  bool
 	}{
-		"the reason":      {down, maintenanceStatus, unavailable, true},
+		"the reason":      {down, judge.MaintenanceStatus, unavailable, true},
 		"another request": {down, authenticate, unavailable, false},
-		"another error":   {down, maintenanceStatus, timeout, false},
-		"connecting":      {idle, maintenanceStatus, unavailable, false},
-		"success":         {down, maintenanceStatus, nil, false},
+		"another error":   {down, judge.MaintenanceStatus, timeout, false},
+		"connecting":      {idle, judge.MaintenanceStatus, unavailable, false},
+		"success":         {down, judge.MaintenanceStatus, nil, false},
 	} {
 		const problem = "the client certificate has expired"
 		noted, text := certificate{}, problem

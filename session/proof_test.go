@@ -134,8 +134,9 @@ func TestProofOfAnEarlierTermIsDropped(t *testing.T) {
 		before := c.count("Range")
 		c.heal()
 		time.Sleep(2 * time.Second)
-		if n := c.count("Range") - before; n != 1 || sess.Check() != nil || sess.Unconfirmed() > 2*time.Second {
-			t.Errorf("%d reads, want one at the new term; Check: %v, unconfirmed for %v", n, sess.Check(), sess.Unconfirmed())
+		unconfirmed := await(t, sess).Unconfirmed()
+		if n := c.count("Range") - before; n != 1 || sess.Check() != nil || unconfirmed > 2*time.Second {
+			t.Errorf("%d reads, want one at the new term; Check: %v, unconfirmed for %v", n, sess.Check(), unconfirmed)
 		}
 	})
 }

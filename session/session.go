@@ -169,14 +169,8 @@ func (s *Session) Remaining() time.Duration {
 	return s.leases.Lease().Remaining()
 }
 
-// TrustedUntil is Remaining as wall-clock time, for display only.
-func (s *Session) TrustedUntil() time.Time { return time.Now().Add(s.Remaining()) }
-
 // Lease returns the ID of the latest lease, even if it is lost.
 func (s *Session) Lease() clientv3.LeaseID { return s.leases.Lease().ID() }
-
-// Unconfirmed is the time since the last confirmed renewal was sent.
-func (s *Session) Unconfirmed() time.Duration { return s.leases.Lease().Unconfirmed() }
 
 // Client returns the etcd client of the session.
 func (s *Session) Client() *clientv3.Client { return s.env.client }

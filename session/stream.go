@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -89,14 +90,11 @@ func armStream(
 // streamConn returns the connection for streams of watches. It is nil if one of the client's KV, Lease or Watcher was
 // replaced, since that may be by one for which the key has another name. Then the Watcher is used.
 func streamConn(cli *clientv3.Client) *grpc.ClientConn {
-	if reflect.TypeOf(cli.Watcher) != watcherType || reflect.TypeOf(cli.KV) != kvType ||
+	if reflect.TypeOf(cli.Watcher) != watcherType || !sending.IsEtcds(cli.KV) ||
 		reflect.TypeOf(cli.Lease) != leaseType {
 		return nil
 	}
 	return cli.ActiveConnection()
 }
 
-var (
-	watcherType = reflect.TypeOf(clientv3.NewWatchFromWatchClient(nil, nil))
-	kvType      = reflect.TypeOf(clientv3.NewKVFromKVClient(nil, nil))
-)
+var watcherType = reflect.TypeOf(clientv3.NewWatchFromWatchClient(nil, nil))

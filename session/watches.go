@@ -33,9 +33,6 @@ const (
 
 	// A slot that no member is left for rests at least so long, and at most as long as the members are not listed.
 	shortestRest = time.Second
-
-	// healthyAfter: a watch that stood for so long lets pauses start anew.
-	healthyAfter = time.Second
 )
 
 // watches are the watches of the session key of one lease. The lease is watched while they stand on a majority of the
@@ -184,7 +181,7 @@ func (w *watches) hear(i int, within time.Duration) (healthy bool, err error) {
 		return false, err
 	}
 	stands := clock()
-	defer func() { healthy = clock()-stands >= healthyAfter }()
+	defer func() { healthy = clock()-stands >= watching.HealthyAfter }()
 	defer st.end()
 	defer w.ends(i) // it counts no more, before anything else
 	read, err := sending.Ask(ctx, w.key.sender, sending.Read, w.key.read)

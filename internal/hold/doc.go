@@ -13,5 +13,9 @@
 // it, and its entry leaves; loss.go tells of what else has ended it. While it lasts: poll.go asks, also by renewals,
 // roster.go about which holds; notice.go, held.go, idle.go MaxIdle. minhold.go is about names that stay taken after a
 // release, downgrade.go about a writer that goes on as a reader, term.go about elections. report.go has what is
-// recorded, and what etcd's history adds to that after a loss.
+// recorded.
+//
+// held.go writes to each entry that has lasted a second since when it is held: the FOR of holdfast list counts from it,
+// and etcd keeps no times. Without it FOR would count from when the entry queued, and a long wait would look like a long
+// hold.
 package hold

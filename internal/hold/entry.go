@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -95,7 +96,7 @@ func (e *entry) heldValue(since time.Time, data string) string {
 // stands reads whether the entry is in etcd. Nothing can have joined the queue ahead of
 // it.
 func (e *entry) stands(ctx context.Context) (bool, error) {
-	resp, err := e.host.Sender().Get(ctx, getMeta(e.Key()))
+	resp, err := e.host.Sender().Get(ctx, reads.Meta(e.Key()))
 	return err == nil && e.grant.Is(txns.First(resp.Kvs)), err
 }
 
@@ -115,6 +116,3 @@ func logOf(g *queue.Grant) *slog.Logger {
 	return q.Host().Logger().With("queue", string(q.Kind()), "name", q.Name(), "key", g.Key,
 		"lease", names.Lease(g.Lease.ID()))
 }
-
-// getMeta reads a key without its value.
-func getMeta(key string) clientv3.Op { return clientv3.OpGet(key, clientv3.WithKeysOnly()) }

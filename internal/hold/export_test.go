@@ -6,7 +6,6 @@ import "context"
 
 const (
 	AbandonWait  = abandonWait
-	HistoryWait  = historyWait
 	MaxHeld      = maxHeld
 	MaxHeldBytes = maxHeldBytes
 )

@@ -11,12 +11,10 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
-
-// maxBatch keeps a Txn below etcd's default limit of 128 operations.
-const maxBatch = 100
 
 // pollsInFlight bounds the batches of holds that are checked at the same time.
 const pollsInFlight = 8
@@ -115,7 +113,7 @@ func (p *poller) checkAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 	defer all.Wait()
 	slots := make(chan struct{}, pollsInFlight)
 	for lease, holds := range due {
-		for batch := range slices.Chunk(holds, maxBatch) {
+		for batch := range slices.Chunk(holds, txns.MaxOps) {
 			slots <- struct{}{}
 			all.Go(func() { // joined above
 				defer func() { <-slots }()
@@ -168,10 +166,10 @@ func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (txns.Reply, error) {
 	cmps := make([]clientv3.Cmp, len(holds))
 	gets := make([]clientv3.Op, 1, len(holds)+1)
-	gets[0] = getMeta(p.host.SessionKey(lease.ID()))
+	gets[0] = reads.Meta(p.host.SessionKey(lease.ID()))
 	for i, h := range holds {
 		cmps[i] = h.unchanged()
-		gets = append(gets, getMeta(h.Key()))
+		gets = append(gets, reads.Meta(h.Key()))
 	}
 	return txns.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender(), sending.Poll)
 }
@@ -216,21 +214,24 @@ func (p *poller) checkLease(lease *lease.Lease) {
 		return
 	}
 	p.asking = lease
-	p.host.Go(func(context.Context) { p.askLease(lease) }) // ends with the lease; not asked once the session is closed
+	p.host.Go(func(context.Context) { // ends with the lease; not asked once the session is closed
+		p.askLease(lease.Context(), lease)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.asking == lease {
+			p.asking = nil
+		}
+	})
 }
 
-func (p *poller) askLease(lease *lease.Lease) {
+// askLease asks etcd whether a lease exists until it answers, and ends the lease if not.
+func (p *poller) askLease(ctx context.Context, lease *lease.Lease) {
 	send := func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return p.host.Client().TimeToLive(ctx, lease.ID())
 	}
-	resp, err := sending.Ask(lease.Context(), p.host.Sender(), sending.Read, send)
+	resp, err := sending.Ask(ctx, p.host.Sender(), sending.Read, send)
 	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
-		p.host.LeaseGone(lease.Context(), lease, clientv3.NoLease, nil)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.asking == lease {
-		p.asking = nil
+		p.host.LeaseGone(ctx, lease, clientv3.NoLease, nil)
 	}
 }
 
@@ -239,7 +240,7 @@ func (p *poller) askLease(lease *lease.Lease) {
 func (p *poller) errand(l *lease.Lease) *lease.Errand {
 	var e lease.Errand
 	holds := p.roster.polled(l)
-	if len(holds) == 0 || len(holds) > maxBatch {
+	if len(holds) == 0 || len(holds) > txns.MaxOps {
 		return nil
 	}
 	for _, h := range holds {

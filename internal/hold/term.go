@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -78,7 +79,7 @@ func (u *update) try(ctx context.Context) error {
 	r, err := h.grant.Commit(ctx, txns.Txn{
 		If:   h.unmodifiedSince(known),
 		Then: []clientv3.Op{queue.PutValue(h.Key(), u.value)},
-		Else: []clientv3.Op{clientv3.OpGet(h.Key()), getMeta(h.host.SessionKey(h.Lease()))},
+		Else: []clientv3.Op{clientv3.OpGet(h.Key()), reads.Meta(h.host.SessionKey(h.Lease()))},
 	})
 	u.unanswered = h.Queue().ReportUnknown("proclaim", err) || r.Unanswered || u.unanswered
 	if err != nil {
@@ -155,7 +156,7 @@ func (h *Hold) Resume(ctx context.Context) error {
 		case err != nil:
 			return err
 		case !stands:
-			h.endAndRelease(h.askWhyGone(h.grant.Lease.Context()))
+			h.endAndRelease(h.askWhyGone())
 			return h.Check()
 		case h.Check() == nil:
 			return nil

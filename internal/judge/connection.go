@@ -20,14 +20,14 @@ var ErrNotConnected = errors.New("no connection to etcd")
 // unless the connection has just come up: then a member is asked for its status.
 const askConnection = 100 * time.Millisecond
 
-// maintenanceStatus is etcd's Status RPC. Its constant in etcdserverpb is new in 3.7.
-const maintenanceStatus = "/etcdserverpb.Maintenance/Status"
+// MaintenanceStatus is etcd's Status RPC. Its constant in etcdserverpb is new in 3.7.
+const MaintenanceStatus = "/etcdserverpb.Maintenance/Status"
 
 // Leader asks the member at the other end of conn for the ID of its leader, 0 if it has none. If it does not answer
 // before ctx ends, the error is that of WithConnection.
 func Leader(ctx context.Context, conn *grpc.ClientConn) (uint64, error) {
 	var resp pb.StatusResponse
-	err := conn.Invoke(ctx, maintenanceStatus, &pb.StatusRequest{}, &resp, grpc.WaitForReady(true))
+	err := conn.Invoke(ctx, MaintenanceStatus, &pb.StatusRequest{}, &resp, grpc.WaitForReady(true))
 	if err != nil && ctx.Err() != nil {
 		return 0, WithConnection(conn, ctx.Err())
 	}
@@ -53,7 +53,7 @@ func WithConnection(conn *grpc.ClientConn, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askConnection)
 	defer cancel()
-	why := conn.Invoke(ctx, maintenanceStatus, &pb.StatusRequest{}, &pb.StatusResponse{}, grpc.WaitForReady(false))
+	why := conn.Invoke(ctx, MaintenanceStatus, &pb.StatusRequest{}, &pb.StatusResponse{}, grpc.WaitForReady(false))
 	if status.Code(why) != codes.Unavailable {
 		return err // it is connected by now, or cannot say
 	}

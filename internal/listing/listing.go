@@ -34,11 +34,6 @@ type Options struct {
 	Clock func() time.Duration
 }
 
-const (
-	defaultMaxAge = 15 * time.Second
-	minMaxAge     = 30 * time.Millisecond
-)
-
 // Resolve returns the options with the defaults of Retry and MaxAge. A value out of range is a *holdfast.ArgumentError
 // of ReaderOptions, and so is a client that cannot read.
 func (o Options) Resolve(cli *clientv3.Client) (Options, error) {
@@ -46,10 +41,10 @@ func (o Options) Resolve(cli *clientv3.Client) (Options, error) {
 	switch {
 	case cli == nil || cli.KV == nil || cli.Watcher == nil:
 		return o, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
-	case o.MaxAge != 0 && o.MaxAge < minMaxAge:
+	case o.MaxAge != 0 && o.MaxAge < watching.MinMaxAge:
 		return o, &holdfast.ArgumentError{Argument: "ReaderOptions.MaxAge", Reason: "is less than 30 ms"}
 	}
-	o.Retry, o.MaxAge = retry, cmp.Or(o.MaxAge, defaultMaxAge)
+	o.Retry, o.MaxAge = retry, cmp.Or(o.MaxAge, watching.DefaultMaxAge)
 	return o, err
 }
 

@@ -27,7 +27,7 @@ func kvOf(cli *clientv3.Client) (kv clientv3.KV, own bool) {
 
 // remoteOf returns the type of what etcd's own KV sends its requests to; nil for another KV.
 func remoteOf(kv clientv3.KV) reflect.Type {
-	if reflect.TypeOf(kv) != kvType {
+	if !IsEtcds(kv) {
 		return nil
 	}
 	remote := reflect.ValueOf(kv).Elem().FieldByName("remote") // of 3.5 to 3.7; the tests with a proxy notice another name
@@ -36,6 +36,9 @@ func remoteOf(kv clientv3.KV) reflect.Type {
 	}
 	return remote.Elem().Type()
 }
+
+// IsEtcds reports whether kv is etcd's own KV, and no wrapper of it.
+func IsEtcds(kv clientv3.KV) bool { return reflect.TypeOf(kv) == kvType }
 
 var kvType = reflect.TypeOf(clientv3.NewKVFromKVClient(nil, nil))
 

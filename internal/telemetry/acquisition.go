@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -23,7 +24,7 @@ type Acquisition struct {
 	withAttrs trace.SpanStartEventOption
 	span      trace.Span
 	asked     time.Time
-	presence
+	profiled  *atomic.Int32 // how many ends are to come before it leaves the profile; nil: it is in none
 }
 
 // Acquire starts an acquisition. The returned context carries its span, for
@@ -56,7 +57,7 @@ func Verified(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("verifi
 // Held ends the wait: the lock or term is held.
 func (a *Acquisition) Held() {
 	if a != nil {
-		a.holdsNow()
+		a.holds()
 		a.endWait("held")
 	}
 }
@@ -64,7 +65,7 @@ func (a *Acquisition) Held() {
 // Failed ends the wait without a hold. isError tells an error from an outcome, such
 // as that a lock is taken.
 func (a *Acquisition) Failed(outcome string, isError bool) {
-	a.ended()
+	a.ended(a.t.waiting)
 	if isError {
 		a.span.SetStatus(codes.Error, outcome)
 	}
@@ -115,7 +116,7 @@ func failureOf(err error) string {
 // Released records the end of a hold by its release.
 func (a *Acquisition) Released(held time.Duration) {
 	if a != nil {
-		a.ended()
+		a.ended(a.t.held)
 		a.record(a.t.holds, held, "released")
 	}
 }
@@ -126,16 +127,21 @@ func (a *Acquisition) Lost(held time.Duration, cause string, unproven time.Durat
 	if a == nil {
 		return
 	}
-	a.ended()
+	a.ended(a.t.held)
 	a.record(a.t.holds, held, "lost")
 	a.t.lost(a.span.SpanContext(), a.attrs, cause, unproven)
 }
 
-// record adds a duration to h. The context carries the span, for exemplars. Since
-// the attributes cost an allocation, it first asks whether anything collects h;
-// only OpenTelemetry from 1.40 on can tell.
+// isCollected asks an instrument whether anything collects it. Only OpenTelemetry from 1.40 on can tell; before that the
+// answer is yes.
+func isCollected(instrument any) bool {
+	i, ok := instrument.(interface{ Enabled(context.Context) bool })
+	return !ok || i.Enabled(context.Background())
+}
+
+// record adds a duration to h, if anything collects it. The context carries the span, for exemplars.
 func (a *Acquisition) record(h metric.Float64Histogram, d time.Duration, outcome string) {
-	if i, ok := h.(interface{ Enabled(context.Context) bool }); ok && !i.Enabled(context.Background()) {
+	if !isCollected(h) {
 		return
 	}
 	attrs := append(a.attrs[:len(a.attrs):len(a.attrs)], outcomeKey.String(outcome))

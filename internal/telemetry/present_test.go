@@ -19,15 +19,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
-// present returns the points of what waits and is held, by "metric attributes", in seconds or in number.
-func present(t *testing.T, s sdk) map[string]float64 {
+// present returns the points of what waits and is held, by "metric attributes", in number.
+func present(t *testing.T, s sdk) map[string]int64 {
 	t.Helper()
 	var collected metricdata.ResourceMetrics
 	if err := s.metrics.Collect(context.Background(), &collected); err != nil {
 		t.Fatal(err)
 	}
-	points := make(map[string]float64)
-	add := func(metric string, attrs attribute.Set, value float64) {
+	points := make(map[string]int64)
+	add := func(metric string, attrs attribute.Set, value int64) {
 		if strings.HasPrefix(metric, "holdfast.waiting") || strings.HasPrefix(metric, "holdfast.held") {
 			yours, _ := attrs.Value("yours")
 			points[strings.TrimPrefix(metric, "holdfast.")+" "+yours.AsString()] = value
@@ -35,14 +35,9 @@ func present(t *testing.T, s sdk) map[string]float64 {
 	}
 	for _, scope := range collected.ScopeMetrics {
 		for _, m := range scope.Metrics {
-			switch data := m.Data.(type) {
-			case metricdata.Gauge[float64]:
+			if data, ok := m.Data.(metricdata.Sum[int64]); ok {
 				for _, p := range data.DataPoints {
 					add(m.Name, p.Attributes, p.Value)
-				}
-			case metricdata.Sum[int64]:
-				for _, p := range data.DataPoints {
-					add(m.Name, p.Attributes, float64(p.Value))
 				}
 			}
 		}
@@ -50,76 +45,54 @@ func present(t *testing.T, s sdk) map[string]float64 {
 	return points
 }
 
-// Two sessions of one process report together: what waits and what is held, and the longest of each.
-func TestGaugesTellWhatWaitsAndWhatIsHeldInAllSessions(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		s, ctx := newSDK(), context.Background()
-		first, second := telemetry.New(s.options), telemetry.New(s.options)
-		first.State("", "connected")
-		second.State("", "connected")
-		expect := func(when string, want map[string]float64) {
-			t.Helper()
-			if got := present(t, s); !maps.Equal(got, want) {
-				t.Errorf("%s: %v, want %v", when, got, want)
-			}
+// Two sessions of one process report together: what waits and what is held.
+func TestCountersTellWhatWaitsAndWhatIsHeldInAllSessions(t *testing.T) {
+	s, ctx := newSDK(), context.Background()
+	first, second := telemetry.New(s.options), telemetry.New(s.options)
+	expect := func(when string, want map[string]int64) {
+		t.Helper()
+		got := present(t, s)
+		maps.DeleteFunc(got, func(_ string, n int64) bool { return n == 0 })
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", when, got, want)
 		}
-		expect("at first", map[string]float64{})
-		_, a := first.Acquire(ctx, holdfast.KindLock, "x")
-		time.Sleep(time.Second)
-		_, b := second.Acquire(ctx, holdfast.KindLock, "x")
-		_, c := second.Acquire(ctx, holdfast.KindElection, "x")
-		time.Sleep(2 * time.Second)
-		expect("three wait", map[string]float64{
-			"waiting lock x": 2, "waiting.longest lock x": 3, "waiting election x": 1, "waiting.longest election x": 2,
-		})
-		a.Held()
-		c.Failed("canceled", false)
-		time.Sleep(5 * time.Second)
-		expect("one holds", map[string]float64{
-			"waiting lock x": 1, "waiting.longest lock x": 7, "held lock x": 1, "held.longest lock x": 5,
-		})
-		b.Held()
-		b.GoesOn() // downgraded
-		b.Released(time.Second)
-		first.State("connected", "")
-		expect("one session is closed", map[string]float64{"held lock x": 2, "held.longest lock x": 5})
-		a.Lost(time.Second, "expired", 0)
-		time.Sleep(time.Second)
-		expect("a reader holds", map[string]float64{"held lock x": 1, "held.longest lock x": 1})
-		b.Released(time.Second)
-		expect("in the end", map[string]float64{})
-		_, d := second.Acquire(ctx, holdfast.KindLock, "x")
-		second.State("connected", "")
-		expect("no session is open", map[string]float64{})
-		d.Failed("closed", true)
-	})
+	}
+	expect("at first", map[string]int64{})
+	_, a := first.Acquire(ctx, holdfast.KindLock, "x")
+	_, b := second.Acquire(ctx, holdfast.KindLock, "x")
+	_, c := second.Acquire(ctx, holdfast.KindElection, "x")
+	expect("three wait", map[string]int64{"waiting lock x": 2, "waiting election x": 1})
+	a.Held()
+	c.Failed("canceled", false)
+	expect("one holds", map[string]int64{"waiting lock x": 1, "held lock x": 1})
+	b.Held()
+	b.GoesOn() // downgraded
+	b.Released(time.Second)
+	expect("both hold", map[string]int64{"held lock x": 2})
+	a.Lost(time.Second, "expired", 0)
+	expect("a reader holds", map[string]int64{"held lock x": 1})
+	b.Released(time.Second)
+	expect("in the end", map[string]int64{})
 }
 
-// Without an SDK that collects them, and without the profile, what waits and is held costs a lock no allocation.
+// Without an SDK that collects them, and without the profile, neither the counters nor the profile cost an allocation.
 func TestPresenceAllocatesNothing(t *testing.T) {
-	count := func(tel *telemetry.Telemetry) float64 {
-		return testing.AllocsPerRun(1000, func() {
-			_, a := tel.Acquire(context.Background(), holdfast.KindLock, "x")
-			a.Held()
-			a.Released(time.Second)
-		})
-	}
-	opened, closed := telemetry.New(telemetry.Options{}), telemetry.New(telemetry.Options{})
-	opened.State("", "connected")
-	defer opened.State("connected", "")
-	if with, without := count(opened), count(closed); with != without {
-		t.Errorf("%v allocations, %v without", with, without)
+	tel := telemetry.New(telemetry.Options{})
+	_, whole := tel.Acquire(context.Background(), holdfast.KindLock, "x")
+	if after := testing.AllocsPerRun(1000, func() {
+		whole.Held()
+		whole.Released(time.Second)
+	}); after != 0 {
+		t.Errorf("%v allocations for a hold and its end", after)
 	}
 }
 
-// Nor does anything wake up for it: no goroutine runs, with the gauges and the profile on.
+// Nor does anything wake up for it: no goroutine runs, with the counters and the profile on.
 func TestNothingWakesUpForWhatWaitsAndIsHeld(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := newSDK()
 		s.options.Profile = true
 		tel := telemetry.New(s.options)
-		tel.State("", "connected")
-		defer tel.State("connected", "")
 		before := runtime.NumGoroutine()
 		waits, held := acquireHere(tel), acquireHere(tel)
 		held.Held()
@@ -154,15 +127,11 @@ func acquireHere(tel *telemetry.Telemetry) *telemetry.Acquisition {
 // The profile has the stack of each wait and of each hold, as long as it lasts, and only if it is asked for.
 func TestProfileHasTheStackOfEachWaitAndHold(t *testing.T) {
 	off := telemetry.New(telemetry.Options{})
-	off.State("", "connected")
-	defer off.State("connected", "")
 	defer acquireHere(off).Failed("canceled", false)
 	if text := profiled(t); strings.Contains(text, "acquireHere") {
 		t.Errorf("nobody asked for it:\n%s", text)
 	}
 	on := telemetry.New(telemetry.Options{Profile: true})
-	on.State("", "connected")
-	defer on.State("connected", "")
 	waits, held := acquireHere(on), acquireHere(on)
 	held.Held()
 	text := profiled(t)

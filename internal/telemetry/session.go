@@ -14,12 +14,6 @@ import (
 // "" means not open.
 func (t *Telemetry) State(from, to string) {
 	ctx := context.Background()
-	switch {
-	case from == "":
-		t.open()
-	case to == "":
-		t.leave()
-	}
 	if from != "" {
 		t.sessions.Add(ctx, -1, metric.WithAttributes(stateKey.String(from)))
 	}

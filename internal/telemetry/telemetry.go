@@ -44,10 +44,7 @@ type Telemetry struct {
 	tracer trace.Tracer
 	extra  func(kind holdfast.Kind, name string) []attribute.KeyValue
 
-	provider metric.MeterProvider
-	board    *board // of an open session
-	leave    func() // takes it away
-	profile  bool
+	profile bool
 
 	instruments
 }
@@ -60,6 +57,8 @@ type instruments struct {
 	losses   metric.Int64Counter
 	claims   metric.Int64Counter
 
+	waiting   metric.Int64UpDownCounter
+	held      metric.Int64UpDownCounter
 	waits     metric.Float64Histogram
 	holds     metric.Float64Histogram
 	ambiguous metric.Int64Counter
@@ -93,11 +92,9 @@ func New(o Options) *Telemetry {
 	}
 	m := o.MeterProvider.Meter(scope)
 	return &Telemetry{
-		tracer: o.TracerProvider.Tracer(scope),
-		extra:  o.Attributes,
-
-		provider: o.MeterProvider, profile: o.Profile,
-
+		tracer:      o.TracerProvider.Tracer(scope),
+		extra:       o.Attributes,
+		profile:     o.Profile,
 		instruments: newInstruments(m),
 	}
 }
@@ -115,6 +112,10 @@ func newInstruments(m metric.Meter) instruments {
 		claims: orNothing(m.Int64Counter("holdfast.claims.lost", metric.WithUnit("{lease}"),
 			metric.WithDescription("Leases of claims that etcd has lost while their session lived."))),
 
+		waiting: orNothing(m.Int64UpDownCounter("holdfast.waiting", metric.WithUnit("{lock}"),
+			metric.WithDescription("Calls that wait for a lock or a term now."))),
+		held: orNothing(m.Int64UpDownCounter("holdfast.held", metric.WithUnit("{lock}"),
+			metric.WithDescription("Locks and terms that are held now."))),
 		waits: orNothing(m.Float64Histogram("holdfast.acquire.duration", metric.WithUnit("s"), buckets,
 			metric.WithDescription("Time from asking for a lock or term to its outcome."))),
 		holds: orNothing(m.Float64Histogram("holdfast.hold.duration", metric.WithUnit("s"), buckets,

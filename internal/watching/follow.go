@@ -8,6 +8,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
+// How old an observer lets what it knows get: by default, and what is accepted at least. A Follower reads in each third.
+const (
+	DefaultMaxAge = 15 * time.Second
+	MinMaxAge     = 30 * time.Millisecond
+)
+
 // soonAfter is the time between two reads while Follower.Soon asks for them.
 const soonAfter = 500 * time.Millisecond
 

@@ -170,9 +170,9 @@ func TestFollowerReturnsNilIfItsWatchWasHealthy(t *testing.T) {
 		end   func(srv *etcdfake.Server, cancel func())
 		want  error
 	}{
-		"healthy":                 {healthyAfter, byServer, nil},
-		"soon":                    {healthyAfter - 1, byServer, rpctypes.ErrNoLeader},
-		"healthy, and not wanted": {2 * healthyAfter, byCaller, context.Canceled},
+		"healthy":                 {HealthyAfter, byServer, nil},
+		"soon":                    {HealthyAfter - 1, byServer, rpctypes.ErrNoLeader},
+		"healthy, and not wanted": {2 * HealthyAfter, byCaller, context.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

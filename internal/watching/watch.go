@@ -31,8 +31,8 @@ const (
 	// it brings a watch of the stream up to date.
 	AskAgain = time.Second
 
-	// healthyAfter: a watch that lived for this long resets the backoff.
-	healthyAfter = time.Second
+	// HealthyAfter: a watch that lived for this long resets the backoff.
+	HealthyAfter = time.Second
 
 	// streamKey is the metadata key that tells streams apart: etcd's client opens one
 	// stream for each set of metadata. etcd ignores it.
@@ -206,7 +206,7 @@ func responseErr(resp clientv3.WatchResponse, ok bool) error {
 }
 
 // Healthy reports whether the watch has lived for so long that pauses may start anew.
-func (w *Watch) Healthy() bool { return time.Since(w.stands) >= healthyAfter }
+func (w *Watch) Healthy() bool { return time.Since(w.stands) >= HealthyAfter }
 
 // Ended returns why the user of the watch arms another one, when Next has failed with err. It is nil if the watch was
 // healthy, and ctx has not ended.

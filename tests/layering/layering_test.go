@@ -70,7 +70,7 @@ var layers = map[string][]string{
 		"internal/awaiting", "internal/lines", "internal/steps", "internal/reads", "internal/permits",
 		"internal/places", "internal/leftovers", "internal/polls",
 	}),
-	"internal/hold":    slices.Concat(locks, []string{"internal/queue", "internal/polls"}),
+	"internal/hold":    slices.Concat(locks, []string{"internal/queue", "internal/polls", "internal/reads"}),
 	"internal/lastrun": slices.Concat(locks, []string{"internal/queue"}),
 	"internal/front":   locks,
 	"internal/explain": above("internal/layout", "fencing", "view"),

@@ -3,6 +3,9 @@
 //
 //	go run ./tests/path
 //	go run ./tests/path -list waiting
+//	go run ./tests/path -lines
+//
+// With -lines it counts the lines of code that a program gets which imports locker and election, by package.
 //
 // It runs itself with coverage, on an etcd in memory. The sessions have acquired before: what they do only once is not
 // counted. An acquisition that waits is counted with the release that it waits for. What sessions do meanwhile on their
@@ -31,7 +34,14 @@ func main() {
 	list := flag.String("list", "", "print the functions of one: free, waiting, permit, waiting-permit")
 	run := flag.String("run", "", "for the program itself: run one")
 	out := flag.String("out", "", "for the program itself: the directory of what -run counts")
+	onlyLines := flag.Bool("lines", false, "print the lines of code behind locker and election, and do nothing else")
 	flag.Parse()
+	if *onlyLines {
+		if err := lines(); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	if *run != "" {
 		if err := acquire(*run, *out); err != nil {
 			log.Fatal(err)

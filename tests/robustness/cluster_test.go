@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -97,11 +98,14 @@ func hasKey(t *testing.T, cli *clientv3.Client, key string) bool {
 	return err == nil && len(resp.Kvs) == 1
 }
 
+// unconfirmed is the time since the last confirmed renewal of the session was sent.
+func unconfirmed(sess *session.Session) time.Duration { return lease.Open(sess.Ref()).Lease().Unconfirmed() }
+
 // awaitRenewal waits until etcd confirms a renewal that is sent after this call.
 func awaitRenewal(t *testing.T, sess *session.Session) {
 	t.Helper()
 	now := time.Now()
-	await(t, "a renewal is confirmed", func() bool { return sess.Unconfirmed() < time.Since(now) })
+	await(t, "a renewal is confirmed", func() bool { return unconfirmed(sess) < time.Since(now) })
 }
 
 // endsByDeadline checks that a call that cannot succeed returns DeadlineExceeded when its context ends. The limit of 10

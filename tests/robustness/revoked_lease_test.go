@@ -201,7 +201,7 @@ func (c *revocations) settle(t *testing.T) {
 		now := time.Now()
 		for _, l := range c.queues {
 			await(t, "a renewal is confirmed or the hold is lost", func() bool {
-				return errors.Is(l.held.Check(), holdfast.ErrLost) || l.sessions[0].Unconfirmed() < time.Since(now)
+				return errors.Is(l.held.Check(), holdfast.ErrLost) || unconfirmed(l.sessions[0]) < time.Since(now)
 			})
 		}
 	}

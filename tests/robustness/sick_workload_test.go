@@ -38,7 +38,7 @@ type sessionStats struct {
 	sess            *session.Session
 	ttl             time.Duration
 	lost, suspended atomic.Int64
-	unconfirmed     time.Duration // maximum of Unconfirmed
+	unconfirmed     time.Duration // maximum of unconfirmed
 	lock, unlock    maxDuration
 	trace           rpcTrace
 	pause           time.Duration // between two locks; 0 if the session is idle
@@ -151,7 +151,7 @@ func (w *workload) observe(t *testing.T, d time.Duration) sickReport {
 		select {
 		case <-tick.C:
 			for _, b := range w.all {
-				b.unconfirmed = max(b.unconfirmed, b.sess.Unconfirmed())
+				b.unconfirmed = max(b.unconfirmed, unconfirmed(b.sess))
 			}
 		case <-end.C:
 			done = true

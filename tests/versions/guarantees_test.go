@@ -196,7 +196,7 @@ func TestHolderLearnsOfExpiryBeforeTheNextHolderAcquires(t *testing.T) {
 		acquired <- err
 	}()
 	renewed := time.Now().Add(2 * ttl) // which takes at least two renewals
-	for tick := time.NewTicker(10 * time.Millisecond); sess.TrustedUntil().Before(renewed); <-tick.C {
+	for tick := time.NewTicker(10 * time.Millisecond); time.Now().Add(sess.Remaining()).Before(renewed); <-tick.C {
 		if err := lk.Check(); errors.Is(err, holdfast.ErrLost) || ctx.Err() != nil {
 			t.Fatalf("not renewed: %v", err)
 		}
