@@ -11,7 +11,7 @@ import (
 
 // waits counts a from now on as one that waits.
 func (a *Acquisition) waits() {
-	a.count(a.t.waiting, 1)
+	a.count(a.t.present.waiting, 1)
 	if a.t.profile {
 		a.profiled = new(atomic.Int32)
 		profileWait(a)
@@ -20,8 +20,8 @@ func (a *Acquisition) waits() {
 
 // holds counts a from now on as one that holds.
 func (a *Acquisition) holds() {
-	a.count(a.t.waiting, -1)
-	a.count(a.t.held, 1)
+	a.count(a.t.present.waiting, -1)
+	a.count(a.t.present.held, 1)
 	if a.profiled != nil {
 		a.profiled.Store(1)
 		profile().Remove(a)
@@ -34,7 +34,7 @@ func (a *Acquisition) GoesOn() {
 	if a == nil {
 		return
 	}
-	a.count(a.t.held, 1)
+	a.count(a.t.present.held, 1)
 	if a.profiled != nil {
 		a.profiled.Add(1)
 	}
