@@ -24,7 +24,8 @@ type Acquisition struct {
 	withAttrs trace.SpanStartEventOption
 	span      trace.Span
 	asked     time.Time
-	profiled  *atomic.Int32 // how many ends are to come before it leaves the profile; nil: it is in none
+	counted   metric.MeasurementOption // the attributes of what waits and holds; nil: it is not counted
+	profiled  *atomic.Int32            // how many ends are to come before it leaves the profile; nil: it is in none
 }
 
 // Acquire starts an acquisition. The returned context carries its span, for

@@ -9,8 +9,12 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// waits counts a from now on as one that waits.
+// waits counts a from now on as one that waits. If nothing collects that now, nothing of a is counted later: a counter
+// that goes up and down must not go down alone. Attributes cost allocations, so they are made here, once.
 func (a *Acquisition) waits() {
+	if isCollected(a.t.present.waiting) {
+		a.counted = metric.WithAttributes(a.attrs...)
+	}
 	a.count(a.t.present.waiting, 1)
 	if a.t.profile {
 		a.profiled = new(atomic.Int32)
@@ -48,10 +52,10 @@ func (a *Acquisition) ended(counter metric.Int64UpDownCounter) {
 	}
 }
 
-// count adds n to counter. Attributes cost an allocation, so it asks first whether anybody collects the counter.
+// count adds n to counter, if a is counted.
 func (a *Acquisition) count(counter metric.Int64UpDownCounter, n int64) {
-	if isCollected(counter) {
-		counter.Add(context.Background(), n, metric.WithAttributes(a.attrs...))
+	if a.counted != nil {
+		counter.Add(context.Background(), n, a.counted)
 	}
 }
 
