@@ -77,7 +77,9 @@ func NewReaderAt(cli *clientv3.Client, prefix string) *Reader {
 // With returns a copy with the options that o sets; the others stay. To set one back, begin with NewReader.
 func (r *Reader) With(o ReaderOptions) *Reader {
 	o = options.Over(r.opts, o)
-	with := &Reader{client: r.client, name: r.name, isPrefix: r.isPrefix, opts: o, maxAge: cmp.Or(o.MaxAge, watching.DefaultMaxAge)}
+	with := &Reader{
+		client: r.client, name: r.name, isPrefix: r.isPrefix, opts: o, maxAge: cmp.Or(o.MaxAge, watching.DefaultMaxAge),
+	}
 	clock := o.Clock
 	if clock == nil {
 		clock = session.SystemClock()
@@ -93,7 +95,8 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 
 // reader returns the reader behind Leader, Observe and Observer of an Election.
 func (e *Election) reader() *Reader {
-	r := &Reader{name: e.Name(), front: e.front, maxAge: cmp.Or(e.opts.MaxAge, watching.DefaultMaxAge), err: e.opts.validate()}
+	maxAge := cmp.Or(e.opts.MaxAge, watching.DefaultMaxAge)
+	r := &Reader{name: e.Name(), front: e.front, maxAge: maxAge, err: e.opts.validate()}
 	if r.err == nil {
 		r.err = e.queue.Err()
 	}

@@ -76,8 +76,8 @@ func certificateName(leaf *x509.Certificate) string {
 	return fmt.Sprintf("the client certificate %s (serial %x)", names.Quote(leaf.Subject.String()), leaf.SerialNumber)
 }
 
-// intercept adds the problem to the reason why there is no connection, for which judge.WithConnection asks. A request that succeeds shows that the
-// certificate is good enough.
+// intercept adds the problem to the reason why there is no connection, for which judge.WithConnection asks. A request
+// that succeeds shows that the certificate is good enough.
 func (c *certificate) intercept(
 	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
 	opts ...grpc.CallOption,

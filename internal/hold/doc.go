@@ -15,7 +15,7 @@
 // release, downgrade.go about a writer that goes on as a reader, term.go about elections. report.go has what is
 // recorded.
 //
-// held.go writes to each entry that has lasted a second since when it is held: the FOR of holdfast list counts from it,
-// and etcd keeps no times. Without it FOR would count from when the entry queued, and a long wait would look like a long
-// hold.
+// held.go writes to the entry of each hold that has lasted a second since when it is held: the FOR of holdfast ls
+// counts from it, and etcd keeps no times. Without it FOR would count from when the entry queued, and a long wait would
+// look like a long hold.
 package hold

@@ -24,7 +24,8 @@ type Acquisition struct {
 	withAttrs trace.SpanStartEventOption
 	span      trace.Span
 	asked     time.Time
-	profiled  *atomic.Int32 // how many ends are to come before it leaves the profile; nil: it is in none
+	counted   metric.MeasurementOption // the attributes of what waits and holds; nil: it is not counted
+	profiled  *atomic.Int32            // how many ends are to come before it leaves the profile; nil: it is in none
 }
 
 // Acquire starts an acquisition. The returned context carries its span, for
@@ -65,7 +66,7 @@ func (a *Acquisition) Held() {
 // Failed ends the wait without a hold. isError tells an error from an outcome, such
 // as that a lock is taken.
 func (a *Acquisition) Failed(outcome string, isError bool) {
-	a.ended(a.t.waiting)
+	a.ended(a.t.present.waiting)
 	if isError {
 		a.span.SetStatus(codes.Error, outcome)
 	}
@@ -116,7 +117,7 @@ func failureOf(err error) string {
 // Released records the end of a hold by its release.
 func (a *Acquisition) Released(held time.Duration) {
 	if a != nil {
-		a.ended(a.t.held)
+		a.ended(a.t.present.held)
 		a.record(a.t.holds, held, "released")
 	}
 }
@@ -127,12 +128,12 @@ func (a *Acquisition) Lost(held time.Duration, cause string, unproven time.Durat
 	if a == nil {
 		return
 	}
-	a.ended(a.t.held)
+	a.ended(a.t.present.held)
 	a.record(a.t.holds, held, "lost")
 	a.t.lost(a.span.SpanContext(), a.attrs, cause, unproven)
 }
 
-// isCollected asks an instrument whether anything collects it. Only OpenTelemetry from 1.40 on can tell; before that the
+// isCollected asks an instrument whether anything collects it. OpenTelemetry can tell from 1.40 on; before that the
 // answer is yes.
 func isCollected(instrument any) bool {
 	i, ok := instrument.(interface{ Enabled(context.Context) bool })

@@ -9,9 +9,13 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// waits counts a from now on as one that waits.
+// waits counts a from now on as one that waits. If nothing collects that now, nothing of a is counted later: a counter
+// that goes up and down must not go down alone. Attributes cost allocations, so they are made here, once.
 func (a *Acquisition) waits() {
-	a.count(a.t.waiting, 1)
+	if isCollected(a.t.present.waiting) {
+		a.counted = metric.WithAttributes(a.attrs...)
+	}
+	a.count(a.t.present.waiting, 1)
 	if a.t.profile {
 		a.profiled = new(atomic.Int32)
 		profileWait(a)
@@ -20,8 +24,8 @@ func (a *Acquisition) waits() {
 
 // holds counts a from now on as one that holds.
 func (a *Acquisition) holds() {
-	a.count(a.t.waiting, -1)
-	a.count(a.t.held, 1)
+	a.count(a.t.present.waiting, -1)
+	a.count(a.t.present.held, 1)
 	if a.profiled != nil {
 		a.profiled.Store(1)
 		profile().Remove(a)
@@ -34,7 +38,7 @@ func (a *Acquisition) GoesOn() {
 	if a == nil {
 		return
 	}
-	a.count(a.t.held, 1)
+	a.count(a.t.present.held, 1)
 	if a.profiled != nil {
 		a.profiled.Add(1)
 	}
@@ -48,10 +52,10 @@ func (a *Acquisition) ended(counter metric.Int64UpDownCounter) {
 	}
 }
 
-// count adds n to counter. Attributes cost an allocation, so it asks first whether anybody collects the counter.
+// count adds n to counter, if a is counted.
 func (a *Acquisition) count(counter metric.Int64UpDownCounter, n int64) {
-	if isCollected(counter) {
-		counter.Add(context.Background(), n, metric.WithAttributes(a.attrs...))
+	if a.counted != nil {
+		counter.Add(context.Background(), n, a.counted)
 	}
 }
 

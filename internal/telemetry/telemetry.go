@@ -57,8 +57,7 @@ type instruments struct {
 	losses   metric.Int64Counter
 	claims   metric.Int64Counter
 
-	waiting   metric.Int64UpDownCounter
-	held      metric.Int64UpDownCounter
+	present   presentInstruments
 	waits     metric.Float64Histogram
 	holds     metric.Float64Histogram
 	ambiguous metric.Int64Counter
@@ -70,6 +69,9 @@ type instruments struct {
 
 	shards shardInstruments
 }
+
+// presentInstruments count what waits and what is held now.
+type presentInstruments struct{ waiting, held metric.Int64UpDownCounter }
 
 // shardInstruments are those of package shard.
 type shardInstruments struct {
@@ -112,10 +114,12 @@ func newInstruments(m metric.Meter) instruments {
 		claims: orNothing(m.Int64Counter("holdfast.claims.lost", metric.WithUnit("{lease}"),
 			metric.WithDescription("Leases of claims that etcd has lost while their session lived."))),
 
-		waiting: orNothing(m.Int64UpDownCounter("holdfast.waiting", metric.WithUnit("{lock}"),
-			metric.WithDescription("Calls that wait for a lock or a term now."))),
-		held: orNothing(m.Int64UpDownCounter("holdfast.held", metric.WithUnit("{lock}"),
-			metric.WithDescription("Locks and terms that are held now."))),
+		present: presentInstruments{
+			waiting: orNothing(m.Int64UpDownCounter("holdfast.waiting", metric.WithUnit("{lock}"),
+				metric.WithDescription("Calls that wait for a lock or a term now."))),
+			held: orNothing(m.Int64UpDownCounter("holdfast.held", metric.WithUnit("{lock}"),
+				metric.WithDescription("Locks and terms that are held now."))),
+		},
 		waits: orNothing(m.Float64Histogram("holdfast.acquire.duration", metric.WithUnit("s"), buckets,
 			metric.WithDescription("Time from asking for a lock or term to its outcome."))),
 		holds: orNothing(m.Float64Histogram("holdfast.hold.duration", metric.WithUnit("s"), buckets,

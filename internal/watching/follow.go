@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// How old an observer lets what it knows get: by default, and what is accepted at least. A Follower reads in each third.
+// How old an observer lets its knowledge get, by default and at the least. A Follower reads in each third of that.
 const (
 	DefaultMaxAge = 15 * time.Second
 	MinMaxAge     = 30 * time.Millisecond
