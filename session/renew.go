@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/backoff"
@@ -17,44 +18,62 @@ var (
 	errArrivedLate    = errors.New("the reply arrived after trusted-until")
 )
 
-// renew renews the lease when that is due, and again after a failure, until it is lost.
+// renew renews the lease when that is due, and again after a failure, until it is lost. Where round trips are long, a
+// renewal goes beside the one before.
 func (k *keeper) renew() {
+	timer := time.NewTimer(k.lease.UntilRenewal())
+	defer timer.Stop()
+	var running sync.WaitGroup
+	defer running.Wait()
+	underWay, ended := 0, make(chan struct{}, 2)
+	for {
+		select {
+		case <-timer.C:
+			if k.lease.UntilRenewal() > 0 {
+				break // by the session's clock, which need not be that of timers
+			}
+			underWay++
+			running.Go(func() {
+				k.renewOnce()
+				ended <- struct{}{}
+			})
+		case <-ended:
+			underWay--
+		case <-k.lease.Context().Done():
+			return
+		}
+		timer.Stop()
+		if underWay == 0 || underWay == 1 && k.lease.Overlaps() {
+			timer.Reset(k.lease.UntilRenewal())
+		}
+	}
+}
+
+// renewOnce renews the lease once, however often that must be tried. Until the loss, every failure except a verdict on
+// the lease is retried, a refused permission as well: tokens are refreshed and roles are repaired.
+func (k *keeper) renewOnce() {
 	// The pauses of the user's policy may be too long for a renewal.
 	policy := k.opts.Retry
 	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), k.lease.Trust()/6)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
 	policy.Attempt = 0  // sending.Once bounds each request, and the loss of the lease bounds the loop
 	policy.Notify = nil // a callback could delay the renewal
-	timer := time.NewTimer(k.lease.UntilRenewal())
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-k.lease.Context().Done():
-			return
-		}
-		if k.lease.UntilRenewal() <= 0 {
-			// Until the loss, every failure except a verdict on the lease is retried, a refused permission as well:
-			// tokens are refreshed and roles are repaired.
-			var e evidence
-			_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error { return k.renewOnce(ctx, &e) })
-		}
-		timer.Reset(k.lease.UntilRenewal())
-	}
+	began := k.lease.BeginRenewal()
+	_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error { return k.tryRenewal(ctx, began) })
 }
 
-// renewOnce renews the lease once and records the result. See renewAndProve for e.
-func (k *keeper) renewOnce(ctx context.Context, e *evidence) error {
-	began := time.Now()
-	left, err := k.renewAndProve(ctx, e)
+// tryRenewal tries a renewal that began at a time, and records the result.
+func (k *keeper) tryRenewal(ctx context.Context, began time.Duration) error {
+	tried := time.Now()
+	left, err := k.renewAndProve(ctx, began)
 	if err == nil {
-		k.telemetry.Renewed(began, left)
+		k.telemetry.Renewed(tried, left)
 		return nil
 	}
 	err = judge.WithConnection(k.client.ActiveConnection(), err)
 	k.lease.Failed(err)
 	if k.ctx.Err() == nil {
-		k.telemetry.RenewalFailed(began, renewalOutcome(err), etcderr.Classify(err).String())
+		k.telemetry.RenewalFailed(tried, renewalOutcome(err), etcderr.Classify(err).String())
 	}
 	if k.lease.Context().Err() == nil {
 		err = backoff.Again(err)

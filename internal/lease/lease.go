@@ -33,6 +33,7 @@ type Lease struct {
 	gate    int64               // mod revision of the session key
 	heard   int64               // the largest one that has rung the bell
 	failure error               // of the last failed renewal
+	evidence
 	connection
 }
 
@@ -161,16 +162,9 @@ func (l *Lease) AwaitConnected(ctx context.Context) error {
 	}
 }
 
-// Confirm extends the trust by a proved renewal that counts from sent and was answered with ttl. It reports false, and
-// changes nothing, if the lease is not trusted any more.
-func (l *Lease) Confirm(sent, ttl time.Duration) bool {
-	now := l.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lost != nil || now >= l.trust.until {
-		return false
-	}
-	l.trust = l.grant.trusted(sent, ttl)
+// confirmLocked extends the trust by a renewal that counts.
+func (l *Lease) confirmLocked(now time.Duration, t trust) {
+	l.trust = t
 	l.say(Step{Action: Confirmed, At: now, Until: l.trust.until})
 	l.failure = nil
 	if now < l.trust.suspendAt() { // or a reply was kept for so long that the lease stays suspended
@@ -184,7 +178,6 @@ func (l *Lease) Confirm(sent, ttl time.Duration) bool {
 	case l.renewed <- struct{}{}:
 	default: // the watchdog is about to look anyway
 	}
-	return true
 }
 
 // Failed records why a renewal failed, for the LostError.
@@ -227,7 +220,7 @@ func (l *Lease) Enter(s holdfast.State) {
 	suspend(holdfast.ErrSuspended)
 }
 
-// reconnectLocked replaces a canceled connected context. Confirm calls it as well: code that acts on the renewal
+// reconnectLocked replaces a canceled connected context. confirmLocked calls it as well: code that acts on the renewal
 // before the watchdog has woken must not get the context that the suspension has canceled.
 func (l *Lease) reconnectLocked() {
 	if l.connected.Err() != nil {
@@ -244,14 +237,6 @@ func (l *Lease) UntilChange() time.Duration {
 		return at - now
 	}
 	return l.trust.until - now
-}
-
-// UntilRenewal is the time until the next renewal; zero or less when it is due.
-func (l *Lease) UntilRenewal() time.Duration {
-	now := l.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.trust.renewAt() - now
 }
 
 // Remaining is the time until trusted-until; 0 once lost.

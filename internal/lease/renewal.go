@@ -1,0 +1,148 @@
+package lease
+
+import "time"
+
+// evidence is what shows that the lease was renewed: the latest replies that no renewal has counted from yet.
+type evidence struct {
+	ack   *reply // to a renewal
+	proof *reply // to a linearizable request that found the lease
+	begun time.Duration
+	left  time.Duration // trusted time that was left when the latest renewal was confirmed
+	trips [3]time.Duration
+	trip  int // where the next one goes
+}
+
+// reply is a member's reply.
+type reply struct {
+	sent time.Duration // when the request was sent, by the clock of the lease
+	took time.Duration
+	ttl  time.Duration // of a renewal
+	term uint64        // of Raft
+}
+
+// Acknowledge records that a renewal which was sent at that time has been answered.
+func (l *Lease) Acknowledge(sent, ttl time.Duration, term uint64) {
+	l.heardReply(Acknowledged, &l.ack, reply{sent: sent, ttl: ttl, term: term})
+}
+
+// Prove records the reply to a linearizable read of the session key, which has found it, or to the key's put.
+func (l *Lease) Prove(sent time.Duration, term uint64) {
+	l.heardReply(Proved, &l.proof, reply{sent: sent, term: term})
+}
+
+// heardReply keeps a reply, unless a later request was answered before, and has the lease renewed if both replies that
+// are kept have the same term. Two renewals may be under way:
+//
+//	sent at 10: renewal and read A · sent at 12: renewal and read B
+//	at 15 the reply to renewal A, at 16 to renewal B, which takes its place
+//	at 17 the reply to read A: trusted from 10, the earlier of both · at 18 to read B: trusted from 12
+func (l *Lease) heardReply(a Action, kept **reply, r reply) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.clock()
+	r.took = now - r.sent
+	l.say(Step{Action: a, At: now, Sent: r.sent, Term: r.term})
+	if r.sent <= l.trust.from || *kept != nil && r.sent < (*kept).sent {
+		return
+	}
+	*kept = &r
+	l.judgeLocked(now)
+}
+
+// judgeLocked has the lease renewed by the replies that are kept. The one of an earlier term is dropped.
+//
+// A renewal that is confirmed after trusted-until is too late: a holder may have been told that its lock is lost.
+func (l *Lease) judgeLocked(now time.Duration) {
+	ack, proof := l.ack, l.proof
+	switch {
+	case ack == nil || proof == nil || l.lost != nil || now >= l.trust.until:
+	case ack.term < proof.term:
+		l.ack = nil
+	case ack.term > proof.term:
+		l.proof = nil
+	default:
+		from := min(ack.sent, proof.sent)
+		l.left = l.trust.until - now
+		l.trips[l.trip] = max(ack.took, proof.took)
+		l.trip = (l.trip + 1) % len(l.trips)
+		if ack.sent == from {
+			l.ack = nil
+		}
+		if proof.sent == from {
+			l.proof = nil
+		}
+		l.confirmLocked(now, l.grant.trusted(from, ack.ttl))
+	}
+}
+
+// Answered reports which replies to requests sent since then are kept: to a renewal, and to a read.
+func (l *Lease) Answered(since time.Duration) (ack, proof bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ack != nil && l.ack.sent >= since, l.proof != nil && l.proof.sent >= since
+}
+
+// RenewedSince reports whether a renewal has counted whose requests were sent since then, and how much trusted time was
+// left when the latest one did.
+func (l *Lease) RenewedSince(since time.Duration) (left time.Duration, renewed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.left, l.trust.from >= since && l.lost == nil
+}
+
+// BeginRenewal records that a renewal begins, and returns the time.
+func (l *Lease) BeginRenewal() time.Duration {
+	now := l.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begun = now
+	return now
+}
+
+// UntilRenewal is the time until the next renewal; zero or less when it is due.
+func (l *Lease) UntilRenewal() time.Duration {
+	now := l.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(l.trust.from, l.begun) + l.periodLocked() - now
+}
+
+// RoundTrip is the longest that one of the last three renewals took, and whether that is more than the lease bears
+// without suspensions.
+func (l *Lease) RoundTrip() (longest time.Duration, tooLong bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	longest = l.longestTripLocked()
+	return longest, 3*longest > l.trust.length()
+}
+
+// Overlaps reports whether a renewal is due before the one that was sent before it can be answered.
+func (l *Lease) Overlaps() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.periodLocked() < l.longestTripLocked()
+}
+
+// BeganSlowly reports whether the first reply has taken so long that the lease would be suspended before a renewal that
+// is sent when it is due could be answered.
+func (l *Lease) BeganSlowly() bool { return l.Unconfirmed() > l.Trust()/8 }
+
+func (l *Lease) longestTripLocked() time.Duration { return max(l.trips[0], l.trips[1], l.trips[2]) }
+
+// periodLocked is the time between the sendings of two renewals.
+func (l *Lease) periodLocked() time.Duration { return period(l.trust.length(), l.longestTripLocked()) }
+
+// period returns the time between the sendings of two renewals, for a lease that is trusted for that long and renewals
+// that take a round trip. By default it is three eighths of the trusted time, about a third of the TTL.
+//
+// A renewal is a round trip old when it is confirmed, and must do until the next one is: for a period and a round trip,
+// less than half of the trusted time, where the suspension begins. So long round trips make the period shorter, and
+// leave half a round trip to spare as long as that is possible. The period is at least half a round trip, so two
+// renewals are under way at most:
+//
+//	trusted for 12 s, suspended after 6 · round trip 1 s: sent at 0, 4.5, 9   · 5.5 s old at most
+//	                                    · round trip 3 s: sent at 0, 1.5, 3   · 4.5 s old at most
+//	                                    · round trip 4 s: sent at 0, 2, 4     · 6 s old at most
+func period(trusted, trip time.Duration) time.Duration {
+	return min(trusted*3/8, max(trusted/2-trip*3/2, trip/2))
+}
