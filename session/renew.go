@@ -33,8 +33,9 @@ func (k *keeper) renew() {
 				break // by the session's clock, which need not be that of timers
 			}
 			underWay++
+			began := k.lease.BeginRenewal()
 			running.Go(func() {
-				k.renewOnce()
+				k.renewOnce(began)
 				ended <- struct{}{}
 			})
 		case <-ended:
@@ -49,16 +50,16 @@ func (k *keeper) renew() {
 	}
 }
 
-// renewOnce renews the lease once, however often that must be tried. Until the loss, every failure except a verdict on
-// the lease is retried, a refused permission as well: tokens are refreshed and roles are repaired.
-func (k *keeper) renewOnce() {
+// renewOnce renews the lease once, with requests that are sent after began, however often that must be tried. Until the
+// loss, every failure except a verdict on the lease is retried, a refused permission as well: tokens are refreshed and
+// roles are repaired.
+func (k *keeper) renewOnce(began time.Duration) {
 	// The pauses of the user's policy may be too long for a renewal.
 	policy := k.opts.Retry
 	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), k.lease.Trust()/6)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
 	policy.Attempt = 0  // sending.Once bounds each request, and the loss of the lease bounds the loop
 	policy.Notify = nil // a callback could delay the renewal
-	began := k.lease.BeginRenewal()
 	_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error { return k.tryRenewal(ctx, began) })
 }
 

@@ -107,13 +107,21 @@ func (l *Lease) UntilRenewal() time.Duration {
 	return max(l.trust.from, l.begun) + l.periodLocked() - now
 }
 
-// RoundTrip is the longest that one of the last three renewals took, and whether that is more than the lease bears
-// without suspensions.
-func (l *Lease) RoundTrip() (longest time.Duration, tooLong bool) {
+// TooLong returns how long renewals take if that suspends the lease at each of them; otherwise 0.
+func (l *Lease) TooLong() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	longest = l.longestTripLocked()
-	return longest, 3*longest > l.trust.length()
+	if longest := l.longestTripLocked(); 3*longest > l.trust.length() {
+		return longest
+	}
+	return 0
+}
+
+// TTLFor returns the TTL to choose where a round trip to etcd takes that long, at its slowest: in whole seconds, 2 s at
+// least. 3.4 round trips do, with the default margin. Five leave room for larger margins, and for a round trip that takes
+// half as long again.
+func TTLFor(roundTrip time.Duration) time.Duration {
+	return max(2*time.Second, (5*roundTrip + time.Second - 1).Truncate(time.Second))
 }
 
 // Overlaps reports whether a renewal is due before the one that was sent before it can be answered.
