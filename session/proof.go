@@ -105,9 +105,7 @@ func (k *keeper) prove(ctx context.Context) error {
 		read keyRead
 	}
 	errand := k.lease.Errands.Next()
-	if errand != nil {
-		defer k.lease.Errands.Over()
-	}
+	defer k.lease.Errands.Over()
 	send := func(ctx context.Context) (reply, error) {
 		sent := k.lease.Sends(lease.Reads)
 		read, err := k.key.readWith(ctx, errand)

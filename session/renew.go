@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/backoff"
@@ -18,53 +17,34 @@ var (
 	errArrivedLate    = errors.New("the reply arrived after trusted-until")
 )
 
-// renew renews the lease when that is due, and again after a failure, until it is lost. Where round trips are long, a
-// renewal goes beside the one before.
+// renew renews the lease when that is due, and again after a failure, until it is lost.
 func (k *keeper) renew() {
-	timer := time.NewTimer(k.lease.UntilRenewal())
-	defer timer.Stop()
-	var running sync.WaitGroup
-	defer running.Wait()
-	underWay, ended := 0, make(chan struct{}, 2)
-	for {
-		select {
-		case <-timer.C:
-			if k.lease.UntilRenewal() > 0 {
-				break // by the session's clock, which need not be that of timers
-			}
-			underWay++
-			began := k.lease.BeginRenewal()
-			running.Go(func() {
-				k.renewOnce(began)
-				ended <- struct{}{}
-			})
-		case <-ended:
-			underWay--
-		case <-k.lease.Context().Done():
-			return
-		}
-		timer.Stop()
-		if underWay == 0 || underWay == 1 && k.lease.Overlaps() {
-			timer.Reset(k.lease.UntilRenewal())
-		}
-	}
-}
-
-// renewOnce renews the lease once, with requests that are sent after began, however often that must be tried. Until the
-// loss, every failure except a verdict on the lease is retried, a refused permission as well: tokens are refreshed and
-// roles are repaired.
-func (k *keeper) renewOnce(began time.Duration) {
 	// The pauses of the user's policy may be too long for a renewal.
 	policy := k.opts.Retry
 	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), k.lease.Trust()/6)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
 	policy.Attempt = 0  // sending.Once bounds each request, and the loss of the lease bounds the loop
 	policy.Notify = nil // a callback could delay the renewal
-	_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error { return k.tryRenewal(ctx, began) })
+	timer := time.NewTimer(k.lease.UntilRenewal())
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-k.lease.Context().Done():
+			return
+		}
+		if k.lease.UntilRenewal() <= 0 {
+			// Until the loss, every failure except a verdict on the lease is retried, a refused permission as well:
+			// tokens are refreshed and roles are repaired.
+			began := k.opts.Clock()
+			_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error { return k.renewOnce(ctx, began) })
+		}
+		timer.Reset(k.lease.UntilRenewal())
+	}
 }
 
-// tryRenewal tries a renewal that began at a time, and records the result.
-func (k *keeper) tryRenewal(ctx context.Context, began time.Duration) error {
+// renewOnce renews the lease once, by requests that are sent after began, and records the result.
+func (k *keeper) renewOnce(ctx context.Context, began time.Duration) error {
 	tried := time.Now()
 	left, err := k.renewAndProve(ctx, began)
 	if err == nil {

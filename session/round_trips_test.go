@@ -38,7 +38,7 @@ func trusted(ttl time.Duration) time.Duration { return ttl - ttl/10 }
 // renewal need not fit into one trusted time.
 func TestRoundTripsBelowHalfOfTheTrustedTimeLoseNoSession(t *testing.T) {
 	for _, ttl := range shortTTLs {
-		for _, percent := range []time.Duration{12, 16, 20, 24, 26, 28, 30, 32, 33, 36, 40, 45, 49} {
+		for _, percent := range []time.Duration{12, 14, 16, 18, 20, 22, 24, 26, 30, 33, 36, 40, 45, 49} {
 			start(t, func(t *testing.T, c *cluster) {
 				events := newRecorder()
 				half := trusted(ttl) * percent / 200
@@ -52,8 +52,7 @@ func TestRoundTripsBelowHalfOfTheTrustedTimeLoseNoSession(t *testing.T) {
 					t.Errorf("TTL %v, round trips of %d %%: lost %d times at the beginning, %d times later",
 						ttl, percent, begun.lost, n.lost)
 				}
-				// Beyond a quarter the first renewal that the session sends is answered after the suspension.
-				if percent < 25 && begun.suspended > 0 || percent <= 33 && (begun.suspended > 1 || n.suspended > 0) {
+				if percent < 25 && begun.suspended+n.suspended > 0 {
 					t.Errorf("TTL %v, round trips of %d %%: suspended %d times at the beginning, %d times later",
 						ttl, percent, begun.suspended, n.suspended)
 				}
@@ -65,7 +64,7 @@ func TestRoundTripsBelowHalfOfTheTrustedTimeLoseNoSession(t *testing.T) {
 // A session that stands is suspended until it knows that round trips have become long.
 func TestSessionAdaptsToRoundTripsThatBecomeLong(t *testing.T) {
 	for _, ttl := range shortTTLs {
-		for _, percent := range []time.Duration{12, 20, 25, 33} {
+		for _, percent := range []time.Duration{12, 16, 20, 24} {
 			start(t, func(t *testing.T, c *cluster) {
 				events := newRecorder()
 				c.open(t, session.Options{TTL: ttl, OnStateChange: events.record})
@@ -75,28 +74,12 @@ func TestSessionAdaptsToRoundTripsThatBecomeLong(t *testing.T) {
 				time.Sleep(2 * ttl)
 				first := events.told()
 				time.Sleep(10 * ttl)
-				if n := events.told(); first.suspended > 2 || first.lost+n.suspended+n.lost > 0 {
+				if n := events.told(); first.suspended > 1 || first.lost+n.suspended+n.lost > 0 {
 					t.Errorf("TTL %v, round trips of %d %%: %+v in two TTLs, then %+v", ttl, percent, first, n)
 				}
 			})
 		}
 	}
-}
-
-func TestRenewalsThatOverlapAreTwoAtMost(t *testing.T) {
-	start(t, func(t *testing.T, c *cluster) {
-		const ttl, half = 15 * time.Second, 2250 * time.Millisecond // a third of the trusted time
-		c.delay(half, half)
-		c.open(t, session.Options{TTL: ttl})
-		time.Sleep(time.Minute)
-		renewals, reads := c.count("LeaseKeepAlive"), c.count("Range")
-		time.Sleep(10 * time.Minute)
-		renewals, reads = c.count("LeaseKeepAlive")-renewals, c.count("Range")-reads
-		// One is sent each half of a round trip. The lease of the claims is renewed every 90 to 100 s.
-		if want := int(10 * time.Minute / half); reads < want || reads > want+2 || renewals < want+6 || renewals > want+9 {
-			t.Errorf("%d renewals and %d reads in ten minutes, want %d", renewals, reads, want)
-		}
-	})
 }
 
 // Of round trips that are too long a session warns once, and says which TTL bears them.
@@ -105,7 +88,7 @@ func TestRoundTripsThatAreTooLongAreWarnedOfOnce(t *testing.T) {
 		start(t, func(t *testing.T, c *cluster) {
 			var log bytes.Buffer
 			events := newRecorder()
-			half := trusted(ttl) * 40 / 200
+			half := trusted(ttl) * 33 / 200
 			c.delay(half, half)
 			c.open(t, session.Options{TTL: ttl, OnStateChange: events.record, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			time.Sleep(3 * time.Minute)
@@ -131,7 +114,7 @@ func TestTTLThatIsChosenByTheRoundTripBearsIt(t *testing.T) {
 			if n := events.told(); n != (counts{}) {
 				t.Errorf("round trip %v, TTL %v: %+v", trip, ttl, n)
 			}
-			if lower := ttl - time.Second; trip > time.Second/2 && 5*trip < lower {
+			if lower := ttl - time.Second; trip > time.Second/2 && 6*trip < lower {
 				t.Errorf("round trip %v: TTL %v, and %v would do", trip, ttl, lower)
 			}
 		})

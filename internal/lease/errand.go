@@ -17,7 +17,7 @@ type Errand struct {
 	Told func(sent time.Duration, yes bool)
 }
 
-// Errands makes the errands of one lease, one at a time.
+// Errands makes the errands of one lease, one for each renewal.
 type Errands struct {
 	next     atomic.Pointer[func() *Errand]
 	underWay atomic.Bool
@@ -26,11 +26,10 @@ type Errands struct {
 // Run has each read that proves a renewal of the lease run the errand that next returns; nil: none.
 func (e *Errands) Run(next func() *Errand) { e.next.Store(&next) }
 
-// Next returns the errand of the read that is about to be sent; nil: none, or the one of another read is under way.
-// Unless it is nil, Over must follow.
+// Next returns the errand of the read that is about to be sent, or nil. Over must follow.
 func (e *Errands) Next() *Errand {
 	next := e.next.Load()
-	if next == nil || !e.underWay.CompareAndSwap(false, true) {
+	if next == nil {
 		return nil
 	}
 	errand := (*next)()
@@ -38,7 +37,7 @@ func (e *Errands) Next() *Errand {
 	return errand
 }
 
-// Over records that the read which runs the errand has been answered, or is given up.
+// Over records that the read has been answered, or is given up.
 func (e *Errands) Over() { e.underWay.Store(false) }
 
 // UnderWay reports whether a read is in flight that runs an errand.

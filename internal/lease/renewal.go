@@ -4,12 +4,11 @@ import "time"
 
 // evidence is what shows that the lease was renewed: the latest replies that no renewal has counted from yet.
 type evidence struct {
-	ack   *reply // to a renewal
-	proof *reply // to a linearizable request that found the lease
-	begun time.Duration
-	left  time.Duration // trusted time that was left when the latest renewal was confirmed
-	trips [3]time.Duration
-	trip  int // where the next one goes
+	ack   *reply           // to a renewal
+	proof *reply           // to a linearizable request that found the lease
+	left  time.Duration    // trusted time that was left when the latest renewal was confirmed
+	trips [3]time.Duration // what the last renewals took; 0: there were less
+	trip  int              // where the next one goes
 }
 
 // reply is a member's reply.
@@ -31,11 +30,11 @@ func (l *Lease) Prove(sent time.Duration, term uint64) {
 }
 
 // heardReply keeps a reply, unless a later request was answered before, and has the lease renewed if both replies that
-// are kept have the same term. Two renewals may be under way:
+// are kept have the same term. For example, the reply to one of two requests gets lost, and a leader is elected:
 //
-//	sent at 10: renewal and read A · sent at 12: renewal and read B
-//	at 15 the reply to renewal A, at 16 to renewal B, which takes its place
-//	at 17 the reply to read A: trusted from 10, the earlier of both · at 18 to read B: trusted from 12
+//	sent at 10: a renewal and a read · at 11 the reply to the renewal, of term 5 · the read is not answered
+//	sent at 13: another read · at 14 its reply, of term 6: the reply to the renewal is dropped
+//	sent at 14: another renewal · at 15 its reply, of term 6: trusted from 13, the earlier of both
 func (l *Lease) heardReply(a Action, kept **reply, r reply) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,45 +89,29 @@ func (l *Lease) RenewedSince(since time.Duration) (left time.Duration, renewed b
 	return l.left, l.trust.from >= since && l.lost == nil
 }
 
-// BeginRenewal records that a renewal begins, and returns the time.
-func (l *Lease) BeginRenewal() time.Duration {
-	now := l.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.begun = now
-	return now
-}
-
 // UntilRenewal is the time until the next renewal; zero or less when it is due.
 func (l *Lease) UntilRenewal() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(l.trust.from, l.begun) + l.periodLocked() - now
+	return l.trust.from + period(l.trust.length(), l.longestTripLocked()) - now
 }
 
 // TooLong returns how long renewals take if that suspends the lease at each of them; otherwise 0.
 func (l *Lease) TooLong() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if longest := l.longestTripLocked(); 3*longest > l.trust.length() {
+	if longest := l.longestTripLocked(); 4*longest > l.trust.length() {
 		return longest
 	}
 	return 0
 }
 
-// TTLFor returns the TTL to choose where a round trip to etcd takes that long, at its slowest: in whole seconds, 2 s at
-// least. 3.4 round trips do, with the default margin. Five leave room for larger margins, and for a round trip that takes
-// half as long again.
+// TTLFor returns the TTL to choose where a round trip to etcd takes that long: six of them, in whole seconds, 2 s at
+// least. With the default margin 4.5 do; the others leave room for larger margins, and for a round trip that takes half
+// as long again.
 func TTLFor(roundTrip time.Duration) time.Duration {
-	return max(2*time.Second, (5*roundTrip + time.Second - 1).Truncate(time.Second))
-}
-
-// Overlaps reports whether a renewal is due before the one that was sent before it can be answered.
-func (l *Lease) Overlaps() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.periodLocked() < l.longestTripLocked()
+	return max(2*time.Second, (6*roundTrip + time.Second - 1).Truncate(time.Second))
 }
 
 // BeganSlowly reports whether the first reply has taken so long that the lease would be suspended before a renewal that
@@ -137,20 +120,18 @@ func (l *Lease) BeganSlowly() bool { return l.Unconfirmed() > l.Trust()/8 }
 
 func (l *Lease) longestTripLocked() time.Duration { return max(l.trips[0], l.trips[1], l.trips[2]) }
 
-// periodLocked is the time between the sendings of two renewals.
-func (l *Lease) periodLocked() time.Duration { return period(l.trust.length(), l.longestTripLocked()) }
-
-// period returns the time between the sendings of two renewals, for a lease that is trusted for that long and renewals
-// that take a round trip. By default it is three eighths of the trusted time, about a third of the TTL.
+// period returns the time from the sending of a renewal that counts to that of the next one, for a lease that is trusted
+// for that long and renewals that take a round trip. By default it is three eighths of the trusted time, about a third of
+// the TTL.
 //
-// A renewal is a round trip old when it is confirmed, and must do until the next one is: for a period and a round trip,
-// less than half of the trusted time, where the suspension begins. So long round trips make the period shorter, and
-// leave half a round trip to spare as long as that is possible. The period is at least half a round trip, so two
-// renewals are under way at most:
+// A renewal must do until the next one is confirmed: for a period and a round trip, less than half of the trusted time,
+// where the suspension begins. So long round trips make the period shorter, and leave half a round trip to spare. The
+// next renewal is not sent before the one before is answered: two side by side would bear longer round trips, but an
+// etcd that is slow for lack of power would get slower by them, until all sessions are lost.
 //
-//	trusted for 12 s, suspended after 6 · round trip 1 s: sent at 0, 4.5, 9   · 5.5 s old at most
-//	                                    · round trip 3 s: sent at 0, 1.5, 3   · 4.5 s old at most
-//	                                    · round trip 4 s: sent at 0, 2, 4     · 6 s old at most
+//	trusted for 12 s, suspended after 6 · round trip 1 s: sent at 0, 4.5, 9 · 5.5 s old at most
+//	                                    · round trip 2 s: sent at 0, 3, 6   · 5 s old at most
+//	                                    · round trip 3 s: sent at 0, 3, 6   · 6 s old: suspended
 func period(trusted, trip time.Duration) time.Duration {
-	return min(trusted*3/8, max(trusted/2-trip*3/2, trip/2))
+	return min(trusted*3/8, max(trusted/2-trip*3/2, trusted/8))
 }

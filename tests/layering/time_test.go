@@ -13,7 +13,7 @@ import (
 // set, and tests can replace it.
 var mayReadNow = map[string]string{
 	"session/clock.go MonotonicClock":          "is the clock: the difference of two monotonic readings",
-	"session/renew.go keeper.tryRenewal":       "duration of a renewal, for telemetry",
+	"session/renew.go keeper.renewOnce":        "duration of a renewal, for telemetry",
 	"session/session.go Session.TrustedUntil":  "for display",
 	"session/events.go events.publish":         "Event.At, for display",
 	"session/certificate.go certificate.watch": "whether a certificate has expired, for an error's text",
