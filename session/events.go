@@ -146,8 +146,9 @@ func (es *events) logSuspended(log *slog.Logger, tooLong time.Duration) {
 	case !es.slow:
 		log.Warn("holdfast: session suspended")
 	case !known:
-		log.Warn(fmt.Sprintf("holdfast: session suspended: round trips to etcd take more than a quarter of the time for which "+
-			"a renewal is trusted, so this will happen at each of them; choose a TTL of at least %v", lease.TTLFor(tooLong)),
+		log.Warn(fmt.Sprintf("holdfast: session suspended: round trips to etcd take more than a quarter of the time for "+
+			"which a renewal is trusted, so this will happen at each of them; choose a TTL of at least %v",
+			lease.TTLFor(tooLong)),
 			"round_trip", tooLong, "ttl", es.opts.TTL)
 	default:
 		log.Debug("holdfast: session suspended", "round_trip", tooLong, "ttl", es.opts.TTL)

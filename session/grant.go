@@ -58,9 +58,9 @@ func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
 	return l, err
 }
 
-// announce puts the session key of a lease that was just granted. If the Grant took long, a renewal goes beside the put:
-// otherwise the Grant, the put and the first renewal would have to fit into one trusted time. The put proves the renewal
-// as a linearizable read would; see renewAndProve.
+// announce puts the session key of a lease that was just granted. If the Grant took long, a renewal goes beside the
+// put: otherwise the Grant, the put and the first renewal would have to fit into one trusted time. The put proves the
+// renewal as a linearizable read would; see renewAndProve.
 func (g *granter) announce(ctx context.Context, l *lease.Lease) error {
 	if !l.BeganSlowly() {
 		_, err := g.keyOf(l).put(ctx, sending.Grant)

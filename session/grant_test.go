@@ -80,8 +80,8 @@ func TestSessionBeginsWithoutTheRenewalBesideThePut(t *testing.T) {
 }
 
 // etcd's client repeats a Grant or a Revoke of its own Lease unnoticed, and whatever sends the session's requests may.
-// The copies harm nothing: each Grant of a session has an ID that no other one has, and a lease that is revoked twice is
-// gone.
+// The copies harm nothing: each Grant of a session has an ID that no other one has, and a lease that is revoked twice
+// is gone.
 func TestGrantsAndRevocationsThatAreRepeatedUnnoticedHarmNothing(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		cli := c.dial(t)

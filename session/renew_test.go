@@ -297,9 +297,9 @@ func TestSlowRequestsAreNotRepeatedAgainAndAgain(t *testing.T) {
 		most           float64 // renewals a second
 	}{
 		{15 * time.Second, time.Second, 0.2},
-		{15 * time.Second, 3 * time.Second, 0.35}, // two ninths of the trusted time: one is sent when the one before is answered
-		{5 * time.Second, time.Second, 1.35},      // and so here
-		{5 * time.Second, 2 * time.Second, 2.05},  // longer than the longest pause of 1.5 s, so each is sent twice
+		{15 * time.Second, 3 * time.Second, 0.35}, // two ninths of the trusted time
+		{5 * time.Second, time.Second, 1},         // the same
+		{5 * time.Second, 2 * time.Second, 1},     // longer than the longest pause of 1.5 s, so each is sent twice
 	} {
 		start(t, func(t *testing.T, c *cluster) {
 			sess := c.open(t, session.Options{TTL: tc.ttl, StayLost: true})

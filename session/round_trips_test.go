@@ -90,12 +90,14 @@ func TestRoundTripsThatAreTooLongAreWarnedOfOnce(t *testing.T) {
 			events := newRecorder()
 			half := trusted(ttl) * 33 / 200
 			c.delay(half, half)
-			c.open(t, session.Options{TTL: ttl, OnStateChange: events.record, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			logger := slog.New(slog.NewTextHandler(&log, nil))
+			c.open(t, session.Options{TTL: ttl, OnStateChange: events.record, Logger: logger})
 			time.Sleep(3 * time.Minute)
 			n := events.told()
 			said := log.String()
 			choose := fmt.Sprintf("choose a TTL of at least %v", lease.TTLFor(2*half))
-			if n.suspended < 5 || strings.Count(said, "level=WARN msg=\"holdfast: session suspended") != 1 || !strings.Contains(said, choose) {
+			warnings := strings.Count(said, "level=WARN msg=\"holdfast: session suspended")
+			if n.suspended < 5 || warnings != 1 || !strings.Contains(said, choose) {
 				t.Errorf("TTL %v: suspended %d times, want one warning with %q:\n%s", ttl, n.suspended, choose, said)
 			}
 		})

@@ -27,12 +27,11 @@ type Lease struct {
 	cancel  context.CancelCauseFunc
 	renewed chan struct{} // wakes the watchdog after a confirmed renewal
 
-	mu      sync.Mutex // protects what follows
-	trust   trust
-	lost    *holdfast.LostError // written once
-	gate    int64               // mod revision of the session key
-	heard   int64               // the largest one that has rung the bell
-	failure error               // of the last failed renewal
+	mu    sync.Mutex // protects what follows
+	trust trust
+	lost  *holdfast.LostError // written once
+	gate  int64               // mod revision of the session key
+	heard int64               // the largest one that has rung the bell
 	evidence
 	connection
 }
@@ -276,4 +275,19 @@ func (l *Lease) SawGate(rev int64) {
 		l.say(Step{Action: Announced, At: now})
 	}
 	l.gate = max(l.gate, rev)
+}
+
+// say tells the observer of a step.
+func (l *Lease) say(s Step) {
+	if l.grant.Observer != nil {
+		s.Lease = l.grant.ID
+		l.grant.Observer(s)
+	}
+}
+
+// Sends returns the time at which a request is sent: now. a is Renews or Reads.
+func (l *Lease) Sends(a Action) (sent time.Duration) {
+	sent = l.clock()
+	l.say(Step{Action: a, At: sent, Sent: sent})
+	return sent
 }

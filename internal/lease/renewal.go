@@ -4,11 +4,12 @@ import "time"
 
 // evidence is what shows that the lease was renewed: the latest replies that no renewal has counted from yet.
 type evidence struct {
-	ack   *reply           // to a renewal
-	proof *reply           // to a linearizable request that found the lease
-	left  time.Duration    // trusted time that was left when the latest renewal was confirmed
-	trips [3]time.Duration // what the last renewals took; 0: there were less
-	trip  int              // where the next one goes
+	ack     *reply           // to a renewal
+	proof   *reply           // to a linearizable request that found the lease
+	failure error            // of the last failed renewal
+	left    time.Duration    // trusted time that was left when the latest renewal was confirmed
+	trips   [3]time.Duration // what the last renewals took; 0: there were less
+	trip    int              // where the next one goes
 }
 
 // reply is a member's reply.
@@ -36,9 +37,9 @@ func (l *Lease) Prove(sent time.Duration, term uint64) {
 //	sent at 13: another read · at 14 its reply, of term 6: the reply to the renewal is dropped
 //	sent at 14: another renewal · at 15 its reply, of term 6: trusted from 13, the earlier of both
 func (l *Lease) heardReply(a Action, kept **reply, r reply) {
+	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.clock()
 	r.took = now - r.sent
 	l.say(Step{Action: a, At: now, Sent: r.sent, Term: r.term})
 	if r.sent <= l.trust.from || *kept != nil && r.sent < (*kept).sent {
@@ -120,8 +121,8 @@ func (l *Lease) BeganSlowly() bool { return l.Unconfirmed() > l.Trust()/8 }
 
 func (l *Lease) longestTripLocked() time.Duration { return max(l.trips[0], l.trips[1], l.trips[2]) }
 
-// period returns the time from the sending of a renewal that counts to that of the next one, for a lease that is trusted
-// for that long and renewals that take a round trip. By default it is three eighths of the trusted time, about a third of
+// period returns the time from the sending of a renewal that counts to that of the next one. trusted is how long the
+// lease is trusted, trip how long a renewal takes. By default it is three eighths of the trusted time, about a third of
 // the TTL.
 //
 // A renewal must do until the next one is confirmed: for a period and a round trip, less than half of the trusted time,

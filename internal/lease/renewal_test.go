@@ -17,23 +17,26 @@ func TestLeaseIsTrustedFromTheEarlierSendOfTheLatestReplies(t *testing.T) {
 	read := func(sent time.Duration, term uint64) func(*lease.Lease) {
 		return func(l *lease.Lease) { l.Prove(time.Hour+sent, term) }
 	}
+	type replies []func(*lease.Lease)
 	for name, c := range map[string]struct {
-		replies []func(*lease.Lease)
+		replies replies
 		from    time.Duration // 0: the Grant
 	}{
-		"in order":                   {[]func(*lease.Lease){ack(1*second, 1), read(1*second, 1), ack(2*second, 1)}, second},
-		"a renewal without a read":   {[]func(*lease.Lease){ack(1*second, 1)}, 0},
-		"a read without a renewal":   {[]func(*lease.Lease){read(1*second, 1)}, 0},
-		"the read was sent before":   {[]func(*lease.Lease){ack(2*second, 1), read(1*second, 1)}, second},
-		"the later renewal first":    {[]func(*lease.Lease){ack(2*second, 1), ack(1*second, 1), read(2*second, 1)}, 2 * second},
-		"the later read first":       {[]func(*lease.Lease){read(2*second, 1), read(1*second, 1), ack(2*second, 1)}, 2 * second},
-		"the later pair first":       {[]func(*lease.Lease){ack(2*second, 1), read(2*second, 1), ack(1*second, 1), read(1*second, 1)}, 2 * second},
-		"replies crossed":            {[]func(*lease.Lease){ack(1*second, 1), ack(2*second, 1), read(1*second, 1), read(2*second, 1)}, 2 * second},
-		"the read's term is later":   {[]func(*lease.Lease){ack(1*second, 1), read(1*second, 2)}, 0},
-		"the read's term is earlier": {[]func(*lease.Lease){ack(1*second, 2), read(1*second, 1)}, 0},
+		"in order":                 {replies{ack(1*second, 1), read(1*second, 1), ack(2*second, 1)}, second},
+		"a renewal without a read": {replies{ack(1*second, 1)}, 0},
+		"a read without a renewal": {replies{read(1*second, 1)}, 0},
+		"the read was sent before": {replies{ack(2*second, 1), read(1*second, 1)}, second},
+		"the later renewal first":  {replies{ack(2*second, 1), ack(1*second, 1), read(2*second, 1)}, 2 * second},
+		"the later read first":     {replies{read(2*second, 1), read(1*second, 1), ack(2*second, 1)}, 2 * second},
+		"the later pair first": {replies{
+			ack(2*second, 1), read(2*second, 1), ack(1*second, 1), read(1*second, 1)}, 2 * second},
+		"replies crossed": {replies{
+			ack(1*second, 1), ack(2*second, 1), read(1*second, 1), read(2*second, 1)}, 2 * second},
+		"the read's term is later":   {replies{ack(1*second, 1), read(1*second, 2)}, 0},
+		"the read's term is earlier": {replies{ack(1*second, 2), read(1*second, 1)}, 0},
 		"a later renewal has the term of the read": {
-			[]func(*lease.Lease){ack(1*second, 1), read(1*second, 2), ack(2*second, 2)}, second},
-		"a reply counts once": {[]func(*lease.Lease){ack(1*second, 1), read(1*second, 1), read(2*second, 1)}, second},
+			replies{ack(1*second, 1), read(1*second, 2), ack(2*second, 2)}, second},
+		"a reply counts once": {replies{ack(1*second, 1), read(1*second, 1), read(2*second, 1)}, second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, now := granted()

@@ -60,18 +60,3 @@ func ObserverIn(ctx context.Context) func(Step) {
 	f, _ := ctx.Value(observerKey{}).(func(Step))
 	return f
 }
-
-// say tells the observer of a step.
-func (l *Lease) say(s Step) {
-	if l.grant.Observer != nil {
-		s.Lease = l.grant.ID
-		l.grant.Observer(s)
-	}
-}
-
-// Sends returns the time at which a request is sent: now. a is Renews or Reads.
-func (l *Lease) Sends(a Action) (sent time.Duration) {
-	sent = l.clock()
-	l.say(Step{Action: a, At: sent, Sent: sent})
-	return sent
-}

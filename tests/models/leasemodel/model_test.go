@@ -74,8 +74,8 @@ func TestEachBrokenRuleIsNoticed(t *testing.T) {
 }
 
 // These follow from the other rules. A leader that was elected after the read, and acknowledges, has given the lease
-// its full TTL since. A session has lost its lease before that expires by the clock of the leader that leads. And at the
-// beginning no leader can have revoked the lease that the Grant is still trusted for.
+// its full TTL since. A session has lost its lease before that expires by the clock of the leader that leads. And at
+// the beginning no leader can have revoked the lease that the Grant is still trusted for.
 func TestRulesThatAreNotNeeded(t *testing.T) {
 	for _, r := range underRace([]rule{olderProofCounts, expiredIsRenewed, putNeedsNoLease}, 2) {
 		t.Run(string(r), func(t *testing.T) {

@@ -67,8 +67,8 @@ func (m *model) prove(s *state, i int, lowest, highest int8) {
 	}
 }
 
-// keep has the session keep a reply, unless it is of no use any more, or a later request was answered before. It mirrors
-// Lease.heardReply.
+// keep has the session keep a reply, unless it is of no use any more, or a later request was answered before. It
+// mirrors Lease.heardReply.
 func (m *model) keep(s *state, kept *reply, r reply) {
 	if r.sent+m.trust > s.trusted && r.sent >= kept.sent {
 		*kept = r
