@@ -65,12 +65,7 @@ func (l *Lease) judgeLocked(now time.Duration) {
 		l.left = l.trust.until - now
 		l.trips[l.trip] = max(ack.took, proof.took)
 		l.trip = (l.trip + 1) % len(l.trips)
-		if ack.sent == from {
-			l.ack = nil
-		}
-		if proof.sent == from {
-			l.proof = nil
-		}
+		l.ack, l.proof = nil, nil // no reply counts twice
 		l.confirmLocked(now, l.grant.trusted(from, ack.ttl))
 	}
 }

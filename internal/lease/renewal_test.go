@@ -31,7 +31,7 @@ func TestLeaseIsTrustedFromTheEarlierSendOfTheLatestReplies(t *testing.T) {
 		"the later pair first": {replies{
 			ack(2*second, 1), read(2*second, 1), ack(1*second, 1), read(1*second, 1)}, 2 * second},
 		"replies crossed": {replies{
-			ack(1*second, 1), ack(2*second, 1), read(1*second, 1), read(2*second, 1)}, 2 * second},
+			ack(1*second, 1), ack(2*second, 1), read(1*second, 1), read(2*second, 1)}, second},
 		"the read's term is later":   {replies{ack(1*second, 1), read(1*second, 2)}, 0},
 		"the read's term is earlier": {replies{ack(1*second, 2), read(1*second, 1)}, 0},
 		"a later renewal has the term of the read": {

@@ -113,12 +113,6 @@ func TestForgedStepsOfSessionsAreRefused(t *testing.T) {
 			[]Said{answered(acknowledged, 1.8, 1.75, 7), confirmed(1.8, 5.6)},
 			[]Said{answered(acknowledged, 1.8, 1.75, 7), confirmed(1.8, 5.25)},
 		},
-		"of two renewals under way the earlier counts first": {
-			slices.Concat(sends, []Said{says(renews, 1.5), says(reads, 1.5), answered(acknowledged, 1.7, 1, 7),
-				answered(acknowledged, 1.75, 1.5, 7), answered(proved, 1.8, 1.25, 7)}),
-			[]Said{confirmed(1.8, 5.25), answered(proved, 1.9, 1.5, 7), confirmed(1.9, 5.5)},
-			[]Said{confirmed(1.8, 5.5)},
-		},
 		"a renewal that is confirmed after trusted-until does not count": {
 			slices.Concat(sends, replies(1.5, 1, 7, 1.25, 7), []Said{says(lease.Suspends, 2)}),
 			[]Said{late(confirmed(3.9, 5))}, []Said{late(confirmed(4.1, 5))},

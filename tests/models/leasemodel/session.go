@@ -115,13 +115,7 @@ func (m *model) judge(s *state) {
 		from = p.sent
 	}
 	t := m.step(s, confirms)
-	t.trusted = from + m.trust
-	if a.sent <= from {
-		t.ack = reply{}
-	}
-	if p.sent <= from {
-		t.proof = reply{}
-	}
+	t.trusted, t.ack, t.proof = from+m.trust, reply{}, reply{}
 }
 
 // putSteps: the put of the session key is in the place of the read. It is sent once.
