@@ -19,7 +19,8 @@
 //	Close, from any state ─────▶ Closed
 //
 // The trusted time is the TTL (300 s at most) minus [Options].DriftMargin, counted from when the last
-// confirmed renewal was sent: by default 13.5 s. A renewal is sent after three eighths of it (5.06 s).
+// confirmed renewal was sent: by default 13.5 s. A renewal is sent after three eighths of it (5.06 s), or earlier where
+// round trips take more than a twelfth of it.
 //
 // # Guarantees
 //
@@ -50,7 +51,8 @@
 //	the wall clock jumps           nothing
 //	etcd's leader changes          nothing; etcd gives the lease its full TTL again
 //	one member of several hangs    nothing, not even a suspension, while a quorum is healthy
-//	etcd is slow                   nothing is lost while a linearizable read takes less than half of the trusted time
+//	etcd is slow, or far away      nothing is suspended while a round trip takes less than a quarter of the trusted time,
+//	                               and nothing is lost below a half of it
 //	permission is withdrawn        renewals fail; Lost at trusted-until, with the reason
 //	the lease is revoked           Lost at once; a new lease follows
 //	the session key is deleted     put again, with a warning; Lost if etcd does not answer in LockDelay/4

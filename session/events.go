@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -21,6 +23,8 @@ type Event struct {
 	Lease    clientv3.LeaseID // the lease it is about; after a loss, Connected has a new one
 	At       time.Time        // wall clock, for display
 	Err      error            // Lost: the *holdfast.LostError; Suspended: why the last renewal failed, may be nil
+
+	roundTrip time.Duration // Suspended: what renewals take, if that is why; otherwise 0
 }
 
 // Reconnected reports whether the same lease was confirmed again: nothing was lost.
@@ -34,6 +38,7 @@ func (e Event) terminal() bool { return e.State == holdfast.Lost || e.State == h
 // events tells the subscribers, the log and the metrics which states the session enters.
 type events struct {
 	*env
+	slow bool // the log says that round trips are too long; only the keeper's goroutine uses it
 
 	mu   sync.Mutex               // protects what follows
 	told holdfast.State           // of the last event
@@ -118,13 +123,35 @@ func (es *events) log(ev Event) {
 	}
 	switch {
 	case ev.State == holdfast.Suspended:
-		log.Warn("holdfast: session suspended", attrs...)
+		es.logSuspended(log.With(attrs...), ev.roundTrip)
 	case ev.Reconnected():
-		log.Info("holdfast: session reconnected, nothing was lost", attrs...)
+		level := slog.LevelInfo
+		if es.slow {
+			level = slog.LevelDebug
+		}
+		log.Log(context.Background(), level, "holdfast: session reconnected, nothing was lost", attrs...)
 	case ev.State == holdfast.Connected:
 		log.Info("holdfast: session has a new lease", attrs...)
 	case ev.State == holdfast.Lost:
 		log.Warn("holdfast: session lost", attrs...)
+	}
+}
+
+// logSuspended writes the line for a suspension. Round trips that are too long suspend the session at each renewal, so
+// the first such suspension is a warning that says what to do, and the next ones are for debugging.
+func (es *events) logSuspended(log *slog.Logger, tooLong time.Duration) {
+	known := es.slow
+	es.slow = tooLong > 0
+	switch {
+	case !es.slow:
+		log.Warn("holdfast: session suspended")
+	case !known:
+		log.Warn(fmt.Sprintf("holdfast: session suspended: round trips to etcd take more than a quarter of the time for "+
+			"which a renewal is trusted, so this will happen at each of them; choose a TTL of at least %v",
+			lease.TTLFor(tooLong)),
+			"round_trip", tooLong, "ttl", es.opts.TTL)
+	default:
+		log.Debug("holdfast: session suspended", "round_trip", tooLong, "ttl", es.opts.TTL)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -57,9 +58,31 @@ func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
 	return l, err
 }
 
-// announce puts the session key of a lease that was just granted.
+// announce puts the session key of a lease that was just granted. If the Grant took long, a renewal goes beside the
+// put: otherwise the Grant, the put and the first renewal would have to fit into one trusted time. The put proves the
+// renewal as a linearizable read would; see renewAndProve.
 func (g *granter) announce(ctx context.Context, l *lease.Lease) error {
-	_, err := g.keyOf(l).put(ctx, sending.Grant)
+	if !l.BeganSlowly() {
+		_, err := g.keyOf(l).put(ctx, sending.Grant)
+		return g.refused(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var renewing sync.WaitGroup
+	defer renewing.Wait()
+	// A leader that has not applied the Grant yet does not know the lease, so no error is a verdict.
+	renewing.Go(func() { _, _ = g.keyOf(l).renew(ctx) })
+	put, err := g.keyOf(l).put(ctx, sending.Grant)
+	if err != nil {
+		cancel()
+		return g.refused(err)
+	}
+	l.Prove(put.sent, put.Header.RaftTerm)
+	time.AfterFunc(l.Trust()/8, cancel) // the renewal's member may hang
+	return nil
+}
+
+// refused returns the error of a put of a new lease's session key, with what to do about it.
+func (g *granter) refused(err error) error {
 	switch etcderr.Classify(err) {
 	case etcderr.OK:
 		return nil

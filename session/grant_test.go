@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
@@ -45,6 +47,83 @@ func TestGrantThatIsNotAnsweredIsSentAgain(t *testing.T) {
 
 // The session itself must not let another client in before etcd would: holders have the drift margin to notice the
 // loss.
+// A deposed leader acknowledges the renewal that goes beside the put of the session key.
+func TestRenewalBesideThePutOfAnotherTermDoesNotCount(t *testing.T) {
+	for deposed, want := range map[time.Duration]time.Duration{0: 4 * time.Second, time.Hour: 0} {
+		start(t, func(t *testing.T, c *cluster) {
+			opened := time.Now()
+			c.delay(2*time.Second, 2*time.Second)
+			time.AfterFunc(3*time.Second, func() { c.ChangeLeader(deposed) }) // the Grant was carried out
+			l := await(t, c.open(t, session.Options{}))
+			if sent := time.Since(opened) - l.Unconfirmed(); sent != want {
+				t.Errorf("a deposed leader acknowledges for %v: trusted from %v, want %v", deposed, sent, want)
+			}
+		})
+	}
+}
+
+// A member that does not answer the renewal beside the put delays the session by an eighth of the trusted time.
+func TestSessionBeginsWithoutTheRenewalBesideThePut(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		opened := time.Now()
+		c.link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+			const half = time.Second
+			return etcdfake.Fate{Request: half, Reply: half, LoseRequest: call.Method == "LeaseKeepAlive", Silent: true}
+		})
+		sess := c.open(t, session.Options{})
+		took := time.Since(opened)
+		c.heal()
+		if want := 4*time.Second + 13500*time.Millisecond/8; took != want || sess.Check() != nil {
+			t.Errorf("began after %v, want %v; %v", took, want, sess.Check())
+		}
+	})
+}
+
+// etcd's client repeats a Grant or a Revoke of its own Lease unnoticed, and whatever sends the session's requests may.
+// The copies harm nothing: each Grant of a session has an ID that no other one has, and a lease that is revoked twice
+// is gone.
+func TestGrantsAndRevocationsThatAreRepeatedUnnoticedHarmNothing(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		cli := c.dial(t)
+		cli.Lease = repeating{cli.Lease}
+		events := newRecorder()
+		sess, err := session.New(t.Context(), cli, quiet(session.Options{OnStateChange: events.record}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := c.leases(t); n != 4 {
+			t.Fatalf("%d leases, want two of the session and a copy of each", n)
+		}
+		time.Sleep(10 * time.Minute)
+		if n := c.leases(t); n != 2 || sess.Check() != nil || len(events) != 0 {
+			t.Errorf("%d leases, want those of the session; %v, %d events", n, sess.Check(), len(events))
+		}
+		if err := sess.Close(t.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if n, keys := c.leases(t), c.Keys(""); n != 0 || len(keys) != 0 {
+			t.Errorf("%d leases and the keys %v stand", n, keys)
+		}
+	})
+}
+
+// repeating is a Lease that sends each Grant and each Revoke twice, and returns the second reply.
+type repeating struct{ clientv3.Lease }
+
+func (r repeating) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
+	if resp, err := r.Lease.Grant(ctx, ttl); err != nil {
+		return resp, err
+	}
+	return r.Lease.Grant(ctx, ttl)
+}
+
+func (r repeating) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
+	if resp, err := r.Lease.Revoke(ctx, id); err != nil {
+		return resp, err
+	}
+	return r.Lease.Revoke(ctx, id)
+}
+
 func TestLostLeaseIsNotRevokedBeforeTheMarginHasPassed(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()

@@ -56,7 +56,7 @@ func (k *keeper) watchdog() holdfast.State {
 			l.Enter(holdfast.Suspended)
 			k.explainFailure()
 			k.events.publish(Event{
-				State: holdfast.Suspended, Previous: holdfast.Connected, Lease: l.ID(), Err: l.Failure(),
+				State: holdfast.Suspended, Previous: holdfast.Connected, Lease: l.ID(), Err: l.Failure(), roundTrip: l.TooLong(),
 			})
 		}
 		timer.Reset(l.UntilChange())

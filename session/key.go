@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -25,18 +26,26 @@ type sessionKey struct {
 
 func (e *env) keyOf(l *lease.Lease) sessionKey { return sessionKey{e, l, e.SessionKey(l.ID())} }
 
-// put puts the key, and returns its mod revision: the new gate. A superfluous copy only moves the gate once more, so it
-// is repeated as what kind says: the first put with the Grant that it belongs to, a later one as early as a read, since
-// restore has a quarter of the lock delay.
-func (k sessionKey) put(ctx context.Context, kind sending.Kind) (gate int64, err error) {
-	resp, _, err := sending.Once(ctx, k.sender, kind, func(ctx context.Context) (*clientv3.PutResponse, error) {
-		return k.client.Put(ctx, k.name, k.identity.Encode(), clientv3.WithLease(k.lease.ID()))
+// put puts the key. The reply has the new gate, the key's mod revision. A superfluous copy only moves the gate once
+// more, so it is repeated as what kind says: the first put with the Grant that it belongs to, a later one as early as a
+// read, since restore has a quarter of the lock delay.
+func (k sessionKey) put(ctx context.Context, kind sending.Kind) (putReply, error) {
+	resp, _, err := sending.Once(ctx, k.sender, kind, func(ctx context.Context) (putReply, error) {
+		sent := k.lease.Sends(lease.Reads)
+		resp, err := k.client.Put(ctx, k.name, k.identity.Encode(), clientv3.WithLease(k.lease.ID()))
+		return putReply{resp, sent}, err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("put session key %q: %w", k.name, err)
+		return putReply{}, fmt.Errorf("put session key %q: %w", k.name, err)
 	}
 	k.lease.SawGate(resp.Header.Revision)
-	return resp.Header.Revision, nil
+	return resp, nil
+}
+
+// putReply is the reply to a put of the session key.
+type putReply struct {
+	*clientv3.PutResponse
+	sent time.Duration // by the session's clock
 }
 
 // read is a linearizable read. It serves as the proof of renewals as well.

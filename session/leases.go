@@ -148,7 +148,11 @@ func (ls *leases) LeaseGone(
 }
 
 func (ls *leases) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) {
-	return ls.keyOf(l).put(ctx, sending.Read)
+	put, err := ls.keyOf(l).put(ctx, sending.Read)
+	if err != nil {
+		return 0, err
+	}
+	return put.Header.Revision, nil
 }
 
 func (ls *leases) Renew(ctx context.Context, id clientv3.LeaseID) error {

@@ -45,7 +45,8 @@ const (
 type Options struct {
 	// TTL is how long etcd keeps the locks of a process that has vanished. Default 15 s; whole seconds from 1 s to 600
 	// s; etcd grants at least 1.5 election timeouts (2 s with its defaults). Shorter frees locks sooner after a crash,
-	// and tolerates shorter pauses and outages.
+	// and tolerates shorter pauses and outages. Choose six round trips to etcd or more: below 4.5 the session is
+	// suspended at each renewal, which a warning says. "holdfast check" measures them.
 	TTL time.Duration
 
 	// Namespace is the first segment of every key, except below prefixes given to NewMutexAt and NewAt. Default

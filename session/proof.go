@@ -2,35 +2,18 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/sending"
 )
-
-// evidence is what shows that a renewal counts.
-type evidence struct {
-	ack   *acknowledgement
-	proof *proof
-}
-
-// acknowledgement is a member's reply to a renewal.
-type acknowledgement struct {
-	sent    time.Duration // by the session's clock
-	ttl     time.Duration
-	cluster uint64
-	term    uint64
-}
-
-// proof is a linearizable read of the session key.
-type proof struct {
-	sent time.Duration // by the session's clock
-	term uint64
-}
 
 // renewAndProve sends a renewal and, at the same time, a linearizable read of the session key. The renewal alone proves
 // nothing: an etcd leader that was paused and resumed acknowledges renewals which the cluster, led by another member
@@ -43,20 +26,21 @@ type proof struct {
 // tests/models/leasemodel searches all interleavings of this. DESIGN.md has its one gap: a member that caught up by a
 // snapshot.
 //
-// When one of the two fails, the reply to the other is kept for the next call. The read is not pursued without a
-// renewal: while a cluster has no leader, etcd's client repeats reads by itself, many times a second. left is the
-// trusted time that remained.
-func (k *keeper) renewAndProve(ctx context.Context, e *evidence) (left time.Duration, err error) {
+// The lease keeps the replies. When one of the two requests fails, the next call sends only that, unless the other one
+// was sent before the renewal began. The read is not pursued without a renewal: while a cluster has no leader, etcd's
+// client repeats reads by itself, many times a second. left is the trusted time that remained.
+func (k *keeper) renewAndProve(ctx context.Context, began time.Duration) (left time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var proving sync.WaitGroup
 	var unproved error
-	if e.proof == nil {
-		proving.Go(func() { e.proof, unproved = k.prove(ctx) })
+	acked, proved := k.lease.Answered(began)
+	if !proved {
+		proving.Go(func() { unproved = k.prove(ctx) })
 	}
-	if e.ack == nil {
+	if !acked {
 		k.noteRequest("renewal")
-		if e.ack, err = k.acknowledge(ctx); err != nil {
+		if err = k.acknowledge(ctx); err != nil {
 			cancel()
 			proving.Wait()
 			return 0, err
@@ -64,51 +48,58 @@ func (k *keeper) renewAndProve(ctx context.Context, e *evidence) (left time.Dura
 	}
 	k.noteRequest("read that confirms the renewal")
 	proving.Wait()
+	left, renewed := k.lease.RenewedSince(began)
 	switch {
+	case renewed:
+		return left, nil
 	case unproved != nil:
 		return 0, unproved
-	case e.ack.term < e.proof.term:
-		e.ack = nil
-		return 0, errUnconfirmed
-	case e.ack.term > e.proof.term:
-		e.proof = nil
-		return 0, errUnconfirmed
-	}
-	left = k.lease.Remaining()
-	if !k.lease.Confirm(min(e.ack.sent, e.proof.sent), e.ack.ttl) {
+	case errors.Is(k.lease.Check(), holdfast.ErrLost):
 		return 0, errArrivedLate
 	}
-	return left, nil
+	return 0, errUnconfirmed
 }
 
 // acknowledge sends a renewal.
-func (k *keeper) acknowledge(ctx context.Context) (*acknowledgement, error) {
-	send := func(ctx context.Context) (*acknowledgement, error) {
-		sent := k.lease.Sends(lease.Renews)
-		resp, err := keepAlive(ctx, k.client, k.lease.ID())
-		if err != nil {
-			return nil, err
-		}
-		return &acknowledgement{sent, time.Duration(resp.TTL) * time.Second, resp.ClusterId, resp.RaftTerm}, nil
-	}
-	ack, _, err := sending.OnceWithin(ctx, k.sender, sending.Renewal, k.lease.Remaining, send)
+func (k *keeper) acknowledge(ctx context.Context) error {
+	cluster, err := k.key.renew(ctx)
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone:
 		k.key.leaseGone(ctx, err)
-		return nil, err
+		return err
 	case err != nil:
-		return nil, fmt.Errorf("renew lease %x: %w", int64(k.lease.ID()), err)
-	case ack.cluster != k.lease.Cluster():
+		return fmt.Errorf("renew lease %x: %w", int64(k.lease.ID()), err)
+	case cluster != k.lease.Cluster():
 		k.lease.Lose(holdfast.CauseClusterChanged, nil)
-		return nil, errClusterChanged
+		return errClusterChanged
 	}
-	k.lease.Answered(lease.Acknowledged, ack.sent, ack.term)
-	return ack, nil
+	return nil
+}
+
+// renew sends a renewal of the lease, and records its reply if that is of the lease's cluster.
+func (k sessionKey) renew(ctx context.Context) (cluster uint64, err error) {
+	type reply struct {
+		sent time.Duration
+		*clientv3.LeaseKeepAliveResponse
+	}
+	got, _, err := sending.OnceWithin(ctx, k.sender, sending.Renewal, k.lease.Remaining,
+		func(ctx context.Context) (reply, error) {
+			sent := k.lease.Sends(lease.Renews)
+			resp, err := keepAlive(ctx, k.client, k.lease.ID())
+			return reply{sent, resp}, err
+		})
+	if err != nil {
+		return 0, err
+	}
+	if got.ClusterId == k.lease.Cluster() {
+		k.lease.Acknowledge(got.sent, time.Duration(got.TTL)*time.Second, got.RaftTerm)
+	}
+	return got.ClusterId, nil
 }
 
 // prove sends a linearizable read of the session key, and with it the errand of the lease. It sees to it that the key
 // exists.
-func (k *keeper) prove(ctx context.Context) (*proof, error) {
+func (k *keeper) prove(ctx context.Context) error {
 	type reply struct {
 		sent time.Duration
 		read keyRead
@@ -122,14 +113,14 @@ func (k *keeper) prove(ctx context.Context) (*proof, error) {
 	}
 	got, _, err := sending.OnceWithin(ctx, k.sender, sending.Proof, k.lease.Remaining, send)
 	if err != nil {
-		return nil, fmt.Errorf("confirm renewal of lease %x: %w", int64(k.lease.ID()), err)
+		return fmt.Errorf("confirm renewal of lease %x: %w", int64(k.lease.ID()), err)
 	}
 	if err := k.key.check(got.read.GetResponse); err != nil {
-		return nil, err
+		return err
 	}
 	if got.read.told {
 		errand.Told(got.sent, got.read.yes)
 	}
-	k.lease.Answered(lease.Proved, got.sent, got.read.Header.RaftTerm)
-	return &proof{got.sent, got.read.Header.RaftTerm}, nil
+	k.lease.Prove(got.sent, got.read.Header.RaftTerm)
+	return nil
 }

@@ -36,25 +36,25 @@ func (k *keeper) renew() {
 		if k.lease.UntilRenewal() <= 0 {
 			// Until the loss, every failure except a verdict on the lease is retried, a refused permission as well:
 			// tokens are refreshed and roles are repaired.
-			var e evidence
-			_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error { return k.renewOnce(ctx, &e) })
+			began := k.opts.Clock()
+			_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error { return k.renewOnce(ctx, began) })
 		}
 		timer.Reset(k.lease.UntilRenewal())
 	}
 }
 
-// renewOnce renews the lease once and records the result. See renewAndProve for e.
-func (k *keeper) renewOnce(ctx context.Context, e *evidence) error {
-	began := time.Now()
-	left, err := k.renewAndProve(ctx, e)
+// renewOnce renews the lease once, by requests that are sent after began, and records the result.
+func (k *keeper) renewOnce(ctx context.Context, began time.Duration) error {
+	tried := time.Now()
+	left, err := k.renewAndProve(ctx, began)
 	if err == nil {
-		k.telemetry.Renewed(began, left)
+		k.telemetry.Renewed(tried, left)
 		return nil
 	}
 	err = judge.WithConnection(k.client.ActiveConnection(), err)
 	k.lease.Failed(err)
 	if k.ctx.Err() == nil {
-		k.telemetry.RenewalFailed(began, renewalOutcome(err), etcderr.Classify(err).String())
+		k.telemetry.RenewalFailed(tried, renewalOutcome(err), etcderr.Classify(err).String())
 	}
 	if k.lease.Context().Err() == nil {
 		err = backoff.Again(err)

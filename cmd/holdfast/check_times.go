@@ -1,14 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"math"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/judge"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
@@ -53,9 +55,9 @@ func (c *checker) times(ctx context.Context, timeout time.Duration) {
 	}
 	median, worst := spread(renewal)
 	detail := fmt.Sprintf("median %s, slowest of %d %s", ms(median), len(renewal), ms(worst))
-	if reserve := c.trusted() / 8; worst > reserve {
-		c.fail("renewal", detail, fmt.Sprintf("With a TTL of %v there are %v for a late renewal. Use a larger TTL, or find "+
-			"out why etcd is slow.", c.ttl, reserve))
+	if bears := c.trusted() / 4; worst > bears {
+		c.fail("renewal", detail, fmt.Sprintf("Beyond %v a session with a TTL of %v is suspended at each renewal. Choose a "+
+			"TTL of at least %v, or find out why etcd is slow.", bears, c.ttl, lease.TTLFor(worst)))
 	} else {
 		c.ok("renewal", "%s", detail)
 	}
@@ -67,43 +69,45 @@ func (c *checker) trusted() time.Duration { return c.ttl - max(c.ttl/10, 200*tim
 // adviseTTL compares the TTL with the least that etcd grants, which is one and a half election timeouts, and with the
 // slowest renewal.
 func (c *checker) adviseTTL(least, worst time.Duration) {
-	// A new leader is elected within two election timeouts, as a rule. Half of the trusted time should outlast that, and
-	// twenty of the slowest renewals. Below leastTTL pauses of this machine cost locks.
-	wanted := max(leastTTL, 3*least, 40*worst)
-	wanted = time.Duration(math.Ceil(wanted.Seconds())) * time.Second
+	// A new leader is elected within two election timeouts, as a rule. Half of the trusted time should outlast that. Below
+	// leastTTL pauses of this machine cost locks.
+	wanted := max(leastTTL, 3*least, lease.TTLFor(worst))
 	detail := fmt.Sprintf("%v; etcd grants %v at least, and the locks of a machine that vanished are free after %v and a "+
 		"second", c.ttl, least, max(c.ttl, least))
 	if c.ttl < wanted {
-		c.warn("TTL", detail, fmt.Sprintf("Use at least %v, so that a change of etcd's leader costs no lock.", wanted))
+		c.warn("TTL", detail, fmt.Sprintf("Choose at least %v, so that neither slow renewals nor a change of etcd's leader "+
+			"cost a lock.", wanted))
 		return
 	}
 	c.ok("TTL", "%s; %v would do, too", detail, wanted)
 }
 
-// renewals returns the least TTL that etcd grants, and how long renewals took, each with a read that proves it.
+// renewals returns the least TTL that etcd grants, and how long renewals took, each beside a read that proves it, as a
+// session sends them.
 func (c *checker) renewals(
 	ctx context.Context, timeout time.Duration,
 ) (least time.Duration, took []time.Duration, err error) {
-	granted, cancel := context.WithTimeout(ctx, timeout)
+	granting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	lease, err := c.cli.Grant(granted, 1)
+	granted, err := c.cli.Grant(granting, 1)
 	if err != nil {
 		return 0, nil, withConnection(c.cli, err)
 	}
 	defer func() {
 		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
-		_, _ = c.cli.Revoke(ended, lease.ID) // else it goes with its TTL
+		_, _ = c.cli.Revoke(ended, granted.ID) // else it goes with its TTL
 	}()
 	took, err = c.measure(ctx, timeout, func(ctx context.Context) (time.Duration, error) {
 		begun := time.Now()
-		_, err := c.cli.KeepAliveOnce(ctx, lease.ID)
-		if err == nil {
-			_, err = c.cli.Get(ctx, names.EpochKey(c.namespace), clientv3.WithCountOnly())
-		}
-		return time.Since(begun), withConnection(c.cli, err)
+		var read error
+		var reading sync.WaitGroup
+		reading.Go(func() { _, read = c.cli.Get(ctx, names.EpochKey(c.namespace), clientv3.WithCountOnly()) })
+		_, err := c.cli.KeepAliveOnce(ctx, granted.ID)
+		reading.Wait()
+		return time.Since(begun), withConnection(c.cli, cmp.Or(err, read))
 	})
-	return time.Duration(lease.TTL) * time.Second, took, err
+	return time.Duration(granted.TTL) * time.Second, took, err
 }
 
 // measure measures as often as --samples says.

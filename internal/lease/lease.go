@@ -27,12 +27,12 @@ type Lease struct {
 	cancel  context.CancelCauseFunc
 	renewed chan struct{} // wakes the watchdog after a confirmed renewal
 
-	mu      sync.Mutex // protects what follows
-	trust   trust
-	lost    *holdfast.LostError // written once
-	gate    int64               // mod revision of the session key
-	heard   int64               // the largest one that has rung the bell
-	failure error               // of the last failed renewal
+	mu    sync.Mutex // protects what follows
+	trust trust
+	lost  *holdfast.LostError // written once
+	gate  int64               // mod revision of the session key
+	heard int64               // the largest one that has rung the bell
+	evidence
 	connection
 }
 
@@ -161,16 +161,9 @@ func (l *Lease) AwaitConnected(ctx context.Context) error {
 	}
 }
 
-// Confirm extends the trust by a proved renewal that counts from sent and was answered with ttl. It reports false, and
-// changes nothing, if the lease is not trusted any more.
-func (l *Lease) Confirm(sent, ttl time.Duration) bool {
-	now := l.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lost != nil || now >= l.trust.until {
-		return false
-	}
-	l.trust = l.grant.trusted(sent, ttl)
+// confirmLocked extends the trust by a renewal that counts.
+func (l *Lease) confirmLocked(now time.Duration, t trust) {
+	l.trust = t
 	l.say(Step{Action: Confirmed, At: now, Until: l.trust.until})
 	l.failure = nil
 	if now < l.trust.suspendAt() { // or a reply was kept for so long that the lease stays suspended
@@ -184,7 +177,6 @@ func (l *Lease) Confirm(sent, ttl time.Duration) bool {
 	case l.renewed <- struct{}{}:
 	default: // the watchdog is about to look anyway
 	}
-	return true
 }
 
 // Failed records why a renewal failed, for the LostError.
@@ -227,7 +219,7 @@ func (l *Lease) Enter(s holdfast.State) {
 	suspend(holdfast.ErrSuspended)
 }
 
-// reconnectLocked replaces a canceled connected context. Confirm calls it as well: code that acts on the renewal
+// reconnectLocked replaces a canceled connected context. confirmLocked calls it as well: code that acts on the renewal
 // before the watchdog has woken must not get the context that the suspension has canceled.
 func (l *Lease) reconnectLocked() {
 	if l.connected.Err() != nil {
@@ -244,14 +236,6 @@ func (l *Lease) UntilChange() time.Duration {
 		return at - now
 	}
 	return l.trust.until - now
-}
-
-// UntilRenewal is the time until the next renewal; zero or less when it is due.
-func (l *Lease) UntilRenewal() time.Duration {
-	now := l.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.trust.renewAt() - now
 }
 
 // Remaining is the time until trusted-until; 0 once lost.
@@ -291,4 +275,19 @@ func (l *Lease) SawGate(rev int64) {
 		l.say(Step{Action: Announced, At: now})
 	}
 	l.gate = max(l.gate, rev)
+}
+
+// say tells the observer of a step.
+func (l *Lease) say(s Step) {
+	if l.grant.Observer != nil {
+		s.Lease = l.grant.ID
+		l.grant.Observer(s)
+	}
+}
+
+// Sends returns the time at which a request is sent: now. a is Renews or Reads.
+func (l *Lease) Sends(a Action) (sent time.Duration) {
+	sent = l.clock()
+	l.say(Step{Action: a, At: sent, Sent: sent})
+	return sent
 }

@@ -24,6 +24,14 @@ func granted() (*lease.Lease, *time.Duration) {
 	return l, &now
 }
 
+// renew has the lease renewed by requests that were sent at a time, and reports whether that counts.
+func renew(l *lease.Lease, sent, ttl time.Duration) bool {
+	l.Acknowledge(sent, ttl, 1)
+	l.Prove(sent, 1)
+	_, renewed := l.RenewedSince(sent)
+	return renewed
+}
+
 func TestLeaseIsSuspendedHalfwayAndLostWhenTrustEnds(t *testing.T) {
 	l, now := granted()
 	if err := l.Check(); err != nil || l.UntilRenewal() != 3*time.Second || l.UntilChange() != 4*time.Second {
@@ -54,7 +62,7 @@ func TestRenewalConfirmedAfterTrustEndedDoesNotCount(t *testing.T) {
 	l, now := granted()
 	sent := *now
 	*now += 8 * time.Second
-	if l.Confirm(sent+7*time.Second, 10*time.Second) {
+	if renew(l, sent+7*time.Second, 10*time.Second) {
 		t.Error("confirmed")
 	}
 	if err := l.Check(); !errors.Is(err, holdfast.ErrLost) {
@@ -69,7 +77,7 @@ func TestFirstLossIsFinal(t *testing.T) {
 	if second := l.Lose(holdfast.CauseClosed, nil); second != first || l.Check() != error(first) || l.Lost() != first {
 		t.Errorf("%v, then %v", first, second)
 	}
-	if l.Confirm(*now, 10*time.Second) {
+	if renew(l, *now, 10*time.Second) {
 		t.Error("confirmed after the loss")
 	}
 }
@@ -116,7 +124,7 @@ func TestRenewalIsTrustedFromItsSendTimeAndForAtMostItsTTL(t *testing.T) {
 	if err := context.Cause(l.ConnectedContext()); err != holdfast.ErrSuspended {
 		t.Errorf("cause %v", err)
 	}
-	if !l.Confirm(sent, 6*time.Second) { // etcd's reply has a shorter TTL than the grant
+	if !renew(l, sent, 6*time.Second) { // etcd's reply has a shorter TTL than the grant
 		t.Fatal("not confirmed")
 	}
 	if l.Remaining() != 3*time.Second || l.Check() != nil || l.Unconfirmed() != time.Second {
@@ -148,7 +156,7 @@ func TestAwaitConnectedEndsWithTheRenewalTheLossOrTheContext(t *testing.T) {
 		want error
 	}{
 		"renewal": {func(l *lease.Lease, _ context.CancelCauseFunc) {
-			l.Confirm(time.Hour+5*time.Second, 10*time.Second)
+			renew(l, time.Hour+5*time.Second, 10*time.Second)
 		}, nil},
 		"loss":    {func(l *lease.Lease, _ context.CancelCauseFunc) { l.Lose(holdfast.CauseRevoked, nil) }, holdfast.ErrLost},
 		"context": {func(_ *lease.Lease, cancel context.CancelCauseFunc) { cancel(stop) }, stop},
@@ -186,7 +194,7 @@ func TestHoldersStaySuspendedIfTheConfirmedRenewalIsOld(t *testing.T) {
 	sent := *now + 2*time.Second
 	*now += 7 * time.Second
 	l.Enter(holdfast.Suspended)
-	if !l.Confirm(sent, 10*time.Second) || l.Check() != holdfast.ErrSuspended {
+	if !renew(l, sent, 10*time.Second) || l.Check() != holdfast.ErrSuspended {
 		t.Fatalf("%v", l.Check())
 	}
 	if context.Cause(l.ConnectedContext()) != holdfast.ErrSuspended {

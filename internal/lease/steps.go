@@ -19,7 +19,7 @@ const (
 	Announced Action = "announced"
 	// Renews: a copy of a renewal is about to be sent.
 	Renews Action = "renews"
-	// Reads: a copy of the read that proves the renewal is about to be sent.
+	// Reads: a copy of the read that proves the renewal, or of a put of the session key, is about to be sent.
 	Reads Action = "reads"
 	// Acknowledged: one of the copies of the renewal was answered.
 	Acknowledged Action = "acknowledged"
@@ -59,24 +59,4 @@ func Observe(ctx context.Context, f func(Step)) context.Context {
 func ObserverIn(ctx context.Context) func(Step) {
 	f, _ := ctx.Value(observerKey{}).(func(Step))
 	return f
-}
-
-// say tells the observer of a step.
-func (l *Lease) say(s Step) {
-	if l.grant.Observer != nil {
-		s.Lease = l.grant.ID
-		l.grant.Observer(s)
-	}
-}
-
-// Sends returns the time at which a request is sent: now. a is Renews or Reads.
-func (l *Lease) Sends(a Action) (sent time.Duration) {
-	sent = l.clock()
-	l.say(Step{Action: a, At: sent, Sent: sent})
-	return sent
-}
-
-// Answered notes a reply that the session keeps. a is Acknowledged or Proved.
-func (l *Lease) Answered(a Action, sent time.Duration, term uint64) {
-	l.say(Step{Action: a, At: l.clock(), Sent: sent, Term: term})
 }

@@ -35,10 +35,9 @@ type trust struct {
 	until time.Duration // trusted-until
 }
 
-// renewAt is when the next renewal is due: after three eighths of the trusted time, about a third of the TTL. The
-// suspension comes at a half. The eighth between the two is for the renewal, whatever the TTL and the margin are.
-func (t trust) renewAt() time.Duration { return t.from + (t.until-t.from)*3/8 }
+// length is for how long the lease is trusted after the sending of a renewal.
+func (t trust) length() time.Duration { return t.until - t.from }
 
 // suspendAt is when the lease becomes suspended: half of the trusted time after the last confirmed renewal. The same
 // rule covers a process that was paused, since the clock counts the pause.
-func (t trust) suspendAt() time.Duration { return t.from + (t.until-t.from)/2 }
+func (t trust) suspendAt() time.Duration { return t.from + t.length()/2 }

@@ -10,7 +10,8 @@ type invariant struct {
 var invariants = []invariant{
 	{"1 Told before it expires", []string{
 		"internal/lease/trust.go Grant.trusted",
-		"internal/lease/lease.go Lease.Confirm, Lease.Check",
+		"internal/lease/renewal.go Lease.heardReply, Lease.judgeLocked",
+		"internal/lease/lease.go Lease.Check",
 		"session/proof.go keeper.renewAndProve",
 		"session/keeper.go keeper.watchdog",
 		"session/watches.go watches.hear",

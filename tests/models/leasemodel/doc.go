@@ -15,8 +15,11 @@
 //     before it forwards the renewal, with the term of the last entry that it has applied.
 //   - A read is confirmed by a leader that leads. The reply may name a later term, because a follower fills the header
 //     after the read.
-//   - The session keeps one reply while the other one is missing. When it has both it looks at them, perhaps after a
-//     while, and drops the one with the lower term, or the renewal counts.
+//   - The session keeps one reply of each kind, that to the latest request. When it has both it looks at them, perhaps
+//     after a while, and drops the one with the lower term, or the renewal counts.
+//   - At the beginning the put of the session key is in the place of the read. A leader gets it into its log, also one
+//     that was deposed and does not know. A successor has it in its log, or has not. It is carried out once it is
+//     committed, unless a revocation stands before it. The reply may name any term from that of the put's entry on.
 //
 // # What is left out
 //

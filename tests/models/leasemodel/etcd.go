@@ -5,12 +5,7 @@ package leasemodel
 func (m *model) etcdSteps(s *state) {
 	leads := s.term
 	if s.term < m.terms {
-		m.step(s, "a leader of term %d is elected", leads+1).term++
-		if s.proposed && !s.gone {
-			t := m.step(s, "a leader of term %d is elected, without the revocation in its log", leads+1)
-			t.proposed = false
-			t.term++
-		}
+		m.electionSteps(s)
 	}
 	switch expiry := s.expiry[leads]; {
 	case s.gone:
@@ -26,8 +21,57 @@ func (m *model) etcdSteps(s *state) {
 	case s.now >= expiry && !s.proposed:
 		m.step(s, "the leader of term %d proposes to revoke the lease", leads).proposed = true
 	}
-	if s.proposed && !s.gone {
+	if s.proposed && !s.gone && !s.put.inLog {
 		m.step(s, "the lease is revoked").gone = true
+	}
+	if m.put {
+		m.logSteps(s)
+	}
+}
+
+// electionSteps finds the leaders that may be elected. Each has what is committed, and of the other entries in the log
+// of the leader that leads as many as it may have got, the earlier ones first: the put before the revocation.
+func (m *model) electionSteps(s *state) {
+	next := s.term + 1
+	m.step(s, "a leader of term %d is elected", next).term++
+	if s.proposed && !s.gone {
+		t := m.step(s, "a leader of term %d is elected, without the revocation in its log", next)
+		t.proposed = false
+		t.term++
+	}
+	if s.put.stage != logged {
+		return
+	}
+	t := m.step(s, "a leader of term %d is elected, without the put in its log", next)
+	t.proposed = s.proposed && !s.put.inLog
+	t.put.inLog = false
+	t.term++
+	if !s.put.inLog && !s.gone {
+		// It was a deposed leader that got the put, and none of the entries of its successor.
+		t := m.step(s, "a leader of term %d is elected, with the put in its log", next)
+		t.put.inLog, t.proposed = true, false
+		t.term++
+	}
+}
+
+// logSteps finds what becomes of the put: a leader, also one that was deposed and does not know, gets it into its log;
+// it is committed there, and carried out. What follows a revocation in the log is refused.
+func (m *model) logSteps(s *state) {
+	switch r := s.put; r.stage {
+	case sent:
+		for term := int8(1); term <= s.term; term++ {
+			leads := term == s.term
+			if leads && (s.proposed || s.gone) && m.broken != putNeedsNoLease {
+				continue
+			}
+			t := m.step(s, "the leader of term %d has the put sent at %d in its log", term, r.sent)
+			t.put.stage, t.put.term, t.put.inLog = logged, term, leads
+		}
+	case logged:
+		if r.inLog {
+			t := m.step(s, "the put sent at %d is carried out", r.sent)
+			t.put.stage, t.put.inLog = done, false
+		}
 	}
 }
 

@@ -107,10 +107,11 @@ func TestForgedStepsOfSessionsAreRefused(t *testing.T) {
 			[]Said{answered(proved, 1.8, 1.75, 9), confirmed(1.8, 5)},
 			[]Said{confirmed(1.8, 5)},
 		},
-		"a reply that is kept is not replaced": {
-			slices.Concat(sends, replies(1.5, 1, 7, 1.25, 9), []Said{says(reads, 1.6), says(renews, 1.75)}),
-			[]Said{answered(acknowledged, 1.8, 1.75, 9), confirmed(1.8, 5.25)},
-			[]Said{answered(proved, 1.8, 1.6, 9), answered(acknowledged, 1.8, 1.75, 9), confirmed(1.8, 5.6)},
+		"a reply that is kept is replaced by that to a later request, and by no earlier one": {
+			slices.Concat(sends, []Said{says(reads, 1.6), answered(proved, 1.7, 1.6, 7), answered(proved, 1.7, 1.25, 7),
+				says(renews, 1.75)}),
+			[]Said{answered(acknowledged, 1.8, 1.75, 7), confirmed(1.8, 5.6)},
+			[]Said{answered(acknowledged, 1.8, 1.75, 7), confirmed(1.8, 5.25)},
 		},
 		"a renewal that is confirmed after trusted-until does not count": {
 			slices.Concat(sends, replies(1.5, 1, 7, 1.25, 7), []Said{says(lease.Suspends, 2)}),

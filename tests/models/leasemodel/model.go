@@ -28,7 +28,14 @@ type state struct {
 	lost         bool                 // by another cause than the clock, as a run tells
 
 	renewals, reads [maxCopies]request
+	put             put // of the session key
 	ack, proof      reply
+}
+
+// A put is the request that puts the session key.
+type put struct {
+	request      // term is that of its entry in the log
+	inLog   bool // of the leader that leads, before a revocation
 }
 
 // A request is one copy of a renewal or of a read.
@@ -44,6 +51,8 @@ const (
 	unsent stage = iota
 	sent
 	done
+	logged // a put: it stands in the log of a leader
+	heard  // a put, by its session
 )
 
 // A reply is what the session keeps of a request that was answered.
@@ -78,6 +87,8 @@ const (
 	ackHeaderIsLater   rule = "the header of a forwarded renewal is filled after it was acknowledged"
 	proofHeaderIsOlder rule = "the header of a read has an earlier term than confirmed it, as after a snapshot"
 	expiredIsRenewed   rule = "a leader renews a lease that has expired by its own clock"
+	putNeedsNoLease    rule = "the session key is put although its lease is gone"
+	putHeaderIsOlder   rule = "the header of a put has an earlier term than its entry in the log"
 )
 
 // A scenario says how far the search goes.
@@ -87,6 +98,9 @@ type scenario struct {
 	copies  int    // of one request, side by side
 	ttl     moment // of the lease
 	trust   moment // how long a confirmed renewal is trusted
+
+	// The put of the session key proves the renewal beside it, and there are no reads.
+	put bool
 
 	// Etcd carries out each request, in any term: of real clusters no more is known. See Follow.
 	anyEtcd bool
@@ -183,7 +197,12 @@ func (m *model) expand(s *state) []step {
 	m.judge(s)
 	for i := range m.copies {
 		m.renewalSteps(s, i)
-		m.readSteps(s, i)
+		if !m.put {
+			m.readSteps(s, i)
+		}
+	}
+	if m.put {
+		m.putSteps(s)
 	}
 	for i := range m.steps {
 		m.reduce(&m.steps[i].state)
@@ -191,17 +210,32 @@ func (m *model) expand(s *state) []step {
 	return m.steps
 }
 
-// reduce makes states equal that differ in nothing that can still matter: the order of copies, and what a deposed
-// leader knows of a lease that it does not renew any more.
+// reduce makes states equal that differ in nothing that can still matter: the order of copies, those that were sent
+// before the latest renewal that counts, and what a deposed leader knows of a lease that it does not renew any more.
 //
 //go:norace
 func (m *model) reduce(s *state) {
+	if m.broken == "" && !m.anyEtcd {
+		for i := range m.copies {
+			m.forget(s, &s.renewals[i])
+			m.forget(s, &s.reads[i])
+		}
+	}
 	slices.SortFunc(s.renewals[:m.copies], compare)
 	slices.SortFunc(s.reads[:m.copies], compare)
 	for term := int8(1); term < s.term; term++ {
 		if !m.renews(s, term) && m.broken != noPromotion {
 			s.expiry[term] = 0
 		}
+	}
+}
+
+// forget makes a request unsent whose reply is of no use any more.
+//
+//go:norace
+func (m *model) forget(s *state, r *request) {
+	if r.sent+m.trust <= s.trusted {
+		*r = request{}
 	}
 }
 

@@ -27,18 +27,24 @@ var (
 	wide = scenario{horizon: 4, terms: 2, copies: 2, ttl: 3, trust: 3}
 	// Enough to notice what has to be noticed.
 	short = scenario{horizon: 6, terms: 3, copies: 1, ttl: 3, trust: 3}
+	// A session begins. No renewal counts after the one that its put has proved.
+	beginning = scenario{horizon: 7, terms: 3, copies: 1, ttl: 3, trust: 3, put: true}
 )
 
 func TestLeaseExistsWhileItIsTrusted(t *testing.T) {
-	for _, s := range underRace([]scenario{wide, long}, 2) {
+	for _, s := range underRace([]scenario{beginning, wide, long}, 3) {
 		m := model{scenario: s}
 		states, latest, wrong := m.search()
 		t.Logf("%+v: %d states", s, states)
 		if wrong != "" {
 			t.Errorf("trusted, and revoked:\n\t%s", wrong)
 		}
-		if latest != s.horizon+s.trust {
-			t.Errorf("trusted until %d at most, want %d: renewals do not count", latest, s.horizon+s.trust)
+		want := s.horizon + s.trust
+		if s.put {
+			want = 2*s.trust - 1 // the put must be sent while the Grant is trusted
+		}
+		if latest != want {
+			t.Errorf("trusted until %d at most, want %d: renewals do not count", latest, want)
 		}
 	}
 }
@@ -48,11 +54,15 @@ func TestEachBrokenRuleIsNoticed(t *testing.T) {
 		termsAreNotCompared, olderAckCounts, countsFromLaterSend, countsFromAck, countsFromProof, countsFromOldProof,
 		countsFromLatestCopy, lossIsNotFinal, ackIsEnough, ackCountsFromItsReply,
 		serializableRead, readWithoutQuorum, shortPromotion, noPromotion, ackHeaderIsLater, proofHeaderIsOlder,
+		putHeaderIsOlder,
 	}, 4) {
 		t.Run(string(r), func(t *testing.T) {
 			m := model{scenario: short, broken: r}
-			if r == countsFromLatestCopy {
+			switch r {
+			case countsFromLatestCopy:
 				m.scenario = wide
+			case putHeaderIsOlder:
+				m.scenario = beginning
 			}
 			states, _, wrong := m.search()
 			if wrong == "" {
@@ -64,11 +74,15 @@ func TestEachBrokenRuleIsNoticed(t *testing.T) {
 }
 
 // These follow from the other rules. A leader that was elected after the read, and acknowledges, has given the lease
-// its full TTL since. And a session has lost its lease before that expires by the clock of the leader that leads.
+// its full TTL since. A session has lost its lease before that expires by the clock of the leader that leads. And at
+// the beginning no leader can have revoked the lease that the Grant is still trusted for.
 func TestRulesThatAreNotNeeded(t *testing.T) {
-	for _, r := range underRace([]rule{olderProofCounts, expiredIsRenewed}, 2) {
+	for _, r := range underRace([]rule{olderProofCounts, expiredIsRenewed, putNeedsNoLease}, 2) {
 		t.Run(string(r), func(t *testing.T) {
 			m := model{scenario: short, broken: r}
+			if r == putNeedsNoLease {
+				m.scenario = beginning
+			}
 			if _, _, wrong := m.search(); wrong != "" {
 				t.Errorf("trusted, and revoked:\n\t%s", wrong)
 			}

@@ -5,9 +5,7 @@ package leasemodel
 func (m *model) renewalSteps(s *state, i int) {
 	switch r := s.renewals[i]; r.stage {
 	case unsent:
-		if !s.ack.held {
-			m.step(s, "a renewal is sent").renewals[i] = request{stage: sent, sent: s.now}
-		}
+		m.step(s, "a renewal is sent").renewals[i] = request{stage: sent, sent: s.now}
 	case sent:
 		if m.anyEtcd {
 			m.acknowledge(s, i, 1, m.terms)
@@ -32,17 +30,15 @@ func (m *model) acknowledge(s *state, i int, lowest, highest int8) {
 	r := s.renewals[i]
 	for term := lowest; term <= highest; term++ {
 		t := m.step(s, "the acknowledgement of the renewal sent at %d arrives, term %d", r.sent, term)
-		t.ack = m.received(s, s.renewals, r, term)
-		t.renewals = [maxCopies]request{} // the others are canceled
+		t.renewals[i] = request{}
+		m.keep(t, &t.ack, m.received(s, s.renewals, r, term))
 	}
 }
 
 func (m *model) readSteps(s *state, i int) {
 	switch r := s.reads[i]; r.stage {
 	case unsent:
-		if !s.proof.held {
-			m.step(s, "a read is sent").reads[i] = request{stage: sent, sent: s.now}
-		}
+		m.step(s, "a read is sent").reads[i] = request{stage: sent, sent: s.now}
 	case sent:
 		if m.anyEtcd {
 			m.prove(s, i, 1, m.terms)
@@ -66,12 +62,20 @@ func (m *model) prove(s *state, i int, lowest, highest int8) {
 	r := s.reads[i]
 	for term := lowest; term <= highest; term++ {
 		t := m.step(s, "the reply to the read sent at %d arrives, term %d", r.sent, term)
-		t.proof = m.received(s, s.reads, r, term)
-		t.reads = [maxCopies]request{}
+		t.reads[i] = request{}
+		m.keep(t, &t.proof, m.received(s, s.reads, r, term))
 	}
 }
 
-// received returns what the session keeps of a reply.
+// keep has the session keep a reply, unless it is of no use any more, or a later request was answered before. It
+// mirrors Lease.heardReply.
+func (m *model) keep(s *state, kept *reply, r reply) {
+	if r.sent+m.trust > s.trusted && r.sent >= kept.sent {
+		*kept = r
+	}
+}
+
+// received returns what the session hears of a reply.
 func (m *model) received(s *state, all [maxCopies]request, r request, term int8) reply {
 	from := r.sent
 	switch m.broken {
@@ -85,7 +89,7 @@ func (m *model) received(s *state, all [maxCopies]request, r request, term int8)
 	return reply{held: true, sent: from, term: term}
 }
 
-// judge has the session look at its replies, when it comes to that. It mirrors keeper.renewAndProve and Lease.Confirm.
+// judge has the session look at its replies, when it comes to that. It mirrors Lease.judgeLocked.
 func (m *model) judge(s *state) {
 	a, p := s.ack, s.proof
 	switch {
@@ -112,4 +116,22 @@ func (m *model) judge(s *state) {
 	}
 	t := m.step(s, confirms)
 	t.trusted, t.ack, t.proof = from+m.trust, reply{}, reply{}
+}
+
+// putSteps: the put of the session key is in the place of the read. It is sent once.
+func (m *model) putSteps(s *state) {
+	switch r := s.put; r.stage {
+	case unsent:
+		m.step(s, "the put is sent").put = put{request: request{stage: sent, sent: s.now}}
+	case done:
+		lowest, highest := r.term, s.term
+		if m.broken == putHeaderIsOlder {
+			lowest = 1
+		}
+		for term := lowest; term <= highest; term++ {
+			t := m.step(s, "the reply to the put sent at %d arrives, term %d", r.sent, term)
+			t.put.stage = heard
+			m.keep(t, &t.proof, reply{held: true, sent: r.sent, term: term})
+		}
+	}
 }

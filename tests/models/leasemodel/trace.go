@@ -80,10 +80,6 @@ func (m *model) isNothing(e event, s *state) bool {
 		return e.due || s.now >= m.suspendAt(s)
 	case m.anyEtcd:
 		return false
-	case e.action == "a renewal is sent":
-		return s.ack.held // no loss of the one before: a copy that was about to be sent
-	case e.action == "a read is sent":
-		return s.proof.held // by a watch
 	case strings.HasSuffix(e.action, " is elected"), strings.HasSuffix(e.action, " finds that it leads"):
 		return false
 	case strings.Contains(e.action, " arrives, "):
