@@ -228,13 +228,7 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	case errors.Is(err, rpctypes.ErrPermissionDenied) && a.dropClaims():
 		return errNoRight
 	case err != nil:
-		// A disk that takes 7 s and more for each commit has etcd answer "request timed out" for what it carries out all
-		// the same. Another put would only hear that, too; a read finds the entry.
-		if a.q.ReportUnknown("enqueue", err) {
-			if _, put, found := a.findPut(ctx, p.gate); put {
-				return found
-			}
-		}
+		a.q.ReportUnknown("enqueue", err)
 		return err
 	default:
 		return a.whyRefused(ctx, p.gate, c, r.Header.Revision)
@@ -284,10 +278,12 @@ func (a *attempt) markUnanswered(gate int64) {
 	a.q.shared.orphans.ScanSoon()
 }
 
-// findPut reads whether a copy of the put was carried out. If so, the create revision of the entries is known now. Of
-// an entry that was deleted by hand since, the claim tells the revision, and ErrEntryGone has the attempt remove that.
-func (a *attempt) findPut(ctx context.Context, gate int64) (r txns.Reply, put bool, err error) {
-	ask := txns.Ops{a.q.shared.getEpoch, reads.Meta(a.q.host.SessionKey(a.lease.ID()))}
+// whyRefused reads why etcd did not carry out the put, at revision refused. nil: an earlier copy had put the entries,
+// and their create revision is known now. Of an entry that was deleted by hand since, the claim tells the revision, and
+// ErrEntryGone has the attempt remove that.
+func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition, refused int64) error {
+	ask := txns.Ops{a.q.shared.getEpoch}
+	session := ask.Add(reads.Meta(a.q.host.SessionKey(a.lease.ID())))
 	first := len(ask)
 	for _, e := range a.entries {
 		ask.Add(reads.Meta(e.key), reads.Meta(cmp.Or(e.claim, e.key)))
@@ -297,11 +293,12 @@ func (a *attempt) findPut(ctx context.Context, gate int64) (r txns.Reply, put bo
 		turn, claim := permit.turnKeys()
 		ask.Add(reads.Meta(turn), reads.Meta(claim), clientv3.OpGet(a.q.At.LimitKey()))
 	}
-	if r, err = txns.Read(ctx, a.q.host.Sender(), ask...); err != nil {
+	r, err := txns.Read(ctx, a.q.host.Sender(), ask...)
+	if err != nil {
 		a.markUnanswered(gate) // as below: an earlier copy may have put them
-		return r, false, err
+		return err
 	}
-	stand := 0
+	stand, put := 0, false
 	for i, e := range a.entries {
 		own, claim := r.First(first+2*i), r.First(first+2*i+1)
 		if permit != nil {
@@ -323,27 +320,18 @@ func (a *attempt) findPut(ctx context.Context, gate int64) (r txns.Reply, put bo
 		a.markUnanswered(gate)
 		other := func(e *entry) bool { return e.rev != a.entries[0].rev }
 		if stand < len(a.entries) || slices.ContainsFunc(a.entries, other) { // an earlier copy had put all at once
-			return r, true, ErrEntryGone
+			return ErrEntryGone
 		}
-	}
-	return r, put, err
-}
-
-// whyRefused reads why etcd did not carry out the put, at revision refused. nil: an earlier copy had put the entries.
-func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition, refused int64) error {
-	r, put, err := a.findPut(ctx, gate)
-	if put || err != nil {
 		return err
 	}
-	permit := a.entries[0].wait.permit
-	switch key := r.First(1); { // the session key
+	switch key := r.First(session); {
 	case key == nil || key.ModRevision < gate: // revoked, or deleted by hand: the session finds out which
 		return backoff.Again(errKeyGone)
 	case key.ModRevision > gate:
 		a.lease.SawGate(key.ModRevision)
 		return errGateMoved
 	case permit != nil:
-		limit := r.First(6) // a permit is one entry
+		limit := r.First(first + 4)
 		if err := a.q.ensureLimit(ctx, limit); err != nil {
 			return err
 		}
