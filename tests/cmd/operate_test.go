@@ -347,7 +347,7 @@ func TestCheckOfASlowConnection(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
-	link.Delay(150 * time.Millisecond)
+	link.Delay(250 * time.Millisecond)       // a session with a TTL of 2 s bears round trips of 450 ms
 	check := func(more ...string) *process { // with few requests, since each is slow
 		return holdfast(t, link.Endpoints(), append([]string{"check", "--for=lock", "--samples=1"}, more...)...)
 	}
