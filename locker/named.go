@@ -59,14 +59,11 @@ func (n named) acquire(ctx context.Context, try bool) ([]*hold.Hold, error) {
 	if err := n.validate(); err != nil {
 		return nil, n.failed(0, err)
 	}
-	if h := n.carriedBy(ctx); h != nil {
-		return nil, n.failed(0, n.reentrant(h.hold))
+	if !n.reentry { // with it, reenter has looked: a hold that is being released can't be shared, but waited for
+		if h := n.carriedBy(ctx); h != nil {
+			return nil, n.failed(0, n.reentrant(h.hold))
+		}
 	}
-	return n.enqueue(ctx, try)
-}
-
-// enqueue is acquire for a caller that does not wait for itself.
-func (n named) enqueue(ctx context.Context, try bool) ([]*hold.Hold, error) {
 	start := time.Now()
 	r := hold.Request{
 		Request: queue.Request{Owner: n.opts.Owner, OnWait: n.opts.OnWait},

@@ -20,11 +20,14 @@ const (
 
 // own is what a handle has for itself.
 type own struct {
-	handles  *atomic.Int64           // of the hold, that are not released; stays 0 once it is 0
-	done     context.Context         // ends with the handle, or with the hold and its cause
-	end      context.CancelCauseFunc // of done
-	forget   context.CancelFunc      // has the hold forget done
-	contexts sync.Map                // that Context has made: their *context.CancelCauseFunc
+	handles *atomic.Int64           // of the hold, that are not released; stays 0 once it is 0
+	done    context.Context         // ends with the handle, or with the hold and its cause
+	end     context.CancelCauseFunc // of done
+	forget  context.CancelFunc      // has the hold forget done
+
+	// contexts are those that context has made: their *context.CancelCauseFunc. Unlock of one of several Locks of a hold
+	// ends that Lock's contexts before it returns, and no others, which the hold's own list of contexts can't tell apart.
+	contexts sync.Map
 
 	release sync.Once
 	givenUp chan struct{} // closed by release
@@ -40,25 +43,23 @@ func newOwn(h *hold.Hold, handles *atomic.Int64) *own {
 
 // acquireOne acquires a name, or returns another handle of the hold that ctx comes from.
 func (n named) acquireOne(ctx context.Context, mode mode, try bool) (handle, error) {
-	if !n.reentry {
-		holds, err := n.acquire(ctx, try)
-		if err != nil {
-			return handle{}, err
+	if n.reentry {
+		if h, err := n.reenter(ctx, mode); err != nil {
+			return handle{}, n.failed(0, err)
+		} else if h.hold != nil {
+			return h, nil
 		}
-		return n.handle(holds[0], nil), nil
 	}
-	if h, err := n.reenter(ctx, mode); err != nil {
-		return handle{}, n.failed(0, err)
-	} else if h.hold != nil {
-		return h, nil
-	}
-	holds, err := n.enqueue(ctx, try)
+	holds, err := n.acquire(ctx, try)
 	if err != nil {
 		return handle{}, err
 	}
-	first := new(atomic.Int64)
-	first.Store(1)
-	return n.handle(holds[0], newOwn(holds[0], first)), nil
+	if !n.reentry {
+		return n.handle(holds[0], nil), nil
+	}
+	handles := new(atomic.Int64)
+	handles.Store(1)
+	return n.handle(holds[0], newOwn(holds[0], handles)), nil
 }
 
 // reenter returns another handle of the hold that ctx comes from. It has no hold if there is none to share.
