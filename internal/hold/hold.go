@@ -199,9 +199,8 @@ type life struct {
 	until   time.Time             // the end; written by stop
 	idle    *idle                 // of MaxIdle; nil without it
 
-	mu       sync.Mutex // protects what follows
-	ended    bool       // done is closed, contexts are canceled
-	done     chan struct{}
+	mu       sync.Mutex                            // protects what follows
+	done     signal                                // the hold has ended: its contexts are canceled
 	contexts map[*context.CancelCauseFunc]struct{} // of the contexts that Context has made
 	limit    *time.Timer                           // of MaxHold
 	forced   signal                                // a kept entry is taken away
@@ -213,7 +212,7 @@ func (l *life) begin() {
 	l.poll.add(l.holds)
 	l.mu.Lock() // a timer may fire before it is assigned
 	defer l.mu.Unlock()
-	if l.ended {
+	if l.done.given {
 		return
 	}
 	if maxHold := l.holds[0].request.MaxHold; maxHold > 0 {
@@ -225,23 +224,13 @@ func (l *life) begin() {
 }
 
 // Done returns a channel that is closed when the hold has ended.
-func (l *life) Done() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.done == nil {
-		l.done = make(chan struct{})
-		if l.ended {
-			close(l.done)
-		}
-	}
-	return l.done
-}
+func (l *life) Done() <-chan struct{} { return l.done.channel(&l.mu) }
 
 // addContext has stop call cancel. It reports false if the hold has ended.
 func (l *life) addContext(cancel *context.CancelCauseFunc) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended {
+	if l.done.given {
 		return false
 	}
 	if l.contexts == nil {
@@ -292,10 +281,8 @@ func (l *life) takeContexts() map[*context.CancelCauseFunc]struct{} {
 	if l.idle != nil && l.idle.timer != nil {
 		l.idle.timer.Stop()
 	}
-	if l.done != nil {
-		close(l.done)
-	}
+	l.done.close()
 	contexts := l.contexts
-	l.ended, l.contexts = true, nil
+	l.contexts = nil
 	return contexts
 }

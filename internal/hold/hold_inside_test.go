@@ -9,7 +9,7 @@ func TestHoldThatEndsBeforeItsTimersRun(t *testing.T) {
 	t.Parallel()
 	h := &Hold{life: &life{idle: &idle{}}}
 	h.takeContexts()
-	if !h.ended {
+	if !h.done.given {
 		t.Error("it has not ended")
 	}
 }

@@ -32,7 +32,7 @@ func (l *life) lookIdle() {
 	left := l.idle.left()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.ended {
+	if !l.done.given {
 		l.idle.timer.Reset(left)
 	}
 }

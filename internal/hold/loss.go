@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
@@ -46,16 +44,12 @@ func (h *Hold) EndStale() {
 }
 
 // askWhyGone returns the loss of a hold whose entry is not in etcd although the
-// session knows of no loss. It asks etcd whether the lease exists. ctx ends with
-// the lease.
-func (h *Hold) askWhyGone(ctx context.Context) *holdfast.LostError {
+// session knows of no loss. It asks etcd whether the lease exists.
+func (h *Hold) askWhyGone() *holdfast.LostError {
 	l := h.grant.Lease
-	ctx, cancel := context.WithTimeout(ctx, h.host.RetryPolicy().Attempt)
+	ctx, cancel := context.WithTimeout(l.Context(), h.host.RetryPolicy().Attempt)
 	defer cancel()
-	resp, err := h.Client().TimeToLive(ctx, l.ID())
-	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
-		h.host.LeaseGone(ctx, l, clientv3.NoLease, nil)
-	}
+	h.poll.askLease(ctx, l)
 	// Another hold may have found it out before, which has ended this request.
 	return h.lossOfEntry(holdfast.CauseEntryDeleted)
 }
@@ -77,7 +71,7 @@ func (r *removal) explain(err error) error {
 		return h.named(lost)
 	}
 	if errors.Is(err, queue.ErrEntryGone) {
-		return h.askWhyGone(h.grant.Lease.Context())
+		return h.askWhyGone()
 	}
 	return err
 }

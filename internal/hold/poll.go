@@ -217,21 +217,24 @@ func (p *poller) checkLease(lease *lease.Lease) {
 		return
 	}
 	p.asking = lease
-	p.host.Go(func(context.Context) { p.askLease(lease) }) // ends with the lease; not asked once the session is closed
+	p.host.Go(func(context.Context) { // ends with the lease; not asked once the session is closed
+		p.askLease(lease.Context(), lease)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.asking == lease {
+			p.asking = nil
+		}
+	})
 }
 
-func (p *poller) askLease(lease *lease.Lease) {
+// askLease asks etcd whether a lease exists until it answers, and ends the lease if not.
+func (p *poller) askLease(ctx context.Context, lease *lease.Lease) {
 	send := func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return p.host.Client().TimeToLive(ctx, lease.ID())
 	}
-	resp, err := sending.Ask(lease.Context(), p.host.Sender(), sending.Read, send)
+	resp, err := sending.Ask(ctx, p.host.Sender(), sending.Read, send)
 	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
-		p.host.LeaseGone(lease.Context(), lease, clientv3.NoLease, nil)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.asking == lease {
-		p.asking = nil
+		p.host.LeaseGone(ctx, lease, clientv3.NoLease, nil)
 	}
 }
 

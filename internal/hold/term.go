@@ -156,7 +156,7 @@ func (h *Hold) Resume(ctx context.Context) error {
 		case err != nil:
 			return err
 		case !stands:
-			h.endAndRelease(h.askWhyGone(h.grant.Lease.Context()))
+			h.endAndRelease(h.askWhyGone())
 			return h.Check()
 		case h.Check() == nil:
 			return nil

@@ -178,6 +178,11 @@ func (s *signal) channel(mu *sync.Mutex) <-chan struct{} {
 func (s *signal) give(mu *sync.Mutex) {
 	mu.Lock()
 	defer mu.Unlock()
+	s.close()
+}
+
+// close is give for a caller that has locked the mutex.
+func (s *signal) close() {
 	if !s.given && s.c != nil {
 		close(s.c)
 	}
