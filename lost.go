@@ -74,9 +74,9 @@ const (
 	// CauseRevoked: the lease does not exist, though it was still trusted. Etcd said so; or its session key is gone, and
 	// within a quarter of the lock delay etcd did not say whether the lease exists.
 	CauseRevoked
-	// CauseEntryDeleted: the entry of the lock or term is gone from etcd. Usually it was deleted by hand. Or it was
-	// removed while this process was paused: then the record for the Auditor, or the log, has CauseRemoved. After a
-	// refused write the lease may have been revoked instead, which the session reports next.
+	// CauseEntryDeleted: the entry of the lock or term is gone from etcd. Usually it was deleted by hand. Or an
+	// administrator removed it while this process was paused: "holdfast explain" and admin's own record say who. After
+	// a refused write the lease may have been revoked instead, which the session reports next.
 	CauseEntryDeleted
 	// CauseClusterChanged: the endpoints now lead to another etcd cluster.
 	CauseClusterChanged

@@ -190,3 +190,40 @@ func TestNameThatMinHoldKeepsCanBeFreedAndNotKicked(t *testing.T) {
 		after(t, <-granted, begin, toldWithin)
 	})
 }
+
+// A holder that is stopped while its lock is removed finds its entry gone, and is told at once. Its record says no more
+// than that: the administrator's own record and "holdfast explain" say who has removed the lock, and why.
+func TestHolderThatWasStoppedWhileItsLockWasRemovedFindsItsEntryGone(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
+		a, link := newSession(t, srv, "a")
+		ops := newAdministrator(srv, "ops")
+		var ended []audit.Record
+		lk, err := locker.NewMutex(a, "job").With(locker.Options{Auditor: audit.Func(
+			func(_ context.Context, r audit.Record) {
+				if r.Event != audit.Granted {
+					ended = append(ended, r)
+				}
+			})}).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		link.BlackHole()
+		mustRemove(t, ops, lk)
+		time.Sleep(toldWithin + slack)
+		link.Heal()
+		if took := ends(t, lk, holdfast.CauseEntryDeleted); took > 2*time.Second {
+			t.Errorf("told after %v", took)
+		}
+		if err := a.Close(t.Context()); err != nil { // at once, as a command does that has lost its lock
+			t.Error(err)
+		}
+		var lost *holdfast.LostError
+		if len(ended) != 1 || !errors.As(ended[0].Err, &lost) || lost.Cause != holdfast.CauseEntryDeleted {
+			t.Errorf("the holder's records are %+v, want one with the cause %v", ended, holdfast.CauseEntryDeleted)
+		}
+		if n := len(ops.records); n != 1 || ops.records[0].Event != audit.Removed || ops.records[0].By != "ops" ||
+			ops.records[0].Detail != "wedged" {
+			t.Errorf("the administrator's records are %+v", ops.records)
+		}
+	})
+}

@@ -40,10 +40,7 @@ func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(con
 	o := t.call(ctx, fn)
 	lost := t.stepDown(ctx, o)
 	t.rethrow(o)
-	if lost != nil && !hold.Wraps(o.err, lost) {
-		return errors.Join(o.err, lost)
-	}
-	return o.err
+	return hold.Join(o.err, lost)
 }
 
 // Run leads term after term until ctx ends: it campaigns, calls fn as RunWhileLeader does, resigns, pauses, and

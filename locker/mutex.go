@@ -2,7 +2,6 @@ package locker
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -111,9 +110,7 @@ func do[G grant](
 	defer func() {
 		work.End()
 		cancel()
-		if lost := lk.releaseAfterWork(ctx); lost != nil && !hold.Wraps(err, lost) {
-			err = errors.Join(err, lost)
-		}
+		err = hold.Join(err, lk.releaseAfterWork(ctx))
 	}()
 	return fn(fctx, lk)
 }

@@ -31,9 +31,6 @@ const (
 // done once for each hold that has lasted a while: those are the ones that people
 // look for.
 //
-// "holdfast show" says since when the holder holds (docs/command.md), and needs it for that: etcd keeps no times, and
-// a holder that had waited for an hour would seem to hold for an hour when it has just begun.
-//
 // It is information for people. Nothing waits for it, and what etcd refuses is not
 // tried again: then the entry goes on saying since when it is queued.
 type heldWriter struct {

@@ -94,8 +94,12 @@ func endedDuringRelease(lost *holdfast.LostError) bool {
 	return lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed
 }
 
-// Wraps reports whether err wraps this very loss, as it does if a function returned the cause of its context.
-func Wraps(err error, lost *holdfast.LostError) bool {
+// Join returns the error of a function and the loss of its hold as one. It is err alone if that wraps this very loss, as
+// it does if the function returned the cause of its context.
+func Join(err error, lost *holdfast.LostError) error {
 	var found *holdfast.LostError
-	return errors.As(err, &found) && found == lost
+	if lost == nil || errors.As(err, &found) && found == lost {
+		return err
+	}
+	return errors.Join(err, lost)
 }

@@ -16,9 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
-// maxBatch keeps a Txn below etcd's default limit of 128 operations.
-const maxBatch = 100
-
 // pollsInFlight bounds the batches of holds that are checked at the same time.
 const pollsInFlight = 8
 
@@ -116,7 +113,7 @@ func (p *poller) checkAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 	defer all.Wait()
 	slots := make(chan struct{}, pollsInFlight)
 	for lease, holds := range due {
-		for batch := range slices.Chunk(holds, maxBatch) {
+		for batch := range slices.Chunk(holds, txns.MaxOps) {
 			slots <- struct{}{}
 			all.Go(func() { // joined above
 				defer func() { <-slots }()
@@ -243,7 +240,7 @@ func (p *poller) askLease(ctx context.Context, lease *lease.Lease) {
 func (p *poller) errand(l *lease.Lease) *lease.Errand {
 	var e lease.Errand
 	holds := p.roster.polled(l)
-	if len(holds) == 0 || len(holds) > maxBatch {
+	if len(holds) == 0 || len(holds) > txns.MaxOps {
 		return nil
 	}
 	for _, h := range holds {

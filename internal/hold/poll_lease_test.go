@@ -156,13 +156,13 @@ func TestErrandIsForAHundredHoldsAtMost(t *testing.T) {
 		h := mustHold(t, p, "x")
 		poll, l := h.poll, h.grant.Lease
 		now := p.Host.Clock()()
-		for _, n := range []int{0, 1, maxBatch, maxBatch + 1} {
+		for _, n := range []int{0, 1, txns.MaxOps, txns.MaxOps + 1} {
 			clear(poll.roster.holds)
 			for range n {
 				poll.roster.holds[&Hold{entry: entry{grant: h.grant, host: h.host}}] = now
 			}
 			e := poll.errand(l)
-			if asks := n > 0 && n <= maxBatch; (e != nil) != asks || asks && len(e.If) != n {
+			if asks := n > 0 && n <= txns.MaxOps; (e != nil) != asks || asks && len(e.If) != n {
 				t.Errorf("%d holds: %v", n, e)
 			}
 			if e == nil {
