@@ -94,7 +94,7 @@ func endedDuringRelease(lost *holdfast.LostError) bool {
 	return lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed
 }
 
-// Join returns the error of a function and the loss of its hold as one. It is err alone if that wraps this very loss, as
+// Join returns the error of a function and the loss of its hold as one error: err alone if that wraps this very loss, as
 // it does if the function returned the cause of its context.
 func Join(err error, lost *holdfast.LostError) error {
 	var found *holdfast.LostError
