@@ -77,8 +77,7 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 			break
 		}
 		due = append(due, h)
-		then, els := []clientv3.Op{queue.PutValue(h.Key(), value)}, []clientv3.Op{clientv3.OpGet(h.Key())}
-		ops = append(ops, clientv3.OpTxn(h.unmodifiedSince(created), then, els))
+		ops = append(ops, clientv3.OpTxn(h.unmodifiedSince(created), []clientv3.Op{queue.PutValue(h.Key(), value)}, nil))
 	}
 	return due, ops
 }
@@ -91,13 +90,9 @@ func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
 		return
 	}
 	for i, h := range holds {
-		mod := h.grant.Created // refused, or the entry is gone: do not try again
-		if err == nil {
-			if own := r.Inner(i); own.Succeeded {
-				mod = r.Header.Revision
-			} else if kv := own.First(0); h.grant.Is(kv) {
-				h.sawEntry(kv)
-			}
+		mod := h.grant.Created // refused, or the entry is gone: do not try again. The next poll reads what has changed
+		if err == nil && r.Inner(i).Succeeded {
+			mod = r.Header.Revision
 		}
 		h.sawModified(mod)
 	}

@@ -94,8 +94,8 @@ func endedDuringRelease(lost *holdfast.LostError) bool {
 	return lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed
 }
 
-// Join returns the error of a function and the loss of its hold as one. It is err alone if that wraps this very loss,
-// as it does if the function returned the cause of its context.
+// Join returns the error of a function and the loss of its hold as one error. That is err alone if err wraps this very
+// loss, as it does if the function returned the cause of its context.
 func Join(err error, lost *holdfast.LostError) error {
 	var found *holdfast.LostError
 	if lost == nil || errors.As(err, &found) && found == lost {
