@@ -67,7 +67,7 @@ func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
 	// Each permit has a claim. With more keys than the limit, its permits and one more have, this one does not fit.
 	stand := clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(),
 		clientv3.WithLimit(int64(2*e.q.limit.Named+3)))
-	asPermit := e.putsAt([]clientv3.Op{stand}, e.key, e.claim, claims)
+	asPermit := e.puts([]clientv3.Op{stand}, e.key, e.claim, claims)
 	var asTurn []clientv3.Op
 	if !p.tries {
 		asTurn = p.puttingTurn(claims)
@@ -78,7 +78,7 @@ func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
 // puttingTurn reads the youngest turn and puts another one.
 func (p *permit) puttingTurn(claims clientv3.LeaseID) []clientv3.Op {
 	turn, claim := p.turnKeys()
-	return p.w.e.putsAt([]clientv3.Op{turnsAhead(p.w.e.q.At, 0)}, turn, claim, claims)
+	return p.w.e.puts([]clientv3.Op{turnsAhead(p.w.e.q.At, 0)}, turn, claim, claims)
 }
 
 // turnsAhead reads the youngest turn put before one of that create revision; 0: of all. If that one does not wait, none

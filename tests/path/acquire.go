@@ -105,7 +105,9 @@ func counted(
 
 // bare returns a function that puts what a holder puts, by one Txn of a bare client, so that no session runs while an
 // acquisition is counted. That function returns another one, which deletes it.
-func bare(ctx context.Context, srv *etcdfake.Server, of func(*session.Session) taker) (func() (func() error, error), error) {
+func bare(
+	ctx context.Context, srv *etcdfake.Server, of func(*session.Session) taker,
+) (func() (func() error, error), error) {
 	cli := srv.Link().Client()
 	sess, err := session.New(ctx, cli, nil)
 	if err != nil {
