@@ -3,6 +3,8 @@ package admin_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -191,6 +194,100 @@ func TestEntryWithoutAClaimIsMarked(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The mark is on the entries of that session alone, on those that hold and on those that wait, of every kind.
+func TestEachEntryOfASessionThatLostItsClaimsIsMarked(t *testing.T) {
+	for kind, acquire := range map[holdfast.Kind]func(context.Context, *session.Session) error{
+		holdfast.KindLock: func(ctx context.Context, s *session.Session) error {
+			_, err := locker.NewRWMutex(s, "x").Lock(ctx)
+			return err
+		},
+		holdfast.KindElection: func(ctx context.Context, s *session.Session) error {
+			_, err := election.New(s, "x").Campaign(ctx, "v")
+			return err
+		},
+		holdfast.KindSemaphore: func(ctx context.Context, s *session.Session) error {
+			_, err := locker.NewSemaphore(s, "x", 1).Acquire(ctx, 1)
+			return err
+		},
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+				for i, owner := range []string{"a", "b", "c"} {
+					sess, _ := newSession(t, srv, owner)
+					if i == 0 {
+						if err := acquire(t.Context(), sess); err != nil {
+							t.Fatal(err)
+						}
+						continue
+					}
+					ctx, cancel := context.WithCancel(t.Context())
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						_ = acquire(ctx, sess) // it waits until the test ends
+					}()
+					t.Cleanup(func() { cancel(); <-done })
+					time.Sleep(100 * time.Millisecond)
+				}
+				marks := func() (marks string) {
+					t.Helper()
+					q, err := adm.Show(t.Context(), kind, "x")
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, e := range q.Entries {
+						if marks += e.Owner; e.Unclaimed {
+							marks += "!"
+						}
+					}
+					return marks
+				}
+				if got := marks(); got != "abc" {
+					t.Errorf("%s, want no mark", got)
+				}
+				var claims []clientv3.LeaseID // in the order of the queue
+				for _, kv := range srv.Keys("holdfast/") {
+					if strings.Contains(string(kv.Key), "/@claim/") {
+						claims = append(claims, clientv3.LeaseID(kv.Lease))
+					}
+				}
+				slices.Sort(claims) // a session that began later has a later lease
+				for i, want := range []string{"a!bc", "a!b!c", "a!b!c!"} {
+					if srv.Revoke(claims[i]); marks() != want {
+						t.Errorf("%s, want %s", marks(), want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// An entry of etcd's own clients has no claim, and no mark. Nor has one that an administrator is removing.
+func TestEntryThatNeedsNoClaimIsNotMarked(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		if _, err := srv.Client(t).Put(t.Context(), "/app/x/694d", ""); err != nil {
+			t.Fatal(err)
+		}
+		if q, err := adm.Show(t.Context(), admin.LockAt, "/app/x"); err != nil || len(q.Entries) != 1 ||
+			q.Entries[0].Unclaimed {
+			t.Errorf("%+v, %v", q.Entries, err)
+		}
+		sess, link := newSession(t, srv, "a")
+		lk, err := locker.NewMutex(sess, "x").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		link.Cut() // it cannot let go
+		if err := adm.Remove(t.Context(), holdfast.KindLock, "x", lk.Token(), "test"); err != nil {
+			t.Fatal(err)
+		}
+		if q, err := adm.Show(t.Context(), holdfast.KindLock, "x"); err != nil || len(q.Entries) != 1 ||
+			q.Entries[0].Unclaimed || !q.Entries[0].Notice.Removed {
+			t.Errorf("%+v, %v", q.Entries, err)
+		}
+	})
 }
 
 // Entries and claims come in pages, each with its own.

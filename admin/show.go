@@ -141,10 +141,15 @@ type listing struct {
 	second   []Entry // the readers' entries of locks that can be downgraded, while their writers' entries are in entries
 	dead     []DeadClaim
 	claims   map[string]DeadClaim // all claims, by key, until it is known which of them are dead
+	unmarked map[string]int64     // the create revisions of claims of turns that never held, by key: none waits for them
 	blind    bool                 // the role may not read the claims
 	revision int64
 	limit    int // of a semaphore
 	lastRun  view.Run
+}
+
+func newListing(blind bool) listing {
+	return listing{claims: make(map[string]DeadClaim), unmarked: make(map[string]int64), blind: blind}
 }
 
 // list reads all entries of a queue in order, at one revision.
@@ -178,6 +183,9 @@ func (l *listing) judgeClaims(q layout.Queue) {
 			delete(l.claims, key)
 			continue
 		}
+		if l.unmarked[key] == e.Revision {
+			continue
+		}
 		moved := e.Released() || !e.Notice.Until.IsZero() // its claim was deleted then
 		e.Unclaimed = !e.Foreign && !moved && !l.blind
 	}
@@ -194,7 +202,7 @@ func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err er
 		return clientv3.OpGet(first, clientv3.WithRange(end), clientv3.WithLimit(showPage), clientv3.WithRev(l.revision),
 			clientv3.WithMinCreateRev(from), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 	}
-	l.claims = make(map[string]DeadClaim)
+	l = newListing(false)
 	first, end := q.All()
 	if q.Kind == holdfast.KindSemaphore {
 		first, end = q.Semaphore() // with claims and the limit between permits and turns
@@ -213,7 +221,7 @@ func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err er
 		resp, err := c.read(ctx, ops...)
 		switch {
 		case errors.Is(err, rpctypes.ErrCompacted): // between two pages
-			l, entriesFrom, claimsFrom = listing{claims: make(map[string]DeadClaim), blind: l.blind}, 0, 0
+			l, entriesFrom, claimsFrom = newListing(l.blind), 0, 0
 			continue
 		case errors.Is(err, rpctypes.ErrPermissionDenied) && q.Foreign && !l.blind:
 			l.blind = true
@@ -249,10 +257,12 @@ func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err er
 		}
 		claims := resp.Range(len(ops) - 1)
 		for _, kv := range claims.Kvs {
-			if claimsFrom = kv.CreateRevision; q.IsTurn(q.EntryOf(string(kv.Key))) && kv.Version == 1 {
-				continue // of one that never held: none waits for it
+			claimsFrom = kv.CreateRevision
+			if key := string(kv.Key); q.IsTurn(q.EntryOf(key)) && kv.Version == 1 {
+				l.unmarked[key] = kv.CreateRevision
+			} else {
+				l.claims[key] = deadClaim(q, kv)
 			}
-			l.claims[string(kv.Key)] = deadClaim(q, kv)
 		}
 		more = more || claims.More && len(claims.Kvs) > 0
 	}

@@ -96,6 +96,13 @@ func RetryUnder(ctx context.Context, host lease.Env, l *lease.Lease, op func(ctx
 	if err == nil {
 		return nil
 	}
+	return RetryAfter(ctx, host, l, err, op)
+}
+
+// RetryAfter is RetryUnder for a caller that has called op once. That call failed with err.
+func RetryAfter(
+	ctx context.Context, host lease.Env, l *lease.Lease, err error, op func(ctx context.Context) error,
+) error {
 	ctx, cancel := UntilLost(ctx, l)
 	defer cancel()
 	if ended := backoff.ContextErr(ctx); ended != nil {

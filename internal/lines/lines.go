@@ -1,12 +1,10 @@
-// Package lines is where the goroutines of one session wait that want the same name, in the order of their calls. Only
-// the head of a line has an entry in etcd, or is about to put one. The others cost the cluster nothing.
+// Package lines is where goroutines of one session wait for the same name, in the order of their calls. Only the head
+// of a line has an entry in etcd, or is about to put it. The others cost the cluster nothing.
 package lines
 
 import (
 	"container/list"
 	"sync"
-
-	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // Lines are the lines of a session, for callers of type C. The zero value has none.
@@ -27,20 +25,16 @@ type line[C any] struct {
 	key     key[C]
 	head    *Ticket[C]
 	waiting list.List // of *Ticket[C]; a list, so that canceling takes as long in a line of any length
-
-	// Written by the head: the lease of the latest entry, and the latest lease under which an entry of the line was held.
-	entered, heldUnder *lease.Lease
 }
 
 // Ticket is one caller's place in a line.
 //
-// One who is alone is in a line of its own. So is a reader: one entry for several readers would have to be shared by
-// counting, and then late readers would pass a waiting writer. So is a permit of a semaphore, of which several are held
-// at a time, and each member of a Set: goroutines that waited for each other in several lines could wait for ever.
+// A ticket that is alone has a line of its own. Three kinds are: readers, because readers that shared an entry would be
+// counted, and late readers would pass a waiting writer; permits of a semaphore, because a session holds several at a
+// time; and each queue of a Set, because goroutines that waited for each other in several lines could wait for ever.
 type Ticket[C any] struct {
 	Caller C
 	Alone  bool
-	Lease  *lease.Lease // the session's when the ticket was taken; nil if that was lost
 
 	line     *line[C]
 	turn     chan struct{} // buffered; receives once, when the ticket becomes the head
@@ -114,7 +108,7 @@ func (t *Ticket[C]) Cancel() bool {
 	if t.line.head == t {
 		return false
 	}
-	t.canceled = true              // who took it off the list may be putting an entry for it right now
+	t.canceled = true              // the head may have taken it off the list, and may be putting its entry right now
 	t.line.waiting.Remove(t.place) // does nothing if it was taken off the list
 	return true
 }
@@ -151,20 +145,6 @@ func (t *Ticket[C]) Returned() {
 	defer t.line.lines.mu.Unlock()
 	t.returned = true
 }
-
-// Enter records that an entry is put for the head, which t is or is about to be. It reports whether the session has
-// lost a lease since t joined, and no other caller in the line has held since then. If one has, the lock delay is over.
-func (t *Ticket[C]) Enter(l *lease.Lease) (lost bool) {
-	before := t.Lease
-	if before == nil {
-		before = t.line.entered
-	}
-	t.line.entered = l
-	return before != nil && before != l && t.line.heldUnder != l
-}
-
-// Hold records that the entry of the head, which t is, holds under a lease.
-func (t *Ticket[C]) Hold(l *lease.Lease) { t.line.heldUnder = l }
 
 // TakeFirst takes the first ticket off the list of those that wait behind the head; nil if none waits. The caller
 // passes the turn to it, or takes the next one.

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/leak"
-	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -154,34 +153,5 @@ func TestLineIsLeftOverIfAllItsCallersHaveReturned(t *testing.T) {
 	check("an earlier one has returned", 2, 1, false)
 	if heads := s.Heads("y"); heads != nil {
 		t.Errorf("lines with another name have the heads %v", heads)
-	}
-}
-
-func TestSessionHasLostALeaseUnlessAnotherCallerHasHeldSince(t *testing.T) {
-	t.Parallel()
-	old, now := new(lease.Lease), new(lease.Lease)
-	for name, c := range map[string]struct {
-		joined, entered, held *lease.Lease
-		want                  bool
-	}{
-		"no lease was lost":                           {now, nil, nil, false},
-		"it was lost since the call":                  {old, nil, nil, true},
-		"it was lost, and another has held since":     {old, nil, now, false},
-		"it was lost, and another held before":        {old, nil, old, true},
-		"there was none, and no entry before":         {nil, nil, nil, false},
-		"there was none, and an entry on the old one": {nil, old, nil, true},
-		"there was none, and an entry on the new one": {nil, now, nil, false},
-	} {
-		tk := joined(new(Lines[int]), 1)
-		tk.Lease = c.joined
-		if c.entered != nil {
-			tk.Enter(c.entered)
-		}
-		if c.held != nil {
-			tk.Hold(c.held)
-		}
-		if got := tk.Enter(now); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
 	}
 }

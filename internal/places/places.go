@@ -36,8 +36,8 @@ func Without(err error) (view.Place, error) {
 	return view.Place{}, err
 }
 
-// MaxCounted is how many of the entries in a queue Look reads one by one, where it counts all. If there are more, it
-// does not notice that two belong to one attempt.
+// MaxCounted is how many keys Look reads to count the attempts in a queue. Beyond that it counts keys, so the two
+// entries of a Downgradable count as two.
 const MaxCounted = 64
 
 // Ahead is what a reply of etcd says of the entries ahead.
@@ -65,7 +65,7 @@ func Look(s reads.Scope, rev int64) []clientv3.Op {
 	return []clientv3.Op{s.Oldest(), count}
 }
 
-// Read reads the replies to Look, of which one is response i. epoch is what a read of the fencing epoch has found.
+// Read reads the replies to Look, which begin at response i. epoch is what a read of the fencing epoch has found.
 func Read(s reads.Scope, r txns.Reply, i int, rev int64, epoch []*mvccpb.KeyValue) Ahead {
 	if s.At.Kind == holdfast.KindSemaphore {
 		s.At.Kind = ""
@@ -141,7 +141,7 @@ func (t *Teller) Tell(host lease.Host, fn func(view.Place), place func(ctx conte
 	}})
 }
 
-// End has no call begin any more. Close waits for the one that is being made.
+// End lets no further call begin. Close waits for a call that is being made.
 func (t *Teller) End() {
 	if t.name == "" {
 		return

@@ -7,8 +7,11 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/places"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -20,12 +23,12 @@ const MaxSet = 63
 // revision, and two attempts that meet in several queues are in the same order in all of them. So they never wait for
 // each other, however they name their queues. The attempt holds when each of its entries is at the front of its queue.
 //
-// There is a hold for each queue, in the order of the queues. They end together: what
-// ends one of them ends all, with the same cause, and a release of one releases all.
+// Each queue has a hold, in the order of the queues. The holds end together: a loss or a release of one ends all, with
+// the same cause.
 type Set []*Queue
 
-// Downgradable returns the queue as one acquisition uses it that is to hold alone first, and then beside readers: as a
-// writer and as a reader. The entries of both stand from the beginning, so no writer can come in between.
+// Downgradable returns the queue twice: as a writer and as a reader use it. The caller holds alone first, and then
+// gives up the writer's entry. The reader's stands from the beginning, so no writer can come in between.
 func (q *Queue) Downgradable() Set { return Set{q, q.Readers()} }
 
 // Acquire queues, waits, and returns a grant for each queue. It ends with ctx's error, holdfast.ErrClosed, what
@@ -41,44 +44,77 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 	}
 	q := s[0]
 	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.At.Kind, q.At.Name)
-	defer func() { r.reportEnd(ctx, err) }()
-
-	heads := s.join(r, false)
-	t := heads[0] // with more than one, all are heads
-	if r.OnWait != nil {
-		defer t.teller.End()
-	}
-	if r.Release != nil {
-		err = r.Release()
-	}
-	if err == nil {
-		err = t.awaitTurn(ctx)
-	}
-	if err != nil {
-		if !t.Cancel() { // its turn has come meanwhile
-			<-t.Turn()
-			giveUp(heads, t.attempt)
+	defer func() {
+		if err != nil {
+			r.reportFailure(ctx, err)
 		}
+	}()
+	var c condition
+	if r.try {
+		if c, err = s.checkFree(ctx); err != nil {
+			return nil, err
+		}
+	}
+	heads := s.join(r)
+	if heads == nil { // with r.try alone
+		return nil, ErrOccupied // by a goroutine of this session, since checkFree
+	}
+	if r.OnWait != nil {
+		defer heads[0].teller.End()
+	}
+	if err := awaitTurn(ctx, heads); err != nil {
 		return nil, err
 	}
-	return acquire(ctx, heads, t.attempt, condition{})
+	var pauses calls.Pauses
+	for a := heads[0].attempt; ; a = nil { // a round that loses its lease or an entry is followed by another one
+		if a == nil {
+			lease, err := q.host.Await(ctx)
+			if err != nil {
+				return nil, fail(ctx, heads, nil, c, err)
+			}
+			a = newAttempt(heads, lease)
+		}
+		err := a.put(ctx, c)
+		if err == nil && (ctx.Err() != nil || !a.mayHold()) {
+			err = a.awaitFront(ctx)
+		}
+		if errors.Is(err, ErrOccupied) && c == (condition{}) { // a permit that does not fit
+			if a, err = a.takeTurn(ctx); err == nil {
+				err = a.awaitFront(ctx)
+			}
+		}
+		if err == nil {
+			telemetry.Verified(ctx)
+			return newGrants(a), nil
+		}
+		if !a.canQueueAgain(ctx, err) {
+			return nil, fail(ctx, heads, a, c, err)
+		}
+		if ended := pauses.Next(ctx, q.host, err); ended != nil {
+			return nil, fail(ctx, heads, nil, c, fmt.Errorf("%w; last error: %w", ended, err))
+		}
+	}
 }
 
+// usable returns what is wrong with the queues or with ctx, or ctx's error.
 func (s Set) usable(ctx context.Context) error {
 	if len(s) == 0 {
 		return errNoQueue
 	}
 	for _, q := range s {
-		if err := q.usable(ctx); err != nil {
+		if err := q.Err(); err != nil {
 			return err
 		}
 	}
-	return nil
+	if ctx == nil {
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	return backoff.ContextErr(ctx)
 }
 
-// join gives the caller a ticket in each queue. Those of several queues have lines of their own, so each is the head at
-// once. With ifEmpty, join returns nil if the line of a single queue is not empty.
-func (s Set) join(r Request, ifEmpty bool) []*ticket {
+// join gives the caller a ticket in each queue. Each ticket of a Set of several queues has a line of its own, so it is
+// the head at once. A call that tries gets no tickets, if the line of its only queue is not empty.
+func (s Set) join(r Request) []*ticket {
 	tickets := make([]*ticket, len(s))
 	for i, q := range s {
 		q.shared.orphans.Used(q.At)
@@ -89,7 +125,7 @@ func (s Set) join(r Request, ifEmpty bool) []*ticket {
 		if i > 0 {
 			t.teller, t.request.telemetry = tickets[0].teller, nil
 		}
-		if !q.shared.lines.Join(&t.Ticket, q.At.Entries, ifEmpty) {
+		if !q.shared.lines.Join(&t.Ticket, q.At.Entries, r.try) {
 			return nil
 		}
 		tickets[i] = t
@@ -97,10 +133,31 @@ func (s Set) join(r Request, ifEmpty bool) []*ticket {
 	return tickets
 }
 
-// reportEnd reports to telemetry how a call that returned err ended. The owner of a grant reports that.
-func (r Request) reportEnd(ctx context.Context, err error) {
+// awaitTurn calls Request.Release, and waits until each ticket is the head of its line. After an error the tickets have
+// left their lines.
+func awaitTurn(ctx context.Context, tickets []*ticket) (err error) {
+	t := tickets[0] // the only one that may have to wait: see join
+	if t.request.Release != nil {
+		err = t.request.Release()
+	}
+	if err == nil {
+		select {
+		case <-t.Turn():
+			return nil
+		default:
+			err = t.awaitTurn(ctx)
+		}
+	}
+	if err != nil && !t.Cancel() { // its turn has come meanwhile
+		<-t.Turn()
+		giveUp(tickets, t.attempt)
+	}
+	return err
+}
+
+// reportFailure reports to telemetry that a call failed with err. A grant's owner reports how that ends.
+func (r Request) reportFailure(ctx context.Context, err error) {
 	switch {
-	case err == nil:
 	case errors.Is(err, ErrOccupied):
 		r.telemetry.Failed("occupied", false)
 	case errors.Is(err, holdfast.ErrClosed):
@@ -111,40 +168,6 @@ func (r Request) reportEnd(ctx context.Context, err error) {
 		r.telemetry.Failed("lost", true)
 	default:
 		r.telemetry.Failed("failed", true)
-	}
-}
-
-// acquire takes the heads of some lines to their holds, or ends their turns. A lock has one line, a Set one for each of
-// its queues. a is the attempt whose entry the previous head has put, or nil.
-//
-// A round that loses its lease or an entry is followed by another one.
-func acquire(ctx context.Context, heads []*ticket, a *attempt, c condition) ([]*Grant, error) {
-	host := heads[0].q.host
-	var pauses calls.Pauses
-	for {
-		if a == nil {
-			lease, err := host.Await(ctx)
-			if err != nil {
-				return nil, fail(ctx, heads, nil, c, err)
-			}
-			a = newAttempt(heads, lease)
-		}
-		err := a.toFront(ctx, c)
-		if errors.Is(err, ErrOccupied) && c == (condition{}) { // a permit that does not fit
-			if a, err = a.takeTurn(ctx); err == nil {
-				err = a.toFront(ctx, c)
-			}
-		}
-		if err == nil {
-			return newGrants(a), nil
-		}
-		if !a.canQueueAgain(ctx, err) {
-			return nil, fail(ctx, heads, a, c, err)
-		}
-		a = nil
-		if ended := pauses.Next(ctx, host, err); ended != nil {
-			return nil, fail(ctx, heads, nil, c, fmt.Errorf("%w; last error: %w", ended, err))
-		}
 	}
 }
 
@@ -191,20 +214,28 @@ func giveUp(heads []*ticket, a *attempt) {
 	}
 	removed := make([]<-chan struct{}, len(heads))
 	for i, e := range a.entries { // each leaves by itself
-		removed[i] = handOffInBackground(e)
+		removed[i] = inBackground(e.q.host, func() { _ = handOff(e) })
 	}
 	patience, cancel := context.WithTimeout(context.Background(), calls.GiveUpWait)
 	defer cancel()
 	for i, e := range a.entries {
-		awaitRemoval(patience, e, removed[i])
+		select {
+		case <-removed[i]:
+		case <-patience.Done():
+			e.ticket.Returned()
+		}
 	}
 }
 
-// awaitRemoval waits until done is closed, or ctx ends.
-func awaitRemoval(ctx context.Context, e *entry, done <-chan struct{}) {
-	select {
-	case <-done:
-	case <-ctx.Done():
-		e.ticket.Returned()
+// inBackground runs f on a goroutine of the session, which Close joins. The channel closes when f has returned.
+func inBackground(host lease.Host, f func()) <-chan struct{} {
+	done := make(chan struct{})
+	run := func(context.Context) {
+		defer close(done)
+		f()
 	}
+	if !host.Go(run) {
+		run(nil) // closed: the lease is lost, so f sends nothing
+	}
+	return done
 }

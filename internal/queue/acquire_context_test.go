@@ -15,7 +15,7 @@ func TestCallsLeaveNothingThatListensToTheCallersContext(t *testing.T) {
 		p := start(t, srv)
 		ahead := kit.Join(t, srv, entriesX)
 		q := p.queue("x")
-		a := newAttempt(Set{q}.join(Request{}, false), p.Host.Lease())
+		a := newAttempt(Set{q}.join(Request{}), p.Host.Lease())
 		if err := a.put(t.Context(), condition{}); err != nil {
 			t.Fatal(err)
 		}

@@ -139,30 +139,58 @@ func TestLateCopyOfThePutOfALargeSetLeavesNothing(t *testing.T) {
 	}
 }
 
-// One delay for all, though one look after the other finds the claims, and one request after the other deletes them.
+// One delay for all. A look reads several queues, and a request deletes the claims of several.
 func TestLargeSetBehindASetThatIsGoneDelaysOnce(t *testing.T) {
 	for _, n := range sizes {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
-				former := holdtest.MustAcquireSet(t, many(a, n), noRequest)
-				a.Stop()
-				time.AfterFunc(kit.TTL-time.Second, a.Resume)
-				srv.Revoke(former[0].Lease())
-				b.Plan(nil)
-				began := time.Now()
-				holds := holdtest.MustAcquireSet(t, many(b, n), noRequest)
-				took, sent := time.Since(began), b.Counts()
-				if trips := time.Duration(1+n+n) * 2 * kit.OneWay; took < kit.LockDelay || took > kit.LockDelay+trips {
-					t.Errorf("held after %v, want %v and %v", took, kit.LockDelay, trips)
-				}
-				if sent["read"] != n || sent["clear"] != n {
-					t.Errorf("sent %v, want a look and a clear for each of %d queues", sent, n)
-				}
-				holdtest.MustRelease(t, holds[0])
-				time.Sleep(kit.TTL)
-				kit.NothingStands(t, srv)
+		for name, waits := range map[string]bool{"a newcomer": false, "a waiter": true} {
+			t.Run(fmt.Sprint(n, ", ", name), func(t *testing.T) {
+				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+					a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
+					former := holdtest.MustAcquireSet(t, many(a, n), noRequest)
+					end := func() {
+						a.Stop()
+						time.AfterFunc(kit.TTL-time.Second, a.Resume)
+						srv.Revoke(former[0].Lease())
+					}
+					done := make(chan []*hold.Hold, 1)
+					call := func() { done <- holdtest.MustAcquireSet(t, many(b, n), noRequest) } // received below
+					if waits {
+						go call()
+						kit.Queued(t, srv, "holdfast/lock/n00/@/", 2)
+						time.Sleep(time.Second)
+					} else {
+						end()
+					}
+					b.Plan(nil)
+					began := time.Now()
+					if waits {
+						end()
+					} else {
+						go call()
+					}
+					holds := <-done
+					took, sent := time.Since(began), b.Counts()
+
+					// Of each queue: the nearest entry, the claims, what one of them says, and a session key.
+					looks := ceil(n, (queue.MaxOps-n)/4)
+					clears := ceil(n, queue.MaxOps-n)
+					if sent["read"] != looks || sent["clear"] != clears {
+						t.Errorf("sent %v, want %d looks and %d clears", sent, looks, clears)
+					}
+					trips := 1 + looks + clears
+					if waits {
+						trips += looks // each but the first waits for its watch
+					}
+					if most := time.Duration(trips) * 2 * kit.OneWay; took < kit.LockDelay || took > kit.LockDelay+most {
+						t.Errorf("held after %v, want %v and %v", took, kit.LockDelay, most)
+					}
+					holdtest.MustRelease(t, holds[0])
+					time.Sleep(kit.TTL)
+					kit.NothingStands(t, srv)
+				})
 			})
-		})
+		}
 	}
 }
+
+func ceil(n, by int) int { return (n + by - 1) / by }

@@ -11,28 +11,27 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/polls"
-	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // attempt is one round of an acquisition, under one lease: the entries that one Txn puts, one in each queue, until they
 // hold or are given up. One goroutine at a time works on it; a hand-off passes it to another caller.
 type attempt struct {
 	lease   *lease.Lease
-	q       *Queue // of the first entry, which is the only one unless the attempt is that of a Set
+	q       *Queue // of the first entry; only the attempt of a Set has more
 	entries []*entry
 	room    room // for the entry of a lock
 
 	revision int64     // of the store, at the latest look or put
 	lookSent time.Time // when that was sent
 
-	told    bool // its caller was told that it is first, and waits for a delay
+	told    bool // OnWait has heard that the attempt is first, and waits for a delay
 	delayed bool // a reply has said that dead claims are out of the way
-	late    bool // it came late: see noteReply
+	late    bool // that reply came late: see noteReply
 
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
 }
 
-// room is where the entry of an attempt with one is, and its grant, so that a lock allocates them at once.
+// room holds the only entry of a lock's attempt, and its grant, so that a lock allocates them at once.
 type room struct {
 	entry   entry
 	entries [1]*entry
@@ -75,30 +74,15 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	}
 }
 
-// toFront puts the entries of the attempt into their queues, unless that is done, and returns when they hold: nothing
-// is ahead of them, neither an entry nor a claim, and their lease is trusted. It waits for one queue after the other:
-// what is free ahead of an entry stays free.
-func (a *attempt) toFront(ctx context.Context, c condition) error {
-	if first := a.entries[0]; first.stage < created {
-		if first.wait.permit != nil {
-			first.wait.permit.tries = c.now
-		}
-		if err := a.put(ctx, c); err != nil {
-			return err
-		}
-		telemetry.Queued(ctx, first.wait.position)
-	}
-	if a.waiting() != nil || a.lease.Check() != nil || a.lookIsOld() || ctx.Err() != nil {
-		if err := a.awaitFront(ctx); err != nil {
-			return err
-		}
-	}
-	telemetry.Verified(ctx)
-	return nil
+// mayHold reports whether the attempt holds, by what the latest look or the put has shown: nothing is ahead of its
+// entries, neither an entry nor a claim, the lease is trusted, and the look is not old.
+func (a *attempt) mayHold() bool {
+	isOld := time.Since(a.lookSent) > polls.LookLasts(a.q.shared.lockDelay)
+	return a.waiting() == nil && !a.late && a.lease.Check() == nil && !isOld
 }
 
-// awaitFront waits until the entries of the attempt hold. It ends with the lease: then they are gone, or will be,
-// whatever happens ahead of them.
+// awaitFront waits until the attempt holds. It waits for one queue after the other: what is free ahead of an entry
+// stays free. It ends with the lease, because then the entries are gone, or will be, whatever happens ahead of them.
 func (a *attempt) awaitFront(ctx context.Context) error {
 	ctx, cancel := calls.UntilLost(ctx, a.lease)
 	defer cancel()
@@ -107,32 +91,29 @@ func (a *attempt) awaitFront(ctx context.Context) error {
 			return err
 		}
 	}
-	for {
+	for ctx.Err() == nil {
 		var err error
 		switch {
-		case ctx.Err() != nil:
-			return backoff.ContextErr(ctx)
 		case a.waiting() != nil:
 			err = a.passClaims(ctx)
 		case a.late:
 			err = a.delayOnceMore(ctx)
-		case a.lease.Check() != nil:
-			// Suspended at the front. By the time that the lease is trusted again, another client may have deleted an entry.
+		case a.mayHold():
+			return nil
+		default:
+			// The session is suspended, or the latest look is old. Meanwhile another client may have deleted an entry.
 			if err = a.lease.AwaitConnected(ctx); err == nil {
 				err = a.entries[0].wait.look(ctx)
 			}
-		case a.lookIsOld():
-			err = a.entries[0].wait.look(ctx)
-		default:
-			return nil
 		}
 		if err != nil {
 			return err
 		}
 	}
+	return backoff.ContextErr(ctx)
 }
 
-// waiting returns the first entry that something stands ahead of, or of which that is not known; nil if there is none.
+// waiting returns the first entry with something ahead of it, or that no look has placed yet; nil if there is none.
 func (a *attempt) waiting() *entry {
 	for _, e := range a.entries {
 		if !e.wait.isFree() {
@@ -142,18 +123,13 @@ func (a *attempt) waiting() *entry {
 	return nil
 }
 
-// saw records that all entries stood at a revision as they were put, by the reply to a request that was sent then.
+// saw records that all entries stood at a revision as they were put, by the reply to a request sent at that time.
 func (a *attempt) saw(revision int64, sent time.Time) {
 	a.revision, a.lookSent = revision, sent
 }
 
-// lookIsOld reports whether the attempt must look at its entries again before it holds.
-func (a *attempt) lookIsOld() bool {
-	return time.Since(a.lookSent) > polls.LookLasts(a.q.shared.lockDelay)
-}
-
-// canQueueAgain reports whether an attempt that has failed with err is worth another one with new entries. If so, the
-// old ones are taken care of.
+// canQueueAgain reports whether another attempt, with new entries, may succeed after this one failed with err. If so,
+// it has removed the old entries, or has abandoned them with their lease.
 func (a *attempt) canQueueAgain(ctx context.Context, err error) bool {
 	switch {
 	case errors.Is(err, holdfast.ErrClosed):
@@ -173,20 +149,16 @@ func (a *attempt) canQueueAgain(ctx context.Context, err error) bool {
 	}
 }
 
-// removeAll removes what stands of the attempt, and waits for that until ctx ends. A claim that is left behind an entry
-// that was deleted by hand would be ahead of the next attempt, which would wait for its own poll.
+// removeAll removes what stands of the attempt, and waits for that until ctx ends. Otherwise the session would wait for
+// itself:
+//
+//	rev 10  the attempt puts entry and claim
+//	rev 12  the entry is deleted by hand. The session lives, and the claim stands
+//	rev 14  the next attempt puts its entry, with the claim of rev 10 ahead: ToldWithin passes before it may hold
 func (a *attempt) removeAll(ctx context.Context) {
 	for _, e := range a.entries {
-		done := make(chan struct{})
-		removal := func(context.Context) {
-			defer close(done)
-			_ = e.remove(a.lease.Context())
-		}
-		if !e.q.host.Go(removal) { // joined by Close
-			return // closed: the lease is lost, and is revoked with all that stands on it
-		}
 		select {
-		case <-done:
+		case <-inBackground(e.q.host, func() { _ = e.remove(a.lease.Context()) }):
 		case <-ctx.Done():
 		}
 	}

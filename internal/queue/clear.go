@@ -52,7 +52,7 @@ func (a *attempt) passClaims(ctx context.Context) error {
 func (a *attempt) lookBehindClaims(ctx context.Context) error {
 	began := time.Now()
 	for _, e := range a.entries {
-		if e.wait.isFree() {
+		if e.wait.isFree() || !e.wait.lookSent.Before(began) { // the look at an earlier queue read this one, too
 			continue
 		}
 		if err := e.wait.look(ctx); err != nil {
@@ -68,47 +68,50 @@ func (a *attempt) lookBehindClaims(ctx context.Context) error {
 // clear deletes the dead claims ahead, whose delays are over. It compares the attempt's own entries, so it is a look,
 // too: when it has deleted all claims, the attempt holds. Otherwise it looks again.
 func (a *attempt) clear(ctx context.Context) error {
-	began, most := time.Now(), txns.MaxOps-len(a.entries)
+	began := time.Now()
+	var dead []reads.Claim // in all queues
 	for _, e := range a.entries {
 		if !e.wait.isFree() {
 			e.say(steps.Step{Action: steps.Waited})
 		}
+		dead = append(dead, e.wait.claims...)
 	}
-	for _, e := range a.entries {
-		for batch := range slices.Chunk(slices.Clone(e.wait.claims), most) {
-			sent := time.Now()
-			var r txns.Reply
-			err := e.retry(ctx, func(ctx context.Context) (err error) {
-				r, err = a.clearing(batch).Once(ctx, a.q.host.Sender(), sending.Write)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			a.noteReply(began)
-			if !r.Succeeded { // by another waiter, or by its holder; or by a copy that was not answered
-				return a.lookBehindClaims(ctx)
-			}
-			a.saw(r.Header.Revision, sent)
-			e.wait.claims = e.wait.claims[len(batch):]
-			e.q.shared.sights.forget(batch)
-		}
-	}
-	for _, e := range a.entries {
-		if !e.wait.more {
-			continue
-		}
-		if err := e.wait.look(ctx); err != nil {
+	for batch := range slices.Chunk(dead, txns.MaxOps-len(a.entries)) {
+		sent := time.Now()
+		var r txns.Reply
+		err := a.entries[0].retry(ctx, func(ctx context.Context) (err error) {
+			r, err = a.clearing(batch).Once(ctx, a.q.host.Sender(), sending.Write)
+			return err
+		})
+		if err != nil {
 			return err
 		}
+		a.noteReply(began)
+		if !r.Succeeded { // by another waiter, or by its holder; or by a copy that was not answered
+			return a.lookBehindClaims(ctx)
+		}
+		a.saw(r.Header.Revision, sent)
+		a.q.shared.sights.forget(batch)
+	}
+	more := false // a look reads MaxClaims at most
+	for _, e := range a.entries {
+		e.wait.claims, more = nil, more || e.wait.more
+	}
+	if more {
+		return a.lookBehindClaims(ctx)
 	}
 	return nil
 }
 
-// noteReply records that the first reply has come which says that dead claims are out of the way; the request for it
-// was due at a time. If it comes late, there may be a quorum since just now, and without one no poll tells a former
-// holder, however long the delay is. Then the delay runs once more. Not twice, or a slow network would keep the attempt
-// from holding. tests/models/quietmodel has this rule.
+// noteReply records the first reply that says that dead claims are out of the way. Its request was due at that time. A
+// late reply costs the delay once more, because a former holder is told by a poll, and a poll needs a quorum, too:
+//
+//	0.0 s  the members lose touch with each other. A, revoked just before, polls and hears nothing
+//	2.0 s  A's delay is over. B sends the clear, and waits
+//	9.0 s  the members meet again, and answer B first. A's poll is on its way: B waits until 11 s
+//
+// The delay does not run a third time, or a slow network would keep the attempt from holding.
+// tests/models/quietmodel has this rule.
 func (a *attempt) noteReply(due time.Time) {
 	if a.delayed {
 		return
@@ -126,9 +129,14 @@ func (a *attempt) delayOnceMore(ctx context.Context) error {
 	return a.entries[0].wait.look(ctx)
 }
 
-// clearing is the Txn that deletes some claims. It compares their revisions: a later entry may have the same key. It
-// compares the mod revisions of the attempt's own entries: one that an administrator is removing must not make room for
-// those behind it.
+// clearing is the Txn that deletes some claims. It compares their revisions, because a later entry may have the same
+// key. It compares the mod revisions of the attempt's own entries, because an entry that is being removed must not
+// hold, and must not make room for those behind it:
+//
+//	rev 10  A's claim is dead
+//	rev 12  B puts its entry, and waits for A's delay
+//	rev 15  an administrator moves B's entry to a short lease: create revision 12, mod revision 15
+//	        B's clear compares mod = 12, and is refused. B queues again
 func (a *attempt) clearing(claims []reads.Claim) txns.Txn {
 	var t txns.Txn
 	for _, e := range a.entries {

@@ -1,5 +1,5 @@
 // Package queue is the one algorithm of locks and elections: each contender has an entry in etcd, and the entry with
-// the smallest create revision holds. Readers of an RWMutex that no writer is ahead of hold together.
+// the smallest create revision holds. Readers of an RWMutex hold together, if no writer is ahead of them.
 //
 //	line in memory             etcd, under NAME/@/
 //	goroutine 3  ─┐
@@ -35,15 +35,16 @@
 //
 // # Release
 //
-// One Txn deletes the entry and its claim if the entry's create revision is the one that is meant. If another goroutine
-// waits in the line, the same Txn puts that goroutine's entry, at the back of the queue. An attempt that gives up
+// One Txn deletes the entry and its claim, and compares the entry's create revision. If another goroutine waits in the
+// line, the same Txn puts that goroutine's entry, at the back of the queue. An attempt that gives up
 // leaves in the same way, at any time.
 //
 // # Several queues
 //
 // An attempt of a Set has an entry in each of several queues, put by one Txn, so with one create revision. It waits for
-// one queue after the other, and every look reads that all its entries stand. If one was deleted or written to, all
-// leave, and it queues again. There is a hold for each entry; they share one life, so they end together.
+// one queue after the other. Each look reads that all its entries stand, and what is ahead in as many queues as one Txn
+// has room for. If an entry was deleted or written to, all leave, and the attempt queues again. Each entry has a hold;
+// the holds share one life, so they end together.
 //
 // # Requests that are not answered
 //
@@ -53,11 +54,12 @@
 //
 // # Where to begin
 //
-// A free lock takes this path, in order: acquire.go, ticket.go, attempt.go, entry.go, put.go, grant.go, remove.go;
-// without a wait, try.go. What becomes of a Grant while it is held is not known here: see package hold. A waiter
-// adds wait.go and look.go, and package awaiting; after a crash clear.go and sights.go; a line in memory, package lines
-// and handoff.go; semaphores, semaphore.go and permit.go. leftovers.go is what package leftovers asks of an entry.
-// Package reads has the operations that read entries and claims, package calls how long a call lasts.
+// Set.Acquire in acquire.go is the whole way of a lock, from the call to the hold: the line, the put, the wait. A free
+// lock goes on through ticket.go, attempt.go, put.go, entry.go, grant.go and remove.go; TryLock adds try.go. What
+// becomes of a Grant while it is held is not known here: see package hold. A waiter adds wait.go and look.go, and
+// package awaiting; after a crash clear.go and sights.go; a line in memory, package lines and handoff.go; semaphores,
+// semaphore.go and permit.go. leftovers.go is what package leftovers asks of an entry. Package reads has the operations
+// that read entries and claims, package calls how long a call lasts.
 //
 // DESIGN.md at the root of the module has the reasons. tests/models/queuemodel and
 // tests/models/semmodel are models of this algorithm that are searched for mistakes.

@@ -59,7 +59,7 @@ const (
 
 // entryKeys are the keys of an entry.
 type entryKeys struct {
-	key   string // of a permit, that of its turn once it has one
+	key   string // of its turn, once a permit has become one
 	claim string // the key of its claim; empty without the right to it
 	home  string // the first key: leftovers knows the entry by it
 	id    string // last part of key; empty if the key must not be used again
@@ -118,11 +118,13 @@ func (e *entry) setCreated(rev int64) {
 	defer e.mu.Unlock()
 	e.rev, e.stage = rev, created
 	if t := e.ticket; t != nil {
-		t.created(rev)
+		t.q.shared.mu.Lock()
+		t.rev = rev
+		t.q.shared.mu.Unlock()
 	}
 }
 
-// takeToken makes the token, by what a read of the epoch has found.
+// takeToken computes the token from the epoch that was read with the put.
 func (e *entry) takeToken(epoch []*mvccpb.KeyValue) (err error) {
 	if !e.q.Reader {
 		e.token, err = layout.Token(epoch, e.rev)

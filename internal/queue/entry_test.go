@@ -100,7 +100,7 @@ func TestOnlyACallerWhoWaitsIsToldThePlace(t *testing.T) {
 		kit.Join(t, srv, entriesX)
 		q := start(t, srv).queue("x")
 		told := make(chan view.Place, 1)
-		tk := Set{q}.join(Request{OnWait: func(p view.Place) { told <- p }}, false)[0]
+		tk := Set{q}.join(Request{OnWait: func(p view.Place) { told <- p }})[0]
 		w := &wait{e: &entry{q: q}, ahead: &mvccpb.KeyValue{}}
 		w.tell(t.Context())
 		w.e.ticket = tk

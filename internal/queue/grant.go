@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// Grant is an entry that holds. Its owner reads it, and in the end has it leave, by exactly one of RemoveNow,
-// RemoveTogether, HandOff, and LeaveLine followed by Left or Remove. One goroutine at a time uses what changes it.
+// Grant is an entry that holds. Its owner ends it by exactly one of RemoveNow, RemoveTogether, HandOff, and LeaveLine
+// followed by Left or Remove. One goroutine at a time calls what changes a Grant.
 type Grant struct {
 	Queue *Queue       // whose front the entry is
 	Lease *lease.Lease // that the entry is bound to
@@ -44,7 +44,6 @@ func newGrants(a *attempt) []*Grant {
 	for i, e := range a.entries {
 		e.reach(held)
 		e.say(steps.Step{Action: steps.Holds, Read: a.revision})
-		e.ticket.Hold(a.lease)
 		g := &a.room.grant
 		if i > 0 {
 			g = new(Grant)
@@ -81,7 +80,7 @@ func (g *Grant) Retry(ctx context.Context, op func(ctx context.Context) error) e
 // Shown is what callers of a session see of an entry that another goroutine of it holds; false once that has ended.
 type Shown interface{ Shown() (view.Entry, bool) }
 
-// Show has callers of this session who wait behind the entry see what shown says.
+// Show records what callers of this session see of the holder while they wait behind the entry.
 func (g *Grant) Show(shown Shown) {
 	s, t := g.entry.q.shared, g.entry.ticket
 	s.mu.Lock()
@@ -89,9 +88,9 @@ func (g *Grant) Show(shown Shown) {
 	t.shown = shown
 }
 
-// RemoveNow removes the entry with one request, on the goroutine of the caller who waits for it, and reports whether
-// that succeeded. It does nothing if another goroutine waits in the line: then the entry is to be handed off, which
-// must not end with this caller's patience.
+// RemoveNow removes the entry with one request, on the caller's goroutine, and reports whether that succeeded. It does
+// nothing if another goroutine waits in the line: then the caller must hand the entry off. A hand-off must not end with
+// ctx.
 //
 // This is the usual release. HandOff could do it as well, but starting a goroutine for that and being woken by it costs
 // a free lock some ten microseconds.
@@ -109,8 +108,9 @@ func (g *Grant) RemoveNow(ctx context.Context) bool {
 	return true
 }
 
-// RemoveTogether removes the entries of some grants by one Txn if these stand, and that of beside, which stays and may
-// be nil. After an error each is to be handed off. ErrEntryGone: etcd has refused it, because one of them was deleted.
+// RemoveTogether removes the entries of some grants by one Txn. The Txn compares that they stand, and that the entry of
+// beside stands, which stays; beside may be nil. After an error the caller must hand off each. ErrEntryGone: one of the
+// entries was deleted.
 func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 	first := grants[0].entry
 	ctx, cancel := calls.ForRequest(ctx, first.of.lease, 0)
@@ -146,9 +146,9 @@ func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 	}
 }
 
-// HandOff removes the entry, and makes the next goroutine in the line the head; if one waits, the same Txn puts its
-// entry. It runs until etcd has answered or the lease is lost. The error: ErrEntryGone, or that of the last try, joined
-// with holdfast.ErrOutcomeUnknown if a try was not answered.
+// HandOff removes the entry, and makes the next goroutine in the line the head. If a goroutine waits, the same Txn puts
+// its entry. HandOff runs until etcd has answered or the lease is lost. It returns ErrEntryGone, or the error of the
+// last try, joined with holdfast.ErrOutcomeUnknown if etcd left a try unanswered.
 func (g *Grant) HandOff() error { return handOff(g.entry) }
 
 // LeaveLine makes the next goroutine in the line the head, while the entry stands. It queues behind that.

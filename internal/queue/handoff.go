@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -41,8 +40,8 @@ func handOff(e *entry) error {
 	}
 }
 
-// replace removes e and puts an entry for t in one Txn. It returns no attempt if t has to start from nothing. The error
-// is remove's, for e.
+// replace removes e and puts an entry for t in one Txn. It returns no attempt if t must queue by itself. The error is
+// what remove says of e.
 func replace(e *entry, t *ticket) (*attempt, error) {
 	lease := e.of.lease
 	ctx := lease.Context()
@@ -76,18 +75,4 @@ func ifAlreadyRemoved(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
-}
-
-// handOffInBackground runs handOff on a goroutine of the session, which Close
-// joins. The channel closes when it is done.
-func handOffInBackground(e *entry) <-chan struct{} {
-	done := make(chan struct{})
-	remove := func(context.Context) {
-		defer close(done)
-		_ = handOff(e)
-	}
-	if !e.q.host.Go(remove) {
-		remove(nil) // closed: the lease is lost, so this sends nothing
-	}
-	return done
 }

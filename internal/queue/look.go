@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -16,54 +17,88 @@ import (
 )
 
 // look asks etcd what stands ahead of the entry now, by one flat Txn: a Txn in it would make it a write. If the entry
-// that is known to be ahead still stands, it reads no more than the attempt's own entries. Otherwise it also reads:
-//
-//   - the nearest entry ahead. There may be none, but claims alone tell nothing: they may be revoked alone.
-//   - the claims ahead. Those behind the nearest entry are dead.
-//   - of claims that are dead, or may be: what they say, and whether the session key of their holder stands. What ends
-//     their delay must have been seen at one revision with the rest.
+// that is known to be ahead still stands, it reads no more than the attempt's own entries. Otherwise it also reads what
+// stands ahead: see wait.asks. Of a Set it reads that also for the entries after it that wait, while there is room.
 func (w *wait) look(ctx context.Context) error {
 	if w.permit != nil {
 		return w.permit.look(ctx)
 	}
-	e, sent := w.e, time.Now()
-	n := len(e.of.entries)
+	a, sent := w.e.of, time.Now()
+	n := len(a.entries)
 	own := make(txns.Ops, 0, n+2)
-	for _, each := range e.of.entries {
+	for _, each := range a.entries {
 		own.Add(reads.Meta(each.key))
 	}
-	all := append(own[:n:n], e.q.Nearest(e.rev))
-	var suspects []reads.Claim
-	if !e.q.Unclaimed {
-		all.Add(e.q.ClaimsAhead(e.rev))
-		suspects = w.suspects((txns.MaxOps - n) / 2)
+	all, looks := own[:n:n], make([]aheadOf, 0, 1)
+	for _, e := range a.entries[slices.Index(a.entries, w.e):] {
+		if e.wait.isFree() && e != w.e {
+			continue
+		}
+		ops, suspects := e.wait.asks((txns.MaxOps - n) / 2)
+		if e != w.e && len(all)+len(ops) > txns.MaxOps {
+			break
+		}
+		looks = append(looks, aheadOf{&e.wait, all.Add(ops...), suspects})
 	}
-	w.examine(&all, suspects)
 	t := txns.Txn{Then: all}
 	if w.ahead != nil {
 		t.If = []clientv3.Cmp{reads.CreatedAt(string(w.ahead.Key), w.ahead.CreateRevision)}
 		t.Then, t.Else = own, all
 	}
-	r, err := t.Ask(ctx, e.q.host.Sender(), sending.Read)
+	r, err := t.Ask(ctx, w.e.q.host.Sender(), sending.Read)
 	if err != nil {
 		return err
 	}
-	if !e.of.standIn(r) {
+	if !a.standIn(r) {
 		return ErrEntryGone
 	}
-	e.of.saw(r.Header.Revision, sent)
+	a.saw(r.Header.Revision, sent)
 	if w.ahead != nil && r.Succeeded {
 		w.tell(ctx)
 		return nil
 	}
+	for _, each := range looks {
+		each.wait.lookSent = sent
+		each.read(r)
+	}
+	return nil
+}
+
+// aheadOf is what a look reads of what stands ahead of an entry.
+type aheadOf struct {
+	*wait
+	first    int           // the reply to the first of its operations
+	suspects []reads.Claim // see wait.suspects
+}
+
+// asks returns the operations that read what stands ahead of the entry:
+//
+//   - the nearest entry ahead. There may be none, but claims alone tell nothing: they may be revoked alone.
+//   - the claims ahead. Those behind the nearest entry are dead.
+//   - of claims that are dead, or may be: what they say, and whether the session key of their holder stands. What ends
+//     their delay must have been seen at one revision with the rest. most bounds how many claims it asks for.
+func (w *wait) asks(most int) (ops txns.Ops, suspects []reads.Claim) {
+	q, rev := w.e.q, w.e.rev
+	ops.Add(q.Nearest(rev))
+	if q.Unclaimed {
+		return ops, nil
+	}
+	ops.Add(q.ClaimsAhead(rev))
+	suspects = w.suspects(most)
+	w.examine(&ops, suspects)
+	return ops, suspects
+}
+
+// read reads the replies to asks.
+func (l aheadOf) read(r txns.Reply) {
+	w, e := l.wait, l.wait.e
 	var claims *pb.RangeResponse
 	if !e.q.Unclaimed {
-		claims = r.Range(n + 1)
+		claims = r.Range(l.first + 1)
 	}
-	w.sawAhead(r.First(n), claims, time.Now())
-	w.noteExamined(r, n+2, suspects)
+	w.sawAhead(r.First(l.first), claims, time.Now())
+	w.noteExamined(r, l.first+2, l.suspects)
 	e.say(steps.Step{Action: steps.Judged, Read: r.Header.Revision, Delays: w.ahead == nil && !w.isFree()})
-	return nil
 }
 
 // standIn reports whether all entries of the attempt stand as this session has put them, by a reply that begins with
@@ -86,8 +121,8 @@ func (w *wait) sawAhead(nearest *mvccpb.KeyValue, claims *pb.RangeResponse, now 
 	w.e.reach(placed)
 }
 
-// suspects returns claims whose value and session key a look is to read, at most so many: that of the entry ahead,
-// which may be the next to go, and the dead ones of which it is not known yet that their session key has gone.
+// suspects returns the claims whose value and session key a look reads: the claim of the entry ahead, because that may
+// go next, and each dead claim until its session key has gone. most bounds how many.
 func (w *wait) suspects(most int) (claims []reads.Claim) {
 	if w.ahead != nil {
 		if _, ours := layout.LeaseOf(string(w.ahead.Key)); ours {
@@ -137,8 +172,8 @@ func (w *wait) isDead(c reads.Claim) bool {
 	return false
 }
 
-// sessionKeyOf is the session key of the holder of a claim. A key that no session of ours has made names none; then
-// this is one that does not exist, and its delay is the lock delay.
+// sessionKeyOf returns the session key of the holder of a claim. The key of a foreign entry names no session. Then the
+// key returned does not exist, so the delay is the lock delay.
 func (w *wait) sessionKeyOf(c reads.Claim) string {
 	id, _ := layout.LeaseOf(w.e.q.At.EntryOf(c.Key))
 	return w.e.q.host.SessionKey(id)

@@ -59,10 +59,10 @@ func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
 	// not fit.
 	stand := clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(),
 		clientv3.WithLimit(int64(2*e.q.limit+3)))
-	asPermit := e.putsAt([]clientv3.Op{stand}, e.key, e.claim, claims)
+	asPermit := e.puts([]clientv3.Op{stand}, e.key, e.claim, claims)
 	var asTurn []clientv3.Op
 	if turn, claim := p.turnKeys(); !p.tries {
-		asTurn = e.putsAt([]clientv3.Op{turnsAhead(at, 0)}, turn, claim, claims)
+		asTurn = e.puts([]clientv3.Op{turnsAhead(at, 0)}, turn, claim, claims)
 	}
 	return clientv3.OpTxn([]clientv3.Cmp{noneWaits}, asPermit, asTurn)
 }

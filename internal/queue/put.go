@@ -15,16 +15,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 var (
-	// errGateMoved: the session key was put again after the request was made.
-	errGateMoved = errors.New("the session key was put again after this request")
-	// errNoRight: perhaps it is the claims to which there is no right; the put is sent again without them.
-	errNoRight = errors.New("the put of an entry with its claim is not permitted")
-	// errNoLimit: the semaphore had no limit.
-	errNoLimit = errors.New("the limit of the semaphore was missing, and is put now")
+	// errSendAgain: the put was refused for a reason that is known and out of the way now.
+	errSendAgain = errors.New("the put of an entry is to be sent again")
 	// errKeyGone: the session key does not exist, or only in an older version, from a backup.
 	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
 )
@@ -47,21 +44,40 @@ type condition struct {
 // Requests get calls.GiveUpWait after ctx has ended, because the entry of an answered put can be removed by its
 // revision; otherwise it needs the sweeper.
 func (a *attempt) put(ctx context.Context, c condition) error {
+	first := a.entries[0]
+	if first.stage >= created {
+		return nil // by a hand-off
+	}
+	if first.wait.permit != nil {
+		first.wait.permit.tries = c.now
+	}
 	rctx, cancel := calls.ForRequest(ctx, a.lease, calls.GiveUpWait)
 	defer cancel()
-	return calls.RetryUnder(ctx, a.q.host, a.lease, func(ctx context.Context) error {
-		first := a.entries[0]
-		for first.stage < created {
-			err := a.tryPut(rctx, c)
-			if errors.Is(err, errGateMoved) || errors.Is(err, errNoLimit) || errors.Is(err, errNoRight) {
-				err = backoff.ContextErr(ctx) // if nil, send it with the new gate, or without claims
-			}
-			if err != nil {
-				return err
+	err := a.tryPut(rctx, c)
+	if err != nil {
+		err = a.putAgain(ctx, rctx, c, err)
+	}
+	if err == nil {
+		telemetry.Queued(ctx, first.wait.position)
+	}
+	return err
+}
+
+// putAgain goes on after a try that failed with err, until a try succeeds or fails for good, or ctx ends.
+func (a *attempt) putAgain(ctx, rctx context.Context, c condition, err error) error {
+	try := func(ctx context.Context) error {
+		err := errSendAgain
+		for errors.Is(err, errSendAgain) {
+			if err = backoff.ContextErr(ctx); err == nil {
+				err = a.tryPut(rctx, c)
 			}
 		}
-		return nil
-	})
+		return err
+	}
+	if errors.Is(err, errSendAgain) {
+		return calls.RetryUnder(ctx, a.q.host, a.lease, try)
+	}
+	return calls.RetryAfter(ctx, a.q.host, a.lease, err, try)
 }
 
 // putting is a Txn that puts the entries of an attempt. The session key's mod revision is the gate: a copy that etcd
@@ -80,7 +96,7 @@ const maxFlat = 42
 
 // putting builds the Txn. Each entry and its claim are put together, so they have one create revision.
 func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
-	n := len(a.entries)
+	n, permit := len(a.entries), a.entries[0].wait.permit
 	p := putting{gate: a.lease.Gate(), claims: claims, nested: n > maxFlat}
 	session := clientv3.ModRevision(a.q.host.SessionKey(a.lease.ID()))
 	p.If = append(make([]clientv3.Cmp, 0, 3*n+2), clientv3.Compare(session, "=", p.gate))
@@ -97,21 +113,29 @@ func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 			from, end := e.q.Conflicting()
 			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
 		}
-		if p.nested {
-			p.Then = append(p.Then, clientv3.OpTxn(e.absent(nil), e.puts(e.reads(nil), claims), nil))
-		} else {
-			p.If, p.Then = e.absent(p.If), e.reads(p.Then)
+		switch {
+		case p.nested:
+			ops := e.puts(slices.Clone(e.q.youngest), e.key, e.claim, claims)
+			p.Then = append(p.Then, clientv3.OpTxn(e.absent(nil), ops, nil))
+		case permit != nil: // the Txn that puts it reads what is ahead
+			p.If = e.absent(p.If)
+		default:
+			p.If, p.Then = e.absent(p.If), append(p.Then, e.q.youngest...)
 		}
 	}
 	p.epoch = len(p.Then)
 	p.Then = append(p.Then, a.q.shared.getEpoch)
-	if !p.nested {
+	switch {
+	case p.nested:
+	case permit != nil:
+		p.Then = append(p.Then, permit.putting(claims))
+	default:
 		for _, e := range a.entries {
-			p.Then = e.puts(p.Then, claims)
+			p.Then = e.puts(p.Then, e.key, e.claim, claims)
 		}
 	}
-	if q := a.q; !q.At.Foreign && n == 1 && q.limit == 0 { // foreign prefixes may contain each other
-		p.About = q.At.Entries
+	if !a.q.At.Foreign && n == 1 && permit == nil { // foreign prefixes may contain each other
+		p.About = a.q.At.Entries
 	}
 	return p
 }
@@ -135,23 +159,8 @@ func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
 	return append(to, reads.CreatedAt(e.claim, 0))
 }
 
-// reads adds the reads of what is ahead of an entry that is about to be put.
-func (e *entry) reads(to []clientv3.Op) []clientv3.Op {
-	if e.wait.permit != nil {
-		return to // what puts it reads that
-	}
-	return append(to, e.q.youngest...)
-}
-
-// puts adds the puts of an entry and of its claim.
-func (e *entry) puts(to []clientv3.Op, claims clientv3.LeaseID) []clientv3.Op {
-	if permit := e.wait.permit; permit != nil {
-		return append(to, permit.putting(claims))
-	}
-	return e.putsAt(to, e.key, e.claim, claims)
-}
-
-func (e *entry) putsAt(to []clientv3.Op, key, claim string, claims clientv3.LeaseID) []clientv3.Op {
+// puts adds the puts of an entry and of its claim at those keys.
+func (e *entry) puts(to []clientv3.Op, key, claim string, claims clientv3.LeaseID) []clientv3.Op {
 	to = append(to, clientv3.OpPut(key, e.value, clientv3.WithLease(e.of.lease.ID())))
 	if claim == "" {
 		return to
@@ -159,30 +168,15 @@ func (e *entry) putsAt(to []clientv3.Op, key, claim string, claims clientv3.Leas
 	return append(to, clientv3.OpPut(claim, e.q.shared.claimValue, clientv3.WithLease(claims)))
 }
 
-// isDone reports whether the put was carried out. One that is nested may be so in part, if it is a copy, and another
-// client has deleted entries of the first meanwhile.
-func (p putting) isDone(r txns.Reply, entries int) bool {
-	if !r.Succeeded || !p.nested {
-		return r.Succeeded
-	}
+// allPut reports whether a Txn with a Txn for each entry has put all. A late copy may put a part of them: another
+// client has deleted those entries since.
+func (p putting) allPut(r txns.Reply, entries int) bool {
 	for i := range entries {
 		if !r.Inner(p.first + i).Succeeded {
 			return false
 		}
 	}
 	return true
-}
-
-// before returns what the reply says of what stood ahead of entry i of the attempt.
-func (p putting) before(a *attempt, r txns.Reply, i int) reads.Before {
-	scope, at := a.entries[i].q.Scope, p.first
-	if p.nested {
-		return scope.Before(r.Inner(at+i), 0)
-	}
-	for _, e := range a.entries[:i] {
-		at += len(e.q.youngest)
-	}
-	return scope.Before(r, at)
 }
 
 // tryPut sends the put once and reads its reply.
@@ -209,7 +203,7 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	if r.Unanswered || time.Since(began) >= slowPut {
 		a.markUnanswered(p.gate)
 	}
-	if p.isDone(r, len(a.entries)) {
+	if r.Succeeded && (!p.nested || p.allPut(r, len(a.entries))) {
 		a.saw(r.Header.Revision, began)
 		return a.wasPut(ctx, p, r)
 	}
@@ -226,7 +220,7 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 		}
 		return err
 	case errors.Is(err, rpctypes.ErrPermissionDenied) && a.dropClaims():
-		return errNoRight
+		return errSendAgain
 	case err != nil:
 		a.q.ReportUnknown("enqueue", err)
 		return err
@@ -251,11 +245,16 @@ func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err erro
 	if permit := a.entries[0].wait.permit; permit != nil {
 		return permit.wasPut(r.Inner(p.epoch + 1))
 	}
+	at := p.first
 	for i, e := range a.entries {
 		if e.q.Unclaimed {
 			e.q.shared.noteUnclaimed(e.q.At)
 		}
-		before := p.before(a, r, i)
+		ahead, at0 := r, at
+		if at += len(e.q.youngest); p.nested {
+			ahead, at0 = r.Inner(p.first+i), 0
+		}
+		before := e.q.Before(ahead, at0)
 		e.setCreated(r.Header.Revision)
 		e.wait.position = before.Count
 		if before.Free || before.Entry != nil {
@@ -263,7 +262,7 @@ func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err erro
 			e.reach(placed)
 			e.say(steps.Step{Action: steps.Judged, Read: r.Header.Revision})
 		} else {
-			e.wait.claims = before.Claims // a look reads what they say
+			e.wait.claims = before.Claims // the look that follows reads what they say
 		}
 		if tokenErr := e.takeToken(r.Range(p.epoch).Kvs); tokenErr != nil {
 			err = tokenErr
@@ -329,16 +328,16 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition, refus
 		return backoff.Again(errKeyGone)
 	case key.ModRevision > gate:
 		a.lease.SawGate(key.ModRevision)
-		return errGateMoved
+		return errSendAgain
 	case permit != nil:
 		limit := r.First(first + 4)
 		if err := a.q.ensureLimit(ctx, limit); err != nil {
 			return err
 		}
 		if limit == nil || limit.ModRevision > refused {
-			return errNoLimit
+			return errSendAgain
 		}
-	case c.after != nil: // deleted by another client, as this one or as the one that an earlier copy had put
+	case c.after != nil: // another client has deleted c.after, or the entry that an earlier copy had put
 		return ErrEntryGone
 	case c.empty:
 		return ErrOccupied

@@ -78,7 +78,7 @@ func TestGateStaysAfterAPutThatIsRefused(t *testing.T) {
 		p := start(t, srv)
 		q := p.queue("x")
 		p.PlanOne("enqueue", denied)
-		a := newAttempt(Set{q}.join(Request{}, false), p.Host.Lease())
+		a := newAttempt(Set{q}.join(Request{}), p.Host.Lease())
 		if err := a.tryPut(t.Context(), condition{}); status.Code(err) != codes.PermissionDenied {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestPutThatWasNotSentLeavesNothing(t *testing.T) {
 		}
 		synctest.Wait()
 		q := p.queue("x")
-		heads := Set{q}.join(Request{}, false)
+		heads := Set{q}.join(Request{})
 		a := newAttempt(heads, p.Host.Lease())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond/2)
 		defer cancel()

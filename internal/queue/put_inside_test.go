@@ -65,7 +65,7 @@ func TestRefusalByACopyThatIsNotKnownCountsAsUnanswered(t *testing.T) {
 				p := start(t, srv)
 				q := queue(p)
 				mustHandOff(t, mustAcquire(t, q)) // that of a permit puts the limit
-				a := newAttempt(Set{q}.join(Request{}, false), p.Host.Lease())
+				a := newAttempt(Set{q}.join(Request{}), p.Host.Lease())
 				gate := a.lease.Gate()
 				err := a.whyRefused(t.Context(), gate, condition{}, math.MaxInt64)
 				if err != ErrEntryGone || a.unansweredAt != gate {

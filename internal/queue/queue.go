@@ -9,7 +9,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
@@ -42,12 +41,13 @@ type Request struct {
 
 	OnWait func(view.Place) // is called by Acquire while it waits; may be nil
 
-	// Release is of a caller who holds the name, and queues again, at the back; otherwise nil. Acquire calls it once the
-	// caller has a place in the line, where HandOff finds it: so one Txn removes the old entry and puts the new one.
-	// Goroutines of this session that were already waiting go first. If it returns an error, Acquire queues nothing.
+	// Release ends the caller's present hold of the name; nil for a caller that holds nothing. Acquire calls it once the
+	// caller has a place in the line. HandOff finds that place, so one Txn removes the old entry and puts the new one.
+	// Goroutines of this session that were already waiting go first. If Release fails, Acquire queues nothing.
 	Release func() error
 
 	telemetry *telemetry.Acquisition // set by the queue
+	try       bool                   // set by TryAcquire
 }
 
 // New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
@@ -174,20 +174,10 @@ func (q *Queue) Err() error {
 	return q.err
 }
 
-func (q *Queue) usable(ctx context.Context) error {
-	if err := q.Err(); err != nil {
-		return err
-	}
-	if ctx == nil {
-		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
-	}
-	return backoff.ContextErr(ctx)
-}
-
 // WhileOpen calls op with ctx, ended also by the end of the session. If the end of the session or of its client ended
 // op, the error says so.
 func (q *Queue) WhileOpen(ctx context.Context, op func(ctx context.Context) error) error {
-	if err := q.usable(ctx); err != nil {
+	if err := (Set{q}).usable(ctx); err != nil {
 		return err
 	}
 	open, cancel := calls.WithSession(ctx, q.host)

@@ -15,7 +15,7 @@ import (
 const (
 	// maxSights bounds how many dead claims a session remembers.
 	maxSights = 1 << 15
-	// sightLasts is for how long it remembers one at least: longer than any delay.
+	// sightLasts is how long it remembers a dead claim at least: longer than any delay.
 	sightLasts = 20 * time.Minute
 )
 
@@ -27,13 +27,13 @@ type sights struct {
 	of map[string]sight
 }
 
-// sight is what is known of one dead claim. Each time is that of the receipt of a reply.
+// sight is what is known of one dead claim. Each time is when a reply was received.
 type sight struct {
 	rev       int64     // of the claim
 	acquitted bool      // its entry never held
-	dead      time.Time // of the first reply that showed it without its entry
-	gone      time.Time // of the first that showed that its session key had gone, too; zero: none has
-	examined  bool      // what follows was read
+	dead      time.Time // the first reply showed it without its entry
+	gone      time.Time // the first reply showed that its session key had gone, too; zero: it stands
+	examined  bool      // says was read
 	says      layout.Claim
 }
 
@@ -103,7 +103,7 @@ func (s *sights) isOpen(c reads.Claim) bool {
 	return !known.acquitted && known.gone.IsZero()
 }
 
-// get returns what is known of a claim; the zero sight for one that was not seen dead yet.
+// get returns what is known of a claim; the zero sight if no reply has shown it dead.
 func (s *sights) get(c reads.Claim) sight {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// tellOwnHolderAfter is how long a goroutine waits for another one of its session before the log says so.
+// tellOwnHolderAfter is how long a goroutine waits for another goroutine of its session before the log says so.
 const tellOwnHolderAfter = 5 * time.Second
 
 // ticket is one caller's place in a line in memory.
@@ -39,20 +39,12 @@ type ticket struct {
 func newTicket(q *Queue, r Request) *ticket {
 	t := &ticket{q: q, request: r}
 	t.Caller, t.Alone, t.teller = t, q.Reader || q.limit != 0, &t.ownTeller
-	if lease := q.host.Lease(); lease.Lost() == nil {
-		t.Lease = lease
-	}
 	return t
 }
 
 // awaitTurn waits until t is the head, and tells its caller the place meanwhile. After an error the caller cancels t.
 func (t *ticket) awaitTurn(ctx context.Context) error {
-	select {
-	case <-t.Turn():
-		return nil
-	default:
-		t.tell(t.place)
-	}
+	t.tell(t.place)
 	ownHolder := time.AfterFunc(tellOwnHolderAfter, t.tellOwnHolder)
 	defer ownHolder.Stop()
 	select {
@@ -103,17 +95,10 @@ func (q *Queue) occupancy(ctx context.Context) error {
 	}
 }
 
-// hasOthers reports whether a goroutine of this session, in whatever line, excludes one that uses q.
+// hasOthers reports whether a goroutine of this session excludes a caller of q, whatever line it is in.
 func (q *Queue) hasOthers() bool {
 	excludes := func(head *ticket) bool { return !q.Reader || !head.q.Reader }
 	return slices.ContainsFunc(q.shared.lines.Heads(q.At.Entries), excludes)
-}
-
-// created records the create revision of the ticket's entry.
-func (t *ticket) created(rev int64) {
-	t.q.shared.mu.Lock()
-	defer t.q.shared.mu.Unlock()
-	t.rev = rev
 }
 
 // place returns the place of a ticket in its line. It asks etcd, unless a goroutine of this session holds.
@@ -125,7 +110,7 @@ func (t *ticket) place(ctx context.Context) view.Place {
 	return head.placeBehind(ctx, inLine)
 }
 
-// placeBehind returns the place of a caller who has that many ahead in the line, of which t is the head.
+// placeBehind returns the place of a caller with inLine others ahead in the line. t is the head of that line.
 func (t *ticket) placeBehind(ctx context.Context, inLine int) view.Place {
 	t.q.shared.mu.Lock()
 	rev, shown := t.rev, t.shown
@@ -145,8 +130,8 @@ func (t *ticket) placeBehind(ctx context.Context, inLine int) view.Place {
 	return p
 }
 
-// readPlace asks etcd who holds, and how many are ahead of an entry that was created at rev; 0: how many stand. It
-// returns no place if etcd does not answer, or if the session is closed before.
+// readPlace asks etcd who holds, and how many entries are ahead of the entry created at rev; with rev 0, how many
+// stand. It returns no place if etcd does not answer, or if the session is closed before.
 func (t *ticket) readPlace(ctx context.Context, rev int64) view.Place {
 	q := t.q
 	ctx, cancel := calls.WithSession(ctx, q.host)

@@ -14,33 +14,22 @@ import (
 // TryAcquire queues in all queues of the set and returns the grants, if all are empty. Otherwise it queues in none, and
 // returns ErrOccupied, with the place that the caller would have had, or ErrUnconfirmed. It waits for etcd's answers,
 // and for no other holder.
-func (s Set) TryAcquire(ctx context.Context, r Request) (_ []*Grant, err error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, err
-	}
-	q := s[0]
-	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.At.Kind, q.At.Name)
-	defer func() { r.reportEnd(ctx, err) }()
+func (s Set) TryAcquire(ctx context.Context, r Request) ([]*Grant, error) {
+	r.try = true
+	return s.Acquire(ctx, r)
+}
 
-	if q.limit != 0 {
-		if err := q.checkRoom(ctx); err != nil {
-			return nil, err
-		}
-		return acquire(ctx, s.join(r, true), nil, condition{now: true})
+// checkFree returns the condition of a TryAcquire's put, or why that would fail: an entry stands.
+func (s Set) checkFree(ctx context.Context) (condition, error) {
+	if q := s[0]; q.limit != 0 {
+		return condition{now: true}, q.checkRoom(ctx)
 	}
 	for _, q := range s {
 		if err := q.occupancy(ctx); err != nil {
-			return nil, s.naming(err, q) // by a goroutine of this session
+			return condition{}, s.naming(err, q) // by a goroutine of this session
 		}
 	}
-	if err := s.checkEmpty(ctx); err != nil {
-		return nil, err
-	}
-	heads := s.join(r, true)
-	if heads == nil {
-		return nil, ErrOccupied // meanwhile, by a goroutine of this session
-	}
-	return acquire(ctx, heads, nil, condition{empty: true})
+	return condition{empty: true}, s.checkEmpty(ctx)
 }
 
 // naming adds the name of a queue to the place that err may carry, if there are several.
@@ -75,7 +64,7 @@ func (s Set) checkEmpty(ctx context.Context) error {
 	})
 }
 
-// emptyIn reads the replies to places.Look, the first of which is response i.
+// emptyIn reads the replies to places.Look, which begin at response i.
 func (q *Queue) emptyIn(resp txns.Reply, i int, epoch []*mvccpb.KeyValue) error {
 	standing := resp.Range(i + 1)
 	own := q.host.Lease().ID()

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,6 +23,8 @@ type wait struct {
 	ahead  *mvccpb.KeyValue // the nearest conflicting entry ahead; nil: there is none
 	claims []reads.Claim    // the dead claims between that entry and this one, in the order of their creation
 	more   bool             // there are more of them
+
+	lookSent time.Time // when the latest look that read this was sent
 
 	position int64   // number of entries ahead when the entry was put
 	permit   *permit // of a semaphore; otherwise nil

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
-// MaxClaims is how many claims one look reads: some 1.5 MB of keys. If there are more, it is followed by another look.
+// MaxClaims is how many claims one look reads: some 1.5 MB of keys. If there are more, another look follows.
 const MaxClaims = 1 << 14
 
 // A Claim is one that conflicts, stands ahead, and is dead: its entry has gone, and it has not. A claim that is dead

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
-// Scope is which entries a queue has, and which of them exclude one that is put through it.
+// Scope says which entries a queue has, and which of them exclude an entry that is put through it.
 type Scope struct {
 	At     layout.Queue
 	Reader bool // entries that are put through it do not exclude one another
@@ -106,39 +106,42 @@ func (s Scope) Youngest() []clientv3.Op {
 // Before is what the reply to Youngest says.
 type Before struct {
 	Entry  *mvccpb.KeyValue // the youngest entry; nil: there is none, or it is not known
-	Claims []Claim          // if Entry is nil, claims that conflict: perhaps not all, and one may not be dead
+	Claims []Claim          // if Entry is nil, some of the claims that conflict; the oldest may not be dead
 	Free   bool             // neither an entry nor a claim conflicts
 	Count  int64            // of entries; dead claims are counted in halves
 }
 
-// Before reads the replies to Youngest, the first of which is reply i.
+// Before reads the replies to Youngest, which begin at reply i.
 func (s Scope) Before(r txns.Reply, i int) Before {
 	first := r.Range(i)
-	if s.Unclaimed {
-		return Before{Entry: txns.First(first.Kvs), Free: first.Count == 0, Count: first.Count}
-	}
-	if s.At.Foreign {
+	b := Before{Free: first.Count == 0, Count: first.Count}
+	switch {
+	case s.At.Foreign && !s.Unclaimed:
 		claims := r.Range(i + 1)
-		return Before{
-			Entry: txns.First(first.Kvs), Claims: claimsIn(claims.Kvs), Free: first.Count+claims.Count == 0, Count: first.Count,
-		}
+		b.Free = b.Free && claims.Count == 0
+		b.addClaims(claims.Kvs)
+		fallthrough
+	case s.At.Foreign:
+		b.Entry = txns.First(first.Kvs)
+		return b
+	case b.Free:
+		return b
 	}
-	b := Before{Free: first.Count == 0, Count: (first.Count + 1) / 2} // each entry has a claim
+	b.Count = (b.Count + 1) / 2 // each entry has a claim
 	for _, kv := range first.Kvs {
 		if !s.At.IsClaim(string(kv.Key)) {
 			b.Entry = kv
 			return b
 		}
 	}
-	b.Claims = claimsIn(first.Kvs)
+	b.addClaims(first.Kvs)
 	return b
 }
 
-func claimsIn(kvs []*mvccpb.KeyValue) (claims []Claim) {
+func (b *Before) addClaims(kvs []*mvccpb.KeyValue) {
 	for _, kv := range kvs {
-		claims = append(claims, Claim{Key: string(kv.Key), Rev: kv.CreateRevision})
+		b.Claims = append(b.Claims, Claim{Key: string(kv.Key), Rev: kv.CreateRevision})
 	}
-	return claims
 }
 
 var youngest = clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend)

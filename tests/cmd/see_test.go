@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/holdfast-go/holdfast/election"
@@ -81,6 +82,42 @@ func TestLsListsNamesThatAreHeld(t *testing.T) {
 func last(line string) string {
 	fields := strings.Fields(line)
 	return fields[len(fields)-1]
+}
+
+// The claims' lease of a session is revoked by hand: show says so of its entry, and of no other.
+func TestShowMarksAnEntryWithoutAClaim(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	cli := srv.Client(t)
+	hold(t, open(t, cli, "host-1:77"), "x")
+	claims, err := cli.Get(deadline(t), "holdfast/lock/x/@claim/", clientv3.WithPrefix())
+	if err != nil || len(claims.Kvs) != 1 {
+		t.Fatal(claims, err)
+	}
+	queue(t, srv, "x", "host-2:1")
+	show := func(args ...string) string {
+		t.Helper()
+		return holdfast(t, srv.Endpoints(), append([]string{"show", "x"}, args...)...).exits(0).stdout.String()
+	}
+	if text, json := show(), show("--output=json"); strings.Contains(text, "claim     none") || strings.Contains(json, "unclaimed") {
+		t.Errorf("marked although the claim stands:\n%s%s", text, json)
+	}
+	if _, err := cli.Revoke(deadline(t), clientv3.LeaseID(claims.Kvs[0].Lease)); err != nil {
+		t.Fatal(err)
+	}
+	if text := show(); !strings.Contains(text, "claim     none: etcd has lost it") {
+		t.Errorf("not marked:\n%s", text)
+	}
+	var shown struct {
+		Entries []struct {
+			Owner     string
+			Unclaimed bool
+		}
+	}
+	if out := show("--output=json"); json.Unmarshal([]byte(out), &shown) != nil || len(shown.Entries) != 2 ||
+		!shown.Entries[0].Unclaimed || shown.Entries[0].Owner != "host-1:77" || shown.Entries[1].Unclaimed {
+		t.Errorf("%+v of\n%s", shown, out)
+	}
 }
 
 func TestShowOfABusyQueueFitsTheTerminalAndIsWholeInAPipe(t *testing.T) {

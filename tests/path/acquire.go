@@ -3,15 +3,23 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
 	"runtime/coverage"
+	"strconv"
+	"strings"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// acquire acquires and releases a lock or a permit, and writes to dir what that has run.
+// acquire acquires and releases a lock or a permit. It writes to dir/lock what ran before the call returned, to
+// dir/unlock what ran with the release as well, and to dir/depth the frames from the call to its request.
 func acquire(kind, dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -25,85 +33,120 @@ func acquire(kind, dir string) error {
 	default:
 		return fmt.Errorf("%q is none of free, waiting, permit, waiting-permit", kind)
 	}
-	other, err := connect(ctx, srv, of)
+	link := srv.Link()
+	frames := &counter{KV: link.Client().KV}
+	link.Client().KV = frames
+	sess, err := session.New(ctx, link.Client(), nil)
 	if err != nil {
 		return err
-	}
-	own, err := connect(ctx, srv, of)
-	if err != nil {
-		return err
-	}
-	if err := coverage.WriteMetaDir(dir); err != nil {
-		return err
-	}
-	if kind == "free" || kind == "permit" {
-		err = free(ctx, own)
-	} else {
-		err = waiting(ctx, srv, own, other)
-	}
-	if err != nil {
-		return err
-	}
-	return coverage.WriteCountersDir(dir)
-}
-
-// connect returns what acquires under a session whose watches stand, so that it does nothing until it renews its lease.
-// It has acquired before: what a session does only once, is done.
-func connect(ctx context.Context, srv *etcdfake.Server, of func(*session.Session) taker) (taker, error) {
-	sess, err := session.New(ctx, srv.Link().Client(), nil)
-	if err != nil {
-		return nil, err
 	}
 	take := of(sess)
-	release, err := take(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = release(ctx)
-	time.Sleep(200 * time.Millisecond)
-	return take, err
-}
-
-// free is an acquisition of a name that is free.
-func free(ctx context.Context, take taker) error {
-	if err := coverage.ClearCounters(); err != nil {
-		return err
-	}
+	// A session does some things only once. The first acquisition does them, and is not counted.
 	release, err := take(ctx)
 	if err != nil {
 		return err
 	}
-	return release(ctx)
-}
-
-// waiting is an acquisition behind another session, which releases.
-func waiting(ctx context.Context, srv *etcdfake.Server, own, other taker) error {
-	releaseOther, err := other(ctx)
+	if err := release(ctx); err != nil {
+		return err
+	}
+	time.Sleep(200 * time.Millisecond) // its watches stand: it does nothing until it renews its lease
+	ahead := func() (func() error, error) { return func() error { return nil }, nil }
+	if strings.HasPrefix(kind, "waiting") {
+		if ahead, err = bare(ctx, srv, of); err != nil {
+			return err
+		}
+	}
+	free, err := ahead()
 	if err != nil {
 		return err
 	}
+	if err := coverage.WriteMetaDir(filepath.Join(dir, "lock")); err != nil {
+		return err
+	}
+	if err := coverage.WriteMetaDir(filepath.Join(dir, "unlock")); err != nil {
+		return err
+	}
+	return counted(ctx, srv, take, free, frames, dir)
+}
+
+// counted acquires, has free let the call hold once it waits, and releases.
+func counted(
+	ctx context.Context, srv *etcdfake.Server, take taker, free func() error, frames *counter, dir string,
+) error {
 	if err := coverage.ClearCounters(); err != nil {
 		return err
 	}
 	failed := make(chan error, 1)
-	go func() { // ends with the acquisition, whose error waiting returns
-		release, err := own(ctx)
-		if err == nil {
-			err = release(ctx)
-		}
-		failed <- err
+	frames.on = true
+	go func() { // ends with the acquisition, whose error counted returns
+		failed <- func() error {
+			release, err := take(ctx)
+			if err != nil {
+				return err
+			}
+			if err := coverage.WriteCountersDir(filepath.Join(dir, "lock")); err != nil {
+				return err
+			}
+			if err := release(ctx); err != nil {
+				return err
+			}
+			return coverage.WriteCountersDir(filepath.Join(dir, "unlock"))
+		}()
 	}()
-	for len(srv.Keys("holdfast/lock/"+name+"/@/"))+len(srv.Keys("holdfast/sem/"+name+"/@/")) < 2 {
-		time.Sleep(time.Millisecond)
-	}
-	time.Sleep(200 * time.Millisecond) // its watch stands
-	if err := releaseOther(ctx); err != nil {
+	time.Sleep(300 * time.Millisecond) // a call that waits has its watch
+	if err := free(); err != nil {
 		return err
 	}
-	return <-failed
+	if err := <-failed; err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "depth"), []byte(strconv.Itoa(frames.depth)), 0o600)
 }
 
-const name = "x"
+// bare returns a function that puts what a holder puts, by one Txn of a bare client, so that no session runs while an
+// acquisition is counted. That function returns another one, which deletes it.
+func bare(
+	ctx context.Context, srv *etcdfake.Server, of func(*session.Session) taker,
+) (func() (func() error, error), error) {
+	cli := srv.Link().Client()
+	sess, err := session.New(ctx, cli, nil)
+	if err != nil {
+		return nil, err
+	}
+	before := make(map[string]bool)
+	for _, kv := range srv.Keys(prefix) {
+		before[string(kv.Key)] = true
+	}
+	if _, err := of(sess)(ctx); err != nil {
+		return nil, err
+	}
+	all, err := cli.Get(ctx, prefix, clientv3.WithPrefix())
+	if err != nil {
+		return nil, err
+	}
+	var puts, deletions []clientv3.Op
+	for _, kv := range all.Kvs {
+		if !before[string(kv.Key)] {
+			puts = append(puts, clientv3.OpPut(string(kv.Key), string(kv.Value)))
+			deletions = append(deletions, clientv3.OpDelete(string(kv.Key)))
+		}
+	}
+	if err := sess.Close(ctx); err != nil {
+		return nil, err
+	}
+	return func() (func() error, error) {
+		_, err := cli.Txn(ctx).Then(puts...).Commit()
+		return func() error {
+			_, err := cli.Txn(ctx).Then(deletions...).Commit()
+			return err
+		}, err
+	}, nil
+}
+
+const (
+	name   = "x"
+	prefix = "holdfast/"
+)
 
 // taker acquires, and returns the release.
 type taker func(context.Context) (func(context.Context) error, error)
@@ -128,4 +171,40 @@ func permit(sess *session.Session) taker {
 		}
 		return p.Release, nil
 	}
+}
+
+// counter counts the frames of this module at the first Txn, from the call of Lock or Acquire to that of the client,
+// which is not counted.
+type counter struct {
+	clientv3.KV
+	on    bool
+	depth int
+}
+
+func (c *counter) Txn(ctx context.Context) clientv3.Txn {
+	return counting{c.KV.Txn(ctx), c}
+}
+
+type counting struct {
+	clientv3.Txn
+	c *counter
+}
+
+func (t counting) If(cs ...clientv3.Cmp) clientv3.Txn   { return counting{t.Txn.If(cs...), t.c} }
+func (t counting) Then(ops ...clientv3.Op) clientv3.Txn { return counting{t.Txn.Then(ops...), t.c} }
+func (t counting) Else(ops ...clientv3.Op) clientv3.Txn { return counting{t.Txn.Else(ops...), t.c} }
+
+func (t counting) Commit() (*clientv3.TxnResponse, error) {
+	if t.c.on && t.c.depth == 0 {
+		pcs := make([]uintptr, 100)
+		frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+		for {
+			f, more := frames.Next()
+			if !more || strings.HasPrefix(f.Function, "main.") {
+				break
+			}
+			t.c.depth++
+		}
+	}
+	return t.Txn.Commit()
 }

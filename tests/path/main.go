@@ -1,5 +1,6 @@
-// Command path counts the functions that one acquisition runs, from the call of Lock to the return of Unlock, and the
-// files in which they are: what a reader goes through who follows it.
+// Command path counts the functions that one acquisition runs, and the files and packages that they are in: what you go
+// through if you follow it. It counts twice, from the call of Lock to its return, and with the Unlock, and it says how
+// many frames are on the stack from the call to its request.
 //
 //	go run ./tests/path
 //	go run ./tests/path -list waiting
@@ -7,10 +8,10 @@
 //
 // With -lines it counts the lines of code that a program gets which imports locker and election, by package.
 //
-// It runs itself with coverage, on an etcd in memory. The sessions have acquired before: what they do only once is not
-// counted. An acquisition that waits is counted with the release that it waits for. What sessions do meanwhile on their
-// own goroutines is counted, too; as a rule that is nothing. Functions of one statement say what something is called;
-// how many of them there are is said, too.
+// It runs itself with coverage, on an etcd in memory, which is not counted; all other packages of the module are. The
+// session has acquired before: what it does only once is not counted. A call that waits does so behind keys that a bare
+// client has put and deletes. What the session does meanwhile on its own goroutines is counted; as a rule that is
+// nothing. A function of one statement says what something is called; how many of them there are is said, too.
 package main
 
 import (
@@ -31,7 +32,7 @@ import (
 const module = "github.com/holdfast-go/holdfast/"
 
 func main() {
-	list := flag.String("list", "", "print the functions of one: free, waiting, permit, waiting-permit")
+	list := flag.String("list", "", "print the functions of one, with its release: free, waiting, permit, waiting-permit")
 	run := flag.String("run", "", "for the program itself: run one")
 	out := flag.String("out", "", "for the program itself: the directory of what -run counts")
 	onlyLines := flag.Bool("lines", false, "print the lines of code behind locker and election, and do nothing else")
@@ -48,68 +49,85 @@ func main() {
 		}
 		return
 	}
+	fmt.Println("functions / files / packages      Lock        with Unlock  of one statement  frames to the request")
+	var details []string
 	for _, kind := range []string{"free", "waiting", "permit", "waiting-permit"} {
-		functions, err := count(kind)
+		p, err := count(kind)
 		if err != nil {
 			log.Fatal(err)
 		}
-		if *list == kind {
-			fmt.Println(strings.Join(functions, "\n"))
-		}
-		if err := report(kind, functions); err != nil {
+		short, err := countShort(p.unlock)
+		if err != nil {
 			log.Fatal(err)
 		}
-	}
-}
-
-// count returns the functions that an acquisition runs, each as "file:line: name".
-func count(kind string) ([]string, error) {
-	dir, err := os.MkdirTemp("", "path")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	counted, rest := filepath.Join(dir, "counted"), filepath.Join(dir, "rest")
-	for _, d := range []string{counted, rest} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			return nil, err
+		fmt.Printf("%-28s %-15s %-15s %8d %17s\n", kind, sum(p.lock), sum(p.unlock), short, p.depth)
+		details = append(details, kind+", with its release:"+byPackage(p.unlock))
+		if *list == kind {
+			details = append(details, p.unlock...)
 		}
 	}
-	covered := []string{"tests/path", "internal/...", "locker", "session", "fencing", "etcderr", "backoff"}
-	run := exec.Command("go", "run", "-cover", "-covermode=atomic", "-coverpkg="+module+strings.Join(covered, ","+module),
-		module+"tests/path", "-run", kind, "-out", counted)
-	run.Env = append(os.Environ(), "GOCOVERDIR="+rest) // of the rest of the run, until its exit
-	run.Stderr = os.Stderr
-	if err := run.Run(); err != nil {
-		return nil, err
+	fmt.Println(strings.Join(details, "\n"))
+}
+
+// path is what an acquisition runs: functions, each as "file:line: name".
+type path struct {
+	lock, unlock []string // before the call returns; with the release as well
+	depth        string   // frames from the call to its request
+}
+
+// count runs an acquisition of a kind.
+func count(kind string) (p path, err error) {
+	dir, err := os.MkdirTemp("", "path")
+	if err != nil {
+		return p, err
 	}
-	show := exec.Command("go", "tool", "covdata", "func", "-i="+counted)
+	defer os.RemoveAll(dir)
+	lock, unlock, rest := filepath.Join(dir, "lock"), filepath.Join(dir, "unlock"), filepath.Join(dir, "rest")
+	for _, d := range []string{lock, unlock, rest} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return p, err
+		}
+	}
+	run := exec.Command("go", "run", "-cover", "-covermode=atomic", "-coverpkg="+module+"...", module+"tests/path",
+		"-run", kind, "-out", dir)
+	run.Env = append(os.Environ(), "GOCOVERDIR="+rest) // of the rest of the run, until its exit
+	if said, err := run.CombinedOutput(); err != nil { // it warns of each package that it does not import
+		return p, fmt.Errorf("%w\n%s", err, said)
+	}
+	if p.lock, err = functionsIn(lock); err != nil {
+		return p, err
+	}
+	if p.unlock, err = functionsIn(unlock); err != nil {
+		return p, err
+	}
+	depth, err := os.ReadFile(filepath.Join(dir, "depth"))
+	p.depth = string(depth)
+	return p, err
+}
+
+// functionsIn reads which functions ran, by the coverage that was written to dir.
+func functionsIn(dir string) (functions []string, err error) {
+	show := exec.Command("go", "tool", "covdata", "func", "-i="+dir)
 	show.Stderr = os.Stderr
 	all, err := show.Output()
 	if err != nil {
 		return nil, err
 	}
-	var functions []string
 	for line := range strings.Lines(string(all)) {
 		f := strings.Fields(strings.TrimPrefix(line, module)) // file:line: name percent
-		if len(f) == 3 && f[0] != "total" && f[2] != "0.0%" && !strings.HasPrefix(f[0], "tests/") {
+		if len(f) != 3 || f[0] == "total" || f[2] == "0.0%" {
+			continue
+		}
+		if !strings.HasPrefix(f[0], "tests/") && !strings.HasPrefix(f[0], "etcdfake/") {
 			functions = append(functions, f[0]+" "+f[1])
 		}
 	}
 	return functions, nil
 }
 
-// engine are the packages that put an entry, wait, hold and release. Not among them are sessions and leases, what sends
-// and measures requests, and what users call.
-var engine = []string{
-	"internal/queue", "internal/calls", "internal/reads", "internal/permits", "internal/inquest", "internal/places",
-	"internal/leftovers", "internal/hold", "internal/layout", "internal/txns", "internal/watching", "internal/awaiting",
-	"internal/polls", "internal/lines",
-}
-
-// report prints how many functions and files there are, in each package and in those of engine together.
-func report(kind string, functions []string) error {
-	files, in := make(map[string]map[string]bool), make(map[string]int) // of each directory
+// inPackages counts the functions in each package, and returns the files that they are in.
+func inPackages(functions []string) (in map[string]int, files map[string]map[string]bool) {
+	in, files = make(map[string]int), make(map[string]map[string]bool)
 	for _, function := range functions {
 		file, _, _ := strings.Cut(function, ":")
 		dir := filepath.Dir(file)
@@ -119,25 +137,30 @@ func report(kind string, functions []string) error {
 		files[dir][file] = true
 		in[dir]++
 	}
-	count, read := 0, 0
-	for _, dir := range engine {
-		count += in[dir]
-		read += len(files[dir])
-	}
-	short, err := countShort(functions)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("%s: %d functions in %d files of the engine, %d of them of one statement; of all packages:", kind, count,
-		read, short)
-	for _, dir := range slices.Sorted(maps.Keys(in)) {
-		fmt.Printf(" %s %d/%d", dir, in[dir], len(files[dir]))
-	}
-	fmt.Println()
-	return nil
+	return in, files
 }
 
-// countShort returns how many functions of the engine have one statement.
+// sum says how many functions there are, in how many files of how many packages.
+func sum(functions []string) string {
+	in, files := inPackages(functions)
+	read := 0
+	for _, of := range files {
+		read += len(of)
+	}
+	return fmt.Sprintf("%d / %d / %d", len(functions), read, len(in))
+}
+
+// byPackage says how many functions and files there are in each package.
+func byPackage(functions []string) string {
+	in, files := inPackages(functions)
+	var b strings.Builder
+	for _, dir := range slices.Sorted(maps.Keys(in)) {
+		fmt.Fprintf(&b, " %s %d/%d", dir, in[dir], len(files[dir]))
+	}
+	return b.String()
+}
+
+// countShort returns how many functions have one statement.
 func countShort(functions []string) (short int, err error) {
 	at := make(map[string]bool) // file:line of those of one statement, in each file that was read
 	read := make(map[string]bool)
@@ -145,9 +168,6 @@ func countShort(functions []string) (short int, err error) {
 	for _, function := range functions {
 		file, rest, _ := strings.Cut(function, ":")
 		line, _, _ := strings.Cut(rest, ":")
-		if !slices.Contains(engine, filepath.Dir(file)) {
-			continue
-		}
 		if !read[file] {
 			read[file] = true
 			parsed, err := parser.ParseFile(set, file, nil, 0)
