@@ -143,7 +143,7 @@ func (c Cause) explain() string {
 			"(revoked by hand, or by a deposed etcd leader; or etcd was restored)"
 	case CauseEntryDeleted:
 		return "its entry is gone from etcd " +
-			"(deleted by hand; or removed by an administrator, and the record of this loss says who that was; " +
+			"(deleted by hand; or removed by an administrator, as \"holdfast explain\" tells; " +
 			"or the lease was revoked, which the session will report next)"
 	case CauseClusterChanged:
 		return "the endpoints lead to another etcd cluster now"

@@ -124,7 +124,7 @@ func do[G grant](
 // goroutine, which then waits for itself until ctx ends; but with a context of a Lock of the same name and client that
 // is still held, the error Is holdfast.ErrReentrant, or the hold is shared: see WithReentry.
 func (m *mutex) Lock(ctx context.Context) (*Lock, error) {
-	return m.lock(ctx, false)
+	return lockOf(m.named.acquireOne(ctx, exclusive, false))
 }
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
@@ -134,11 +134,11 @@ func (m *mutex) Lock(ctx context.Context) (*Lock, error) {
 // it waits for the lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's, and a later call of
 // the session waits for the rest only.
 func (m *mutex) TryLock(ctx context.Context) (*Lock, error) {
-	return m.lock(ctx, true)
+	return lockOf(m.named.acquireOne(ctx, exclusive, true))
 }
 
-func (m *mutex) lock(ctx context.Context, try bool) (*Lock, error) {
-	h, err := m.named.acquireOne(ctx, exclusive, try)
+// lockOf returns the Lock of a handle, or the error of acquireOne.
+func lockOf(h handle, err error) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}

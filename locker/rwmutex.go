@@ -75,14 +75,18 @@ func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lk *R
 // Lock does, with the same errors. Each goroutine that reads has an entry in etcd, also within one session. With a
 // context of a Lock or ReadLock of the same name that is still held, the error Is holdfast.ErrReentrant: a writer that
 // waits in between would make both wait for ever. WithReentry shares the hold instead.
-func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) { return m.rlock(ctx, false) }
+func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) {
+	return readLockOf(m.readers.acquireOne(ctx, shared, false))
+}
 
 // TryRLock acquires the lock for reading if no writer holds it or waits. Otherwise the error Is ErrLocked, and its
 // Place says who holds, or ErrUnconfirmed. Nothing was queued.
-func (m *RWMutex) TryRLock(ctx context.Context) (*ReadLock, error) { return m.rlock(ctx, true) }
+func (m *RWMutex) TryRLock(ctx context.Context) (*ReadLock, error) {
+	return readLockOf(m.readers.acquireOne(ctx, shared, true))
+}
 
-func (m *RWMutex) rlock(ctx context.Context, try bool) (*ReadLock, error) {
-	h, err := m.readers.acquireOne(ctx, shared, try)
+// readLockOf is lockOf for readers.
+func readLockOf(h handle, err error) (*ReadLock, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -73,11 +73,11 @@ func TestRefusedWriteOnALostLeaseTellsHowThatWasLost(t *testing.T) {
 }
 
 // A release finds that its entry is gone, and the session knows of no loss. etcd says whether the lease is gone, too:
-// not by 0 seconds, which is less than one, and not by an error.
+// not by 0 seconds, which is less than one, and not by an error. Where the member that is asked hangs, another one says.
 func TestReleaseThatFindsItsEntryGoneAsksWhy(t *testing.T) {
 	for name, c := range map[string]struct {
 		revoked bool
-		fate    etcdfake.Fate
+		first   etcdfake.Fate // of the first request
 		cause   holdfast.Cause
 	}{
 		"deleted": {false, etcdfake.Fate{}, holdfast.CauseEntryDeleted},
@@ -85,6 +85,7 @@ func TestReleaseThatFindsItsEntryGoneAsksWhy(t *testing.T) {
 		"deleted, and etcd does not say": {
 			false, etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}, holdfast.CauseEntryDeleted,
 		},
+		"revoked, and the member hangs": {true, holdtest.Silence, holdfast.CauseRevoked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -97,11 +98,11 @@ func TestReleaseThatFindsItsEntryGoneAsksWhy(t *testing.T) {
 				})
 				h := holdtest.MustAcquire(t, p.Queue("x"))
 				time.Sleep(4 * kit.OneWay) // no event is in flight, which would tell what comes until it arrives
-				p.Plan(func(kind string, _ int) etcdfake.Fate {
-					switch kind {
-					case "LeaseTimeToLive":
-						return c.fate
-					case "event":
+				p.Plan(func(kind string, n int) etcdfake.Fate {
+					switch {
+					case kind == "LeaseTimeToLive" && n == 1:
+						return c.first
+					case kind == "event":
 						return etcdfake.Fate{Reply: time.Hour}
 					}
 					return etcdfake.Fate{}
