@@ -131,8 +131,8 @@ func TestWaiterOfAnOverloadedEtcdArmsOneWatch(t *testing.T) {
 	for _, kind := range []string{"RWMutex", "Semaphore"} {
 		t.Run(kind, func(t *testing.T) {
 			busy := crowds[kind].serve(t, 16, 10*time.Millisecond)
-			if busy.watches > 1 {
-				t.Errorf("%.2f watches for each call", busy.watches)
+			if busy.watches > 1.02 { // the look beside a watch may be answered before the watch stands
+				t.Errorf("%.3f watches for each call", busy.watches)
 			}
 			t.Logf("served in %v, with %.2f requests each, %.2f watches", busy.took, busy.requests, busy.watches)
 		})
@@ -147,8 +147,12 @@ func TestCrowdIsServedByABusyEtcd(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d sessions", kind, sessions), func(t *testing.T) {
 				rest := c.serve(t, sessions, 30*time.Microsecond)
 				busy := c.serve(t, sessions, 3*time.Millisecond)
-				// The first two rounds of copies of a session are free, and it finds out once whether slow puts were carried out.
+				// The first two rounds of copies of a session are free, and it finds out once whether slow puts were carried out;
+				// of a permit that does not fit twice, since a turn is put for it.
 				free := 10 * float64(sessions) / float64(c.callers)
+				if kind == "Semaphore" {
+					free *= 2
+				}
 				if most := 1.1*rest.requests + free; busy.requests > most {
 					t.Errorf("%.2f requests for each call, want at most %.2f: %.2f at rest", busy.requests, most, rest.requests)
 				}

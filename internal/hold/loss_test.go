@@ -73,7 +73,8 @@ func TestRefusedWriteOnALostLeaseTellsHowThatWasLost(t *testing.T) {
 }
 
 // A release finds that its entry is gone, and the session knows of no loss. etcd says whether the lease is gone, too:
-// not by 0 seconds, which is less than one, and not by an error. Where the member that is asked hangs, another one says.
+// not by 0 seconds, which is less than one, and not by an error. Where the member that is asked hangs, another one says
+// it.
 func TestReleaseThatFindsItsEntryGoneAsksWhy(t *testing.T) {
 	for name, c := range map[string]struct {
 		revoked bool

@@ -99,7 +99,8 @@ func TestShowMarksAnEntryWithoutAClaim(t *testing.T) {
 		t.Helper()
 		return holdfast(t, srv.Endpoints(), append([]string{"show", "x"}, args...)...).exits(0).stdout.String()
 	}
-	if text, json := show(), show("--output=json"); strings.Contains(text, "claim     none") || strings.Contains(json, "unclaimed") {
+	text, json := show(), show("--output=json")
+	if strings.Contains(text, "claim     none") || strings.Contains(json, "unclaimed") {
 		t.Errorf("marked although the claim stands:\n%s%s", text, json)
 	}
 	if _, err := cli.Revoke(deadline(t), clientv3.LeaseID(claims.Kvs[0].Lease)); err != nil {

@@ -44,7 +44,7 @@ var invariants = []invariant{
 	}},
 	{"5 Release only your own", []string{"internal/queue/entry.go entry.owned"}},
 	{"6 Verified after the wait", []string{
-		"internal/queue/attempt.go attempt.toFront",
+		"internal/queue/attempt.go attempt.mayHold, attempt.awaitFront",
 		"internal/queue/look.go wait.look, attempt.standIn",
 	}},
 	{"7 Strict FIFO", []string{
@@ -137,7 +137,7 @@ var invariants = []invariant{
 	{"no hold by an entry that is about to go", []string{
 		"internal/queue/look.go attempt.standIn",
 		"internal/queue/clear.go attempt.clearing",
-		"internal/queue/attempt.go attempt.lookIsOld",
+		"internal/queue/attempt.go attempt.mayHold",
 		"internal/polls/polls.go LookLasts",
 	}},
 	{"17 A removed holder is told before a waiter holds", []string{
