@@ -25,6 +25,7 @@ type crowd struct {
 	// of all sessions
 	txns, watches, events atomic.Int64
 	grants, held          atomic.Int64
+	used                  atomic.Int64 // nanoseconds of permits, within the time of the test
 }
 
 // runs has each caller acquire and release again and again until the test's time is over, or rounds times.
@@ -48,7 +49,8 @@ func (c *crowd) runs(t *testing.T, srv *etcdfake.Server, within time.Duration, r
 		})
 		sems = append(sems, sem)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), within)
+	over := time.Now().Add(within)
+	ctx, cancel := context.WithDeadline(t.Context(), over)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, sem := range sems {
@@ -65,6 +67,7 @@ func (c *crowd) runs(t *testing.T, srv *etcdfake.Server, within time.Duration, r
 					if now := c.held.Add(1); now > int64(c.limit) {
 						t.Errorf("%d hold, and the limit is %d", now, c.limit)
 					}
+					c.used.Add(int64(min(c.hold, time.Until(over))))
 					time.Sleep(c.hold)
 					c.held.Add(-1)
 					c.grants.Add(1)
@@ -84,21 +87,21 @@ func (c *crowd) of(count *atomic.Int64) float64 {
 }
 
 func TestPermitsAreInUse(t *testing.T) {
-	const within = 30 * time.Second
 	for _, c := range []struct {
-		limit       int
-		hold, trip  time.Duration
-		atLeast, of float64 // permits in use
+		limit      int
+		hold, trip time.Duration
+		atLeast    float64 // permits in use
 	}{
-		{100, time.Second, 10 * time.Millisecond, 95, 100},
-		{100, time.Second, 40 * time.Millisecond, 84, 100},
-		{25, 50 * time.Millisecond, 10 * time.Millisecond, 13, 25},
-		{25, 50 * time.Millisecond, 40 * time.Millisecond, 5, 25},
+		{100, time.Second, 10 * time.Millisecond, 95},
+		{100, time.Second, 40 * time.Millisecond, 84},
+		{25, 50 * time.Millisecond, 10 * time.Millisecond, 13},
+		{25, 50 * time.Millisecond, 40 * time.Millisecond, 5},
 	} {
+		within := max(5*time.Second, 20*c.hold)
 		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 			crowd := &crowd{limit: c.limit, sessions: 10, callers: 2 * c.limit / 10, hold: c.hold, oneWay: c.trip / 2}
 			crowd.runs(t, srv, within, 0)
-			inUse := float64(crowd.grants.Load()) * c.hold.Seconds() / within.Seconds()
+			inUse := float64(crowd.used.Load()) / float64(within)
 			t.Logf("%d permits held for %v, round trip %v: %.1f in use; for each grant %.2f Txns, %.2f watches, %.2f messages",
 				c.limit, c.hold, c.trip, inUse, crowd.of(&crowd.txns), crowd.of(&crowd.watches), crowd.of(&crowd.events))
 			if inUse < c.atLeast {

@@ -1,7 +1,9 @@
 package hold_test
 
 import (
+	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -114,9 +116,11 @@ func TestSlowDiskDelaysEachWriteByItsCommit(t *testing.T) {
 	}
 }
 
+var crowdSize = flag.Int("crowd", 240, "callers of a Mutex, or readers, in the tests of crowds")
+
 var crowds = map[string]crowd{
-	"Mutex":   {callers: 960, of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Queue("x") }},
-	"readers": {callers: 960, of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Readers("x") }},
+	"Mutex":   {of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Queue("x") }},
+	"readers": {of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Readers("x") }},
 	"RWMutex": {callers: 240, behind: true, of: func(p *holdtest.Process, i int) *queue.Queue {
 		if i%10 == 0 {
 			return p.Queue("x")
@@ -145,6 +149,7 @@ func TestCrowdIsServedByABusyEtcd(t *testing.T) {
 	for kind, c := range crowds {
 		for _, sessions := range []int{1, 16} {
 			t.Run(fmt.Sprintf("%s, %d sessions", kind, sessions), func(t *testing.T) {
+				c.callers = cmp.Or(c.callers, *crowdSize)
 				rest := c.serve(t, sessions, 30*time.Microsecond)
 				busy := c.serve(t, sessions, 3*time.Millisecond)
 				// The first two rounds of copies of a session are free, and it finds out once whether slow puts were carried out;
@@ -181,6 +186,7 @@ type servedCrowd struct {
 
 // serve has a crowd served by an etcd that takes so long for each request.
 func (c crowd) serve(t *testing.T, sessions int, each time.Duration) (s servedCrowd) {
+	c.callers = cmp.Or(c.callers, *crowdSize)
 	three(t, func(t *testing.T, srv *etcdfake.Server) {
 		var requests, watches, lost, served atomic.Int64
 		cluster := new(busyCluster)
