@@ -54,6 +54,9 @@ func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Sessio
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
+	if o.Clock == nil {
+		o.Clock = session.MonotonicClock() // that of the bubble: a slow machine changes nothing
+	}
 	sess, err := session.New(kit.Within(t, time.Minute), cli, &o)
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ package robustness
 import (
 	"flag"
 	"fmt"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -25,7 +26,18 @@ var (
 	sickTrace = flag.Duration("sick.trace", time.Hour,
 		"log the requests of each pair of Lock and Unlock that took longer")
 	sickSessions = flag.Int("sick.sessions", 4, "number of busy sessions with each TTL, and of idle ones")
+	sickLoops    = flag.Int("sick.loops", 0, "number of busy loops beside, each a process")
 )
+
+// busyLoops starts the loops of -sick.loops, which end with the test.
+func busyLoops(t *testing.T) {
+	t.Helper()
+	for range *sickLoops {
+		loop := exec.Command("sh", "-c", "while :; do :; done")
+		mustSucceed(t, loop.Start())
+		t.Cleanup(func() { _ = loop.Process.Kill(); _ = loop.Wait() })
+	}
+}
 
 // A faultyCluster is a cluster with a link to each member, whose members can be made
 // faulty.
@@ -150,6 +162,7 @@ func observeSickMinority(t *testing.T, fault string, members int, password strin
 	}
 	w.addBare(t, *sickSessions, time.Second, barePut)
 	w.settle(t)
+	busyLoops(t)
 	faults[fault](t, p, p.followers(t))
 	t.Cleanup(p.heal) // before the sessions are closed
 	o := w.observe(t, *sickFor)
@@ -160,6 +173,37 @@ func observeSickMinority(t *testing.T, fault string, members int, password strin
 		f.slow = fmt.Sprintf("a bare client was not answered for %v", o.bare)
 	}
 	return f
+}
+
+// The leader of five members stops while a follower hangs. The others elect another one, for which they need a quarter
+// of a TTL of 15 s at most: no session of that is lost. Those of 5 s have less than an election may take: how many are
+// lost is logged.
+func TestLeaderThatStopsBesideAHungMember(t *testing.T) {
+	p := startFaultyCluster(t, 5, "", etcdtest.Options{Processes: true, DefaultTicks: true})
+	w := p.newWorkload(t)
+	for range rounds.Of(20, 1) * *sickSessions {
+		for _, ttl := range sickTTLs {
+			w.add(t, ttl, 0)
+		}
+	}
+	w.settle(t)
+	busyLoops(t)
+	leader, _ := leaderAndOthers(t, p.cluster)
+	mustSucceed(t, p.cluster.Member(p.followers(t)[0]).Pause())
+	t.Cleanup(p.heal)
+	<-time.After(2 * time.Second) // sessions find out that it hangs
+	leader.Stop()
+	w.observe(t, *sickFor)
+	lost := make(map[time.Duration]int)
+	for _, b := range w.all {
+		if b.lost.Load() > 0 {
+			lost[b.ttl]++
+		}
+	}
+	t.Logf("sessions lost by TTL: %v", lost)
+	if n := lost[15*time.Second]; n > 0 {
+		t.Errorf("%d sessions with a TTL of 15 s are lost", n)
+	}
 }
 
 // Measures the longest Lock and Unlock while etcd's leader is killed or paused, and for comparison the longest Put of a
