@@ -181,7 +181,7 @@ func observeSickMinority(t *testing.T, fault string, members int, password strin
 func TestLeaderThatStopsBesideAHungMember(t *testing.T) {
 	p := startFaultyCluster(t, 5, "", etcdtest.Options{Processes: true, DefaultTicks: true})
 	w := p.newWorkload(t)
-	for range rounds.Of(20, 1) * *sickSessions {
+	for range rounds.Of(10, 1) * *sickSessions {
 		for _, ttl := range sickTTLs {
 			w.add(t, ttl, 0)
 		}
