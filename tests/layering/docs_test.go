@@ -214,7 +214,6 @@ func TestGuidesShowRealExamples(t *testing.T) {
 		{"docs/kubernetes.md", "election/example_kubernetes_test.go", 1},
 		{"docs/kubernetes.md", "tests/kubelock/reconciler_test.go", 1},
 		{"docs/migrating.md", "locker/example_migrating_test.go", 3},
-		{"docs/operations.md", "locker/example_operations_test.go", 1},
 		{"docs/object-stores.md", "fencing/example_objectstore_test.go", 3},
 	} {
 		pieces := strings.Split(read(t, c.examples), "\n// guide: ")
