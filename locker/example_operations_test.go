@@ -10,10 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// What docs/operations.md shows: names that are spread over several etcd clusters.
-
-// guide: clusters
-
 // clusters has a session of each etcd cluster, by the first segment of the names that are kept there.
 type clusters map[string]*session.Session
 
@@ -26,8 +22,6 @@ func (c clusters) mutex(name string) (*locker.Mutex, error) {
 	}
 	return locker.NewMutex(sess, name), nil
 }
-
-// guide: end
 
 // Locks of two clusters: each session is one of its own cluster.
 func ExampleNewMutex_clusters() {

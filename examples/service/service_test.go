@@ -148,8 +148,6 @@ func slow(srv *etcdfake.Server) *clientv3.Client {
 	return link.Client()
 }
 
-// virtual begins
-
 func TestServiceStopsWhenItsLockIsTakenAway(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		const entries = "holdfast/lock/export/@/"
@@ -182,5 +180,3 @@ func TestServiceStopsWhenItsLockIsTakenAway(t *testing.T) {
 		}
 	})
 }
-
-// virtual ends

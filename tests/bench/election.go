@@ -14,7 +14,7 @@ func elections() []subject {
 	const queries = 1000
 	return []subject{{
 		name:  "election/resign",
-		what:  "Resign to the next of 2 candidates that campaign again at once",
+		what:  "Resign to the next of 2 candidates",
 		short: "Resign to the next leader",
 		holdfast: func(e *env) (op, error) {
 			sessions, err := e.holdfastSessions(2)
@@ -64,7 +64,7 @@ func elections() []subject {
 		floor: get,
 	}, {
 		name: "election/current",
-		what: "Observer.Current: who leads, from memory; upstream has nothing to ask but Leader",
+		what: "Observer.Current: who leads, from memory",
 		each: queries,
 		holdfast: func(e *env) (op, error) {
 			el, err := holdfastLeader(e)

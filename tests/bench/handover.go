@@ -15,7 +15,7 @@ func handovers() []subject {
 	for _, n := range []int{2, 8, 32} {
 		s := subject{
 			name:     fmt.Sprintf("handover/sessions=%d", n),
-			what:     fmt.Sprintf("hand-over among %d sessions that queue again at once", n),
+			what:     fmt.Sprintf("hand-over among %d sessions", n),
 			short:    fmt.Sprintf("hand-over, %d sessions", n),
 			holdfast: func(e *env) (op, error) { return takeTurnsWith(e, holdfastMutexes, n) },
 			upstream: func(e *env) (op, error) { return takeTurnsWith(e, upstreamMutexes, n) },
@@ -23,7 +23,7 @@ func handovers() []subject {
 		}
 		busy := s
 		busy.name, busy.writers = s.name+"/writers=4", 4
-		busy.what += ", while 4 writers keep the store busy"
+		busy.what += " beside 4 writers"
 		busy.short += ", busy store"
 		all = append(all, s, busy)
 	}
@@ -36,7 +36,7 @@ func releases() []subject {
 	for _, n := range []int{100, 1000} {
 		all = append(all, subject{
 			name:     fmt.Sprintf("release/waiters=%d", n),
-			what:     fmt.Sprintf("release to the next of %d waiters that have all waited for long", n),
+			what:     fmt.Sprintf("release to the next of %d waiters", n),
 			short:    fmt.Sprintf("release, %d waiters", n),
 			holdfast: func(e *env) (op, error) { return drainQueueWith(e, holdfastMutexes, n, crowd{prefix: entriesOf(e)}) },
 			upstream: func(e *env) (op, error) { return drainQueueWith(e, upstreamMutexes, n, crowd{prefix: e.name + "/"}) },

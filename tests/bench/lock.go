@@ -20,7 +20,7 @@ func uncontended() []subject {
 	for _, n := range []int{1, 64, 256, 1024} {
 		sub := subject{
 			name:  fmt.Sprintf("uncontended/goroutines=%d", n),
-			what:  fmt.Sprintf("Lock and Unlock of a free lock, %d at once, a name each", n),
+			what:  fmt.Sprintf("a free lock, %d at once", n),
 			short: fmt.Sprintf("free lock, %d at once", n),
 			each:  n,
 			holdfast: func(e *env) (op, error) {
@@ -69,7 +69,7 @@ func uncontended() []subject {
 	one := all[0]
 	return append(all, subject{
 		name:   "uncontended/txns",
-		what:   "Lock and Unlock of a free lock, 1 at once; floor: the two Txns alone that it sends",
+		what:   "a free lock; floor: its two Txns, bare",
 		rounds: one.rounds, holdfast: one.holdfast, upstream: one.upstream,
 		floor: func(e *env) (op, error) { return bareTxns(e, one.holdfast) },
 	})
@@ -77,11 +77,11 @@ func uncontended() []subject {
 
 var errNotHeld = errors.New("TryLock did not return ErrLocked for a held lock")
 
-// tryLocks measures TryLock of a lock that another session holds.
+// tryLocks measures TryLock of a held lock.
 func tryLocks() []subject {
 	refused := subject{
 		name:  "trylock",
-		what:  "TryLock of a lock that another session holds",
+		what:  "TryLock of a held lock",
 		short: "TryLock, refused", rounds: 20,
 		holdfast: func(e *env) (op, error) {
 			sessions, err := e.holdfastSessions(2)
@@ -115,7 +115,7 @@ func tryLocks() []subject {
 	}
 	return []subject{refused, {
 		name:   "trylock/read",
-		what:   "TryLock of a lock that another session holds; floor: the read alone that it sends",
+		what:   "TryLock of a held lock; floor: its read, bare",
 		rounds: refused.rounds, holdfast: refused.holdfast, upstream: refused.upstream,
 		floor: func(e *env) (op, error) { return bareRead(e, refused.holdfast) },
 	}}
@@ -166,7 +166,7 @@ func oneSession() []subject {
 	}, {
 		name: "onesession/txn",
 		what: "hand-over among 64 goroutines of one session; upstream: 64 sessions; " +
-			"floor: the one Txn alone that it sends",
+			"floor: its Txn, bare",
 		rounds: 20, holdfast: apart.holdfast, upstream: apart.upstream, floor: bareHandOver,
 	}}
 }

@@ -17,13 +17,13 @@ import (
 func overhead() []subject {
 	return []subject{{
 		name:       "overhead",
-		what:       "Lock and Unlock, what the client itself adds: no network, no store",
+		what:       "Lock and Unlock, the client's own work: no network, no store",
 		clientOnly: true,
 		holdfast:   holdfastPair,
 		upstream:   upstreamPair,
 	}, {
 		name:     "overhead/cold",
-		what:     "the same where each Txn comes after a Put, which is not counted: code and data have left the caches",
+		what:     "the same, each Txn after a Put that is not counted",
 		calls:    100,
 		holdfast: func(e *env) (op, error) { return cold(e, holdfastPair) },
 		upstream: func(e *env) (op, error) { return cold(e, upstreamPair) },

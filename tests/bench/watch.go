@@ -12,13 +12,13 @@ import (
 func watches() []subject {
 	s := subject{
 		name:     "watch",
-		what:     "Unlock, until admin's Watch in another client has told it; floor: Delete, until a bare watch has",
+		what:     "Unlock until admin's Watch has told it; floor: Delete until a bare watch has",
 		holdfast: watchUnlock,
 		floor:    watchDelete,
 	}
 	busy := s
 	busy.name, busy.writers = s.name+"/writers=4", 4
-	busy.what += ", while 4 writers keep the store busy"
+	busy.what += " beside 4 writers"
 	return []subject{s, busy}
 }
 

@@ -56,7 +56,7 @@ func evidence(dir string) (string, error) {
 		if margin, ok := all.Margins[cause]; ok {
 			least = fmt.Sprintf("%.0f ms before the next one held, at least", margin*1000)
 		}
-		line("| a holder is told before one that waited holds; lost because: %s | %d times; %s |", cause,
+		line("| told before one that waited holds: %s | %d times; %s |", cause,
 			all.Losses[cause], least)
 	}
 	if all.Overruns > 0 {

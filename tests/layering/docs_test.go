@@ -190,17 +190,15 @@ func TestREADMEIsShortAndItsExamplesAreReal(t *testing.T) {
 	}
 }
 
-// The tests in the guide must be those that CI runs.
+// The test in the guide must be one that CI runs.
 func TestTestingGuideShowsARealTest(t *testing.T) {
-	for _, piece := range []string{"guide", "virtual"} {
-		_, rest, _ := strings.Cut(read(t, "examples/service/service_test.go"), "// "+piece+" begins\n\n")
-		test, _, ok := strings.Cut(rest, "\n// "+piece+" ends")
-		if !ok {
-			t.Fatalf("service_test.go has lost its markers \"%s begins\" and \"%[1]s ends\"", piece)
-		}
-		if !strings.Contains(read(t, "docs/testing.md"), "```go\n"+test+"```\n") {
-			t.Errorf("docs/testing.md must show the test in service_test.go, which CI runs:\n%s", test)
-		}
+	_, rest, _ := strings.Cut(read(t, "examples/service/service_test.go"), "// guide begins\n\n")
+	test, _, ok := strings.Cut(rest, "\n// guide ends")
+	if !ok {
+		t.Fatal(`service_test.go has lost its markers "guide begins" and "guide ends"`)
+	}
+	if !strings.Contains(read(t, "docs/testing.md"), "```go\n"+test+"```\n") {
+		t.Errorf("docs/testing.md must show the test in service_test.go, which CI runs:\n%s", test)
 	}
 }
 
@@ -216,7 +214,6 @@ func TestGuidesShowRealExamples(t *testing.T) {
 		{"docs/kubernetes.md", "election/example_kubernetes_test.go", 1},
 		{"docs/kubernetes.md", "tests/kubelock/reconciler_test.go", 1},
 		{"docs/migrating.md", "locker/example_migrating_test.go", 3},
-		{"docs/operations.md", "locker/example_operations_test.go", 1},
 		{"docs/object-stores.md", "fencing/example_objectstore_test.go", 3},
 	} {
 		pieces := strings.Split(read(t, c.examples), "\n// guide: ")
