@@ -36,14 +36,9 @@
 //
 // # What may happen
 //
-// Leases are revoked although they were renewed, and their sessions are told later; or L2 alone. Keys are deleted by
-// hand. An administrator removes a permit: it is put on a lease of its own, without a claim, until its holder has been
-// told. Processes crash. Sessions give up their leases by the clock, close, and come back. Attempts give up. The limit
-// is changed. Replies are lost. A copy of a request arrives at any later time, also when its keys are used again by
-// another attempt.
-//
-// Time is an order and nothing else. A delay is over when the session whose L1 was revoked has been told; where its
-// session key still stands, when the holder itself has been told by its poll.
+// The faults in model.go, at any time. An administrator's removal puts a permit on a lease of its own, without a claim,
+// until its holder has been told. A copy of a request arrives at any later time, also when its keys are used again by
+// another attempt. Time is an order and nothing else.
 //
 // # What must hold
 //
