@@ -1,13 +1,8 @@
 // Package semmodel searches every interleaving of the semaphore's algorithm for one that breaks a rule. The algorithm
 // is changed here first, and in internal/queue only when the search finds nothing.
 //
-//	etcd.go     the Txns, as one atomic step each
-//	look.go     what a look shows, and what an attempt makes of it
-//	attempt.go  an attempt, from its put to its end
-//	session.go  leases, and what others do by hand
-//	model.go    the scenario, and the rules that are broken on purpose
-//	check.go    what must hold
-//	state.go    the state
+// Read look.go and attempt.go for an attempt, etcd.go for the Txns, session.go for leases and what others do by hand,
+// model.go for scenarios, check.go for what must hold, and follow.go for runs of the code.
 //
 // # The algorithm
 //

@@ -122,10 +122,7 @@ func (m *model) expand(s *state) []modelsearch.Step[state] {
 	}
 	for n, x := range s.late {
 		if x.kind != none {
-			m.choose(s, x.by, "late copy arrives", func(t *state) {
-				t.late[n] = txn{}
-				m.carryOut(t, x)
-			})
+			m.choose(s, x.by, "late copy arrives", func(t *state) { t.late[n] = txn{}; m.carryOut(t, x) })
 		}
 	}
 	if int(s.resized) < len(m.resizes) {
@@ -178,7 +175,5 @@ func (m *model) tellWatches(s, t *state) {
 }
 
 func (m *model) violated(format string, args ...any) {
-	if m.wrong == "" {
-		m.wrong = fmt.Sprintf(format, args...)
-	}
+	m.wrong = cmp.Or(m.wrong, fmt.Sprintf(format, args...))
 }
