@@ -162,10 +162,9 @@ func (f *follower) at(rev int64) (m *model, s state, slots []*modeltrace.Entry, 
 		if p.counts = !o.Turn || p.marked; claim {
 			p.claim = number(o.Created)
 		}
-		switch {
-		case entry && o.Turn:
+		if entry && o.Turn {
 			p.turn = number(o.Created)
-		case entry:
+		} else if entry {
 			p.permit = number(o.Created)
 		}
 		s.places[k] = p

@@ -127,9 +127,8 @@ func (m *model) expand(s *state) []modelsearch.Step[state] {
 	}
 	if int(s.resized) < len(m.resizes) {
 		m.choose(s, 0, "limit is changed", func(t *state) {
-			t.limit, t.limitAt = m.resizes[t.resized], t.now()
+			t.limit, t.limitAt, t.resized = m.resizes[t.resized], t.now(), t.resized+1
 			t.most = max(t.most, t.limit)
-			t.resized++
 		})
 	}
 	return m.steps
