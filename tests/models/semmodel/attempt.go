@@ -99,7 +99,7 @@ func (m *model) leavingSteps(s *state, i int8) {
 			}
 			m.ends(t, i)
 		})
-	case a.unsure && m.broken != usesKeysAgain:
+	case a.unsure && m.broken != "keys are used again while a put of them may come":
 		m.must(s, i, "has the session key put again", func(t *state) {
 			m.moveGate(t, 2*m.attempts[i].session+a.pair)
 			t.attempts[i].stage = swept
@@ -112,11 +112,9 @@ func (m *model) leavingSteps(s *state, i int8) {
 // ends ends an attempt, or has it queue again.
 func (m *model) ends(s *state, i int8) {
 	a := &s.attempts[i]
-	if m.attempts[i].requeues && !a.again {
-		*a = attempt{stage: idle, again: true, waited: a.waited}
-		return
+	if *a = (attempt{again: a.again, waited: a.waited}); m.attempts[i].requeues && !a.again {
+		a.stage, a.again = idle, true
 	}
-	*a = attempt{stage: done, waited: a.waited}
 }
 
 // areOver reports whether all delays of an attempt are over.
@@ -132,15 +130,11 @@ func (m *model) areOver(s *state, a *attempt) bool {
 // isOver reports whether the delay for a dead claim may be over. LockDelay has passed only when a session whose L1 is
 // gone has been told. Where the session key stands, ToldWithin has passed only when the holder has been told by a poll.
 func (m *model) isOver(s *state, k int8, alive bool) bool {
-	l := &s.pairs[m.pairAt[k]]
-	switch {
-	case m.broken == nothingDelays:
-		return true
-	case alive && m.broken != shortDelay:
-		return !m.believes(s, k)
-	default:
-		return l.l1 || l.told
+	over := s.pairs[m.pairAt[k]].l1 || s.pairs[m.pairAt[k]].told
+	if alive && m.broken != "LockDelay is waited for also where the session key stands" {
+		over = !m.believes(s, k)
 	}
+	return over || m.broken == "there is no delay"
 }
 
 // believes reports whether the attempt that put a place holds, or may begin to by a look that is not old.
@@ -160,22 +154,7 @@ func (m *model) send(s *state, i int8, what string, k kind, answered func(*state
 		return
 	}
 	m.must(s, i, what, func(t *state) { m.carryOut(t, x); answered(t) })
-	m.fault(s, i, loseReply, what+", and has no reply", func(t *state) {
-		m.carryOut(t, x)
-		t.attempts[i].unsure = s.attempts[i].unsure || k == put
-	})
-	m.fault(s, i, delayCopy, what+": a copy is late", func(t *state) {
-		t.addLate(x)
-		t.attempts[i].unsure = s.attempts[i].unsure || k == put
-	})
-}
-
-func (s *state) addLate(x txn) {
-	for n := range s.late {
-		if s.late[n].kind == none {
-			s.late[n] = x
-			return
-		}
-	}
-	panic("too many late copies")
+	unanswered := func(t *state) { t.attempts[i].unsure = s.attempts[i].unsure || k == put }
+	m.fault(s, i, loseReply, what+", and has no reply", func(t *state) { m.carryOut(t, x); unanswered(t) })
+	m.fault(s, i, delayCopy, what+": a copy is late", func(t *state) { t.addLate(x); unanswered(t) })
 }

@@ -1,9 +1,8 @@
 package semmodel
 
-// What must hold.
+import "slices"
 
-// checkAdmission: at each admission, what is held by etcd's record, and by those who do not know yet that their key is
-// gone, fits into the limit of that revision.
+// checkAdmission checks the limit: see doc.go.
 func (m *model) checkAdmission(s *state) {
 	sum := int8(0)
 	for k := range m.places {
@@ -32,11 +31,11 @@ func (m *model) check(s *state) string {
 		if a.stage == holds {
 			held += m.attempts[i].weight
 		}
-		if a.waited && !m.somethingHappened(s) {
+		if a.waited && slices.Equal(s.left[:remove], m.faults[:remove]) { // none of the faults that may cause a delay
 			return "needless: an attempt delays although nothing has gone wrong"
 		}
-		if wrong := m.missed(s, int8(i)); wrong != "" {
-			return wrong
+		if m.missed(s, int8(i)) {
+			return "missed: nothing tells an attempt that it could hold, never can, or is admitted"
 		}
 	}
 	if held > s.most {
@@ -45,47 +44,23 @@ func (m *model) check(s *state) string {
 	return ""
 }
 
-// somethingHappened reports whether a fault has happened that may cause a delay.
-func (m *model) somethingHappened(s *state) bool {
-	for f := range remove {
-		if s.left[f] != m.faults[f] {
-			return true
-		}
-	}
-	return false
-}
-
-// missed looks for an attempt that could hold, or never can, while nothing tells it.
-func (m *model) missed(s *state, i int8) string {
-	a, own := &s.attempts[i], m.own(s, i)
-	if own.turn != a.created || own.moved || a.created == 0 {
-		return ""
-	}
-	switch weight := m.attempts[i].weight; {
+// missed reports whether an attempt could hold, never can, or is admitted, while nothing tells it.
+func (m *model) missed(s *state, i int8) bool {
+	a, own, weight := &s.attempts[i], m.own(s, i), m.attempts[i].weight
+	switch ahead := s.places[a.behind]; {
+	case own.turn != a.created || own.moved || a.created == 0:
+		return false
 	case a.stage == front && !a.news && !own.marked:
-		if _, live := m.weights(s, own.turn); live+weight <= s.limit || weight > s.limit {
-			return "missed: an attempt could hold, or never can, and nothing tells it"
-		}
-	case a.stage == waits && own.marked:
-		ahead := &s.places[a.behind]
-		if ahead.turn == a.ahead && (!ahead.marked || m.broken == markIsNotWatched) {
-			return "missed: an attempt is admitted, and nothing tells it"
-		}
+		_, live := m.weights(s, own.turn)
+		return live+weight <= s.limit || weight > s.limit
+	default:
+		return a.stage == waits && own.marked && ahead.turn == a.ahead &&
+			(!ahead.marked || m.broken == markIsNotWatched)
 	}
-	return ""
 }
 
 // finished reports whether each attempt has ended and no key exists.
 func (m *model) finished(s *state) bool {
-	for i := range s.attempts {
-		if s.attempts[i].stage != done {
-			return false
-		}
-	}
-	for k := range s.places {
-		if p := &s.places[k]; p.permit != 0 || p.turn != 0 || p.claim != 0 {
-			return false
-		}
-	}
-	return true
+	return s.places == [maxPlaces]place{} &&
+		!slices.ContainsFunc(s.attempts[:], func(a attempt) bool { return a.stage != done })
 }

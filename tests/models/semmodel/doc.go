@@ -1,13 +1,8 @@
 // Package semmodel searches every interleaving of the semaphore's algorithm for one that breaks a rule. The algorithm
 // is changed here first, and in internal/queue only when the search finds nothing.
 //
-//	etcd.go     the Txns, as one atomic step each
-//	look.go     what a look shows, and what an attempt makes of it
-//	attempt.go  an attempt, from its put to its end
-//	session.go  leases, and what others do by hand
-//	model.go    the scenario, and the rules that are broken on purpose
-//	check.go    what must hold
-//	state.go    the state
+// Read look.go and attempt.go for an attempt, etcd.go for the Txns, session.go for leases and what others do by hand,
+// model.go for scenarios, check.go for what must hold, and follow.go for runs of the code.
 //
 // # The algorithm
 //
@@ -36,14 +31,9 @@
 //
 // # What may happen
 //
-// Leases are revoked although they were renewed, and their sessions are told later; or L2 alone. Keys are deleted by
-// hand. An administrator removes a permit: it is put on a lease of its own, without a claim, until its holder has been
-// told. Processes crash. Sessions give up their leases by the clock, close, and come back. Attempts give up. The limit
-// is changed. Replies are lost. A copy of a request arrives at any later time, also when its keys are used again by
-// another attempt.
-//
-// Time is an order and nothing else. A delay is over when the session whose L1 was revoked has been told; where its
-// session key still stands, when the holder itself has been told by its poll.
+// The faults in model.go, at any time. An administrator's removal puts a permit on a lease of its own, without a claim,
+// until its holder has been told. A copy of a request arrives at any later time, also when its keys are used again by
+// another attempt. Time is an order and nothing else.
 //
 // # What must hold
 //

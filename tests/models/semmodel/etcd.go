@@ -1,21 +1,11 @@
 package semmodel
 
-// What etcd does: the Txns, as one atomic step each.
-
 // carryOut does what a Txn says. It returns false if etcd refuses it.
 func (m *model) carryOut(s *state, x txn) bool {
-	switch x.kind {
-	case put:
-		return m.put(s, x)
-	case convert:
-		return m.convert(s, x)
-	case admit:
-		return m.admit(s, x)
-	case clear:
-		return m.clear(s, x)
-	default:
-		return m.release(s, x)
-	}
+	return [...]func(*model, *state, txn) bool{
+		put: (*model).put, convert: (*model).convert, clear: (*model).clear, admit: (*model).admit,
+		release: (*model).release,
+	}[x.kind](m, s, x)
 }
 
 // put is the Txn of a newcomer:
@@ -27,22 +17,21 @@ func (m *model) carryOut(s *state, x txn) bool {
 func (m *model) put(s *state, x txn) bool {
 	plan, l := m.attempts[x.by], m.pairOf(s, x.by, x.pair)
 	p := &s.places[m.placeOf(x.by, x.pair)]
-	gate := l.key && !x.gated || m.broken == noGate
-	if !l.l1 || !l.l2 || !gate || p.permit != 0 || p.turn != 0 || p.claim != 0 && m.broken != putIgnoresClaim {
+	gate := l.key || m.broken == noGate
+	if !l.l1 || !l.l2 || !gate || p.permit != 0 || p.turn != 0 ||
+		p.claim != 0 && m.broken != "a put does not compare the claim" {
 		return false
 	}
 	now := s.now()
-	asPermit := len(m.turns(s)) == 0 && !plan.queues || m.broken == putPassesTurns
+	asPermit := len(m.turns(s)) == 0 && !plan.queues || m.broken == "a put does not compare that no turn is unmarked"
 	if !asPermit && plan.tries {
 		return false
 	}
-	if p.by = x.by; p.claim == 0 && m.broken != noClaim {
+	if p.by = x.by; p.claim == 0 && m.broken != "a permit has no claim" {
 		p.claim, p.counts = now, asPermit
 	}
-	if asPermit {
-		p.permit = now
-	} else {
-		p.turn = now
+	if p.turn = now; asPermit {
+		p.permit, p.turn = now, 0
 	}
 	return true
 }
@@ -58,7 +47,7 @@ func (m *model) convert(s *state, x txn) bool {
 	}
 	now := s.now()
 	*p = place{turn: now, claim: now, by: x.by}
-	if m.broken == convertDropsClaim {
+	if m.broken == "a conversion brings no claim" {
 		p.claim = 0
 	}
 	return true
@@ -74,7 +63,7 @@ func (m *model) clear(s *state, x txn) bool {
 		return false
 	}
 	for k, r := range x.batch {
-		if p := &s.places[k]; r != 0 && p.claim != -r && m.broken != clearsByName {
+		if p := &s.places[k]; r != 0 && p.claim != -r && m.broken != "a claim is cleared by name" {
 			return false
 		}
 	}
@@ -90,23 +79,21 @@ func (m *model) clear(s *state, x txn) bool {
 //
 //	If   mod(limit) as read
 //	Then for each turn of the batch: If mod(T) = r: put T; If create(C) = r: put C
-//
-// It compares nothing else: while a turn is unmarked, none younger is marked and no E comes.
 func (m *model) admit(s *state, x txn) bool {
-	if s.limitAt != x.limitAt && m.broken != limitIsNotCompared {
+	if s.limitAt != x.limitAt && m.broken != "an admission does not compare the limit" {
 		return false
 	}
 	marks, passed := false, false
 	for _, k := range m.turns(s) {
 		p := &s.places[k]
-		if x.batch[k] != p.turn && !(x.batch[k] > 0 && m.broken == marksByName) {
+		if x.batch[k] != p.turn && !(x.batch[k] > 0 && m.broken == "an admission marks turns by name") {
 			passed = true
 			continue
 		}
 		if passed {
 			m.violated("order: a turn is marked before an older one")
 		}
-		marks, p.marked, p.counts = true, true, p.claim == p.turn && m.broken != claimIsNotMarked
+		marks, p.marked, p.counts = true, true, p.claim == p.turn && m.broken != "the claim is not marked with its turn"
 	}
 	if marks {
 		m.checkAdmission(s)
@@ -123,10 +110,10 @@ func (m *model) release(s *state, x txn) bool {
 	p := &s.places[m.placeOf(x.by, x.pair)]
 	stands := x.created != 0 && (p.permit == x.created || p.turn == x.created)
 	switch {
-	case m.broken == releasesByName:
+	case m.broken == "a release deletes by name":
 		*p = place{}
-	case stands && m.broken == keepsTheMark && p.marked:
-	case stands && m.broken == releasesOneKey:
+	case stands && m.broken == "who gives up does not give back a mark" && p.marked:
+	case stands && m.broken == "a release leaves the claim":
 		*p = place{claim: p.claim, by: p.by, counts: p.counts}
 	case stands, x.created != 0 && p.claim == x.created && p.isDead() && m.broken != claimStays:
 		*p = place{}
@@ -139,7 +126,7 @@ func (m *model) moveGate(s *state, l int8) {
 	s.pairs[l].key = true
 	for i := range s.late {
 		if x := &s.late[i]; x.kind == put && 2*m.attempts[x.by].session+x.pair == l && m.broken != noGate {
-			x.gated = true
+			*x = txn{}
 		}
 	}
 }

@@ -31,9 +31,6 @@ type follower struct {
 	all []*modeltrace.Entry // of the semaphore
 }
 
-// tooLarge is why a permit is not followed to its end, beside what modeltrace has.
-const tooLarge = "the weights or the limit are larger than the model can count"
-
 func (f *follower) follow() (wrong, stopped string) {
 	e := f.own
 	key, _ := f.KeyBefore(e.Session, e.Created)
@@ -59,11 +56,11 @@ func (f *follower) follow() (wrong, stopped string) {
 		case step.Action != steps.Judged || e.Gone != 0 && e.Gone <= step.Read:
 			continue
 		}
-		_, s, slots, stopped := f.at(step.Read)
+		m, s, slots, stopped := f.at(step.Read)
 		if stopped != "" {
 			return "", stopped
 		}
-		what, matches := f.judges(s, slots, step)
+		what, matches := f.judges(m, s, slots, step)
 		if !matches {
 			return fmt.Sprintf("at %d it found %+v, and the model %s", step.Read, step, what), ""
 		}
@@ -73,18 +70,16 @@ func (f *follower) follow() (wrong, stopped string) {
 }
 
 // judges reports whether a look means what the model's look means, and what that is.
-func (f *follower) judges(s state, slots []*modeltrace.Entry, step steps.Step) (what string, matches bool) {
+func (f *follower) judges(m *model, s state, slots []*modeltrace.Entry, step steps.Step) (what string, matches bool) {
 	for _, tries := range []bool{false, true} {
-		m, t := f.modelOf(slots), s
-		m.attempts[0].tries = tries
-		if f.own.Turn {
-			m.look(&t, 0)
-		} else {
-			m.position(&t, 0)
+		t, look := s, m.position
+		if m.attempts[0].tries = tries; f.own.Turn {
+			look = m.look
 		}
+		look(&t, 0)
 		a := &t.attempts[0]
-		what = map[stage]string{waits: "waits", delays: "delays", ready: "holds", front: "is the front", admits: "admits",
-			clears: "clears", converts: "does not fit", leaves: "leaves"}[a.stage]
+		what = map[stage]string{waits: "waits", delays: "delays", ready: "holds", front: "is the front",
+			admits: "admits", clears: "clears", converts: "does not fit", leaves: "leaves"}[a.stage]
 		switch {
 		case a.stage == waits:
 			matches = step.Ahead == slots[a.behind].Key && step.AheadCreated == slots[a.behind].Created
@@ -123,7 +118,13 @@ func (f *follower) checkMark() (wrong, stopped string) {
 	return m.wrong, ""
 }
 
-// at returns what stood at a revision as a state of the model. The own place is the first.
+// stood reports what stood of an entry at a revision.
+func stood(o *modeltrace.Entry, rev int64) (entry, claim bool) {
+	return o.Gone == 0 || o.Gone > rev, o.Claimed && (o.Cleared == 0 || o.Cleared > rev)
+}
+
+// at returns what stood at a revision as a state of the model, with the weights of all. The own place is the first, and
+// that of the first attempt. What others have put is of the second attempt, which does nothing.
 func (f *follower) at(rev int64) (m *model, s state, slots []*modeltrace.Entry, stopped string) {
 	limit, revisions := modeltrace.LimitChange{}, []int64{0}
 	for _, l := range f.Limits[f.own.Prefix] {
@@ -133,15 +134,14 @@ func (f *follower) at(rev int64) (m *model, s state, slots []*modeltrace.Entry, 
 	}
 	slots = append(slots, f.own)
 	for _, o := range f.all {
-		stands := o.Gone == 0 || o.Gone > rev || o.Claimed && (o.Cleared == 0 || o.Cleared > rev)
-		if o != f.own && o.Created <= rev && stands {
+		if entry, claim := stood(o, rev); o != f.own && o.Created <= rev && (entry || claim) {
 			slots = append(slots, o)
 		}
 	}
 	for _, o := range slots {
 		revisions = append(revisions, o.Created)
 		if layout.WeightOf(o.Key)*len(slots)+limit.Limit.Permits > 100 {
-			return nil, s, nil, tooLarge
+			return nil, s, nil, "the weights or the limit are larger than the model can count"
 		}
 	}
 	if len(slots) > maxPlaces {
@@ -151,32 +151,23 @@ func (f *follower) at(rev int64) (m *model, s state, slots []*modeltrace.Entry, 
 	slices.Sort(revisions)
 	number := func(rev int64) revision { return revision(slices.Index(revisions, rev)) }
 	s = state{limit: int8(limit.Limit.Permits), most: int8(limit.Limit.Permits), limitAt: number(limit.At)}
+	m = &model{places: int8(len(slots)), scenario: scenario{most: maxPlaces, attempts: []plan{
+		{weight: int8(layout.WeightOf(f.own.Key))}, {key: maxPlaces - 1},
+	}}}
 	for k, o := range slots {
+		m.weight[k] = int8(layout.WeightOf(o.Key))
 		by := func(at int64) bool { return at != 0 && at <= rev }
 		p := place{by: int8(min(k, 1)), marked: by(o.MarkedAt), moved: by(o.MovedAt)}
-		if p.counts = !o.Turn || p.marked; o.Claimed && (o.Cleared == 0 || o.Cleared > rev) {
+		entry, claim := stood(o, rev)
+		if p.counts = !o.Turn || p.marked; claim {
 			p.claim = number(o.Created)
 		}
-		switch stands := o.Gone == 0 || o.Gone > rev; {
-		case stands && o.Turn:
+		if entry && o.Turn {
 			p.turn = number(o.Created)
-		case stands:
+		} else if entry {
 			p.permit = number(o.Created)
 		}
 		s.places[k] = p
 	}
-	return f.modelOf(slots), s, slots, ""
-}
-
-// modelOf returns a model with the weights of what stands. Its first attempt is the own one; what others have put is of
-// the second, which does nothing.
-func (f *follower) modelOf(slots []*modeltrace.Entry) *model {
-	m := &model{scenario: scenario{most: maxPlaces, attempts: []plan{
-		{weight: int8(layout.WeightOf(f.own.Key))}, {key: maxPlaces - 1},
-	}}}
-	m.places = int8(len(slots))
-	for k, o := range slots {
-		m.weight[k] = int8(layout.WeightOf(o.Key))
-	}
-	return m
+	return m, s, slots, ""
 }

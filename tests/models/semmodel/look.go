@@ -2,8 +2,6 @@ package semmodel
 
 import "slices"
 
-// What a look shows.
-
 // turns returns the places of the turns that wait, the oldest first.
 func (m *model) turns(s *state) []int8 {
 	all := m.room[:0]
@@ -22,9 +20,9 @@ func (m *model) weights(s *state, before revision) (all, live int8) {
 	for k := range m.places {
 		switch p := &s.places[k]; {
 		case p.permit != 0 && p.permit < before,
-			p.turn != 0 && p.marked && p.turn < before && m.broken != marksDoNotCount:
+			p.turn != 0 && p.marked && p.turn < before && m.broken != "a marked turn does not count":
 			all, live = all+m.weight[k], live+m.weight[k]
-		case p.isDead() && p.counts && p.claim < before && m.broken != deadDoNotCount:
+		case p.isDead() && p.counts && p.claim < before && m.broken != "a dead claim does not count":
 			all += m.weight[k]
 		}
 	}
@@ -40,8 +38,7 @@ type sight struct {
 	rest  [maxPlaces]revision // dead claims of turns that were never marked, with a minus: there is no delay for them
 }
 
-// atFront returns the sight of the oldest turn that waits. A look reads no more turns than one Txn marks, and only
-// claims that are older than the front's turn: those of turns that were not read would look dead.
+// atFront returns the sight of the oldest turn that waits.
 func (m *model) atFront(s *state) (v sight) {
 	turns := m.turns(s)
 	front := s.places[turns[0]].turn
@@ -51,20 +48,20 @@ func (m *model) atFront(s *state) (v sight) {
 			v.rest[k] = -p.claim
 		}
 	}
-	if m.broken == frontIgnoresDead {
+	if m.broken == "the front does not count dead claims" {
 		taken = live
 	}
 	own, full := m.weight[turns[0]], false
 	v.heavy, v.room, v.delay = own > s.limit, taken+own <= s.limit, live+own <= s.limit
 	for n, k := range turns {
 		switch {
-		case n >= int(m.most) && m.broken == claimsAreReadFurther:
+		case n >= int(m.most) && m.broken == "a front reads claims of turns that it does not read":
 			v.rest[k] = -s.places[k].claim
 		case n >= int(m.most) || full:
 		case taken+m.weight[k] <= s.limit:
 			v.batch[k], taken = s.places[k].turn, taken+m.weight[k]
 		default:
-			full = m.broken != heavyIsPassed
+			full = m.broken != "an admission passes one that does not fit"
 		}
 	}
 	return v
@@ -104,18 +101,17 @@ func (m *model) look(s *state, i int8) {
 // found is what an attempt makes of it that its turn does not stand.
 func (m *model) found(s *state, i int8) {
 	a, own := &s.attempts[i], m.own(s, i)
-	if own.by == i && own.permit != 0 && !(own.moved && m.broken != movedHolds) {
+	switch {
+	case own.by == i && own.permit != 0 && (!own.moved || m.broken == movedHolds):
 		a.stage, a.created = placed, own.permit // its put was carried out, and was not answered
-		if m.broken == foundHolds {
+		if m.broken == "a permit that is found holds" {
 			a.stage = ready
 		}
-		return
-	}
-	if own.by == i && own.turn != 0 && own.marked && m.broken == movedHolds {
+	case own.by == i && own.turn != 0 && own.marked && m.broken == movedHolds:
 		a.stage = ready
-		return
+	default:
+		a.stage, a.unsure = leaves, true
 	}
-	a.stage, a.unsure = leaves, true
 }
 
 // delayFor begins the delays of all dead claims that were put before a revision.
@@ -130,8 +126,7 @@ func (m *model) delayFor(s *state, a *attempt, before revision) {
 	}
 }
 
-// position judges a permit E by what stands ahead of it, and by the limit, if that was not changed since. The reply to
-// its put shows that; if the put had no reply, a read of the present does.
+// position judges a permit E by what stands ahead of it, and by the limit, if that was not changed since.
 func (m *model) position(s *state, i int8) {
 	a, own := &s.attempts[i], m.own(s, i)
 	if own.by != i || own.permit == 0 || own.moved && m.broken != movedHolds {
@@ -140,10 +135,11 @@ func (m *model) position(s *state, i int8) {
 	}
 	a.created = own.permit
 	all, live := m.weights(s, own.permit)
-	if m.broken == positionIgnoresDead {
+	if m.broken == "by position: dead claims ahead do not count" {
 		all = live
 	}
-	weight, unchanged := m.attempts[i].weight, s.limitAt < own.permit || m.broken == positionIgnoresLimit
+	weight := m.attempts[i].weight
+	unchanged := s.limitAt < own.permit || m.broken == "by position: a limit that was changed since"
 	switch {
 	case all+weight <= s.limit && unchanged:
 		a.stage = ready

@@ -5,9 +5,7 @@ func (m *model) sessionSteps(s *state, n int8) {
 	l, session := &s.pairs[n], n/2
 	if !l.granted {
 		if before := &s.pairs[n&^1]; n&1 == 1 && m.regrants && before.told && !before.crashed && !before.closing {
-			m.must(s, session, "session gets new leases", func(t *state) {
-				t.pairs[n] = pair{granted: true, l1: true, l2: true, key: true}
-			})
+			m.must(s, session, "session gets new leases", func(t *state) { t.pairs[n] = granted })
 		}
 		return
 	}
@@ -24,7 +22,7 @@ func (m *model) sessionSteps(s *state, n int8) {
 	switch {
 	case l.usable() && l.l1 && !l.key:
 		m.must(s, session, "session key is put again", func(t *state) { m.moveGate(t, n) })
-	case l.told && l.l1 && (!l.l2 || l.crashed || m.broken == closesL1First):
+	case l.told && l.l1 && (!l.l2 || l.crashed || m.broken == "Close revokes L1 first"):
 		m.must(s, session, "L1 is revoked, or expires", func(t *state) { m.end(t, n) })
 	case l.told && l.l2:
 		m.must(s, session, "L2 is revoked, or expires", func(t *state) { m.endClaims(t, n) })
@@ -46,7 +44,7 @@ func (m *model) losses(s *state, n int8) {
 		m.tell(t, n)
 		for i, p := range m.attempts {
 			if p.session == session {
-				t.attempts[i] = attempt{stage: done, waited: t.attempts[i].waited}
+				t.attempts[i] = attempt{waited: t.attempts[i].waited}
 			}
 		}
 	})
@@ -59,7 +57,7 @@ func (m *model) losses(s *state, n int8) {
 func (m *model) tell(s *state, n int8) {
 	s.pairs[n].told = true
 	for i := range m.attempts {
-		if a := &s.attempts[i]; m.attempts[i].session == n/2 && a.stage != idle && a.stage != done && a.pair == n&1 {
+		if a := &s.attempts[i]; m.attempts[i].session == n/2 && a.stage > idle && a.pair == n&1 {
 			m.ends(s, int8(i))
 		}
 	}
@@ -68,18 +66,17 @@ func (m *model) tell(s *state, n int8) {
 // handSteps are what others do to keys: etcdctl del, and an administrator's removal.
 func (m *model) handSteps(s *state, k int8) {
 	p := &s.places[k]
-	if p.permit != 0 || p.turn != 0 {
-		kind, what := deletePermit, "permit is deleted by hand"
-		if p.waits() {
-			kind, what = deleteTurn, "turn is deleted by hand"
-		}
-		m.fault(s, k, kind, what, func(t *state) { t.places[k].permit, t.places[k].turn = 0, 0 })
+	gone := func(t *state) { t.places[k].permit, t.places[k].turn = 0, 0 }
+	if p.waits() {
+		m.fault(s, k, deleteTurn, "turn is deleted by hand", gone)
+	} else if p.isPermit() {
+		m.fault(s, k, deletePermit, "permit is deleted by hand", gone)
 	}
 	switch {
 	case p.moved && !(p.held && m.believes(s, k)):
-		m.must(s, k, "lease of a removal expires", func(t *state) { t.places[k].permit, t.places[k].turn = 0, 0 })
+		m.must(s, k, "lease of a removal expires", gone)
 	case p.moved:
-	case p.isPermit() || p.waits() && m.broken == waitersAreMoved:
+	case p.isPermit() || p.waits() && m.broken == "an administrator puts a turn that waits":
 		m.fault(s, k, remove, "permit is removed by an administrator", func(t *state) {
 			p := &t.places[k]
 			p.moved, p.held, p.claim = true, m.believes(t, k), 0
@@ -103,13 +100,10 @@ func (m *model) othersSteps(s *state) {
 		m.choose(s, k, "claim is deleted by someone", func(t *state) { m.carryOut(t, x) })
 		m.fault(s, k, delayCopy, "claim is deleted by someone, late", func(t *state) { t.addLate(x) })
 	}
-	if turns := m.turns(s); len(turns) > 0 {
+	if turns := m.turns(s); len(turns) > 0 && m.atFront(s).room {
 		k := turns[0]
-		v := m.atFront(s)
-		x := txn{kind: admit, by: s.places[k].by, known: known{limitAt: s.limitAt, batch: v.batch}}
-		if v.room {
-			m.choose(s, k, "front is admitted by someone", func(t *state) { m.carryOut(t, x) })
-			m.fault(s, k, delayCopy, "front is admitted by someone, late", func(t *state) { t.addLate(x) })
-		}
+		x := txn{kind: admit, by: s.places[k].by, known: known{limitAt: s.limitAt, batch: m.atFront(s).batch}}
+		m.choose(s, k, "front is admitted by someone", func(t *state) { m.carryOut(t, x) })
+		m.fault(s, k, delayCopy, "front is admitted by someone, late", func(t *state) { t.addLate(x) })
 	}
 }

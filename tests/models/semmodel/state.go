@@ -1,5 +1,7 @@
 package semmodel
 
+import "slices"
+
 const (
 	maxAttempts = 4
 	maxPlaces   = 24 // the keys of an attempt on a pair of leases; a search has two for each attempt, a record more
@@ -45,26 +47,28 @@ func (p *place) isDead() bool { return p.claim != 0 && p.permit == 0 && p.turn =
 // A pair of leases of a session: L1 has the session key S, permits and turns; L2 has the claims.
 type pair struct{ granted, l1, l2, key, told, crashed, closing bool }
 
+var granted = pair{granted: true, l1: true, l2: true, key: true}
+
 func (l *pair) usable() bool { return l.granted && !l.told }
 
 // A stage of an attempt.
 type stage int8
 
 const (
-	idle     stage = iota
-	puts           // its put is to be sent, again if it had no reply
-	placed         // its permit E stands, and it is not known whether that fits
-	converts       // E did not fit: it is to be replaced by a turn T
-	waits          // for the turn ahead to be marked or gone
-	front          // no turn that waits is ahead of its own: it watches the permits and the limit
-	delays         // only dead claims are in the way
-	clears         // dead claims are to be deleted
-	admits         // turns are to be marked
-	ready          // a reply has shown that it may hold
+	done stage = iota
+	idle
+	puts     // its put is to be sent, again if it had no reply
+	placed   // its permit E stands, and it is not known whether that fits
+	converts // E did not fit: it is to be replaced by a turn T
+	waits    // for the turn ahead to be marked or gone
+	front    // no turn that waits is ahead of its own: it watches the permits and the limit
+	delays   // only dead claims are in the way
+	clears   // dead claims are to be deleted
+	admits   // turns are to be marked
+	ready    // a reply has shown that it may hold
 	holds
 	leaves // its keys are to be deleted
 	swept  // the session key was put again: no copy of a put can come any more
-	done
 )
 
 // An attempt of a caller.
@@ -91,21 +95,16 @@ type known struct {
 // A txn is a request that changes the store. A copy of it may be carried out at any later time.
 type txn struct {
 	known
-	kind  kind
-	by    int8
-	gated bool // the session key was put since: a put does nothing
+	kind kind
+	by   int8
 }
+
+// addLate panics where a scenario has more late copies than maxLate.
+func (s *state) addLate(x txn) { s.late[slices.Index(s.late[:], txn{})] = x }
 
 type kind int8
 
-const (
-	none kind = iota
-	put
-	convert
-	clear
-	admit
-	release
-)
+const none, put, convert, clear, admit, release kind = 0, 1, 2, 3, 4, 5
 
 // numbers calls f for each revision in a state.
 func (s *state) numbers(f func(*revision)) {
@@ -141,7 +140,7 @@ func (s *state) reduce() {
 	for i := range s.attempts {
 		a := &s.attempts[i]
 		if a.stage == done {
-			*a = attempt{stage: done, waited: a.waited}
+			*a = attempt{waited: a.waited}
 		}
 		if a.stage != delays && a.stage != clears && a.stage != admits {
 			a.batch, a.alive, a.limitAt = [maxPlaces]revision{}, 0, 0
@@ -153,28 +152,13 @@ func (s *state) reduce() {
 			a.behind, a.ahead = 0, 0
 		}
 	}
-	for i := range s.late {
-		if s.late[i].gated {
-			s.late[i] = txn{}
-		}
-	}
 	var number [128]revision
 	s.numbers(func(r *revision) { number[max(*r, -*r)] = 1 })
-	last := revision(0)
-	for r := 1; r < len(number); r++ {
-		if number[r] != 0 {
-			last++
-			number[r] = last
-		}
-	}
 	number[0] = 0
-	s.numbers(func(r *revision) {
-		if *r < 0 {
-			*r = -number[-*r]
-		} else {
-			*r = number[*r]
-		}
-	})
+	for r := 1; r < len(number); r++ {
+		number[r] += number[r-1] // so many differ up to here
+	}
+	s.numbers(func(r *revision) { *r = number[max(*r, 0)] - number[max(-*r, 0)] })
 }
 
 // now returns the revision of the next Txn.
