@@ -259,8 +259,8 @@ func TestTokensGrowAcrossAnEpoch(t *testing.T) {
 	}
 }
 
-// Invariant 9: the reply to the put is lost, and those to all that follows, another session queues behind the entry, the
-// epoch is set, and only then does a read or a retry find the entry. With the epoch that it reads, its token would be
+// Invariant 9: the reply to the put is lost, and those to all that follows; another session queues behind the entry,
+// the epoch is set, and only then does a read or a retry find the entry. With the epoch that it reads, its token would be
 // larger than that of its successor.
 func TestEpochSetBetweenAPutAndItsRetryIsNotUsed(t *testing.T) {
 	t.Parallel()
