@@ -260,8 +260,8 @@ func TestTokensGrowAcrossAnEpoch(t *testing.T) {
 }
 
 // Invariant 9: the reply to the put is lost, and those to all that follows; another session queues behind the entry,
-// the epoch is set, and only then does a read or a retry find the entry. With the epoch that it reads, its token would be
-// larger than that of its successor.
+// the epoch is set, and only then does a read or a retry find the entry. With the epoch that it reads, its token would
+// be larger than that of its successor.
 func TestEpochSetBetweenAPutAndItsRetryIsNotUsed(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -276,7 +276,12 @@ func TestEpochSetBetweenAPutAndItsRetryIsNotUsed(t *testing.T) {
 	setEpoch(t, srv, "3")
 	link.Heal()
 	// The first session gives its entry up and queues again, last.
-	next := <-behind
+	var next result
+	select {
+	case next = <-behind:
+	case r := <-first:
+		t.Fatalf("not queued again: %+v", r)
+	}
 	if next.err != nil || next.lk.Token().Epoch() != 0 || next.lk.Token().Revision() <= kvs[0].CreateRevision {
 		t.Fatalf("behind: %+v", next)
 	}
