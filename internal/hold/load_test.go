@@ -23,6 +23,38 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
+// From 7 s on etcd says that a request has timed out, and carries it out all the same.
+func TestLockIsTakenByAReadWhereEachWriteTimesOut(t *testing.T) {
+	const commit = 7 * time.Second
+	for kind, c := range crowds {
+		t.Run(kind, func(t *testing.T) {
+			three(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := startQuiet(t, srv)
+				holdtest.MustRelease(t, holdtest.MustAcquire(t, c.of(p, 0))) // puts the limit of a semaphore
+				rests(t, p)
+				puts := 0
+				p.Link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+					if call.Request == nil || !commits(call) {
+						return etcdfake.Fate{}
+					}
+					puts++
+					return etcdfake.Fate{Request: commit, LoseReply: true}
+				})
+				began := time.Now()
+				h := holdtest.MustAcquire(t, c.of(p, 0))
+				// The last copies are sent shortly before the first send has failed.
+				if took := time.Since(began); took > 2*commit || puts > 16 {
+					t.Errorf("Lock took %v, and %d writes", took, puts)
+				} else {
+					t.Logf("Lock took %v, and %d writes", took, puts)
+				}
+				p.Link.Heal()
+				holdtest.MustRelease(t, h)
+			})
+		})
+	}
+}
+
 // commits reports whether etcd writes a request to its disk.
 func commits(c etcdfake.Call) bool {
 	switch r := c.Request.(type) {
@@ -38,8 +70,7 @@ func commits(c etcdfake.Call) bool {
 	return false
 }
 
-// A disk that takes seconds for each commit delays what is written by as much, and by nothing else. (From 7 s on etcd
-// says that a request has timed out, and carries it out all the same: then no lock is taken.)
+// A disk that takes seconds for each commit delays what is written by as much, and by nothing else.
 func TestSlowDiskDelaysEachWriteByItsCommit(t *testing.T) {
 	const read = 2 * time.Millisecond
 	for _, c := range []struct {

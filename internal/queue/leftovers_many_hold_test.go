@@ -105,16 +105,12 @@ func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
 					}
 					return loss
 				})
-				stop := make(chan struct{})
+				stop, end := context.WithCancel(t.Context()) // also after a failure: closed sessions refuse at once
+				defer end()
 				var busy sync.WaitGroup
 				for i := range 8 {
 					busy.Go(func() {
-						for n := 0; ; n++ {
-							select {
-							case <-stop:
-								return
-							default:
-							}
+						for n := 0; stop.Err() == nil; n++ {
 							ctx, cancel := context.WithTimeout(context.Background(), 150*time.Millisecond)
 							if h, err := hold.AcquireOne(ctx, p.Queue(fmt.Sprintf("busy%d-%d", i, n)), hold.Request{}); err == nil {
 								_ = h.Release(context.Background())
@@ -132,7 +128,7 @@ func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
 					}
 					go func() { _ = h.Release(context.Background()) }() // ends when the test heals the link
 				}
-				close(stop)
+				end()
 				busy.Wait()
 				p.Heal()
 				time.Sleep(time.Minute)

@@ -222,7 +222,13 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	case errors.Is(err, rpctypes.ErrPermissionDenied) && a.dropClaims():
 		return errSendAgain
 	case err != nil:
-		a.q.ReportUnknown("enqueue", err)
+		// A disk that takes 7 s and more for each commit has etcd answer "request timed out" for what it carries out all
+		// the same. Another put would only hear that, too; a read finds the entry.
+		if a.q.ReportUnknown("enqueue", err) {
+			if _, put, found := a.findPut(ctx, p.gate); put {
+				return found
+			}
+		}
 		return err
 	default:
 		return a.whyRefused(ctx, p.gate, c, r.Header.Revision)
@@ -277,12 +283,18 @@ func (a *attempt) markUnanswered(gate int64) {
 	a.q.shared.orphans.ScanSoon()
 }
 
-// whyRefused reads why etcd did not carry out the put, at revision refused. nil: an earlier copy had put the entries,
-// and their create revision is known now. Of an entry that was deleted by hand since, the claim tells the revision, and
-// ErrEntryGone has the attempt remove that.
-func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition, refused int64) error {
+// refusal is what findPut reads, and at which places the session key and the limit of a semaphore are.
+type refusal struct {
+	txns.Reply
+	session, limit int
+}
+
+// findPut reads whether a copy of the put was carried out. If so, the create revision of the entries is known now. Of
+// an entry that was deleted by hand since, the claim tells the revision, and ErrEntryGone has the attempt remove that.
+// whyRefused takes the rest of what was read.
+func (a *attempt) findPut(ctx context.Context, gate int64) (r refusal, put bool, err error) {
 	ask := txns.Ops{a.q.shared.getEpoch}
-	session := ask.Add(reads.Meta(a.q.host.SessionKey(a.lease.ID())))
+	r.session = ask.Add(reads.Meta(a.q.host.SessionKey(a.lease.ID())))
 	first := len(ask)
 	for _, e := range a.entries {
 		ask.Add(reads.Meta(e.key), reads.Meta(cmp.Or(e.claim, e.key)))
@@ -290,18 +302,18 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition, refus
 	permit := a.entries[0].wait.permit
 	if permit != nil {
 		turn, claim := permit.turnKeys()
-		ask.Add(reads.Meta(turn), reads.Meta(claim), clientv3.OpGet(a.q.At.LimitKey()))
+		ask.Add(reads.Meta(turn), reads.Meta(claim))
+		r.limit = ask.Add(clientv3.OpGet(a.q.At.LimitKey()))
 	}
-	r, err := txns.Read(ctx, a.q.host.Sender(), ask...)
-	if err != nil {
+	if r.Reply, err = txns.Read(ctx, a.q.host.Sender(), ask...); err != nil {
 		a.markUnanswered(gate) // as below: an earlier copy may have put them
-		return err
+		return r, false, err
 	}
-	stand, put := 0, false
+	stand := 0
 	for i, e := range a.entries {
 		own, claim := r.First(first+2*i), r.First(first+2*i+1)
 		if permit != nil {
-			own, claim = permit.found(r, first)
+			own, claim = permit.found(r.Reply, first)
 		}
 		if own != nil {
 			stand++
@@ -319,18 +331,26 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition, refus
 		a.markUnanswered(gate)
 		other := func(e *entry) bool { return e.rev != a.entries[0].rev }
 		if stand < len(a.entries) || slices.ContainsFunc(a.entries, other) { // an earlier copy had put all at once
-			return ErrEntryGone
+			return r, true, ErrEntryGone
 		}
+	}
+	return r, put, err
+}
+
+// whyRefused reads why etcd did not carry out the put, at revision refused. nil: an earlier copy had put the entries.
+func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition, refused int64) error {
+	r, put, err := a.findPut(ctx, gate)
+	if put || err != nil {
 		return err
 	}
-	switch key := r.First(session); {
+	switch key := r.First(r.session); {
 	case key == nil || key.ModRevision < gate: // revoked, or deleted by hand: the session finds out which
 		return backoff.Again(errKeyGone)
 	case key.ModRevision > gate:
 		a.lease.SawGate(key.ModRevision)
 		return errSendAgain
-	case permit != nil:
-		limit := r.First(first + 4)
+	case a.entries[0].wait.permit != nil:
+		limit := r.First(r.limit)
 		if err := a.q.ensureLimit(ctx, limit); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ var invariants = []invariant{
 		"internal/lease/lease.go Lease.loseLocked",
 		"internal/hold/hold.go life.stop",
 	}},
-	{"3 One attempt, one entry", []string{"internal/queue/put.go attempt.put, attempt.whyRefused"}},
+	{"3 One attempt, one entry", []string{"internal/queue/put.go attempt.put, attempt.findPut, attempt.whyRefused"}},
 	{"4 Nothing left behind", []string{
 		"internal/queue/put.go attempt.tryPut, attempt.whyRefused",
 		"internal/queue/remove.go entry.tryRemove",
@@ -128,7 +128,7 @@ var invariants = []invariant{
 		"internal/reads/claims.go Scope.Dead",
 	}},
 	{"a set holds and ends as a whole", []string{
-		"internal/queue/put.go attempt.tryPut, attempt.whyRefused",
+		"internal/queue/put.go attempt.tryPut, attempt.findPut",
 		"internal/queue/look.go attempt.standIn",
 		"internal/hold/release.go life.endAndRelease",
 		"internal/queue/grant.go RemoveTogether",

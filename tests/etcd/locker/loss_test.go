@@ -259,24 +259,29 @@ func TestTokensGrowAcrossAnEpoch(t *testing.T) {
 	}
 }
 
-// Invariant 9: the reply to the put is lost, another session queues behind the entry, the epoch is set, and only then
-// does the retry find the entry. With the epoch that it reads, its token would be larger than that of its successor.
+// Invariant 9: the reply to the put is lost, and those to all that follows; another session queues behind the entry,
+// the epoch is set, and only then does a read or a retry find the entry. With the epoch that it reads, its token would
+// be larger than that of its successor.
 func TestEpochSetBetweenAPutAndItsRetryIsNotUsed(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
-	ready := make(chan struct{}) // delays the retry until it is closed
-	a := open(t, link.Client(), session.Options{Retry: backoff.Policy{Notify: func(error, time.Duration) { <-ready }}})
+	a := open(t, link.Client(), session.Options{})
 	b := open(t, srv.Client(t), session.Options{})
-	link.LoseReply("Txn", 1, codes.Unavailable)
+	link.LoseReply("Txn", 0, codes.Unavailable)
 	first := lockLater(deadline(t), locker.NewMutex(a, "x"))
 	kvs := srv.WaitForKeys(t, "holdfast/lock/x/@/", 1)
 	behind := lockLater(deadline(t), locker.NewMutex(b, "x"))
 	srv.WaitForKeys(t, "holdfast/lock/x/@/", 2)
 	setEpoch(t, srv, "3")
-	close(ready)
+	link.Heal()
 	// The first session gives its entry up and queues again, last.
-	next := <-behind
+	var next result
+	select {
+	case next = <-behind:
+	case r := <-first:
+		t.Fatalf("not queued again: %+v", r)
+	}
 	if next.err != nil || next.lk.Token().Epoch() != 0 || next.lk.Token().Revision() <= kvs[0].CreateRevision {
 		t.Fatalf("behind: %+v", next)
 	}
