@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -145,6 +146,51 @@ func TestSlowDiskDelaysEachWriteByItsCommit(t *testing.T) {
 			})
 		})
 	}
+}
+
+// etcd's leader fails beside commits of 4.2 s. The sessions keep their leases, and the callers are served in order.
+func TestLeaderChangeBesideSlowCommitsLosesNoSession(t *testing.T) {
+	const commit, election = 4200 * time.Millisecond, 1500 * time.Millisecond
+	three(t, func(t *testing.T, srv *etcdfake.Server) {
+		var sessions []*holdtest.Process
+		for range 4 {
+			p := startQuiet(t, srv)
+			rests(t, p)
+			p.Link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+				if call.Request == nil || !commits(call) {
+					return etcdfake.Fate{}
+				}
+				return etcdfake.Fate{Request: commit}
+			})
+			sessions = append(sessions, p)
+		}
+		var served []int
+		var callers sync.WaitGroup
+		for i, p := range sessions {
+			callers.Go(func() {
+				h := holdtest.MustAcquire(t, p.Queue("x"))
+				served = append(served, i) // one holds at a time
+				if err := h.Release(t.Context()); err != nil {
+					t.Errorf("Unlock: %v", err)
+				}
+			})
+			time.Sleep(100 * time.Millisecond) // so that they queue in this order
+		}
+		time.Sleep(commit)
+		srv.LoseLeader()
+		time.Sleep(election)
+		srv.ChangeLeader(0)
+		callers.Wait()
+		if !slices.Equal(served, []int{0, 1, 2, 3}) {
+			t.Errorf("served in the order %v", served)
+		}
+		for i, p := range sessions {
+			if err := p.Sess.Check(); err != nil {
+				t.Errorf("session %d: %v", i, err)
+			}
+			p.Link.Heal()
+		}
+	})
 }
 
 var crowdSize = flag.Int("crowd", 240, "callers of a Mutex, or readers, in the tests of crowds")

@@ -38,6 +38,7 @@ type simulation struct {
 	// once acquires and releases; it returns the operation that failed.
 	once    func(ctx context.Context, p *process, name string) (string, error)
 	busy    bool // so many goroutines that Txns are batched
+	crowd   bool // sixty goroutines of each session want one name
 	family  bool // of locks: see family.Draw
 	permits bool // of semaphores
 	minHold bool // half of the holds keep the name taken
@@ -109,6 +110,8 @@ func (s *simulation) run() {
 	switch {
 	case s.busy:
 		names, goroutines = 8, 12
+	case s.crowd:
+		names, goroutines = 1, 60
 	case s.family:
 		names, goroutines = s.drawFamily(r)
 	case s.permits:

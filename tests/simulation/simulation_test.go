@@ -38,6 +38,13 @@ func TestSimulationOfBusySessions(t *testing.T) {
 	})
 }
 
+// A crowd wants one name, under the same faults: it is served in order, one at a time, and leaves nothing.
+func TestSimulationOfACrowd(t *testing.T) {
+	simulateAll(t, 2, shows{oracle.Granted: 60}, func(seed uint64) *simulation {
+		return &simulation{seed: seed, work: useMutexes, once: mutexOnce, crowd: true, administered: true}
+	})
+}
+
 // Half of the holds have MinHold.
 func TestSimulationOfMinHold(t *testing.T) {
 	simulateAll(t, 4, shows{oracle.Granted: 20, oracle.Taken: 6, modeltrace.Followed: 40}, func(seed uint64) *simulation {
