@@ -99,9 +99,9 @@ func TestShowMarksAnEntryWithoutAClaim(t *testing.T) {
 		t.Helper()
 		return holdfast(t, srv.Endpoints(), append([]string{"show", "x"}, args...)...).exits(0).stdout.String()
 	}
-	text, json := show(), show("--output=json")
-	if strings.Contains(text, "claim     none") || strings.Contains(json, "unclaimed") {
-		t.Errorf("marked although the claim stands:\n%s%s", text, json)
+	text, all := show(), show("--output=json")
+	if strings.Contains(text, "claim     none") || strings.Contains(all, "unclaimed") {
+		t.Errorf("marked although the claim stands:\n%s%s", text, all)
 	}
 	if _, err := cli.Revoke(deadline(t), clientv3.LeaseID(claims.Kvs[0].Lease)); err != nil {
 		t.Fatal(err)
