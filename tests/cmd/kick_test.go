@@ -105,8 +105,8 @@ func TestForcedKickKillsTheCommand(t *testing.T) {
 	srv.WaitForKeys(t, "holdfast/", 0)
 }
 
-// A holder that is stopped has not let go, and kick does not say so. When it goes on it finds that its entry is gone, and
-// names the command that tells who has removed it.
+// A holder that is stopped has not let go, and kick does not say so. When it goes on it finds that its entry is gone,
+// and names the command that tells who has removed it.
 func TestForcedKickOfAStoppedHolderSaysThatItHasNotLetGo(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
@@ -122,7 +122,8 @@ func TestForcedKickOfAStoppedHolderSaysThatItHasNotLetGo(t *testing.T) {
 	}
 	p.signal(syscall.SIGCONT)
 	p.exits(79)
-	if said := p.stderr.String(); !strings.Contains(said, "entry deleted") || !strings.Contains(said, "holdfast explain") {
+	said := p.stderr.String()
+	if !strings.Contains(said, "entry deleted") || !strings.Contains(said, "holdfast explain") {
 		t.Errorf("the holder: %s", said)
 	}
 	if said := holdfast(t, srv.Endpoints(), "explain", "x").exits(0).stdout.String(); !strings.Contains(said, "INC-7") {
