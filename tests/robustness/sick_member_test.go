@@ -179,6 +179,10 @@ func observeSickMinority(t *testing.T, fault string, members int, password strin
 // of a TTL of 15 s at most: no session of that is lost. Those of 5 s have less than an election may take: how many are
 // lost is logged.
 func TestLeaderThatStopsBesideAHungMember(t *testing.T) {
+	measure(t, observeLeaderThatStops)
+}
+
+func observeLeaderThatStops(t *testing.T) (f finding) {
 	p := startFaultyCluster(t, 5, "", etcdtest.Options{Processes: true, DefaultTicks: true})
 	w := p.newWorkload(t)
 	for range rounds.Of(10, 1) * *sickSessions {
@@ -186,6 +190,7 @@ func TestLeaderThatStopsBesideAHungMember(t *testing.T) {
 			w.add(t, ttl, 0)
 		}
 	}
+	w.addBare(t, *sickSessions, time.Second, barePut)
 	w.settle(t)
 	busyLoops(t)
 	leader, _ := leaderAndOthers(t, p.cluster)
@@ -193,7 +198,7 @@ func TestLeaderThatStopsBesideAHungMember(t *testing.T) {
 	t.Cleanup(p.heal)
 	<-time.After(2 * time.Second) // sessions find out that it hangs
 	leader.Stop()
-	w.observe(t, *sickFor)
+	o := w.observe(t, *sickFor)
 	lost := make(map[time.Duration]int)
 	for _, b := range w.all {
 		if b.lost.Load() > 0 {
@@ -202,8 +207,12 @@ func TestLeaderThatStopsBesideAHungMember(t *testing.T) {
 	}
 	t.Logf("sessions lost by TTL: %v", lost)
 	if n := lost[15*time.Second]; n > 0 {
-		t.Errorf("%d sessions with a TTL of 15 s are lost", n)
+		f.wrong = fmt.Sprintf("%d sessions with a TTL of 15 s are lost", n)
 	}
+	if o.bare > 5*time.Second { // the election, and the client's pauses
+		f.slow = fmt.Sprintf("a bare client was not answered for %v", o.bare)
+	}
+	return f
 }
 
 // Measures the longest Lock and Unlock while etcd's leader is killed or paused, and for comparison the longest Put of a
