@@ -39,13 +39,13 @@ type pollerKey struct{}
 func pollerOf(host lease.Host) *poller {
 	return host.Extension(pollerKey{}, func() any {
 		p := &poller{host: host, roster: newRoster(host), late: make(chan struct{}, 1)}
-		host.BeforeRevoke(p.beforeRevoke) // after package queue, so before its hook runs
+		host.BeforeRevoke(p.beforeRevoke)
 		return p
 	}).(*poller)
 }
 
-// beforeRevoke ends the holds on a lease that is about to be revoked, before package queue deletes their entries: no
-// work may believe that it still holds.
+// beforeRevoke ends the holds on a lease that is about to be revoked: no work may believe that it still holds. Then it
+// moves the entries that MinHold keeps.
 func (p *poller) beforeRevoke(ctx context.Context, l *lease.Lease) {
 	p.endHolds(l)
 	moveTaken(ctx, p.host, l)

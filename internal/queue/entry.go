@@ -77,7 +77,7 @@ type entry struct {
 	removing bool // a removal was sent and not answered
 	deleted  bool // another client has deleted the entry: the claim stood alone
 
-	// mu protects what follows from beforeRevoke, which reads it on another
+	// mu protects what follows from Taken, which reads it on another
 	// goroutine. Only the working goroutine writes, so it reads without mu.
 	mu    sync.Mutex
 	stage stage

@@ -57,7 +57,7 @@ func (e suspect) RemoveFound(kv *mvccpb.KeyValue) {
 		q: e.q, of: e.of, entryKeys: entryKeys{key, e.q.claimKey(key), e.home, e.id}, rev: kv.CreateRevision, stage: created,
 	}
 	found.wait.e = found
-	if !e.q.shared.keys.Register(e.home, e.of.lease, suspect{found}) { // beforeRevoke removes it, too
+	if !e.q.shared.keys.Register(e.home, e.of.lease, suspect{found}) {
 		return // the scanner has just claimed the key, and will have it removed
 	}
 	e.q.host.Go(func(context.Context) { _ = found.remove(e.of.lease.Context()) }) // ends with the lease

@@ -20,8 +20,8 @@ const removeRetry = time.Second
 
 // tryRemove removes the entry and its claim. It may at any time, whatever stands ahead: nothing is hidden from those
 // behind. nil: the entry existed, or may have existed, and is gone. ErrEntryGone: another client had deleted it; then
-// the claim is gone now. holdfast.ErrOutcomeUnknown: both are gone, and it cannot tell by whom. It ends with ctx, for a
-// caller that waits; remove does not.
+// the claim is gone now. ErrRepeated: both are gone, perhaps by this session. It ends with ctx, for a caller that
+// waits; remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
 	r, err := e.q.shared.commits.Commit(ctx, txns.Txn{
 		About: e.q.At.Entries, If: []clientv3.Cmp{e.owned()}, Then: e.deletions(make([]clientv3.Op, 0, 2)),
@@ -141,8 +141,8 @@ func (e *entry) removeInBackground(context.Context) {
 	e.abandon()
 }
 
-// abandon finishes an entry whose lease is lost. If etcd may still have the lease, the entry stays registered, and
-// beforeRevoke removes it.
+// abandon finishes an entry whose lease is lost. If etcd may still have the lease, the entry stays registered until the
+// session has revoked that: then MinHold may have to move the entry.
 func (e *entry) abandon() {
 	if cause := e.of.lease.Lost().Cause; cause == holdfast.CauseRevoked || cause == holdfast.CauseClusterChanged {
 		e.finish()

@@ -74,7 +74,7 @@ var invariants = []invariant{
 		"internal/hold/release.go Hold.Release",
 		"session/close.go Session.Close",
 	}},
-	{"14 No RPC, no callback under a mutex", []string{"the next section"}},
+	{"14 No RPC, no callback under a mutex", []string{"DESIGN.md Mutexes"}},
 	{"15 Work is joined before release", []string{"locker/mutex.go do", "election/call.go Term.call"}},
 	{"work that outlives its hold is told before the next one holds", []string{
 		"internal/hold/work.go Work.watch, Work.late, Work.grace, Work.Overrun",
