@@ -143,7 +143,7 @@ func TestWatchTellsThatALockWasRemoved(t *testing.T) {
 		if !slices.Equal(told, want) {
 			t.Errorf("told %v, want %v", told, want)
 		}
-		key := lease.Open(a.Ref()).SessionKey(a.Lease())
+		key := lease.Open(a).SessionKey(a.Lease())
 		if len(srv.Keys(key)) != 1 {
 			t.Error("the holder's session key is gone")
 		}

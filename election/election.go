@@ -35,13 +35,13 @@ type Election struct {
 // New names an election in the session's namespace; see CheckName. A bad name or a nil session is an error of the first
 // call.
 func New(sess *session.Session, name string) *Election {
-	return newElection(queue.New(lease.Open(sess.Ref()), holdfast.KindElection, name))
+	return newElection(queue.New(lease.Open(sess), holdfast.KindElection, name))
 }
 
 // NewAt names the election that etcd's concurrency.NewElection(s, prefix), "etcdctl elect" and v3election use for the
 // same prefix, and shares it with them. "/jobs/" is another election than "/jobs": see session.Options.TrailingSlash.
 func NewAt(sess *session.Session, prefix string) *Election {
-	return newElection(queue.At(lease.Open(sess.Ref()), holdfast.KindElection, prefix))
+	return newElection(queue.At(lease.Open(sess), holdfast.KindElection, prefix))
 }
 
 func newElection(q *queue.Queue) *Election {

@@ -93,7 +93,7 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 		}
 
 		link.BlackHole()
-		lease, err := lease.Open(sess.Ref()).Await(t.Context())
+		lease, err := lease.Open(sess).Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,13 +22,13 @@ type mutex struct{ named named }
 // NewMutex names a lock in the session's namespace; see CheckName. A bad name or a nil session is an error of the
 // first call.
 func NewMutex(sess *session.Session, name string) *Mutex {
-	return &Mutex{mutex{at(queue.New(lease.Open(sess.Ref()), holdfast.KindLock, name), Options{})}}
+	return &Mutex{mutex{at(queue.New(lease.Open(sess), holdfast.KindLock, name), Options{})}}
 }
 
 // NewMutexAt names the lock that etcd's concurrency.NewMutex(s, prefix), "etcdctl lock" and v3lock use for the same
 // prefix, and contends with them. "/jobs/" is another lock than "/jobs": see session.Options.TrailingSlash.
 func NewMutexAt(sess *session.Session, prefix string) *Mutex {
-	return &Mutex{mutex{at(queue.At(lease.Open(sess.Ref()), holdfast.KindLock, prefix), Options{})}}
+	return &Mutex{mutex{at(queue.At(lease.Open(sess), holdfast.KindLock, prefix), Options{})}}
 }
 
 // With returns a copy with the options that o sets; the others stay, and so do WithMinHold and WithReentry. To set one

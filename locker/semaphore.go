@@ -55,7 +55,7 @@ func (s *Semaphore) sem() *queue.Semaphore {
 // a bad n or a nil session is an error of the first call.
 func NewSemaphore(sess *session.Session, name string, n int) *Semaphore {
 	s := &Semaphore{latest: new(atomic.Pointer[queue.Semaphore])}
-	s.latest.Store(queue.NewSemaphore(lease.Open(sess.Ref()), name, n))
+	s.latest.Store(queue.NewSemaphore(lease.Open(sess), name, n))
 	return s
 }
 

@@ -56,7 +56,7 @@ func Read(name string) Member { return Member{name: name, read: true} }
 func NewSet(sess *session.Session, members ...Member) *Set {
 	s := &Set{members: slices.Clone(members)}
 	for _, m := range members {
-		q := queue.New(lease.Open(sess.Ref()), holdfast.KindLock, m.name)
+		q := queue.New(lease.Open(sess), holdfast.KindLock, m.name)
 		if m.read {
 			q = q.Readers()
 		}

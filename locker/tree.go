@@ -33,7 +33,7 @@ type TreeMutex struct{ named named }
 // NewTreeMutex names a path in the session's namespace: a name as CheckName takes it, of at most MaxSet segments. A bad
 // path or a nil session is an error of the first call.
 func NewTreeMutex(sess *session.Session, path string) *TreeMutex {
-	host := lease.Open(sess.Ref())
+	host := lease.Open(sess)
 	t := &TreeMutex{named{queues: queue.Set{queue.New(host, holdfast.KindTree, path)}}}
 	for above, ok := parent(path); ok && t.named.first().Err() == nil; above, ok = parent(above) {
 		t.named.queues = append(t.named.queues, queue.New(host, holdfast.KindTree, above).Above(path))

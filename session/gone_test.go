@@ -187,7 +187,7 @@ func TestClosedClientEndsTheSession(t *testing.T) {
 			t.Errorf("%v", lost)
 		}
 		began, grants := time.Now(), c.count("LeaseGrant")
-		_, err := lease.Open(sess.Ref()).Await(t.Context())
+		_, err := lease.Open(sess).Await(t.Context())
 		if !errors.Is(err, holdfast.ErrClientClosed) || !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Await: %v", err)
 		}
@@ -222,7 +222,7 @@ func TestAwaitReturnsWhenTheClientIsClosed(t *testing.T) {
 		events.next(t, holdfast.Lost)
 		waiter := make(chan error, 1)
 		go func() { // joined below
-			_, err := lease.Open(sess.Ref()).Await(t.Context())
+			_, err := lease.Open(sess).Await(t.Context())
 			waiter <- err
 		}()
 		time.Sleep(time.Minute)

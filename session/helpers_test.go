@@ -263,14 +263,14 @@ func jumping() (clock func() time.Duration, jump func(time.Duration)) {
 // await returns the session's lease.
 func await(t *testing.T, sess *session.Session) *lease.Lease {
 	t.Helper()
-	l, err := lease.Open(sess.Ref()).Await(t.Context())
+	l, err := lease.Open(sess).Await(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func keyOf(sess *session.Session) string { return lease.Open(sess.Ref()).SessionKey(sess.Lease()) }
+func keyOf(sess *session.Session) string { return lease.Open(sess).SessionKey(sess.Lease()) }
 
 func lossOf(t *testing.T, ev session.Event) *holdfast.LostError {
 	t.Helper()

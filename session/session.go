@@ -18,6 +18,7 @@ import (
 // Session keeps one lease alive, and gets another one after a loss. It is safe for concurrent use and meant to be
 // shared.
 type Session struct {
+	ref              // opens the session to packages of this module
 	env     *env     // what stays the same: the client, the options
 	granter *granter // obtains leases, and revokes them
 	leases  *leases  // the latest one, and who waits for the next
@@ -82,10 +83,12 @@ func newSession(cli *clientv3.Client, o Options) *Session {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := newEnv(ctx, cli, o)
 	w := &work{env: e, extensions: make(map[any]any)}
+	l := &leases{env: e, replaced: make(chan struct{})}
 	return &Session{
+		ref:     lease.NewRef(host{e, l, w}),
 		env:     e,
 		granter: &granter{e, w},
-		leases:  &leases{env: e, replaced: make(chan struct{})},
+		leases:  l,
 		events:  &events{env: e, told: holdfast.Connected, subs: make(map[*subscriber]struct{})},
 		work:    w,
 		cancel:  cancel, ended: make(chan struct{}), joined: make(chan struct{}), done: make(chan struct{}),

@@ -127,7 +127,7 @@ type Shards struct {
 func New(sess *session.Session, name string, n int) *Shards {
 	s := &Shards{sess: sess, name: name, n: n}
 	if sess != nil {
-		s.host = lease.Open(sess.Ref())
+		s.host = lease.Open(sess)
 	}
 	return s
 }

@@ -140,7 +140,7 @@ func TestErrorOfACallThatTheEndOfItsSessionOrClientEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cli.Close()
-		ofClient := lease.Open(sess.Ref())
+		ofClient := lease.Open(sess)
 		check("open", open.Host, t.Context(), denied, denied)
 		check("open", open.Host, t.Context(), nil, nil)
 		check("session closed", closed.Host, t.Context(), denied, holdfast.ErrClosed)

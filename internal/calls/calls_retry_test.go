@@ -26,7 +26,7 @@ func inPauses(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, sess *ses
 			t.Fatal(err)
 		}
 		defer func() { _ = sess.Close(context.Background()) }()
-		f(t, srv, sess, lease.Open(sess.Ref()))
+		f(t, srv, sess, lease.Open(sess))
 	})
 }
 

@@ -128,7 +128,7 @@ func TestHoldThatEndsAsItBegins(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sess.Close(context.Background()) })
-	q := queue.New(lease.Open(sess.Ref()), holdfast.KindLock, "x")
+	q := queue.New(lease.Open(sess), holdfast.KindLock, "x")
 	for range 300 {
 		<-holdtest.MustAcquireAs(t, q, hold.Request{MaxHold: 1}).Done()
 	}

@@ -201,7 +201,7 @@ func busySessionsOf(
 		}
 		t.Cleanup(func() { _ = sess.Close(t.Context()) })
 		sessions = append(sessions, sess)
-		holdtest.MustAcquire(t, queue.New(lease.Open(sess.Ref()), holdfast.KindLock, fmt.Sprint(i)))
+		holdtest.MustAcquire(t, queue.New(lease.Open(sess), holdfast.KindLock, fmt.Sprint(i)))
 		time.Sleep(530 * time.Millisecond) // spreads their renewals and their polls
 	}
 	t.Cleanup(func() { // before they are closed

@@ -67,7 +67,7 @@ func StartOn(t *testing.T, link *etcdfake.Link, cli *clientv3.Client, change ...
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Sess, p.Host = sess, lease.Open(sess.Ref())
+	p.Sess, p.Host = sess, lease.Open(sess)
 	p.Renewal = time.Since(granted) + p.Host.Lease().UntilRenewal()
 	t.Cleanup(func() {
 		p.Heal()

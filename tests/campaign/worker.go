@@ -86,7 +86,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	defer cancel()
 	w := &worker{job: j, parent: parent, cli: cli, sess: sess, stop: stop}
 	defer w.reportStalls(ctx)()
-	queue.Observe(lease.Open(sess.Ref()), func(s steps.Step) { w.say(event{What: stepped, Step: s}) })
+	queue.Observe(lease.Open(sess), func(s steps.Step) { w.say(event{What: stepped, Step: s}) })
 	var all sync.WaitGroup
 	for g := range j.Goroutines {
 		all.Go(func() { w.work(g) })

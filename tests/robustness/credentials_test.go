@@ -249,7 +249,7 @@ func TestSessionThatMayNoLongerReadItsKeyIsLostAndSaysWhy(t *testing.T) {
 				t.Log(ev.Err) // on a busy machine a lease of a second may expire before a renewal is answered
 				continue
 			}
-			if !strings.Contains(ev.Err.Error(), lease.Open(sess.Ref()).SessionKey(ev.Lease)) {
+			if !strings.Contains(ev.Err.Error(), lease.Open(sess).SessionKey(ev.Lease)) {
 				t.Error(ev.Err)
 			}
 			return

@@ -123,7 +123,7 @@ func TestSweepEndsWhenTheStoreHasSpaceAgain(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{TTL: 600 * time.Second})
-	gate := lease.Open(sess.Ref()).Lease().Gate()
+	gate := lease.Open(sess).Lease().Gate()
 	alarm(t, srv.Client(t))
 	late := link.Hold("Txn")
 	ctx, cancel := context.WithCancel(deadline(t))
@@ -141,10 +141,10 @@ func TestSweepEndsWhenTheStoreHasSpaceAgain(t *testing.T) {
 		t.Errorf("Lock: %v", err)
 	}
 	await(t, "the session sweeps, or an earlier put of its key has arrived late", func() bool {
-		return link.Count()["Put"] >= before["Put"]+3 || lease.Open(sess.Ref()).Lease().Gate() > gate
+		return link.Count()["Put"] >= before["Put"]+3 || lease.Open(sess).Lease().Gate() > gate
 	})
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
-	await(t, "the session has put its key", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > gate })
+	await(t, "the session has put its key", func() bool { return lease.Open(sess).Lease().Gate() > gate })
 	// It sweeps once more, and then sends nothing while another session renews three times, once a second.
 	clock := srv.Link(t)
 	open(t, clock.Client(), session.Options{TTL: 3 * time.Second})

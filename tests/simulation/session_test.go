@@ -95,7 +95,7 @@ func (c *process) open(ctx context.Context) error {
 	})
 	if err == nil {
 		started()
-		queue.Observe(lease.Open(sess.Ref()), c.step)
+		queue.Observe(lease.Open(sess), c.step)
 		c.sess.Store(sess)
 	}
 	return err
