@@ -53,7 +53,7 @@ func TestShowAndWatchTellThatANameStaysTaken(t *testing.T) {
 			a, _ := newSession(t, srv, "a")
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			lk, err := locker.NewMutex(a, "x").WithMinHold(time.Minute).Lock(ctx)
+			lk, err := locker.NewMutex(a, "x").With(locker.Options{MinHold: time.Minute}).Lock(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}

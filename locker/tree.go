@@ -7,7 +7,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -50,7 +49,7 @@ func parent(path string) (above string, ok bool) {
 // With is Mutex.With.
 func (t *TreeMutex) With(o Options) *TreeMutex {
 	with := *t
-	with.named.opts = options.Over(t.named.opts, o)
+	with.named.opts = o
 	return &with
 }
 

@@ -135,7 +135,7 @@ func TestErrorOfACallThatTheEndOfItsSessionOrClientEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		cli := srv.Client(t)
-		sess, err := session.New(t.Context(), cli, nil)
+		sess, err := session.New(t.Context(), cli, session.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

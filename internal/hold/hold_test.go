@@ -121,9 +121,9 @@ func TestContextsEndBeforeTheEntryIsRemoved(t *testing.T) {
 
 // A hold may end while newHold is still making it. This test is for -race.
 func TestHoldThatEndsAsItBegins(t *testing.T) {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	t.Cleanup(srv.Close)
-	sess, err := session.New(t.Context(), srv.Client(t), nil)
+	sess, err := session.New(t.Context(), srv.Client(t), session.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func TestSlowDiskDelaysEachWriteByItsCommit(t *testing.T) {
 					link.Plan(slow)
 					cli := kit.Dial(t, link, srv.Members())
 					began := time.Now()
-					sess, err := session.New(t.Context(), cli, &session.Options{
+					sess, err := session.New(t.Context(), cli, session.Options{
 						Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 					})
 					if err != nil {

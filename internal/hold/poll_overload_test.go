@@ -187,7 +187,7 @@ func busySessionsOf(
 		cli := client(t, srv, link)
 		t.Cleanup(func() { _ = cli.Close() })
 		link.Plan(cluster.serve(i))
-		sess, err := session.New(t.Context(), cli, &session.Options{
+		sess, err := session.New(t.Context(), cli, session.Options{
 			LockDelay: time.Second, // those that cannot watch poll twice as often as with the default
 			Clock:     session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 			OnStateChange: func(ev session.Event) {

@@ -76,7 +76,7 @@ func (t *ticket) tellOwnHolder() {
 	}
 	if _, holds := shown.Shown(); holds {
 		t.q.host.Logger().Info("holdfast: a goroutine waits for a lock that its own session holds, perhaps this goroutine; "+
-			"one that locks a name twice waits for itself: see WithReentry",
+			"one that locks a name twice waits for itself: see locker.Options.Reentrant",
 			"queue", string(t.q.At.Kind), "name", t.q.At.Name, "waited", tellOwnHolderAfter)
 	}
 }

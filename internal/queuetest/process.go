@@ -63,7 +63,7 @@ func StartOn(t *testing.T, link *etcdfake.Link, cli *clientv3.Client, change ...
 		f(&o)
 	}
 	granted := time.Now()
-	sess, err := session.New(t.Context(), cli, &o)
+	sess, err := session.New(t.Context(), cli, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ const module = "github.com/holdfast-go/holdfast"
 var leaves = []string{
 	"", // the vocabulary: errors, causes, states, kinds
 	"internal/names", "internal/callback", "internal/stale", "internal/telemetry", "internal/judge", "internal/jitter",
-	"internal/options", "etcderr", "backoff", "audit",
+	"etcderr", "backoff", "audit",
 }
 
 // layers maps each library package of this module to the packages of this module that it may import, lowest layer
@@ -39,7 +39,6 @@ var layers = map[string][]string{
 	"internal/judge":     {""},
 	"internal/jitter":    {},
 	"internal/polls":     {},
-	"internal/options":   {},
 	"etcderr":            {"", "internal/judge"},
 	"backoff":            {"", "internal/judge", "internal/jitter", "etcderr"},
 	"audit":              {"", "internal/names"},

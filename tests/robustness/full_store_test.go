@@ -64,7 +64,10 @@ func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 	alarm(t, srv.Client(t))
 	fn := func(context.Context, *locker.Lock) error { t.Error("the function ran"); return nil }
 	for what, call := range map[string]func(context.Context) error{
-		"New": func(ctx context.Context) error { _, err := session.New(ctx, srv.Client(t), nil); return err },
+		"New": func(ctx context.Context) error {
+			_, err := session.New(ctx, srv.Client(t), session.Options{})
+			return err
+		},
 		"Lock": func(ctx context.Context) error {
 			_, err := locker.NewMutex(sess, "new").Lock(ctx)
 			if failed := (*locker.AcquireError)(nil); !errors.As(err, &failed) {
@@ -72,8 +75,11 @@ func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 			}
 			return err
 		},
-		"TryDo":    func(ctx context.Context) error { return locker.NewMutex(sess, "new").TryDo(ctx, fn) },
-		"Campaign": func(ctx context.Context) error { _, err := election.New(sess, "new").Campaign(ctx, "v"); return err },
+		"TryDo": func(ctx context.Context) error { return locker.NewMutex(sess, "new").TryDo(ctx, fn) },
+		"Campaign": func(ctx context.Context) error {
+			_, err := election.New(sess, "new").With(election.Options{Value: "v"}).Campaign(ctx)
+			return err
+		},
 		"fenced Put": func(ctx context.Context) error {
 			_, err := fencing.NewFencedWriter(held).Put(ctx, "k", "v")
 			return err

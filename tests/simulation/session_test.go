@@ -80,7 +80,7 @@ func (s *simulation) start(id int, r *rand.Rand) (*process, error) {
 // open gives the client a session.
 func (c *process) open(ctx context.Context) error {
 	cli, started := c.client()
-	sess, err := session.New(lease.Observe(ctx, c.renew), cli, &session.Options{
+	sess, err := session.New(lease.Observe(ctx, c.renew), cli, session.Options{
 		TTL:          c.ttl,
 		CloseTimeout: closeTimeout,
 		Clock: func() time.Duration {
