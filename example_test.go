@@ -15,7 +15,7 @@ import (
 
 // closeBooks is what the program in README.md does with its client.
 func closeBooks(ctx context.Context, cli *clientv3.Client) error {
-	sess, err := session.New(ctx, cli, nil) // one per process
+	sess, err := session.New(ctx, cli, session.Options{}) // one per process
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func closeBooks(ctx context.Context, cli *clientv3.Client) error {
 }
 
 func Example() {
-	srv := etcdfake.New(nil) // your etcd
+	srv := etcdfake.New(etcdfake.Options{}) // your etcd
 	defer srv.Close()
 	cli := srv.Link().Client()
 

@@ -57,12 +57,9 @@ type Client struct {
 	err       error // why it cannot be used
 }
 
-// New returns a Client. A nil o means all defaults. A bad option or client is an error of the first call, before
+// New returns a Client. A bad option or client is an error of the first call, before
 // anything is sent: *holdfast.ArgumentError, *holdfast.NameError. The client is the caller's to close.
-func New(cli *clientv3.Client, o *Options) *Client {
-	if o == nil {
-		o = &Options{}
-	}
+func New(cli *clientv3.Client, o Options) *Client {
 	c := &Client{client: cli, owner: cmp.Or(o.Owner, thisProcess()), auditor: o.Auditor}
 	if c.policy, c.namespace, c.err = o.validate(cli); c.err == nil {
 		c.sender = requests.NewSender(cli, c.policy)
@@ -71,7 +68,7 @@ func New(cli *clientv3.Client, o *Options) *Client {
 }
 
 // validate returns the options in force.
-func (o *Options) validate(cli *clientv3.Client) (policy backoff.Policy, namespace string, err error) {
+func (o Options) validate(cli *clientv3.Client) (policy backoff.Policy, namespace string, err error) {
 	if cli == nil || cli.KV == nil || cli.Watcher == nil || cli.Lease == nil {
 		return policy, "", &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Watcher or Lease"}
 	}

@@ -34,13 +34,16 @@ func TestSessionsListsThoseThatLive(t *testing.T) {
 func TestBadInputIsATypedErrorBeforeAnythingIsSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
 		link := srv.Link()
-		good := admin.New(link.Client(), nil)
+		good := admin.New(link.Client(), admin.Options{})
 		var argument *holdfast.ArgumentError
 		var name *holdfast.NameError
 		ctx := t.Context()
 		var none context.Context
 		for what, call := range map[string]func() error{
-			"no client":    func() error { _, err := admin.New(nil, nil).Show(ctx, holdfast.KindLock, "x"); return err },
+			"no client": func() error {
+				_, err := admin.New(nil, admin.Options{}).Show(ctx, holdfast.KindLock, "x")
+				return err
+			},
 			"zero value":   func() error { _, err := new(admin.Client).Show(ctx, holdfast.KindLock, "x"); return err },
 			"nil":          func() error { _, err := (*admin.Client)(nil).Show(ctx, holdfast.KindLock, "x"); return err },
 			"no context":   func() error { _, err := good.Show(none, holdfast.KindLock, "x"); return err },
@@ -50,14 +53,14 @@ func TestBadInputIsATypedErrorBeforeAnythingIsSent(t *testing.T) {
 			"empty prefix": func() error { return first(good.Watch(ctx, admin.LockAt, "")) },
 			"list's kind":  func() error { return first(good.List(ctx, "x", "")) },
 			"bad namespace": func() error {
-				return first(admin.New(link.Client(), &admin.Options{Namespace: "/x/"}).Sessions(ctx))
+				return first(admin.New(link.Client(), admin.Options{Namespace: "/x/"}).Sessions(ctx))
 			},
 			"long attempt": func() error {
-				o := &admin.Options{Retry: backoff.Policy{Attempt: 5 * time.Second}}
+				o := admin.Options{Retry: backoff.Policy{Attempt: 5 * time.Second}}
 				return first(admin.New(link.Client(), o).Sessions(ctx))
 			},
 			"bad policy": func() error {
-				return first(admin.New(link.Client(), &admin.Options{Retry: backoff.Policy{Max: -1}}).Sessions(ctx))
+				return first(admin.New(link.Client(), admin.Options{Retry: backoff.Policy{Max: -1}}).Sessions(ctx))
 			},
 		} {
 			if err := call(); !errors.As(err, &argument) && !errors.As(err, &name) {

@@ -66,7 +66,7 @@ func TestRequestIsToldAtOnceIfItMayRingAndWithinSixSecondsIfNot(t *testing.T) {
 			},
 		} {
 			bubble.Test(t, func(t *testing.T) {
-				srv := etcdfake.New(&etcdfake.Options{Members: 3})
+				srv := etcdfake.New(etcdfake.Options{Members: 3})
 				t.Cleanup(srv.Close)
 				p := kit.StartQuiet(t, srv)
 				longest := time.Duration(0)
@@ -76,7 +76,7 @@ func TestRequestIsToldAtOnceIfItMayRingAndWithinSixSecondsIfNot(t *testing.T) {
 					ops := newAdministrator(srv, "ops")
 					if cli := ops.link.Client(); !mayRing {
 						cli.KV = noBell{cli.KV}
-						ops.Client = admin.New(cli, &admin.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})})
+						ops.Client = admin.New(cli, admin.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})})
 					}
 					key, gate, begin := srv.Keys(p.SessionKey())[0], p.GateMoves(srv), time.Now()
 					var told time.Time

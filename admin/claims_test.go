@@ -162,7 +162,7 @@ func TestEntryWithoutAClaimIsMarked(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 				a, _ := newSession(t, srv, "a")
-				lk, err := at.mutex(a).WithMinHold(time.Minute).Lock(t.Context())
+				lk, err := at.mutex(a).With(locker.Options{MinHold: time.Minute}).Lock(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -204,7 +204,7 @@ func TestEachEntryOfASessionThatLostItsClaimsIsMarked(t *testing.T) {
 			return err
 		},
 		holdfast.KindElection: func(ctx context.Context, s *session.Session) error {
-			_, err := election.New(s, "x").Campaign(ctx, "v")
+			_, err := election.New(s, "x").With(election.Options{Value: "v"}).Campaign(ctx)
 			return err
 		},
 		holdfast.KindSemaphore: func(ctx context.Context, s *session.Session) error {

@@ -20,10 +20,10 @@ import (
 // On call: who holds billing/job-7, and what happens to it next.
 func Example() {
 	ctx := context.Background()
-	srv := etcdfake.New(nil) // in memory; with a real one: clientv3.New
+	srv := etcdfake.New(etcdfake.Options{}) // in memory; with a real one: clientv3.New
 	defer srv.Close()
 	cli := srv.Link().Client()
-	sess, err := session.New(ctx, cli, &session.Options{Owner: "worker-a", Anonymous: true,
+	sess, err := session.New(ctx, cli, session.Options{Owner: "worker-a", Anonymous: true,
 		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		log.Panic(err)
@@ -34,7 +34,7 @@ func Example() {
 		log.Panic(err)
 	}
 
-	adm := admin.New(cli, nil)
+	adm := admin.New(cli, admin.Options{})
 	q, err := adm.Show(ctx, holdfast.KindLock, "billing/job-7")
 	if err != nil {
 		log.Panic(err)
@@ -67,10 +67,10 @@ func Example() {
 // lock is free.
 func ExampleClient_Kick() {
 	ctx := context.Background()
-	srv := etcdfake.New(nil) // in memory; with a real one: clientv3.New
+	srv := etcdfake.New(etcdfake.Options{}) // in memory; with a real one: clientv3.New
 	defer srv.Close()
 	cli := srv.Link().Client()
-	sess, err := session.New(ctx, cli, &session.Options{Owner: "worker-a", Logger: slog.New(slog.DiscardHandler)})
+	sess, err := session.New(ctx, cli, session.Options{Owner: "worker-a", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		log.Panic(err)
 	}
@@ -86,7 +86,7 @@ func ExampleClient_Kick() {
 	}()
 	<-working
 
-	adm := admin.New(cli, &admin.Options{Owner: "jane", Auditor: audit.Log(slog.New(slog.DiscardHandler))})
+	adm := admin.New(cli, admin.Options{Owner: "jane", Auditor: audit.Log(slog.New(slog.DiscardHandler))})
 	q, err := adm.Show(ctx, holdfast.KindLock, "billing/job-7")
 	if err != nil {
 		log.Panic(err)
@@ -110,10 +110,10 @@ func ExampleClient_Kick() {
 // fence.
 func ExampleClient_Remove() {
 	ctx := context.Background()
-	srv := etcdfake.New(nil) // in memory; with a real one: clientv3.New
+	srv := etcdfake.New(etcdfake.Options{}) // in memory; with a real one: clientv3.New
 	defer srv.Close()
 	cli := srv.Link().Client()
-	sess, err := session.New(ctx, cli, &session.Options{Owner: "worker-a", Logger: slog.New(slog.DiscardHandler)})
+	sess, err := session.New(ctx, cli, session.Options{Owner: "worker-a", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		log.Panic(err)
 	}
@@ -121,7 +121,7 @@ func ExampleClient_Remove() {
 		log.Panic(err)
 	}
 
-	adm := admin.New(cli, &admin.Options{Owner: "jane", Auditor: audit.Log(slog.New(slog.DiscardHandler))})
+	adm := admin.New(cli, admin.Options{Owner: "jane", Auditor: audit.Log(slog.New(slog.DiscardHandler))})
 	for ev, err := range adm.Watch(ctx, holdfast.KindLock, "billing/job-7") {
 		if err != nil {
 			log.Panic(err)
@@ -153,7 +153,7 @@ func ExampleClient_List() {
 			log.Panic(err)
 		}
 	}
-	for s, err := range admin.New(cli, nil).List(ctx, holdfast.KindLock, "billing/") {
+	for s, err := range admin.New(cli, admin.Options{}).List(ctx, holdfast.KindLock, "billing/") {
 		if err != nil {
 			log.Panic(err) // the last element: the list is not complete
 		}
@@ -168,7 +168,7 @@ func ExampleClient_List() {
 func ExampleClient_Sessions() {
 	ctx, cli, _, end := fleet("worker-a", "worker-b")
 	defer end()
-	for s, err := range admin.New(cli, nil).Sessions(ctx) {
+	for s, err := range admin.New(cli, admin.Options{}).Sessions(ctx) {
 		if err != nil {
 			log.Panic(err)
 		}
@@ -186,7 +186,7 @@ func ExampleClient_Watch() {
 	if _, err := locker.NewMutex(sessions[0], "billing/job-7").Lock(ctx); err != nil {
 		log.Panic(err)
 	}
-	for ev, err := range admin.New(cli, nil).Watch(ctx, holdfast.KindLock, "billing/job-7") {
+	for ev, err := range admin.New(cli, admin.Options{}).Watch(ctx, holdfast.KindLock, "billing/job-7") {
 		if err != nil {
 			log.Panic(err) // ctx has ended, or reading is not permitted
 		}
@@ -208,11 +208,11 @@ func ExampleClient_Watch() {
 
 // fleet returns an etcd client, sessions with these owners, as processes would have, and a function that ends all.
 func fleet(owners ...string) (ctx context.Context, cli *clientv3.Client, sessions []*session.Session, end func()) {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	cli = srv.Link().Client()
 	for _, owner := range owners {
-		sess, err := session.New(ctx, cli, &session.Options{Owner: owner, Logger: slog.New(slog.DiscardHandler)})
+		sess, err := session.New(ctx, cli, session.Options{Owner: owner, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			log.Panic(err)
 		}

@@ -29,7 +29,7 @@ func runLater(t *testing.T, el *election.Election, drain time.Duration) (terms <
 	all, done := make(chan leads, 10), make(chan error, 1)
 	go func() {
 		defer close(done)
-		done <- el.Run(ctx, "v", func(ctx context.Context, term *election.Term) error {
+		done <- el.Run(ctx, func(ctx context.Context, term *election.Term) error {
 			l := leads{term: term, begin: time.Now()}
 			all <- l
 			<-ctx.Done()
@@ -102,9 +102,9 @@ func TestKickedLeaderWhoseFunctionDoesNotEndIsGivenUpAfterDrainTimeout(t *testin
 		ops := newAdministrator(srv, "ops")
 		goOn := make(chan struct{})
 		leading, done := make(chan *election.Term), make(chan error, 1)
-		el := election.New(a, "led").With(election.Options{DrainTimeout: 5 * time.Second})
+		el := election.New(a, "led").With(election.Options{Value: "v", DrainTimeout: 5 * time.Second})
 		go func() {
-			done <- el.RunWhileLeader(t.Context(), "v", func(_ context.Context, term *election.Term) error {
+			done <- el.RunWhileLeader(t.Context(), func(_ context.Context, term *election.Term) error {
 				leading <- term
 				<-goOn
 				return nil
@@ -132,7 +132,7 @@ func TestKickedLeaderWhoseFunctionDoesNotEndIsGivenUpAfterDrainTimeout(t *testin
 		close(goOn)
 		within, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		next, err := el.Campaign(within, "v")
+		next, err := el.Campaign(within)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestKickedTermIsTakenUntilItIsResigned(t *testing.T) {
 			a, _ := newSession(t, srv, "a")
 			ops := newAdministrator(srv, "ops")
 			el := election.New(a, "led")
-			term, err := el.Campaign(t.Context(), "v")
+			term, err := el.With(election.Options{Value: "v"}).Campaign(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +166,7 @@ func TestKickedTermIsTakenUntilItIsResigned(t *testing.T) {
 			}
 			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 			defer cancel()
-			if _, err := el.Campaign(within, "w"); !errors.Is(err, holdfast.ErrReentrant) {
+			if _, err := el.With(election.Options{Value: "w"}).Campaign(within); !errors.Is(err, holdfast.ErrReentrant) {
 				t.Errorf("Campaign with the context of the term: %v", err)
 			}
 			if err := term.Proclaim(t.Context(), "w"); !errors.Is(err, holdfast.ErrLost) {
@@ -215,14 +215,14 @@ func TestKickIsNoNewLeaderToObservers(t *testing.T) {
 		var observed []election.Leader
 		ctx, cancel := context.WithCancel(t.Context())
 		joined := make(chan struct{})
-		el := election.New(a, "led")
-		term, err := el.Campaign(t.Context(), "v")
+		el := election.New(a, "led").With(election.Options{Value: "v"})
+		term, err := el.Campaign(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		go func() {
 			defer close(joined)
-			for l, err := range el.Observe(ctx) {
+			for l, err := range el.Watch(ctx) {
 				if err == nil {
 					observed = append(observed, l)
 				}

@@ -26,12 +26,12 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 		b, _ := newSession(t, srv, "b")
 		ops := newAdministrator(srv, "ops")
 		lk, _ := queueUp(t, "job", a, b)
-		term, err := election.New(a, "led").Campaign(t.Context(), "a")
+		term, err := election.New(a, "led").With(election.Options{Value: "a"}).Campaign(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		const lookalike = `{"v":2,"queued_at":"2026-02-03T04:05:06Z","told_within_ms":7000}`
-		foreignTerm, err := election.NewAt(a, "/legacy/led").Campaign(t.Context(), lookalike)
+		foreignTerm, err := election.NewAt(a, "/legacy/led").With(election.Options{Value: lookalike}).Campaign(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestKickOfWhatCannotBeAskedWritesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rests, err := locker.NewMutex(a, "rests").WithMinHold(time.Minute).Lock(t.Context())
+		rests, err := locker.NewMutex(a, "rests").With(locker.Options{MinHold: time.Minute}).Lock(t.Context())
 		if err != nil || rests.Unlock(t.Context()) != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestKickThatEtcdRefusesSaysSo(t *testing.T) {
 			lk := mustLock(t, a, "job")
 			cli := srv.Link().Client()
 			cli.KV = &refusingKV{KV: cli.KV, err: refusal}
-			adm := admin.New(cli, &admin.Options{Auditor: audit.Func(func(_ context.Context, r audit.Record) {
+			adm := admin.New(cli, admin.Options{Auditor: audit.Func(func(_ context.Context, r audit.Record) {
 				t.Errorf("recorded, though nothing was done: %v", r.Err)
 			})})
 			for what, call := range map[string]func(context.Context, holdfast.Kind, string, holdfast.Token, string) error{
@@ -190,11 +190,14 @@ func TestBadInputOfAKickIsRefusedBeforeAnyRequest(t *testing.T) {
 		ops := newAdministrator(srv, "ops")
 		ctx := t.Context()
 		named := func(owner string) *admin.Client {
-			return admin.New(ops.link.Client(), &admin.Options{Owner: owner})
+			return admin.New(ops.link.Client(), admin.Options{Owner: owner})
 		}
 		var none context.Context
 		for what, call := range map[string]func() error{
-			"no client":        func() error { return admin.New(nil, nil).Kick(ctx, holdfast.KindLock, "x", 1, "x") },
+			"no client": func() error {
+				return admin.New(nil, admin.Options{}).Kick(ctx, holdfast.KindLock, "x", 1,
+					"x")
+			},
 			"no context":       func() error { return ops.Kick(none, holdfast.KindLock, "x", 1, "x") },
 			"no token":         func() error { return ops.Kick(ctx, holdfast.KindLock, "x", 0, "x") },
 			"negative token":   func() error { return ops.Kick(ctx, holdfast.KindLock, "x", -1, "x") },

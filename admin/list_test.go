@@ -56,7 +56,7 @@ func TestListHasEachNameOnceWithItsHolder(t *testing.T) {
 // names it takes 7 s: 200 requests, 1.3 MiB of live memory.
 func TestListHoldsOnePageInMemory(t *testing.T) {
 	const names, most = 20_000, 4 << 20
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	defer srv.Close()
 	cli := srv.Client(t)
 	kv := &manyNames{KV: cli.KV, names: names}
@@ -68,7 +68,7 @@ func TestListHoldsOnePageInMemory(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	before, largest, got := live(), int64(0), 0
-	for s, err := range admin.New(cli, nil).List(t.Context(), holdfast.KindLock, "") {
+	for s, err := range admin.New(cli, admin.Options{}).List(t.Context(), holdfast.KindLock, "") {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,9 +27,9 @@ const jobEntries = "holdfast/lock/job/@/"
 func inBubble(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, adm *admin.Client)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		srv := etcdfake.New(nil)
+		srv := etcdfake.New(etcdfake.Options{})
 		t.Cleanup(srv.Close)
-		f(t, srv, admin.New(srv.Link().Client(), nil))
+		f(t, srv, admin.New(srv.Link().Client(), admin.Options{}))
 	})
 }
 
@@ -37,7 +37,7 @@ func newSession(t *testing.T, srv *etcdfake.Server, owner string) (*session.Sess
 	t.Helper()
 	link := srv.Link()
 	link.Delay(time.Millisecond)
-	sess, err := session.New(t.Context(), link.Client(), &session.Options{
+	sess, err := session.New(t.Context(), link.Client(), session.Options{
 		Owner: owner, Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -121,7 +121,7 @@ type administrator struct {
 func newAdministrator(srv *etcdfake.Server, owner string) *administrator {
 	a := &administrator{link: srv.Link()}
 	a.link.Delay(time.Millisecond)
-	a.Client = admin.New(a.link.Client(), &admin.Options{
+	a.Client = admin.New(a.link.Client(), admin.Options{
 		Owner:   owner,
 		Auditor: audit.Func(func(_ context.Context, r audit.Record) { a.records = append(a.records, r) }),
 	})

@@ -152,7 +152,7 @@ func TestRemovalAndReleaseWithMinHoldAtOnce(t *testing.T) {
 			a, _ := newSession(t, srv, "a")
 			b, _ := newSession(t, srv, "b")
 			ops := newAdministrator(srv, "ops")
-			lk, err := locker.NewMutex(a, "job").WithMinHold(time.Minute).Lock(t.Context())
+			lk, err := locker.NewMutex(a, "job").With(locker.Options{MinHold: time.Minute}).Lock(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

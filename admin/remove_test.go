@@ -102,7 +102,7 @@ func TestRemovalOfAnEntryInItsLockDelay(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
 		const delay = 20 * time.Second
 		slow := func(owner string, link *etcdfake.Link) *session.Session {
-			sess, err := session.New(t.Context(), link.Client(), &session.Options{
+			sess, err := session.New(t.Context(), link.Client(), session.Options{
 				Owner: owner, LockDelay: delay, StayLost: true, Logger: slog.New(slog.DiscardHandler),
 			})
 			if err != nil {
@@ -169,7 +169,7 @@ func TestNameThatMinHoldKeepsCanBeFreedAndNotKicked(t *testing.T) {
 		a, _ := newSession(t, srv, "a")
 		b, _ := newSession(t, srv, "b")
 		ops := newAdministrator(srv, "ops")
-		lk, err := locker.NewMutex(a, "job").WithMinHold(time.Hour).Lock(t.Context())
+		lk, err := locker.NewMutex(a, "job").With(locker.Options{MinHold: time.Hour}).Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

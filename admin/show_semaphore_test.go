@@ -16,7 +16,7 @@ import (
 func TestSemaphoreIsShownWithItsLimitAndItsHolders(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Minute)
-		adm := admin.New(srv.Client(t), nil)
+		adm := admin.New(srv.Client(t), admin.Options{})
 		sem := locker.NewSemaphore(kit.Start(t, srv).Sess, "a/b", 3)
 		var held []*locker.Permit
 		for _, weight := range []int{1, 2} {
@@ -95,7 +95,7 @@ func TestPermitIsFreedByItsEntryOrItsLease(t *testing.T) {
 					next <- p
 				}()
 				kit.Queued(t, srv, kit.Permits("x"), 2)
-				q, err := admin.New(srv.Client(t), nil).Show(ctx, holdfast.KindSemaphore, "x")
+				q, err := admin.New(srv.Client(t), admin.Options{}).Show(ctx, holdfast.KindSemaphore, "x")
 				if err != nil || len(q.Holders()) != 1 || q.Entries[0].Key != stuck.Key() {
 					t.Fatalf("%+v, %v", q, err)
 				}
@@ -120,7 +120,7 @@ func TestPermitIsFreedByItsEntryOrItsLease(t *testing.T) {
 
 func TestWatchOfASemaphoreIsRefused(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		adm := admin.New(srv.Client(t), nil)
+		adm := admin.New(srv.Client(t), admin.Options{})
 		for _, err := range adm.Watch(t.Context(), holdfast.KindSemaphore, "x") {
 			if !errors.As(err, new(*holdfast.ArgumentError)) {
 				t.Errorf("Watch: %v", err)

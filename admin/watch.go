@@ -27,7 +27,7 @@ const (
 	// Acquired: the entry is the first of its queue, or a reader's that no writer is ahead of, and no DeadClaim is ahead.
 	Acquired What = "acquired"
 	// Taken: the holder has released it, and the name stays taken until Entry.TakenUntil
-	// (locker.Mutex.WithMinHold). Released follows.
+	// (locker.Options.MinHold). Released follows.
 	Taken What = "taken"
 	// Kicked: an administrator has asked the holder to let go; see Entry.Notice.
 	Kicked What = "kicked"

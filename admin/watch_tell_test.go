@@ -53,7 +53,7 @@ func TestShowAndWatchTellThatANameStaysTaken(t *testing.T) {
 			a, _ := newSession(t, srv, "a")
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			lk, err := locker.NewMutex(a, "x").WithMinHold(time.Minute).Lock(ctx)
+			lk, err := locker.NewMutex(a, "x").With(locker.Options{MinHold: time.Minute}).Lock(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +143,7 @@ func TestWatchTellsThatALockWasRemoved(t *testing.T) {
 		if !slices.Equal(told, want) {
 			t.Errorf("told %v, want %v", told, want)
 		}
-		key := lease.Open(a.Ref()).SessionKey(a.Lease())
+		key := lease.Open(a).SessionKey(a.Lease())
 		if len(srv.Keys(key)) != 1 {
 			t.Error("the holder's session key is gone")
 		}

@@ -87,10 +87,10 @@ func TestWatchMissesNothingWhileItIsInterrupted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				srv := etcdfake.New(nil)
+				srv := etcdfake.New(etcdfake.Options{})
 				t.Cleanup(srv.Close)
 				link := srv.Link()
-				adm := admin.New(link.Client(), nil)
+				adm := admin.New(link.Client(), admin.Options{})
 				a, _ := newSession(t, srv, "a")
 				b, _ := newSession(t, srv, "b")
 				d, _ := newSession(t, srv, "d")

@@ -27,8 +27,8 @@ func TestEntryStaysAndIsRenewedUntilTheWorkHasDrained(t *testing.T) {
 		next := s.other(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var other <-chan result
-		el := s.election().With(opts{DrainTimeout: 10 * time.Minute})
-		err := el.RunWhileLeader(ctx, "v", func(ctx context.Context, term *election.Term) error {
+		el := s.election().With(opts{Value: "v", DrainTimeout: 10 * time.Minute})
+		err := el.RunWhileLeader(ctx, func(ctx context.Context, term *election.Term) error {
 			other = campaignLater(deadline(t), next, "next")
 			synctest.Wait()
 			cancel()
@@ -64,8 +64,8 @@ func TestWorkThatDoesNotDrainLosesItsTermAndNothingElse(t *testing.T) {
 		var term *election.Term
 		var other <-chan result
 		start := time.Now()
-		el := s.election().With(opts{DrainTimeout: 7 * time.Second})
-		err = el.RunWhileLeader(ctx, "v", func(_ context.Context, held *election.Term) error {
+		el := s.election().With(opts{Value: "v", DrainTimeout: 7 * time.Second})
+		err = el.RunWhileLeader(ctx, func(_ context.Context, held *election.Term) error {
 			term = held
 			other = campaignLater(deadline(t), next, "next")
 			synctest.Wait()
@@ -112,11 +112,11 @@ func TestPanicOfTheWorkContinuesAfterResigning(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
 		var told story
-		el := s.election().With(opts{OnDeposed: func(*election.Term, error) { told.add("deposed") }})
+		el := s.election().With(opts{Value: "v", OnDeposed: func(*election.Term, error) { told.add("deposed") }})
 		bug := errors.New("a bug of the user's")
 		for name, run := range map[string]func(leadFn) error{
-			"RunWhileLeader": func(fn leadFn) error { return el.RunWhileLeader(deadline(t), "v", fn) },
-			"Run":            func(fn leadFn) error { return el.Run(deadline(t), "v", fn) },
+			"RunWhileLeader": func(fn leadFn) error { return el.RunWhileLeader(deadline(t), fn) },
+			"Run":            func(fn leadFn) error { return el.Run(deadline(t), fn) },
 		} {
 			func() {
 				defer func() {
@@ -164,11 +164,11 @@ func TestPanicOfAnAbandonedFunctionEndsTheProcess(t *testing.T) {
 		}
 		return
 	}
-	sess := open(t, etcdfake.New(nil).Client(t), session.Options{})
-	el := election.New(sess, "x").With(opts{DrainTimeout: time.Millisecond})
+	sess := open(t, etcdfake.New(etcdfake.Options{}).Client(t), session.Options{})
+	el := election.New(sess, "x").With(opts{Value: "v", DrainTimeout: time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	release := make(chan struct{})
-	err := el.RunWhileLeader(ctx, "v", func(context.Context, *election.Term) error {
+	err := el.RunWhileLeader(ctx, func(context.Context, *election.Term) error {
 		cancel()
 		<-release
 		panic(bug)

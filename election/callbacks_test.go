@@ -38,6 +38,7 @@ func TestCallbacksAreMadeInOrder(t *testing.T) {
 		var told story
 		number := make(map[*election.Term]int) // used by callbacks only, one at a time
 		el := s.election().With(opts{
+			Value: "v",
 			OnElected: func(term *election.Term) {
 				number[term] = len(number) + 1
 				told.add("elected %d", number[term])
@@ -58,7 +59,7 @@ func TestCallbacksAreMadeInOrder(t *testing.T) {
 			},
 		})
 		terms := 0
-		err := el.Run(deadline(t), "v", func(_ context.Context, term *election.Term) error {
+		err := el.Run(deadline(t), func(_ context.Context, term *election.Term) error {
 			switch terms++; terms {
 			case 1:
 				return nil
@@ -90,12 +91,13 @@ func TestOnDeposedIsNotCalledForACandidate(t *testing.T) {
 		campaign(t, s.other(t), "leader")
 		var told story
 		el := s.election().With(opts{
+			Value:     "v",
 			OnElected: func(*election.Term) { told.add("elected") },
 			OnDeposed: func(*election.Term, error) { told.add("deposed") },
 		})
 		ctx, cancel := context.WithCancel(deadline(t))
 		done := later(func() error {
-			return el.Run(ctx, "v", func(context.Context, *election.Term) error { return nil })
+			return el.Run(ctx, func(context.Context, *election.Term) error { return nil })
 		})
 		old := s.entries()[1]
 		s.srv.Revoke(s.sess.Lease())
@@ -119,11 +121,12 @@ func TestCallbackThatBlocksDelaysNothingButItself(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		release, deposed := make(chan struct{}), make(chan struct{}, 16)
 		el := s.election().With(opts{
+			Value:     "v",
 			OnElected: func(*election.Term) { <-release },
 			OnDeposed: func(*election.Term, error) { deposed <- struct{}{} },
 		})
 		terms := 0
-		err := el.Run(deadline(t), "v", func(_ context.Context, term *election.Term) error {
+		err := el.Run(deadline(t), func(_ context.Context, term *election.Term) error {
 			if terms++; terms < 4 {
 				return nil
 			}
@@ -151,12 +154,12 @@ func TestOnNewLeaderIsCalledForEachTerm(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		var told story
 		other := s.other(t)
-		el := s.election().With(opts{OnNewLeader: func(l election.Leader) { told.add("%s", l.Value) }})
+		el := s.election().With(opts{Value: "second", OnNewLeader: func(l election.Leader) { told.add("%s", l.Value) }})
 		ctx, cancel := context.WithCancel(deadline(t))
 		defer cancel()
 		first := campaign(t, other, "first")
 		done := later(func() error {
-			return el.Run(ctx, "second", func(_ context.Context, term *election.Term) error {
+			return el.Run(ctx, func(_ context.Context, term *election.Term) error {
 				synctest.Wait()
 				if err := term.Proclaim(deadline(t), "second, proclaimed"); err != nil {
 					t.Error(err)
@@ -186,8 +189,8 @@ func TestRunThatWatchesLeadersReturnsAtOnce(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
 		began := time.Now()
-		el := s.election().With(opts{OnNewLeader: func(election.Leader) {}})
-		err := el.Run(deadline(t), "v", func(context.Context, *election.Term) error { return errWork })
+		el := s.election().With(opts{Value: "v", OnNewLeader: func(election.Leader) {}})
+		err := el.Run(deadline(t), func(context.Context, *election.Term) error { return errWork })
 		if err != errWork || time.Since(began) != 0 {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}

@@ -8,13 +8,11 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/front"
 	"github.com/holdfast-go/holdfast/internal/hold"
-
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/view"
@@ -35,13 +33,13 @@ type Election struct {
 // New names an election in the session's namespace; see CheckName. A bad name or a nil session is an error of the first
 // call.
 func New(sess *session.Session, name string) *Election {
-	return newElection(queue.New(lease.Open(sess.Ref()), holdfast.KindElection, name))
+	return newElection(queue.New(lease.Open(sess), holdfast.KindElection, name))
 }
 
 // NewAt names the election that etcd's concurrency.NewElection(s, prefix), "etcdctl elect" and v3election use for the
 // same prefix, and shares it with them. "/jobs/" is another election than "/jobs": see session.Options.TrailingSlash.
 func NewAt(sess *session.Session, prefix string) *Election {
-	return newElection(queue.At(lease.Open(sess.Ref()), holdfast.KindElection, prefix))
+	return newElection(queue.At(lease.Open(sess), holdfast.KindElection, prefix))
 }
 
 func newElection(q *queue.Queue) *Election {
@@ -52,31 +50,31 @@ func newElection(q *queue.Queue) *Election {
 	return e
 }
 
-// With returns a copy with the options that o sets; the others stay. To set one back, begin with New.
+// With returns a copy with these options, in place of those it had.
 func (e *Election) With(o Options) *Election {
-	return &Election{queue: e.queue, front: e.front, opts: options.Over(e.opts, o)}
+	return &Election{queue: e.queue, front: e.front, opts: o}
 }
 
 // Name is the name or prefix given to New or NewAt.
 func (e *Election) Name() string { return e.queue.Name() }
 
 // Campaign queues as a candidate and returns when it leads: first in, first out, across processes in the order in which
-// etcd received them, on one session in the order of the calls. Observers see value, of at most MaxValue bytes. ctx
+// etcd received them, on one session in the order of the calls. Observers see Options.Value bytes. ctx
 // bounds the campaign, not the term. Prefer Run, which waits for the work before it resigns.
 //
 // An error is a *CampaignError, whose Err field lists the errors.Is targets. If the session loses its lease, the call
 // queues again under the next one. With a context that carries a live term of the same election and client the error Is
 // holdfast.ErrReentrant.
-func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
+func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	start := time.Now()
-	if err := e.validate(ctx, value); err != nil {
+	if err := e.validate(ctx); err != nil {
 		return nil, e.failed(0, err)
 	}
-	h, err := hold.AcquireOne(ctx, e.queue, e.request(value))
+	h, err := hold.AcquireOne(ctx, e.queue, e.request(e.opts.Value))
 	if err != nil {
 		return nil, e.failed(time.Since(start), err)
 	}
-	return newTerm(e, h, value), nil
+	return newTerm(e, h, e.opts.Value), nil
 }
 
 // LastRun reads what Term.RecordRun has recorded last in this election: by one request, and without leading. It is the
@@ -90,7 +88,7 @@ func (e *Election) request(value string) hold.Request {
 }
 
 // validate reports why a campaign cannot start, before anything is sent.
-func (e *Election) validate(ctx context.Context, value string) error {
+func (e *Election) validate(ctx context.Context) error {
 	if err := e.opts.validate(); err != nil {
 		return err
 	}
@@ -100,9 +98,6 @@ func (e *Election) validate(ctx context.Context, value string) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
-	if err := validateValue(value); err != nil {
-		return err
-	}
 	for h := range fencing.Holders(ctx) {
 		if t, ok := h.(*Term); ok && t != nil && t.hold.Queue().Same(e.queue) && t.hold.Blocks() {
 			return holdfast.ErrReentrant
@@ -111,17 +106,17 @@ func (e *Election) validate(ctx context.Context, value string) error {
 	return nil
 }
 
-func (e *Election) validateRun(ctx context.Context, value string, fn func(context.Context, *Term) error) error {
+func (e *Election) validateRun(ctx context.Context, fn func(context.Context, *Term) error) error {
 	if fn == nil {
 		return &holdfast.ArgumentError{Argument: "fn", Reason: "is nil"}
 	}
-	return e.validate(ctx, value)
+	return e.validate(ctx)
 }
 
-func validateValue(value string) error {
+func validateValue(argument, value string) error {
 	if len(value) > MaxValue {
 		reason := fmt.Sprintf("has %d bytes, more than %d", len(value), MaxValue)
-		return &holdfast.ArgumentError{Argument: "value", Reason: reason}
+		return &holdfast.ArgumentError{Argument: argument, Reason: reason}
 	}
 	return nil
 }

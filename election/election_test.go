@@ -73,7 +73,7 @@ func TestTwoHundredCandidatesLeadInTurnAndEachIsWokenOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for _, el := range els {
 			all.Go(func() {
-				term, err := el.Campaign(deadline(t), "v")
+				term, err := el.WithValue("v").Campaign(deadline(t))
 				if err != nil {
 					t.Error(err)
 					return
@@ -104,15 +104,15 @@ func TestTwoHundredCandidatesLeadInTurnAndEachIsWokenOnce(t *testing.T) {
 func TestZeroElectionReturnsAnErrorAndDoesNotPanic(t *testing.T) {
 	t.Parallel()
 	nothing := func(context.Context, *election.Term) error { return nil }
-	zero := &election.Election{}
+	zero := (&election.Election{}).With(opts{Value: "v"})
 	for what, err := range map[string]error{
-		"Campaign":       func() error { _, err := zero.Campaign(t.Context(), "v"); return err }(),
-		"Run":            zero.Run(t.Context(), "v", nothing),
-		"RunWhileLeader": zero.With(opts{}).RunWhileLeader(t.Context(), "v", nothing),
+		"Campaign":       func() error { _, err := zero.Campaign(t.Context()); return err }(),
+		"Run":            zero.Run(t.Context(), nothing),
+		"RunWhileLeader": zero.With(opts{Value: "v"}).RunWhileLeader(t.Context(), nothing),
 		"Leader":         func() error { _, err := zero.Leader(t.Context()); return err }(),
 		"Observer":       func() error { _, err := zero.Observer(t.Context()); return err }(),
-		"Observe": func() (last error) {
-			for _, err := range zero.Observe(t.Context()) {
+		"Watch": func() (last error) {
+			for _, err := range zero.Watch(t.Context()) {
 				last = err
 			}
 			return last
@@ -145,13 +145,15 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 
 		calls := map[string]func(el *election.Election, ctx context.Context, value string) error{
 			"Campaign": func(el *election.Election, ctx context.Context, value string) error {
-				_, err := el.Campaign(ctx, value)
+				_, err := el.WithValue(value).Campaign(ctx)
 				return err
 			},
 			"RunWhileLeader": func(el *election.Election, ctx context.Context, value string) error {
-				return el.RunWhileLeader(ctx, value, fn)
+				return el.WithValue(value).RunWhileLeader(ctx, fn)
 			},
-			"Run": func(el *election.Election, ctx context.Context, value string) error { return el.Run(ctx, value, fn) },
+			"Run": func(el *election.Election, ctx context.Context, value string) error {
+				return el.WithValue(value).Run(ctx, fn)
+			},
 			"Leader": func(el *election.Election, ctx context.Context, _ string) error {
 				_, err := el.Leader(ctx)
 				return err
@@ -160,13 +162,13 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 				_, err := el.Observer(ctx)
 				return err
 			},
-			"Observe": func(el *election.Election, ctx context.Context, _ string) (err error) {
+			"Watch": func(el *election.Election, ctx context.Context, _ string) (err error) {
 				n := 0
-				for _, err = range el.Observe(ctx) {
+				for _, err = range el.Watch(ctx) {
 					n++
 				}
 				if n != 1 {
-					t.Errorf("Observe yielded %d pairs", n)
+					t.Errorf("Watch yielded %d pairs", n)
 				}
 				return err
 			},
@@ -208,22 +210,23 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 		}
 		for _, name := range []string{"Campaign", "RunWhileLeader", "Run"} {
 			err := calls[name](good, ctx, tooLarge)
-			argument(name+" with a large value", "value", err)
+			argument(name+" with a large value", "Options.Value", err)
 			var failed *election.CampaignError
 			if !errors.As(err, &failed) || failed.Name != "good" || failed.Lease != sess.Lease() ||
 				failed.State != holdfast.Connected {
 				t.Errorf("%s: %+v, want a CampaignError", name, err)
 			}
 		}
-		argument("RunWhileLeader", "fn", good.RunWhileLeader(ctx, "v", nil))
-		argument("Run", "fn", good.Run(ctx, "v", nil))
+		argument("RunWhileLeader", "fn", good.WithValue("v").RunWhileLeader(ctx, nil))
+		argument("Run", "fn", good.WithValue("v").Run(ctx, nil))
 		if err := election.CheckName("a//b"); err == nil {
 			t.Error("CheckName accepts an empty segment")
 		}
 		if sent := s.link.Count(); !maps.Equal(sent, before) {
 			t.Errorf("RPCs were sent: %v, before %v", sent, before)
 		}
-		err := good.RunWhileLeader(deadline(t), tooLarge[1:], func(context.Context, *election.Term) error { return nil })
+		err := good.WithValue(tooLarge[1:]).RunWhileLeader(deadline(t),
+			func(context.Context, *election.Term) error { return nil })
 		if err != nil {
 			t.Errorf("a value of MaxValue bytes: %v", err)
 		}
@@ -234,15 +237,15 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 func TestCampaignWithAContextOfALiveTermIsReentrant(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
-		el := s.election()
+		el := s.election().With(opts{Value: "v"})
 		term := campaign(t, el, "v")
 		ctx, cancel := term.WithContext(deadline(t))
 		defer cancel()
 		nothing := func(context.Context, *election.Term) error { return nil }
 		for name, err := range map[string]error{
-			"Campaign":       func() error { _, err := s.election().Campaign(ctx, "v"); return err }(),
-			"RunWhileLeader": el.RunWhileLeader(ctx, "v", nothing),
-			"Run":            el.Run(ctx, "v", nothing),
+			"Campaign":       func() error { _, err := s.election().With(opts{Value: "v"}).Campaign(ctx); return err }(),
+			"RunWhileLeader": el.RunWhileLeader(ctx, nothing),
+			"Run":            el.Run(ctx, nothing),
 			"Yield":          func() error { _, err := term.Yield(ctx); return err }(),
 		} {
 			var failed *election.CampaignError
@@ -253,11 +256,11 @@ func TestCampaignWithAContextOfALiveTermIsReentrant(t *testing.T) {
 		if term.Check() != nil {
 			t.Errorf("the term has ended: %v", term.Check())
 		}
-		if _, err := election.New(s.sess, "y").Campaign(ctx, "v"); err != nil {
+		if _, err := election.New(s.sess, "y").With(opts{Value: "v"}).Campaign(ctx); err != nil {
 			t.Errorf("another election: %v", err)
 		}
 		resign(t, term)
-		if _, err := el.Campaign(context.WithoutCancel(ctx), "v"); err != nil {
+		if _, err := el.Campaign(context.WithoutCancel(ctx)); err != nil {
 			t.Errorf("after the term: %v", err)
 		}
 	})

@@ -21,13 +21,13 @@ import (
 
 // run runs until ctx ends: make it with signal.NotifyContext for SIGTERM. probes is served at :8080.
 func run(ctx context.Context, cli *clientv3.Client, pod string, probes *http.ServeMux) error {
-	sess, err := session.New(ctx, cli, &session.Options{Owner: pod})
+	sess, err := session.New(ctx, cli, session.Options{Owner: pod})
 	if err != nil {
 		return err // the container starts again
 	}
 	defer sess.Close(context.Background())
 
-	el := election.New(sess, "scheduler").With(election.Options{DrainTimeout: 20 * time.Second})
+	el := election.New(sess, "scheduler").With(election.Options{Value: pod, DrainTimeout: 20 * time.Second})
 	o, err := el.Observer(ctx)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func run(ctx context.Context, cli *clientv3.Client, pod string, probes *http.Ser
 	probes.Handle("/leader", o.LeaderHandler())
 	patient := el.With(election.Options{HealthTolerance: 5 * time.Minute})
 	probes.Handle("/livez", patient.HealthHandler())
-	return el.Run(ctx, pod, lead) // returns when lead has returned, and has resigned: the next one leads at once
+	return el.Run(ctx, lead) // returns when lead has returned, and has resigned: the next one leads at once
 }
 
 // guide: end
@@ -55,7 +55,7 @@ func lead(ctx context.Context, t *election.Term) error {
 
 // A pod leads until SIGTERM. Its probes tell that it is ready and leads.
 func ExampleElection_Run_kubernetes() {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	defer srv.Close()
 	ctx, sigterm := context.WithCancel(context.Background())
 	probes := http.NewServeMux()

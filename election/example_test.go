@@ -17,8 +17,8 @@ import (
 
 // connect starts a session, as a program does once.
 func connect() (sess *session.Session, close func()) {
-	srv := etcdfake.New(nil) // your etcd
-	sess, err := session.New(context.Background(), srv.Link().Client(), nil)
+	srv := etcdfake.New(etcdfake.Options{}) // your etcd
+	sess, err := session.New(context.Background(), srv.Link().Client(), session.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -33,8 +33,8 @@ func ExampleElection_RunWhileLeader() {
 	defer close()
 	ctx := context.Background()
 
-	el := election.New(sess, "scheduler")
-	err := el.RunWhileLeader(ctx, "node-1", func(ctx context.Context, t *election.Term) error {
+	el := election.New(sess, "scheduler").With(election.Options{Value: "node-1"})
+	err := el.RunWhileLeader(ctx, func(ctx context.Context, t *election.Term) error {
 		// ctx ends when the term is lost; RunWhileLeader waits for this
 		// function before it resigns.
 		w := fencing.NewFencedWriter(t)
@@ -54,11 +54,12 @@ func ExampleElection_Run() {
 	ctx, stop := context.WithCancel(context.Background()) // ends at shutdown
 
 	el := election.New(sess, "scheduler").With(election.Options{
+		Value:        "node-1",
 		DrainTimeout: 10 * time.Second,
 		OnElected:    func(t *election.Term) { fmt.Println("elected") },
 		OnDeposed:    func(t *election.Term, reason error) { fmt.Println("deposed:", reason) },
 	})
-	err := el.Run(ctx, "node-1", func(ctx context.Context, t *election.Term) error {
+	err := el.Run(ctx, func(ctx context.Context, t *election.Term) error {
 		stop()       // for this example; a leader would work
 		<-ctx.Done() // until it is deposed or told to end
 		return nil   // the next term, if it was deposed
@@ -75,7 +76,7 @@ func ExampleElection_Campaign() {
 	defer close()
 	ctx := context.Background()
 
-	term, err := election.New(sess, "scheduler").Campaign(ctx, "node-1")
+	term, err := election.New(sess, "scheduler").With(election.Options{Value: "node-1"}).Campaign(ctx)
 	if err != nil {
 		log.Fatal(err) // an *election.CampaignError: nothing is held
 	}
@@ -91,12 +92,12 @@ func ExampleElection_Leader() {
 	sess, close := connect()
 	defer close()
 	ctx := context.Background()
-	el := election.New(sess, "scheduler")
+	el := election.New(sess, "scheduler").With(election.Options{Value: "node-1"})
 
 	_, err := el.Leader(ctx)
 	fmt.Println(errors.Is(err, election.ErrNoLeader))
 
-	term, err := el.Campaign(ctx, "node-1")
+	term, err := el.Campaign(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -107,18 +108,18 @@ func ExampleElection_Leader() {
 	// node-1 true <nil>
 }
 
-func ExampleElection_Observe() {
+func ExampleElection_Watch() {
 	sess, close := connect()
 	defer close()
 	ctx := context.Background()
-	el := election.New(sess, "scheduler")
-	term, err := el.Campaign(ctx, "node-1")
+	el := election.New(sess, "scheduler").With(election.Options{Value: "node-1"})
+	term, err := el.Campaign(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
 
 	seen := 0
-	for leader, err := range el.Observe(ctx) {
+	for leader, err := range el.Watch(ctx) {
 		if err != nil {
 			log.Fatal(err) // it has ended: ctx, the session, or etcd refuses
 		}
@@ -142,12 +143,12 @@ func ExampleElection_Observe() {
 	// no leader
 }
 
-func ExampleElection_Observer() {
+func ExampleElection_Watch_resumed() {
 	sess, close := connect()
 	defer close()
 	ctx := context.Background()
-	el := election.New(sess, "scheduler")
-	if _, err := el.Campaign(ctx, "node-1"); err != nil {
+	el := election.New(sess, "scheduler").With(election.Options{Value: "node-1"})
+	if _, err := el.Campaign(ctx); err != nil {
 		log.Fatal(err)
 	}
 
@@ -165,8 +166,8 @@ func ExampleTerm_Proclaim() {
 	sess, close := connect()
 	defer close()
 	ctx := context.Background()
-	el := election.New(sess, "scheduler")
-	term, err := el.Campaign(ctx, "starting")
+	el := election.New(sess, "scheduler").With(election.Options{Value: "starting"})
+	term, err := el.Campaign(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -182,7 +183,7 @@ func ExampleTerm_Resign() {
 	sess, close := connect()
 	defer close()
 	ctx := context.Background()
-	term, err := election.New(sess, "scheduler").Campaign(ctx, "node-1")
+	term, err := election.New(sess, "scheduler").With(election.Options{Value: "node-1"}).Campaign(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -199,7 +200,7 @@ func ExampleTerm_Yield() {
 	sess, close := connect()
 	defer close()
 	ctx := context.Background()
-	term, err := election.New(sess, "scheduler").Campaign(ctx, "node-1")
+	term, err := election.New(sess, "scheduler").With(election.Options{Value: "node-1"}).Campaign(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func ExampleObserver_LeaderHandler() {
 	sess, close := connect()
 	defer close()
 	ctx := context.Background()
-	el := election.New(sess, "scheduler")
+	el := election.New(sess, "scheduler").With(election.Options{Value: "node-1"})
 	o, err := el.Observer(ctx)
 	if err != nil {
 		log.Fatal(err)
@@ -234,7 +235,7 @@ func ExampleObserver_LeaderHandler() {
 		return w.Code
 	}
 	fmt.Println(probe("/leader"), probe("/readyz"))
-	if _, err := el.Campaign(ctx, "node-1"); err != nil {
+	if _, err := el.Campaign(ctx); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(probe("/leader"), probe("/readyz"))
@@ -249,7 +250,7 @@ func ExampleNewAt() {
 	ctx := context.Background()
 	// What "etcdctl elect /legacy/scheduler" and concurrency.NewElection(s,
 	// "/legacy/scheduler") take part in.
-	term, err := election.NewAt(sess, "/legacy/scheduler").Campaign(ctx, "node-1")
+	term, err := election.NewAt(sess, "/legacy/scheduler").With(election.Options{Value: "node-1"}).Campaign(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -270,7 +271,7 @@ func ExampleNewReader() {
 	sess, close := connect()
 	defer close()
 	ctx := context.Background()
-	term, err := election.New(sess, "scheduler").Campaign(ctx, "10.0.0.1:8080")
+	term, err := election.New(sess, "scheduler").With(election.Options{Value: "10.0.0.1:8080"}).Campaign(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}

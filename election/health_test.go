@@ -210,10 +210,10 @@ func TestHealthToleranceCoversASuspensionButNoLoss(t *testing.T) {
 func TestHealthHandlerReportsAFunctionThatOutlivesItsTerm(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
-		el := s.election().With(opts{DrainTimeout: time.Second})
+		el := s.election().With(opts{Value: "v", DrainTimeout: time.Second})
 		lenient := el.With(opts{HealthTolerance: time.Minute})
 		release := make(chan struct{})
-		err := el.RunWhileLeader(deadline(t), "v", func(_ context.Context, term *election.Term) error {
+		err := el.RunWhileLeader(deadline(t), func(_ context.Context, term *election.Term) error {
 			if got, answer := probe(t, el.HealthHandler()); got != 200 {
 				t.Errorf("leading: %d %v", got, answer)
 			}

@@ -61,7 +61,7 @@ func (l Leader) equalForObservers(before Leader) bool {
 // Leader is Reader.Leader on the session's client; holdfast.ErrClosed when the session is closed.
 func (e *Election) Leader(ctx context.Context) (Leader, error) { return e.reader().Leader(ctx) }
 
-// Observe is Reader.Observe on the session's client. It ends with holdfast.ErrClosed when the session is closed.
-func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
-	return e.reader().Observe(ctx)
+// Watch is Reader.Watch on the session's client. It ends with holdfast.ErrClosed when the session is closed.
+func (e *Election) Watch(ctx context.Context) iter.Seq2[Leader, error] {
+	return e.reader().Watch(ctx)
 }

@@ -75,7 +75,7 @@ func (s *sim) entries() []*mvccpb.KeyValue {
 
 // newServer starts an etcd for tests that do not need virtual time.
 func newServer(t testing.TB) *etcdfake.Server {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	t.Cleanup(srv.Close)
 	return srv
 }
@@ -87,7 +87,7 @@ func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Sessio
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	sess, err := session.New(deadline(t), cli, &o)
+	sess, err := session.New(deadline(t), cli, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func termLater(f func() (*election.Term, error)) <-chan result {
 // campaign wins a term.
 func campaign(t testing.TB, el *election.Election, value string) *election.Term {
 	t.Helper()
-	term, err := el.Campaign(deadline(t), value)
+	term, err := el.WithValue(value).Campaign(deadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func campaign(t testing.TB, el *election.Election, value string) *election.Term 
 }
 
 func campaignLater(ctx context.Context, el *election.Election, value string) <-chan result {
-	return termLater(func() (*election.Term, error) { return el.Campaign(ctx, value) })
+	return termLater(func() (*election.Term, error) { return el.WithValue(value).Campaign(ctx) })
 }
 
 // won waits for a campaign to be won.
@@ -171,7 +171,7 @@ func resign(t testing.TB, term *election.Term) {
 	}
 }
 
-// observation is one pair that Observe yields.
+// observation is one pair that Watch yields.
 type observation struct {
 	leader election.Leader
 	err    error
@@ -179,7 +179,7 @@ type observation struct {
 
 // observe ranges over the leaders in the background until the test ends.
 func observe(t testing.TB, from interface {
-	Observe(context.Context) iter.Seq2[election.Leader, error]
+	Watch(context.Context) iter.Seq2[election.Leader, error]
 }) <-chan observation {
 	t.Helper()
 	c := make(chan observation)
@@ -187,7 +187,7 @@ func observe(t testing.TB, from interface {
 	ctx, cancel := context.WithCancel(context.Background())
 	joined.Go(func() {
 		defer close(c)
-		for leader, err := range from.Observe(ctx) {
+		for leader, err := range from.Watch(ctx) {
 			select {
 			case c <- observation{leader, err}:
 			case <-ctx.Done():

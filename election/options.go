@@ -16,6 +16,10 @@ const defaultDrainTimeout = 30 * time.Second
 // Options are the policies of an Election. The zero value of each field is its default. A value out of range is a
 // *holdfast.ArgumentError of the first call.
 type Options struct {
+	// Value is what observers see of this candidate while it leads, such as an identity or an address: at most MaxValue
+	// bytes. Term.Proclaim changes it for one term. Default: empty.
+	Value string
+
 	// DrainTimeout is how long Run and RunWhileLeader wait for the function after its context has ended; then the term
 	// is lost with holdfast.CauseNotDrained, or the cause that ended it before. Default 30 s. Too short, and the next
 	// leader starts beside the function's cleanup; a stuck function blocks the next leader for so long.
@@ -93,6 +97,9 @@ type Options struct {
 func (o Options) validate() error {
 	bad := func(field, reason string) error {
 		return &holdfast.ArgumentError{Argument: "Options." + field, Reason: reason}
+	}
+	if err := validateValue("Options.Value", o.Value); err != nil {
+		return err
 	}
 	switch {
 	case o.DrainTimeout < 0:

@@ -27,11 +27,12 @@ func TestFunctionThatOutlivesItsTermIsTold(t *testing.T) {
 		told, leads, finish := make(overruns, 2), make(chan struct{}), make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := later(func() error {
-			return s.election().With(opts{OnOverrun: told.add}).Run(ctx, "v", func(context.Context, *election.Term) error {
-				close(leads)
-				<-finish
-				return nil
-			})
+			return s.election().With(opts{Value: "v", OnOverrun: told.add}).Run(ctx,
+				func(context.Context, *election.Term) error {
+					close(leads)
+					<-finish
+					return nil
+				})
 		})
 		await(t, "it leads", leads)
 		next := campaignLater(deadline(t), s.other(t), "next")
@@ -68,7 +69,7 @@ func TestFunctionThatGivesUpItsTermAfterTheLossIsNotTold(t *testing.T) {
 			simulate(t, func(t *testing.T, s *sim) {
 				told := make(overruns, 1)
 				o := opts{OnOverrun: told.add}
-				_ = s.election().With(o).RunWhileLeader(t.Context(), "v", func(ctx context.Context, term *election.Term) error {
+				_ = s.election().With(o).RunWhileLeader(t.Context(), func(ctx context.Context, term *election.Term) error {
 					s.srv.Revoke(term.Lease())
 					<-ctx.Done()
 					giveUp(s, term)
@@ -92,6 +93,7 @@ func TestFunctionThatOutlivesDrainTimeoutIsToldBeforeTheNextOneLeads(t *testing.
 		var next <-chan result
 		calls := 0
 		el := s.election().With(opts{
+			Value:        "v",
 			DrainTimeout: 7 * time.Second,
 			OnOverrun: func(lost *holdfast.LostError, since time.Time) {
 				calls++
@@ -104,7 +106,7 @@ func TestFunctionThatOutlivesDrainTimeoutIsToldBeforeTheNextOneLeads(t *testing.
 				}
 			},
 		})
-		err := el.RunWhileLeader(ctx, "v", func(context.Context, *election.Term) error {
+		err := el.RunWhileLeader(ctx, func(context.Context, *election.Term) error {
 			next = campaignLater(deadline(t), s.other(t), "next")
 			cancel()
 			<-finish
@@ -151,8 +153,8 @@ func TestFunctionThatEndsInTimeIsNotTold(t *testing.T) {
 			simulate(t, func(t *testing.T, s *sim) {
 				told := make(overruns, 2)
 				ctx, cancel := context.WithCancel(t.Context())
-				el := s.election().With(opts{OnOverrun: told.add, CancelOnSuspended: name == suspension})
-				_ = el.RunWhileLeader(ctx, "v", func(ctx context.Context, term *election.Term) error {
+				el := s.election().With(opts{Value: "v", OnOverrun: told.add, CancelOnSuspended: name == suspension})
+				_ = el.RunWhileLeader(ctx, func(ctx context.Context, term *election.Term) error {
 					f(s, ctx, term, cancel)
 					return nil
 				})

@@ -14,7 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/front"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/session"
@@ -30,7 +29,6 @@ type Reader struct {
 	isPrefix bool // name is a prefix, as for NewAt
 
 	front  *front.Reader // nil only if err is not
-	opts   ReaderOptions // as they were set
 	maxAge time.Duration
 	spawn  func(f func()) bool // runs f on a goroutine of the session; false: it is closed. nil: no session
 	err    error               // why the reader cannot be used
@@ -74,11 +72,10 @@ func NewReaderAt(cli *clientv3.Client, prefix string) *Reader {
 	return (&Reader{client: cli, name: prefix, isPrefix: true}).With(ReaderOptions{})
 }
 
-// With returns a copy with the options that o sets; the others stay. To set one back, begin with NewReader.
+// With returns a copy with these options, in place of those it had.
 func (r *Reader) With(o ReaderOptions) *Reader {
-	o = options.Over(r.opts, o)
 	with := &Reader{
-		client: r.client, name: r.name, isPrefix: r.isPrefix, opts: o, maxAge: cmp.Or(o.MaxAge, watching.DefaultMaxAge),
+		client: r.client, name: r.name, isPrefix: r.isPrefix, maxAge: cmp.Or(o.MaxAge, watching.DefaultMaxAge),
 	}
 	clock := o.Clock
 	if clock == nil {
@@ -93,7 +90,7 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 	return with
 }
 
-// reader returns the reader behind Leader, Observe and Observer of an Election.
+// reader returns the reader behind Leader, Watch and Observer of an Election.
 func (e *Election) reader() *Reader {
 	maxAge := cmp.Or(e.opts.MaxAge, watching.DefaultMaxAge)
 	r := &Reader{name: e.Name(), front: e.front, maxAge: maxAge, err: e.opts.validate()}
@@ -127,11 +124,11 @@ func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 	return leaderOf(f), nil
 }
 
-// Observe ranges over the leaders: the present one, then each change of the leader or its value, in etcd's order. The
+// Watch ranges over the leaders: the present one, then each change of the leader or its value, in etcd's order. The
 // zero Leader means that no candidate leads. A slow consumer misses changes, but not the latest; failures of etcd only
 // delay them.
 //
-//	for leader, err := range r.Observe(ctx) {
+//	for leader, err := range r.Watch(ctx) {
 //		if err != nil {
 //			return err // one of Leader's, without ErrNoLeader; the range has ended
 //		}
@@ -139,7 +136,7 @@ func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 //	}
 //
 // Each range has a watch, and reads at each change of the leader and each third of MaxAge.
-func (r *Reader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
+func (r *Reader) Watch(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := r.validate(); err != nil {
 			yield(Leader{}, err)

@@ -65,13 +65,13 @@ func TestReaderRefusesBadInputBeforeAnyRPC(t *testing.T) {
 			t.Errorf("%s: Observer: %v", what, err)
 		}
 		n := 0
-		for _, err := range tc.r.Observe(deadline(t)) {
+		for _, err := range tc.r.Watch(deadline(t)) {
 			if n++; !tc.want(err) {
-				t.Errorf("%s: Observe: %v", what, err)
+				t.Errorf("%s: Watch: %v", what, err)
 			}
 		}
 		if n != 1 {
-			t.Errorf("%s: Observe yielded %d pairs", what, n)
+			t.Errorf("%s: Watch yielded %d pairs", what, n)
 		}
 	}
 	if sent := link.Count(); len(sent) != 0 {
@@ -85,9 +85,9 @@ func TestReaderRefusesBadInputBeforeAnyRPC(t *testing.T) {
 	if _, err := r.Observer(none); !isArgument(err) {
 		t.Errorf("Observer without a context: %v", err)
 	}
-	for _, err := range r.Observe(none) {
+	for _, err := range r.Watch(none) {
 		if !isArgument(err) {
-			t.Errorf("Observe without a context: %v", err)
+			t.Errorf("Watch without a context: %v", err)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestNothingFollowsLeadersAfterTheRangeHasEnded(t *testing.T) {
 		r := election.NewReader(link.Client(), "x").With(election.ReaderOptions{
 			Clock: session.MonotonicClock(), MaxAge: 30 * time.Millisecond,
 		})
-		for _, err := range r.Observe(deadline(t)) {
+		for _, err := range r.Watch(deadline(t)) {
 			if err != nil {
 				t.Error(err)
 			}

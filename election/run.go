@@ -29,11 +29,11 @@ const steadyTerm = time.Second
 // running. A resignation that etcd does not confirm is not an error.
 //
 // A panic or runtime.Goexit in fn, which runs on its own goroutine, resigns and continues on the caller's goroutine.
-func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(context.Context, *Term) error) error {
-	if err := e.validateRun(ctx, value, fn); err != nil {
+func (e *Election) RunWhileLeader(ctx context.Context, fn func(context.Context, *Term) error) error {
+	if err := e.validateRun(ctx, fn); err != nil {
 		return e.failed(0, err)
 	}
-	t, err := e.elect(ctx, value)
+	t, err := e.elect(ctx)
 	if err != nil {
 		return err
 	}
@@ -59,8 +59,8 @@ func (e *Election) RunWhileLeader(ctx context.Context, value string, fn func(con
 //
 // When ctx ends, Run waits for fn, resigns, and returns ctx's error; or fn's, if fn was running and returned a
 // different one; or ErrNotDrained. It waits for its callbacks, for at most Options.DrainTimeout.
-func (e *Election) Run(ctx context.Context, value string, fn func(context.Context, *Term) error) error {
-	if err := e.validateRun(ctx, value, fn); err != nil {
+func (e *Election) Run(ctx context.Context, fn func(context.Context, *Term) error) error {
+	if err := e.validateRun(ctx, fn); err != nil {
 		return e.failed(0, err)
 	}
 	policy := e.opts.Retry
@@ -71,7 +71,7 @@ func (e *Election) Run(ctx context.Context, value string, fn func(context.Contex
 
 	termsOf(e).pause(ctx)
 	for ; ; lease.Sleep(ctx, pauses.NextBackOff()) {
-		t, err := e.elect(ctx, value)
+		t, err := e.elect(ctx)
 		switch {
 		case err == nil:
 		case ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, ErrNotDrained):
@@ -115,7 +115,7 @@ func (e *Election) Run(ctx context.Context, value string, fn func(context.Contex
 
 // elect wins a term in which a function may run: none of an earlier term of this
 // session is running.
-func (e *Election) elect(ctx context.Context, value string) (_ *Term, err error) {
+func (e *Election) elect(ctx context.Context) (_ *Term, err error) {
 	start := time.Now()
 	if err := termsOf(e).begin(ctx, e.opts.Warm != nil); err != nil {
 		return nil, e.failed(time.Since(start), err)
@@ -131,7 +131,7 @@ func (e *Election) elect(ctx context.Context, value string) (_ *Term, err error)
 		if err := termsOf(e).waitForStragglers(ctx); err != nil {
 			return nil, e.failed(time.Since(start), err)
 		}
-		t, err := e.standBy(ctx, value)
+		t, err := e.standBy(ctx)
 		if err != nil {
 			return nil, err
 		}

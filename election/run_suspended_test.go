@@ -42,12 +42,13 @@ func TestRunKeepsItsTermThroughAShortOutage(t *testing.T) {
 			simulate(t, func(t *testing.T, s *sim) {
 				var told story
 				el := s.election().With(opts{
+					Value:             "v",
 					CancelOnSuspended: true,
 					OnElected:         func(*election.Term) { told.add("elected") },
 					OnDeposed:         func(*election.Term, error) { told.add("deposed") },
 				})
 				var terms []*election.Term
-				err := el.Run(t.Context(), "v", func(ctx context.Context, term *election.Term) error {
+				err := el.Run(t.Context(), func(ctx context.Context, term *election.Term) error {
 					terms = append(terms, term)
 					if len(terms) == 3 {
 						return errWork // in a term that is held: this ends Run
@@ -95,9 +96,9 @@ func TestRunCampaignsAgainAfterAnOutageThatCostItsTerm(t *testing.T) {
 			t.Run(outage+", the function returns "+what, func(t *testing.T) {
 				t.Parallel()
 				simulate(t, func(t *testing.T, s *sim) {
-					el := s.election().With(opts{CancelOnSuspended: true})
+					el := s.election().With(opts{Value: "v", CancelOnSuspended: true})
 					var terms []*election.Term
-					err := el.Run(t.Context(), "v", func(ctx context.Context, term *election.Term) error {
+					err := el.Run(t.Context(), func(ctx context.Context, term *election.Term) error {
 						if terms = append(terms, term); len(terms) == 2 {
 							return errWork
 						}
@@ -125,10 +126,10 @@ func TestRunWaitingForAReconnectionEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
 		ctx, cancel := context.WithCancel(t.Context())
-		el := s.election().With(opts{CancelOnSuspended: true})
+		el := s.election().With(opts{Value: "v", CancelOnSuspended: true})
 		calls := 0
 		var term *election.Term
-		err := el.Run(ctx, "v", func(ctx context.Context, held *election.Term) error {
+		err := el.Run(ctx, func(ctx context.Context, held *election.Term) error {
 			calls++
 			term = held
 			s.link.BlackHole()
@@ -152,7 +153,7 @@ func TestRunSurvivesAFunctionThatReturnsASuspensionFromCheck(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
 		clock, jumped := session.MonotonicClock(), atomic.Int64{}
-		sess, err := session.New(t.Context(), s.link.Client(), &session.Options{
+		sess, err := session.New(t.Context(), s.link.Client(), session.Options{
 			Clock:  func() time.Duration { return clock() + time.Duration(jumped.Load()) },
 			Logger: s.log.logger(),
 		})
@@ -160,9 +161,9 @@ func TestRunSurvivesAFunctionThatReturnsASuspensionFromCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = sess.Close(context.Background()) })
-		el := election.New(sess, "x").With(opts{CancelOnSuspended: true})
+		el := election.New(sess, "x").With(opts{Value: "v", CancelOnSuspended: true})
 		var terms []*election.Term
-		err = el.Run(t.Context(), "v", func(ctx context.Context, term *election.Term) error {
+		err = el.Run(t.Context(), func(ctx context.Context, term *election.Term) error {
 			if terms = append(terms, term); len(terms) == 2 {
 				return errWork
 			}
@@ -182,7 +183,7 @@ func TestRunSurvivesAFunctionThatReturnsASuspensionFromCheck(t *testing.T) {
 func TestRunWhileLeaderReturnsAfterASuspension(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
-		el := s.election().With(opts{CancelOnSuspended: true})
+		el := s.election().With(opts{Value: "v", CancelOnSuspended: true})
 		for _, tc := range []struct {
 			end  func(context.Context) error
 			want error
@@ -191,7 +192,7 @@ func TestRunWhileLeaderReturnsAfterASuspension(t *testing.T) {
 			{context.Cause, holdfast.ErrSuspended},
 		} {
 			calls := 0
-			err := el.RunWhileLeader(t.Context(), "v", func(ctx context.Context, term *election.Term) error {
+			err := el.RunWhileLeader(t.Context(), func(ctx context.Context, term *election.Term) error {
 				calls++
 				s.link.BlackHole()
 				time.AfterFunc(shortOutage, s.link.Heal)

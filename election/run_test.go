@@ -19,7 +19,7 @@ func TestRunLeadsTermAfterTermUntilItsFunctionFails(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
 		var tokens []holdfast.Token
-		err := s.election().Run(deadline(t), "v", func(ctx context.Context, term *election.Term) error {
+		err := s.election().With(opts{Value: "v"}).Run(deadline(t), func(ctx context.Context, term *election.Term) error {
 			if len(tokens) > 0 && term.Token() <= tokens[len(tokens)-1] {
 				t.Errorf("token %v after %v", term.Token(), tokens)
 			}
@@ -69,7 +69,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, func(t *testing.T, s *sim) {
 				ctx, cancel := context.WithCancel(t.Context())
-				err := s.election().Run(ctx, "v", func(ctx context.Context, _ *election.Term) error {
+				err := s.election().With(opts{Value: "v"}).Run(ctx, func(ctx context.Context, _ *election.Term) error {
 					cancel()
 					<-ctx.Done()
 					return tc.fn(ctx)
@@ -83,7 +83,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	t.Run("while queued", func(t *testing.T) {
 		simulate(t, func(t *testing.T, s *sim) {
 			campaign(t, s.other(t), "leader")
-			if err := s.election().Run(within(t, time.Second), "v", neverCalled); err != context.DeadlineExceeded {
+			if err := s.election().Run(within(t, time.Second), neverCalled); err != context.DeadlineExceeded {
 				t.Error(err)
 			}
 		})
@@ -93,7 +93,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			release := make(chan struct{})
 			defer close(release)
-			err := s.election().Run(ctx, "v", func(context.Context, *election.Term) error {
+			err := s.election().With(opts{Value: "v"}).Run(ctx, func(context.Context, *election.Term) error {
 				cancel()
 				<-release
 				return nil
@@ -104,7 +104,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 			if kvs := s.entries(); len(kvs) != 0 {
 				t.Errorf("entries %v", kvs)
 			}
-			err = s.election().Run(within(t, time.Second), "v", neverCalled)
+			err = s.election().With(opts{Value: "v"}).Run(within(t, time.Second), neverCalled)
 			if !errors.Is(err, election.ErrNotDrained) {
 				t.Errorf("a second Run, while that function runs: %v", err)
 			}
@@ -112,7 +112,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	})
 	t.Run("with its session", func(t *testing.T) {
 		simulate(t, func(t *testing.T, s *sim) {
-			err := s.election().Run(deadline(t), "v", func(ctx context.Context, _ *election.Term) error {
+			err := s.election().With(opts{Value: "v"}).Run(deadline(t), func(ctx context.Context, _ *election.Term) error {
 				_ = s.sess.Close(deadline(t))
 				<-ctx.Done()
 				return nil
@@ -125,11 +125,12 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	t.Run("with a session that stays lost", func(t *testing.T) {
 		simulate(t, func(t *testing.T, s *sim) {
 			sess := open(t, s.srv.Client(t), session.Options{StayLost: true})
-			err := election.New(sess, "x").Run(deadline(t), "v", func(ctx context.Context, term *election.Term) error {
-				s.srv.Revoke(term.Lease())
-				<-ctx.Done()
-				return nil
-			})
+			err := election.New(sess, "x").With(opts{Value: "v"}).Run(deadline(t),
+				func(ctx context.Context, term *election.Term) error {
+					s.srv.Revoke(term.Lease())
+					<-ctx.Done()
+					return nil
+				})
 			var failed *election.CampaignError
 			if !errors.Is(err, holdfast.ErrLost) || !errors.As(err, &failed) {
 				t.Error(err)
@@ -143,7 +144,8 @@ func TestRunRetriesAFailedCampaign(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.srv.Put("holdfast/epoch", "junk") // which no retry inside Campaign can change
 		done := later(func() error {
-			return s.election().Run(deadline(t), "v", func(context.Context, *election.Term) error { return errWork })
+			return s.election().With(opts{Value: "v"}).Run(deadline(t),
+				func(context.Context, *election.Term) error { return errWork })
 		})
 		time.Sleep(10 * time.Second)
 		if !s.log.has("campaign failed") {
@@ -161,7 +163,7 @@ func TestRunLogsEachTermOnce(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
 		calls := 0
-		err := s.election().With(opts{CancelOnSuspended: true}).Run(deadline(t), "v",
+		err := s.election().With(opts{Value: "v", CancelOnSuspended: true}).Run(deadline(t),
 			func(ctx context.Context, term *election.Term) error {
 				switch calls++; calls {
 				case 1: // resigned
@@ -207,7 +209,7 @@ func TestRunLogsTheErrorOfAFunctionWhoseContextHasEnded(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		calls := 0
 		diskFull := errors.New("the disk is full")
-		err := s.election().Run(t.Context(), "v", func(ctx context.Context, term *election.Term) error {
+		err := s.election().With(opts{Value: "v"}).Run(t.Context(), func(ctx context.Context, term *election.Term) error {
 			if calls++; calls == 2 {
 				return errWork
 			}
@@ -227,10 +229,10 @@ func TestRunLogsTheErrorOfAFunctionWhoseContextHasEnded(t *testing.T) {
 func TestRunWhileLeaderLeadsOneTermAndResigns(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
-		el := s.election()
+		el := s.election().With(opts{Value: "v"})
 		for _, want := range []error{nil, errWork} {
 			var term *election.Term
-			err := el.RunWhileLeader(deadline(t), "v", func(ctx context.Context, held *election.Term) error {
+			err := el.RunWhileLeader(deadline(t), func(ctx context.Context, held *election.Term) error {
 				term = held
 				if h, ok := fencing.FromContext(ctx); !ok || h != fencing.Holder(held) || held.Check() != nil || ctx.Err() != nil {
 					t.Errorf("in the function: %v, %v, %v", h, held.Check(), ctx.Err())
@@ -254,11 +256,12 @@ func TestRunWhileLeaderJoinsALossToTheFunctionsError(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
 		lose := func(end func(context.Context) error) error {
-			return s.election().RunWhileLeader(deadline(t), "v", func(ctx context.Context, term *election.Term) error {
-				s.srv.Revoke(term.Lease())
-				<-ctx.Done()
-				return end(ctx)
-			})
+			return s.election().With(opts{Value: "v"}).RunWhileLeader(deadline(t),
+				func(ctx context.Context, term *election.Term) error {
+					s.srv.Revoke(term.Lease())
+					<-ctx.Done()
+					return end(ctx)
+				})
 		}
 		for _, own := range []error{nil, errWork} {
 			err := lose(func(context.Context) error { return own })
@@ -279,7 +282,7 @@ func TestRunWhileLeaderIgnoresAnUnansweredResignation(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
 		ctx, cancel := context.WithCancel(t.Context())
-		err := s.election().RunWhileLeader(ctx, "v", func(context.Context, *election.Term) error {
+		err := s.election().With(opts{Value: "v"}).RunWhileLeader(ctx, func(context.Context, *election.Term) error {
 			s.link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 				return etcdfake.Fate{LoseRequest: c.Method == "Txn", Silent: true}
 			})
@@ -300,10 +303,10 @@ func TestRunWhileLeaderIgnoresAnUnansweredResignation(t *testing.T) {
 // As "for { el.Run }" does. A term that lasts ends the pauses.
 func TestRunAfterFailuresPausesLongerEachTime(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		el := s.election()
+		el := s.election().With(opts{Value: "v"})
 		terms := func(last time.Duration) (n int) {
 			for start := time.Now(); time.Since(start) < time.Minute; n++ {
-				err := el.Run(deadline(t), "v", func(context.Context, *election.Term) error {
+				err := el.Run(deadline(t), func(context.Context, *election.Term) error {
 					time.Sleep(last)
 					return errWork
 				})

@@ -11,7 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/hold"
-
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
@@ -91,7 +90,7 @@ func (t *Term) WithContext(ctx context.Context) (context.Context, context.Cancel
 // that ctx ended before etcd answered: the value may take effect until a later Proclaim succeeds or the term ends.
 // After any other error it did not take effect.
 func (t *Term) Proclaim(ctx context.Context, value string) error {
-	if err := validateValue(value); err != nil {
+	if err := validateValue("value", value); err != nil {
 		return err
 	}
 	since, err := t.hold.Update(ctx, value)
@@ -128,7 +127,7 @@ func (t *Term) Yield(ctx context.Context) (*Term, error) {
 	start := time.Now()
 	e := t.election
 	value := t.Value()
-	if err := e.validate(ctx, value); err != nil {
+	if err := e.validate(ctx); err != nil {
 		return nil, e.failed(0, err)
 	}
 	if t.hold.Live() && termsOf(e).scoped(t) {

@@ -169,10 +169,10 @@ func TestYieldOfATermOfAFunctionIsRefused(t *testing.T) {
 			}
 			return errWork
 		}
-		if err := s.election().Run(deadline(t), "v", fn); !errors.Is(err, errWork) {
+		if err := s.election().With(opts{Value: "v"}).Run(deadline(t), fn); !errors.Is(err, errWork) {
 			t.Error(err)
 		}
-		if err := s.election().RunWhileLeader(deadline(t), "v", fn); !errors.Is(err, errWork) {
+		if err := s.election().With(opts{Value: "v"}).RunWhileLeader(deadline(t), fn); !errors.Is(err, errWork) {
 			t.Error(err)
 		}
 	})
@@ -183,9 +183,9 @@ func TestYieldOfATermOfAFunctionIsRefused(t *testing.T) {
 func TestYieldOfATermThatRunWaitsForIsRefused(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
-		el := s.election().With(opts{CancelOnSuspended: true})
+		el := s.election().With(opts{Value: "v", CancelOnSuspended: true})
 		calls := 0
-		err := el.Run(t.Context(), "v", func(ctx context.Context, term *election.Term) error {
+		err := el.Run(t.Context(), func(ctx context.Context, term *election.Term) error {
 			if calls++; calls == 2 {
 				return errWork
 			}

@@ -16,7 +16,7 @@ import (
 // term that has ended: by Resign, by the return of its function, or by a loss while that ran.
 func TestSessionForgetsItsTermsWhenTheyHaveEnded(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		sess, err := session.New(t.Context(), srv.Client(t), &session.Options{
+		sess, err := session.New(t.Context(), srv.Client(t), session.Options{
 			Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
@@ -27,8 +27,8 @@ func TestSessionForgetsItsTermsWhenTheyHaveEnded(t *testing.T) {
 		defer cancel()
 		var last *Term
 		for i := range maxRecent {
-			e := New(sess, fmt.Sprint("job-", i%3))
-			term, err := e.Campaign(ctx, "")
+			e := New(sess, fmt.Sprint("job-", i%3)).With(Options{Value: ""})
+			term, err := e.Campaign(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -39,7 +39,7 @@ func TestSessionForgetsItsTermsWhenTheyHaveEnded(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, lose := range []bool{false, true} {
-				_ = e.RunWhileLeader(ctx, "", func(ctx context.Context, t *Term) error {
+				_ = e.RunWhileLeader(ctx, func(ctx context.Context, t *Term) error {
 					if last = t; lose {
 						srv.Delete(t.Key())
 						<-ctx.Done()

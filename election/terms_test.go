@@ -41,7 +41,7 @@ func TestNoFunctionOverlapsOneWhoseTermWasLost(t *testing.T) {
 				var functions counter
 				lost, release := make(chan *election.Term, 1), make(chan struct{})
 				first := later(func() error {
-					return el.RunWhileLeader(deadline(t), "first", func(ctx context.Context, term *election.Term) error {
+					return el.WithValue("first").RunWhileLeader(deadline(t), func(ctx context.Context, term *election.Term) error {
 						defer functions.enter(t)()
 						s.srv.Revoke(term.Lease())
 						<-ctx.Done()
@@ -52,7 +52,7 @@ func TestNoFunctionOverlapsOneWhoseTermWasLost(t *testing.T) {
 				})
 				old := await(t, "the first leads and loses its term", lost)
 				enterAndLeave := func(context.Context, *election.Term) error { functions.enter(t)(); return nil }
-				second := later(func() error { return el.RunWhileLeader(deadline(t), "second", enterAndLeave) })
+				second := later(func() error { return el.WithValue("second").RunWhileLeader(deadline(t), enterAndLeave) })
 				time.Sleep(10 * time.Second)
 				abandoned := drain < 10*time.Second
 				if len(first) != 0 != abandoned {
@@ -68,11 +68,11 @@ func TestNoFunctionOverlapsOneWhoseTermWasLost(t *testing.T) {
 					t.Errorf("token %v after %v", term.Token(), old.Token())
 				}
 				resign(t, term)
-				err := el.RunWhileLeader(within(t, time.Second), "v", enterAndLeave)
+				err := el.WithValue("v").RunWhileLeader(within(t, time.Second), enterAndLeave)
 				if !errors.Is(err, election.ErrNotDrained) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("one more, for a second: %v", err)
 				}
-				err = el.RunWhileLeader(fencing.NewContext(deadline(t), old), "v", enterAndLeave)
+				err = el.WithValue("v").RunWhileLeader(fencing.NewContext(deadline(t), old), enterAndLeave)
 				if !errors.Is(err, holdfast.ErrReentrant) {
 					t.Errorf("from within the first: %v", err)
 				}
@@ -103,7 +103,7 @@ func TestQueuedCandidateDoesNotRunBesideAFunctionWhoseTermWasLost(t *testing.T) 
 		release := make(chan struct{})
 		lost := make(chan struct{})
 		first := later(func() error {
-			return el.RunWhileLeader(deadline(t), "first", func(ctx context.Context, term *election.Term) error {
+			return el.WithValue("first").RunWhileLeader(deadline(t), func(ctx context.Context, term *election.Term) error {
 				defer functions.enter(t)()
 				<-ctx.Done()
 				close(lost)
@@ -113,7 +113,7 @@ func TestQueuedCandidateDoesNotRunBesideAFunctionWhoseTermWasLost(t *testing.T) 
 		})
 		synctest.Wait()
 		second := later(func() error {
-			return el.RunWhileLeader(deadline(t), "second", func(context.Context, *election.Term) error {
+			return el.WithValue("second").RunWhileLeader(deadline(t), func(context.Context, *election.Term) error {
 				functions.enter(t)()
 				return nil
 			})
@@ -147,7 +147,7 @@ func TestNoFunctionStartsInALostTerm(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
 		var once sync.Once
-		el := s.election().With(opts{Auditor: audit.Func(func(_ context.Context, r audit.Record) {
+		el := s.election().With(opts{Value: "v", Auditor: audit.Func(func(_ context.Context, r audit.Record) {
 			if r.Event == audit.Granted {
 				once.Do(func() {
 					s.link.BlackHole()
@@ -157,7 +157,7 @@ func TestNoFunctionStartsInALostTerm(t *testing.T) {
 			}
 		})})
 		calls := 0
-		err := el.RunWhileLeader(deadline(t), "v", func(_ context.Context, term *election.Term) error {
+		err := el.RunWhileLeader(deadline(t), func(_ context.Context, term *election.Term) error {
 			calls++
 			return term.Check()
 		})
@@ -170,11 +170,11 @@ func TestNoFunctionStartsInALostTerm(t *testing.T) {
 func TestRunWaitsForAnAbandonedFunctionBeforeTheNextTerm(t *testing.T) {
 	t.Parallel()
 	simulate(t, func(t *testing.T, s *sim) {
-		el := s.election().With(opts{DrainTimeout: time.Second})
+		el := s.election().With(opts{Value: "v", DrainTimeout: time.Second})
 		var functions counter
 		release := make(chan struct{})
 		done := later(func() error {
-			return el.Run(deadline(t), "v", func(_ context.Context, term *election.Term) error {
+			return el.Run(deadline(t), func(_ context.Context, term *election.Term) error {
 				defer functions.enter(t)()
 				if functions.calls.Load() > 1 {
 					return errWork
@@ -204,9 +204,9 @@ func TestLocalFunctionsNeverOverlap(t *testing.T) {
 		defer cancel()
 		var all sync.WaitGroup
 		for i := range 4 {
-			el := s.election().With(opts{DrainTimeout: time.Duration(i+1) * 10 * time.Millisecond})
+			el := s.election().With(opts{Value: "v", DrainTimeout: time.Duration(i+1) * 10 * time.Millisecond})
 			all.Go(func() {
-				err := el.Run(ctx, "v", func(_ context.Context, term *election.Term) error {
+				err := el.Run(ctx, func(_ context.Context, term *election.Term) error {
 					defer functions.enter(t)()
 					n := functions.calls.Load()
 					switch {

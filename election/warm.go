@@ -23,13 +23,13 @@ type warmError struct{ error }
 func (e *warmError) Unwrap() error { return e.error }
 
 // standBy campaigns, with Warm beside it, and returns the term when Warm has returned. That term may be lost by then.
-func (e *Election) standBy(ctx context.Context, value string) (*Term, error) {
+func (e *Election) standBy(ctx context.Context) (*Term, error) {
 	if e.opts.Warm == nil {
-		return e.Campaign(ctx, value)
+		return e.Campaign(ctx)
 	}
 	start := time.Now()
 	s := e.warm(ctx)
-	t, err := e.Campaign(s.ctx, value)
+	t, err := e.Campaign(s.ctx)
 	if err == nil {
 		close(s.elected)
 		ended, forget := t.hold.Context(context.Background(), false)

@@ -19,7 +19,7 @@ func TestCandidateWarmsUpWhileItIsQueuedAndLeadsAfterThat(t *testing.T) {
 		began, warm := make(chan struct{}), make(chan struct{})
 		var warmed time.Time
 		var lives context.Context
-		el := s.election().With(opts{Warm: func(ctx context.Context, elected <-chan struct{}) error {
+		el := s.election().With(opts{Value: "v", Warm: func(ctx context.Context, elected <-chan struct{}) error {
 			close(began)
 			lives = ctx
 			<-elected // follows until then
@@ -29,7 +29,7 @@ func TestCandidateWarmsUpWhileItIsQueuedAndLeadsAfterThat(t *testing.T) {
 			return nil
 		}})
 		ran := later(func() error {
-			return el.RunWhileLeader(deadline(t), "v", func(context.Context, *election.Term) error {
+			return el.RunWhileLeader(deadline(t), func(context.Context, *election.Term) error {
 				if time.Since(warmed) != 0 || lives.Err() != nil {
 					t.Errorf("the function begins %v after Warm, whose context: %v", time.Since(warmed), lives.Err())
 				}
@@ -57,13 +57,13 @@ func TestEachCampaignWarmsUpAnew(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		running, calls := false, 0
 		ctx, cancel := context.WithCancel(t.Context())
-		el := s.election().With(opts{Warm: func(context.Context, <-chan struct{}) error {
+		el := s.election().With(opts{Value: "v", Warm: func(context.Context, <-chan struct{}) error {
 			if calls++; running {
 				t.Error("Warm runs beside the function")
 			}
 			return nil
 		}})
-		err := el.Run(ctx, "v", func(ctx context.Context, term *election.Term) error {
+		err := el.Run(ctx, func(ctx context.Context, term *election.Term) error {
 			running = true
 			defer func() { running = false }()
 			if calls == 3 {
@@ -90,7 +90,7 @@ func TestErrorOfWarmEndsTheCampaignAndIsReturned(t *testing.T) {
 					campaign(t, s.other(t), "leader")
 					entries = 1
 				}
-				el := s.election().With(opts{Warm: func(_ context.Context, elected <-chan struct{}) error {
+				el := s.election().With(opts{Value: "v", Warm: func(_ context.Context, elected <-chan struct{}) error {
 					if !queued {
 						<-elected
 					}
@@ -98,7 +98,7 @@ func TestErrorOfWarmEndsTheCampaignAndIsReturned(t *testing.T) {
 					return errWork
 				}})
 				start := time.Now()
-				err := el.Run(deadline(t), "v", func(context.Context, *election.Term) error {
+				err := el.Run(deadline(t), func(context.Context, *election.Term) error {
 					t.Error("the function was called")
 					return nil
 				})
@@ -121,7 +121,7 @@ func TestErrorOfWarmEndsTheCampaignAndIsReturned(t *testing.T) {
 func TestTermThatIsLostWhileItWarmsUpCallsNoFunction(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		calls := 0
-		el := s.election().With(opts{Warm: func(ctx context.Context, elected <-chan struct{}) error {
+		el := s.election().With(opts{Value: "v", Warm: func(ctx context.Context, elected <-chan struct{}) error {
 			<-elected
 			if calls++; calls == 1 {
 				s.srv.Revoke(s.sess.Lease())
@@ -129,7 +129,7 @@ func TestTermThatIsLostWhileItWarmsUpCallsNoFunction(t *testing.T) {
 			}
 			return ctx.Err()
 		}})
-		err := el.RunWhileLeader(deadline(t), "v", func(_ context.Context, term *election.Term) error {
+		err := el.RunWhileLeader(deadline(t), func(_ context.Context, term *election.Term) error {
 			if calls != 2 || term.Check() != nil {
 				t.Errorf("the function was called after %d calls of Warm: %v", calls, term.Check())
 			}
@@ -145,11 +145,11 @@ func TestWarmThatIgnoresItsContextKeepsRunForDrainTimeout(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		finish := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
-		el := s.election().With(opts{DrainTimeout: 7 * time.Second,
+		el := s.election().With(opts{Value: "v", DrainTimeout: 7 * time.Second,
 			Warm: func(context.Context, <-chan struct{}) error { <-finish; return nil }})
 		time.AfterFunc(time.Minute, cancel)
 		start := time.Now()
-		err := el.Run(ctx, "v", func(context.Context, *election.Term) error { t.Error("called"); return nil })
+		err := el.Run(ctx, func(context.Context, *election.Term) error { t.Error("called"); return nil })
 		if took := time.Since(start); !errors.Is(err, election.ErrNotDrained) || took != time.Minute+7*time.Second {
 			t.Errorf("Run returned %v after %v", err, took)
 		}
@@ -164,7 +164,7 @@ func TestWarmThatIgnoresItsContextKeepsRunForDrainTimeout(t *testing.T) {
 func TestWarmThatIgnoresAKickKeepsTheNameForDrainTimeout(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		finish, began := make(chan struct{}), make(chan struct{})
-		el := s.election().With(opts{DrainTimeout: 7 * time.Second,
+		el := s.election().With(opts{Value: "v", DrainTimeout: 7 * time.Second,
 			Warm: func(_ context.Context, elected <-chan struct{}) error {
 				<-elected
 				close(began)
@@ -172,11 +172,11 @@ func TestWarmThatIgnoresAKickKeepsTheNameForDrainTimeout(t *testing.T) {
 				return nil
 			}})
 		ran := later(func() error {
-			return el.Run(t.Context(), "v", func(context.Context, *election.Term) error { t.Error("called"); return nil })
+			return el.Run(t.Context(), func(context.Context, *election.Term) error { t.Error("called"); return nil })
 		})
 		await(t, "Warm begins", began)
 		next := later(func() error { campaign(t, s.other(t), "next"); return nil })
-		adm := admin.New(s.srv.Client(t), nil)
+		adm := admin.New(s.srv.Client(t), admin.Options{})
 		q, err := adm.Show(t.Context(), holdfast.KindElection, el.Name())
 		if err != nil {
 			t.Fatal(err)
@@ -216,7 +216,7 @@ func TestWarmNeverRunsBesideAFunctionOfItsSession(t *testing.T) {
 				lead := func(el *election.Election) <-chan error {
 					return later(func() error {
 						for range 3 {
-							err := el.RunWhileLeader(deadline(t), "v", func(context.Context, *election.Term) error {
+							err := el.WithValue("v").RunWhileLeader(deadline(t), func(context.Context, *election.Term) error {
 								functions.Add(1)
 								defer functions.Add(-1)
 								time.Sleep(10 * time.Second)
@@ -244,9 +244,9 @@ func TestWarmNeverRunsBesideAFunctionOfItsSession(t *testing.T) {
 
 func TestTermInsideAFunctionWithWarmIsRefused(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		el := s.election().With(opts{Warm: func(context.Context, <-chan struct{}) error { return nil }})
-		err := el.RunWhileLeader(deadline(t), "v", func(ctx context.Context, _ *election.Term) error {
-			return el.RunWhileLeader(ctx, "v", func(context.Context, *election.Term) error { return nil })
+		el := s.election().With(opts{Value: "v", Warm: func(context.Context, <-chan struct{}) error { return nil }})
+		err := el.RunWhileLeader(deadline(t), func(ctx context.Context, _ *election.Term) error {
+			return el.RunWhileLeader(ctx, func(context.Context, *election.Term) error { return nil })
 		})
 		if !errors.Is(err, holdfast.ErrReentrant) {
 			t.Errorf("%v", err)

@@ -14,7 +14,7 @@ import (
 func Test(t *testing.T, f func(t *testing.T, srv *Server)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		srv := New(nil)
+		srv := New(Options{})
 		t.Cleanup(srv.Close)
 		f(t, srv)
 	})

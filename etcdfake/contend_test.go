@@ -26,7 +26,7 @@ const (
 // open opens a session on its own client, and closes it with the test.
 func open(t *testing.T, srv *etcdfake.Server) *session.Session {
 	t.Helper()
-	sess, err := session.New(t.Context(), srv.Client(t), &session.Options{
+	sess, err := session.New(t.Context(), srv.Client(t), session.Options{
 		Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -46,7 +46,7 @@ func TestRevokeHolderLosesTheLockAndTheLeadership(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		term, err := election.New(open(t, srv), "nightly").Campaign(t.Context(), "v")
+		term, err := election.New(open(t, srv), "nightly").With(election.Options{Value: "v"}).Campaign(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestOccupyExcludesUntilRelease(t *testing.T) {
 
 		elected := make(chan error, 1)
 		go func() { // joined below
-			_, err := election.New(sess, "nightly").Campaign(t.Context(), "v")
+			_, err := election.New(sess, "nightly").With(election.Options{Value: "v"}).Campaign(t.Context())
 			elected <- err
 		}()
 		synctest.Wait()

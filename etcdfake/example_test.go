@@ -29,7 +29,7 @@ func ExampleTest() {
 	t := new(testing.T)
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		link := srv.Link()
-		sess, err := session.New(t.Context(), link.Client(), &session.Options{
+		sess, err := session.New(t.Context(), link.Client(), session.Options{
 			Clock:  session.MonotonicClock(), // the default clock also reads real time
 			Logger: slog.New(slog.DiscardHandler),
 		})
@@ -59,7 +59,7 @@ func ExampleServer_Occupy() {
 	t := new(testing.T)
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		release := srv.Occupy("holdfast/lock/nightly/@/")
-		sess, err := session.New(t.Context(), srv.Client(t), &session.Options{
+		sess, err := session.New(t.Context(), srv.Client(t), session.Options{
 			Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {

@@ -27,7 +27,7 @@ func three(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, link *etcdfa
 	for name, dial := range map[string]dialer{"over gRPC": dialed, "directly": direct} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				srv := etcdfake.New(&etcdfake.Options{Members: 3})
+				srv := etcdfake.New(etcdfake.Options{Members: 3})
 				t.Cleanup(srv.Close)
 				f(t, srv, srv.Link(), dial)
 			})

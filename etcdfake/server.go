@@ -58,21 +58,17 @@ type Server struct {
 	closed     bool
 }
 
-// New returns an empty cluster with a cluster ID of its own; nil options are the defaults. Close it. In a test, use
+// New returns an empty cluster with a cluster ID of its own. Close it. In a test, use
 // Test.
-func New(opts *Options) *Server {
+func New(o Options) *Server {
 	s := &Server{
 		minTTL: 2, cluster: 0xfa4e00 + clusters.Add(1),
 		store: newStore(), leases: make(map[int64]*lease), nextLease: 0x5eed0000, term: 2,
 	}
-	if opts != nil && opts.MinTTL > 0 {
-		s.minTTL = int64(opts.MinTTL / time.Second)
+	if o.MinTTL > 0 {
+		s.minTTL = int64(o.MinTTL / time.Second)
 	}
-	count := 1
-	if opts != nil && opts.Members > 1 {
-		count = opts.Members
-	}
-	for i := range count {
+	for i := range max(1, o.Members) {
 		s.members = append(s.members, &Member{srv: s, number: i, applied: s.rev})
 	}
 	return s

@@ -46,20 +46,17 @@ func StartCluster(t testing.TB, n int, opts ...Options) *Cluster {
 	return c
 }
 
-// NewCluster is StartCluster without a testing.TB. The caller must Close the Cluster. Nil options are the defaults.
-func NewCluster(n int, opts *Options) (_ *Cluster, err error) {
+// NewCluster is StartCluster without a testing.TB. The caller must Close the Cluster.
+func NewCluster(n int, o Options) (_ *Cluster, err error) {
 	if n < 1 {
 		return nil, fmt.Errorf("etcdtest: a cluster needs at least one member, got %d", n)
 	}
-	c := &Cluster{wires: newWires()}
+	c := &Cluster{wires: newWires(), opts: o}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	if opts != nil {
-		c.opts = *opts
-	}
 	c.dir = c.opts.Dir
 	if c.dir == "" {
 		if c.dir, err = os.MkdirTemp("", "etcdtest-"); err != nil {

@@ -14,7 +14,7 @@ import (
 
 // A program that takes "no reply" for "not done" does its work twice.
 func Example() {
-	srv, err := etcdtest.New(nil) // in a test: etcdtest.Start(t)
+	srv, err := etcdtest.New(etcdtest.Options{}) // in a test: etcdtest.Start(t)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func Example() {
 
 // A transaction commits when its packets finally arrive, even if its client has given up.
 func ExampleLink_Hold() {
-	srv, err := etcdtest.New(nil)
+	srv, err := etcdtest.New(etcdtest.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -159,7 +159,7 @@ func TestPartitionOutlivesARestart(t *testing.T) {
 
 func TestCloseWhilePartitionedLeavesNothingBehind(t *testing.T) {
 	others := goleak.IgnoreCurrent()
-	c, err := etcdtest.NewCluster(3, nil)
+	c, err := etcdtest.NewCluster(3, etcdtest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func TestPauseNeedsAProcess(t *testing.T) {
 	if err := etcdtest.Start(t).Pause(); err == nil {
 		t.Error("a member in this process was paused")
 	}
-	_, err := etcdtest.New(&etcdtest.Options{Processes: true, Configure: func(*embed.Config) {}})
+	_, err := etcdtest.New(etcdtest.Options{Processes: true, Configure: func(*embed.Config) {}})
 	if err == nil {
 		t.Error("Configure was ignored")
 	}

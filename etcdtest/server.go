@@ -75,19 +75,19 @@ func Start(t testing.TB, opts ...Options) *Server {
 	return srv
 }
 
-func oneOf(opts []Options) *Options {
+func oneOf(opts []Options) Options {
 	switch len(opts) {
 	case 0:
-		return nil
+		return Options{}
 	case 1:
-		return &opts[0]
+		return opts[0]
 	}
 	panic("etcdtest: more than one Options")
 }
 
-// New is Start without a testing.TB. The caller must Close the Server. Nil options are the defaults.
-func New(opts *Options) (*Server, error) {
-	c, err := NewCluster(1, opts)
+// New is Start without a testing.TB. The caller must Close the Server.
+func New(o Options) (*Server, error) {
+	c, err := NewCluster(1, o)
 	if err != nil {
 		return nil, err
 	}

@@ -82,14 +82,14 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 		NewClient() (*clientv3.Client, error)
 		Close() error
 	}
-	for name, start := range map[string]func(*etcdtest.Options) (etcd, error){
-		"server":  func(o *etcdtest.Options) (etcd, error) { return etcdtest.New(o) },
-		"cluster": func(o *etcdtest.Options) (etcd, error) { return etcdtest.NewCluster(3, o) },
+	for name, start := range map[string]func(etcdtest.Options) (etcd, error){
+		"server":  func(o etcdtest.Options) (etcd, error) { return etcdtest.New(o) },
+		"cluster": func(o etcdtest.Options) (etcd, error) { return etcdtest.NewCluster(3, o) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			others := goleak.IgnoreCurrent()
 			var dirs []string
-			e, err := start(&etcdtest.Options{Configure: func(cfg *embed.Config) {
+			e, err := start(etcdtest.Options{Configure: func(cfg *embed.Config) {
 				dirs = append(dirs, filepath.Dir(cfg.Dir))
 			}})
 			if err != nil {
@@ -143,7 +143,7 @@ func TestCloseIsQuick(t *testing.T) {
 		if run == 20 {
 			t.Fatalf("Close took %v", fastest)
 		}
-		c, err := etcdtest.NewCluster(3, nil)
+		c, err := etcdtest.NewCluster(3, etcdtest.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +213,7 @@ func TestStoppedServerKeepsItsPort(t *testing.T) {
 }
 
 func TestOptionsDirIsKeptAndReused(t *testing.T) {
-	opts := &etcdtest.Options{Dir: t.TempDir(), Fsync: true}
+	opts := etcdtest.Options{Dir: t.TempDir(), Fsync: true}
 	for _, want := range []string{"", "1"} {
 		srv, err := etcdtest.New(opts)
 		if err != nil {
@@ -236,10 +236,10 @@ func TestOptionsDirIsKeptAndReused(t *testing.T) {
 
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	others := goleak.IgnoreCurrent()
-	if _, err := etcdtest.NewCluster(0, nil); err == nil {
+	if _, err := etcdtest.NewCluster(0, etcdtest.Options{}); err == nil {
 		t.Error("a cluster of 0 members started")
 	}
-	_, err := etcdtest.New(&etcdtest.Options{Configure: func(cfg *embed.Config) { cfg.TickMs = 0 }})
+	_, err := etcdtest.New(etcdtest.Options{Configure: func(cfg *embed.Config) { cfg.TickMs = 0 }})
 	if err == nil {
 		t.Error("a server with a wrong configuration started")
 	}
@@ -247,7 +247,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := etcdtest.New(&etcdtest.Options{Dir: file}); err == nil {
+	if _, err := etcdtest.New(etcdtest.Options{Dir: file}); err == nil {
 		t.Error("a server started in a file")
 	}
 	goleak.VerifyNone(t, others)
@@ -272,7 +272,7 @@ func TestNothingIsPrinted(t *testing.T) {
 
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
-		srv, err := etcdtest.New(nil)
+		srv, err := etcdtest.New(etcdtest.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -282,7 +282,7 @@ func BenchmarkStart(b *testing.B) {
 
 func BenchmarkStartCluster(b *testing.B) {
 	for b.Loop() {
-		c, err := etcdtest.NewCluster(3, nil)
+		c, err := etcdtest.NewCluster(3, etcdtest.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -236,7 +236,7 @@ func TestBumpWhoseReplyIsLostIsOneBump(t *testing.T) {
 }
 
 func ExampleBumpEpoch() {
-	srv := etcdfake.New(nil) // your etcd
+	srv := etcdfake.New(etcdfake.Options{}) // your etcd
 	defer srv.Close()
 	for _, atLeast := range []int64{2, 1} {
 		epoch, err := fencing.BumpEpoch(context.Background(), srv.Link().Client(), "holdfast", atLeast, quiet)

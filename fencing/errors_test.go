@@ -29,12 +29,12 @@ func TestErrorsTellWhetherTheWorkWasDone(t *testing.T) {
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	effect := func(context.Context) error { return nil }
-	full := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: 1})
+	full := fencing.NewMemoryStore(fencing.MemoryStoreOptions{MaxMarks: 1})
 	if _, err := do(t, full, "r", claim(5)); err != nil {
 		t.Fatal(err)
 	}
 	e := newEtcd(t)
-	m := e.marks(t, nil)
+	m := e.marks(t, fencing.EtcdMarksOptions{})
 	h, kv := holding(t)
 	suspended := *h
 	suspended.check = func() error { return errors.New("suspended") }
@@ -78,7 +78,7 @@ func TestErrorsTellWhetherTheWorkWasDone(t *testing.T) {
 }
 
 // marks returns marks that use the link.
-func (e *etcd) marks(t *testing.T, opts *fencing.EtcdMarksOptions) *fencing.EtcdMarks {
+func (e *etcd) marks(t *testing.T, opts fencing.EtcdMarksOptions) *fencing.EtcdMarks {
 	t.Helper()
 	m, err := fencing.NewEtcdMarks(e.link.Client(), opts)
 	if err != nil {

@@ -29,7 +29,7 @@ func TestMarksAreNotCountedForEachNewResource(t *testing.T) {
 			return m.Admit(t.Context(), resource, claim(token))
 		}, 1, 1},
 	} {
-		m := e.marks(t, nil)
+		m := e.marks(t, fencing.EtcdMarksOptions{})
 		sent, _ := e.rpcs(func() {
 			const known = 50
 			for token := range known { // these create no mark but the first one
@@ -59,7 +59,7 @@ func TestMarksAreNotCountedForEachNewResource(t *testing.T) {
 			t.Errorf("%s, %d new resources: sent %v for the last one, want the marks to be counted", name, countEvery+1, sent)
 		}
 	}
-	unbounded := e.marks(t, &fencing.EtcdMarksOptions{MaxMarks: -1})
+	unbounded := e.marks(t, fencing.EtcdMarksOptions{MaxMarks: -1})
 	sent, total := e.rpcs(func() {
 		if err := write(t.Context(), unbounded, claim(5)); err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func TestMalformedResponseToACommitIsAnUnknownOutcome(t *testing.T) {
 				"of other kind": func(r []*pb.ResponseOp) []*pb.ResponseOp { r[len(r)-1] = put; return r },
 			} {
 				_, kv := holding(t)
-				m, err := fencing.NewEtcdMarks(kv, &fencing.EtcdMarksOptions{MaxMarks: -1})
+				m, err := fencing.NewEtcdMarks(kv, fencing.EtcdMarksOptions{MaxMarks: -1})
 				if err != nil {
 					t.Fatal(err)
 				}

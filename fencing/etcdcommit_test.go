@@ -22,7 +22,7 @@ import (
 
 func TestCommitRaisesTheMarkWithTheWork(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, nil)
+	m := e.marks(t, fencing.EtcdMarksOptions{})
 	for i, step := range []struct {
 		token int64
 		pass  bool
@@ -68,12 +68,12 @@ func TestMarksInEtcdAreAGuard(t *testing.T) {
 			return err
 		}
 	}
-	other, err := fencing.NewEtcdMarks(e.cli, nil)
+	other, err := fencing.NewEtcdMarks(e.cli, fencing.EtcdMarksOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	fencetest.Test(t, fencetest.Guard{
-		Write: through(e.marks(t, nil)),
+		Write: through(e.marks(t, fencing.EtcdMarksOptions{})),
 		Other: through(other),
 		Read: func(ctx context.Context, resource string) (data string, err error) {
 			resp, err := e.cli.Get(ctx, "data/"+resource)
@@ -88,7 +88,7 @@ func TestMarksInEtcdAreAGuard(t *testing.T) {
 
 func TestCommitReturnsTheResultsOfItsOperations(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, nil)
+	m := e.marks(t, fencing.EtcdMarksOptions{})
 	isOther := []clientv3.Cmp{clientv3.Compare(clientv3.Value("k"), "=", "other")}
 	for round := range 2 { // without a mark, and with one
 		resp, err := m.Commit(t.Context(), "r", claim(5), clientv3.OpPut("k", "v"), clientv3.OpGet("k"),
@@ -106,7 +106,7 @@ func TestCommitReturnsTheResultsOfItsOperations(t *testing.T) {
 }
 
 func TestInvalidCommitIsRefused(t *testing.T) {
-	m := newEtcd(t).marks(t, nil)
+	m := newEtcd(t).marks(t, fencing.EtcdMarksOptions{})
 	if err := write(t.Context(), m, claim(0)); !errors.Is(err, holdfast.ErrNoToken) {
 		t.Errorf("token zero: %v", err)
 	}
@@ -130,7 +130,7 @@ func TestInvalidCommitIsRefused(t *testing.T) {
 
 func TestMarksOfOtherNamesAreNotCompared(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, nil)
+	m := e.marks(t, fencing.EtcdMarksOptions{})
 	for i, name := range []string{"job", "a b", "100%", "\x00"} {
 		resource := fmt.Sprint("r", i)
 		if err := m.Admit(t.Context(), resource, fencing.Claim{Name: name, Token: 50}); err != nil {
@@ -161,7 +161,7 @@ func TestMarksOfOtherNamesAreNotCompared(t *testing.T) {
 func TestCommitThatArrivesAfterALargerTokenIsRefused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		e := newEtcd(t)
-		m := e.marks(t, nil)
+		m := e.marks(t, fencing.EtcdMarksOptions{})
 		if err := write(t.Context(), m, claim(5)); err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestCommitThatArrivesAfterALargerTokenIsRefused(t *testing.T) {
 			errors.Is(err, fencing.ErrStale) {
 			t.Errorf("canceled: %v", err)
 		}
-		other, err := fencing.NewEtcdMarks(e.cli, nil)
+		other, err := fencing.NewEtcdMarks(e.cli, fencing.EtcdMarksOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +192,7 @@ func TestCommitThatArrivesAfterALargerTokenIsRefused(t *testing.T) {
 
 func TestUnansweredCommitIsNotSentAgain(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, nil)
+	m := e.marks(t, fencing.EtcdMarksOptions{})
 	e.link.LoseReply("Txn", 1, codes.Unavailable)
 	sent, total := e.rpcs(func() {
 		if err := write(t.Context(), m, claim(5)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
@@ -219,7 +219,7 @@ func TestReadComputeWrite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEtcd(t)
-			m := e.marks(t, nil)
+			m := e.marks(t, fencing.EtcdMarksOptions{})
 			read := func(token int64) (n int, mod int64) {
 				if c.raise {
 					if err := m.Admit(t.Context(), "counter", claim(token)); err != nil {
@@ -264,10 +264,10 @@ func TestReadComputeWrite(t *testing.T) {
 // Raise the mark right after acquiring the lock, and then read what is to be changed:
 // no write of an earlier holder comes after the read.
 func ExampleEtcdMarks_Commit() {
-	srv := etcdfake.New(nil) // your etcd; the lock may be in another one
+	srv := etcdfake.New(etcdfake.Options{}) // your etcd; the lock may be in another one
 	defer srv.Close()
 	cli := srv.Link().Client()
-	marks, err := fencing.NewEtcdMarks(cli, nil)
+	marks, err := fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -304,7 +304,7 @@ func ExampleEtcdMarks_Commit() {
 // Of a commit that was not sent, that etcd refused, and whose outcome is unknown.
 func TestErrorOfCommitSaysWhatWasAsked(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, nil)
+	m := e.marks(t, fencing.EtcdMarksOptions{})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, notSent := m.Commit(ended, "r", claim(5))

@@ -63,13 +63,10 @@ const (
 	countEvery = 100
 )
 
-// NewEtcdMarks returns marks in the etcd of kv, such as a *clientv3.Client. A nil opts
-// means all defaults. The error is a *holdfast.ArgumentError or *holdfast.NameError.
-func NewEtcdMarks(kv clientv3.KV, opts *EtcdMarksOptions) (*EtcdMarks, error) {
-	m := &EtcdMarks{kv: kv}
-	if opts != nil {
-		m.opts = *opts
-	}
+// NewEtcdMarks returns marks in the etcd of kv, such as a *clientv3.Client. The error is a *holdfast.ArgumentError or
+// *holdfast.NameError.
+func NewEtcdMarks(kv clientv3.KV, o EtcdMarksOptions) (*EtcdMarks, error) {
+	m := &EtcdMarks{kv: kv, opts: o}
 	if kv == nil {
 		return nil, invalid("kv", "is nil")
 	}

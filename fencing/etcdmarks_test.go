@@ -20,7 +20,7 @@ import (
 
 func TestAdmitReadsAlwaysAndWritesForANewHolder(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, nil)
+	m := e.marks(t, fencing.EtcdMarksOptions{})
 	for _, step := range []struct {
 		token       int64
 		pass        bool
@@ -45,7 +45,7 @@ func TestAdmitReadsAlwaysAndWritesForANewHolder(t *testing.T) {
 func TestAdmitWhoseReplyIsLostAdmits(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		e := newEtcd(t)
-		m := e.marks(t, nil)
+		m := e.marks(t, fencing.EtcdMarksOptions{})
 		e.link.LoseReply("Txn", 1, codes.Unavailable)
 		if err := m.Admit(t.Context(), "r", claim(5)); err != nil {
 			t.Error(err)
@@ -69,9 +69,9 @@ func arrivesLate(
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		e := newEtcd(t)
-		m := e.marks(t, nil)
+		m := e.marks(t, fencing.EtcdMarksOptions{})
 		prepare(m)
-		other, err := fencing.NewEtcdMarks(e.cli, nil)
+		other, err := fencing.NewEtcdMarks(e.cli, fencing.EtcdMarksOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,11 +99,11 @@ func TestAdmitWhoseMarkIsRaisedMeanwhileIsJudgedAgain(t *testing.T) {
 	for raised, want := range map[int64]error{7: fencing.ErrStale, 4: nil} {
 		bubble.Test(t, func(t *testing.T) {
 			e := newEtcd(t)
-			m := e.marks(t, nil)
+			m := e.marks(t, fencing.EtcdMarksOptions{})
 			if err := m.Admit(t.Context(), "r", claim(3)); err != nil {
 				t.Fatal(err)
 			}
-			other, err := fencing.NewEtcdMarks(e.cli, nil)
+			other, err := fencing.NewEtcdMarks(e.cli, fencing.EtcdMarksOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,11 +164,11 @@ func resetMeanwhile(t *testing.T, fate etcdfake.Fate, check func(err error, j *j
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		e := newEtcd(t)
-		m := e.marks(t, nil)
+		m := e.marks(t, fencing.EtcdMarksOptions{})
 		if err := m.Admit(t.Context(), "r", claim(5)); err != nil {
 			t.Fatal(err)
 		}
-		other, err := fencing.NewEtcdMarks(e.cli, nil)
+		other, err := fencing.NewEtcdMarks(e.cli, fencing.EtcdMarksOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func resetMeanwhile(t *testing.T, fate etcdfake.Fate, check func(err error, j *j
 func TestNothingIsAdmittedWhileEtcdIsUnreachable(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		e := newEtcd(t)
-		m := e.marks(t, nil)
+		m := e.marks(t, fencing.EtcdMarksOptions{})
 		e.link.Cut()
 		start := time.Now()
 		err := m.Admit(context.Background(), "r", claim(5))
@@ -212,7 +212,7 @@ func TestNothingIsAdmittedWhileEtcdIsUnreachable(t *testing.T) {
 
 func TestMarkThatCannotBeParsedRefusesEveryToken(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, nil)
+	m := e.marks(t, fencing.EtcdMarksOptions{})
 	for _, value := range []string{
 		"", "7", "job", "job 7", "job 000000000000000000x", "job 0000000000000000000", "job  000000000000000007",
 		"j%6Fb 0000000000000000007", " 0000000000000000007", "job 00000000000000000007", "job 9999999999999999999",
@@ -244,7 +244,7 @@ func TestMarksInEtcdAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEtcd(t)
-			process := func() *fencing.EtcdMarks { return e.marks(t, &fencing.EtcdMarksOptions{MaxMarks: limit}) }
+			process := func() *fencing.EtcdMarks { return e.marks(t, fencing.EtcdMarksOptions{MaxMarks: limit}) }
 			long := process()
 			for i := range 3 * limit {
 				m := long
@@ -292,11 +292,11 @@ func TestInvalidMarksOptionsAreErrors(t *testing.T) {
 		"retry":            {Retry: backoff.Policy{Multiplier: 0.5}},
 		"long attempt":     {Retry: backoff.Policy{Attempt: 5 * time.Second}},
 	} {
-		if m, err := fencing.NewEtcdMarks(cli, &o); m != nil || err == nil {
+		if m, err := fencing.NewEtcdMarks(cli, o); m != nil || err == nil {
 			t.Errorf("%s: %v, %v", name, m, err)
 		}
 	}
-	if m, err := fencing.NewEtcdMarks(nil, nil); m != nil || !isArgument(err, "kv") {
+	if m, err := fencing.NewEtcdMarks(nil, fencing.EtcdMarksOptions{}); m != nil || !isArgument(err, "kv") {
 		t.Errorf("without a client: %v, %v", m, err)
 	}
 }
@@ -304,7 +304,7 @@ func TestInvalidMarksOptionsAreErrors(t *testing.T) {
 // Also where its token is not larger: a copy of a request comes with an equal one.
 func TestMarkOfAShardWithItsIndexIsRenamed(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, nil)
+	m := e.marks(t, fencing.EtcdMarksOptions{})
 	for resource, write := range map[string]func(c fencing.Claim) error{
 		"admit":  func(c fencing.Claim) error { return m.Admit(t.Context(), "admit", c) },
 		"commit": func(c fencing.Claim) error { _, err := m.Commit(t.Context(), "commit", c); return err },

@@ -56,7 +56,7 @@ type etcd struct {
 }
 
 func newEtcd(t testing.TB) *etcd {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	t.Cleanup(srv.Close)
 	return &etcd{srv, srv.Link(), srv.Client(t)}
 }

@@ -42,11 +42,11 @@ type MemoryStoreOptions struct {
 
 const defaultMaxMarks = 100_000
 
-// NewMemoryStore returns an empty store. A nil opts means all defaults.
-func NewMemoryStore(opts *MemoryStoreOptions) *MemoryStore {
+// NewMemoryStore returns an empty store.
+func NewMemoryStore(o MemoryStoreOptions) *MemoryStore {
 	s := &MemoryStore{maxMarks: defaultMaxMarks, marks: make(map[string]*memoryMark)}
-	if opts != nil && opts.MaxMarks != 0 {
-		s.maxMarks = opts.MaxMarks
+	if o.MaxMarks != 0 {
+		s.maxMarks = o.MaxMarks
 	}
 	return s
 }

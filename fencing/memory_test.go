@@ -18,7 +18,7 @@ import (
 )
 
 func TestTokenBelowTheMarkIsRefused(t *testing.T) {
-	s := fencing.NewMemoryStore(nil)
+	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	for _, step := range []struct {
 		token int64
 		pass  bool
@@ -34,7 +34,7 @@ func TestTokenBelowTheMarkIsRefused(t *testing.T) {
 }
 
 func TestRefusalSaysWhatAnOperatorMustDo(t *testing.T) {
-	s := fencing.NewMemoryStore(nil)
+	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	mark := newToken(t, 3, 900)
 	do(t, s, "r", claim(int64(mark)))
 	_, err := do(t, s, "r", claim(41))
@@ -50,7 +50,7 @@ func TestRefusalSaysWhatAnOperatorMustDo(t *testing.T) {
 // Reset forgets a mark while another call waits for the resource: a third one must not get past that call.
 func TestResourceThatIsResetIsKeptForTheCallThatWaits(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(nil)
+		s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 		var calls sync.WaitGroup // joined below
 		start := func(f func() error) {
 			calls.Go(func() {
@@ -90,7 +90,7 @@ func TestResourceThatIsResetIsKeptForTheCallThatWaits(t *testing.T) {
 }
 
 func TestMemoryStoreHasRoomForAHundredThousandMarks(t *testing.T) {
-	s := fencing.NewMemoryStore(nil)
+	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	for i := range 100_001 {
 		if err := s.Admit(t.Context(), strconv.Itoa(i), claim(5)); errors.Is(err, fencing.ErrFull) != (i == 100_000) {
 			t.Fatalf("resource %d: %v", i, err)
@@ -99,7 +99,7 @@ func TestMemoryStoreHasRoomForAHundredThousandMarks(t *testing.T) {
 }
 
 func TestMalformedClaimIsRefused(t *testing.T) {
-	s := fencing.NewMemoryStore(nil)
+	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	for name, c := range map[string]struct {
 		resource string
 		claim    fencing.Claim
@@ -123,7 +123,7 @@ func TestMalformedClaimIsRefused(t *testing.T) {
 }
 
 func TestTokensOfAnotherLockAreNotCompared(t *testing.T) {
-	s := fencing.NewMemoryStore(nil)
+	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	do(t, s, "r", claim(5))
 	for _, token := range []holdfast.Token{1, 5, 9} {
 		ran, err := do(t, s, "r", fencing.Claim{Name: "other", Token: token})
@@ -142,7 +142,7 @@ func TestTokensOfAnotherLockAreNotCompared(t *testing.T) {
 func TestMarkStaysWhenTheEffectFails(t *testing.T) {
 	// In a bubble a resource that is never released is a deadlock, which fails the test.
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(nil)
+		s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 		failed := errors.New("failed")
 		if err := s.Do(t.Context(), "r", claim(7), func(context.Context) error { return failed }); err != failed {
 			t.Errorf("error is %v", err)
@@ -168,7 +168,7 @@ func TestMarkStaysWhenTheEffectFails(t *testing.T) {
 // compared only when its turn comes.
 func TestNewerHolderWaitsForTheEffectOfAnOlderOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(nil)
+		s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 		var order []holdfast.Token // each effect has the resource to itself
 		errs := make(map[string]error)
 		paused := make(chan struct{})
@@ -206,7 +206,7 @@ func TestNewerHolderWaitsForTheEffectOfAnOlderOne(t *testing.T) {
 
 func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: 1})
+		s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{MaxMarks: 1})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		enough := errors.New("enough")
 		err := s.Do(t.Context(), "r", claim(5), func(context.Context) error {
@@ -229,7 +229,7 @@ func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
 }
 
 func TestFullStoreRefusesNewResourcesAndKeepsItsMarks(t *testing.T) {
-	s := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: 2})
+	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{MaxMarks: 2})
 	do(t, s, "a", claim(5))
 	do(t, s, "b", claim(5))
 	for range 3 {
@@ -258,7 +258,7 @@ func TestFullStoreRefusesNewResourcesAndKeepsItsMarks(t *testing.T) {
 // 16 writers, half of them often with a stale token. The effects record what landed.
 func TestNoStaleEffectLandsAmongManyWriters(t *testing.T) {
 	const writers, resources, rounds = 16, 3, 200
-	s := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: resources})
+	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{MaxMarks: resources})
 	type record struct {
 		inside atomic.Int32
 		tokens []holdfast.Token
@@ -310,7 +310,7 @@ func TestNoStaleEffectLandsAmongManyWriters(t *testing.T) {
 }
 
 func TestUnlimitedStoreIsNeverFull(t *testing.T) {
-	s := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: -1})
+	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{MaxMarks: -1})
 	for _, resource := range []string{"a", "b", "c"} {
 		if ran, err := do(t, s, resource, claim(5)); !ran {
 			t.Errorf("%s: %v", resource, err)
@@ -319,7 +319,7 @@ func TestUnlimitedStoreIsNeverFull(t *testing.T) {
 }
 
 func ExampleMemoryStore() {
-	store := fencing.NewMemoryStore(&fencing.MemoryStoreOptions{MaxMarks: 1000})
+	store := fencing.NewMemoryStore(fencing.MemoryStoreOptions{MaxMarks: 1000})
 	ctx := context.Background()
 	write := func(token holdfast.Token) {
 		c := fencing.Claim{Name: "billing/job-7", Token: token}

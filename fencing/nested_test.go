@@ -15,7 +15,7 @@ func TestCallWithinAnEffectThatWouldWaitForItIsRefused(t *testing.T) {
 }
 
 func testNesting(t *testing.T) {
-	s, other := fencing.NewMemoryStore(nil), fencing.NewMemoryStore(nil)
+	s, other := fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	nothing := func(context.Context) error { return nil }

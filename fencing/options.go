@@ -16,8 +16,8 @@ import (
 type WhileSuspended int
 
 const (
-	// Refuse returns the holder's error at once. This is the default. It is not 0, which With takes for not set.
-	Refuse WhileSuspended = iota + 1
+	// Refuse returns the holder's error at once. This is the default.
+	Refuse WhileSuspended = iota
 
 	// Wait checks the holder again, paced by WriterOptions.Retry, until it is
 	// connected, lost, or the context ends.
@@ -69,7 +69,7 @@ func (o WriterOptions) admit(ctx context.Context, s interface{ Check() error }) 
 			}
 			return backoff.Final(err)
 		})
-	case 0, Refuse:
+	case Refuse:
 	}
 	return err
 }

@@ -158,7 +158,7 @@ func TestInvalidWriterOptionsFailEveryWrite(t *testing.T) {
 // From 5 s on an etcd server may answer so that its client sends a write twice.
 func TestAttemptsEndWithin5s(t *testing.T) {
 	seen := &deadlines{}
-	m, err := fencing.NewEtcdMarks(seen, &fencing.EtcdMarksOptions{Timeout: time.Hour})
+	m, err := fencing.NewEtcdMarks(seen, fencing.EtcdMarksOptions{Timeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

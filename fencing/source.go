@@ -25,12 +25,11 @@ type Source interface {
 // Holder is a [Source] with an entry in etcd: a lock, or the term of a leader.
 type Holder interface {
 	Source
-	Owner
+	Hold
 }
 
-// Owner has an entry in etcd, and perhaps no token: what is a [Holder], or a reader's
-// locker.ReadLock.
-type Owner interface {
+// Hold is what has an entry in etcd, and perhaps no token: a [Holder], or a reader's locker.ReadLock.
+type Hold interface {
 	// Check is that of [Source].
 	Check() error
 
@@ -40,7 +39,7 @@ type Owner interface {
 	// Client returns the etcd client that the entry was created with.
 	Client() *clientv3.Client
 
-	// Owned returns comparisons for an etcd transaction, at least one, that are all true only while the owner holds:
+	// Owned returns comparisons for an etcd transaction, at least one, that are all true only while it is held:
 	// while its entry exists, and those of all locks that were acquired together with it.
 	Owned() []clientv3.Cmp
 }

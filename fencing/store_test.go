@@ -14,8 +14,8 @@ import (
 
 // A mark that no lock can reach would lock the resource for good.
 func TestTokenFarAheadOfTheMarkIsRefusedBeforeItIsMarked(t *testing.T) {
-	m := newEtcd(t).marks(t, nil)
-	memory := fencing.NewMemoryStore(nil)
+	m := newEtcd(t).marks(t, fencing.EtcdMarksOptions{})
+	memory := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	for name, write := range map[string]func(resource string, c fencing.Claim) error{
 		"memory": func(resource string, c fencing.Claim) error { _, err := do(t, memory, resource, c); return err },
 		"commit": func(resource string, c fencing.Claim) error {
@@ -67,7 +67,8 @@ func TestResetAdmitsAnyTokenAndIsRecorded(t *testing.T) {
 	for name, s := range map[string]interface {
 		fencing.Filter
 		Reset(ctx context.Context, resource string, a audit.Auditor) error
-	}{"memory": fencing.NewMemoryStore(nil), "etcd": newEtcd(t).marks(t, nil)} {
+	}{"memory": fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), "etcd": newEtcd(t).marks(t,
+		fencing.EtcdMarksOptions{})} {
 		t.Run(name, func(t *testing.T) {
 			ctx, a := t.Context(), &journal{}
 			high, low := fencing.Claim{Name: "old", Token: newToken(t, 1000, 1)}, claim(7)

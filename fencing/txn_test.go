@@ -150,10 +150,10 @@ func TestEachWriteIsSentAsOneTransactionThatComparesFirst(t *testing.T) {
 }
 
 func ExampleFencedWriter_Txn() {
-	srv := etcdfake.New(nil) // your etcd
+	srv := etcdfake.New(etcdfake.Options{}) // your etcd
 	defer srv.Close()
 	ctx := context.Background()
-	sess, err := session.New(ctx, srv.Link().Client(), nil)
+	sess, err := session.New(ctx, srv.Link().Client(), session.Options{})
 	if err != nil {
 		panic(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
@@ -37,21 +36,21 @@ const MaxOps = 127
 //     *holdfast.ArgumentError, [holdfast.ErrNoToken], ctx's error, and that of the holder's Check (for a
 //     suspended holder see [WriterOptions].WhileSuspended).
 type FencedWriter struct {
-	owner Owner // nil: every write returns ErrNoToken
+	owner Hold // nil: every write returns ErrNoToken
 	opts  WriterOptions
 }
 
 // NewFencedWriter returns a writer for o, a [Holder] or a reader, with default options.
-func NewFencedWriter(o Owner) *FencedWriter {
+func NewFencedWriter(o Hold) *FencedWriter {
 	if isNil(o) {
 		o = nil
 	}
 	return &FencedWriter{owner: o}
 }
 
-// With returns a copy of w with the options that o sets; the others stay. To set one back, begin with NewFencedWriter.
+// With returns a copy with these options, in place of those it had.
 func (w *FencedWriter) With(o WriterOptions) *FencedWriter {
-	return &FencedWriter{owner: w.owner, opts: options.Over(w.opts, o)}
+	return &FencedWriter{owner: w.owner, opts: o}
 }
 
 // Put puts key, with the options of clientv3's Put. See [FencedWriter] for errors.
@@ -171,7 +170,7 @@ func compares(owned []clientv3.Cmp) bool {
 
 // stale returns the error of a write that etcd refused, and records it. The refusal
 // proves that the holder's entry is gone, so it ends the hold.
-func (r *request) stale(ctx context.Context, h Owner, owner clientv3.Cmp) error {
+func (r *request) stale(ctx context.Context, h Hold, owner clientv3.Cmp) error {
 	requests.Refused(h)
 	err := fmt.Errorf("%v: refused, its holder's entry is gone: %w", r, ErrStale)
 	audit.Tell(ctx, r.w.opts.Auditor, audit.Record{

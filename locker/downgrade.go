@@ -24,7 +24,7 @@ func (l *DowngradableLock) WithContext(ctx context.Context) (context.Context, co
 
 // LockDowngradable is Lock for a writer that wants to go on as a reader: see DowngradableLock.Downgrade. It has two
 // entries in the queue instead of one, and takes as many requests as Lock; one that waits may wait for
-// session.Options.LockDelay as a Set does. With RWMutex.WithReentry it is refused.
+// session.Options.LockDelay as a Set does. With Options.Reentrant it is refused.
 //
 //	lk, err := m.LockDowngradable(ctx)
 //	… // write
@@ -78,8 +78,8 @@ func (m *RWMutex) doDowngradable(
 
 func (m *RWMutex) lockDowngradable(ctx context.Context, try bool) (*DowngradableLock, error) {
 	n := m.named
-	if n.reentry {
-		return nil, n.failed(0, &holdfast.ArgumentError{Argument: "receiver", Reason: "is WithReentry: a lock that can be " +
+	if n.opts.Reentrant {
+		return nil, n.failed(0, &holdfast.ArgumentError{Argument: "Options.Reentrant", Reason: "is set: a lock that can be " +
 			"downgraded is not shared"})
 	}
 	if q := n.first(); q != nil {

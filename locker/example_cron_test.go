@@ -43,7 +43,7 @@ func night(now time.Time, at time.Duration) string {
 
 func runTicker(ctx context.Context, sess *session.Session, me string) error {
 	el := election.New(sess, "cron/report")
-	return el.Run(ctx, me, func(ctx context.Context, t *election.Term) error {
+	return el.With(election.Options{Value: me}).Run(ctx, func(ctx context.Context, t *election.Term) error {
 		tick := time.NewTicker(time.Minute)
 		defer tick.Stop()
 		for {
@@ -65,7 +65,7 @@ func runTicker(ctx context.Context, sess *session.Session, me string) error {
 // guide: minhold
 
 func runTick(ctx context.Context, sess *session.Session, interval time.Duration) error {
-	mu := locker.NewMutex(sess, "cron/report").WithMinHold(interval - 5*time.Second)
+	mu := locker.NewMutex(sess, "cron/report").With(locker.Options{MinHold: interval - 5*time.Second})
 	err := mu.TryDo(ctx, func(ctx context.Context, _ *locker.Lock) error {
 		return report(ctx, time.Now().UTC().Format(time.RFC3339))
 	})

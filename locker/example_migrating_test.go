@@ -32,8 +32,8 @@ func reportWithBoth(ctx context.Context, sess *session.Session) error {
 
 func leadWithBoth(ctx context.Context, sess *session.Session, me string) error {
 	old, el := election.NewAt(sess, "/app/scheduler"), election.New(sess, "scheduler")
-	return old.Run(ctx, me, func(ctx context.Context, _ *election.Term) error {
-		return el.Run(ctx, me, func(ctx context.Context, t *election.Term) error { return schedule(ctx, t) })
+	return old.Run(ctx, func(ctx context.Context, _ *election.Term) error {
+		return el.Run(ctx, func(ctx context.Context, t *election.Term) error { return schedule(ctx, t) })
 	})
 }
 

@@ -12,7 +12,7 @@ func ExampleOptions_reentrant() {
 	_, sess, _, end := example()
 	defer end()
 
-	account := locker.NewMutex(sess, "account-7").WithReentry()
+	account := locker.NewMutex(sess, "account-7").With(locker.Options{Reentrant: true})
 	deposit := func(ctx context.Context) error {
 		return account.Do(ctx, func(_ context.Context, lk *locker.Lock) error {
 			fmt.Println("deposit:", lk.Check())

@@ -21,11 +21,11 @@ import (
 // sessions, as two processes would have.
 func example() (cli *clientv3.Client, mine, theirs *session.Session, end func()) {
 	ctx := context.Background()
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	cli = srv.Link().Client()
 	var err error
 	for _, sess := range []**session.Session{&mine, &theirs} {
-		if *sess, err = session.New(ctx, cli, nil); err != nil {
+		if *sess, err = session.New(ctx, cli, session.Options{}); err != nil {
 			log.Fatal(err)
 		}
 	}

@@ -15,11 +15,11 @@ import (
 type hook = requests.Hook
 
 // handle is an acquisition, until it is released or lost: what Lock, ReadLock, SetLock and Permit have in common. Its
-// documentation is theirs. With WithReentry, several can have the same hold.
+// documentation is theirs. With Options.Reentrant, several can have the same hold.
 type handle struct {
 	hook   // ends the hold when a fenced write is refused
 	hold   *hold.Hold
-	own    *own // nil without WithReentry: then the handle ends with the hold
+	own    *own // nil without Options.Reentrant: then the handle ends with the hold
 	strict bool // contexts are canceled on suspension
 }
 

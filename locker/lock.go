@@ -36,7 +36,7 @@ func (l *Lock) WithContext(ctx context.Context) (context.Context, context.Cancel
 //     the entry, or it expires with the lease. Or the client's KV was replaced and has sent the removal twice: then the
 //     entry is gone.
 //
-// With Mutex.WithReentry, Unlock of a Lock whose hold has others ends this one and sends nothing: nil, or a
+// With Options.Reentrant, Unlock of a Lock whose hold has others ends this one and sends nothing: nil, or a
 // *holdfast.LostError.
 //
 // Unlock cancels the lock's contexts and waits for etcd until ctx ends or, if ctx is already done, for at most

@@ -57,7 +57,7 @@ func open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Sessio
 	if o.Clock == nil {
 		o.Clock = session.MonotonicClock() // that of the bubble: a slow machine changes nothing
 	}
-	sess, err := session.New(kit.Within(t, time.Minute), cli, &o)
+	sess, err := session.New(kit.Within(t, time.Minute), cli, o)
 	if err != nil {
 		t.Fatal(err)
 	}

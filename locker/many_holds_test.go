@@ -35,7 +35,7 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 		link := srv.Link()
 		const travel = 100 * time.Microsecond // a round of polls must fit into its half second
 		link.Delay(travel)
-		sess, err := session.New(t.Context(), link.Client(), &session.Options{
+		sess, err := session.New(t.Context(), link.Client(), session.Options{
 			TTL: 600 * time.Second, Clock: session.MonotonicClock(), StayLost: true, Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
@@ -93,7 +93,7 @@ func TestHeldLocksNeedNoGoroutineEachAndShortOnesNoRPC(t *testing.T) {
 		}
 
 		link.BlackHole()
-		lease, err := lease.Open(sess.Ref()).Await(t.Context())
+		lease, err := lease.Open(sess).Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

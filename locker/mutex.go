@@ -2,12 +2,10 @@ package locker
 
 import (
 	"context"
-	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -22,48 +20,23 @@ type mutex struct{ named named }
 // NewMutex names a lock in the session's namespace; see CheckName. A bad name or a nil session is an error of the
 // first call.
 func NewMutex(sess *session.Session, name string) *Mutex {
-	return &Mutex{mutex{at(queue.New(lease.Open(sess.Ref()), holdfast.KindLock, name), Options{})}}
+	return newMutex(queue.New(lease.Open(sess), holdfast.KindLock, name))
 }
 
 // NewMutexAt names the lock that etcd's concurrency.NewMutex(s, prefix), "etcdctl lock" and v3lock use for the same
 // prefix, and contends with them. "/jobs/" is another lock than "/jobs": see session.Options.TrailingSlash.
 func NewMutexAt(sess *session.Session, prefix string) *Mutex {
-	return &Mutex{mutex{at(queue.At(lease.Open(sess.Ref()), holdfast.KindLock, prefix), Options{})}}
+	return newMutex(queue.At(lease.Open(sess), holdfast.KindLock, prefix))
 }
 
-// With returns a copy with the options that o sets; the others stay, and so do WithMinHold and WithReentry. To set one
-// back, begin with NewMutex.
+func newMutex(q *queue.Queue) *Mutex {
+	return &Mutex{mutex{named{queues: queue.Set{q}, keeps: true, shares: true}}}
+}
+
+// With returns a copy with these options, in place of those it had.
 func (m *Mutex) With(o Options) *Mutex {
 	with := *m
-	with.named.opts = options.Over(m.named.opts, o)
-	return &with
-}
-
-// WithMinHold returns a copy whose Locks keep the name taken until that long after the grant, also after Unlock and
-// after Session.Close: no other client can hold it before. Then TryDo runs a job at most once per interval in any
-// number of processes; see docs/cron.md. An error or a panic of the work changes nothing. Only a loss or an
-// administrator ends it early, so a crash may give one more run.
-//
-// It costs Unlock one more request. The name is taken for some 3 s longer, after a change of etcd's leader for up to
-// twice as long. Default 0. At most Options.MaxHold, if that is set, and 31 days.
-func (m *Mutex) WithMinHold(minHold time.Duration) *Mutex {
-	with := *m
-	with.named.minHold = minHold
-	return &with
-}
-
-// WithReentry returns a copy for functions that lock a name and call others that lock it, too. Lock, TryLock, Do and
-// TryDo, with a context of a Lock of the same name and client that is still held, then return at once, without a
-// request, instead of with holdfast.ErrReentrant. What they return is another Lock of the same hold, with its token.
-// Both calls need it.
-//
-// Each Lock ends with its own Unlock, or with the hold; the last Unlock, whichever it is, removes the entry. So the
-// name stays taken while a goroutine that outlives the outer Do is within a Do of its own. Goroutines with contexts of
-// one hold do not exclude each other. Options.CancelOnSuspended is that of each call; other options, and MinHold, are
-// those of the first.
-func (m *Mutex) WithReentry() *Mutex {
-	with := *m
-	with.named.reentry = true
+	with.named.opts = o
 	return &with
 }
 
@@ -122,7 +95,7 @@ func do[G grant](
 // An error is an *AcquireError, whose Err field lists the errors.Is targets and whose Place says which client holds.
 // If the session loses its lease, the call queues again under the next one. Two calls are two contenders, even in one
 // goroutine, which then waits for itself until ctx ends; but with a context of a Lock of the same name and client that
-// is still held, the error Is holdfast.ErrReentrant, or the hold is shared: see WithReentry.
+// is still held, the error Is holdfast.ErrReentrant, or the hold is shared: see Options.Reentrant.
 func (m *mutex) Lock(ctx context.Context) (*Lock, error) {
 	return lockOf(m.named.acquireOne(ctx, exclusive, false))
 }

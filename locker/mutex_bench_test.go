@@ -28,7 +28,7 @@ import (
 const ownAllocations = 86
 
 func TestLockAndUnlockAllocateLittleBeyondTheirRPCs(t *testing.T) {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	defer srv.Close()
 	cli := srv.Client(t)
 	sess := open(t, cli, session.Options{TTL: 600 * time.Second})
@@ -135,7 +135,7 @@ func BenchmarkFreeLockInTheClient(b *testing.B) {
 //
 // The client has its KV before it has a session, which may keep what it finds.
 func answeredClient(b *testing.B) (*clientv3.Client, *answeredKV) {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	b.Cleanup(srv.Close)
 	cli, kv := srv.Client(b), &answeredKV{}
 	cli.KV = &splitKV{KV: cli.KV, answered: clientv3.NewKVFromKVClient(kv, cli), by: kv}
@@ -220,7 +220,7 @@ func (kv *answeredKV) measure(b *testing.B, op func() error) {
 }
 
 func progressing(t testing.TB) *locker.Lock {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	t.Cleanup(srv.Close)
 	sess := open(t, srv.Client(t), session.Options{TTL: 600 * time.Second})
 	mu := locker.NewMutex(sess, "x").With(locker.Options{MaxIdle: time.Hour})

@@ -69,7 +69,7 @@ func TestEveryStepStaysWithinItsRPCBudget(t *testing.T) {
 			}
 			next = got(waiter)
 		})
-		minHold := muB.WithMinHold(time.Minute)
+		minHold := muB.With(locker.Options{MinHold: time.Minute})
 		mustUnlock(t, next)
 		expect("Lock, free, with MinHold", b, map[string]int{"Txn": 1}, func() { next = must(minHold.Lock(ctx)) })
 		expect("Unlock, with MinHold", b, map[string]int{"LeaseGrant": 1, "Txn": 1}, func() { mustUnlock(t, next) })

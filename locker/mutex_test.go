@@ -111,10 +111,10 @@ func TestErrorsAndPanicsOfTheWorkDoNotEndMinHold(t *testing.T) {
 				a, b := kit.Start(t, srv), kit.Start(t, srv)
 				func() {
 					defer func() { _ = recover() }()
-					_ = locker.NewMutex(a.Sess, "x").WithMinHold(time.Minute).TryDo(t.Context(), work)
+					_ = locker.NewMutex(a.Sess, "x").With(locker.Options{MinHold: time.Minute}).TryDo(t.Context(), work)
 				}()
 				began := time.Now()
-				_, err := locker.NewMutex(b.Sess, "x").WithMinHold(time.Minute).TryLock(t.Context())
+				_, err := locker.NewMutex(b.Sess, "x").With(locker.Options{MinHold: time.Minute}).TryLock(t.Context())
 				if !errors.Is(err, locker.ErrLocked) {
 					t.Errorf("TryLock of another process: %v", err)
 				}
@@ -131,7 +131,8 @@ func TestAuditSaysForHowLongANameStaysTaken(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
 		var records []audit.Record
-		lk := mustLock(t, locker.NewMutex(p.Sess, "x").WithMinHold(time.Minute).With(locker.Options{
+		lk := mustLock(t, locker.NewMutex(p.Sess, "x").With(locker.Options{
+			MinHold: time.Minute,
 			Auditor: audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) }),
 		}))
 		time.Sleep(10 * time.Second)
@@ -152,7 +153,7 @@ func TestThreeProcessesRunAJobOncePerInterval(t *testing.T) {
 			var all sync.WaitGroup
 			for n := range 3 {
 				p := kit.Start(t, srv)
-				mu := locker.NewMutex(p.Sess, "job").WithMinHold(minHold)
+				mu := locker.NewMutex(p.Sess, "job").With(locker.Options{MinHold: minHold})
 				all.Go(func() { // joined below
 					time.Sleep(time.Duration(n) * 700 * time.Millisecond)
 					for interval := range 20 {

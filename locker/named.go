@@ -22,22 +22,29 @@ type named struct {
 	text   string    // for errors; empty: the name
 	opts   Options
 
-	minHold time.Duration // of a Mutex
-	reentry bool          // of a Mutex or an RWMutex
+	keeps  bool // Options.MinHold is for it: it is a Mutex
+	shares bool // Options.Reentrant is for it: it is a Mutex or an RWMutex
 }
 
-// maxMinHold bounds minHold: only an administrator can free a name that is taken by mistake.
+// maxMinHold bounds Options.MinHold: only an administrator can free a name that is taken by mistake.
 const maxMinHold = 31 * 24 * time.Hour
 
 // validate returns what is wrong with the options, or nil.
 func (n named) validate() error {
-	switch {
-	case n.minHold < 0:
-		return &holdfast.ArgumentError{Argument: "minHold", Reason: "is negative"}
-	case n.minHold > maxMinHold:
-		return &holdfast.ArgumentError{Argument: "minHold", Reason: "is longer than 31 days"}
-	case n.opts.MaxHold > 0 && n.minHold > n.opts.MaxHold:
-		return &holdfast.ArgumentError{Argument: "minHold", Reason: "is longer than Options.MaxHold"}
+	bad := func(argument, reason string) error {
+		return &holdfast.ArgumentError{Argument: "Options." + argument, Reason: reason}
+	}
+	switch least := n.opts.MinHold; {
+	case least < 0:
+		return bad("MinHold", "is negative")
+	case least > maxMinHold:
+		return bad("MinHold", "is longer than 31 days")
+	case n.opts.MaxHold > 0 && least > n.opts.MaxHold:
+		return bad("MinHold", "is longer than Options.MaxHold")
+	case least > 0 && !n.keeps && n.first() != nil:
+		return bad("MinHold", "is for a Mutex alone")
+	case n.opts.Reentrant && !n.shares && n.first() != nil:
+		return bad("Reentrant", "is for a Mutex and an RWMutex alone")
 	default:
 		return n.opts.validate()
 	}
@@ -59,7 +66,7 @@ func (n named) acquire(ctx context.Context, try bool) ([]*hold.Hold, error) {
 	if err := n.validate(); err != nil {
 		return nil, n.failed(0, err)
 	}
-	if !n.reentry { // with it, reenter has looked: a hold that is being released can't be shared, but waited for
+	if !n.opts.Reentrant { // with it, reenter has looked: a hold that is being released can't be shared, but waited for
 		if h := n.carriedBy(ctx); h != nil {
 			return nil, n.failed(0, n.reentrant(h.hold))
 		}
@@ -67,7 +74,7 @@ func (n named) acquire(ctx context.Context, try bool) ([]*hold.Hold, error) {
 	start := time.Now()
 	r := hold.Request{
 		Request: queue.Request{Owner: n.opts.Owner, OnWait: n.opts.OnWait},
-		MinHold: n.minHold, MaxHold: n.opts.MaxHold, MaxIdle: n.opts.MaxIdle, Auditor: n.opts.Auditor,
+		MinHold: n.opts.MinHold, MaxHold: n.opts.MaxHold, MaxIdle: n.opts.MaxIdle, Auditor: n.opts.Auditor,
 	}
 	acquire := hold.Acquire
 	if try {

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// Options are the options of all locks. See Mutex.WithMinHold and Mutex.WithReentry for what not all locks have. The
-// zero value of each field is its default. A value out of range is a *holdfast.ArgumentError from Lock.
+// Options are the options of all locks. The zero value of each field is its default. A value out of range, or one that
+// is not for this kind of lock, is a *holdfast.ArgumentError from Lock.
 type Options struct {
 	// Owner names the holder in the entry, for people. Default session.Options.Owner; at most 256 bytes. Two
 	// goroutines with the same Owner exclude each other.
@@ -20,6 +20,25 @@ type Options struct {
 	// MaxHold ends a hold that lasts longer: the Lock is lost with holdfast.CauseMaxHold, and its
 	// entry is removed. Default 0: no limit.
 	MaxHold time.Duration
+
+	// MinHold keeps the name of a Mutex taken until that long after the grant, also after Unlock and after Session.Close:
+	// no other client can hold it before. Then TryDo runs a job at most once per interval in any number of processes;
+	// see docs/cron.md. An error or a panic of the work changes nothing. Only a loss or an administrator ends it early,
+	// so a crash may give one more run.
+	//
+	// It costs Unlock one more request. The name is taken for some 3 s longer, after a change of etcd's leader for up to
+	// twice as long. Default 0. At most MaxHold, if that is set, and 31 days.
+	MinHold time.Duration
+
+	// Reentrant is for functions that lock a name and call others that lock it, too. Lock, TryLock, Do and TryDo of a
+	// Mutex or RWMutex, with a context of a Lock of the same name and client that is still held, then return at once,
+	// without a request, instead of with holdfast.ErrReentrant. What they return is another Lock of the same hold, with
+	// its token. Both calls need it.
+	//
+	// Each Lock ends with its own Unlock, or with the hold; the last Unlock, whichever it is, removes the entry. So the
+	// name stays taken while a goroutine that outlives the outer Do is within a Do of its own. Goroutines with contexts of
+	// one hold do not exclude each other. CancelOnSuspended is that of each call; other options are those of the first.
+	Reentrant bool
 
 	// MaxIdle ends a hold whose work does not call Lock.Progress for that long: the Lock is lost with
 	// holdfast.CauseIdle, and its entry is removed. Work that is stuck may ignore its context: fence

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,24 +20,24 @@ func TestMinHoldOutOfRangeIsAnArgumentErrorBeforeAnythingIsSent(t *testing.T) {
 		p := kit.Start(t, srv)
 		time.Sleep(kit.Prompt) // the session has its watch
 		before := p.Link.Count()
-		limited := locker.NewMutex(p.Sess, "x").With(locker.Options{MaxHold: time.Minute})
+		mutex := locker.NewMutex(p.Sess, "x").With
 		for name, mu := range map[string]*locker.Mutex{
-			"negative":       locker.NewMutex(p.Sess, "x").WithMinHold(-1),
-			"32 days":        locker.NewMutex(p.Sess, "x").WithMinHold(32 * 24 * time.Hour),
-			"beyond MaxHold": limited.WithMinHold(time.Minute + 1),
-			"with reentry":   limited.WithMinHold(time.Minute + 1).WithReentry(),
+			"negative":       mutex(locker.Options{MinHold: -1}),
+			"32 days":        mutex(locker.Options{MinHold: 32 * 24 * time.Hour}),
+			"beyond MaxHold": mutex(locker.Options{MaxHold: time.Minute, MinHold: time.Minute + 1}),
+			"reentrant":      mutex(locker.Options{MaxHold: time.Minute, MinHold: time.Minute + 1, Reentrant: true}),
 		} {
 			_, err := mu.Lock(t.Context())
 			var bad *holdfast.ArgumentError
 			var failed *locker.AcquireError
-			if !errors.As(err, &bad) || bad.Argument != "minHold" || !errors.As(err, &failed) || failed.Waited != 0 {
+			if !errors.As(err, &bad) || bad.Argument != "Options.MinHold" || !errors.As(err, &failed) || failed.Waited != 0 {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 		if sent := p.Link.Count(); !maps.Equal(sent, before) {
 			t.Errorf("sent %v after %v", sent, before)
 		}
-		mustUnlock(t, mustLock(t, limited.WithMinHold(time.Minute)))
+		mustUnlock(t, mustLock(t, mutex(locker.Options{MaxHold: time.Minute, MinHold: time.Minute})))
 	})
 }
 
@@ -56,41 +57,59 @@ func TestOwnerHasALimit(t *testing.T) {
 	})
 }
 
-// A second With adds to the first: what that has set is still refused.
-func TestWithAddsToTheOptionsOfAnEarlierWith(t *testing.T) {
+// What is not for a kind of lock is refused, and not ignored. With replaces the options of an earlier With.
+func TestOptionsOfOtherKindsOfLockAreArgumentErrors(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		bad, more := locker.Options{MaxHold: -1}, locker.Options{Owner: "a"}
-		for kind, lock := range map[string]func(ctx context.Context) error{
-			"Mutex": func(ctx context.Context) error {
-				_, err := locker.NewMutex(p.Sess, "x").With(bad).With(more).Lock(ctx)
+		locks := map[string]func(ctx context.Context, o locker.Options) error{
+			"Mutex": func(ctx context.Context, o locker.Options) error {
+				lk, err := locker.NewMutex(p.Sess, "x").With(locker.Options{MaxHold: -1}).With(o).Lock(ctx)
+				return end(ctx, lk, err)
+			},
+			"RWMutex": func(ctx context.Context, o locker.Options) error {
+				lk, err := locker.NewRWMutex(p.Sess, "x").With(locker.Options{MaxHold: -1}).With(o).Lock(ctx)
+				return end(ctx, lk, err)
+			},
+			"RWMutex, reading": func(ctx context.Context, o locker.Options) error {
+				lk, err := locker.NewRWMutex(p.Sess, "x").With(locker.Options{MaxHold: -1}).With(o).RLock(ctx)
+				return end(ctx, lk, err)
+			},
+			"TreeMutex": func(ctx context.Context, o locker.Options) error {
+				lk, err := locker.NewTreeMutex(p.Sess, "x").With(locker.Options{MaxHold: -1}).With(o).Lock(ctx)
+				return end(ctx, lk, err)
+			},
+			"Set": func(ctx context.Context, o locker.Options) error {
+				lk, err := locker.NewSet(p.Sess, locker.Write("x")).With(locker.Options{MaxHold: -1}).With(o).Lock(ctx)
+				return end(ctx, lk, err)
+			},
+			"Semaphore": func(ctx context.Context, o locker.Options) error {
+				_, err := locker.NewSemaphore(p.Sess, "s", 9).With(locker.Options{MaxHold: -1}).With(o).Acquire(ctx, 1)
 				return err
 			},
-			"RWMutex": func(ctx context.Context) error {
-				_, err := locker.NewRWMutex(p.Sess, "x").With(bad).With(more).Lock(ctx)
-				return err
-			},
-			"RWMutex, reading": func(ctx context.Context) error {
-				_, err := locker.NewRWMutex(p.Sess, "x").With(bad).With(more).RLock(ctx)
-				return err
-			},
-			"TreeMutex": func(ctx context.Context) error {
-				_, err := locker.NewTreeMutex(p.Sess, "x").With(bad).With(more).Lock(ctx)
-				return err
-			},
-			"Set": func(ctx context.Context) error {
-				_, err := locker.NewSet(p.Sess, locker.Write("x")).With(bad).With(more).Lock(ctx)
-				return err
-			},
-			"Semaphore": func(ctx context.Context) error {
-				_, err := locker.NewSemaphore(p.Sess, "x", 1).With(bad).With(more).Acquire(ctx, 1)
-				return err
-			},
+		}
+		for option, c := range map[string]struct {
+			opts locker.Options
+			of   []string // the kinds that have it
+		}{
+			"Options.Owner":     {locker.Options{Owner: "a"}, slices.Collect(maps.Keys(locks))},
+			"Options.MinHold":   {locker.Options{MinHold: time.Millisecond}, []string{"Mutex"}},
+			"Options.Reentrant": {locker.Options{Reentrant: true}, []string{"Mutex", "RWMutex", "RWMutex, reading"}},
 		} {
-			var argument *holdfast.ArgumentError
-			if err := lock(t.Context()); !errors.As(err, &argument) || argument.Argument != "Options.MaxHold" {
-				t.Errorf("%s: %v", kind, err)
+			for kind, lock := range locks {
+				var bad *holdfast.ArgumentError
+				err := lock(t.Context(), c.opts)
+				refused := errors.As(err, &bad) && bad.Argument == option
+				if has := slices.Contains(c.of, kind); has && err != nil || !has && !refused {
+					t.Errorf("%s of a %s: %v", option, kind, err)
+				}
 			}
 		}
 	})
+}
+
+func end(ctx context.Context, lk interface{ Unlock(context.Context) error }, err error) error {
+	if err != nil {
+		return err
+	}
+	return lk.Unlock(ctx)
 }

@@ -25,13 +25,13 @@ var losses = map[holdfast.Cause]func(t *testing.T, srv *etcdfake.Server, p *kit.
 		}
 	},
 	holdfast.CauseKicked: func(t *testing.T, srv *etcdfake.Server, _ *kit.Process, lk *locker.Lock) {
-		c := admin.New(srv.Client(t), &admin.Options{Auditor: quiet})
+		c := admin.New(srv.Client(t), admin.Options{Auditor: quiet})
 		if err := c.Kick(t.Context(), holdfast.KindLock, "x", lk.Token(), "stuck"); err != nil {
 			t.Error(err)
 		}
 	},
 	holdfast.CauseRemoved: func(t *testing.T, srv *etcdfake.Server, _ *kit.Process, lk *locker.Lock) {
-		c := admin.New(srv.Client(t), &admin.Options{Auditor: quiet})
+		c := admin.New(srv.Client(t), admin.Options{Auditor: quiet})
 		go func() { // ends with the removal, which waits for the holder
 			if err := c.Remove(context.Background(), holdfast.KindLock, "x", lk.Token(), "stuck"); err != nil {
 				t.Error(err)
@@ -83,19 +83,21 @@ func TestFunctionThatUnlocksItsHandleOfASharedHoldIsNotTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				a, inner, outer := kit.Start(t, srv), make(overruns, 1), make(overruns, 1)
-				mu := locker.NewMutex(a.Sess, "x").WithReentry()
-				_ = mu.With(locker.Options{OnOverrun: outer.add}).Do(t.Context(), func(ctx context.Context, _ *locker.Lock) error {
-					return mu.With(locker.Options{OnOverrun: inner.add}).Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
-						if unlockFirst {
-							_ = lk.Unlock(ctx)
-						}
-						srv.Revoke(lk.Lease())
-						synctest.Wait()
-						_ = lk.Unlock(context.Background())
-						time.Sleep(time.Minute)
-						return nil
+				mu := locker.NewMutex(a.Sess, "x")
+				_ = mu.With(locker.Options{Reentrant: true, OnOverrun: outer.add}).Do(t.Context(),
+					func(ctx context.Context, _ *locker.Lock) error {
+						return mu.With(locker.Options{Reentrant: true, OnOverrun: inner.add}).Do(ctx,
+							func(ctx context.Context, lk *locker.Lock) error {
+								if unlockFirst {
+									_ = lk.Unlock(ctx)
+								}
+								srv.Revoke(lk.Lease())
+								synctest.Wait()
+								_ = lk.Unlock(context.Background())
+								time.Sleep(time.Minute)
+								return nil
+							})
 					})
-				})
 				if len(inner) > 0 || len(outer) != 1 {
 					t.Errorf("the inner function is told %d times, the outer one %d times", len(inner), len(outer))
 				}

@@ -53,13 +53,13 @@ func TestWorkThatOutlivesItsLockIsTold(t *testing.T) {
 			srv.Revoke(lk.Lease())
 		}, cause: holdfast.CauseRevoked, grace: grace, late: 4 * kit.OneWay},
 		"kicked": {fault: func(t *testing.T, srv *etcdfake.Server, _ *kit.Process, lk *locker.Lock) {
-			c := admin.New(srv.Client(t), &admin.Options{Auditor: quiet})
+			c := admin.New(srv.Client(t), admin.Options{Auditor: quiet})
 			if err := c.Kick(t.Context(), holdfast.KindLock, "x", lk.Token(), "stuck"); err != nil {
 				t.Error(err)
 			}
 		}, cause: holdfast.CauseKicked, grace: 30*time.Second + grace, late: 2 * time.Second},
 		"kicked, then removed": {fault: func(t *testing.T, srv *etcdfake.Server, a *kit.Process, lk *locker.Lock) {
-			c := admin.New(srv.Client(t), &admin.Options{Auditor: quiet})
+			c := admin.New(srv.Client(t), admin.Options{Auditor: quiet})
 			err := c.Kick(t.Context(), holdfast.KindLock, "x", lk.Token(), "stuck")
 			<-lk.Done()
 			time.AfterFunc(5*time.Second, func() {
@@ -72,7 +72,7 @@ func TestWorkThatOutlivesItsLockIsTold(t *testing.T) {
 			}
 		}, cause: holdfast.CauseKicked, grace: 5*time.Second + grace, late: 2 * time.Second},
 		"removed": {fault: func(t *testing.T, srv *etcdfake.Server, _ *kit.Process, lk *locker.Lock) {
-			c := admin.New(srv.Client(t), &admin.Options{Auditor: quiet})
+			c := admin.New(srv.Client(t), admin.Options{Auditor: quiet})
 			go func() { // ends with the removal, which waits for the holder
 				if err := c.Remove(context.Background(), holdfast.KindLock, "x", lk.Token(), "stuck"); err != nil {
 					t.Error(err)
@@ -219,7 +219,8 @@ func TestEveryKindOfLockTellsOfWorkThatOutlivesIt(t *testing.T) {
 	type doFunc = func(ctx context.Context, a *kit.Process, o locker.Options, finish <-chan struct{}) error
 	for name, do := range map[string]doFunc{
 		"Mutex": func(ctx context.Context, a *kit.Process, o locker.Options, finish <-chan struct{}) error {
-			return locker.NewMutex(a.Sess, "x").With(o).WithReentry().TryDo(ctx,
+			o.Reentrant = true
+			return locker.NewMutex(a.Sess, "x").With(o).TryDo(ctx,
 				func(context.Context, *locker.Lock) error { wait(finish); return nil })
 		},
 		"RWMutex, reading": func(ctx context.Context, a *kit.Process, o locker.Options, finish <-chan struct{}) error {

@@ -16,7 +16,7 @@ type Permit struct {
 	weight int
 }
 
-var _ fencing.Owner = (*Permit)(nil)
+var _ fencing.Hold = (*Permit)(nil)
 
 // Weight returns how many permits it is.
 func (p *Permit) Weight() int { return p.weight }

@@ -14,7 +14,7 @@ import (
 // writer holds.
 type ReadLock struct{ single }
 
-var _ fencing.Owner = (*ReadLock)(nil)
+var _ fencing.Hold = (*ReadLock)(nil)
 
 // WithContext returns a child of ctx that is canceled when the lock is lost or released, as [Lock.WithContext] does. It
 // carries no holder: fencing.FromContext finds none, although ctx may carry one.

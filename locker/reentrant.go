@@ -43,7 +43,7 @@ func newOwn(h *hold.Hold, handles *atomic.Int64) *own {
 
 // acquireOne acquires a name, or returns another handle of the hold that ctx comes from.
 func (n named) acquireOne(ctx context.Context, mode mode, try bool) (handle, error) {
-	if n.reentry {
+	if n.opts.Reentrant {
 		if h, err := n.reenter(ctx, mode); err != nil {
 			return handle{}, n.failed(0, err)
 		} else if h.hold != nil {
@@ -54,7 +54,7 @@ func (n named) acquireOne(ctx context.Context, mode mode, try bool) (handle, err
 	if err != nil {
 		return handle{}, err
 	}
-	if !n.reentry {
+	if !n.opts.Reentrant {
 		return n.handle(holds[0], nil), nil
 	}
 	handles := new(atomic.Int64)
@@ -74,7 +74,7 @@ func (n named) reenter(ctx context.Context, mode mode) (handle, error) {
 	case mode == exclusive && outer.hold.Token() == 0: // two readers that wait for each other would wait for ever
 		return handle{}, fmt.Errorf("%w for reading: unlock it before you lock it for writing", holdfast.ErrReentrant)
 	case outer.own == nil:
-		return handle{}, fmt.Errorf("%w, and took it without WithReentry", holdfast.ErrReentrant)
+		return handle{}, fmt.Errorf("%w, and took it without Options.Reentrant", holdfast.ErrReentrant)
 	case outer.hold.Live():
 	case outer.hold.Blocks(): // ended by an administrator, and not unlocked
 		return handle{}, fmt.Errorf("%w and must unlock it: %w", holdfast.ErrReentrant, outer.hold.Check())

@@ -23,7 +23,7 @@ import (
 func TestLossEndsAllLocksOfAHoldAndTheNextLockIsAnother(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		mu := locker.NewMutex(p.Sess, "x").WithReentry()
+		mu := locker.NewMutex(p.Sess, "x").With(locker.Options{Reentrant: true})
 		outer := mustLock(t, mu)
 		inner := again(t, mu, outer)
 		released := again(t, mu, outer)
@@ -55,7 +55,7 @@ func TestLossEndsAllLocksOfAHoldAndTheNextLockIsAnother(t *testing.T) {
 func TestRefusedWriteOfAnInnerLockEndsTheOuterOne(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		mu := locker.NewMutex(p.Sess, "x").WithReentry()
+		mu := locker.NewMutex(p.Sess, "x").With(locker.Options{Reentrant: true})
 		outer := mustLock(t, mu)
 		inner := again(t, mu, outer)
 		srv.Delete(outer.Key())
@@ -72,10 +72,10 @@ func TestRefusedWriteOfAnInnerLockEndsTheOuterOne(t *testing.T) {
 func TestKickedHoldIsNotSharedAndItsLastUnlockFreesTheName(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		mu := locker.NewMutex(p.Sess, "x").WithReentry()
+		mu := locker.NewMutex(p.Sess, "x").With(locker.Options{Reentrant: true})
 		outer := mustLock(t, mu)
 		inner := again(t, mu, outer)
-		ops := admin.New(srv.Client(t), nil)
+		ops := admin.New(srv.Client(t), admin.Options{})
 		if err := ops.Kick(t.Context(), holdfast.KindLock, "x", outer.Token(), "deploy"); err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func TestKickedHoldIsNotSharedAndItsLastUnlockFreesTheName(t *testing.T) {
 func TestReentrantLockWithADeadContextGivesNothing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		mu := locker.NewMutex(p.Sess, "x").WithReentry()
+		mu := locker.NewMutex(p.Sess, "x").With(locker.Options{Reentrant: true})
 		lk := mustLock(t, mu)
 		ctx, cancel := context.WithCancel(within(t, lk))
 		cancel()
@@ -129,7 +129,7 @@ func TestReentrantLockQueuesAgainIfTheHoldEndsMeanwhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := kit.Start(t, srv)
-				mu := locker.NewMutex(p.Sess, "x").WithReentry()
+				mu := locker.NewMutex(p.Sess, "x").With(locker.Options{Reentrant: true})
 				outer := mustLock(t, mu)
 				// The call has found the hold when it looks whether its context has ended.
 				once := sync.OnceFunc(func() { end(t, p, outer) })
@@ -162,7 +162,7 @@ func TestReentrantLockDuringTheLastUnlockQueuesAgain(t *testing.T) {
 			spans := releasing{sdktrace.NewSimpleSpanProcessor(tracetest.NewNoopExporter()), func() { during() }}
 			o.Telemetry.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 		})
-		mu := locker.NewMutex(p.Sess, "x").WithReentry()
+		mu := locker.NewMutex(p.Sess, "x").With(locker.Options{Reentrant: true})
 		outer := mustLock(t, mu)
 		ctx, next := within(t, outer), make(chan result, 1)
 		during = func() {
@@ -186,7 +186,7 @@ func TestReentrantLockDuringTheLastUnlockQueuesAgain(t *testing.T) {
 func TestReentrantLocksOfManyGoroutinesAreHeldOrQueueAgain(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		mu := locker.NewMutex(p.Sess, "x").WithReentry()
+		mu := locker.NewMutex(p.Sess, "x").With(locker.Options{Reentrant: true})
 		for range 20 {
 			outer := mustLock(t, mu)
 			ctx := within(t, outer)

@@ -57,8 +57,9 @@ func TestReentrantCallsSendNothingAndTheLastUnlockRemovesTheEntry(t *testing.T) 
 		time.Sleep(kit.Prompt) // the session has set the watch of its session key
 		var records []audit.Record
 		rw := locker.NewRWMutex(p.Sess, "x").With(locker.Options{
-			Auditor: audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) }),
-		}).WithReentry()
+			Reentrant: true,
+			Auditor:   audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) }),
+		})
 		runs := 0
 		write := func(ctx context.Context, lk *locker.Lock) error { runs++; return lk.Check() }
 		read := func(ctx context.Context, lk *locker.ReadLock) error { runs++; return lk.Check() }
@@ -91,7 +92,7 @@ func TestReentrantCallsSendNothingAndTheLastUnlockRemovesTheEntry(t *testing.T) 
 func TestReentrantLockEndsWithItsOwnUnlock(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		mu := locker.NewMutex(p.Sess, "x").WithReentry()
+		mu := locker.NewMutex(p.Sess, "x").With(locker.Options{Reentrant: true})
 		outer := mustLock(t, mu)
 		inner := again(t, mu, outer)
 		ctx, cancel := inner.WithContext(t.Context())
@@ -125,7 +126,7 @@ func TestReentrantLockEndsWithItsOwnUnlock(t *testing.T) {
 func TestHoldDoesNotKeepInnerLocksThatAreUnlocked(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		mu := locker.NewMutex(p.Sess, "x").WithReentry()
+		mu := locker.NewMutex(p.Sess, "x").With(locker.Options{Reentrant: true})
 		outer := mustLock(t, mu)
 		ctx := within(t, outer)
 		objects := func() int {
@@ -153,7 +154,7 @@ func TestHoldDoesNotKeepInnerLocksThatAreUnlocked(t *testing.T) {
 func TestOuterLockMayBeUnlockedBeforeInnerOnes(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		mu := locker.NewMutex(p.Sess, "x").WithReentry()
+		mu := locker.NewMutex(p.Sess, "x").With(locker.Options{Reentrant: true})
 		outer := mustLock(t, mu)
 		inner := again(t, mu, outer)
 		waiter := lockLater(kit.Within(t, time.Minute), mu)
@@ -182,7 +183,7 @@ func TestOuterLockMayBeUnlockedBeforeInnerOnes(t *testing.T) {
 func TestNameStaysTakenWhileAGoroutineOutlivesTheOuterDo(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := kit.Start(t, srv), kit.Start(t, srv)
-		mu := locker.NewMutex(a.Sess, "x").WithReentry()
+		mu := locker.NewMutex(a.Sess, "x").With(locker.Options{Reentrant: true})
 		working, done := make(chan struct{}), make(chan error, 1)
 		err := mu.Do(t.Context(), func(ctx context.Context, _ *locker.Lock) error {
 			go func() { // joined below
@@ -214,7 +215,7 @@ func TestReentrancyNeedsTheOptionOfBothCalls(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
 		plain := locker.NewMutex(p.Sess, "x")
-		opted := plain.WithReentry()
+		opted := plain.With(locker.Options{Reentrant: true})
 		for _, c := range []struct{ outer, inner *locker.Mutex }{{plain, opted}, {opted, plain}} {
 			lk := mustLock(t, c.outer)
 			if _, err := c.inner.Lock(within(t, lk)); !errors.Is(err, holdfast.ErrReentrant) {
@@ -229,9 +230,9 @@ func TestReentrancyNeedsTheOptionOfBothCalls(t *testing.T) {
 func TestOptionsOfAReentrantCallAreValidated(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		mu := locker.NewMutex(p.Sess, "x").WithReentry()
+		mu := locker.NewMutex(p.Sess, "x").With(locker.Options{Reentrant: true})
 		outer := mustLock(t, mu)
-		_, err := mu.With(locker.Options{MaxHold: -1}).WithReentry().Lock(within(t, outer))
+		_, err := mu.With(locker.Options{Reentrant: true, MaxHold: -1}).Lock(within(t, outer))
 		var bad *holdfast.ArgumentError
 		if !errors.As(err, &bad) || bad.Argument != "Options.MaxHold" {
 			t.Errorf("Lock: %v", err)
@@ -242,9 +243,9 @@ func TestOptionsOfAReentrantCallAreValidated(t *testing.T) {
 
 func TestLockThatCanBeDowngradedIsNotShared(t *testing.T) {
 	t.Parallel()
-	_, err := locker.NewRWMutex(nil, "x").WithReentry().LockDowngradable(t.Context())
+	_, err := locker.NewRWMutex(nil, "x").With(locker.Options{Reentrant: true}).LockDowngradable(t.Context())
 	var bad *holdfast.ArgumentError
-	if !errors.As(err, &bad) || bad.Argument != "receiver" || !strings.Contains(bad.Reason, "WithReentry") {
+	if !errors.As(err, &bad) || bad.Argument != "Options.Reentrant" || !strings.Contains(bad.Reason, "not shared") {
 		t.Errorf("LockDowngradable: %v", err)
 	}
 }
@@ -255,7 +256,7 @@ func TestLocksOfASetAreNotShared(t *testing.T) {
 		set := locker.NewSet(p.Sess, locker.Write("x"), locker.Read("y"))
 		err := set.Do(t.Context(), func(ctx context.Context, _ *locker.SetLock) error {
 			for _, name := range []string{"x", "y"} {
-				rw := locker.NewRWMutex(p.Sess, name).WithReentry()
+				rw := locker.NewRWMutex(p.Sess, name).With(locker.Options{Reentrant: true})
 				if _, err := rw.Lock(ctx); !errors.Is(err, holdfast.ErrReentrant) {
 					t.Errorf("Lock of %s: %v", name, err)
 				}
@@ -274,7 +275,7 @@ func TestLocksOfASetAreNotShared(t *testing.T) {
 func TestReentrantReadersShareAHoldAndDoNotUpgrade(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		rw := locker.NewRWMutex(p.Sess, "x").WithReentry()
+		rw := locker.NewRWMutex(p.Sess, "x").With(locker.Options{Reentrant: true})
 		outer := mustRLock(t, rw)
 		writer := lockLater(kit.Within(t, time.Minute), rw)
 		kit.Queued(t, srv, kit.Entries("x"), 2)
@@ -318,9 +319,9 @@ func TestReentrantReadersShareAHoldAndDoNotUpgrade(t *testing.T) {
 func TestReentrantLocksHaveTheLimitsOfTheFirstAndTheirOwnContexts(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		idle := locker.Options{MaxIdle: time.Second}
-		outer := mustLock(t, locker.NewMutex(p.Sess, "x").WithReentry().With(idle))
-		inner := again(t, locker.NewMutex(p.Sess, "x").WithReentry(), outer)
+		idle := locker.Options{Reentrant: true, MaxIdle: time.Second}
+		outer := mustLock(t, locker.NewMutex(p.Sess, "x").With(idle))
+		inner := again(t, locker.NewMutex(p.Sess, "x").With(locker.Options{Reentrant: true}), outer)
 		for range 10 { // the work of one is the work of all
 			time.Sleep(time.Second / 2)
 			if err := inner.Progress(); err != nil {
@@ -333,9 +334,9 @@ func TestReentrantLocksHaveTheLimitsOfTheFirstAndTheirOwnContexts(t *testing.T) 
 			t.Errorf("without progress: %v", err)
 		}
 
-		outer = mustLock(t, locker.NewMutex(p.Sess, "y").WithReentry())
-		cancels := locker.Options{CancelOnSuspended: true}
-		strict := again(t, locker.NewMutex(p.Sess, "y").With(cancels).WithReentry(), outer)
+		outer = mustLock(t, locker.NewMutex(p.Sess, "y").With(locker.Options{Reentrant: true}))
+		cancels := locker.Options{Reentrant: true, CancelOnSuspended: true}
+		strict := again(t, locker.NewMutex(p.Sess, "y").With(cancels), outer)
 		mild, cancel := outer.WithContext(t.Context())
 		defer cancel()
 		ctx, cancel := strict.WithContext(t.Context())

@@ -3,7 +3,6 @@ package locker
 import (
 	"context"
 
-	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -39,25 +38,20 @@ func NewRWMutexAt(sess *session.Session, prefix string) *RWMutex {
 }
 
 func withReaders(m mutex) *RWMutex {
+	m.named.keeps = false
 	readers := m.named
 	readers.queues = queue.Set{m.named.first().Readers()}
 	return &RWMutex{mutex: m, readers: readers}
 }
 
 // With is Mutex.With. For a MinHold of writers use the Mutex of the name.
+//
+// With Options.Reentrant a Lock covers RLock of its name. A ReadLock covers RLock and not Lock, which fails with
+// holdfast.ErrReentrant: two readers that did so would wait for each other. A Lock that is unlocked before an RLock
+// within it keeps other readers out until that one is unlocked: to go on beside them, use LockDowngradable.
 func (m *RWMutex) With(o Options) *RWMutex {
 	with := m.mutex
-	with.named.opts = options.Over(m.named.opts, o)
-	return withReaders(with)
-}
-
-// WithReentry is Mutex.WithReentry, for RLock, TryRLock, RDo and TryRDo as well. A Lock covers RLock of its name. A
-// ReadLock covers RLock and not Lock, which fails with holdfast.ErrReentrant: two readers that did so would wait for
-// each other. A Lock that is unlocked before an RLock within it keeps other readers out until that one is unlocked: to
-// go on beside them, use LockDowngradable, without WithReentry.
-func (m *RWMutex) WithReentry() *RWMutex {
-	with := m.mutex
-	with.named.reentry = true
+	with.named.opts = o
 	return withReaders(with)
 }
 
@@ -74,7 +68,7 @@ func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lk *R
 // RLock acquires the lock for reading. It waits until no writer holds the lock or waits ahead of it, and otherwise as
 // Lock does, with the same errors. Each goroutine that reads has an entry in etcd, also within one session. With a
 // context of a Lock or ReadLock of the same name that is still held, the error Is holdfast.ErrReentrant: a writer that
-// waits in between would make both wait for ever. WithReentry shares the hold instead.
+// waits in between would make both wait for ever. Options.Reentrant shares the hold instead.
 func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) {
 	return readLockOf(m.readers.acquireOne(ctx, shared, false))
 }

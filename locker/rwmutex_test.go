@@ -172,7 +172,7 @@ func TestMinHoldOfAWriterKeepsReadersOut(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
 		rw := locker.NewRWMutex(p.Sess, "x")
-		mustUnlock(t, mustLock(t, locker.NewMutex(p.Sess, "x").WithMinHold(time.Hour)))
+		mustUnlock(t, mustLock(t, locker.NewMutex(p.Sess, "x").With(locker.Options{MinHold: time.Hour})))
 		if _, err := rw.TryRLock(t.Context()); !errors.Is(err, locker.ErrLocked) {
 			t.Errorf("TryRLock within a writer's MinHold: %v", err)
 		}

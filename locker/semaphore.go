@@ -6,7 +6,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -55,12 +54,12 @@ func (s *Semaphore) sem() *queue.Semaphore {
 // a bad n or a nil session is an error of the first call.
 func NewSemaphore(sess *session.Session, name string, n int) *Semaphore {
 	s := &Semaphore{latest: new(atomic.Pointer[queue.Semaphore])}
-	s.latest.Store(queue.NewSemaphore(lease.Open(sess.Ref()), name, n))
+	s.latest.Store(queue.NewSemaphore(lease.Open(sess), name, n))
 	return s
 }
 
 // With is Mutex.With. The copy follows Resize, too.
-func (s *Semaphore) With(o Options) *Semaphore { return &Semaphore{s.latest, options.Over(s.opts, o)} }
+func (s *Semaphore) With(o Options) *Semaphore { return &Semaphore{s.latest, o} }
 
 // Name returns the name as it was given.
 func (s *Semaphore) Name() string { return s.sem().All().Name() }

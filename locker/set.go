@@ -10,7 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -56,7 +55,7 @@ func Read(name string) Member { return Member{name: name, read: true} }
 func NewSet(sess *session.Session, members ...Member) *Set {
 	s := &Set{members: slices.Clone(members)}
 	for _, m := range members {
-		q := queue.New(lease.Open(sess.Ref()), holdfast.KindLock, m.name)
+		q := queue.New(lease.Open(sess), holdfast.KindLock, m.name)
 		if m.read {
 			q = q.Readers()
 		}
@@ -69,7 +68,7 @@ func NewSet(sess *session.Session, members ...Member) *Set {
 // With is Mutex.With.
 func (s *Set) With(o Options) *Set {
 	with := *s
-	with.named.opts = options.Over(s.named.opts, o)
+	with.named.opts = o
 	return &with
 }
 
@@ -163,7 +162,7 @@ func (s *SetLock) Holder(name string) (fencing.Holder, error) {
 
 // Reader returns the lock of a name that the set holds for reading, for fencing.NewFencedWriter. For any other name the
 // error is a *holdfast.ArgumentError.
-func (s *SetLock) Reader(name string) (fencing.Owner, error) {
+func (s *SetLock) Reader(name string) (fencing.Hold, error) {
 	for _, lk := range s.readers {
 		if lk.Name() == name {
 			return lk, nil

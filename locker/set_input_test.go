@@ -43,12 +43,13 @@ func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
 				_, err := locker.NewSet(p.Sess, w("a"), w("b")).Lock(none)
 				return err
 			}, "ctx"},
-			"zero TreeMutex":        {tree(&locker.TreeMutex{}), "receiver"},
-			"tree: nil session":     {tree(locker.NewTreeMutex(nil, "a/b")), "sess"},
-			"tree: bad path":        {tree(locker.NewTreeMutex(p.Sess, "a//b")), ""},
-			"tree: slash":           {tree(locker.NewTreeMutex(p.Sess, "/")), ""},
-			"tree: 64 segments":     {tree(locker.NewTreeMutex(p.Sess, strings.Repeat("/a", 64)[1:])), ""},
-			"downgradable: try":     {tryDowngradable(ctx, locker.NewRWMutex(p.Sess, "a").WithReentry()), "receiver"},
+			"zero TreeMutex":    {tree(&locker.TreeMutex{}), "receiver"},
+			"tree: nil session": {tree(locker.NewTreeMutex(nil, "a/b")), "sess"},
+			"tree: bad path":    {tree(locker.NewTreeMutex(p.Sess, "a//b")), ""},
+			"tree: slash":       {tree(locker.NewTreeMutex(p.Sess, "/")), ""},
+			"tree: 64 segments": {tree(locker.NewTreeMutex(p.Sess, strings.Repeat("/a", 64)[1:])), ""},
+			"downgradable: try": {tryDowngradable(ctx, locker.NewRWMutex(p.Sess,
+				"a").With(locker.Options{Reentrant: true})), "Options.Reentrant"},
 			"downgradable: no read": {doDowngradable(ctx, locker.NewRWMutex(p.Sess, "a")), "write, read"},
 			"downgradable: zero":    {downgradable(ctx, &locker.RWMutex{}), "receiver"},
 		} {

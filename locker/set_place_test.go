@@ -153,15 +153,15 @@ func TestSetsOfOneSessionHandOver(t *testing.T) {
 // The writes of a lock of several entries are refused when one of them is gone: a holder of the path above may be in.
 // So are those of a Txn that names what the lock owns.
 func TestFencedWriteComparesAllEntries(t *testing.T) {
-	for name, acquire := range map[string]func(t *testing.T, p *kit.Process) (fencing.Owner, func(context.Context) error){
-		"tree": func(t *testing.T, p *kit.Process) (fencing.Owner, func(context.Context) error) {
+	for name, acquire := range map[string]func(t *testing.T, p *kit.Process) (fencing.Hold, func(context.Context) error){
+		"tree": func(t *testing.T, p *kit.Process) (fencing.Hold, func(context.Context) error) {
 			lk, err := locker.NewTreeMutex(p.Sess, "job/7").Lock(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			return lk, lk.Unlock
 		},
-		"set": func(t *testing.T, p *kit.Process) (fencing.Owner, func(context.Context) error) {
+		"set": func(t *testing.T, p *kit.Process) (fencing.Hold, func(context.Context) error) {
 			set := mustLockAll(t, locker.NewSet(p.Sess, locker.Read("job"), locker.Write("x")))
 			h, err := set.Holder("x")
 			if err != nil {
@@ -169,7 +169,7 @@ func TestFencedWriteComparesAllEntries(t *testing.T) {
 			}
 			return h, set.Unlock
 		},
-		"reader of a set": func(t *testing.T, p *kit.Process) (fencing.Owner, func(context.Context) error) {
+		"reader of a set": func(t *testing.T, p *kit.Process) (fencing.Hold, func(context.Context) error) {
 			set := mustLockAll(t, locker.NewSet(p.Sess, locker.Write("job"), locker.Read("x")))
 			r, err := set.Reader("x")
 			if err != nil {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -33,7 +32,7 @@ type TreeMutex struct{ named named }
 // NewTreeMutex names a path in the session's namespace: a name as CheckName takes it, of at most MaxSet segments. A bad
 // path or a nil session is an error of the first call.
 func NewTreeMutex(sess *session.Session, path string) *TreeMutex {
-	host := lease.Open(sess.Ref())
+	host := lease.Open(sess)
 	t := &TreeMutex{named{queues: queue.Set{queue.New(host, holdfast.KindTree, path)}}}
 	for above, ok := parent(path); ok && t.named.first().Err() == nil; above, ok = parent(above) {
 		t.named.queues = append(t.named.queues, queue.New(host, holdfast.KindTree, above).Above(path))
@@ -50,7 +49,7 @@ func parent(path string) (above string, ok bool) {
 // With is Mutex.With.
 func (t *TreeMutex) With(o Options) *TreeMutex {
 	with := *t
-	with.named.opts = options.Over(t.named.opts, o)
+	with.named.opts = o
 	return &with
 }
 

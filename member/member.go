@@ -90,7 +90,7 @@ func Join(ctx context.Context, sess *session.Session, group string, o Options) (
 	if err := check(ctx, sess, group, o); err != nil {
 		return nil, err
 	}
-	host := lease.Open(sess.Ref())
+	host := lease.Open(sess)
 	m := &Member{
 		host: host, at: layout.Members(host.Namespace(), group), name: cmp.Or(o.Name, host.Identity().Owner),
 		joined: time.Now(), want: wanted{number: 1, value: o.Value}, changed: make(chan struct{}),

@@ -15,7 +15,6 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -66,7 +65,6 @@ type Snapshot struct {
 type Reader struct {
 	client  *clientv3.Client
 	group   string
-	opts    ReaderOptions                 // as they were set
 	listing *watching.Reader[item, Group] // nil if err is not
 	err     error                         // why the reader cannot be used
 }
@@ -95,10 +93,9 @@ func NewReader(cli *clientv3.Client, group string) *Reader {
 	return (&Reader{client: cli, group: group}).With(ReaderOptions{})
 }
 
-// With returns a copy with the options that o sets; the others stay. To set one back, begin with NewReader.
+// With returns a copy with these options, in place of those it had.
 func (r *Reader) With(o ReaderOptions) *Reader {
-	o = options.Over(r.opts, o)
-	with := &Reader{client: r.client, group: r.group, opts: o}
+	with := &Reader{client: r.client, group: r.group}
 	namespace, err := names.Namespace(o.Namespace)
 	if o.Clock == nil {
 		o.Clock = session.SystemClock()

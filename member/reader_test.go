@@ -200,10 +200,10 @@ func TestObserverSaysHowOldTheGroupMayBe(t *testing.T) {
 
 // Most of it is the question for the time: the system's clock, which counts sleep, is a system call.
 func BenchmarkObserverCurrent(b *testing.B) {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	defer srv.Close()
 	cli := srv.Client(b)
-	sess, err := session.New(b.Context(), cli, nil)
+	sess, err := session.New(b.Context(), cli, session.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func TestLeaseOfClaimsIsRevokedBeforeTheSessions(t *testing.T) {
 					}
 				}
 				var hooks atomic.Int64 // StayLost: Close may run them beside those of the loss
-				lease.Open(sess.Ref()).BeforeRevoke(func(context.Context, *lease.Lease) {
+				lease.Open(sess).BeforeRevoke(func(context.Context, *lease.Lease) {
 					if hooks.Add(1) == 1 && (len(c.Keys("claim")) != 1 || len(c.Keys("entry")) != 1) {
 						t.Errorf("keys when the hook runs: %v", c.Keys(""))
 					}

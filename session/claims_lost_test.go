@@ -46,7 +46,7 @@ func TestLossOfTheLeaseOfClaimsCostsNoLockAndAnotherOneFollows(t *testing.T) {
 // gone has the session told that etcd has refused a request about a lease and that of its claims.
 func gone(t *testing.T, sess *session.Session, l *lease.Lease, claims clientv3.LeaseID) *holdfast.LostError {
 	t.Helper()
-	return lease.Open(sess.Ref()).LeaseGone(t.Context(), l, claims, rpctypes.ErrLeaseNotFound)
+	return lease.Open(sess).LeaseGone(t.Context(), l, claims, rpctypes.ErrLeaseNotFound)
 }
 
 func TestRefusalMeantTheLeaseOfClaimsIfTheSessionKeyStands(t *testing.T) {

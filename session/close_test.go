@@ -38,7 +38,7 @@ func TestCloseRevokesTellsAndIsIdempotent(t *testing.T) {
 		if err := sess.Check(); err != holdfast.ErrClosed || sess.State() != holdfast.Closed || sess.Remaining() != 0 {
 			t.Errorf("session after Close: %v, %v, %v", err, sess.State(), sess.Remaining())
 		}
-		if _, err := lease.Open(sess.Ref()).Await(t.Context()); err != holdfast.ErrClosed {
+		if _, err := lease.Open(sess).Await(t.Context()); err != holdfast.ErrClosed {
 			t.Errorf("Await after Close: %v", err)
 		}
 		if sess.Lease() == 0 {
@@ -91,7 +91,7 @@ func TestCloseJoinsWhatRunsOnTheSession(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{})
 		var returned, called atomic.Bool
-		lease.Open(sess.Ref()).Go(func(ctx context.Context) {
+		lease.Open(sess).Go(func(ctx context.Context) {
 			<-ctx.Done()
 			time.Sleep(2 * time.Second)
 			returned.Store(true)
@@ -106,7 +106,7 @@ func TestCloseJoinsWhatRunsOnTheSession(t *testing.T) {
 		if !returned.Load() || !called.Load() {
 			t.Errorf("after Close the goroutine has returned: %v, the callback: %v", returned.Load(), called.Load())
 		}
-		if lease.Open(sess.Ref()).Go(func(context.Context) {}) {
+		if lease.Open(sess).Go(func(context.Context) {}) {
 			t.Error("a goroutine was started after Close")
 		}
 	})
@@ -211,7 +211,7 @@ func TestCloseStopsWaitingForAGoroutineThatIsStuckInACallback(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		release := make(chan struct{})
 		sess := c.open(t, session.Options{})
-		lease.Open(sess.Ref()).Go(func(context.Context) { <-release })
+		lease.Open(sess).Go(func(context.Context) { <-release })
 		began := time.Now()
 		var stuck *session.CallbackError
 		err := sess.Close(context.Background())
@@ -234,7 +234,7 @@ func TestCloseWaitsForGoroutinesAMomentLongerThanForTheRevocation(t *testing.T) 
 			const closeTimeout = 3 * time.Second
 			sess := c.open(t, session.Options{CloseTimeout: closeTimeout})
 			began := time.Now()
-			lease.Open(sess.Ref()).Go(func(ctx context.Context) {
+			lease.Open(sess).Go(func(ctx context.Context) {
 				<-ctx.Done()
 				time.Sleep(closeTimeout + late)
 			})

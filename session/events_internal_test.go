@@ -14,10 +14,10 @@ import (
 func TestClosedIsTheLastEvent(t *testing.T) {
 	for _, late := range []holdfast.State{holdfast.Suspended, holdfast.Lost, holdfast.Connected} {
 		bubble.Test(t, func(t *testing.T) {
-			srv := etcdfake.New(nil)
+			srv := etcdfake.New(etcdfake.Options{})
 			t.Cleanup(srv.Close)
 			var states []holdfast.State
-			s, err := New(t.Context(), srv.Client(t), &Options{
+			s, err := New(t.Context(), srv.Client(t), Options{
 				Clock: MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 				OnStateChange: func(ev Event) { states = append(states, ev.State) },
 			})

@@ -13,7 +13,7 @@ import (
 )
 
 func exampleClient() (*clientv3.Client, func()) {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	return srv.Link().Client(), srv.Close
 }
 
@@ -23,7 +23,7 @@ func ExampleNew() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // bounds New only
 	defer cancel()
-	sess, err := session.New(ctx, cli, &session.Options{TTL: 10 * time.Second, Namespace: "billing"})
+	sess, err := session.New(ctx, cli, session.Options{TTL: 10 * time.Second, Namespace: "billing"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func ExampleSession_Subscribe() {
 	defer end()
 
 	ctx := context.Background()
-	sess, err := session.New(ctx, cli, nil)
+	sess, err := session.New(ctx, cli, session.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func ExampleSession_Check() {
 	defer end()
 
 	ctx := context.Background()
-	sess, err := session.New(ctx, cli, nil)
+	sess, err := session.New(ctx, cli, session.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func ExampleSession_Close() {
 	defer end()
 
 	ctx := context.Background()
-	sess, err := session.New(ctx, cli, nil)
+	sess, err := session.New(ctx, cli, session.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func ExampleClientConfig() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	sess, err := session.New(ctx, cli, nil)
+	sess, err := session.New(ctx, cli, session.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 	"github.com/holdfast-go/holdfast/session"
@@ -129,7 +130,7 @@ func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 				cli, network := c.connect(t, plain())
 				sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})
 				granted, renewal := time.Now(), sess.Remaining()*3/8
-				other := newCluster(t, nil)
+				other := newCluster(t, etcdfake.Options{})
 				if tc.restored {
 					conn := other.dial(t).ActiveConnection()
 					request := &pb.LeaseGrantRequest{ID: int64(sess.Lease()), TTL: 60}
@@ -187,7 +188,7 @@ func TestClosedClientEndsTheSession(t *testing.T) {
 			t.Errorf("%v", lost)
 		}
 		began, grants := time.Now(), c.count("LeaseGrant")
-		_, err := lease.Open(sess.Ref()).Await(t.Context())
+		_, err := lease.Open(sess).Await(t.Context())
 		if !errors.Is(err, holdfast.ErrClientClosed) || !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Await: %v", err)
 		}
@@ -206,7 +207,7 @@ func TestClosedClientEndsTheSession(t *testing.T) {
 		if !errors.Is(err, holdfast.ErrClientClosed) || errors.Is(err, holdfast.ErrOutcomeUnknown) || time.Since(began) != 0 {
 			t.Errorf("Close after %v: %v", time.Since(began), err)
 		}
-		if _, err := session.New(t.Context(), cli, nil); !errors.Is(err, holdfast.ErrClientClosed) {
+		if _, err := session.New(t.Context(), cli, session.Options{}); !errors.Is(err, holdfast.ErrClientClosed) {
 			t.Errorf("New: %v", err)
 		}
 	})
@@ -222,7 +223,7 @@ func TestAwaitReturnsWhenTheClientIsClosed(t *testing.T) {
 		events.next(t, holdfast.Lost)
 		waiter := make(chan error, 1)
 		go func() { // joined below
-			_, err := lease.Open(sess.Ref()).Await(t.Context())
+			_, err := lease.Open(sess).Await(t.Context())
 			waiter <- err
 		}()
 		time.Sleep(time.Minute)

@@ -182,7 +182,7 @@ func TestLostLeaseIsRevokedOnce(t *testing.T) {
 }
 
 func TestTheTTLThatWasGrantedIsUsed(t *testing.T) {
-	startWith(t, &etcdfake.Options{MinTTL: 4 * time.Second}, func(t *testing.T, c *cluster) {
+	startWith(t, etcdfake.Options{MinTTL: 4 * time.Second}, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{TTL: 2 * time.Second})
 		if r := sess.Remaining(); r != 3600*time.Millisecond {
 			t.Errorf("trusted for %v, want 4 s less a tenth", r)

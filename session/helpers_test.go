@@ -40,16 +40,16 @@ type cluster struct {
 // start runs f in virtual time with a cluster.
 func start(t *testing.T, f func(t *testing.T, c *cluster)) {
 	t.Helper()
-	startWith(t, nil, f)
+	startWith(t, etcdfake.Options{}, f)
 }
 
-func startWith(t *testing.T, o *etcdfake.Options, f func(t *testing.T, c *cluster)) {
+func startWith(t *testing.T, o etcdfake.Options, f func(t *testing.T, c *cluster)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) { f(t, newCluster(t, o)) })
 }
 
 // newCluster returns a cluster that ends with the test.
-func newCluster(t *testing.T, o *etcdfake.Options) *cluster {
+func newCluster(t *testing.T, o etcdfake.Options) *cluster {
 	t.Helper()
 	srv := etcdfake.New(o)
 	t.Cleanup(srv.Close)
@@ -233,14 +233,14 @@ func (c *deafConn) Close() error {
 }
 
 // quiet returns options for virtual time, where the boot-time clock would be real.
-func quiet(o session.Options) *session.Options {
+func quiet(o session.Options) session.Options {
 	if o.Clock == nil {
 		o.Clock = session.MonotonicClock()
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &o
+	return o
 }
 
 // jumping returns a clock, and a function that advances it although no timer fires, as after a machine was suspended.
@@ -263,14 +263,14 @@ func jumping() (clock func() time.Duration, jump func(time.Duration)) {
 // await returns the session's lease.
 func await(t *testing.T, sess *session.Session) *lease.Lease {
 	t.Helper()
-	l, err := lease.Open(sess.Ref()).Await(t.Context())
+	l, err := lease.Open(sess).Await(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func keyOf(sess *session.Session) string { return lease.Open(sess.Ref()).SessionKey(sess.Lease()) }
+func keyOf(sess *session.Session) string { return lease.Open(sess).SessionKey(sess.Lease()) }
 
 func lossOf(t *testing.T, ev session.Event) *holdfast.LostError {
 	t.Helper()

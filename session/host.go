@@ -15,10 +15,5 @@ var (
 	_ lease.Work   = (*work)(nil)
 )
 
-// Ref is of use only to packages of this module.
-func (s *Session) Ref() lease.Ref {
-	if s == nil {
-		return lease.Ref{}
-	}
-	return lease.NewRef(host{s.env, s.leases, s.work})
-}
+// ref is an alias so that the field of Session is not exported.
+type ref = lease.Ref

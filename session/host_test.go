@@ -14,10 +14,11 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-func TestRefOfNoSessionOpensToNoHost(t *testing.T) {
-	var sess *session.Session
-	if h := lease.Open(sess.Ref()); h != nil {
-		t.Errorf("%v", h)
+func TestNoSessionOpensToNoHost(t *testing.T) {
+	for _, sess := range []*session.Session{nil, {}} {
+		if h := lease.Open(sess); h != nil {
+			t.Errorf("%v", h)
+		}
 	}
 }
 
@@ -42,7 +43,7 @@ func TestHooksRunBeforeTheLeaseIsRevoked(t *testing.T) {
 				c.Skip(-5 * time.Second) // etcd's clock is slow: the lease still exists a margin after the loss
 				var order []string
 				for _, hook := range []string{"first", "second"} {
-					lease.Open(sess.Ref()).BeforeRevoke(func(ctx context.Context, l *lease.Lease) {
+					lease.Open(sess).BeforeRevoke(func(ctx context.Context, l *lease.Lease) {
 						if l != held {
 							return // the next lease, closed with the test
 						}
@@ -69,7 +70,7 @@ func TestHooksRunBeforeTheLeaseIsRevoked(t *testing.T) {
 func TestCloseDoesNotWaitForWhatJoinsAfterItHasBegun(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{})
-		host := lease.Open(sess.Ref())
+		host := lease.Open(sess)
 		var done func()
 		host.BeforeRevoke(func(context.Context, *lease.Lease) { done = host.Joining() })
 		began := time.Now()
@@ -83,7 +84,7 @@ func TestCloseDoesNotWaitForWhatJoinsAfterItHasBegun(t *testing.T) {
 func TestHookThatHangsDoesNotKeepTheLeaseFromBeingRevoked(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{})
-		lease.Open(sess.Ref()).BeforeRevoke(func(ctx context.Context, _ *lease.Lease) { <-ctx.Done() })
+		lease.Open(sess).BeforeRevoke(func(ctx context.Context, _ *lease.Lease) { <-ctx.Done() })
 		began := time.Now()
 		if err := sess.Close(context.Background()); err != nil || time.Since(began) != 2*time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
@@ -99,7 +100,7 @@ func TestHooksDoNotRunForALeaseThatWasRevoked(t *testing.T) {
 		events := newRecorder()
 		sess := c.open(t, session.Options{OnStateChange: events.record})
 		revoked := sess.Lease()
-		lease.Open(sess.Ref()).BeforeRevoke(func(_ context.Context, l *lease.Lease) {
+		lease.Open(sess).BeforeRevoke(func(_ context.Context, l *lease.Lease) {
 			if l.ID() == revoked {
 				t.Error("the hook ran")
 			}

@@ -43,7 +43,7 @@ func TestSessionKeyNamesItsOwnerAndExistsAsLongAsTheLease(t *testing.T) {
 				if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].Lease != int64(sess.Lease()) {
 					t.Fatalf("%v, %v", resp, err)
 				}
-				held, err := lease.Open(sess.Ref()).Await(t.Context())
+				held, err := lease.Open(sess).Await(t.Context())
 				if err != nil || held.Gate() != resp.Kvs[0].ModRevision {
 					t.Errorf("gate %d, the key was put at %d: %v", held.Gate(), resp.Kvs[0].ModRevision, err)
 				}
@@ -305,7 +305,7 @@ func TestAwaitReturnsWhyANewLeaseIsRefused(t *testing.T) {
 		events.next(t, holdfast.Lost)
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			if _, err := lease.Open(sess.Ref()).Await(ctx); !errors.Is(err, rpctypes.ErrPermissionDenied) || ctx.Err() != nil {
+			if _, err := lease.Open(sess).Await(ctx); !errors.Is(err, rpctypes.ErrPermissionDenied) || ctx.Err() != nil {
 				t.Errorf("Await: %v", err)
 			}
 			cancel()
@@ -316,14 +316,14 @@ func TestAwaitReturnsWhyANewLeaseIsRefused(t *testing.T) {
 		}
 		kv.denied.Store(false)
 		events.next(t, holdfast.Connected)
-		if _, err := lease.Open(sess.Ref()).Await(t.Context()); err != nil {
+		if _, err := lease.Open(sess).Await(t.Context()); err != nil {
 			t.Errorf("Await: %v", err)
 		}
 		// What was refused then is not the reason for the next loss.
 		c.link.Delay(10 * time.Millisecond)
 		c.Revoke(sess.Lease())
 		events.next(t, holdfast.Lost)
-		if _, err := lease.Open(sess.Ref()).Await(t.Context()); err != nil {
+		if _, err := lease.Open(sess).Await(t.Context()); err != nil {
 			t.Errorf("Await after the next loss: %v", err)
 		}
 	})

@@ -124,11 +124,7 @@ type Telemetry struct {
 }
 
 // validate validates the options as a whole, and returns them with the defaults.
-func (o *Options) validate() (Options, error) {
-	var r Options
-	if o != nil {
-		r = *o
-	}
+func (r Options) validate() (Options, error) {
 	if r.TTL == 0 {
 		r.TTL = DefaultTTL
 	}

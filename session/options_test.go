@@ -50,7 +50,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 			"namespace reserved":  {cli, session.Options{Namespace: "@a"}, ""},
 			"namespace too long":  {cli, session.Options{Namespace: strings.Repeat("x", 65)}, ""},
 		} {
-			_, err := session.New(t.Context(), tc.cli, &tc.opts)
+			_, err := session.New(t.Context(), tc.cli, tc.opts)
 			var argument *holdfast.ArgumentError
 			var bad *holdfast.NameError
 			switch {
@@ -60,7 +60,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 				t.Errorf("%s: %v, want an ArgumentError for %s", name, err, tc.argument)
 			}
 		}
-		_, err := session.New(nil, cli, nil) //nolint:staticcheck // a nil context is the bad input here
+		_, err := session.New(nil, cli, session.Options{}) //nolint:staticcheck // a nil context is the bad input here
 		var argument *holdfast.ArgumentError
 		if !errors.As(err, &argument) || argument.Argument != "ctx" {
 			t.Errorf("nil ctx: %v", err)

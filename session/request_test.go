@@ -34,7 +34,7 @@ func TestNewRefusesAServerThatKeepsNoLeases(t *testing.T) {
 		defer func() { _ = cli.Close() }()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := session.New(ctx, cli, nil); !errors.Is(err, session.ErrNotEtcd) || ctx.Err() != nil {
+		if _, err := session.New(ctx, cli, session.Options{}); !errors.Is(err, session.ErrNotEtcd) || ctx.Err() != nil {
 			t.Errorf("%v after %v", err, ctx.Err())
 		}
 	})

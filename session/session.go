@@ -18,6 +18,7 @@ import (
 // Session keeps one lease alive, and gets another one after a loss. It is safe for concurrent use and meant to be
 // shared.
 type Session struct {
+	ref              // opens the session to packages of this module
 	env     *env     // what stays the same: the client, the options
 	granter *granter // obtains leases, and revokes them
 	leases  *leases  // the latest one, and who waits for the next
@@ -32,7 +33,7 @@ type Session struct {
 	revokeErr     error         // of Close; set before done is closed
 }
 
-// New obtains a lease and keeps it alive until Close. A nil opts means all defaults. New tries until ctx ends, which
+// New obtains a lease and keeps it alive until Close. New tries until ctx ends, which
 // bounds nothing else; after a second, and then each minute, it logs what each endpoint says. The session never closes
 // cli.
 //
@@ -40,7 +41,7 @@ type Session struct {
 // ctx's. Test for etcderr.ErrNotConnected, ErrNotEtcd, holdfast.ErrClientClosed, rpctypes.ErrPermissionDenied (of the
 // session key; the message has the etcdctl command that grants it), and rpctypes.ErrNoSpace (the store is full). After
 // an error there is nothing to close.
-func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, error) {
+func New(ctx context.Context, cli *clientv3.Client, o Options) (*Session, error) {
 	if ctx == nil {
 		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
@@ -48,7 +49,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, was not made by clientv3, " +
 			"or lacks its KV, Lease or Watcher"}
 	}
-	resolved, err := opts.validate()
+	resolved, err := o.validate()
 	if err != nil {
 		return nil, err
 	}
@@ -82,10 +83,12 @@ func newSession(cli *clientv3.Client, o Options) *Session {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := newEnv(ctx, cli, o)
 	w := &work{env: e, extensions: make(map[any]any)}
+	l := &leases{env: e, replaced: make(chan struct{})}
 	return &Session{
+		ref:     lease.NewRef(host{e, l, w}),
 		env:     e,
 		granter: &granter{e, w},
-		leases:  &leases{env: e, replaced: make(chan struct{})},
+		leases:  l,
 		events:  &events{env: e, told: holdfast.Connected, subs: make(map[*subscriber]struct{})},
 		work:    w,
 		cancel:  cancel, ended: make(chan struct{}), joined: make(chan struct{}), done: make(chan struct{}),

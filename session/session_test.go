@@ -74,7 +74,7 @@ func TestStayLostGetsNoNewLease(t *testing.T) {
 		id := sess.Lease()
 		c.Revoke(id)
 		time.Sleep(time.Minute)
-		if _, err := lease.Open(sess.Ref()).Await(t.Context()); !errors.Is(err, holdfast.ErrLost) {
+		if _, err := lease.Open(sess).Await(t.Context()); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("Await: %v", err)
 		}
 		if sess.State() != holdfast.Lost || sess.Lease() != id || c.count("LeaseGrant") != 2 {

@@ -32,7 +32,7 @@ func TestNewSaysThatItWaits(t *testing.T) {
 		told := make(lines, 10)
 		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Second)
 		defer cancel()
-		_, _ = session.New(ctx, cli, &session.Options{Logger: slog.New(slog.NewTextHandler(told, nil))})
+		_, _ = session.New(ctx, cli, session.Options{Logger: slog.New(slog.NewTextHandler(told, nil))})
 		if len(told) != 3 {
 			t.Errorf("told %d times in 150 s, want after 1 s, 61 s and 121 s", len(told))
 		}
@@ -118,7 +118,7 @@ func TestWaitingNewSaysWhatEachEndpointSays(t *testing.T) {
 			told, done := make(lines, 10), make(chan struct{})
 			go func() { // joined below
 				defer close(done)
-				_, _ = session.New(ctx, cli, &session.Options{Logger: slog.New(slog.NewTextHandler(told, nil))})
+				_, _ = session.New(ctx, cli, session.Options{Logger: slog.New(slog.NewTextHandler(told, nil))})
 			}()
 			line := <-told
 			cancel()

@@ -19,7 +19,7 @@ import (
 func onMembers(t *testing.T, members int, f func(t *testing.T, srv *etcdfake.Server, p *kit.Process)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		srv := etcdfake.New(&etcdfake.Options{Members: members})
+		srv := etcdfake.New(etcdfake.Options{Members: members})
 		t.Cleanup(srv.Close)
 		p := kit.StartQuiet(t, srv)
 		time.Sleep(3 * time.Second)
@@ -139,7 +139,7 @@ func TestWatchOnAMemberThatVotesNoMoreDoesNotCount(t *testing.T) {
 // A client with a password logs in for each stream, so it has no third one. Two are a majority.
 func TestClientWithAPasswordHasNoThirdWatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		srv := etcdfake.New(&etcdfake.Options{Members: 3})
+		srv := etcdfake.New(etcdfake.Options{Members: 3})
 		t.Cleanup(srv.Close)
 		link := srv.Link()
 		cli := kit.Dial(t, link, srv.Members())
@@ -155,7 +155,7 @@ func TestClientWithAPasswordHasNoThirdWatch(t *testing.T) {
 // A member that dies ends watches of all sessions at once. They list the members one after the other, each once.
 func TestSessionsDoNotListTheMembersAllAtOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		srv := etcdfake.New(&etcdfake.Options{Members: 3})
+		srv := etcdfake.New(etcdfake.Options{Members: 3})
 		t.Cleanup(srv.Close)
 		const sessions, within = 12, 5 * time.Second
 		var mu sync.Mutex // protects listed

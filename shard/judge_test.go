@@ -62,7 +62,7 @@ func (stubborn) Check() error { return nil }
 
 func newJudge(t *testing.T, srv *etcdfake.Server) *judge {
 	return &judge{
-		t: t, srv: srv, store: fencing.NewMemoryStore(nil), running: make(map[*holding]bool),
+		t: t, srv: srv, store: fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), running: make(map[*holding]bool),
 		revoked: make(map[clientv3.LeaseID]time.Time), writes: make(map[string]error),
 		beside: make(map[int]holdfast.Token), counts: make(map[string]int),
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
@@ -70,7 +69,6 @@ type Snapshot struct {
 type Reader struct {
 	client  *clientv3.Client
 	name    string
-	opts    ReaderOptions                  // as they were set
 	prefix  string                         // of all keys of the shards
 	count   string                         // the key that says how many there are
 	listing *watching.Reader[item, Owners] // nil if err is not
@@ -86,10 +84,9 @@ func NewReader(cli *clientv3.Client, name string) *Reader {
 	return (&Reader{client: cli, name: name}).With(ReaderOptions{})
 }
 
-// With returns a copy with the options that o sets; the others stay. To set one back, begin with NewReader.
+// With returns a copy with these options, in place of those it had.
 func (r *Reader) With(o ReaderOptions) *Reader {
-	o = options.Over(r.opts, o)
-	with := &Reader{client: r.client, name: r.name, opts: o}
+	with := &Reader{client: r.client, name: r.name}
 	namespace, err := names.Namespace(o.Namespace)
 	if o.Clock == nil {
 		o.Clock = session.SystemClock()

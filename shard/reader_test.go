@@ -116,7 +116,7 @@ func TestReaderNamesNoOwnerBehindAClaimWhoseEntryHasGone(t *testing.T) {
 }
 
 func BenchmarkObserverOwner(b *testing.B) {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	defer srv.Close()
 	srv.Put(count, "64")
 	srv.Put(entries+"7/@/x", `{"owner":"a"}`)

@@ -21,7 +21,7 @@ func claims(t *testing.T, srv *etcdfake.Server, n int) []fencing.Claim {
 	all := make([]fencing.Claim, n)
 	var presented sync.WaitGroup
 	presented.Add(n)
-	adm := admin.New(srv.Client(t), nil)
+	adm := admin.New(srv.Client(t), admin.Options{})
 	if _, err := adm.ResizeShards(t.Context(), "orders", n); err != nil && !errors.Is(err, admin.ErrNoShards) {
 		t.Fatal(err)
 	}
@@ -43,11 +43,11 @@ func claims(t *testing.T, srv *etcdfake.Server, n int) []fencing.Claim {
 // The mark of a tenant is kept, whatever shard the tenant is in.
 func TestStaleOwnersAreRefusedAfterAResizeAndGoodWritesPass(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		marks, err := fencing.NewEtcdMarks(srv.Client(t), nil)
+		marks, err := fencing.NewEtcdMarks(srv.Client(t), fencing.EtcdMarksOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		memory := fencing.NewMemoryStore(nil)
+		memory := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 		guards := map[string]func(tenant string, c fencing.Claim) error{
 			"memory": func(tenant string, c fencing.Claim) error { return memory.Admit(t.Context(), tenant, c) },
 			"etcd": func(tenant string, c fencing.Claim) error {
@@ -82,7 +82,7 @@ func TestStaleOwnersAreRefusedAfterAResizeAndGoodWritesPass(t *testing.T) {
 // resource. A process that raises the marks of all old shards closes the gap.
 func TestMarkOfAShardItselfDoesNotSeeAResize(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		guard := fencing.NewMemoryStore(nil)
+		guard := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 		admit := func(index int, c fencing.Claim) error {
 			return guard.Admit(t.Context(), fmt.Sprint("orders/", index), c)
 		}

@@ -28,7 +28,7 @@ func number(srv *etcdfake.Server) string {
 
 func TestNumberIsChangedWhileNoMemberRuns(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		adm := admin.New(srv.Client(t), nil)
+		adm := admin.New(srv.Client(t), admin.Options{})
 		if _, err := adm.ResizeShards(t.Context(), "orders", 8); !errors.Is(err, admin.ErrNoShards) {
 			t.Errorf("before the first Run: %v", err)
 		}
@@ -71,7 +71,7 @@ func TestNumberIsNotChangedWhileAShardIsOwned(t *testing.T) {
 		time.Sleep(settled)
 		a.Link.Cut()
 		srv.Delete(string(srv.Keys(members)[0].Key))
-		_, err := admin.New(srv.Client(t), nil).ResizeShards(t.Context(), "orders", 8)
+		_, err := admin.New(srv.Client(t), admin.Options{}).ResizeShards(t.Context(), "orders", 8)
 		var running *admin.MembersError
 		if !errors.As(err, &running) || len(running.Members) != 0 || len(running.Entries) != 4 ||
 			!strings.Contains(err.Error(), "4 shards are owned") {
@@ -119,7 +119,7 @@ func TestResizeComparesWhatItHasRead(t *testing.T) {
 						}
 					}()
 				}
-				before, err := admin.New(link.Client(), nil).ResizeShards(kit.Within(t, time.Hour), "orders", 8)
+				before, err := admin.New(link.Client(), admin.Options{}).ResizeShards(kit.Within(t, time.Hour), "orders", 8)
 				var running *admin.MembersError
 				want := !refused.Load()
 				if want && (err != nil || before != 4) || !want && !errors.As(err, &running) {
@@ -142,7 +142,7 @@ func TestMemberThatComesBackSeesThatTheNumberWasChanged(t *testing.T) {
 		calls := f.calls()
 		a.Link.Cut()
 		time.Sleep(kit.TTL + settled)
-		if _, err := admin.New(srv.Client(t), nil).ResizeShards(t.Context(), "orders", 8); err != nil {
+		if _, err := admin.New(srv.Client(t), admin.Options{}).ResizeShards(t.Context(), "orders", 8); err != nil {
 			t.Fatal(err)
 		}
 		a.Heal()
@@ -158,7 +158,7 @@ func TestMemberThatComesBackSeesThatTheNumberWasChanged(t *testing.T) {
 
 func TestResizeRefusesBadInput(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		adm := admin.New(srv.Client(t), nil)
+		adm := admin.New(srv.Client(t), admin.Options{})
 		for _, n := range []int{-1, 0, shard.MaxCount + 1} {
 			_, err := adm.ResizeShards(t.Context(), "orders", n)
 			var bad *holdfast.ArgumentError
@@ -198,7 +198,7 @@ func resizeBeside(t *testing.T, srv *etcdfake.Server, late time.Duration) {
 	}
 	time.Sleep(kit.TTL + settled)
 	both[owner].stop()
-	if _, err := admin.New(srv.Client(t), nil).ResizeShards(t.Context(), "orders", 64); err != nil {
+	if _, err := admin.New(srv.Client(t), admin.Options{}).ResizeShards(t.Context(), "orders", 64); err != nil {
 		t.Fatal(err)
 	}
 	f = newFleet(t, srv, 64)

@@ -21,7 +21,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/member"
@@ -127,15 +126,15 @@ type Shards struct {
 func New(sess *session.Session, name string, n int) *Shards {
 	s := &Shards{sess: sess, name: name, n: n}
 	if sess != nil {
-		s.host = lease.Open(sess.Ref())
+		s.host = lease.Open(sess)
 	}
 	return s
 }
 
-// With returns a copy with the options that o sets; the others stay. To set one back, begin with New.
+// With returns a copy with these options, in place of those it had.
 func (s *Shards) With(o Options) *Shards {
 	with := *s
-	with.opts = options.Over(s.opts, o)
+	with.opts = o
 	return &with
 }
 

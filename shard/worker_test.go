@@ -256,7 +256,7 @@ func TestKickedShardIsOwnedAnewByItsMember(t *testing.T) {
 		time.Sleep(settled)
 		f.even("before", "a", "b")
 		owners, calls := f.owners(), f.calls()
-		adm := admin.New(srv.Client(t), nil)
+		adm := admin.New(srv.Client(t), admin.Options{})
 		for index, token := range maps.Clone(f.last) {
 			err := adm.Kick(t.Context(), holdfast.KindShard, fmt.Sprint("orders/", index), token, "it hangs")
 			if err != nil {

@@ -115,9 +115,10 @@ func (s *supervisor) elect(ctx context.Context, el *election.Election, value str
 	defer cancel()
 	var final error
 	err := el.With(election.Options{
+		Value: value,
 		// The work stops by itself when its term ends: supervisor.run waits for SIGKILL to have taken effect.
 		DrainTimeout: 24 * time.Hour,
-	}).Run(ctx, value, func(_ context.Context, term *election.Term) error {
+	}).Run(ctx, func(_ context.Context, term *election.Term) error {
 		code, why, err := s.run(term, "HOLDFAST_VALUE="+value)
 		switch {
 		case err != nil:

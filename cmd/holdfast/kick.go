@@ -79,7 +79,7 @@ func newKick(a *app) *cobra.Command {
 				return usage("--token and --wait must not be negative")
 			}
 			return a.withClient(cmd.Context(), func(cli *clientv3.Client) error {
-				adm := admin.New(cli, &admin.Options{Namespace: a.namespace, Owner: operator()})
+				adm := admin.New(cli, admin.Options{Namespace: a.namespace, Owner: operator()})
 				return k.run(cmd.Context(), a, cmd.OutOrStdout(), adm, cli)
 			})
 		},

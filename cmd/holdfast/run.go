@@ -109,7 +109,7 @@ func (a *app) withSession(ctx context.Context, o *sessionFlags, fn func(*session
 		}
 		first, cancel := a.bounded(ctx)
 		defer cancel()
-		sess, err := session.New(first, cli, &session.Options{
+		sess, err := session.New(first, cli, session.Options{
 			TTL: o.ttl, Namespace: a.namespace, Owner: o.owner, CloseTimeout: releaseTimeout,
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 		})
@@ -169,7 +169,7 @@ func newRun(a *app) *cobra.Command {
 				if o.at {
 					mu, q = locker.NewMutexAt(sess, args[0]), layout.At(a.namespace, holdfast.KindLock, args[0])
 				}
-				mu = mu.WithMinHold(o.min)
+				mu = mu.With(locker.Options{MinHold: o.min})
 				if !o.try && a.runsUnder(cmd.Context(), sess.Client(), q.Entries) {
 					return usage("the \"holdfast run\" that has started this one holds lock %s: they would wait for each other; "+
 						"use another name, or --try", clean(args[0], 0))

@@ -10,7 +10,7 @@
 //
 // gocron starts a job on each scheduler at the same time of day, as told by the clock of each machine. A lock that is
 // released at the end of a short job is free again when a scheduler with a late clock tries, and the job runs twice. So
-// the Locker holds the lock of a run for at least LockerOptions.MinHold, and gives up an attempt after
+// the Locker holds the lock of a run for at least LockerOptions.Lock.MinHold, and gives up an attempt after
 // LockerOptions.Timeout. A job runs once for each slot as long as clocks (and the start of a run) differ by less than
 // MinHold minus Timeout. A slot is missed only if no scheduler can take the lock in time, or if the former run still
 // holds it: choose MinHold at least 5 s shorter than the interval of the job.

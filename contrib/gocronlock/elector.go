@@ -21,9 +21,6 @@ var ErrNotLeader = errors.New("this scheduler does not lead")
 
 // ElectorOptions are the options of an Elector. The zero value of each field is its default.
 type ElectorOptions struct {
-	// Value is what observers of the election see while this scheduler leads, such as its host name. Default "".
-	Value string
-
 	// Settle is how long a new leader runs no job. Default 1 s. The leader before it may have run the slot that is
 	// due just now: Settle must be longer than the difference between the clocks of two schedulers. A slot within that
 	// time is missed if that leader had ended before it.
@@ -45,13 +42,9 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector returns an Elector for an election, made by election.New and perhaps With. opts may be nil. The error is a
+// NewElector returns an Elector for an election, made by election.New and perhaps With. The error is a
 // *holdfast.ArgumentError.
-func NewElector(el *election.Election, opts *ElectorOptions) (*Elector, error) {
-	var o ElectorOptions
-	if opts != nil {
-		o = *opts
-	}
+func NewElector(el *election.Election, o ElectorOptions) (*Elector, error) {
 	o.Settle = cmp.Or(o.Settle, defaultSettle)
 	switch {
 	case el == nil:
@@ -66,7 +59,7 @@ func NewElector(el *election.Election, opts *ElectorOptions) (*Elector, error) {
 // job runs here. When a term ends, the contexts of its tasks are canceled; Run waits for them, at most for the
 // election's DrainTimeout, before another scheduler may lead.
 func (e *Elector) Run(ctx context.Context) error {
-	return e.election.Run(ctx, e.opts.Value, func(ctx context.Context, term *election.Term) error {
+	return e.election.Run(ctx, func(ctx context.Context, term *election.Term) error {
 		tasks := new(sync.WaitGroup)
 		e.set(ctx, term, tasks)
 		<-ctx.Done()

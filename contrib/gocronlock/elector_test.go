@@ -22,7 +22,7 @@ import (
 // elector returns an Elector that runs until stop is called or the test ends.
 func (m *machine) elector(t *testing.T, o gocronlock.ElectorOptions) (e *gocronlock.Elector, stop func() error) {
 	t.Helper()
-	e, err := gocronlock.NewElector(election.New(m.sess, "cron"), &o)
+	e, err := gocronlock.NewElector(election.New(m.sess, "cron").With(election.Options{Value: "leads"}), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,11 +74,11 @@ func TestLeaderRunsEachSlotOnce(t *testing.T) {
 func TestRunWaitsForTasksBeforeItResigns(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := start(t, srv, 0), start(t, srv, 0)
-		first, stop := a.elector(t, gocronlock.ElectorOptions{Value: "a"})
+		first, stop := a.elector(t, gocronlock.ElectorOptions{})
 		var token holdfast.Token
 		var canceled, ended time.Time
 		a.schedule(t, everyMinute(), first.Task(func(ctx context.Context, term *election.Term) error {
-			if h, ok := fencing.FromContext(ctx); !ok || h.Token() != term.Token() || term.Value() != "a" {
+			if h, ok := fencing.FromContext(ctx); !ok || h.Token() != term.Token() || term.Value() != "leads" {
 				t.Errorf("the context carries %v, %v", h, ok)
 			}
 			token = term.Token()
@@ -156,10 +156,10 @@ func TestTaskEndsWithItsTerm(t *testing.T) {
 
 func TestNewElectorRefusesBadArguments(t *testing.T) {
 	var bad *holdfast.ArgumentError
-	if _, err := gocronlock.NewElector(nil, nil); !errors.As(err, &bad) || bad.Argument != "el" {
+	if _, err := gocronlock.NewElector(nil, gocronlock.ElectorOptions{}); !errors.As(err, &bad) || bad.Argument != "el" {
 		t.Errorf("%v", err)
 	}
-	_, err := gocronlock.NewElector(election.New(nil, "x"), &gocronlock.ElectorOptions{Settle: -1})
+	_, err := gocronlock.NewElector(election.New(nil, "x"), gocronlock.ElectorOptions{Settle: -1})
 	if !errors.As(err, &bad) || bad.Argument != "ElectorOptions.Settle" {
 		t.Errorf("%v", err)
 	}

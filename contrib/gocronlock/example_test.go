@@ -16,8 +16,8 @@ import (
 
 // example returns a session. A service makes its own with session.NewClient and session.New.
 func example() (sess *session.Session, end func()) {
-	srv := etcdfake.New(nil)
-	sess, err := session.New(context.Background(), srv.Link().Client(), nil)
+	srv := etcdfake.New(etcdfake.Options{})
+	sess, err := session.New(context.Background(), srv.Link().Client(), session.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func ExampleLocker() {
 	sess, end := example()
 	defer end()
 
-	jobs, err := gocronlock.NewLocker(sess, nil)
+	jobs, err := gocronlock.NewLocker(sess, gocronlock.LockerOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -61,7 +61,8 @@ func ExampleElector() {
 	sess, end := example()
 	defer end()
 
-	elector, err := gocronlock.NewElector(election.New(sess, "cron"), &gocronlock.ElectorOptions{Value: "host-1"})
+	el := election.New(sess, "cron").With(election.Options{Value: "host-1"})
+	elector, err := gocronlock.NewElector(el, gocronlock.ElectorOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}

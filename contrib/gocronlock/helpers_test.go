@@ -50,7 +50,7 @@ func start(t *testing.T, srv *etcdfake.Server, offset time.Duration) *machine {
 	t.Helper()
 	m := &machine{clock: skewed{clockwork.NewRealClock(), offset}, link: srv.Link(), log: new(bytes.Buffer)}
 	var err error
-	m.sess, err = session.New(t.Context(), m.link.Client(), &session.Options{
+	m.sess, err = session.New(t.Context(), m.link.Client(), session.Options{
 		Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -81,7 +81,7 @@ func (m *machine) schedule(
 func (m *machine) locker(t *testing.T, o gocronlock.LockerOptions) *gocronlock.Locker {
 	t.Helper()
 	o.Logger = slog.New(slog.NewTextHandler(m.log, nil))
-	l, err := gocronlock.NewLocker(m.sess, &o)
+	l, err := gocronlock.NewLocker(m.sess, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,12 +28,6 @@ var ErrNotHeld = errors.New("the job runs without its lock")
 
 // LockerOptions are the options of a Locker. The zero value of each field is its default.
 type LockerOptions struct {
-	// MinHold is that of locker.Mutex.WithMinHold: how long the lock of a run is taken at least, also after the run
-	// and after the scheduler has stopped. Default 10 s. It must be longer than Timeout plus the largest difference
-	// between the clocks of two schedulers; and 5 s shorter than the interval of every job, since etcd ends it up to 3
-	// s late, or the job's next run finds the lock taken and is skipped.
-	MinHold time.Duration
-
 	// Timeout bounds the attempt to take a lock. Default 3 s. When etcd does not answer for longer, the run is skipped:
 	// taken later, the lock might be that of a slot that another scheduler has run already.
 	Timeout time.Duration
@@ -42,6 +36,11 @@ type LockerOptions struct {
 	Prefix string
 
 	// Lock has the options of the locks, such as MaxHold, which ends the lock of a job that hangs.
+	//
+	// MinHold is how long the lock of a run is taken at least, also after the run and after the scheduler has stopped.
+	// Here its default is 10 s. It must be longer than Timeout plus the largest difference between the clocks of two
+	// schedulers; and 5 s shorter than the interval of every job, since etcd ends it up to 3 s late, or the job's next
+	// run finds the lock taken and is skipped.
 	Lock locker.Options
 
 	// Logger gets a warning for each run that was skipped for another reason than a held lock, which gocron itself
@@ -61,14 +60,10 @@ type Locker struct {
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker whose locks belong to the session. opts may be nil. The error is a
+// NewLocker returns a Locker whose locks belong to the session. The error is a
 // *holdfast.ArgumentError.
-func NewLocker(sess *session.Session, opts *LockerOptions) (*Locker, error) {
-	var o LockerOptions
-	if opts != nil {
-		o = *opts
-	}
-	o.MinHold = cmp.Or(o.MinHold, defaultMinHold)
+func NewLocker(sess *session.Session, o LockerOptions) (*Locker, error) {
+	o.Lock.MinHold = cmp.Or(o.Lock.MinHold, defaultMinHold)
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
 	if o.Logger == nil {
@@ -80,14 +75,15 @@ func NewLocker(sess *session.Session, opts *LockerOptions) (*Locker, error) {
 	switch {
 	case sess == nil:
 		return bad("sess", "is nil")
-	case o.MinHold < 0:
-		return bad("LockerOptions.MinHold", "is negative")
+	case o.Lock.MinHold < 0:
+		return bad("LockerOptions.Lock.MinHold", "is negative")
 	case o.Timeout < 0:
 		return bad("LockerOptions.Timeout", "is negative")
-	case o.Lock.MaxHold > 0 && o.Lock.MaxHold < o.MinHold:
-		return bad("LockerOptions.MinHold", fmt.Sprintf("is %v, longer than MaxHold, %v", o.MinHold, o.Lock.MaxHold))
-	case o.Timeout >= o.MinHold:
-		return bad("LockerOptions.Timeout", fmt.Sprintf("is %v, not less than MinHold, %v", o.Timeout, o.MinHold))
+	case o.Lock.MaxHold > 0 && o.Lock.MaxHold < o.Lock.MinHold:
+		return bad("LockerOptions.Lock.MinHold", fmt.Sprintf("is %v, longer than MaxHold, %v", o.Lock.MinHold,
+			o.Lock.MaxHold))
+	case o.Timeout >= o.Lock.MinHold:
+		return bad("LockerOptions.Timeout", fmt.Sprintf("is %v, not less than MinHold, %v", o.Timeout, o.Lock.MinHold))
 	}
 	return &Locker{sess: sess, opts: o, runs: make(map[string]*run)}, nil
 }
@@ -98,7 +94,7 @@ func NewLocker(sess *session.Session, opts *LockerOptions) (*Locker, error) {
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	try, cancel := context.WithTimeout(ctx, l.opts.Timeout)
 	defer cancel()
-	lk, err := locker.NewMutex(l.sess, l.opts.Prefix+name).With(l.opts.Lock).WithMinHold(l.opts.MinHold).TryLock(try)
+	lk, err := locker.NewMutex(l.sess, l.opts.Prefix+name).With(l.opts.Lock).TryLock(try)
 	if err != nil {
 		if !errors.Is(err, locker.ErrLocked) && ctx.Err() == nil {
 			l.opts.Logger.Warn("holdfast: gocron run skipped, its lock was not acquired", "job", name, "error", err)

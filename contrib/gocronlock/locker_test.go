@@ -189,20 +189,20 @@ func TestNewLockerRefusesBadArguments(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		sess := start(t, srv, 0).sess
 		for argument, o := range map[string]gocronlock.LockerOptions{
-			"LockerOptions.MinHold": {MinHold: -1},
-			"LockerOptions.Timeout": {MinHold: time.Second, Timeout: time.Second},
+			"LockerOptions.Lock.MinHold": {Lock: locker.Options{MinHold: -1}},
+			"LockerOptions.Timeout":      {Lock: locker.Options{MinHold: time.Second}, Timeout: time.Second},
 		} {
 			var bad *holdfast.ArgumentError
-			if l, err := gocronlock.NewLocker(sess, &o); l != nil || !errors.As(err, &bad) || bad.Argument != argument {
+			if l, err := gocronlock.NewLocker(sess, o); l != nil || !errors.As(err, &bad) || bad.Argument != argument {
 				t.Errorf("%s: %v, %v", argument, l, err)
 			}
 		}
 		var bad *holdfast.ArgumentError
-		o := &gocronlock.LockerOptions{Lock: locker.Options{MaxHold: time.Second}}
-		if _, err := gocronlock.NewLocker(sess, o); !errors.As(err, &bad) || bad.Argument != "LockerOptions.MinHold" {
+		o := gocronlock.LockerOptions{Lock: locker.Options{MaxHold: time.Second}}
+		if _, err := gocronlock.NewLocker(sess, o); !errors.As(err, &bad) || bad.Argument != "LockerOptions.Lock.MinHold" {
 			t.Errorf("MaxHold below MinHold: %v", err)
 		}
-		if _, err := gocronlock.NewLocker(nil, nil); !errors.As(err, &bad) || bad.Argument != "sess" {
+		if _, err := gocronlock.NewLocker(nil, gocronlock.LockerOptions{}); !errors.As(err, &bad) || bad.Argument != "sess" {
 			t.Errorf("%v", err)
 		}
 	})

@@ -38,8 +38,8 @@ type Controllers struct {
 //		}
 //		return []kubelock.Starter{c}, c.Watch(source.Kind(mgr.GetCache(), …))
 //	})
-//	el := election.New(sess, "shop/operator").With(election.Options{Warm: ctrls.Warm})
-//	err := mgr.Add(kubelock.NewRunnable(el, pod, ctrls.Run))
+//	el := election.New(sess, "shop/operator").With(election.Options{Value: pod, Warm: ctrls.Warm})
+//	err := mgr.Add(kubelock.NewRunnable(el, ctrls.Run))
 //
 // build is called for each campaign, since a controller starts only once; its names are the same each time, so set
 // SkipNameValidation. It makes unmanaged controllers, whose sources read the cache of the manager, and writes nothing:

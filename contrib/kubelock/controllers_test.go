@@ -58,7 +58,7 @@ func replicaOf(
 	t *testing.T, srv *etcdfake.Server, warm bool, failed error,
 ) (sess *session.Session, worked chan time.Time, stop func() error) {
 	t.Helper()
-	sess, err := session.New(t.Context(), srv.Client(t), &session.Options{
+	sess, err := session.New(t.Context(), srv.Client(t), session.Options{
 		Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -71,7 +71,7 @@ func replicaOf(
 	el := election.New(sess, "operator").With(election.Options{Warm: ctrls.Warm})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- kubelock.NewRunnable(el, "pod", ctrls.Run).Start(ctx) }() // joined by stop
+	go func() { ended <- kubelock.NewRunnable(el, ctrls.Run).Start(ctx) }() // joined by stop
 	stop = func() error {
 		cancel()
 		err := <-ended

@@ -18,11 +18,11 @@ import (
 
 // client-go's elector over etcd, with a token for what it writes.
 func ExampleLock() {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	defer srv.Close()
 	cli := srv.Link().Client() // a service makes one with session.NewClient
 
-	lock, err := kubelock.New(cli, "shop/operator", "pod-1_8f14e45f", &kubelock.Options{
+	lock, err := kubelock.New(cli, "shop/operator", "pod-1_8f14e45f", kubelock.Options{
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -51,10 +51,10 @@ func ExampleLock() {
 
 // A manager calls Start, and ends its context.
 func ExampleNewRunnable() {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	defer srv.Close()
 	ctx, stop := context.WithCancel(context.Background())
-	sess, err := session.New(ctx, srv.Link().Client(), nil)
+	sess, err := session.New(ctx, srv.Link().Client(), session.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -66,7 +66,8 @@ func ExampleNewRunnable() {
 		<-ctx.Done()
 		return nil
 	}
-	runnable := kubelock.NewRunnable(election.New(sess, "shop/operator"), "pod-1", work)
+	el := election.New(sess, "shop/operator").With(election.Options{Value: "pod-1"})
+	runnable := kubelock.NewRunnable(el, work)
 	// mgr.Add(runnable); mgr.Start(ctx) does this:
 	fmt.Println("stopped:", runnable.Start(ctx))
 	// Output:

@@ -36,7 +36,7 @@ const recordKey = "holdfast/kube/shop/operator"
 // candidate returns the lock of a candidate with a connection of its own.
 func candidate(t *testing.T, link *etcdfake.Link, identity string) *kubelock.Lock {
 	t.Helper()
-	quiet := &kubelock.Options{Logger: slog.New(slog.DiscardHandler)}
+	quiet := kubelock.Options{Logger: slog.New(slog.DiscardHandler)}
 	l, err := kubelock.New(link.Client(), "shop/operator", identity, quiet)
 	if err != nil {
 		t.Fatal(err)

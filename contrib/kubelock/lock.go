@@ -66,12 +66,8 @@ var _ resourcelock.Interface = (*Lock)(nil)
 
 // New returns the lock of that name for a candidate. identity must differ between all candidates, such as the host
 // name and a UUID: of two with the same identity each takes the record from the other. A Lock has no session. It needs
-// only a client, and does not close it. opts may be nil. Errors are *holdfast.ArgumentError and *holdfast.NameError.
-func New(cli *clientv3.Client, name, identity string, opts *Options) (*Lock, error) {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+// only a client, and does not close it. Errors are *holdfast.ArgumentError and *holdfast.NameError.
+func New(cli *clientv3.Client, name, identity string, o Options) (*Lock, error) {
 	o.Namespace = cmp.Or(o.Namespace, defaultNamespace)
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	if o.Logger == nil {

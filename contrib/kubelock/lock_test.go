@@ -221,19 +221,20 @@ func TestNewRefusesBadArguments(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var argument *holdfast.ArgumentError
 		var name *holdfast.NameError
-		if _, err := kubelock.New(nil, "x", "a", nil); !errors.As(err, &argument) || argument.Argument != "cli" {
+		if _, err := kubelock.New(nil, "x", "a", kubelock.Options{}); !errors.As(err, &argument) ||
+			argument.Argument != "cli" {
 			t.Errorf("%v", err)
 		}
-		_, err := kubelock.New(srv.Client(t), "x", "", nil)
+		_, err := kubelock.New(srv.Client(t), "x", "", kubelock.Options{})
 		if !errors.As(err, &argument) || argument.Argument != "identity" {
 			t.Errorf("%v", err)
 		}
-		o := &kubelock.Options{Namespace: "a/b"}
+		o := kubelock.Options{Namespace: "a/b"}
 		_, err = kubelock.New(srv.Client(t), "x", "a", o)
 		if !errors.As(err, &argument) || argument.Argument != "Options.Namespace" {
 			t.Errorf("%v", err)
 		}
-		if _, err := kubelock.New(srv.Client(t), "x/@", "a", nil); !errors.As(err, &name) {
+		if _, err := kubelock.New(srv.Client(t), "x/@", "a", kubelock.Options{}); !errors.As(err, &name) {
 			t.Errorf("%v", err)
 		}
 	})

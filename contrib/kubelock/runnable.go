@@ -11,12 +11,10 @@ import (
 // controller-runtime: add it to a manager whose LeaderElection is off.
 type Runnable struct {
 	election *election.Election
-	value    string
 	fn       func(context.Context, *election.Term) error
 }
 
-// NewRunnable returns a Runnable that calls fn for each term, as Election.Run does. Observers see value, such as
-// the name of the pod.
+// NewRunnable returns a Runnable that calls fn for each term, as Election.Run does.
 //
 // fn's context carries the term for package fencing, and is canceled when the term is lost or the manager stops. The
 // next leader starts after fn has returned, at most the election's DrainTimeout later; choose that shorter than the
@@ -24,7 +22,7 @@ type Runnable struct {
 //
 // To run controllers in it, make a manager for each term, since a manager starts only once:
 //
-//	kubelock.NewRunnable(el, pod, func(ctx context.Context, term *election.Term) error {
+//	kubelock.NewRunnable(el, func(ctx context.Context, term *election.Term) error {
 //		mgr, err := manager.New(config, manager.Options{
 //			BaseContext: func() context.Context { return ctx }, // so that reconcilers find the term
 //			…
@@ -32,16 +30,14 @@ type Runnable struct {
 //		…
 //		return mgr.Start(ctx) // waits for the reconcilers
 //	})
-func NewRunnable(
-	el *election.Election, value string, fn func(ctx context.Context, term *election.Term) error,
-) *Runnable {
-	return &Runnable{el, value, fn}
+func NewRunnable(el *election.Election, fn func(ctx context.Context, term *election.Term) error) *Runnable {
+	return &Runnable{el, fn}
 }
 
 // Start leads term after term until ctx ends, and then returns nil. An error of fn in a term that was not lost is
 // returned, and ends the manager; see Election.Run for the others.
 func (r *Runnable) Start(ctx context.Context) error {
-	err := r.election.Run(ctx, r.value, r.fn)
+	err := r.election.Run(ctx, r.fn)
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
 	}

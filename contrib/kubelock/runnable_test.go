@@ -17,7 +17,7 @@ import (
 
 func newElection(t *testing.T, srv *etcdfake.Server, name string) *election.Election {
 	t.Helper()
-	sess, err := session.New(t.Context(), srv.Client(t), &session.Options{
+	sess, err := session.New(t.Context(), srv.Client(t), session.Options{
 		Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -32,13 +32,13 @@ func TestRunnableWaitsForItsFunction(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var ended, began time.Time
 		one, two := newElection(t, srv, "operator"), newElection(t, srv, "operator")
-		first := kubelock.NewRunnable(one, "a", func(ctx context.Context, _ *election.Term) error {
+		first := kubelock.NewRunnable(one, func(ctx context.Context, _ *election.Term) error {
 			<-ctx.Done()
 			time.Sleep(5 * time.Second) // cleanup
 			ended = time.Now()
 			return nil
 		})
-		second := kubelock.NewRunnable(two, "b", func(ctx context.Context, _ *election.Term) error {
+		second := kubelock.NewRunnable(two, func(ctx context.Context, _ *election.Term) error {
 			began = time.Now()
 			<-ctx.Done()
 			return ctx.Err()
@@ -71,14 +71,14 @@ func TestRunnableWaitsForItsFunction(t *testing.T) {
 func TestErrorOfTheFunctionEndsTheRunnable(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		failed := errors.New("failed")
-		r := kubelock.NewRunnable(newElection(t, srv, "operator"), "a", func(context.Context, *election.Term) error {
+		r := kubelock.NewRunnable(newElection(t, srv, "operator"), func(context.Context, *election.Term) error {
 			return failed
 		})
 		if err := r.Start(t.Context()); !errors.Is(err, failed) {
 			t.Errorf("%v", err)
 		}
 		var bad *holdfast.ArgumentError
-		if err := kubelock.NewRunnable(newElection(t, srv, "x"), "a", nil).Start(t.Context()); !errors.As(err, &bad) {
+		if err := kubelock.NewRunnable(newElection(t, srv, "x"), nil).Start(t.Context()); !errors.As(err, &bad) {
 			t.Errorf("without a function: %v", err)
 		}
 	})

@@ -62,13 +62,13 @@ func main() { demo.Main(run) }
 // run runs until ctx ends, which it does on SIGTERM and SIGINT.
 func run(ctx context.Context, d *demo.Demo) error {
 	d.Header()
-	sess, err := session.New(ctx, d.Client, &session.Options{Owner: *name})
+	sess, err := session.New(ctx, d.Client, session.Options{Owner: *name})
 	if err != nil {
 		return err // the container starts again
 	}
 	defer sess.Close(ctx)
 
-	el := election.New(sess, "examples/controller").With(election.Options{DrainTimeout: *drain})
+	el := election.New(sess, "examples/controller").With(election.Options{Value: *name, DrainTimeout: *drain})
 	o, err := el.Observer(ctx)
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func run(ctx context.Context, d *demo.Demo) error {
 	d.Row(*name, 0, demo.Plain, "answers http://%s/readyz, /leader and /livez", l.Addr())
 
 	defer context.AfterFunc(ctx, func() { d.Row(*name, 0, demo.Dim, "is asked to end") })()
-	err = el.Run(ctx, *name, func(ctx context.Context, t *election.Term) error { return lead(ctx, d, t) })
+	err = el.Run(ctx, func(ctx context.Context, t *election.Term) error { return lead(ctx, d, t) })
 	if !errors.Is(err, context.Canceled) {
 		return err // election.ErrNotDrained: lead had not returned within DrainTimeout
 	}

@@ -64,7 +64,7 @@ func run(ctx context.Context, d *demo.Demo) error {
 // schedule is one scheduler. It looks after slot by slot, without a gap: after an outage of etcd it is late, but no
 // slot is left out.
 func schedule(ctx context.Context, d *demo.Demo, name string, first time.Time) error {
-	sess, err := session.New(ctx, d.Client, &session.Options{Owner: name, TTL: *ttl})
+	sess, err := session.New(ctx, d.Client, session.Options{Owner: name, TTL: *ttl})
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func waitedFor(ctx context.Context, _ *demo.Demo, w *worker, lasts time.Duration
 }
 
 func kicked(ctx context.Context, d *demo.Demo, w *worker, _ time.Duration) error {
-	adm := admin.New(d.Client, &admin.Options{
+	adm := admin.New(d.Client, admin.Options{
 		Owner: "the dashboard example", Auditor: audit.Func(func(context.Context, audit.Record) {}), // default: logged
 	})
 	return w.holds(ctx, locker.Options{}, func(lk *locker.Lock) error {

@@ -43,7 +43,7 @@ func newWorker(ctx context.Context, endpoints []string, name string, ttl time.Du
 	if w.cli, err = session.NewClient(ctx, cfg); err != nil {
 		return nil, err
 	}
-	if w.sess, err = session.New(ctx, w.cli, &session.Options{
+	if w.sess, err = session.New(ctx, w.cli, session.Options{
 		Owner: name,
 		TTL:   ttl,
 		Telemetry: session.Telemetry{
@@ -72,10 +72,11 @@ func (w *worker) mutex(name string) *locker.Mutex {
 
 // lead is a candidate, until ctx ends.
 func (w *worker) lead(ctx context.Context) {
-	_ = election.New(w.sess, "examples/dashboard").Run(ctx, w.name, func(ctx context.Context, _ *election.Term) error {
-		<-ctx.Done()
-		return nil
-	})
+	_ = election.New(w.sess, "examples/dashboard").With(election.Options{Value: w.name}).Run(ctx,
+		func(ctx context.Context, _ *election.Term) error {
+			<-ctx.Done()
+			return nil
+		})
 }
 
 // work waits for a lock that the others want, too, and tries another, again and again. What fails is counted.

@@ -19,7 +19,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	srv, err := etcdtest.New(&etcdtest.Options{DefaultTicks: true})
+	srv, err := etcdtest.New(etcdtest.Options{DefaultTicks: true})
 	if err != nil {
 		log.Panic(err)
 	}

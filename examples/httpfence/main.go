@@ -75,7 +75,7 @@ func run(ctx context.Context, d *demo.Demo) error {
 	// Each client would be a process of its own, with its session.
 	var sessions [2]*session.Session
 	for i, name := range []string{"A", "B"} {
-		if sessions[i], err = session.New(ctx, d.Client, &session.Options{
+		if sessions[i], err = session.New(ctx, d.Client, session.Options{
 			Owner: name, Logger: slog.New(slog.DiscardHandler), // the rows tell it
 		}); err != nil {
 			return err

@@ -20,7 +20,7 @@ func lockName(account string) string { return "examples/accounts/" + account }
 // newService returns the service, and creates its tables. It adds what is posted to /accounts/{id}/deposits to a
 // balance, for the newest holder of the account's lock only.
 func newService(ctx context.Context, db *sql.DB, auditor audit.Auditor) (http.Handler, error) {
-	guard, err := sqlfence.New(db, sqlfence.SQLite, nil)
+	guard, err := sqlfence.New(db, sqlfence.SQLite, sqlfence.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func newService(ctx context.Context, db *sql.DB, auditor audit.Auditor) (http.Ha
 	}
 	mux := http.NewServeMux()
 	mux.Handle("POST /accounts/{id}/deposits",
-		httpfence.Handler(http.HandlerFunc(deposit), guard.Store(), resourceOf, &httpfence.Options{Auditor: auditor}))
+		httpfence.Handler(http.HandlerFunc(deposit), guard.Store(), resourceOf, httpfence.Options{Auditor: auditor}))
 	return mux, nil
 }
 

@@ -94,7 +94,7 @@ type worker struct {
 
 // run works until no job is left. A worker of yours would wait for the next one.
 func (w *worker) run(ctx context.Context) error {
-	sess, err := session.New(ctx, w.Client, &session.Options{
+	sess, err := session.New(ctx, w.Client, session.Options{
 		Owner: w.name, TTL: *ttl, Logger: slog.New(slog.DiscardHandler), // the rows tell it
 	})
 	if err != nil {

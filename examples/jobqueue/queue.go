@@ -32,7 +32,7 @@ func openQueue(ctx context.Context, path string) (*queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	guard, err := sqlfence.New(db, sqlfence.SQLite, nil)
+	guard, err := sqlfence.New(db, sqlfence.SQLite, sqlfence.Options{})
 	if err == nil {
 		err = guard.EnsureSchema(ctx)
 	}

@@ -35,24 +35,25 @@ func campaign(ctx context.Context, name string, j job, parent *child.Parent[hold
 		return err
 	}
 	defer cli.Close()
-	sess, err := session.New(ctx, cli, &session.Options{TTL: demo.TTL})
+	sess, err := session.New(ctx, cli, session.Options{TTL: demo.TTL})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sess.Close(ctx)) }()
 
-	err = election.New(sess, j.Election).Run(ctx, name, func(ctx context.Context, t *election.Term) error {
-		w := fencing.NewFencedWriter(t) // etcd refuses the writes of a stale leader
-		if _, err := w.Put(ctx, j.Output, t.Token().String()); err != nil {
-			return err
-		}
-		parent.Say(elected, t.Token())
-		<-ctx.Done() // deposed, or asked to end; context.Cause says which
-		if t.Check() == nil {
-			parent.Say(drained, t.Token()) // the next leader waits until this function has returned
-		}
-		return nil
-	})
+	err = election.New(sess, j.Election).With(election.Options{Value: name}).Run(ctx,
+		func(ctx context.Context, t *election.Term) error {
+			w := fencing.NewFencedWriter(t) // etcd refuses the writes of a stale leader
+			if _, err := w.Put(ctx, j.Output, t.Token().String()); err != nil {
+				return err
+			}
+			parent.Say(elected, t.Token())
+			<-ctx.Done() // deposed, or asked to end; context.Cause says which
+			if t.Check() == nil {
+				parent.Say(drained, t.Token()) // the next leader waits until this function has returned
+			}
+			return nil
+		})
 	if errors.Is(err, context.Canceled) {
 		return nil // asked to end
 	}

@@ -63,7 +63,7 @@ type story struct {
 
 type candidate = child.Child[holdfast.Token]
 
-// observation is what Observe yields.
+// observation is what Watch yields.
 type observation struct {
 	leader election.Leader
 	err    error
@@ -87,13 +87,13 @@ func (s *story) steps() []demo.Step {
 
 // startObserver starts an observer, which runs until the end.
 func (s *story) startObserver(ctx context.Context) (err error) {
-	if s.sess, err = session.New(ctx, s.Client, nil); err != nil {
+	if s.sess, err = session.New(ctx, s.Client, session.Options{}); err != nil {
 		return err
 	}
 	octx, cancel := context.WithCancel(context.Background())
 	s.stop, s.observed = cancel, make(chan observation, 16)
 	go func() { // ends with octx, in cleanUp
-		for l, err := range election.New(s.sess, s.job.Election).Observe(octx) {
+		for l, err := range election.New(s.sess, s.job.Election).Watch(octx) {
 			s.observed <- observation{l, err}
 		}
 	}()

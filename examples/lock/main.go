@@ -21,7 +21,7 @@ func main() {
 		log.Panic(err) // not Fatal, which would skip the deferred calls
 	}
 	defer cli.Close()
-	sess, err := session.New(ctx, cli, nil) // one per process, for any number of locks
+	sess, err := session.New(ctx, cli, session.Options{}) // one per process, for any number of locks
 	if err != nil {
 		log.Panic(err)
 	}

@@ -84,7 +84,7 @@ func run(ctx context.Context, d *demo.Demo) error {
 		return err
 	}
 	defer drop()
-	marks, err := sqlfence.NewMarks(sqlfence.Postgres, &sqlfence.Options{
+	marks, err := sqlfence.NewMarks(sqlfence.Postgres, sqlfence.Options{
 		Auditor: audit.Func(func(context.Context, audit.Record) {}), // the rows tell it; the default logs refusals
 	})
 	if err != nil {
@@ -95,7 +95,7 @@ func run(ctx context.Context, d *demo.Demo) error {
 	var locks [2]*locker.Lock
 	d.Header()
 	for i, name := range []string{"A", "B"} {
-		sess, err := session.New(ctx, d.Client, &session.Options{Owner: name, Logger: slog.New(slog.DiscardHandler)})
+		sess, err := session.New(ctx, d.Client, session.Options{Owner: name, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return err
 		}

@@ -60,7 +60,7 @@ func run(ctx context.Context, d *demo.Demo) error {
 
 // work is one worker. It does its jobs one after the other, each when it has the permits for it.
 func work(ctx context.Context, d *demo.Demo, name string) error {
-	sess, err := session.New(ctx, d.Client, &session.Options{Owner: name, TTL: *ttl})
+	sess, err := session.New(ctx, d.Client, session.Options{Owner: name, TTL: *ttl})
 	if err != nil {
 		return err
 	}

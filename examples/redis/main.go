@@ -74,7 +74,7 @@ func run(ctx context.Context, d *demo.Demo) error {
 	var locks [2]*locker.Lock
 	d.Header()
 	for i, name := range []string{"A", "B"} {
-		sess, err := session.New(ctx, d.Client, &session.Options{Owner: name, Logger: slog.New(slog.DiscardHandler)})
+		sess, err := session.New(ctx, d.Client, session.Options{Owner: name, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return err
 		}

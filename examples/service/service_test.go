@@ -63,7 +63,7 @@ func startExporter(t *testing.T, cli *clientv3.Client) *exporter {
 // newSession opens a session with a short TTL, so that a loss takes two seconds instead of fifteen.
 func newSession(t *testing.T, cli *clientv3.Client) *session.Session {
 	t.Helper()
-	sess, err := session.New(t.Context(), cli, &session.Options{
+	sess, err := session.New(t.Context(), cli, session.Options{
 		TTL: 2 * time.Second, Logger: slog.New(slog.DiscardHandler),
 		Clock: session.MonotonicClock(), // the default one reads real time, also in virtual time
 	})

@@ -64,7 +64,7 @@ func member(ctx context.Context, member string, j job, _ *child.Parent[nothing])
 		return err
 	}
 	defer cli.Close()
-	sess, err := session.New(ctx, cli, &session.Options{TTL: demo.TTL, Logger: slog.New(slog.DiscardHandler)})
+	sess, err := session.New(ctx, cli, session.Options{TTL: demo.TTL, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

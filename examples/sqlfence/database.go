@@ -56,7 +56,7 @@ func open(dsn, id string) (*database, error) {
 	if d.DB, err = sql.Open(driver, dsn); err != nil {
 		return nil, err
 	}
-	d.guard, err = sqlfence.New(d.DB, d.dialect, &sqlfence.Options{
+	d.guard, err = sqlfence.New(d.DB, d.dialect, sqlfence.Options{
 		Table: d.marks,
 		// The steps report refusals, so the log does not.
 		Auditor: audit.Func(func(context.Context, audit.Record) {}),

@@ -60,7 +60,7 @@ func work(ctx context.Context, name string, j job, parent *child.Parent[event]) 
 		return err
 	}
 	defer cli.Close()
-	sess, err := session.New(ctx, cli, &session.Options{TTL: demo.TTL})
+	sess, err := session.New(ctx, cli, session.Options{TTL: demo.TTL})
 	if err != nil {
 		return err
 	}

@@ -209,7 +209,7 @@ func TestRightGuardPassesEachCheck(t *testing.T) {
 }
 
 func TestMemoryStorePasses(t *testing.T) {
-	store := fencing.NewMemoryStore(nil)
+	store := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	var mu sync.Mutex // protects data
 	data := make(map[string]string)
 	Test(t, Guard{

@@ -15,8 +15,8 @@ import (
 
 func TestHolderThatCannotBeUsedSendsNothing(t *testing.T) {
 	svc := &service{}
-	conn, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, nil), grpcfence.Client{})
-	allowing := grpcfence.NewRequire(resourceOf, &grpcfence.Options{AllowMissing: true})
+	conn, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, grpcfence.Options{}), grpcfence.Client{})
+	allowing := grpcfence.NewRequire(resourceOf, grpcfence.Options{AllowMissing: true})
 	allow, _ := serve(t, svc, allowing, grpcfence.Client{AllowMissing: true})
 	lost := errors.New("lost")
 	gone := &holder{name: "lock/a", token: 7, err: lost}
@@ -48,7 +48,7 @@ func TestHolderThatCannotBeUsedSendsNothing(t *testing.T) {
 
 func TestHolderLostDuringAStreamSendsNoMore(t *testing.T) {
 	svc := &service{}
-	conn, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, nil), grpcfence.Client{})
+	conn, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, grpcfence.Options{}), grpcfence.Client{})
 	h := &holder{name: "lock/a", token: 7}
 	ctx, cancel := context.WithCancel(fencing.NewContext(t.Context(), h))
 	defer cancel()

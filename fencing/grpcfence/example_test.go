@@ -40,8 +40,8 @@ func Example() {
 		id := req.(*grpc_health_v1.HealthCheckRequest).Service
 		return "account/" + id, "accounts/" + id, nil
 	}
-	opts := &grpcfence.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})} // default: nil, which logs
-	guard := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, opts)
+	opts := grpcfence.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})} // default: it logs
+	guard := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf, opts)
 	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(guard.Unary()), grpc.WaitForHandlers(true))
 	grpc_health_v1.RegisterHealthServer(srv, accounts{balances: new(sync.Map)})
 	l := bufconn.Listen(1 << 16)

@@ -245,10 +245,10 @@ var calls = map[string]func(context.Context, *grpc.ClientConn) error{
 }
 
 // servers returns all three server halves, with a store each.
-func servers(o *grpcfence.Options) map[string]*grpcfence.Server {
+func servers(o grpcfence.Options) map[string]*grpcfence.Server {
 	return map[string]*grpcfence.Server{
-		"guard":   grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, o),
-		"filter":  grpcfence.NewFilter(fencing.NewMemoryStore(nil), resourceOf, o),
+		"guard":   grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf, o),
+		"filter":  grpcfence.NewFilter(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf, o),
 		"require": grpcfence.NewRequire(resourceOf, o),
 	}
 }

@@ -44,19 +44,19 @@ type Server struct {
 // transaction by itself, the status is that of [ToStatus].
 // A stream's messages are sent before the commit: only the status says that the work is done.
 //
-// A nil opts means all defaults. NewGuard panics with a *holdfast.ArgumentError if store or resourceOf
+// NewGuard panics with a *holdfast.ArgumentError if store or resourceOf
 // is nil.
-func NewGuard(store fencing.Store, resourceOf ResourceOf, opts *Options) *Server {
+func NewGuard(store fencing.Store, resourceOf ResourceOf, o Options) *Server {
 	mustNotBeNil("store", store == nil)
-	s := NewRequire(resourceOf, opts)
+	s := NewRequire(resourceOf, o)
 	s.store = store
 	return s
 }
 
 // NewFilter returns the filter, which is not a guard. It panics like NewGuard.
-func NewFilter(filter fencing.Filter, resourceOf ResourceOf, opts *Options) *Server {
+func NewFilter(filter fencing.Filter, resourceOf ResourceOf, o Options) *Server {
 	mustNotBeNil("filter", filter == nil)
-	s := NewRequire(resourceOf, opts)
+	s := NewRequire(resourceOf, o)
 	s.filter = filter
 	return s
 }
@@ -64,13 +64,9 @@ func NewFilter(filter fencing.Filter, resourceOf ResourceOf, opts *Options) *Ser
 // NewRequire returns interceptors that refuse calls without a well-formed claim of the expected name.
 // The handler compares the token, with the claim of [fencing.ClaimFromContext], and returns a refusal
 // through [ToStatus]. It panics like NewGuard.
-func NewRequire(resourceOf ResourceOf, opts *Options) *Server {
+func NewRequire(resourceOf ResourceOf, o Options) *Server {
 	mustNotBeNil("resourceOf", resourceOf == nil)
-	s := &Server{resourceOf: resourceOf}
-	if opts != nil {
-		s.opts = *opts
-	}
-	return s
+	return &Server{resourceOf: resourceOf, opts: o}
 }
 
 func mustNotBeNil(argument string, isNil bool) {

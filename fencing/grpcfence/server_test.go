@@ -26,7 +26,7 @@ import (
 )
 
 func TestClaimArrives(t *testing.T) {
-	for kind, g := range servers(nil) {
+	for kind, g := range servers(grpcfence.Options{}) {
 		svc := &service{}
 		conn, _ := serve(t, svc, g, grpcfence.Client{})
 		for how, call := range calls {
@@ -43,7 +43,7 @@ func TestClaimArrives(t *testing.T) {
 
 func TestStaleCallHasNoEffect(t *testing.T) {
 	j := &journal{}
-	for kind, g := range servers(&grpcfence.Options{Auditor: j}) {
+	for kind, g := range servers(grpcfence.Options{Auditor: j}) {
 		if kind == "require" {
 			continue // compares no tokens
 		}
@@ -75,7 +75,7 @@ func TestStaleCallHasNoEffect(t *testing.T) {
 				t.Errorf("%s, %s: recorded %+v", kind, how, got)
 			}
 			// A new store for the other kind of call.
-			g = servers(&grpcfence.Options{Auditor: j})[kind]
+			g = servers(grpcfence.Options{Auditor: j})[kind]
 			conn, _ = serve(t, svc, g, grpcfence.Client{})
 		}
 	}
@@ -108,7 +108,7 @@ func TestCallWithoutAWellFormedClaimIsRefused(t *testing.T) {
 	} {
 		for _, allow := range []bool{false, true} {
 			j := &journal{}
-			for kind, g := range servers(&grpcfence.Options{AllowMissing: allow, Auditor: j}) {
+			for kind, g := range servers(grpcfence.Options{AllowMissing: allow, Auditor: j}) {
 				svc := &service{}
 				_, conn := serve(t, svc, g, grpcfence.Client{})
 				for how, call := range calls {
@@ -135,12 +135,12 @@ func TestCallWithoutAWellFormedClaimIsRefused(t *testing.T) {
 }
 
 func TestInvalidArgumentsPanic(t *testing.T) {
-	store := fencing.NewMemoryStore(nil)
+	store := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	resourceOf := func(context.Context, string, any) (string, string, error) { return "", "", nil }
 	for name, build := range map[string]func(){
-		"store":      func() { grpcfence.NewGuard(nil, resourceOf, nil) },
-		"filter":     func() { grpcfence.NewFilter(nil, resourceOf, nil) },
-		"resourceOf": func() { grpcfence.NewGuard(store, nil, nil) },
+		"store":      func() { grpcfence.NewGuard(nil, resourceOf, grpcfence.Options{}) },
+		"filter":     func() { grpcfence.NewFilter(nil, resourceOf, grpcfence.Options{}) },
+		"resourceOf": func() { grpcfence.NewGuard(store, nil, grpcfence.Options{}) },
 	} {
 		func() {
 			defer func() {
@@ -155,7 +155,8 @@ func TestInvalidArgumentsPanic(t *testing.T) {
 
 func TestFilterAdmitsEachMessageOfAStream(t *testing.T) {
 	svc := &service{}
-	filter := grpcfence.NewFilter(fencing.NewMemoryStore(nil), resourceOf, &grpcfence.Options{Auditor: &journal{}})
+	filter := grpcfence.NewFilter(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf,
+		grpcfence.Options{Auditor: &journal{}})
 	conn, _ := serve(t, svc, filter, grpcfence.Client{})
 	ctx, cancel := context.WithCancel(holding("lock/a", 5))
 	defer cancel()
@@ -178,7 +179,7 @@ func TestHandlersErrorFailsTheEffect(t *testing.T) {
 	notFound := status.Error(codes.NotFound, "no such account")
 	svc := &service{put: func(context.Context, string) error { return notFound }}
 	x := &transaction{}
-	conn, _ := serve(t, svc, grpcfence.NewGuard(x, resourceOf, nil), grpcfence.Client{})
+	conn, _ := serve(t, svc, grpcfence.NewGuard(x, resourceOf, grpcfence.Options{}), grpcfence.Client{})
 	if err := put(holding("lock/a", 5), conn, "a"); status.Code(err) != codes.NotFound || !x.rolledBack {
 		t.Errorf("rolled back %v, %v", x.rolledBack, err)
 	}
@@ -195,7 +196,8 @@ func TestErrorOfAHandlerThatCommittedByItselfIsAnUnknownOutcome(t *testing.T) {
 	silenceLog(t)
 	left := fmt.Errorf("the transaction had ended: %w", holdfast.ErrOutcomeUnknown)
 	svc := &service{put: func(context.Context, string) error { return status.Error(codes.Aborted, "own words") }}
-	conn, _ := serve(t, svc, grpcfence.NewGuard(&transaction{left: left}, resourceOf, nil), grpcfence.Client{})
+	conn, _ := serve(t, svc, grpcfence.NewGuard(&transaction{left: left}, resourceOf, grpcfence.Options{}),
+		grpcfence.Client{})
 	err := put(holding("lock/a", 5), conn, "a")
 	if status.Code(err) != codes.Unknown || !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		t.Errorf("got %v", err)
@@ -216,8 +218,12 @@ func (b brokenStore) Do(context.Context, string, fencing.Claim, func(context.Con
 func (b brokenStore) Admit(context.Context, string, fencing.Claim) error { return b.err }
 
 func TestStoreThatFailsLetsNothingPass(t *testing.T) {
-	guard := func(err error) *grpcfence.Server { return grpcfence.NewGuard(brokenStore{err}, resourceOf, nil) }
-	filter := func(err error) *grpcfence.Server { return grpcfence.NewFilter(brokenStore{err}, resourceOf, nil) }
+	guard := func(err error) *grpcfence.Server {
+		return grpcfence.NewGuard(brokenStore{err}, resourceOf, grpcfence.Options{})
+	}
+	filter := func(err error) *grpcfence.Server {
+		return grpcfence.NewFilter(brokenStore{err}, resourceOf, grpcfence.Options{})
+	}
 	for what, c := range map[string]struct {
 		g    *grpcfence.Server
 		code codes.Code
@@ -242,7 +248,7 @@ func TestStoreThatFailsLetsNothingPass(t *testing.T) {
 
 func TestUnknownResourceIsRefused(t *testing.T) {
 	svc := &service{}
-	conn, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, nil), grpcfence.Client{})
+	conn, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, grpcfence.Options{}), grpcfence.Client{})
 	err := put(holding("lock/a", 5), conn, "unknown")
 	if status.Code(err) != codes.Internal || strings.Contains(err.Error(), "secret") || svc.count() != 0 {
 		t.Errorf("landed %d, %v", svc.count(), err)
@@ -252,7 +258,7 @@ func TestUnknownResourceIsRefused(t *testing.T) {
 // protobuf strings must be UTF-8; names need not be.
 func TestRefusalQuotesANameThatIsNotUTF8(t *testing.T) {
 	svc := &service{}
-	g := grpcfence.NewRequire(resourceOf, &grpcfence.Options{Auditor: &journal{}})
+	g := grpcfence.NewRequire(resourceOf, grpcfence.Options{Auditor: &journal{}})
 	conn, _ := serve(t, svc, g, grpcfence.Client{})
 	for _, name := range []string{"\xff\xfe", "a\x00b", "lock/é", strings.Repeat("\xff", fencing.MaxName)} {
 		err := put(holding(name, 5), conn, "a")
@@ -264,7 +270,8 @@ func TestRefusalQuotesANameThatIsNotUTF8(t *testing.T) {
 
 func TestNoStaleCallLandsAmongManyClients(t *testing.T) {
 	svc := &service{}
-	g := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, &grpcfence.Options{Auditor: &journal{}})
+	g := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf,
+		grpcfence.Options{Auditor: &journal{}})
 	conn, _ := serve(t, svc, g, grpcfence.Client{})
 	ok := fencetest.Race(t, 30, func(client int, token int64) error {
 		return calls[[]string{"unary", "stream"}[client%2]](holding("lock/a", token), conn)
@@ -308,7 +315,8 @@ func TestGuardIsAGuard(t *testing.T) {
 		}
 		return status.Error(codes.Unavailable, "the connection broke")
 	}
-	g := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, &grpcfence.Options{Auditor: &journal{}})
+	g := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf,
+		grpcfence.Options{Auditor: &journal{}})
 	conn := start(t, svc, g)(grpc.WithChainUnaryInterceptor(grpcfence.Client{}.Unary(), lossy))
 	fencetest.Test(t, fencetest.Guard{
 		Write: func(ctx context.Context, resource string, c fencing.Claim, data string, between func() error) error {
@@ -331,8 +339,8 @@ func FuzzMetadata(f *testing.F) {
 	f.Add("lock/%61", "-7", "x")
 	handler := func(context.Context, any) (any, error) { return "ran", nil }
 	f.Fuzz(func(t *testing.T, name, token, second string) {
-		g := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf,
-			&grpcfence.Options{AllowMissing: true, Auditor: &journal{}})
+		g := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf,
+			grpcfence.Options{AllowMissing: true, Auditor: &journal{}})
 		md := metadata.MD{"fencing-name": {name}, "fencing-token": {token}}
 		if second != "" {
 			md["fencing-token"] = append(md["fencing-token"], second)
@@ -352,7 +360,7 @@ func FuzzMetadata(f *testing.F) {
 
 func BenchmarkUnary(b *testing.B) {
 	target := func(context.Context, string, any) (string, string, error) { return "account/42", "accounts/42", nil }
-	in := grpcfence.NewGuard(fencing.NewMemoryStore(nil), target, nil).Unary()
+	in := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), target, grpcfence.Options{}).Unary()
 	md := metadata.Pairs("fencing-name", "accounts/42", "fencing-token", "1731")
 	ctx := metadata.NewIncomingContext(b.Context(), md)
 	info := &grpc.UnaryServerInfo{FullMethod: "/m"}

@@ -24,14 +24,15 @@ import (
 // answer is lost.
 func TestIncrementOfUnknownOutcomeIsNotRepeatedByTheClient(t *testing.T) {
 	unanswered := fmt.Errorf("commit: %w", holdfast.ErrOutcomeUnknown)
-	require := grpcfence.NewRequire(resourceOf, nil)
+	require := grpcfence.NewRequire(resourceOf, grpcfence.Options{})
 	for name, c := range map[string]struct {
 		g      *grpcfence.Server
 		status error // of the handler
 	}{
 		"ToStatus":                     {require, grpcfence.ToStatus(unanswered)},
 		"ToStatus of an unknown error": {require, grpcfence.ToStatus(errors.New("driver: bad connection"))},
-		"NewGuard":                     {grpcfence.NewGuard(&transaction{commit: unanswered}, resourceOf, nil), nil},
+		"NewGuard": {grpcfence.NewGuard(&transaction{commit: unanswered}, resourceOf,
+			grpcfence.Options{}), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var counter atomic.Int64
@@ -56,7 +57,7 @@ func TestCallThatHadNoEffectIsRepeatedByTheClient(t *testing.T) {
 		}
 		return nil
 	}}
-	conn := repeating(t, svc, grpcfence.NewRequire(resourceOf, nil))
+	conn := repeating(t, svc, grpcfence.NewRequire(resourceOf, grpcfence.Options{}))
 	if err := put(holding("lock/a", 5), conn, "a"); err != nil || calls.Load() != 2 {
 		t.Errorf("%d calls, %v", calls.Load(), err)
 	}
@@ -91,7 +92,7 @@ func TestRetryPolicyRepeatsAnEffectWhoseReplyWasLost(t *testing.T) {
 			if c.keyed {
 				ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", "order 1")
 			}
-			guard := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, nil)
+			guard := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf, grpcfence.Options{})
 			if err := put(ctx, repeating(t, svc, guard), "a"); err != nil {
 				t.Error(err)
 			}
@@ -113,7 +114,8 @@ func repeating(t *testing.T, svc *service, g *grpcfence.Server) *grpc.ClientConn
 
 func TestRefusalIsRecordedOnceWithThePeersAddress(t *testing.T) {
 	j := &journal{}
-	g := grpcfence.NewGuard(fencing.NewMemoryStore(nil), resourceOf, &grpcfence.Options{Auditor: j})
+	g := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf,
+		grpcfence.Options{Auditor: j})
 	conn, _ := serve(t, &service{}, g, grpcfence.Client{})
 	for how, call := range calls {
 		if err := call(holding("lock/a", 9), conn); err != nil {

@@ -92,7 +92,7 @@ func TestAnswerIsSentAfterTheCommit(t *testing.T) {
 				})
 				seen := &watched{}
 				l.answered = seen.any
-				s := serve(t, seen.front(httpfence.Handler(h, l, byPath, nil)), version)
+				s := serve(t, seen.front(httpfence.Handler(h, l, byPath, httpfence.Options{})), version)
 				resp, text, err := s.put(t, 5, nil)
 				if err != nil || resp.StatusCode != 200 || text != "done" || l.contents() != "write" {
 					t.Errorf("got %v %q, %v; committed %q", resp, text, err, l.contents())
@@ -181,7 +181,7 @@ func TestHandlerThatAnswersAnErrorCommitsNothing(t *testing.T) {
 				if c.status != 204 {
 					io.WriteString(w, "own words")
 				}
-			}), l, byPath, nil), version)
+			}), l, byPath, httpfence.Options{}), version)
 			s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 			resp, text, err := s.put(t, 5, nil)
 			if err != nil || resp.StatusCode != c.status || c.status != 204 && text != "own words" {
@@ -204,7 +204,7 @@ func TestErrorOfAHandlerThatCommittedByItselfIsAnUnknownOutcome(t *testing.T) {
 		return errors.Join(committed, effect(ctx))
 	})
 	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(409) })
-	resp := sendClaim(httpfence.Handler(h, store, byPath, nil), "5")
+	resp := sendClaim(httpfence.Handler(h, store, byPath, httpfence.Options{}), "5")
 	if err := httpfence.CheckResponse(resp); resp.StatusCode != 500 || !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		t.Errorf("got %d, %v", resp.StatusCode, err)
 	}
@@ -238,7 +238,7 @@ func TestHandlerThatPanicsCommitsAndAnswersNothing(t *testing.T) {
 					io.WriteString(w, "done")
 				}
 				boom(w)
-			}), l, byPath, nil), version)
+			}), l, byPath, httpfence.Options{}), version)
 			if resp, text, err := s.put(t, 5, nil); err == nil {
 				t.Errorf("%s: got %v %q", name, resp, text)
 			}
@@ -306,7 +306,7 @@ func TestAnswerIsTheSameAsWithoutAGuard(t *testing.T) {
 				resp.Header.Del("Date")
 				return fmt.Sprintf("%s %v %v %d %.20s %v\n", resp.Status, resp.Header, resp.Trailer, len(text), text, err)
 			}
-			bare, guarded := ask(h), ask(httpfence.Handler(h, &ledger{}, byPath, nil))
+			bare, guarded := ask(h), ask(httpfence.Handler(h, &ledger{}, byPath, httpfence.Options{}))
 			if bare != guarded {
 				t.Errorf("%s:\n%s guarded:\n%s", name, bare, guarded)
 			}
@@ -317,7 +317,7 @@ func TestAnswerIsTheSameAsWithoutAGuard(t *testing.T) {
 // 101 is the only status below 200 that ends a response.
 func TestAnswerMaySwitchProtocols(t *testing.T) {
 	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusSwitchingProtocols) })
-	if resp := sendClaim(httpfence.Handler(h, &ledger{}, byPath, nil), "5"); resp.StatusCode != 101 {
+	if resp := sendClaim(httpfence.Handler(h, &ledger{}, byPath, httpfence.Options{}), "5"); resp.StatusCode != 101 {
 		t.Errorf("got %d", resp.StatusCode)
 	}
 }
@@ -331,7 +331,7 @@ func TestAnswerThatIsTooLongCommitsNothing(t *testing.T) {
 				t.Errorf("write %d: %v", i, err)
 			}
 		}
-	}), l, byPath, &httpfence.Options{MaxAnswer: 100}), 1)
+	}), l, byPath, httpfence.Options{MaxAnswer: 100}), 1)
 	resp, text, err := s.put(t, 5, nil)
 	if resp == nil || resp.StatusCode != 500 || !errors.Is(err, holdfast.ErrOutcomeUnknown) ||
 		!strings.Contains(text, "MaxAnswer") || l.contents() != "" {
@@ -343,7 +343,7 @@ func TestRefusalIsRecordedOnceWithThePeersAddress(t *testing.T) {
 	j := &journal{}
 	within := func(http.ResponseWriter, *http.Request) {}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { within(w, r) })
-	s := serve(t, httpfence.Handler(h, &ledger{}, byPath, &httpfence.Options{Auditor: j}), 1)
+	s := serve(t, httpfence.Handler(h, &ledger{}, byPath, httpfence.Options{Auditor: j}), 1)
 	if _, _, err := s.put(t, 3, nil); !errors.Is(err, fencing.ErrStale) {
 		t.Error(err)
 	}

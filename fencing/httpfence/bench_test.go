@@ -20,8 +20,9 @@ func (n nothing) WriteHeader(int)             {}
 
 // exchange returns a guarded handler that does nothing, and a request for it.
 func exchange() (h http.Handler, w http.ResponseWriter, r *http.Request) {
-	h = httpfence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), fencing.NewMemoryStore(nil),
-		func(*http.Request) (string, string, error) { return "account/42", "accounts/42", nil }, nil)
+	h = httpfence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		fencing.NewMemoryStore(fencing.MemoryStoreOptions{}),
+		func(*http.Request) (string, string, error) { return "account/42", "accounts/42", nil }, httpfence.Options{})
 	r = httptest.NewRequest("PUT", "/accounts/42", nil)
 	r.Header.Set("Fencing-Name", "accounts/42")
 	r.Header.Set("Fencing-Token", "1731")

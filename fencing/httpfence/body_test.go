@@ -16,7 +16,7 @@ import (
 
 // A client stops in the middle of its body, and a newer holder comes.
 func TestSlowBodyDoesNotBlockANewerHolder(t *testing.T) {
-	store := fencing.NewMemoryStore(nil)
+	store := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	var landed []string
 	arrived := make(chan struct{}, 2)
 	front := httpfence.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -25,7 +25,7 @@ func TestSlowBodyDoesNotBlockANewerHolder(t *testing.T) {
 			t.Error(err)
 		}
 		landed = append(landed, string(b))
-	}), store, byPath, &httpfence.Options{Auditor: &journal{}})
+	}), store, byPath, httpfence.Options{Auditor: &journal{}})
 	forEachVersion(t, func(t *testing.T, version int) {
 		landed = nil
 		if err := store.Reset(t.Context(), "res/a", &journal{}); err != nil {
@@ -64,7 +64,8 @@ func TestSlowBodyDoesNotBlockANewerHolder(t *testing.T) {
 
 func TestBodyThatCannotBeReadInFullIsRefused(t *testing.T) {
 	var e effects
-	h := httpfence.Handler(&e, fencing.NewMemoryStore(nil), byPath, &httpfence.Options{MaxBody: 10})
+	h := httpfence.Handler(&e, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath,
+		httpfence.Options{MaxBody: 10})
 	ask := func(body io.Reader, length int64) *http.Response {
 		r := httptest.NewRequestWithContext(context.Background(), "PUT", "/r/a", body)
 		r.ContentLength = length
@@ -96,14 +97,14 @@ func TestBodyThatCannotBeReadInFullIsRefused(t *testing.T) {
 		t.Errorf("got %d, %d bytes are left to read", resp.StatusCode, unread.Len())
 	}
 	// By default that is 4 MiB.
-	h = httpfence.Handler(&e, fencing.NewMemoryStore(nil), byPath, nil)
+	h = httpfence.Handler(&e, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath, httpfence.Options{})
 	for length, status := range map[int]int{4 << 20: 200, 4<<20 + 1: 413} {
 		if resp := ask(strings.NewReader(strings.Repeat("x", length)), -1); resp.StatusCode != status {
 			t.Errorf("%d bytes: got %d", length, resp.StatusCode)
 		}
 	}
 	// Not read ahead: the handler gets the body as it arrives.
-	h = httpfence.Handler(&e, fencing.NewMemoryStore(nil), byPath, &httpfence.Options{MaxBody: -1})
+	h = httpfence.Handler(&e, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath, httpfence.Options{MaxBody: -1})
 	if resp := ask(strings.NewReader(strings.Repeat("x", 5<<20)), -1); resp.StatusCode != 200 {
 		t.Errorf("got %d", resp.StatusCode)
 	}
@@ -111,7 +112,7 @@ func TestBodyThatCannotBeReadInFullIsRefused(t *testing.T) {
 
 // A client that declares a long body and sends little of it must not cost the server a buffer of that length.
 func TestBodyTakesMemoryAsItArrives(t *testing.T) {
-	h := httpfence.Handler(&effects{}, fencing.NewMemoryStore(nil), byPath, nil)
+	h := httpfence.Handler(&effects{}, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath, httpfence.Options{})
 	const clients, declared = 100, 4 << 20
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

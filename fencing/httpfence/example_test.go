@@ -34,9 +34,10 @@ func Example() {
 		id := r.PathValue("id")
 		return "account/" + id, "accounts/" + id, nil
 	}
-	opts := &httpfence.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})} // default: nil, which logs
+	opts := httpfence.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})} // default: it logs
 	mux := http.NewServeMux()
-	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit, fencing.NewMemoryStore(nil), resourceOf, opts))
+	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit,
+		fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf, opts))
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 

@@ -54,11 +54,11 @@ const (
 //     an unknown outcome is sent in place of the response, and logged.
 //   - If h panics, nothing is committed or sent, and the panic continues.
 //
-// Do not wrap it in http.TimeoutHandler: see docs/fencing.md. A nil opts means all defaults. Handler
+// Do not wrap it in http.TimeoutHandler: see docs/fencing.md. Handler
 // panics with a *holdfast.ArgumentError if h, store or resourceOf is nil, or MaxAnswer is negative.
-func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, opts *Options) http.Handler {
+func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, o Options) http.Handler {
 	mustNotBeNil("store", store == nil)
-	m := newMiddleware(h, resourceOf, opts)
+	m := newMiddleware(h, resourceOf, o)
 	m.admit = func(w http.ResponseWriter, r *http.Request, resource string, c fencing.Claim) {
 		r, err := readBody(w, r, m.opts.MaxBody)
 		if err != nil {
@@ -83,9 +83,9 @@ func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, opts *O
 }
 
 // Filter refuses requests that are stale on arrival. It is not a guard. It panics like Handler.
-func Filter(h http.Handler, filter fencing.Filter, resourceOf ResourceOf, opts *Options) http.Handler {
+func Filter(h http.Handler, filter fencing.Filter, resourceOf ResourceOf, o Options) http.Handler {
 	mustNotBeNil("filter", filter == nil)
-	m := newMiddleware(h, resourceOf, opts)
+	m := newMiddleware(h, resourceOf, o)
 	m.admit = func(w http.ResponseWriter, r *http.Request, resource string, c fencing.Claim) {
 		if err := filter.Admit(r.Context(), resource, c); err != nil {
 			m.refuse(w, r, resource, c, fencing.NotDone(err)) // h has not run
@@ -99,8 +99,8 @@ func Filter(h http.Handler, filter fencing.Filter, resourceOf ResourceOf, opts *
 // Require refuses requests without a well-formed claim of the expected name. h compares the token,
 // with the claim of [fencing.ClaimFromContext], and answers a refusal with [Error]. It panics like
 // Handler.
-func Require(h http.Handler, resourceOf ResourceOf, opts *Options) http.Handler {
-	m := newMiddleware(h, resourceOf, opts)
+func Require(h http.Handler, resourceOf ResourceOf, o Options) http.Handler {
+	m := newMiddleware(h, resourceOf, o)
 	m.admit = func(w http.ResponseWriter, r *http.Request, _ string, c fencing.Claim) { m.serve(w, r, c) }
 	return m
 }
@@ -115,13 +115,10 @@ type middleware struct {
 	admit func(w http.ResponseWriter, r *http.Request, resource string, c fencing.Claim)
 }
 
-func newMiddleware(h http.Handler, resourceOf ResourceOf, opts *Options) *middleware {
+func newMiddleware(h http.Handler, resourceOf ResourceOf, o Options) *middleware {
 	mustNotBeNil("h", h == nil)
 	mustNotBeNil("resourceOf", resourceOf == nil)
-	m := &middleware{next: h, resourceOf: resourceOf}
-	if opts != nil {
-		m.opts = *opts
-	}
+	m := &middleware{next: h, resourceOf: resourceOf, opts: o}
 	if m.opts.MaxAnswer < 0 {
 		panic(&holdfast.ArgumentError{Argument: "httpfence.Options.MaxAnswer", Reason: "is negative"})
 	}

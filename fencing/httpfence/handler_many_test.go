@@ -30,7 +30,8 @@ func TestNoStaleRequestLandsAmongManyClients(t *testing.T) {
 		landed = append(landed, c.Token)
 		inside.Add(-1)
 	})
-	s := serve(t, httpfence.Handler(h, fencing.NewMemoryStore(nil), byPath, &httpfence.Options{Auditor: &journal{}}), 1)
+	s := serve(t, httpfence.Handler(h, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath,
+		httpfence.Options{Auditor: &journal{}}), 1)
 	ok := fencetest.Race(t, 30, func(_ int, token int64) error {
 		resp, _, err := s.put(t, token, strings.NewReader("x"))
 		if err == nil && resp.StatusCode != 200 {
@@ -62,7 +63,8 @@ func TestHandlerIsAGuard(t *testing.T) {
 		stored.Store(r.URL.Path, string(data))
 	})
 	byName := func(r *http.Request) (resource, name string, err error) { return r.URL.Path, fencetest.Name, nil }
-	s := serve(t, httpfence.Handler(h, fencing.NewMemoryStore(nil), byName, &httpfence.Options{Auditor: &journal{}}), 1)
+	s := serve(t, httpfence.Handler(h, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byName,
+		httpfence.Options{Auditor: &journal{}}), 1)
 	base := s.client.Transport.(*httpfence.Transport)
 	lossy := &loseReply{RoundTripper: base.Base}
 	base.Base = lossy

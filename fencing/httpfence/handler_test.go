@@ -20,7 +20,7 @@ import (
 func TestStaleRequestHasNoEffect(t *testing.T) {
 	var e effects
 	j := &journal{}
-	for kind, h := range middlewares(&e, &httpfence.Options{Auditor: j}) {
+	for kind, h := range middlewares(&e, httpfence.Options{Auditor: j}) {
 		if kind == "Require" {
 			continue // compares no tokens
 		}
@@ -74,10 +74,10 @@ func TestHandlerKeepsANewerHolderOutUntilTheEffectIsOver(t *testing.T) {
 			defer mu.Unlock()
 			order = append(order, c.Token.String())
 		})
-		store := fencing.NewMemoryStore(nil)
-		front := httpfence.Filter(h, store, byPath, nil)
+		store := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+		front := httpfence.Filter(h, store, byPath, httpfence.Options{})
 		if guarded {
-			front = httpfence.Handler(h, store, byPath, nil)
+			front = httpfence.Handler(h, store, byPath, httpfence.Options{})
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() { sendClaim(front, "5") })
@@ -131,7 +131,7 @@ func TestRequestWithoutAWellFormedClaimIsRefused(t *testing.T) {
 		for _, allowMissing := range []bool{false, true} {
 			var e effects
 			j := &journal{}
-			for kind, h := range middlewares(&e, &httpfence.Options{AllowMissing: allowMissing, Auditor: j}) {
+			for kind, h := range middlewares(&e, httpfence.Options{AllowMissing: allowMissing, Auditor: j}) {
 				t.Run(kind+", "+what, func(t *testing.T) {
 					resp := send(h, c.path, c.names, c.tokens)
 					if allowMissing && what == "no claim" {
@@ -193,7 +193,7 @@ func TestClaimIsFoundWhateverTheCapitalizationOfItsFields(t *testing.T) {
 		{"fencing-name", "fencing-token"}, {"FENCING-NAME", "FENCING-TOKEN"}, {"Fencing-Name", "fencing-token"},
 	} {
 		var e effects
-		for kind, h := range middlewares(&e, &httpfence.Options{AllowMissing: true, Auditor: &journal{}}) {
+		for kind, h := range middlewares(&e, httpfence.Options{AllowMissing: true, Auditor: &journal{}}) {
 			ask := func(token string, more ...string) *http.Response {
 				r := httptest.NewRequest("PUT", "/r/a", nil)
 				r.Header[keys[0]] = []string{"lock/a"}
@@ -240,7 +240,7 @@ func TestStoreThatFailsLetsNothingPass(t *testing.T) {
 		"returns without run": {skip: true},
 	} {
 		var e effects
-		resp := sendClaim(httpfence.Handler(&e, b, byPath, nil), "5")
+		resp := sendClaim(httpfence.Handler(&e, b, byPath, httpfence.Options{}), "5")
 		err := httpfence.CheckResponse(resp)
 		if e.n != 0 || resp.StatusCode != 503 || err == nil || errors.Is(err, fencing.ErrStale) ||
 			strings.Contains(err.Error(), "secret") {
@@ -255,7 +255,7 @@ func TestPanicOfAHandlerReleasesTheResource(t *testing.T) {
 		if boom {
 			panic("boom")
 		}
-	}), fencing.NewMemoryStore(nil), byPath, nil)
+	}), fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath, httpfence.Options{})
 	func() {
 		defer func() {
 			if recover() != "boom" {
@@ -271,13 +271,13 @@ func TestPanicOfAHandlerReleasesTheResource(t *testing.T) {
 }
 
 func TestInvalidArgumentsPanic(t *testing.T) {
-	e, store := &effects{}, fencing.NewMemoryStore(nil)
+	e, store := &effects{}, fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	for name, build := range map[string]func(){
-		"httpfence: h":                func() { httpfence.Handler(nil, store, byPath, nil) },
-		"httpfence: store":            func() { httpfence.Handler(e, nil, byPath, nil) },
-		"httpfence: filter":           func() { httpfence.Filter(e, nil, byPath, nil) },
-		"httpfence: resourceOf":       func() { httpfence.Require(e, nil, nil) },
-		"httpfence.Options.MaxAnswer": func() { httpfence.Handler(e, store, byPath, &httpfence.Options{MaxAnswer: -1}) },
+		"httpfence: h":                func() { httpfence.Handler(nil, store, byPath, httpfence.Options{}) },
+		"httpfence: store":            func() { httpfence.Handler(e, nil, byPath, httpfence.Options{}) },
+		"httpfence: filter":           func() { httpfence.Filter(e, nil, byPath, httpfence.Options{}) },
+		"httpfence: resourceOf":       func() { httpfence.Require(e, nil, httpfence.Options{}) },
+		"httpfence.Options.MaxAnswer": func() { httpfence.Handler(e, store, byPath, httpfence.Options{MaxAnswer: -1}) },
 	} {
 		func() {
 			defer func() {
@@ -298,8 +298,8 @@ func FuzzHandler(f *testing.F) {
 	f.Add("lock/a", "99999999999999999999", "\x00")
 	f.Fuzz(func(t *testing.T, name, token, second string) {
 		var e effects
-		h := httpfence.Handler(&e, fencing.NewMemoryStore(nil), byPath,
-			&httpfence.Options{AllowMissing: true, Auditor: &journal{}})
+		h := httpfence.Handler(&e, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath,
+			httpfence.Options{AllowMissing: true, Auditor: &journal{}})
 		tokens := []string{token}
 		if second != "" {
 			tokens = append(tokens, second)

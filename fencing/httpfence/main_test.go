@@ -66,10 +66,10 @@ func (e *effects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // middlewares returns all three around h, with a store each.
-func middlewares(h http.Handler, o *httpfence.Options) map[string]http.Handler {
+func middlewares(h http.Handler, o httpfence.Options) map[string]http.Handler {
 	return map[string]http.Handler{
-		"Handler": httpfence.Handler(h, fencing.NewMemoryStore(nil), byPath, o),
-		"Filter":  httpfence.Filter(h, fencing.NewMemoryStore(nil), byPath, o),
+		"Handler": httpfence.Handler(h, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath, o),
+		"Filter":  httpfence.Filter(h, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath, o),
 		"Require": httpfence.Require(h, byPath, o),
 	}
 }

@@ -16,7 +16,7 @@ func Example() {
 		mu  *locker.Mutex
 	)
 	transfer := func() error {
-		g, err := sqlfence.New(db, sqlfence.Postgres, nil)
+		g, err := sqlfence.New(db, sqlfence.Postgres, sqlfence.Options{})
 		if err != nil {
 			return err
 		}

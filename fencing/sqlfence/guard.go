@@ -21,17 +21,13 @@ type Guard struct {
 	hasFloor   atomic.Bool // the table has a floor, see addFloor
 }
 
-// New returns a guard for db. It sends nothing; see [Guard.EnsureSchema]. A nil opts
-// means all defaults. The error is a *holdfast.ArgumentError.
-func New(db *sql.DB, dialect Dialect, opts *Options) (*Guard, error) {
+// New returns a guard for db. It sends nothing; see [Guard.EnsureSchema]. The error is a *holdfast.ArgumentError.
+func New(db *sql.DB, dialect Dialect, o Options) (*Guard, error) {
 	if db == nil {
 		return nil, &holdfast.ArgumentError{Argument: "db", Reason: "is nil"}
 	}
-	g := &Guard{db: db}
-	if opts != nil {
-		g.opts = *opts
-	}
-	m, err := newMarks(dialect, &g.opts)
+	g := &Guard{db: db, opts: o}
+	m, err := newMarks(dialect, o)
 	if err != nil {
 		return nil, err
 	}

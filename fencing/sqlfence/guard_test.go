@@ -69,7 +69,7 @@ func TestMissingFunctionIsRefused(t *testing.T) {
 	if err := g.Store().Do(t.Context(), "r", fencing.Claim{Name: "job", Token: 1}, nil); !isArgument(err, "effect") {
 		t.Errorf("Store.Do: %v", err)
 	}
-	m, err := sqlfence.NewMarks(sqlfence.Postgres, nil)
+	m, err := sqlfence.NewMarks(sqlfence.Postgres, sqlfence.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func unreachableDB(t *testing.T) *sql.DB {
 
 func unreachableGuard(t *testing.T) *sqlfence.Guard {
 	t.Helper()
-	g, err := sqlfence.New(unreachableDB(t), sqlfence.Postgres, nil)
+	g, err := sqlfence.New(unreachableDB(t), sqlfence.Postgres, sqlfence.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,24 +24,20 @@ type Marks struct {
 }
 
 // NewMarks returns marks in Options.Table, which must exist ([Migrations],
-// [Guard.EnsureSchema]). The options about transactions must be zero. A nil opts means all
-// defaults. The error is a *holdfast.ArgumentError.
-func NewMarks(dialect Dialect, opts *Options) (*Marks, error) {
-	if opts == nil {
-		opts = &Options{}
-	}
-	if opts.Isolation != sql.LevelDefault || opts.Retry != nil || opts.Transient != nil {
+// [Guard.EnsureSchema]). The options about transactions must be zero. The error is a *holdfast.ArgumentError.
+func NewMarks(dialect Dialect, o Options) (*Marks, error) {
+	if o.Isolation != sql.LevelDefault || o.Retry != nil || o.Transient != nil {
 		return nil, &holdfast.ArgumentError{Argument: "Options",
 			Reason: "sets Isolation, Retry or Transient, but the transactions are yours"}
 	}
-	return newMarks(dialect, opts)
+	return newMarks(dialect, o)
 }
 
-func newMarks(dialect Dialect, opts *Options) (*Marks, error) {
+func newMarks(dialect Dialect, o Options) (*Marks, error) {
 	if err := dialect.check(); err != nil {
 		return nil, err
 	}
-	table := opts.Table
+	table := o.Table
 	if table == "" {
 		table = DefaultTable
 	}
@@ -49,7 +45,7 @@ func newMarks(dialect Dialect, opts *Options) (*Marks, error) {
 		return nil, &holdfast.ArgumentError{Argument: "Options.Table",
 			Reason: "is " + names.Quote(table) + ", not the name of a table"}
 	}
-	m := &Marks{dialect: dialect, table: dialect.quoteTable(table), auditor: opts.Auditor}
+	m := &Marks{dialect: dialect, table: dialect.quoteTable(table), auditor: o.Auditor}
 	m.sql = dialect.statements(m.table)
 	return m, nil
 }

@@ -29,7 +29,7 @@ func TestInvalidResourceIsRefusedWithoutAQuery(t *testing.T) {
 	// The longest one is sent to the database, which fails.
 	db := sql.OpenDB(&failing{})
 	defer db.Close()
-	g, err := sqlfence.New(db, sqlfence.Postgres, nil)
+	g, err := sqlfence.New(db, sqlfence.Postgres, sqlfence.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestInvalidTableIsRefused(t *testing.T) {
 	db := unreachableDB(t)
 	long := strings.Repeat("t", 63)
 	for _, name := range []string{"t", "T1", "_t", "s.t", long, long + "." + long} {
-		if _, err := sqlfence.New(db, sqlfence.Postgres, &sqlfence.Options{Table: name}); err != nil {
+		if _, err := sqlfence.New(db, sqlfence.Postgres, sqlfence.Options{Table: name}); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -51,7 +51,7 @@ func TestInvalidTableIsRefused(t *testing.T) {
 		" ", "1t", "t-1", "t t", "t;", "t--", `t"`, `"t"`, "`t`", "t'", "a.b.c", ".t", "t.", "t\n", "t\x00", "tä",
 		"t)", "$1", "?", long + "t",
 	} {
-		_, err := sqlfence.New(db, sqlfence.Postgres, &sqlfence.Options{Table: name})
+		_, err := sqlfence.New(db, sqlfence.Postgres, sqlfence.Options{Table: name})
 		if !isArgument(err, "Options.Table") {
 			t.Errorf("%q: %v", name, err)
 		}

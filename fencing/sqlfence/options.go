@@ -40,7 +40,7 @@ type Options struct {
 	Auditor audit.Auditor
 }
 
-func (o *Options) validate() error {
+func (o Options) validate() error {
 	switch o.Isolation {
 	case sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted,
 		sql.LevelRepeatableRead, sql.LevelSerializable:

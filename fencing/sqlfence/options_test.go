@@ -13,12 +13,12 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 	for argument, o := range map[string]struct {
 		db      *sql.DB
 		dialect sqlfence.Dialect
-		opts    *sqlfence.Options
+		opts    sqlfence.Options
 	}{
-		"db":                {nil, sqlfence.SQLite, nil},
-		"dialect":           {db, 0, nil},
-		"Options.Isolation": {db, sqlfence.SQLite, &sqlfence.Options{Isolation: sql.LevelLinearizable}},
-		"Policy.Max":        {db, sqlfence.SQLite, &sqlfence.Options{Retry: &backoff.Policy{Max: -1}}},
+		"db":                {nil, sqlfence.SQLite, sqlfence.Options{}},
+		"dialect":           {db, 0, sqlfence.Options{}},
+		"Options.Isolation": {db, sqlfence.SQLite, sqlfence.Options{Isolation: sql.LevelLinearizable}},
+		"Policy.Max":        {db, sqlfence.SQLite, sqlfence.Options{Retry: &backoff.Policy{Max: -1}}},
 	} {
 		if _, err := sqlfence.New(o.db, o.dialect, o.opts); !isArgument(err, argument) {
 			t.Errorf("%s: %v", argument, err)
@@ -35,7 +35,7 @@ func TestMarksRefuseOptionsOfTransactions(t *testing.T) {
 		{Isolation: sql.LevelSerializable},
 		{Transient: func(error) bool { return true }},
 	} {
-		if _, err := sqlfence.NewMarks(sqlfence.Postgres, &opts); !isArgument(err, "Options") {
+		if _, err := sqlfence.NewMarks(sqlfence.Postgres, opts); !isArgument(err, "Options") {
 			t.Errorf("%+v: %v", opts, err)
 		}
 	}

@@ -14,7 +14,7 @@ func TestResetThatCannotReadTheMarkFails(t *testing.T) {
 	broken := errors.New("broken")
 	db := sql.OpenDB(&failing{errs: []error{broken}})
 	defer db.Close()
-	g, err := sqlfence.New(db, sqlfence.Postgres, nil)
+	g, err := sqlfence.New(db, sqlfence.Postgres, sqlfence.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

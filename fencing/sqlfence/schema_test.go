@@ -43,7 +43,7 @@ func TestSchemaThatCannotBeMadeIsToldWithTheFirstFailure(t *testing.T) {
 	first := errors.New("first")
 	db := sql.OpenDB(&failing{errs: []error{errors.New("no table"), first, errors.New("second")}})
 	defer db.Close()
-	g, err := sqlfence.New(db, sqlfence.Postgres, nil)
+	g, err := sqlfence.New(db, sqlfence.Postgres, sqlfence.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

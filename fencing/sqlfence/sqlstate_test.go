@@ -58,7 +58,7 @@ func TestErrorsOfDriversAreRecognizedWithoutTheDrivers(t *testing.T) {
 		f := &failing{errs: []error{errors.New("the floor is not added"), c.err}}
 		db := sql.OpenDB(f)
 		retry := &backoff.Policy{Initial: time.Millisecond, Max: time.Millisecond}
-		g, err := sqlfence.New(db, c.dialect, &sqlfence.Options{Retry: retry})
+		g, err := sqlfence.New(db, c.dialect, sqlfence.Options{Retry: retry})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -92,7 +92,7 @@ func TestCauseIsThatOfTheLossOrNotKnown(t *testing.T) {
 			logger := slog.New(handler)
 			f := &trouble{t: t, srv: srv, link: srv.Link()}
 			f.sess = open(t, f.link, "a", logger)
-			f.adm = admin.New(srv.Link().Client(), &admin.Options{Owner: "ops", Auditor: audit.Log(logger)})
+			f.adm = admin.New(srv.Link().Client(), admin.Options{Owner: "ops", Auditor: audit.Log(logger)})
 			mu := locker.NewMutex(f.sess, "job").With(fault.opts)
 			var err error
 			if f.lk, err = mu.Lock(t.Context()); err != nil {
@@ -175,7 +175,7 @@ func of(name string) explain.Of {
 func open(t *testing.T, link *etcdfake.Link, owner string, logger *slog.Logger) *session.Session {
 	t.Helper()
 	link.Delay(time.Millisecond)
-	sess, err := session.New(t.Context(), link.Client(), &session.Options{
+	sess, err := session.New(t.Context(), link.Client(), session.Options{
 		Owner: owner, Clock: session.MonotonicClock(), Logger: logger,
 	})
 	if err != nil {
@@ -289,13 +289,13 @@ func TestElection(t *testing.T) {
 	t.Parallel()
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := open(t, srv.Link(), "a", quiet), open(t, srv.Link(), "b", quiet)
-		term, err := election.New(a, "job").Campaign(t.Context(), "leads")
+		term, err := election.New(a, "job").With(election.Options{Value: "leads"}).Campaign(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, _ = election.New(b, "job").Campaign(ctx, "waits")
+		_, _ = election.New(b, "job").With(election.Options{Value: "waits"}).Campaign(ctx)
 		time.Sleep(time.Second)
 		which := of("job")
 		which.Kind = holdfast.KindElection

@@ -121,14 +121,14 @@ func TestContextsEndBeforeTheEntryIsRemoved(t *testing.T) {
 
 // A hold may end while newHold is still making it. This test is for -race.
 func TestHoldThatEndsAsItBegins(t *testing.T) {
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	t.Cleanup(srv.Close)
-	sess, err := session.New(t.Context(), srv.Client(t), nil)
+	sess, err := session.New(t.Context(), srv.Client(t), session.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sess.Close(context.Background()) })
-	q := queue.New(lease.Open(sess.Ref()), holdfast.KindLock, "x")
+	q := queue.New(lease.Open(sess), holdfast.KindLock, "x")
 	for range 300 {
 		<-holdtest.MustAcquireAs(t, q, hold.Request{MaxHold: 1}).Done()
 	}

@@ -101,7 +101,7 @@ func TestSlowDiskDelaysEachWriteByItsCommit(t *testing.T) {
 					link.Plan(slow)
 					cli := kit.Dial(t, link, srv.Members())
 					began := time.Now()
-					sess, err := session.New(t.Context(), cli, &session.Options{
+					sess, err := session.New(t.Context(), cli, session.Options{
 						Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 					})
 					if err != nil {
@@ -114,8 +114,8 @@ func TestSlowDiskDelaysEachWriteByItsCommit(t *testing.T) {
 					}
 					sessions[i] = sess
 				}
-				one := queue.New(lease.Open(sessions[0].Ref()), holdfast.KindElection, "x")
-				two := queue.New(lease.Open(sessions[1].Ref()), holdfast.KindElection, "x")
+				one := queue.New(lease.Open(sessions[0]), holdfast.KindElection, "x")
+				two := queue.New(lease.Open(sessions[1]), holdfast.KindElection, "x")
 				began := time.Now()
 				h := holdtest.MustAcquire(t, one)
 				if took := time.Since(began); took > c.lock {

@@ -90,7 +90,7 @@ func TestReleaseThatFindsItsEntryGoneAsksWhy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				srv := etcdfake.New(&etcdfake.Options{MinTTL: time.Second})
+				srv := etcdfake.New(etcdfake.Options{MinTTL: time.Second})
 				t.Cleanup(srv.Close)
 				p := holdtest.Start(t, srv, func(o *session.Options) {
 					if !c.revoked { // a lease that lives has less than a second left

@@ -97,7 +97,7 @@ func TestOneQuestionAtATimeWhetherALeaseExists(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				srv := etcdfake.New(&etcdfake.Options{MinTTL: time.Second})
+				srv := etcdfake.New(etcdfake.Options{MinTTL: time.Second})
 				t.Cleanup(srv.Close)
 				p := kit.Start(t, srv, func(o *session.Options) { o.TTL, o.DriftMargin = time.Second, 0 })
 				poll, l := pollerOf(p.Host), p.Host.Lease()

@@ -187,7 +187,7 @@ func busySessionsOf(
 		cli := client(t, srv, link)
 		t.Cleanup(func() { _ = cli.Close() })
 		link.Plan(cluster.serve(i))
-		sess, err := session.New(t.Context(), cli, &session.Options{
+		sess, err := session.New(t.Context(), cli, session.Options{
 			LockDelay: time.Second, // those that cannot watch poll twice as often as with the default
 			Clock:     session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
 			OnStateChange: func(ev session.Event) {
@@ -201,7 +201,7 @@ func busySessionsOf(
 		}
 		t.Cleanup(func() { _ = sess.Close(t.Context()) })
 		sessions = append(sessions, sess)
-		holdtest.MustAcquire(t, queue.New(lease.Open(sess.Ref()), holdfast.KindLock, fmt.Sprint(i)))
+		holdtest.MustAcquire(t, queue.New(lease.Open(sess), holdfast.KindLock, fmt.Sprint(i)))
 		time.Sleep(530 * time.Millisecond) // spreads their renewals and their polls
 	}
 	t.Cleanup(func() { // before they are closed

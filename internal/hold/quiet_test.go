@@ -20,7 +20,7 @@ import (
 func three(t *testing.T, f func(t *testing.T, srv *etcdfake.Server)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		srv := etcdfake.New(&etcdfake.Options{Members: 3})
+		srv := etcdfake.New(etcdfake.Options{Members: 3})
 		t.Cleanup(srv.Close)
 		f(t, srv)
 	})

@@ -68,7 +68,7 @@ func TestUnansweredReleaseEndsWithTheLease(t *testing.T) {
 
 func TestEntryDeletedOnALeaseOfOneSecondIsNoLossOfTheLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		srv := etcdfake.New(&etcdfake.Options{MinTTL: time.Second})
+		srv := etcdfake.New(etcdfake.Options{MinTTL: time.Second})
 		t.Cleanup(srv.Close)
 		p := holdtest.Start(t, srv, func(o *session.Options) { o.TTL, o.DriftMargin = time.Second, 0 })
 		deleted, other := holdtest.MustAcquire(t, p.Queue("deleted")), holdtest.MustAcquire(t, p.Queue("other"))

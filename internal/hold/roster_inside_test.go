@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
-
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 

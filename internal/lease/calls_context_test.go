@@ -13,7 +13,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-
 	"github.com/holdfast-go/holdfast/internal/lease"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
@@ -132,12 +131,12 @@ func TestErrorOfACallThatTheEndOfItsSessionOrClientEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		cli := srv.Client(t)
-		sess, err := session.New(t.Context(), cli, nil)
+		sess, err := session.New(t.Context(), cli, session.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = cli.Close()
-		ofClient := lease.Open(sess.Ref())
+		ofClient := lease.Open(sess)
 		check("open", open.Host, t.Context(), denied, denied)
 		check("open", open.Host, t.Context(), nil, nil)
 		check("session closed", closed.Host, t.Context(), denied, holdfast.ErrClosed)

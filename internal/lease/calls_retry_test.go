@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
-
 	"github.com/holdfast-go/holdfast/internal/lease"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
@@ -19,14 +18,14 @@ import (
 func inPauses(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, sess *session.Session, host lease.Host)) {
 	t.Helper()
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		sess, err := session.New(t.Context(), srv.Client(t), &session.Options{Retry: backoff.Policy{
+		sess, err := session.New(t.Context(), srv.Client(t), session.Options{Retry: backoff.Policy{
 			Initial: time.Second, Max: time.Minute, Multiplier: 2, Rand: func() float64 { return 0.999999 },
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = sess.Close(context.Background()) }()
-		f(t, srv, sess, lease.Open(sess.Ref()))
+		f(t, srv, sess, lease.Open(sess))
 	})
 }
 

@@ -14,14 +14,25 @@ import (
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
-// Ref is a reference to a [Host]. It has no methods, so outside this module it can be passed around and nothing else.
+// Ref is a reference to a [Host]. A session embeds it under an unexported name, and its method is unexported, too: so
+// only packages of this module can open a session.
 type Ref struct{ host Host }
 
 // NewRef returns a reference to h.
 func NewRef(h Host) Ref { return Ref{h} }
 
-// Open returns the host behind r; nil for the zero Ref.
-func Open(r Ref) Host { return r.host }
+func (r Ref) open() Host { return r.host }
+
+// Open returns the host behind a *session.Session; nil for a nil or a zero one.
+func Open[S any, P interface {
+	*S
+	open() Host
+}](sess P) Host {
+	if sess == nil {
+		return nil
+	}
+	return sess.open()
+}
 
 // Host is a session as locks and elections see it. What needs one of its parts takes that.
 type Host interface {

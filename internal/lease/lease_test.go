@@ -182,12 +182,6 @@ func TestAwaitConnectedEndsWithTheRenewalTheLossOrTheContext(t *testing.T) {
 	}
 }
 
-func TestZeroRefOpensToNoHost(t *testing.T) {
-	if h := lease.Open(lease.Ref{}); h != nil {
-		t.Errorf("%v", h)
-	}
-}
-
 // A reply that was kept until its proof came may be so old that the lease stays suspended although it is confirmed.
 func TestHoldersStaySuspendedIfTheConfirmedRenewalIsOld(t *testing.T) {
 	l, now := granted()

@@ -3,11 +3,10 @@ package queue
 import (
 	"fmt"
 
-	"github.com/holdfast-go/holdfast/internal/watching"
-
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // What tests of package queue_test see of the inside.

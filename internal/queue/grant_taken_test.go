@@ -105,7 +105,7 @@ func TestNameStaysTakenUntilMinHoldHasPassed(t *testing.T) {
 // Less than a second of MinHold is left, and etcd grants leases of one second here.
 func TestNameIsNotKeptForMuchLongerThanMinHold(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		srv := etcdfake.New(&etcdfake.Options{MinTTL: time.Second})
+		srv := etcdfake.New(etcdfake.Options{MinTTL: time.Second})
 		t.Cleanup(srv.Close)
 		a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
 		h := holdtest.MustAcquireAs(t, a.Queue("x"), hold.Request{MinHold: worked})

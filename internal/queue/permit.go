@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/permits"
-
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 

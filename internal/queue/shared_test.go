@@ -153,7 +153,7 @@ func TestCloseRemovesEntriesOfALeaseThatWasLostBefore(t *testing.T) {
 		holdtest.MustAcquire(t, p.Queue("x"))
 		time.Sleep(6 * time.Second) // renewed at 5 s
 		p.Link.BlackHole()
-		lease, err := lease.Open(p.Sess.Ref()).Await(t.Context())
+		lease, err := lease.Open(p.Sess).Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,9 +8,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/lease"
-
 	"github.com/holdfast-go/holdfast/internal/ahead"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -76,7 +75,7 @@ func (t *ticket) tellOwnHolder() {
 	}
 	if _, holds := shown.Shown(); holds {
 		t.q.host.Logger().Info("holdfast: a goroutine waits for a lock that its own session holds, perhaps this goroutine; "+
-			"one that locks a name twice waits for itself: see WithReentry",
+			"one that locks a name twice waits for itself: see locker.Options.Reentrant",
 			"queue", string(t.q.At.Kind), "name", t.q.At.Name, "waited", tellOwnHolderAfter)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // look now and then in case that misses something.
 func TestSessionThatWaitsSendsLittleMoreThanOneThatHolds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		srv := etcdfake.New(&etcdfake.Options{Members: 3})
+		srv := etcdfake.New(etcdfake.Options{Members: 3})
 		t.Cleanup(srv.Close)
 		start := func() *holdtest.Process { return &holdtest.Process{Process: kit.StartQuiet(t, srv)} }
 		holder, waiter := start(), start()

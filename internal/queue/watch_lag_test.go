@@ -54,7 +54,7 @@ func withMembers(t *testing.T, name string, f func(t *testing.T, srv *etcdfake.S
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
-			srv := etcdfake.New(&etcdfake.Options{Members: 3})
+			srv := etcdfake.New(etcdfake.Options{Members: 3})
 			t.Cleanup(srv.Close)
 			f(t, srv)
 		})

@@ -17,7 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
-
 	"github.com/holdfast-go/holdfast/session"
 )
 

@@ -83,9 +83,9 @@ func elections() []subject {
 }
 
 func holdfastCandidate(s *session.Session, name string) contender {
-	el := election.New(s, name)
+	el := election.New(s, name).With(election.Options{Value: "value"})
 	return func(ctx context.Context) (func(context.Context) error, error) {
-		term, err := el.Campaign(ctx, "value")
+		term, err := el.Campaign(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +106,7 @@ func holdfastLeader(e *env) (*election.Election, error) {
 	if err != nil {
 		return nil, err
 	}
-	el := election.New(sessions[0], e.name)
-	_, err = el.Campaign(e.ctx, "value")
+	el := election.New(sessions[0], e.name).With(election.Options{Value: "value"})
+	_, err = el.Campaign(e.ctx)
 	return el, err
 }

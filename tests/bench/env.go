@@ -84,7 +84,7 @@ func (e *env) client(i int) (*clientv3.Client, error) {
 // holdfastSessions opens n sessions, spread over the connections.
 func (e *env) holdfastSessions(n int) ([]*session.Session, error) {
 	return open(e, n, func(cli *clientv3.Client) (*session.Session, error) {
-		return session.New(e.ctx, cli, &session.Options{TTL: ttl, Logger: slog.New(slog.DiscardHandler)})
+		return session.New(e.ctx, cli, session.Options{TTL: ttl, Logger: slog.New(slog.DiscardHandler)})
 	}, func(ctx context.Context, s *session.Session) { _ = s.Close(ctx) })
 }
 

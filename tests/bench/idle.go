@@ -32,7 +32,7 @@ type idlePlan struct {
 // idle measures what a process costs that does nothing, beyond its client of etcd: with a session, and when it holds a
 // lock. It returns a table. The members are processes of their own, so that this one has nothing but the clients.
 func (p idlePlan) idle(ctx context.Context) (_ string, err error) {
-	c, err := etcdtest.NewCluster(3, &etcdtest.Options{Fsync: true, DefaultTicks: true, Processes: true})
+	c, err := etcdtest.NewCluster(3, etcdtest.Options{Fsync: true, DefaultTicks: true, Processes: true})
 	if err != nil {
 		return "", err
 	}
@@ -165,7 +165,7 @@ func (s *countedStream) SendMsg(m any) error {
 }
 
 func (f *idleFleet) openHoldfast(ctx context.Context, cli *clientv3.Client, i int) error {
-	s, err := session.New(ctx, cli, &session.Options{Logger: slog.New(slog.DiscardHandler)})
+	s, err := session.New(ctx, cli, session.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ type loadResult struct {
 // measureLoads measures loads on one member in a process of its own: at rest, and beside twice as many busy loops as
 // there are processors. It writes a row after each.
 func measureLoads(ctx context.Context, all []load, limit time.Duration, out io.Writer) (err error) {
-	c, err := etcdtest.NewCluster(1, &etcdtest.Options{Fsync: true, DefaultTicks: true, Processes: true})
+	c, err := etcdtest.NewCluster(1, etcdtest.Options{Fsync: true, DefaultTicks: true, Processes: true})
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (l load) measure(ctx context.Context, endpoints []string, prefix string, li
 func (l load) holdfast(ctx context.Context, f *idleFleet, lost *atomic.Int64) (acquireFunc, error) {
 	var sessions []*session.Session
 	for _, cli := range f.clients {
-		s, err := session.New(ctx, cli, &session.Options{Logger: slog.New(slog.DiscardHandler), OnStateChange: func(
+		s, err := session.New(ctx, cli, session.Options{Logger: slog.New(slog.DiscardHandler), OnStateChange: func(
 			ev session.Event,
 		) {
 			if ev.State == holdfast.Lost {

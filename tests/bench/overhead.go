@@ -65,7 +65,7 @@ func cold(e *env, pair setup) (op, error) {
 	if err != nil {
 		return nil, err
 	}
-	cli := instantClient(etcdfake.New(nil))
+	cli := instantClient(etcdfake.New(etcdfake.Options{}))
 	alone := newEnv(func() (*clientv3.Client, error) { return cli, nil }, e.name)
 	e.closers = append(e.closers, func(context.Context) { alone.close() })
 	call, err := pair(alone)

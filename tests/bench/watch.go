@@ -33,7 +33,7 @@ func watchUnlock(e *env) (op, error) {
 	}
 	acquired, released := make(chan struct{}), make(chan struct{})
 	e.spawn(func() error {
-		for ev, err := range admin.New(watcher, nil).Watch(e.ctx, holdfast.KindLock, e.name) {
+		for ev, err := range admin.New(watcher, admin.Options{}).Watch(e.ctx, holdfast.KindLock, e.name) {
 			switch {
 			case e.ctx.Err() != nil:
 				return nil

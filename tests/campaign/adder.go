@@ -40,7 +40,7 @@ func runAdder(ctx context.Context, j job, parent *child.Parent[event]) error {
 		return err
 	}
 	defer a.cli.Close()
-	if a.sess, err = session.New(ctx, a.cli, &session.Options{TTL: j.TTL}); err != nil {
+	if a.sess, err = session.New(ctx, a.cli, session.Options{TTL: j.TTL}); err != nil {
 		return err
 	}
 	if a.sets, err = rpc.Dial("unix", j.Sets); err != nil {

@@ -65,7 +65,7 @@ func (c *campaign) onOneCluster(ctx context.Context) (err error) {
 	if len(on.endpoints) > 0 {
 		err = on.claim(ctx)
 	} else if on.Cluster, err = etcdtest.NewCluster(3,
-		&etcdtest.Options{Processes: true, Program: c.etcd, DefaultTicks: true, Dir: dir}); err == nil {
+		etcdtest.Options{Processes: true, Program: c.etcd, DefaultTicks: true, Dir: dir}); err == nil {
 		defer func() { err = errors.Join(err, on.Close()) }()
 		for i := range links {
 			if links[i], err = on.NewLink(); err != nil {

@@ -296,7 +296,7 @@ func (n nemesis) interfere(ctx context.Context, r *rand.Rand) {
 		if r.IntN(4) == 0 {
 			kind = holdfast.KindElection
 		}
-		adm := admin.New(cli, &admin.Options{Owner: "administrator", Auditor: unrecorded})
+		adm := admin.New(cli, admin.Options{Owner: "administrator", Auditor: unrecorded})
 		q, err := adm.Show(ctx, kind, name)
 		if holders := q.Holders(); err == nil && len(holders) > 0 {
 			do, what := adm.Kick, "a holder is asked to let go"

@@ -105,10 +105,10 @@ func (w *worker) lockWithin(name, who string) family.Acquire {
 
 // leadWithin leads by RunWhileLeader, likewise.
 func (w *worker) leadWithin(name, who string) family.Acquire {
-	el := election.New(w.sess, name).With(election.Options{OnOverrun: w.overrun})
+	el := election.New(w.sess, name).With(election.Options{Value: who, OnOverrun: w.overrun})
 	return func(ctx context.Context) (family.Lock, error) {
 		run := func(ctx context.Context, fn func(context.Context, *election.Term) error) error {
-			return el.RunWhileLeader(ctx, who, fn)
+			return el.RunWhileLeader(ctx, fn)
 		}
 		term, fn, err := acquireWithin(ctx, w, oracle.ElectionPart(name), run)
 		return termOfRun{term, fn}, err

@@ -35,7 +35,7 @@ const (
 // A fenced holder is one that writes.
 type fencedHolder struct {
 	worker *worker
-	owner  fencing.Owner
+	owner  fencing.Hold
 	part   oracle.Part
 	who    string
 }
@@ -92,7 +92,7 @@ func (h fencedHolder) mark(ctx context.Context) {
 	resource := h.worker.Shards + "/" + strings.TrimSuffix(strings.TrimPrefix(h.part.Prefix, oracle.Keys), "/@/")
 	op := registerOp{Op: register.Op{Token: h.token(), Mark: true, Call: sinceBoot()}, Key: marks + resource}
 	op.Value = op.Token.String()
-	all, err := fencing.NewEtcdMarks(h.owner.Client(), nil)
+	all, err := fencing.NewEtcdMarks(h.owner.Client(), fencing.EtcdMarksOptions{})
 	if err == nil {
 		err = all.Admit(ctx, resource, fencing.Claim{Name: "campaign", Token: op.Token})
 	}

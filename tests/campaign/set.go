@@ -181,7 +181,7 @@ func runSets(ctx context.Context, o options) (s *sets, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	srv, err := etcdtest.New(nil)
+	srv, err := etcdtest.New(etcdtest.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/testkit/child"
-
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
@@ -75,7 +74,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	observed := lease.Observe(ctx, func(s lease.Step) {
 		parent.Say(reports, event{What: renewed, Renewal: said{s, processOf(j.ID), sinceBoot()}})
 	})
-	sess, err := session.New(observed, cli, &session.Options{
+	sess, err := session.New(observed, cli, session.Options{
 		TTL: j.TTL, CloseTimeout: 20 * time.Second, Logger: slog.New(slog.NewJSONHandler(log, nil)),
 		Clock: func() time.Duration { return time.Duration(float64(system()) * j.ClockRate) },
 	})
@@ -86,7 +85,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	defer cancel()
 	w := &worker{job: j, parent: parent, cli: cli, sess: sess, stop: stop}
 	defer w.reportStalls(ctx)()
-	queue.Observe(lease.Open(sess.Ref()), func(s queue.Step) { w.say(event{What: stepped, Step: s}) })
+	queue.Observe(lease.Open(sess), func(s queue.Step) { w.say(event{What: stepped, Step: s}) })
 	var all sync.WaitGroup
 	for g := range j.Goroutines {
 		all.Go(func() { w.work(g) })
@@ -236,7 +235,7 @@ func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand
 		return family.Permit(sem, 1+r.IntN(limit), false), []oracle.Part{oracle.PermitPart(name)}, 0
 	case kind == minHoldKind:
 		minHold = family.UpTo(r, 2*time.Second) + time.Nanosecond
-		mu := locker.NewMutex(w.sess, name).With(locker.Options{Owner: who}).WithMinHold(minHold)
+		mu := locker.NewMutex(w.sess, name).With(locker.Options{MinHold: minHold, Owner: who})
 		return family.Mutex(mu, r.IntN(4) == 0), []oracle.Part{oracle.LockPart(name, false)}, minHold
 	case kind == leaderKind:
 		parts := []oracle.Part{oracle.ElectionPart(name)}
@@ -244,7 +243,7 @@ func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand
 			return w.leadWithin(name, who), parts, 0
 		}
 		return func(ctx context.Context) (family.Lock, error) {
-			term, err := election.New(w.sess, name).Campaign(ctx, who)
+			term, err := election.New(w.sess, name).With(election.Options{Value: who}).Campaign(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -286,7 +285,7 @@ func (w *worker) hold(
 	began.Hold = h
 	w.say(began)
 	end = event{What: ended, Who: h.Who, Kind: began.Kind, Hold: h}
-	if owner, ok := lk.(fencing.Owner); ok && r.IntN(2) == 0 {
+	if owner, ok := lk.(fencing.Hold); ok && r.IntN(2) == 0 {
 		holding, over := context.WithCancel(w.stop)
 		defer over() // what is on its way may still be carried out
 		fenced, n := fencedHolder{w, owner, parts[0], h.Who}, 0

@@ -23,7 +23,7 @@ func TestCommandsThatReadEntriesPrintTheHolder(t *testing.T) {
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), "first")
 	lk := hold(t, sess, "billing/job-7")
-	term, err := election.New(sess, "scheduler").Campaign(deadline(t), "")
+	term, err := election.New(sess, "scheduler").With(election.Options{Value: ""}).Campaign(deadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}

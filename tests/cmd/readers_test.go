@@ -37,7 +37,7 @@ func TestShowAndKickOfReaders(t *testing.T) {
 		}
 		locks = append(locks, lk)
 	}
-	q, err := admin.New(srv.Client(t), nil).Show(deadline(t), "lock", "x")
+	q, err := admin.New(srv.Client(t), admin.Options{}).Show(deadline(t), "lock", "x")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,7 +100,7 @@ func TestInspectorsMayLookAtEachKind(t *testing.T) {
 	must(locker.NewMutex(sess, "x").Lock(ctx))
 	must(locker.NewTreeMutex(sess, "x").Lock(ctx))
 	must(locker.NewSemaphore(sess, "x", 2).Acquire(ctx, 1))
-	must(election.New(sess, "x").Campaign(ctx, "v"))
+	must(election.New(sess, "x").With(election.Options{Value: "v"}).Campaign(ctx))
 	running, stop := context.WithCancel(t.Context())
 	runs, owned := make(chan error, 1), make(chan struct{}, 1)
 	go func() {

@@ -32,7 +32,7 @@ func TestLsListsNamesThatAreHeld(t *testing.T) {
 	hold(t, sess, "billing/"+long)
 	hold(t, sess, "other")
 	queue(t, srv, "billing/a", "host-2:1", "host-2:2")
-	term, err := election.New(sess, "billing/led").Campaign(deadline(t), "node-1")
+	term, err := election.New(sess, "billing/led").With(election.Options{Value: "node-1"}).Campaign(deadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func TestJSONOfShowHasTheDocumentedFields(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	sess := open(t, srv.Client(t), "host-1:77")
-	term, err := election.New(sess, "led").Campaign(deadline(t), "node-1")
+	term, err := election.New(sess, "led").With(election.Options{Value: "node-1"}).Campaign(deadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ type cluster struct {
 }
 
 func startFake(t *testing.T) *cluster {
-	srv := etcdfake.New(&etcdfake.Options{Members: 3})
+	srv := etcdfake.New(etcdfake.Options{Members: 3})
 	t.Cleanup(srv.Close)
 	m := srv.Members()[2]
 	return &cluster{

@@ -35,7 +35,7 @@ func TestFakeRepliesLikeEtcd(t *testing.T) {
 	for seed := *conformanceSeed; seed < *conformanceSeed+uint64(*conformanceRuns); seed++ {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
-			fake := etcdfake.New(&etcdfake.Options{MinTTL: time.Second}) // as etcdtest's members have
+			fake := etcdfake.New(etcdfake.Options{MinTTL: time.Second}) // as etcdtest's members have
 			t.Cleanup(fake.Close)
 			d := &differential{
 				t: t, rand: rand.New(rand.NewPCG(seed, 0)),

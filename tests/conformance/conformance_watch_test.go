@@ -205,7 +205,7 @@ func (d *differential) write(op clientv3.Op) int64 {
 }
 
 func TestWatchFromANegativeRevisionFailsAsInEtcd(t *testing.T) {
-	fake := etcdfake.New(nil)
+	fake := etcdfake.New(etcdfake.Options{})
 	t.Cleanup(fake.Close)
 	for name, cli := range map[string]*clientv3.Client{"fake": fake.Client(t), "etcd": etcdtest.Start(t).Client(t)} {
 		responses := cli.Watch(t.Context(), "a", clientv3.WithRev(-1))

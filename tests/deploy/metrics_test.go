@@ -63,7 +63,7 @@ func exported(t *testing.T) series {
 			t.Fatal(err)
 		}
 		link := srv.Link()
-		sess, err := session.New(t.Context(), link.Client(), &session.Options{
+		sess, err := session.New(t.Context(), link.Client(), session.Options{
 			Clock:  session.MonotonicClock(),
 			Logger: slog.New(slog.DiscardHandler),
 			Telemetry: session.Telemetry{

@@ -64,7 +64,7 @@ func TestLocksElectionsAndSessionsAreShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			opts := func(owner string) session.Options { return session.Options{Owner: owner, Namespace: c.namespace} }
 			a, b := testkit.Open(t, c.cli, opts("a")), testkit.Open(t, c.cli, opts("b"))
-			adm := admin.New(c.cli, &admin.Options{Namespace: c.namespace})
+			adm := admin.New(c.cli, admin.Options{Namespace: c.namespace})
 			lk := mustLock(t, locker.NewMutex(a, "billing/job-7"))
 			waits := make(chan *locker.Lock, 1)
 			mu := locker.NewMutex(b, "billing/job-7")
@@ -72,7 +72,7 @@ func TestLocksElectionsAndSessionsAreShown(t *testing.T) {
 				next, _ := mu.Lock(deadline(t))
 				waits <- next
 			}()
-			term, err := election.New(b, "scheduler").Campaign(deadline(t), "10.0.0.2")
+			term, err := election.New(b, "scheduler").With(election.Options{Value: "10.0.0.2"}).Campaign(deadline(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,7 +130,7 @@ func TestEntriesOfOtherClientsAreShownAndWatched(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
-	adm := admin.New(cli, nil)
+	adm := admin.New(cli, admin.Options{})
 	upstream, err := concurrency.NewSession(cli, concurrency.WithTTL(60))
 	if err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestWatchGoesOnAfterACompaction(t *testing.T) {
 			cli := srv.Client(t)
 			a, b := open(t, cli, "a"), open(t, cli, "b")
 			link := srv.Link(t)
-			adm := admin.New(link.Client(), nil)
+			adm := admin.New(link.Client(), admin.Options{})
 			lk := mustLock(t, locker.NewMutex(a, "x"))
 			next := watch(t, func(ctx context.Context) iter.Seq2[admin.Event, error] {
 				return adm.Watch(ctx, holdfast.KindLock, "x")
@@ -226,7 +226,7 @@ func TestListOfSeveralPages(t *testing.T) {
 	const names = 6_000
 	hold(t, srv.Client(t), names)
 	before := link.Count()
-	all := list(deadline(t), admin.New(link.Client(), nil), holdfast.KindLock, "job/")
+	all := list(deadline(t), admin.New(link.Client(), admin.Options{}), holdfast.KindLock, "job/")
 	first, last := "job/0000000 worker-a 0", fmt.Sprintf("job/%07d worker-a 0", names-1)
 	if len(all) != names || all[0] != first || all[names-1] != last {
 		t.Errorf("%d names, %v to %v", len(all), all[0], all[len(all)-1])

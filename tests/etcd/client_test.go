@@ -21,7 +21,7 @@ func TestClientConfigReachesARealEtcd(t *testing.T) {
 	defer func() { _ = cli.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	sess, err := session.New(ctx, cli, nil)
+	sess, err := session.New(ctx, cli, session.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

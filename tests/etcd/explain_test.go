@@ -19,7 +19,7 @@ func TestLongHistoryIsToldToItsEnd(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
-	sess, err := session.New(deadline(t), cli, &session.Options{Logger: slog.New(slog.DiscardHandler)})
+	sess, err := session.New(deadline(t), cli, session.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

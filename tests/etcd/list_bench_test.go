@@ -23,7 +23,7 @@ func BenchmarkList(b *testing.B) {
 		b.Run(fmt.Sprintf("names=%d", names), func(b *testing.B) {
 			cli := etcdtest.Start(b).Client(b)
 			hold(b, cli, names)
-			adm := admin.New(cli, nil)
+			adm := admin.New(cli, admin.Options{})
 			before, live := liveBytes(), int64(0)
 			for b.Loop() {
 				got := 0

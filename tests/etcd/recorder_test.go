@@ -22,9 +22,9 @@ func lossOf(t *testing.T, ev session.Event) *holdfast.LostError {
 func newRecorder() recorder { return make(recorder, 1000) }
 
 // quiet returns options without a log.
-func quiet(o session.Options) *session.Options {
+func quiet(o session.Options) session.Options {
 	o.Logger = slog.New(slog.DiscardHandler)
-	return &o
+	return o
 }
 
 // recorder collects events.

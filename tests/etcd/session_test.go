@@ -20,7 +20,7 @@ func TestCutOffFromARealEtcdIsToldBeforeTheLeaseIsGone(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	events := newRecorder()
-	sess, err := session.New(ctx, link.Client(), &session.Options{
+	sess, err := session.New(ctx, link.Client(), session.Options{
 		TTL: 4 * time.Second, DriftMargin: time.Second, // which leaves a busy machine that long to ask etcd
 		OnStateChange: events.tell, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -74,7 +74,7 @@ func TestLeaseRevokedInARealEtcdIsToldAtOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	events := newRecorder()
-	sess, err := session.New(ctx, link.Client(), &session.Options{
+	sess, err := session.New(ctx, link.Client(), session.Options{
 		TTL: 600 * time.Second, OnStateChange: events.tell, Logger: slog.New(slog.DiscardHandler),
 		LockDelay: time.Minute, // a quarter of it is for the question whether the lease is gone
 	})

@@ -108,7 +108,7 @@ func TestShardsAreSharedOnARealEtcd(t *testing.T) {
 	await(t, owners, "three", 0, "a", "b", "c")
 
 	listed := 0
-	for s, err := range admin.New(cli, nil).List(testkit.Deadline(t), holdfast.KindShard, "orders/") {
+	for s, err := range admin.New(cli, admin.Options{}).List(testkit.Deadline(t), holdfast.KindShard, "orders/") {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func TestVersionIsAskedOfARealServer(t *testing.T) {
 	cli.Maintenance = aged{cli.Maintenance, real}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	sess, err := session.New(ctx, cli, &session.Options{Logger: slog.New(lineHandler(warned))})
+	sess, err := session.New(ctx, cli, session.Options{Logger: slog.New(lineHandler(warned))})
 	if err != nil {
 		t.Fatal(err)
 	}

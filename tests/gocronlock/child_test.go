@@ -59,7 +59,7 @@ func runScheduler(ctx context.Context, _ string, j job, parent *child.Parent[eve
 	if err != nil {
 		return err
 	}
-	sess, err := session.New(ctx, cli, &session.Options{TTL: j.TTL})
+	sess, err := session.New(ctx, cli, session.Options{TTL: j.TTL})
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func runScheduler(ctx context.Context, _ string, j job, parent *child.Parent[eve
 	var distributed gocron.SchedulerOption
 	if j.Elector {
 		leader.say = s.say
-		o := &gocronlock.ElectorOptions{Settle: time.Millisecond}
+		o := gocronlock.ElectorOptions{Settle: time.Millisecond}
 		leader.Elector, err = gocronlock.NewElector(election.New(sess, "cron"), o)
 		if err != nil {
 			return err
@@ -84,7 +84,8 @@ func runScheduler(ctx context.Context, _ string, j job, parent *child.Parent[eve
 		task = leader.Task(func(ctx context.Context, term *election.Term) error { return s.run(ctx, term) })
 		distributed = gocron.WithDistributedElector(leader)
 	} else {
-		l, err := gocronlock.NewLocker(sess, &gocronlock.LockerOptions{MinHold: j.MinHold, Timeout: j.MinHold / 2})
+		l, err := gocronlock.NewLocker(sess, gocronlock.LockerOptions{Lock: locker.Options{MinHold: j.MinHold},
+			Timeout: j.MinHold / 2})
 		if err != nil {
 			return err
 		}

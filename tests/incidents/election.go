@@ -65,12 +65,15 @@ func candidateWithoutALeaseHere(ctx context.Context, l *lab) (outcome, error) {
 		}
 		sessions[i], elections[i] = sess, election.New(sess, "x")
 	}
-	first, err := elections[0].Campaign(ctx, "first")
+	first, err := elections[0].With(election.Options{Value: "first"}).Campaign(ctx)
 	if err != nil {
 		return outcome{}, err
 	}
 	var term *election.Term
-	second := in(func() (err error) { term, err = elections[1].Campaign(ctx, "second"); return err })
+	second := in(func() (err error) {
+		term, err = elections[1].With(election.Options{Value: "second"}).Campaign(ctx)
+		return err
+	})
 	if err := l.keys(ctx, "holdfast/election/x/@/", 2); err != nil {
 		return outcome{}, err
 	}
@@ -89,7 +92,7 @@ func candidateWithoutALeaseHere(ctx context.Context, l *lab) (outcome, error) {
 	}
 	within, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if third, err := elections[2].Campaign(within, "third"); err == nil {
+	if third, err := elections[2].With(election.Options{Value: "third"}).Campaign(within); err == nil {
 		return failedWith("two lead: tokens %d and %d", term.Token(), third.Token())
 	}
 	if len(now.Kvs) != 1 || term.Check() != nil {
@@ -135,11 +138,14 @@ func failedCampaignHere(ctx context.Context, l *lab) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	first, err := election.New(leads, "x").Campaign(ctx, "first")
+	first, err := election.New(leads, "x").With(election.Options{Value: "first"}).Campaign(ctx)
 	if err != nil {
 		return outcome{}, err
 	}
-	second := in(func() error { _, err := election.New(waits, "x").Campaign(ctx, "second"); return err })
+	second := in(func() error {
+		_, err := election.New(waits, "x").With(election.Options{Value: "second"}).Campaign(ctx)
+		return err
+	})
 	if err := l.keys(ctx, "holdfast/election/x/@/", 2); err != nil {
 		return outcome{}, err
 	}
@@ -197,7 +203,7 @@ func schedulerCutOffHere(ctx context.Context, l *lab) (outcome, error) {
 		if err != nil {
 			return outcome{}, err
 		}
-		if electors[i], err = gocronlock.NewElector(election.New(sess, "x"), nil); err != nil {
+		if electors[i], err = gocronlock.NewElector(election.New(sess, "x"), gocronlock.ElectorOptions{}); err != nil {
 			return outcome{}, err
 		}
 		l.background(func() error { return electors[i].Run(ctx) })

@@ -75,7 +75,7 @@ func (i incident) run(ctx context.Context) (theirs, ours outcome, err error) {
 }
 
 func onNewEtcd(ctx context.Context, do side) (o outcome, err error) {
-	srv, err := etcdtest.New(nil)
+	srv, err := etcdtest.New(etcdtest.Options{})
 	if err != nil {
 		return o, err
 	}
@@ -150,7 +150,7 @@ func (l *lab) upstreams(firstTTL, secondTTL int) (first, second *concurrency.Ses
 
 // open opens a session of holdfast, and closes it at the end.
 func (l *lab) open(ctx context.Context, cli *clientv3.Client, ttl time.Duration) (*session.Session, error) {
-	sess, err := session.New(ctx, cli, &session.Options{TTL: ttl, Logger: slog.New(slog.DiscardHandler)})
+	sess, err := session.New(ctx, cli, session.Options{TTL: ttl, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}

@@ -94,7 +94,7 @@ func TestManagersElectThroughALock(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	start := func(identity string) (*running, *work) {
-		lock, err := kubelock.New(srv.Client(t), "operator", identity, nil)
+		lock, err := kubelock.New(srv.Client(t), "operator", identity, kubelock.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,14 +142,14 @@ func TestManagersWithARunnable(t *testing.T) {
 	srv := etcdtest.Start(t)
 	ended := make(chan error, 2)
 	start := func(identity string) (*running, chan holdfast.Token) {
-		sess, err := session.New(t.Context(), srv.Client(t), nil)
+		sess, err := session.New(t.Context(), srv.Client(t), session.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = sess.Close(context.Background()) })
 		leads := make(chan holdfast.Token, 1)
-		el := election.New(sess, "operator")
-		r := kubelock.NewRunnable(el, identity, func(ctx context.Context, term *election.Term) error {
+		el := election.New(sess, "operator").With(election.Options{Value: identity})
+		r := kubelock.NewRunnable(el, func(ctx context.Context, term *election.Term) error {
 			mgr := newManager(t, manager.Options{BaseContext: func() context.Context { return ctx }})
 			reconcile := manager.RunnableFunc(func(ctx context.Context) error {
 				h, ok := fencing.FromContext(ctx)

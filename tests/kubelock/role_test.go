@@ -51,7 +51,7 @@ func documentedRole(t *testing.T, role string) (permissions []permission) {
 
 // leadOnce does what client-go's elector has a Lock do, from the first candidate to its release.
 func leadOnce(ctx context.Context, cli *clientv3.Client, name string) error {
-	lock, err := kubelock.New(cli, name, "me", nil)
+	lock, err := kubelock.New(cli, name, "me", kubelock.Options{})
 	if err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ func startLeader(t *testing.T, srv *etcdtest.Server, api string, warm bool) *lea
 	if err != nil {
 		t.Fatal(err)
 	}
-	sess, err := session.New(t.Context(), srv.Client(t), nil)
+	sess, err := session.New(t.Context(), srv.Client(t), session.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func startLeader(t *testing.T, srv *etcdtest.Server, api string, warm bool) *lea
 		return []kubelock.Starter{c}, c.Watch(source.Kind(mgr.GetCache(), &corev1.ConfigMap{}, maps))
 	})
 	el := election.New(sess, "operator").With(election.Options{Warm: ctrls.Warm})
-	if err := mgr.Add(kubelock.NewRunnable(el, "pod", ctrls.Run)); err != nil {
+	if err := mgr.Add(kubelock.NewRunnable(el, ctrls.Run)); err != nil {
 		t.Fatal(err)
 	}
 	r.running = start(t, mgr)

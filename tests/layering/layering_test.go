@@ -22,7 +22,7 @@ const module = "github.com/holdfast-go/holdfast"
 // leaves lists the packages that all packages above them may import, lowest layer first.
 var leaves = []string{
 	"", // the vocabulary: errors, causes, states, kinds
-	"internal/names", "internal/callback", "internal/telemetry", "internal/options", "internal/retry", "etcderr",
+	"internal/names", "internal/callback", "internal/telemetry", "internal/retry", "etcderr",
 	"backoff", "audit",
 }
 
@@ -35,7 +35,6 @@ var layers = map[string][]string{
 	"internal/names":     {""},
 	"internal/callback":  {},
 	"internal/telemetry": {""},
-	"internal/options":   {},
 	"internal/retry":     {""},
 	"etcderr":            {"", "internal/retry"},
 	"backoff":            {"", "internal/retry", "etcderr"},

@@ -21,7 +21,7 @@ func TestReadersAndAnOlderVersionExcludeEachOther(t *testing.T) {
 	writer := start(t, old, srv) // before the deadline: the first one is built, which may take minutes
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	sess, err := session.New(ctx, srv.Client(t), &session.Options{TTL: lasting})
+	sess, err := session.New(ctx, srv.Client(t), session.Options{TTL: lasting})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 func administrator(t *testing.T, srv *etcdtest.Server) *admin.Client {
-	return admin.New(srv.Client(t), &admin.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})})
+	return admin.New(srv.Client(t), admin.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})})
 }
 
 // The entry of a holder says that it takes requests, in words that either version reads. Asked to let go, it is told,

@@ -23,7 +23,7 @@ import (
 func acquire(kind, dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	srv := etcdfake.New(nil)
+	srv := etcdfake.New(etcdfake.Options{})
 	defer srv.Close()
 	of := lock
 	switch kind {
@@ -36,7 +36,7 @@ func acquire(kind, dir string) error {
 	link := srv.Link()
 	frames := &counter{KV: link.Client().KV}
 	link.Client().KV = frames
-	sess, err := session.New(ctx, link.Client(), nil)
+	sess, err := session.New(ctx, link.Client(), session.Options{})
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func bare(
 	ctx context.Context, srv *etcdfake.Server, of func(*session.Session) taker,
 ) (func() (func() error, error), error) {
 	cli := srv.Link().Client()
-	sess, err := session.New(ctx, cli, nil)
+	sess, err := session.New(ctx, cli, session.Options{})
 	if err != nil {
 		return nil, err
 	}

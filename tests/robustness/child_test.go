@@ -133,7 +133,7 @@ func runChild(ctx context.Context, _ string, j childJob, parent *child.Parent[ch
 		return err
 	}
 	states := &stateLog{}
-	sess, err := session.New(ctx, cli, &session.Options{TTL: j.TTL, OnStateChange: states.add})
+	sess, err := session.New(ctx, cli, session.Options{TTL: j.TTL, OnStateChange: states.add})
 	if err != nil {
 		return err
 	}

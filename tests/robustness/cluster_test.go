@@ -100,7 +100,7 @@ func hasKey(t *testing.T, cli *clientv3.Client, key string) bool {
 
 // unconfirmed is the time since the last confirmed renewal of the session was sent.
 func unconfirmed(sess *session.Session) time.Duration {
-	return lease.Open(sess.Ref()).Lease().Unconfirmed()
+	return lease.Open(sess).Lease().Unconfirmed()
 }
 
 // awaitRenewal waits until etcd confirms a renewal that is sent after this call.

@@ -91,7 +91,7 @@ func TestNewReportsWhyItCannotConnect(t *testing.T) {
 			cli := dial(t, cfg)
 			cli.ActiveConnection().Connect()
 			awaitFailure(deadline(t), cli.ActiveConnection())
-			_, err := session.New(soon(t, 100*time.Millisecond), cli, nil)
+			_, err := session.New(soon(t, 100*time.Millisecond), cli, session.Options{})
 			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, etcderr.ErrNotConnected) ||
 				!slices.ContainsFunc(c.want, func(want string) bool { return strings.Contains(err.Error(), want) }) {
 				t.Errorf("New: %v\nwant ErrNotConnected, with one of %q", err, c.want)

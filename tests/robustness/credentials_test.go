@@ -61,7 +61,7 @@ func TestNewWatchesSurviveTheTokenOfAnOlderWatch(t *testing.T) {
 	observe := func(t *testing.T, el *election.Election) chan error {
 		over := make(chan error, 1)
 		go func() { // joined by who reads over
-			for leader, err := range el.Observe(deadline(t)) {
+			for leader, err := range el.Watch(deadline(t)) {
 				if err != nil || leader == (election.Leader{}) {
 					over <- err
 					return
@@ -145,7 +145,7 @@ func TestWithdrawnPermissionIsReported(t *testing.T) {
 	apart := open(t, g.client(t, "service", observing), session.Options{TTL: 5 * time.Second})
 	go func() { // joined below
 		el := election.New(apart, "observed").With(election.Options{MaxAge: 3 * time.Second})
-		for _, err := range el.Observe(deadline(t)) {
+		for _, err := range el.Watch(deadline(t)) {
 			if err != nil {
 				observer <- err
 			}
@@ -164,7 +164,7 @@ func TestWithdrawnPermissionIsReported(t *testing.T) {
 	start := time.Now()
 	_, err = locker.NewMutex(sess, "new").Lock(deadline(t))
 	denied("Lock", err)
-	if _, err := election.New(sess, "new").Campaign(deadline(t), "v"); etcderr.Classify(err) != etcderr.Unauthorized {
+	if _, err := election.New(sess, "new").Campaign(deadline(t)); etcderr.Classify(err) != etcderr.Unauthorized {
 		t.Errorf("Campaign: %v", err)
 	}
 	<-held.Done()
@@ -215,7 +215,7 @@ func TestSessionThatMayNotWriteItsKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	g.user(t, "nobody")
-	_, err := session.New(deadline(t), g.client(t, "nobody", nil), nil)
+	_, err := session.New(deadline(t), g.client(t, "nobody", nil), session.Options{})
 	if !errors.Is(err, rpctypes.ErrPermissionDenied) ||
 		!strings.Contains(err.Error(), "etcdctl role grant-permission --prefix ROLE readwrite holdfast/session/") {
 		t.Errorf("%v", err)
@@ -249,7 +249,7 @@ func TestSessionThatMayNoLongerReadItsKeyIsLostAndSaysWhy(t *testing.T) {
 				t.Log(ev.Err) // on a busy machine a lease of a second may expire before a renewal is answered
 				continue
 			}
-			if !strings.Contains(ev.Err.Error(), lease.Open(sess.Ref()).SessionKey(ev.Lease)) {
+			if !strings.Contains(ev.Err.Error(), lease.Open(sess).SessionKey(ev.Lease)) {
 				t.Error(ev.Err)
 			}
 			return
@@ -299,7 +299,7 @@ func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
 	cli, err := session.NewClient(deadline(t), cfg)
 	must(t)(nil, err)
 	defer func() { _ = cli.Close() }()
-	sess, err := session.New(deadline(t), cli, &session.Options{
+	sess, err := session.New(deadline(t), cli, session.Options{
 		TTL: 2 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	must(t)(nil, err)
@@ -307,7 +307,7 @@ func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
 	must(t)(nil, err)
 	_, err = fencing.NewFencedWriter(lk).Put(deadline(t), "elsewhere", value)
 	note(err)
-	_, err = election.New(sess, "x").Campaign(deadline(t), value)
+	_, err = election.New(sess, "x").With(election.Options{Value: value}).Campaign(deadline(t))
 	note(err)
 	must(t)(g.admin.UserRevokeRole(deadline(t), "service", "locks"))
 	<-lk.Done()

@@ -18,7 +18,7 @@ const entriesOfX = "holdfast/election/x/@/"
 
 func campaign(t *testing.T, el *election.Election, value string) *election.Term {
 	t.Helper()
-	term, err := el.Campaign(deadline(t), value)
+	term, err := el.With(election.Options{Value: value}).Campaign(deadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func campaignLater(t *testing.T, el *election.Election, value string) <-chan *el
 	t.Helper()
 	won := make(chan *election.Term, 1)
 	go func() { // ends by its deadline
-		term, err := el.Campaign(throughout(t), value)
+		term, err := el.With(election.Options{Value: value}).Campaign(throughout(t))
 		if err != nil {
 			t.Error(err)
 		}
@@ -138,7 +138,7 @@ func TestMinorityMemberElectsNoLeader(t *testing.T) {
 	there := open(t, clientTo(t, others...), session.Options{TTL: 60 * time.Second, Retry: quick})
 	first := campaign(t, election.New(there, "x"), "first")
 	sess := open(t, here, session.Options{TTL: 60 * time.Second, Retry: quick, CloseTimeout: 100 * time.Millisecond})
-	el := election.New(sess, "x").With(election.Options{MaxAge: 600 * time.Millisecond})
+	el := election.New(sess, "x").With(election.Options{Value: "v", MaxAge: 600 * time.Millisecond})
 	o, err := el.Observer(deadline(t))
 	if err != nil {
 		t.Fatal(err)
@@ -150,17 +150,17 @@ func TestMinorityMemberElectsNoLeader(t *testing.T) {
 
 	cluster.Partition(minority)
 	endsByDeadline(t, "Campaign", func(ctx context.Context) error {
-		_, err := el.Campaign(ctx, "v")
+		_, err := el.Campaign(ctx)
 		return err
 	})
 	endsByDeadline(t, "Leader", func(ctx context.Context) error {
 		_, err := el.Leader(ctx)
 		return err
 	})
-	endsByDeadline(t, "Observe", func(ctx context.Context) (last error) {
-		for l, err := range el.Observe(ctx) {
+	endsByDeadline(t, "Watch", func(ctx context.Context) (last error) {
+		for l, err := range el.Watch(ctx) {
 			if last = err; err == nil {
-				t.Errorf("Observe yields %+v", l)
+				t.Errorf("Watch yields %+v", l)
 			}
 		}
 		return last
@@ -201,7 +201,7 @@ func TestTermSurvivesARollingRestartAndAMemberReplacement(t *testing.T) {
 	observed := make(chan []election.Leader, 1)
 	go func() { // joined below
 		var seen []election.Leader
-		for l, err := range observer.Observe(throughout(t)) {
+		for l, err := range observer.Watch(throughout(t)) {
 			if err == nil {
 				seen = append(seen, l)
 			}

@@ -83,7 +83,7 @@ func deposeOnce(
 		return 0, 0
 	}
 	defer link.Close()
-	sess, err := session.New(deadline(t), link.Client(), &session.Options{TTL: childTTL, Logger: next.Logger()})
+	sess, err := session.New(deadline(t), link.Client(), session.Options{TTL: childTTL, Logger: next.Logger()})
 	if err != nil {
 		t.Error(err)
 		return 0, 0
@@ -97,7 +97,7 @@ func deposeOnce(
 	leads, told := make(chan struct{}), make(chan time.Time, 1)
 	returned := make(chan error, 1)
 	go func() { // joined below
-		returned <- election.New(sess, name).RunWhileLeader(deadline(t), "old",
+		returned <- election.New(sess, name).With(election.Options{Value: "old"}).RunWhileLeader(deadline(t),
 			func(ctx context.Context, term *election.Term) error {
 				old = term
 				close(leads)
@@ -116,7 +116,7 @@ func deposeOnce(
 	queued := make(chan error, 1)
 	var began, cutOff time.Time
 	go func() { // joined below
-		queued <- election.New(next, name).RunWhileLeader(deadline(t), "new",
+		queued <- election.New(next, name).With(election.Options{Value: "new"}).RunWhileLeader(deadline(t),
 			func(_ context.Context, term *election.Term) error {
 				began = time.Now()
 				if term.Token() <= old.Token() {

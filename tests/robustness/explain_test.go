@@ -82,14 +82,14 @@ func TestCauseIsThatOfTheLossOrNotKnownInARealCluster(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true})
 	cli := srv.Client(t)
-	adm := admin.New(cli, &admin.Options{Owner: "ops", Auditor: testkit.Unrecorded})
+	adm := admin.New(cli, admin.Options{Owner: "ops", Auditor: testkit.Unrecorded})
 	for i := range 20 {
 		fault, name := endings[i%len(endings)], fmt.Sprint("job-", i)
 		t.Run(fmt.Sprint(fault.what, " ", i), func(t *testing.T) {
 			t.Parallel()
 			var log syncLog
 			link := srv.Link(t)
-			sess, err := session.New(within(t), link.Client(), &session.Options{
+			sess, err := session.New(within(t), link.Client(), session.Options{
 				TTL: cmp.Or(fault.ttl, testkit.TTL), Owner: "a", StayLost: true,
 				Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 			})

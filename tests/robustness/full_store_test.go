@@ -64,7 +64,10 @@ func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 	alarm(t, srv.Client(t))
 	fn := func(context.Context, *locker.Lock) error { t.Error("the function ran"); return nil }
 	for what, call := range map[string]func(context.Context) error{
-		"New": func(ctx context.Context) error { _, err := session.New(ctx, srv.Client(t), nil); return err },
+		"New": func(ctx context.Context) error {
+			_, err := session.New(ctx, srv.Client(t), session.Options{})
+			return err
+		},
 		"Lock": func(ctx context.Context) error {
 			_, err := locker.NewMutex(sess, "new").Lock(ctx)
 			if failed := (*locker.AcquireError)(nil); !errors.As(err, &failed) {
@@ -72,8 +75,11 @@ func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 			}
 			return err
 		},
-		"TryDo":    func(ctx context.Context) error { return locker.NewMutex(sess, "new").TryDo(ctx, fn) },
-		"Campaign": func(ctx context.Context) error { _, err := election.New(sess, "new").Campaign(ctx, "v"); return err },
+		"TryDo": func(ctx context.Context) error { return locker.NewMutex(sess, "new").TryDo(ctx, fn) },
+		"Campaign": func(ctx context.Context) error {
+			_, err := election.New(sess, "new").With(election.Options{Value: "v"}).Campaign(ctx)
+			return err
+		},
 		"fenced Put": func(ctx context.Context) error {
 			_, err := fencing.NewFencedWriter(held).Put(ctx, "k", "v")
 			return err
@@ -123,7 +129,7 @@ func TestSweepEndsWhenTheStoreHasSpaceAgain(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	sess := open(t, link.Client(), session.Options{TTL: 600 * time.Second})
-	gate := lease.Open(sess.Ref()).Lease().Gate()
+	gate := lease.Open(sess).Lease().Gate()
 	alarm(t, srv.Client(t))
 	late := link.Hold("Txn")
 	ctx, cancel := context.WithCancel(deadline(t))
@@ -141,10 +147,10 @@ func TestSweepEndsWhenTheStoreHasSpaceAgain(t *testing.T) {
 		t.Errorf("Lock: %v", err)
 	}
 	await(t, "the session sweeps, or an earlier put of its key has arrived late", func() bool {
-		return link.Count()["Put"] >= before["Put"]+3 || lease.Open(sess.Ref()).Lease().Gate() > gate
+		return link.Count()["Put"] >= before["Put"]+3 || lease.Open(sess).Lease().Gate() > gate
 	})
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
-	await(t, "the session has put its key", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > gate })
+	await(t, "the session has put its key", func() bool { return lease.Open(sess).Lease().Gate() > gate })
 	// It sweeps once more, and then sends nothing while another session renews three times, once a second.
 	clock := srv.Link(t)
 	open(t, clock.Client(), session.Options{TTL: 3 * time.Second})

@@ -24,7 +24,7 @@ var kinds = map[string]func(ctx context.Context, sess *session.Session, name, ow
 		return locker.NewMutex(sess, name).With(locker.Options{Owner: owner}).Lock(ctx)
 	},
 	"election": func(ctx context.Context, sess *session.Session, name, owner string) (hold, error) {
-		return election.New(sess, name).Campaign(ctx, owner)
+		return election.New(sess, name).With(election.Options{Value: owner}).Campaign(ctx)
 	},
 }
 

@@ -48,7 +48,7 @@ func runTicker(ctx context.Context, _ string, job cronJob, parent *child.Parent[
 		return err
 	}
 	defer cli.Close()
-	sess, err := session.New(ctx, cli, &session.Options{TTL: job.TTL, Logger: slog.New(slog.DiscardHandler)})
+	sess, err := session.New(ctx, cli, session.Options{TTL: job.TTL, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func runTicker(ctx context.Context, _ string, job cronJob, parent *child.Parent[
 		late, cancel := context.WithDeadline(ctx, begin.Add(job.MinHold))
 		for _, name := range cronNames {
 			ran := false
-			mu := locker.NewMutex(sess, name).WithMinHold(minHold[name])
+			mu := locker.NewMutex(sess, name).With(locker.Options{MinHold: minHold[name]})
 			err := mu.TryDo(late, func(ctx context.Context, _ *locker.Lock) error {
 				if job.Crash {
 					parent.Say("running", cronRun{name, n})

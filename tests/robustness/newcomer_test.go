@@ -77,7 +77,7 @@ func takesTree(below string) taking {
 }
 
 func leads(ctx context.Context, sess *session.Session, name string) (checks, releases, error) {
-	term, err := election.New(sess, name).Campaign(ctx, "")
+	term, err := election.New(sess, name).With(election.Options{Value: ""}).Campaign(ctx)
 	return term, term.Resign, err
 }
 

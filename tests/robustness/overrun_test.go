@@ -35,7 +35,7 @@ func runDeaf(ctx context.Context, _ string, j deafJob, parent *child.Parent[clie
 	if err != nil {
 		return err
 	}
-	sess, err := session.New(ctx, cli, &session.Options{TTL: childTTL})
+	sess, err := session.New(ctx, cli, session.Options{TTL: childTTL})
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func runDeaf(ctx context.Context, _ string, j deafJob, parent *child.Parent[clie
 		return locker.NewMutex(sess, j.Name).With(locker.Options{OnOverrun: exit}).Do(ctx,
 			func(context.Context, *locker.Lock) error { return work() })
 	}
-	return election.New(sess, j.Name).With(election.Options{OnOverrun: exit}).Run(ctx, "deaf",
+	return election.New(sess, j.Name).With(election.Options{Value: "deaf", OnOverrun: exit}).Run(ctx,
 		func(context.Context, *election.Term) error { return work() })
 }
 

@@ -135,7 +135,7 @@ func TestLockOutlivesATokenThatTheProgramReplaces(t *testing.T) {
 		_, revision := tokens.last()
 		return revision == status.AuthRevision
 	})
-	must(t)(election.New(sess, "later").Campaign(deadline(t), "v"))
+	must(t)(election.New(sess, "later").With(election.Options{Value: "v"}).Campaign(deadline(t)))
 	must(t)(nil, ahead.Unlock(deadline(t)))
 	must(t)(nil, <-waiter)
 	await(t, "held, or lost", func() bool { return lk.Check() == nil || errors.Is(lk.Check(), holdfast.ErrLost) })
@@ -156,7 +156,7 @@ func TestSessionIsLostWithATokenThatIsNotReplaced(t *testing.T) {
 		cfg.Token, _, err = (&issuer{g: g}).sign(ctx, 2*time.Second)
 		must(t)(nil, err)
 		lost := make(chan session.Event, 100)
-		sess, err := session.New(ctx, connectWith(t, cfg), &session.Options{
+		sess, err := session.New(ctx, connectWith(t, cfg), session.Options{
 			TTL: 3 * time.Second, StayLost: true, Logger: slog.New(slog.DiscardHandler), OnStateChange: func(ev session.Event) {
 				if ev.State == holdfast.Lost {
 					lost <- ev

@@ -78,7 +78,7 @@ func (c *reroutedClient) pause(t *testing.T, n int, send, giveUp func()) {
 	send()
 	await(t, "all Txns are sent", func() bool { return c.sent.entries() >= entries })
 	for _, sess := range c.open {
-		c.gates = append(c.gates, lease.Open(sess.Ref()).Lease().Gate())
+		c.gates = append(c.gates, lease.Open(sess).Lease().Gate())
 	}
 	go func() { // ends by its deadline; received in resume
 		_, err := c.client.Get(deadline(t), lastKey)
@@ -103,7 +103,7 @@ func (c *reroutedClient) pause(t *testing.T, n int, send, giveUp func()) {
 func (c *reroutedClient) awaitNewGates(t *testing.T) {
 	t.Helper()
 	for i, sess := range c.open {
-		await(t, "the session key is put again", func() bool { return lease.Open(sess.Ref()).Lease().Gate() > c.gates[i] })
+		await(t, "the session key is put again", func() bool { return lease.Open(sess).Lease().Gate() > c.gates[i] })
 	}
 }
 

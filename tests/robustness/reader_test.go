@@ -22,7 +22,7 @@ func TestReadOnlyRoleCanObserveTheLeader(t *testing.T) {
 	g := guard(t, nil)
 	g.user(t, "watcher", "observers")
 	leader := election.New(open(t, g.admin, session.Options{}), "x")
-	term, err := leader.Campaign(deadline(t), "v")
+	term, err := leader.With(election.Options{Value: "v"}).Campaign(deadline(t))
 	must(t)(nil, err)
 	link := g.srv.Link(t)
 	cli := g.client(t, "watcher", link)
@@ -37,14 +37,14 @@ func TestReadOnlyRoleCanObserveTheLeader(t *testing.T) {
 	defer o.Close()
 	must(t)(nil, term.Resign(deadline(t)))
 	await(t, "the observer sees the vacancy", func() bool { return o.Current().Leader == election.Leader{} })
-	term, err = leader.Campaign(deadline(t), "w")
+	term, err = leader.With(election.Options{Value: "w"}).Campaign(deadline(t))
 	must(t)(nil, err)
 	await(t, "the observer sees the next leader",
 		func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })
 	if sent := link.Count(); sent["LeaseGrant"]+sent["LeaseKeepAlive"]+sent["Put"] != 0 {
 		t.Errorf("the reader sent %v", sent)
 	}
-	if _, err := session.New(deadline(t), cli, nil); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+	if _, err := session.New(deadline(t), cli, session.Options{}); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 		t.Errorf("session.New: %v", err)
 	}
 
@@ -79,7 +79,7 @@ func TestReaderWatchesAfterTheAuthTokenOfItsStreamExpires(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { // joined by the deferred function
 		defer close(ended)
-		for l := range r.Observe(ctx) {
+		for l := range r.Watch(ctx) {
 			told <- l.Value
 		}
 	}()
@@ -87,7 +87,8 @@ func TestReaderWatchesAfterTheAuthTokenOfItsStreamExpires(t *testing.T) {
 	if v := <-told; v != "" {
 		t.Errorf("first value %q, want none", v)
 	}
-	term, err := election.New(open(t, g.admin, session.Options{}), "x").Campaign(deadline(t), "v")
+	term, err := election.New(open(t, g.admin, session.Options{}),
+		"x").With(election.Options{Value: "v"}).Campaign(deadline(t))
 	must(t)(nil, err)
 	if v := <-told; v != "v" {
 		t.Errorf("second value %q", v)
@@ -110,7 +111,8 @@ func TestReaderSeesNewLeadersWhileAMemberHangs(t *testing.T) {
 	cli, err := clientv3.New(session.ClientConfig(endpoints...))
 	must(t)(nil, err)
 	defer func() { _ = cli.Close() }()
-	leader := election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second}), "x")
+	leader := election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second}),
+		"x").With(election.Options{Value: "v"})
 	o, err := election.NewReader(cli, "x").With(election.ReaderOptions{
 		MaxAge: time.Second, Retry: backoff.Policy{Attempt: 300 * time.Millisecond},
 	}).Observer(deadline(t))
@@ -118,7 +120,7 @@ func TestReaderSeesNewLeadersWhileAMemberHangs(t *testing.T) {
 	defer o.Close()
 	for i, link := range links {
 		link.BlackHole()
-		term, err := leader.Campaign(deadline(t), "v")
+		term, err := leader.Campaign(deadline(t))
 		must(t)(nil, err)
 		await(t, "the observer sees the leader",
 			func() bool { v := o.Current(); return v.Leader.Token == term.Token() && v.Trusted })

@@ -22,7 +22,7 @@ import (
 )
 
 func administrator(cli *clientv3.Client) *admin.Client {
-	return admin.New(cli, &admin.Options{Owner: "ops", Auditor: testkit.Unrecorded})
+	return admin.New(cli, admin.Options{Owner: "ops", Auditor: testkit.Unrecorded})
 }
 
 // endedBy waits until a lock has ended, which has to be for that cause.
@@ -235,7 +235,7 @@ func TestKickedLeaderResignsInARealEtcd(t *testing.T) {
 	lead := func(value string, terms chan<- *election.Term) {
 		el := election.New(open(t, srv.Client(t), session.Options{}), "kicked")
 		go func() { // joined below
-			ended <- el.Run(ctx, value, func(ctx context.Context, term *election.Term) error {
+			ended <- el.With(election.Options{Value: value}).Run(ctx, func(ctx context.Context, term *election.Term) error {
 				terms <- term
 				<-ctx.Done()
 				return nil

@@ -42,7 +42,7 @@ func inSession(
 	do func(ctx context.Context, sess *session.Session) error,
 ) func(context.Context, *clientv3.Client) error {
 	return func(ctx context.Context, cli *clientv3.Client) error {
-		sess, err := session.New(ctx, cli, &session.Options{Logger: slog.New(slog.DiscardHandler)})
+		sess, err := session.New(ctx, cli, session.Options{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func freeLocks(ctx context.Context, cli *clientv3.Client) error {
 		}
 		defer func() { _ = (*lk).Unlock(ctx) }()
 	}
-	adm := admin.New(cli, nil)
+	adm := admin.New(cli, admin.Options{})
 	tree, err := locker.NewTreeMutex(sess, rand.Text()).Lock(ctx)
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ var duties = map[string]duty{
 		})
 	})},
 	"lead": {[]string{"elections"}, inSession(func(ctx context.Context, sess *session.Session) error {
-		term, err := election.New(sess, "mine").Campaign(ctx, "v")
+		term, err := election.New(sess, "mine").With(election.Options{Value: "v"}).Campaign(ctx)
 		if err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ var duties = map[string]duty{
 		return err
 	}},
 	"inspect holders and waiters": {[]string{"inspectors"}, func(ctx context.Context, cli *clientv3.Client) error {
-		adm := admin.New(cli, nil)
+		adm := admin.New(cli, admin.Options{})
 		q, err := adm.Show(ctx, holdfast.KindElection, "led")
 		if err == nil && (len(q.Entries) != 1 || q.Entries[0].TTL <= 0) {
 			err = fmt.Errorf("%+v", q)
@@ -192,17 +192,17 @@ var duties = map[string]duty{
 	}},
 	"free locks": {[]string{"admins"}, freeLocks},
 	"ask a leader to resign": {[]string{"elections"}, inSession(func(ctx context.Context, sess *session.Session) error {
-		term, err := election.New(sess, rand.Text()).Campaign(ctx, "v")
+		term, err := election.New(sess, rand.Text()).With(election.Options{Value: "v"}).Campaign(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = term.Resign(ctx) }()
-		return admin.New(sess.Client(), nil).Kick(ctx, holdfast.KindElection, term.Name(), term.Token(), "x")
+		return admin.New(sess.Client(), admin.Options{}).Kick(ctx, holdfast.KindElection, term.Name(), term.Token(), "x")
 	})},
 	"ask for a permit": {[]string{"semaphores"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		s := locker.NewSemaphore(sess, rand.Text(), 2)
 		return s.Do(ctx, 1, func(ctx context.Context, p *locker.Permit) error {
-			adm := admin.New(sess.Client(), nil)
+			adm := admin.New(sess.Client(), admin.Options{})
 			q, err := adm.Show(ctx, holdfast.KindSemaphore, s.Name())
 			if err != nil {
 				return err
@@ -212,7 +212,7 @@ var duties = map[string]duty{
 	})},
 	"free locks, and ring": {[]string{"admins", "ringers"}, func(ctx context.Context, cli *clientv3.Client) error {
 		sess := ctx.Value(holdersSession{}).(*session.Session)
-		key := lease.Open(sess.Ref()).SessionKey(sess.Lease())
+		key := lease.Open(sess).SessionKey(sess.Lease())
 		before, err := sess.Client().Get(ctx, key)
 		if err != nil {
 			return err
@@ -227,7 +227,7 @@ var duties = map[string]duty{
 		return err
 	}},
 	"guard a resource": {[]string{"marks"}, func(ctx context.Context, cli *clientv3.Client) error {
-		m, err := fencing.NewEtcdMarks(cli, nil)
+		m, err := fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})
 		if err != nil {
 			return err
 		}
@@ -262,7 +262,7 @@ func contend(ctx context.Context, mu *locker.Mutex) error {
 // any of their permissions is reduced.
 // waitForPermits has two sessions wait. The one in front writes to the turn of the other, too.
 func waitForPermits(ctx context.Context, sess *session.Session) error {
-	other, err := session.New(ctx, sess.Client(), &session.Options{Logger: slog.New(slog.DiscardHandler)})
+	other, err := session.New(ctx, sess.Client(), session.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -291,7 +291,7 @@ func TestDocumentedRolesAreMinimal(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	holders := open(t, g.admin, session.Options{})
-	_, err := election.New(holders, "led").Campaign(deadline(t), "leader")
+	_, err := election.New(holders, "led").With(election.Options{Value: "leader"}).Campaign(deadline(t))
 	must(t)(nil, err)
 	used := map[string]bool{"controllers": true} // TestDocumentedRoleOfAnElectorIsMinimal of tests/kubelock
 	for what, d := range duties {
@@ -348,7 +348,7 @@ func TestDocumentedRolesGrantNothingElse(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
 	holders := open(t, g.admin, session.Options{})
-	_, err := election.New(holders, "led").Campaign(deadline(t), "leader")
+	_, err := election.New(holders, "led").With(election.Options{Value: "leader"}).Campaign(deadline(t))
 	must(t)(nil, err)
 	for role, forbidden := range map[string][]string{
 		"locks": {"lead", "watch the leader", "raise the epoch", "guard a resource", "take an etcdctl lock",
@@ -390,7 +390,7 @@ func TestHarmARoleCanDoToOtherSessions(t *testing.T) {
 	mu := locker.NewMutex(sess, "elsewhere")
 	lk, err := mu.Lock(deadline(t))
 	must(t)(nil, err)
-	key := lease.Open(sess.Ref()).SessionKey(sess.Lease())
+	key := lease.Open(sess).SessionKey(sess.Lease())
 	keyIsAttached := func() bool {
 		resp, err := g.admin.Get(deadline(t), key)
 		return err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].Lease == int64(sess.Lease())

@@ -100,10 +100,10 @@ func runStaleWriter(ctx context.Context, _ string, j writerJob, parent *child.Pa
 		return err
 	}
 	w := &writerProcess{job: j, parent: parent, client: &http.Client{Transport: &httpfence.Transport{}}}
-	if w.sess, err = session.New(ctx, cli, &session.Options{TTL: childTTL}); err != nil {
+	if w.sess, err = session.New(ctx, cli, session.Options{TTL: childTTL}); err != nil {
 		return err
 	}
-	if w.marks, err = fencing.NewEtcdMarks(cli, nil); err != nil {
+	if w.marks, err = fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{}); err != nil {
 		return err
 	}
 	conn, err := grpc.NewClient(j.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -117,7 +117,7 @@ func runStaleWriter(ctx context.Context, _ string, j writerJob, parent *child.Pa
 		if err := w.commit(r.Context(), c.Name, c); err != nil {
 			httpfence.Error(rw, r, err)
 		}
-	}), byLane, nil))
+	}), byLane, httpfence.Options{}))
 	var lanes sync.WaitGroup
 	for store := range guardedStores {
 		lanes.Go(func() {

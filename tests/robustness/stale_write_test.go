@@ -63,19 +63,19 @@ func newStaleWriters(t *testing.T) *staleWriters {
 	t.Helper()
 	s := &staleWriters{srv: etcdtest.Start(t), counters: make(map[string]int),
 		accepted: make(map[string][]holdfast.Token), stale: make(map[string][]writerEvent)}
-	store := fencing.NewMemoryStore(nil)
+	store := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	discard := audit.Func(func(context.Context, audit.Record) {})
 
 	web := httptest.NewServer(httpfence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		c, _ := fencing.ClaimFromContext(r.Context())
 		s.increment(c)
-	}), store, byLane, &httpfence.Options{Auditor: discard}))
+	}), store, byLane, httpfence.Options{Auditor: discard}))
 	t.Cleanup(web.Close)
 
 	guard := grpcfence.NewGuard(store, func(_ context.Context, _ string, req any) (resource, name string, err error) {
 		lane := req.(*grpc_health_v1.HealthCheckRequest).Service
 		return lane, lane, nil
-	}, &grpcfence.Options{Auditor: discard})
+	}, grpcfence.Options{Auditor: discard})
 	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(guard.Unary()), grpc.WaitForHandlers(true))
 	grpc_health_v1.RegisterHealthServer(srv, counting{s: s})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -52,7 +52,7 @@ func openWay(_ context.Context, j stalewriter.Job, cli *clientv3.Client) (stalew
 			return err
 		}, nil
 	case byMarks:
-		marks, err := fencing.NewEtcdMarks(cli, nil)
+		marks, err := fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})
 		return func(ctx context.Context, h fencing.Holder) error {
 			c, err := fencing.Present(h)
 			if err == nil {
@@ -137,15 +137,16 @@ func (c *counter) read(*testing.T) (int, []stalewriter.Record) { return c.value,
 func (c *counter) serveHTTP(t *testing.T, name string) (url string) {
 	target := func(*http.Request) (resource, lock string, err error) { return "counter", name, nil }
 	effect := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { c.increment(r.Context()) })
-	srv := httptest.NewServer(httpfence.Handler(effect, fencing.NewMemoryStore(nil), target,
-		&httpfence.Options{Auditor: testkit.Unrecorded}))
+	srv := httptest.NewServer(httpfence.Handler(effect, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), target,
+		httpfence.Options{Auditor: testkit.Unrecorded}))
 	t.Cleanup(srv.Close)
 	return srv.URL
 }
 
 func (c *counter) serveGRPC(t *testing.T, name string) (addr string) {
 	target := func(context.Context, string, any) (resource, lock string, err error) { return "counter", name, nil }
-	guard := grpcfence.NewGuard(fencing.NewMemoryStore(nil), target, &grpcfence.Options{Auditor: testkit.Unrecorded})
+	guard := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), target,
+		grpcfence.Options{Auditor: testkit.Unrecorded})
 	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(guard.Unary()))
 	srv.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "test.Counter", HandlerType: (*any)(nil),

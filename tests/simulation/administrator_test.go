@@ -25,7 +25,7 @@ func (s *simulation) administer() {
 	c.link.Plan(s.fates(c, 400))
 	var mu sync.Mutex // protects jitter
 	jitter := s.source(4)
-	adm := admin.New(c.link.Client(), &admin.Options{
+	adm := admin.New(c.link.Client(), admin.Options{
 		Owner: "administrator", Auditor: audit.Func(func(context.Context, audit.Record) {}),
 		Retry: backoff.Policy{Attempt: attempt, Rand: func() float64 {
 			mu.Lock()

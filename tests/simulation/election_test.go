@@ -23,7 +23,7 @@ func TestSimulationOfElections(t *testing.T) {
 
 // leadOnce campaigns and resigns.
 func leadOnce(ctx context.Context, c *process, name string) (string, error) {
-	term, err := election.New(c.session(), name).Campaign(ctx, "last")
+	term, err := election.New(c.session(), name).With(election.Options{Value: "last"}).Campaign(ctx)
 	if err != nil {
 		return "lead", err
 	}
@@ -35,12 +35,12 @@ func (s *simulation) leadWhile(c *process, el *election.Election, who string, bo
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	slept := c.offset.Load()
-	el = el.With(election.Options{OnOverrun: func(lost *holdfast.LostError, since time.Time) {
+	el = el.With(election.Options{Value: who, OnOverrun: func(lost *holdfast.LostError, since time.Time) {
 		if slept == c.offset.Load() { // otherwise the loss was noticed when it had no time left
 			s.fail("%s heeds its context, and outlives its term by %v: %v", who, time.Since(since), lost)
 		}
 	}})
-	err := el.RunWhileLeader(ctx, who, func(ctx context.Context, term *election.Term) error {
+	err := el.RunWhileLeader(ctx, func(ctx context.Context, term *election.Term) error {
 		s.granted(c, who, term, oracle.Part{Prefix: oracle.Keys + "election/" + el.Name() + "/@/"})
 		select {
 		case <-ctx.Done():
@@ -77,7 +77,7 @@ func useElections(s *simulation, c *process, i int) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), bound)
 		start := s.now()
-		term, err := el.Campaign(ctx, who)
+		term, err := el.With(election.Options{Value: who}).Campaign(ctx)
 		s.checkDuration(who+" campaigning", start, bound+giveUp)
 		cancel()
 		for step := 0; err == nil; step++ {
@@ -119,10 +119,10 @@ func (s *simulation) observeLeaders(el *election.Election, who string, d time.Du
 	defer cancel()
 	start := s.now()
 	var last holdfast.Token
-	for l, err := range el.Observe(ctx) {
+	for l, err := range el.Watch(ctx) {
 		switch {
 		case err != nil && ctx.Err() == nil && !errors.Is(err, holdfast.ErrClosed):
-			s.fail("%s: Observe ended with %v", who, err)
+			s.fail("%s: Watch ended with %v", who, err)
 		case err == nil && l.Token != 0 && l.Token < last:
 			s.fail("%s: observed token %v after %v", who, l.Token, last)
 		case err == nil && l.Token != 0:

@@ -38,7 +38,7 @@ func (s *simulation) observe(h *hold) {
 			s.violations = append(s.violations, fmt.Sprintf("%s: Check returned %v and now %v", h.Who, h.ended, err))
 		}
 	case err == nil:
-		h.watched = lease.Open(h.process.session().Ref()).Lease().Watched()
+		h.watched = lease.Open(h.process.session()).Lease().Watched()
 		h.SlowPolls = h.SlowPolls || !h.watched && s.maySlowPolls(h.process)
 		if h.Last = now; h.First == 0 {
 			h.First = now

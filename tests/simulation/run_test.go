@@ -101,7 +101,7 @@ func (s *simulation) log(what string) {
 
 func (s *simulation) run() {
 	s.begin, s.record.Leases = time.Now(), make(map[clientv3.LeaseID]oracle.Lease)
-	s.srv = etcdfake.New(&etcdfake.Options{MinTTL: time.Second, Members: s.drawMembers()})
+	s.srv = etcdfake.New(etcdfake.Options{MinTTL: time.Second, Members: s.drawMembers()})
 	defer s.srv.Close()
 	defer s.closeClients()
 	r := s.source(0)

@@ -18,7 +18,6 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
-
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
@@ -80,7 +79,7 @@ func (s *simulation) start(id int, r *rand.Rand) (*process, error) {
 // open gives the client a session.
 func (c *process) open(ctx context.Context) error {
 	cli, started := c.client()
-	sess, err := session.New(lease.Observe(ctx, c.renew), cli, &session.Options{
+	sess, err := session.New(lease.Observe(ctx, c.renew), cli, session.Options{
 		TTL:          c.ttl,
 		CloseTimeout: closeTimeout,
 		Clock: func() time.Duration {
@@ -95,7 +94,7 @@ func (c *process) open(ctx context.Context) error {
 	})
 	if err == nil {
 		started()
-		queue.Observe(lease.Open(sess.Ref()), c.step)
+		queue.Observe(lease.Open(sess), c.step)
 		c.sess.Store(sess)
 	}
 	return err

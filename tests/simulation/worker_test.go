@@ -120,7 +120,7 @@ func (s *simulation) unlock(h *hold, lk family.Lock, r *rand.Rand) error {
 func (s *simulation) useMinHold(c *process, mu *locker.Mutex, who string, bound, hold, minHold time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	lk, err := mu.With(locker.Options{Owner: who}).WithMinHold(minHold).Lock(ctx)
+	lk, err := mu.With(locker.Options{MinHold: minHold, Owner: who}).Lock(ctx)
 	if err != nil {
 		return
 	}

@@ -89,7 +89,7 @@ func (f *fleet) open(ctx context.Context, n int) error {
 		if f.polling {
 			p.cli.Watcher = struct{ clientv3.Watcher }{p.cli.Watcher} // replaced, so the session has one watch
 		}
-		p.sess, err = session.New(ctx, p.cli, &f.options)
+		p.sess, err = session.New(ctx, p.cli, f.options)
 		return err
 	})
 }

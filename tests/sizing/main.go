@@ -50,7 +50,7 @@ func main() {
 
 // run starts an etcd and the fleet, and prints a row for each stage.
 func run(ctx context.Context, out io.Writer, p plan) (err error) {
-	srv, err := etcdtest.New(&etcdtest.Options{Fsync: true, DefaultTicks: true, Processes: true})
+	srv, err := etcdtest.New(etcdtest.Options{Fsync: true, DefaultTicks: true, Processes: true})
 	if err != nil {
 		return err
 	}

@@ -114,7 +114,7 @@ func TestWorkIsNotBlamedForALostConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPartition(t)
-			g, err := sqlfence.New(through(t, p), d.dialect, &sqlfence.Options{Auditor: quiet})
+			g, err := sqlfence.New(through(t, p), d.dialect, sqlfence.Options{Auditor: quiet})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -121,14 +121,14 @@ func (d *database) guardOver(t testing.TB, db *sql.DB, opts *sqlfence.Options) *
 	if o.Auditor == nil {
 		o.Auditor = quiet
 	}
-	schema, err := sqlfence.New(d.db, d.dialect, &o) // db may be there to lose commits
+	schema, err := sqlfence.New(d.db, d.dialect, o) // db may be there to lose commits
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := schema.EnsureSchema(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	g, err := sqlfence.New(db, d.dialect, &o)
+	g, err := sqlfence.New(db, d.dialect, o)
 	if err != nil {
 		t.Fatal(err)
 	}

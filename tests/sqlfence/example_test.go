@@ -26,7 +26,7 @@ func ExampleGuard_Do() {
 	db.SetMaxOpenConns(1) // each connection to ":memory:" is a separate database
 
 	ctx := context.Background()
-	g, err := sqlfence.New(db, sqlfence.SQLite, &sqlfence.Options{
+	g, err := sqlfence.New(db, sqlfence.SQLite, sqlfence.Options{
 		Auditor: audit.Func(func(_ context.Context, r audit.Record) {
 			fmt.Printf("audit: %s token %v of %s, mark %v\n", r.Event, r.Token, r.Resource, r.Mark)
 		}),
@@ -55,7 +55,7 @@ func ExampleGuard_Do() {
 
 // The guard in a transaction of pgx.
 func ExampleMarks_Raise() {
-	marks, err := sqlfence.NewMarks(sqlfence.Postgres, nil)
+	marks, err := sqlfence.NewMarks(sqlfence.Postgres, sqlfence.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestHandlerWithADatabase(t *testing.T) {
 	}
 	defer db.Close()
 	var j fencingtest.Journal // of both the store and the middleware: each refusal must be recorded once
-	g, err := sqlfence.New(db, sqlfence.SQLite, &sqlfence.Options{Auditor: &j})
+	g, err := sqlfence.New(db, sqlfence.SQLite, sqlfence.Options{Auditor: &j})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestHandlerWithADatabase(t *testing.T) {
 		w.WriteHeader(answer)
 	})
 	target := func(*http.Request) (resource, name string, err error) { return "counter", "lock/a", nil }
-	srv := httptest.NewServer(httpfence.Handler(increment, g.Store(), target, &httpfence.Options{Auditor: &j}))
+	srv := httptest.NewServer(httpfence.Handler(increment, g.Store(), target, httpfence.Options{Auditor: &j}))
 	defer srv.Close()
 
 	for _, step := range []struct {

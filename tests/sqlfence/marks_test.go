@@ -36,7 +36,7 @@ func (d *database) raised(t *testing.T, m *sqlfence.Marks, resource string, sour
 func TestRaiseGuardsTheCallersTransaction(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		g := d.guard(t, nil)
-		m, err := sqlfence.NewMarks(d.dialect, &sqlfence.Options{Auditor: quiet})
+		m, err := sqlfence.NewMarks(d.dialect, sqlfence.Options{Auditor: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestRefusedRaiseThatIsCommittedLeavesTheMark(t *testing.T) {
 func TestRaiseInATransactionOfPgx(t *testing.T) {
 	d := newDatabase(t, kinds[1])
 	d.guard(t, nil)
-	m, err := sqlfence.NewMarks(sqlfence.Postgres, &sqlfence.Options{Auditor: quiet})
+	m, err := sqlfence.NewMarks(sqlfence.Postgres, sqlfence.Options{Auditor: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

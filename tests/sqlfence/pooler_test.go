@@ -101,7 +101,7 @@ func TestPoolerByTransactionNeedsToKnowPreparedStatements(t *testing.T) {
 		through := pgbouncerTo(t, direct, postgres.dir, "transaction", mode)
 		for client := range 2 {
 			db := through.pool(t, through.connector)
-			g, err := sqlfence.New(db, sqlfence.Postgres, &sqlfence.Options{Auditor: quiet})
+			g, err := sqlfence.New(db, sqlfence.Postgres, sqlfence.Options{Auditor: quiet})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,7 +137,7 @@ func knowsPreparedStatements(t *testing.T) bool {
 func TestPoolerByStatementIsRefused(t *testing.T) {
 	direct := newDatabase(t, kinds[1])
 	direct.guard(t, nil)
-	g, err := sqlfence.New(pgbouncer(t, direct, "statement").db, sqlfence.Postgres, &sqlfence.Options{Auditor: quiet})
+	g, err := sqlfence.New(pgbouncer(t, direct, "statement").db, sqlfence.Postgres, sqlfence.Options{Auditor: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func testPromotion(t *testing.T, d *database, copied func(), cut func(), promote
 		t.Errorf("before the present holder has written: %v", err)
 	}
 	// From the present holder's first write on, the stale one is refused.
-	m, err := sqlfence.NewMarks(d.dialect, &sqlfence.Options{Auditor: quiet})
+	m, err := sqlfence.NewMarks(d.dialect, sqlfence.Options{Auditor: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

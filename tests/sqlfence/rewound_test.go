@@ -18,7 +18,7 @@ import (
 // lock acquires a lock with a session of its own.
 func lock(t *testing.T, srv *etcdtest.Server, name string) *locker.Lock {
 	t.Helper()
-	sess, err := session.New(t.Context(), srv.Client(t), nil)
+	sess, err := session.New(t.Context(), srv.Client(t), session.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 func TestReplicasEnsureTheSchemaAtTheSameTime(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		// A table whose name must be quoted.
-		g, err := sqlfence.New(d.db, d.dialect, &sqlfence.Options{Table: "Order", Auditor: quiet})
+		g, err := sqlfence.New(d.db, d.dialect, sqlfence.Options{Table: "Order", Auditor: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestMigrationsAreTheSchema(t *testing.T) {
 		for _, name := range all("*.up.sql") {
 			migrate(name)
 		}
-		g, err := sqlfence.New(d.db, d.dialect, nil)
+		g, err := sqlfence.New(d.db, d.dialect, sqlfence.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestMigrationsAreTheSchema(t *testing.T) {
 
 func TestSchemaThatCannotBeCreatedIsAnError(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
-		g, err := sqlfence.New(d.db, d.dialect, &sqlfence.Options{Table: "nowhere.fence"})
+		g, err := sqlfence.New(d.db, d.dialect, sqlfence.Options{Table: "nowhere.fence"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestTableOfAnOlderVersionIsNamedBeforeAnyEffectAndUpdated(t *testing.T) {
 		d.exec(t, string(first))
 		const insert = "INSERT INTO holdfast_fence (resource, lock_name, token) VALUES (?, ?, 7)"
 		d.exec(t, insert, d.resource("r"), d.resource(""))
-		g, err := sqlfence.New(d.db, d.dialect, &sqlfence.Options{Auditor: quiet})
+		g, err := sqlfence.New(d.db, d.dialect, sqlfence.Options{Auditor: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestTableOfAnOlderVersionIsNamedBeforeAnyEffectAndUpdated(t *testing.T) {
 func TestSchemaAndResetAreCommittedWithoutAutocommit(t *testing.T) {
 	d := newDatabase(t, kinds[2])
 	db := d.pool(t, mariadb.connectorWith(t, d.id, map[string]string{"autocommit": "0"}))
-	g, err := sqlfence.New(db, d.dialect, &sqlfence.Options{Auditor: quiet})
+	g, err := sqlfence.New(db, d.dialect, sqlfence.Options{Auditor: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

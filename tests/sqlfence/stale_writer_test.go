@@ -45,7 +45,7 @@ func openDatabase(ctx context.Context, j stalewriter.Job, _ *clientv3.Client) (s
 		return nil, err
 	}
 	d := &database{kind: kind{dialect: dialect}, db: db}
-	g, err := sqlfence.New(db, dialect, &sqlfence.Options{Auditor: quiet, Retry: retry()})
+	g, err := sqlfence.New(db, dialect, sqlfence.Options{Auditor: quiet, Retry: retry()})
 	if err != nil {
 		return nil, err
 	}

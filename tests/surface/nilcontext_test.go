@@ -100,7 +100,7 @@ type kit struct {
 
 func newKit(t *testing.T, srv *etcdfake.Server) *kit {
 	ctx, cli := t.Context(), srv.Client(t)
-	sess := must(session.New(ctx, cli, &session.Options{Owner: "a"}))
+	sess := must(session.New(ctx, cli, session.Options{Owner: "a"}))
 	t.Cleanup(func() { _ = sess.Close(context.Background()) })
 	db := must(sql.Open("sqlite", ":memory:"))
 	t.Cleanup(func() { _ = db.Close() })
@@ -109,17 +109,19 @@ func newKit(t *testing.T, srv *etcdfake.Server) *kit {
 	sem := locker.NewSemaphore(sess, "sem", 2)
 	lock := must(locker.NewMutex(sess, "held").Lock(ctx))
 	read := locker.NewRWMutex(sess, "read")
-	guard := must(sqlfence.New(db, sqlfence.SQLite, nil))
+	guard := must(sqlfence.New(db, sqlfence.SQLite, sqlfence.Options{}))
 	var tx sqlfence.Tx = unused{t}
 	k := &kit{t: t, values: map[string]any{
-		"admin.Client": admin.New(cli, nil), "backoff.Retry": backoff.Retry, "fencing.BumpEpoch": fencing.BumpEpoch,
-		"fencing.Epoch": fencing.Epoch, "member.Join": member.Join, "session.New": session.New,
+		"admin.Client": admin.New(cli, admin.Options{}), "backoff.Retry": backoff.Retry,
+		"fencing.BumpEpoch": fencing.BumpEpoch,
+		"fencing.Epoch":     fencing.Epoch, "member.Join": member.Join, "session.New": session.New,
 		"session.NewClient": session.NewClient,
 		"election.Election": el, "election.Reader": election.NewReader(cli, "el"),
-		"election.Term":     must(election.New(sess, "led").Campaign(ctx, "v")),
-		"fencing.EtcdMarks": must(fencing.NewEtcdMarks(cli, nil)), "fencing.FencedWriter": fencing.NewFencedWriter(lock),
-		"fencing.MemoryStore": fencing.NewMemoryStore(nil), "sqlfence.Guard": guard,
-		"sqlfence.Marks":          must(sqlfence.NewMarks(sqlfence.SQLite, nil)),
+		"election.Term":        must(election.New(sess, "led").With(election.Options{Value: "v"}).Campaign(ctx)),
+		"fencing.EtcdMarks":    must(fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})),
+		"fencing.FencedWriter": fencing.NewFencedWriter(lock),
+		"fencing.MemoryStore":  fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), "sqlfence.Guard": guard,
+		"sqlfence.Marks":          must(sqlfence.NewMarks(sqlfence.SQLite, sqlfence.Options{})),
 		"locker.DowngradableLock": must(locker.NewRWMutex(sess, "down").LockDowngradable(ctx)), "locker.Lock": lock,
 		"locker.Mutex": mu, "locker.Permit": must(sem.Acquire(ctx, 1)), "locker.RWMutex": rw,
 		"locker.ReadLock": must(read.RLock(ctx)), "locker.Semaphore": sem, "locker.Set": set,

@@ -73,14 +73,14 @@ func TestResignationMovesLeadership(t *testing.T) {
 	t.Parallel()
 	cli := connect(t, start(t))
 	ctx := timeout(t)
-	first, err := election.New(open(t, cli, session.Options{}), "x").Campaign(ctx, "first")
+	first, err := election.New(open(t, cli, session.Options{}), "x").With(election.Options{Value: "first"}).Campaign(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	follower := election.New(open(t, cli, session.Options{}), "x")
+	follower := election.New(open(t, cli, session.Options{}), "x").With(election.Options{Value: "second"})
 	won := make(chan *election.Term, 1)
 	go func() { // received from below
-		term, err := follower.Campaign(ctx, "second")
+		term, err := follower.Campaign(ctx)
 		if err != nil {
 			t.Error(err)
 		}
@@ -120,7 +120,7 @@ func TestWriteAfterALossIsRejected(t *testing.T) {
 	if _, err := w.Put(ctx, "data", "by the holder"); err != nil {
 		t.Fatal(err)
 	}
-	marks, err := fencing.NewEtcdMarks(cli, nil)
+	marks, err := fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func TestServerKeepsUsersToTheirRolesIfItsVersionSaysSo(t *testing.T) {
 	}
 	for name, cli := range map[string]*clientv3.Client{"root": root, "locks": user} {
 		warned := make(chan string, 10)
-		sess, err := session.New(timeout(t), cli, &session.Options{Logger: slog.New(lines(warned))})
+		sess, err := session.New(timeout(t), cli, session.Options{Logger: slog.New(lines(warned))})
 		if err != nil {
 			t.Fatal(err)
 		}

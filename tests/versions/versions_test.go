@@ -90,7 +90,7 @@ func connect(t *testing.T, endpoints []string) *clientv3.Client {
 func open(t *testing.T, cli *clientv3.Client, o session.Options) *session.Session {
 	t.Helper()
 	o.Logger = slog.New(slog.DiscardHandler)
-	sess, err := session.New(timeout(t), cli, &o)
+	sess, err := session.New(timeout(t), cli, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func Main(run func(context.Context, *Demo) error) {
 
 func (d *Demo) withEtcd(ctx context.Context, run func(context.Context, *Demo) error) error {
 	if d.Endpoints == nil {
-		srv, err := etcdtest.New(nil)
+		srv, err := etcdtest.New(etcdtest.Options{})
 		if err != nil {
 			return err
 		}

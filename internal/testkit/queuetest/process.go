@@ -63,11 +63,11 @@ func StartOn(t *testing.T, link *etcdfake.Link, cli *clientv3.Client, change ...
 		f(&o)
 	}
 	granted := time.Now()
-	sess, err := session.New(t.Context(), cli, &o)
+	sess, err := session.New(t.Context(), cli, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Sess, p.Host = sess, lease.Open(sess.Ref())
+	p.Sess, p.Host = sess, lease.Open(sess)
 	p.Renewal = time.Since(granted) + p.Host.Lease().UntilRenewal()
 	t.Cleanup(func() {
 		p.Heal()

@@ -85,11 +85,11 @@ func TestCampaignThatFailsLeavesNoCandidate(t *testing.T) {
 	})
 	t.Run("its context had ended", func(t *testing.T) {
 		link := etcdtest.Start(t).Link(t)
-		el := newElection(t, link.Client(), session.Options{TTL: 600 * time.Second})
+		el := newElection(t, link.Client(), session.Options{TTL: 600 * time.Second}).With(election.Options{Value: "v"})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		before := settled(t, link)
-		if _, err := el.Campaign(ctx, "v"); !errors.Is(err, context.Canceled) {
+		if _, err := el.Campaign(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}
 		if sent := link.Count().Since(before); sent.Total() != 0 {
@@ -99,9 +99,9 @@ func TestCampaignThatFailsLeavesNoCandidate(t *testing.T) {
 	t.Run("its request arrives after it has given up", func(t *testing.T) {
 		srv := etcdtest.Start(t)
 		link := srv.Link(t)
-		el := newElection(t, link.Client(), session.Options{})
+		el := newElection(t, link.Client(), session.Options{}).With(election.Options{Value: "late"})
 		late := link.Hold("Txn", isTxnThatPuts("late"))
-		_, err := el.Campaign(untilHeld(t, late), "late")
+		_, err := el.Campaign(untilHeld(t, late))
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}
@@ -112,10 +112,10 @@ func TestCampaignThatFailsLeavesNoCandidate(t *testing.T) {
 	t.Run("its request arrives, the reply does not", func(t *testing.T) {
 		srv := etcdtest.Start(t)
 		link := srv.Link(t)
-		el := newElection(t, link.Client(), session.Options{TTL: 60 * time.Second})
+		el := newElection(t, link.Client(), session.Options{TTL: 60 * time.Second}).With(election.Options{Value: "v"})
 		link.BlackHoleReplies()
 		start := time.Now()
-		_, err := el.Campaign(within(t, 150*time.Millisecond), "v")
+		_, err := el.Campaign(within(t, 150*time.Millisecond))
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 10*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}

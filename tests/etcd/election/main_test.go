@@ -78,7 +78,7 @@ func later(f func() error) <-chan error {
 // campaign wins a term.
 func campaign(t testing.TB, el *election.Election, value string) *election.Term {
 	t.Helper()
-	term, err := el.Campaign(deadline(t), value)
+	term, err := el.With(election.Options{Value: value}).Campaign(deadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ type result struct {
 func campaignLater(ctx context.Context, el *election.Election, value string) <-chan result {
 	c := make(chan result, 1)
 	go func() {
-		term, err := el.Campaign(ctx, value)
+		term, err := el.With(election.Options{Value: value}).Campaign(ctx)
 		c <- result{term, err}
 	}()
 	return c
@@ -155,11 +155,11 @@ func isTxnThatPuts(value string) func(any) bool {
 // reader is what an Election and a Reader have in common.
 type reader interface {
 	Leader(context.Context) (election.Leader, error)
-	Observe(context.Context) iter.Seq2[election.Leader, error]
+	Watch(context.Context) iter.Seq2[election.Leader, error]
 	Observer(context.Context) (*election.Observer, error)
 }
 
-// observation is one pair that Observe yields.
+// observation is one pair that Watch yields.
 type observation struct {
 	leader election.Leader
 	err    error
@@ -173,7 +173,7 @@ func observe(t testing.TB, r reader) <-chan observation {
 	ctx, cancel := context.WithCancel(context.Background())
 	joined.Go(func() {
 		defer close(c)
-		for leader, err := range r.Observe(ctx) {
+		for leader, err := range r.Watch(ctx) {
 			select {
 			case c <- observation{leader, err}:
 			case <-ctx.Done():

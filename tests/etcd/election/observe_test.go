@@ -53,7 +53,7 @@ func TestSlowConsumerOfObserveGetsTheLatest(t *testing.T) {
 	el := newElection(t, srv.Client(t), session.Options{})
 	term := campaign(t, el, "0")
 	n, last := 0, -1
-	for leader, err := range el.Observe(deadline(t)) {
+	for leader, err := range el.Watch(deadline(t)) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestObserveEndsWithAnError(t *testing.T) {
 	el := newElection(t, srv.Client(t), session.Options{})
 	last := func(ctx context.Context, el *election.Election, first func()) (leader election.Leader, err error) {
 		n := 0
-		for leader, err = range el.Observe(ctx) {
+		for leader, err = range el.Watch(ctx) {
 			if n++; n == 1 && err == nil {
 				first()
 			}
@@ -213,17 +213,17 @@ func TestObserveCanBeLeftAtAnyMoment(t *testing.T) {
 	srv := etcdtest.Start(t)
 	el := newElection(t, srv.Client(t), session.Options{})
 	term := campaign(t, el, "0")
-	for range el.Observe(t.Context()) {
+	for range el.Watch(t.Context()) {
 		break
 	}
 	func() {
 		defer func() { _ = recover() }()
-		for range el.Observe(t.Context()) {
+		for range el.Watch(t.Context()) {
 			panic("a bug of the user's")
 		}
 	}()
 	// goleak checks that both were joined. The sequence can be ranged over again.
-	all := el.Observe(t.Context())
+	all := el.Watch(t.Context())
 	for range 2 {
 		for l := range all {
 			if l.Token != term.Token() {

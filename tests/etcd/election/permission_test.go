@@ -49,9 +49,9 @@ func TestReadersWithoutPermissionGetAnError(t *testing.T) {
 		if _, err := r.Observer(deadline(t)); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("%s.Observer: %v", what, err)
 		}
-		for l, err := range r.Observe(deadline(t)) {
+		for l, err := range r.Watch(deadline(t)) {
 			if !errors.Is(err, rpctypes.ErrPermissionDenied) {
-				t.Errorf("%s.Observe: %v, %v", what, l, err)
+				t.Errorf("%s.Watch: %v, %v", what, l, err)
 			}
 		}
 	}
@@ -116,7 +116,7 @@ func TestRolesOfObserversAndClaims(t *testing.T) {
 			t.Errorf("behind a claim: %+v, %v", l, err)
 		}
 		led := false
-		for l, err := range r.Observe(deadline(t)) {
+		for l, err := range r.Watch(deadline(t)) {
 			if err != nil {
 				t.Fatal(err)
 			}

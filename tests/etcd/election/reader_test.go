@@ -61,7 +61,7 @@ func TestReaderEndsWithAnErrorWhenItsClientIsClosed(t *testing.T) {
 	if err := cli.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s := await(t, "Observe ends", told); !errors.Is(s.err, holdfast.ErrClientClosed) {
+	if s := await(t, "Watch ends", told); !errors.Is(s.err, holdfast.ErrClientClosed) {
 		t.Errorf("%+v, %v", s.leader, s.err)
 	}
 	eventually(t, "the observer ends", func() bool { return o.Current().Err != nil })

@@ -21,8 +21,8 @@ func TestRunCampaignsAgainAfterEachRevocation(t *testing.T) {
 	done := errors.New("led often enough")
 	var last holdfast.Token
 	terms := 0
-	el := newElection(t, srv.Client(t), session.Options{TTL: 2 * time.Second})
-	err := el.Run(deadline(t), "v", func(ctx context.Context, term *election.Term) error {
+	el := newElection(t, srv.Client(t), session.Options{TTL: 2 * time.Second}).With(election.Options{Value: "v"})
+	err := el.Run(deadline(t), func(ctx context.Context, term *election.Term) error {
 		if term.Token() <= last {
 			t.Errorf("token %v after %v", term.Token(), last)
 		}
@@ -47,10 +47,10 @@ func TestRunCampaignsAgainAfterEachRevocation(t *testing.T) {
 func TestRunWhoseResignationAProxyCancelsReturnsWhatItsFunctionDid(t *testing.T) {
 	t.Parallel()
 	link := etcdtest.Start(t).Link(t)
-	el := newElection(t, link.Client(), session.Options{})
+	el := newElection(t, link.Client(), session.Options{}).With(election.Options{Value: "v"})
 	done := errors.New("done")
 	calls := 0
-	err := el.Run(deadline(t), "v", func(context.Context, *election.Term) error {
+	err := el.Run(deadline(t), func(context.Context, *election.Term) error {
 		if calls++; calls == 1 {
 			link.LoseReply("Txn", 1, codes.Canceled, testkit.IsTxnThatDeletes)
 		}

@@ -21,7 +21,7 @@ func BenchmarkPut(b *testing.B) {
 	}
 	h := &holder{cli: cli, entry: entry, token: holdfast.Token(resp.Header.Revision)}
 	w := fencing.NewFencedWriter(h)
-	m, err := fencing.NewEtcdMarks(cli, nil)
+	m, err := fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func BenchmarkPut(b *testing.B) {
 }
 
 func BenchmarkMemoryStore(b *testing.B) {
-	s := fencing.NewMemoryStore(nil)
+	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	effect := func(context.Context) error { return nil }
 	b.ReportAllocs()
 	for b.Loop() {
@@ -61,7 +61,7 @@ func BenchmarkMemoryStore(b *testing.B) {
 // linearizable read.
 func BenchmarkAdmit(b *testing.B) {
 	cli := etcdtest.Start(b, etcdtest.Options{Fsync: true}).Client(b)
-	m, err := fencing.NewEtcdMarks(cli, nil)
+	m, err := fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -17,7 +17,7 @@ func TestNoStaleCommitLandsAmongManyReplicas(t *testing.T) {
 	srv := etcdtest.Start(t)
 	var replicas []*fencing.EtcdMarks
 	for range 2 {
-		m, err := fencing.NewEtcdMarks(srv.Client(t), nil)
+		m, err := fencing.NewEtcdMarks(srv.Client(t), fencing.EtcdMarksOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

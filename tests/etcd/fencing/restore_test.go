@@ -61,7 +61,7 @@ func restore(t *testing.T, path string, bump uint64) *etcdtest.Server {
 // held acquires the lock with its own session.
 func held(t *testing.T, cli *clientv3.Client) *locker.Lock {
 	t.Helper()
-	sess, err := session.New(t.Context(), cli, nil)
+	sess, err := session.New(t.Context(), cli, session.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func history(t *testing.T) (path string, guard *fencing.MemoryStore, last fencin
 	t.Helper()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
-	guard = fencing.NewMemoryStore(nil)
+	guard = fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	for generation := range 2 {
 		lk := held(t, cli)
 		last = present(t, lk)
@@ -185,7 +185,7 @@ func TestRestoreThatBumpsRevisionsNeedsNoEpoch(t *testing.T) {
 // Without a restore, a bump changes nothing until a holder of the new epoch comes.
 func TestHolderAtTheTimeOfABumpWorksUntilOneOfTheNewEpochComes(t *testing.T) {
 	cli := etcdtest.Start(t).Client(t)
-	guard := fencing.NewMemoryStore(nil)
+	guard := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
 	old := held(t, cli)
 	if _, err := fencing.BumpEpoch(t.Context(), cli, "", 1, quiet); err != nil {
 		t.Fatal(err)

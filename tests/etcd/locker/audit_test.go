@@ -16,7 +16,7 @@ import (
 // Each hold gets one record of its grant and one of its end, with the cause.
 func TestEveryHoldIsAuditedFromGrantToEnd(t *testing.T) {
 	srv := etcdtest.Start(t)
-	sess, err := session.New(t.Context(), srv.Client(t), &session.Options{LockDelay: time.Minute})
+	sess, err := session.New(t.Context(), srv.Client(t), session.Options{LockDelay: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestEveryHoldIsAuditedFromGrantToEnd(t *testing.T) {
 // The auditor blocks and then panics; neither affects the lock or the session.
 func TestBlockedAuditorDoesNotDelayTheLock(t *testing.T) {
 	srv := etcdtest.Start(t)
-	sess, err := session.New(t.Context(), srv.Client(t), nil)
+	sess, err := session.New(t.Context(), srv.Client(t), session.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func TestHandOverCommitsAPutAndARemoval(t *testing.T) {
 			return lk.Unlock, nil
 		},
 		"election": func(ctx context.Context, s *session.Session) (func(context.Context) error, error) {
-			term, err := election.New(s, "x").Campaign(ctx, "")
+			term, err := election.New(s, "x").With(election.Options{Value: ""}).Campaign(ctx)
 			if err != nil {
 				return nil, err
 			}

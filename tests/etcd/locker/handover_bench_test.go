@@ -31,7 +31,7 @@ func BenchmarkHandOverAtHighLatency(b *testing.B) {
 			cli := link.Client()
 			link.Delay(roundTrip / 2)
 			ctx := context.Background()
-			sess, err := session.New(ctx, cli, &session.Options{TTL: 600 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+			sess, err := session.New(ctx, cli, session.Options{TTL: 600 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -53,7 +53,7 @@ func TestAcquireWithLostReplyFindsItsOwnEntry(t *testing.T) {
 
 func sessionKey(t *testing.T, srv *etcdtest.Server, sess *session.Session) *mvccpb.KeyValue {
 	t.Helper()
-	kvs := srv.Keys(t, lease.Open(sess.Ref()).SessionKey(sess.Lease()))
+	kvs := srv.Keys(t, lease.Open(sess).SessionKey(sess.Lease()))
 	if len(kvs) != 1 {
 		t.Fatalf("session keys: %v", kvs)
 	}
@@ -66,7 +66,7 @@ func knownGate(t *testing.T, srv *etcdtest.Server, sess *session.Session) (gate 
 	t.Helper()
 	eventually(t, "the session knows the revision of its key", func() bool {
 		gate = sessionKey(t, srv, sess).ModRevision
-		return gate == lease.Open(sess.Ref()).Lease().Gate()
+		return gate == lease.Open(sess).Lease().Gate()
 	})
 	return gate
 }

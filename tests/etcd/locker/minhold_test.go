@@ -20,7 +20,7 @@ func TestMinHoldKeepsANameFromEtcdsOwnMutex(t *testing.T) {
 	const minHold = 2 * time.Second
 	sess := open(t, srv.Client(t), session.Options{})
 	began := time.Now()
-	lk := mustLock(t, locker.NewMutexAt(sess, "job").WithMinHold(minHold))
+	lk := mustLock(t, locker.NewMutexAt(sess, "job").With(locker.Options{MinHold: minHold}))
 	theirs, err := concurrency.NewSession(cli)
 	if err != nil {
 		t.Fatal(err)

@@ -254,7 +254,7 @@ func TestReentrantLocksKeepOneEntryUntilTheLastUnlock(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
-	mu := locker.NewRWMutex(open(t, cli, session.Options{}), "x").WithReentry()
+	mu := locker.NewRWMutex(open(t, cli, session.Options{}), "x").With(locker.Options{Reentrant: true})
 	other := locker.NewMutex(open(t, cli, session.Options{}), "x")
 	var inner *locker.ReadLock
 	err := mu.Do(deadline(t), func(ctx context.Context, lk *locker.Lock) (err error) {

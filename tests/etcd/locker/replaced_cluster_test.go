@@ -32,7 +32,7 @@ func TestReplacedClusterEndsLocksAndWaitersQueueAgain(t *testing.T) {
 	a := open(t, srv.Client(t), session.Options{TTL: 600 * time.Second,
 		OnStateChange: func(ev session.Event) { events <- ev }})
 	b := open(t, srv.Client(t), session.Options{TTL: 3 * time.Second}) // holds no lock: notices at its next renewal
-	old := lease.Open(a.Ref()).Lease().Cluster()
+	old := lease.Open(a).Lease().Cluster()
 	held := []*locker.Lock{mustLock(t, locker.NewMutex(a, "x")), mustLock(t, locker.NewMutex(a, "y"))}
 	waiter := lockLater(deadline(t), locker.NewMutex(b, "x"))
 	srv.WaitForKeys(t, "holdfast/lock/x/@/", 2)
@@ -66,15 +66,15 @@ func TestReplacedClusterEndsLocksAndWaitersQueueAgain(t *testing.T) {
 	if ev := <-events; ev.State != holdfast.Lost || !errors.Is(ev.Err, holdfast.ErrLost) {
 		t.Errorf("event %+v", ev)
 	}
-	if ev := <-events; ev.State != holdfast.Connected || lease.Open(a.Ref()).Lease().Cluster() == old {
-		t.Errorf("event %+v, cluster %x (was %x)", ev, lease.Open(a.Ref()).Lease().Cluster(), old)
+	if ev := <-events; ev.State != holdfast.Connected || lease.Open(a).Lease().Cluster() == old {
+		t.Errorf("event %+v, cluster %x (was %x)", ev, lease.Open(a).Lease().Cluster(), old)
 	}
 	r := <-waiter
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
 	if kvs := entries(t, srv, "x"); len(kvs) != 1 || string(kvs[0].Key) != r.lk.Key() ||
-		lease.Open(b.Ref()).Lease().Cluster() == old {
-		t.Errorf("entries %v, cluster %x (was %x)", kvs, lease.Open(b.Ref()).Lease().Cluster(), old)
+		lease.Open(b).Lease().Cluster() == old {
+		t.Errorf("entries %v, cluster %x (was %x)", kvs, lease.Open(b).Lease().Cluster(), old)
 	}
 }

@@ -43,7 +43,7 @@ func TestEveryCallRespectsItsContextWhileEtcdIsUnreachable(t *testing.T) {
 						<-ctx.Done()
 						return ctx.Err()
 					}
-					_, err := session.New(ctx, link.Client(), nil)
+					_, err := session.New(ctx, link.Client(), session.Options{})
 					return err
 				},
 			} {

@@ -18,7 +18,7 @@ func lock(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	sess, err := session.New(ctx, cli, nil)
+	sess, err := session.New(ctx, cli, session.Options{})
 	if err != nil {
 		return err
 	}

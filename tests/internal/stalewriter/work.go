@@ -60,7 +60,7 @@ func Work(
 	if err != nil {
 		return err
 	}
-	sess, err := session.New(ctx, cli, &session.Options{TTL: ttl, LockDelay: lockDelay})
+	sess, err := session.New(ctx, cli, session.Options{TTL: ttl, LockDelay: lockDelay})
 	if err != nil {
 		return err
 	}

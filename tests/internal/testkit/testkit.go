@@ -40,7 +40,7 @@ func Open(t testing.TB, cli *clientv3.Client, o session.Options) *session.Sessio
 	if o.TTL == 0 {
 		o.TTL = TTL
 	}
-	sess, err := session.New(Deadline(t), cli, &o)
+	sess, err := session.New(Deadline(t), cli, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func Work(ctx context.Context, _ string, j Job, parent *child.Parent[Event]) err
 	if err != nil {
 		return err
 	}
-	sess, err := session.New(ctx, cli, &session.Options{TTL: j.TTL})
+	sess, err := session.New(ctx, cli, session.Options{TTL: j.TTL})
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (w *worker) carryOut(ctx context.Context, o Order, ev *Event) (err error) {
 	case Unlock:
 		return w.lock.Unlock(ctx)
 	case Campaign:
-		if w.term, err = election.New(w.sess, o.Name).Campaign(ctx, o.Value); err == nil {
+		if w.term, err = election.New(w.sess, o.Name).With(election.Options{Value: o.Value}).Campaign(ctx); err == nil {
 			ev.Token = int64(w.term.Token())
 		}
 		return err

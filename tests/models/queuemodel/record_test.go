@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
-
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
 

@@ -202,7 +202,7 @@ func (r *run) breakWatches(source *rand.Rand) {
 
 // meddle deletes entries by hand, and has an administrator ask holders to let go, and remove them.
 func (r *run) meddle(t *testing.T, source *rand.Rand) {
-	adm := admin.New(r.srv.Client(t), &admin.Options{
+	adm := admin.New(r.srv.Client(t), admin.Options{
 		Auditor: audit.Func(func(context.Context, audit.Record) {}),
 	})
 	for range source.IntN(4) {

@@ -17,7 +17,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	sess, err := session.New(context.Background(), cli, nil)
+	sess, err := session.New(context.Background(), cli, session.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
