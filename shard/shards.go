@@ -51,6 +51,13 @@ type Options struct {
 	// Default 0: the others take over at once. member.MinRejoin (1 s) to member.MaxRejoin (24 h).
 	Rejoin time.Duration
 
+	// Settle is how long members that join are assigned no shard: until no other has joined for so long, at most ten times
+	// as long. So a fleet that starts moves each shard once. It counts at the first start, too. A member that leaves,
+	// drains or dies is not waited for, nor is a name that is expected back (Rejoin). All members name the same: one that
+	// waits longer than the others leaves shards without an owner for the difference. Default 3 s; negative: no wait. At
+	// most 1 h.
+	Settle time.Duration
+
 	// DrainTimeout is how long Run waits for a function after its context has ended; then the shard is lost with
 	// holdfast.CauseNotDrained. Default 30 s. Too short, and the next owner starts beside the function's cleanup; a stuck
 	// function keeps its shard from the next owner for so long.
@@ -92,6 +99,9 @@ func (o Options) validate() error {
 	if o.DrainTimeout < 0 {
 		return bad("DrainTimeout", "is negative")
 	}
+	if o.Settle > maxSettle {
+		return bad("Settle", fmt.Sprintf("is longer than %v", maxSettle))
+	}
 	if err := o.Retry.Validate(); err != nil {
 		return bad("Retry", err.Error())
 	}
@@ -109,6 +119,8 @@ func (o Options) validate() error {
 	}
 	return nil
 }
+
+func (o Options) settle() time.Duration { return cmp.Or(o.Settle, defaultSettle) }
 
 func (o Options) drainTimeout() time.Duration { return cmp.Or(o.DrainTimeout, defaultDrainTimeout) }
 
