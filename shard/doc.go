@@ -12,7 +12,7 @@
 //
 // A [Reader] needs no session. It says from memory who owns which shard, to send a request to the process in charge:
 //
-//	owner := observer.Owner(shard.Of(key, 64))
+//	owner, err := observer.OwnerOf(key)
 //
 // # Guarantees
 //
