@@ -124,20 +124,22 @@ func (o Options) settle() time.Duration { return cmp.Or(o.Settle, defaultSettle)
 
 func (o Options) drainTimeout() time.Duration { return cmp.Or(o.DrainTimeout, defaultDrainTimeout) }
 
-// Shards are the shards of one name, with policies. They are immutable, do no I/O when made, and may be copied and used
-// by any number of goroutines.
+// Shards are the shards of one name, with policies. They do no I/O when made, and may be copied and used by any number of
+// goroutines. Nothing of them changes but what Owned returns, which copies share.
 type Shards struct {
 	sess *session.Session
 	host lease.Host // nil without a session
 	name string
 	n    int
 	opts Options
+
+	holds *holds // what Owned returns; nil of the zero value
 }
 
 // New names n shards, 1 to MaxCount, in the session's namespace; see CheckName. A bad name, a bad n or a nil session is
 // an error of Run.
 func New(sess *session.Session, name string, n int) *Shards {
-	s := &Shards{sess: sess, name: name, n: n}
+	s := &Shards{sess: sess, name: name, n: n, holds: new(holds)}
 	if sess != nil {
 		s.host = lease.Open(sess.Ref())
 	}
@@ -244,8 +246,8 @@ func (s *Shard) Key() string { return s.hold.Key() }
 // Client is the session's etcd client.
 func (s *Shard) Client() *clientv3.Client { return s.hold.Client() }
 
-// Owned is a comparison for your own Txn: the shard's entry exists.
-func (s *Shard) Owned() []clientv3.Cmp { return s.hold.Owned() }
+// Holding is a comparison for your own Txn: the shard's entry exists.
+func (s *Shard) Holding() []clientv3.Cmp { return s.hold.Holding() }
 
 // Check reports whether the shard is held now, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects);
 // a *holdfast.LostError; holdfast.ErrReleased. It is right even after a pause. Time passes between a Check and what
