@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -106,11 +107,13 @@ func (a *app) watchList(ctx context.Context, w io.Writer, adm *admin.Client, pre
 // changeLine is a change in one line. Nothing is cut: it goes into a pipe or a file.
 func changeLine(q admin.Queue, now time.Time) string {
 	r := rowOf(q, now, 0)
-	if len(q.Entries) == 0 {
-		r.holder = "free"
+	by := r.holder
+	if _, held := q.Holder(); held {
+		by = "by " + r.holder + " for " + r.since
+	} else if len(q.Entries) == 0 {
+		by = "free"
 	}
-	return fmt.Sprintf("%s  %-9s  for %s  %d wait, longest %s  by %s  %s", exact(now), q.Kind, r.since, r.waiting, r.longest,
-		r.holder, r.name)
+	return fmt.Sprintf("%s  %-9s  %3d wait, longest %-7s  %s  %s", exact(now), q.Kind, r.waiting, r.longest, by, r.name)
 }
 
 // listRow is a name in a table.
@@ -132,46 +135,50 @@ func rowOf(q admin.Queue, now time.Time, width int) listRow {
 
 // overview is what a live view shows of all names.
 type overview struct {
-	names  map[holdfast.Kind]map[string]admin.Queue
-	sorted []admin.Queue // the longest wait first
-	stale  bool          // sorted is not in order
+	names  map[nameOf]*listed
+	sorted []*listed // the longest wait first
+	stale  bool      // sorted is not in order
+}
+
+type nameOf struct {
+	kind holdfast.Kind
+	name string
+}
+
+type listed struct {
+	admin.Queue
+	since   time.Time // of the longest wait
+	waiting int
 }
 
 func (t *overview) apply(q admin.Queue) {
 	if t.names == nil {
-		t.names = make(map[holdfast.Kind]map[string]admin.Queue)
+		t.names = make(map[nameOf]*listed)
 	}
-	of := t.names[q.Kind]
-	if of == nil {
-		of = make(map[string]admin.Queue)
-		t.names[q.Kind] = of
-	}
-	if of[q.Name] = q; len(q.Entries) == 0 {
-		delete(of, q.Name)
-	}
+	at := nameOf{q.Kind, q.Name}
 	t.stale = true
+	if len(q.Entries) == 0 {
+		delete(t.names, at)
+		return
+	}
+	t.names[at] = &listed{q, waitsSince(q), q.Waiting()}
 }
 
 // order returns all names, the one with the longest wait first. Those without waiters follow by kind and name.
-func (t *overview) order() []admin.Queue {
+func (t *overview) order() []*listed {
 	if !t.stale {
 		return t.sorted
 	}
-	t.sorted, t.stale = t.sorted[:0], false
-	for _, of := range t.names {
-		for _, q := range of {
-			t.sorted = append(t.sorted, q)
-		}
-	}
-	slices.SortFunc(t.sorted, func(a, b admin.Queue) int {
-		x, y := waitsSince(a), waitsSince(b)
+	t.stale = false
+	t.sorted = slices.AppendSeq(t.sorted[:0], maps.Values(t.names))
+	slices.SortFunc(t.sorted, func(a, b *listed) int {
 		switch {
-		case x.IsZero() != y.IsZero():
-			return cmp.Compare(y.Unix(), x.Unix()) // the zero time is the smallest
-		case !x.Equal(y):
-			return x.Compare(y)
+		case a.since.IsZero() != b.since.IsZero():
+			return cmp.Compare(b.since.Unix(), a.since.Unix()) // the zero time is the smallest
+		case !a.since.Equal(b.since):
+			return a.since.Compare(b.since)
 		}
-		return cmp.Or(cmp.Compare(b.Waiting(), a.Waiting()), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.waiting, a.waiting), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 	})
 	return t.sorted
 }
@@ -182,7 +189,7 @@ func (t *overview) lines(rows, columns int, now time.Time) []string {
 	width := wider(columns, 22)
 	all, waiting := t.order(), 0
 	for _, q := range all {
-		waiting += q.Waiting()
+		waiting += q.waiting
 	}
 	lines := []string{
 		fmt.Sprintf("%s   %d names, %d wait   Ctrl-C ends this view, nothing else", exact(now), len(all), waiting),
@@ -190,7 +197,7 @@ func (t *overview) lines(rows, columns int, now time.Time) []string {
 	}
 	shown := all[:min(len(all), max(1, rows-3))]
 	for _, q := range shown {
-		r := rowOf(q, now, width)
+		r := rowOf(q.Queue, now, width)
 		lines = append(lines, fmt.Sprintf(row, r.kind, r.longest, r.waiting, r.since, width, clean(r.holder, width), r.name))
 	}
 	if more := len(all) - len(shown); more > 0 {
