@@ -157,6 +157,12 @@ func (c *Client) list(ctx context.Context, q layout.Queue) (l listing, err error
 	if l, err = c.listAll(ctx, q); err != nil {
 		return listing{}, err
 	}
+	l.judge(q)
+	return l, nil
+}
+
+// judge tells which claims are dead, and counts the two entries of a lock that can be downgraded as one.
+func (l *listing) judge(q layout.Queue) {
 	l.judgeClaims(q)
 	writers := make(map[int64]bool)
 	for _, e := range l.entries {
@@ -171,7 +177,14 @@ func (c *Client) list(ctx context.Context, q layout.Queue) (l listing, err error
 		}
 		return second
 	})
-	return l, nil
+}
+
+func (l *listing) addClaim(q layout.Queue, kv *mvccpb.KeyValue) {
+	if key := string(kv.Key); q.IsTurn(q.EntryOf(key)) && kv.Version == 1 {
+		l.unmarked[key] = kv.CreateRevision
+	} else {
+		l.claims[key] = deadClaim(q, kv)
+	}
 }
 
 // judgeClaims tells which claims are dead, and which entries have none.
@@ -258,11 +271,7 @@ func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err er
 		claims := resp.Range(len(ops) - 1)
 		for _, kv := range claims.Kvs {
 			claimsFrom = kv.CreateRevision
-			if key := string(kv.Key); q.IsTurn(q.EntryOf(key)) && kv.Version == 1 {
-				l.unmarked[key] = kv.CreateRevision
-			} else {
-				l.claims[key] = deadClaim(q, kv)
-			}
+			l.addClaim(q, kv)
 		}
 		more = more || claims.More && len(claims.Kvs) > 0
 	}

@@ -90,7 +90,7 @@ func TestWorkThatDoesNotDrainLosesItsTermAndNothingElse(t *testing.T) {
 		if _, err := fencing.NewFencedWriter(term).Put(deadline(t), "data", "stale"); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("a fenced write of the abandoned function: %v", err)
 		}
-		if resp, err := term.Client().Txn(deadline(t)).If(term.Owned()...).Commit(); err != nil || resp.Succeeded {
+		if resp, err := term.Client().Txn(deadline(t)).If(term.Holding()...).Commit(); err != nil || resp.Succeeded {
 			t.Errorf("such a write after the Check: %v, %v", resp, err)
 		}
 		if err := lk.Check(); err != nil || s.sess.Lease() != lease || len(s.srv.Keys("holdfast/lock/other/@/")) != 1 {

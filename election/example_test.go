@@ -143,7 +143,7 @@ func ExampleElection_Watch() {
 	// no leader
 }
 
-func ExampleElection_Watch_resumed() {
+func ExampleElection_Observer() {
 	sess, close := connect()
 	defer close()
 	ctx := context.Background()

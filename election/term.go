@@ -61,8 +61,8 @@ func (t *Term) Key() string { return t.hold.Key() }
 // Client is the session's etcd client.
 func (t *Term) Client() *clientv3.Client { return t.hold.Client() }
 
-// Owned is a comparison for your own Txn: the term's entry exists.
-func (t *Term) Owned() []clientv3.Cmp { return t.hold.Owned() }
+// Holding is a comparison for your own Txn: the term's entry exists.
+func (t *Term) Holding() []clientv3.Cmp { return t.hold.Holding() }
 
 // Value is the value given to Campaign or last proclaimed.
 func (t *Term) Value() string {

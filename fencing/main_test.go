@@ -113,7 +113,7 @@ func (h *holder) Check() error {
 	return h.check()
 }
 
-func (h *holder) Owned() []clientv3.Cmp {
+func (h *holder) Holding() []clientv3.Cmp {
 	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.entry), "=", h.token.Revision())}
 }
 

@@ -39,9 +39,9 @@ type Hold interface {
 	// Client returns the etcd client that the entry was created with.
 	Client() *clientv3.Client
 
-	// Owned returns comparisons for an etcd transaction, at least one, that are all true only while it is held:
+	// Holding returns comparisons for an etcd transaction, at least one, that are all true only while it is held:
 	// while its entry exists, and those of all locks that were acquired together with it.
-	Owned() []clientv3.Cmp
+	Holding() []clientv3.Cmp
 }
 
 // A bare token is a source, for a holder that is elsewhere.

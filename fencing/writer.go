@@ -121,10 +121,10 @@ func (r *request) maxOps() int {
 	if r.w.owner == nil {
 		return MaxOps
 	}
-	return MaxOps + 1 - max(1, len(r.w.owner.Owned()))
+	return MaxOps + 1 - max(1, len(r.w.owner.Holding()))
 }
 
-// send is the fence: If(Owned) Then(op), in one RPC. It returns etcd's response,
+// send is the fence: If(Holding) Then(op), in one RPC. It returns etcd's response,
 // with exactly one result, only if the comparison held.
 func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnResponse, error) {
 	h := r.w.owner
@@ -143,7 +143,7 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 	if err := r.w.opts.admit(ctx, h); err != nil {
 		return nil, r.refuse(err)
 	}
-	cli, owned := h.Client(), h.Owned()
+	cli, owned := h.Client(), h.Holding()
 	if r.noToken || !compares(owned) || cli == nil || cli.KV == nil {
 		return nil, r.refuse(holdfast.ErrNoToken)
 	}

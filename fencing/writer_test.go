@@ -72,7 +72,7 @@ type comparing struct {
 	owned []clientv3.Cmp
 }
 
-func (c comparing) Owned() []clientv3.Cmp { return c.owned }
+func (c comparing) Holding() []clientv3.Cmp { return c.owned }
 
 func TestNilHolderWritesNothing(t *testing.T) {
 	live, kv := holding(t)
@@ -86,7 +86,7 @@ func TestNilHolderWritesNothing(t *testing.T) {
 		"client of nil": &holder{cli: clientv3.NewCtxClient(t.Context()), entry: entry, token: 1},
 		"no entry":      &holder{cli: cli, token: 1},
 		"nothing owned": comparing{live, nil},
-		"half an entry": comparing{live, append(live.Owned(), clientv3.Cmp{})},
+		"half an entry": comparing{live, append(live.Holding(), clientv3.Cmp{})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			forEachWrite(t, func(t *testing.T, write writeFunc) {
@@ -122,7 +122,7 @@ type reader struct{ of *holder }
 func (r reader) Name() string             { return r.of.Name() }
 func (r reader) Check() error             { return r.of.Check() }
 func (r reader) Client() *clientv3.Client { return r.of.Client() }
-func (r reader) Owned() []clientv3.Cmp    { return r.of.Owned() }
+func (r reader) Holding() []clientv3.Cmp    { return r.of.Holding() }
 
 func TestReadersErrorNamesNoToken(t *testing.T) {
 	h, kv := holding(t)

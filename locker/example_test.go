@@ -295,7 +295,7 @@ func ExampleLock_WithContext() {
 	// released by its holder
 }
 
-func ExampleLock_Owned() {
+func ExampleLock_Holding() {
 	cli, sess, _, end := example()
 	defer end()
 
@@ -304,11 +304,11 @@ func ExampleLock_Owned() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	resp, err := cli.Txn(ctx).If(lk.Owned()...).Then(clientv3.OpPut("state", "mine")).Commit()
+	resp, err := cli.Txn(ctx).If(lk.Holding()...).Then(clientv3.OpPut("state", "mine")).Commit()
 	fmt.Println(err, resp.Succeeded)
 
 	_ = lk.Unlock(ctx)
-	resp, err = cli.Txn(ctx).If(lk.Owned()...).Then(clientv3.OpPut("state", "too late")).Commit()
+	resp, err = cli.Txn(ctx).If(lk.Holding()...).Then(clientv3.OpPut("state", "too late")).Commit()
 	fmt.Println(err, resp.Succeeded)
 	// Output:
 	// <nil> true

@@ -42,11 +42,11 @@ func (h *handle) Lease() clientv3.LeaseID { return h.hold.Lease() }
 // Client returns the session's etcd client.
 func (h *handle) Client() *clientv3.Client { return h.hold.Client() }
 
-// Owned returns comparisons for your own Txn, which are all true only while it is held: all entries of the acquisition
+// Holding returns comparisons for your own Txn, which are all true only while it is held: all entries of the acquisition
 // exist. There is one for each entry, of which a TreeMutex and a Set have several.
 //
-//	cli.Txn(ctx).If(lk.Owned()...).Then(…)
-func (h *handle) Owned() []clientv3.Cmp { return h.hold.Owned() }
+//	cli.Txn(ctx).If(lk.Holding()...).Then(…)
+func (h *handle) Holding() []clientv3.Cmp { return h.hold.Holding() }
 
 // Check reports whether it is held now, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects); a
 // *holdfast.LostError, which names the lock of a Set that was lost first; holdfast.ErrReleased. It is right even after

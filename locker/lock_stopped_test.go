@@ -47,9 +47,9 @@ func TestHolderStoppedPastItsTTLIsLostAtTheFirstCheck(t *testing.T) {
 			t.Errorf("guarded write: %v", err)
 		}
 		// The same from between a Check and a write, where only etcd can refuse.
-		resp, err := a.Link.Client().Txn(t.Context()).If(lk.Owned()...).Commit()
+		resp, err := a.Link.Client().Txn(t.Context()).If(lk.Holding()...).Commit()
 		if err != nil || resp.Succeeded {
-			t.Errorf("Owned in a Txn: %v, %v", resp, err)
+			t.Errorf("Holding in a Txn: %v, %v", resp, err)
 		}
 		time.Sleep(time.Second)
 		if err := lk.Check(); !errors.Is(err, holdfast.ErrLost) || a.Sess.Check() != nil {

@@ -20,7 +20,7 @@ func TestConcurrentUnlocksSendOneRelease(t *testing.T) {
 		var ended sync.WaitGroup
 		for range 30 {
 			ended.Go(func() {
-				_, _, _ = lk.Token(), lk.Check(), lk.Owned()
+				_, _, _ = lk.Token(), lk.Check(), lk.Holding()
 				if err := lk.Unlock(t.Context()); err != nil {
 					t.Error(err)
 				}

@@ -191,9 +191,9 @@ func TestFencedWriteComparesAllEntries(t *testing.T) {
 						srv.Delete(string(kv.Key))
 					}
 				}
-				resp, err := owner.Client().Txn(t.Context()).If(owner.Owned()...).Commit()
+				resp, err := owner.Client().Txn(t.Context()).If(owner.Holding()...).Commit()
 				if err != nil || resp.Succeeded {
-					t.Errorf("a Txn with Owned without one of the entries: %v, %v", resp, err)
+					t.Errorf("a Txn with Holding without one of the entries: %v, %v", resp, err)
 				}
 				if _, err := w.Put(t.Context(), "state", "2"); !errors.Is(err, fencing.ErrStale) {
 					t.Errorf("Put without one of the entries: %v", err)

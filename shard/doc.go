@@ -7,27 +7,29 @@
 //
 // Each shard is a lock of its own, in the same kind of queue as that of a locker.Mutex, with its fencing token. A
 // [Shard] is a fencing.Holder. The members stand in a group of package member. From their names alone each computes
-// which shards are its own: it queues for those, and hands over what is no more its own. There is no leader.
+// which shards are its own: it queues for those, and hands over what is no more its own. There is no leader. A member
+// that joins is assigned none until no other has joined for Options.Settle: a fleet that starts moves no shard.
 //
 // A [Reader] needs no session. It says from memory who owns which shard, to send a request to the process in charge:
 //
-//	owner := observer.Owner(shard.Of(key, 64))
+//	owner, err := observer.OwnerOf(key)
 //
 // # Guarantees
 //
 //   - Two members never both hold a shard. This is what a locker.Mutex guarantees, and it does not depend on what the
 //     members see of each other: views that differ delay a hand-over, and do no harm.
 //   - The functions of one shard in one call of Run never overlap.
-//   - Once all see the same members, each shard belongs to one of them, and no two members differ by more than one.
+//   - Once all see the same members and these have settled, each shard belongs to one of them, and no two members differ
+//     by more than one.
 //   - A shard is released after its function has returned, or DrainTimeout after its context has ended.
 //
 // # Not guaranteed
 //
 //   - What is not guaranteed of a Mutex: work that goes on after its context has ended may overlap with the next
 //     owner's. Only a fencing token refuses it.
-//   - That a shard has an owner at any moment: it has none from the release to the next grant, and, after its owner has
-//     died, until the lease ends and for LockDelay. With Options.Rejoin it has none while its process is restarted. If
-//     its owner's function fails again and again, it stays with that owner.
+//   - That a shard has an owner at any moment: it has none from the release to the next grant, until the first members
+//     have settled, and, after its owner has died, until the lease ends and for LockDelay. With Options.Rejoin it has
+//     none while its process is restarted. If its owner's function fails again and again, it stays with that owner.
 //   - Members of one name count as one.
 //   - That an owner whose lease was revoked, by hand or by a deposed leader of etcd, is told before the next one holds,
 //     if that has joined since: all others wait for LockDelay when a member has gone without draining.

@@ -22,7 +22,8 @@ const (
 	entries = "holdfast/shard/orders/"
 	members = "holdfast/member/shard/orders/@/"
 	count   = "holdfast/shard/orders/@count"
-	settled = 5 * time.Second
+	settle  = 3 * time.Second // the default
+	settled = settle + 5*time.Second
 )
 
 // fleet is several members, and what their functions see.

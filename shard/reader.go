@@ -37,6 +37,8 @@ type Owner struct {
 type Owners struct {
 	Revision int64   // the store at that revision, or a later one before the next change
 	Owners   []Owner // by index; empty before the first Run
+
+	resized int64 // the revision of the latest change of their number; 0: there was none
 }
 
 // Owner returns the owner of a shard: zero if it has none, or if there is no such shard.
@@ -173,16 +175,21 @@ func (r *Reader) failed(doing string, err error) error {
 
 // item is a key of the shards: an entry, a claim, or how many shards there are.
 type item struct {
-	count int // 0: it is an entry or a claim
-	index int
-	owner Owner // if it is the first entry of its shard; of a claim its revision alone
+	count   int   // 0: it is an entry or a claim
+	resized int64 // of the number, if it is not the first
+	index   int
+	owner   Owner // if it is the first entry of its shard; of a claim its revision alone
 }
 
 // decode returns what a key is. Keys of other names, such as "orders/eu" of "orders", are left out.
 func (r *Reader) decode(kv *mvccpb.KeyValue) (item, bool) {
 	if string(kv.Key) == r.count {
 		n, err := strconv.Atoi(string(kv.Value))
-		return item{count: n}, err == nil && 0 < n && n <= MaxCount
+		it := item{count: n}
+		if kv.ModRevision > kv.CreateRevision {
+			it.resized = kv.ModRevision
+		}
+		return it, err == nil && 0 < n && n <= MaxCount
 	}
 	shard, own, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), r.prefix), "/")
 	index, err := strconv.Atoi(shard)
@@ -207,9 +214,9 @@ func (r *Reader) decode(kv *mvccpb.KeyValue) (item, bool) {
 // ownersOf returns the owners. Of the entries of a shard the oldest one holds, unless a claim is older than all: then
 // the entry of that has gone without a release, and the shard has no owner until the lock delay is over.
 func ownersOf(l watching.Listing[item]) Owners {
-	n := 0
+	n, resized := 0, int64(0)
 	for _, it := range l.Items {
-		n = max(n, it.count)
+		n, resized = max(n, it.count), max(resized, it.resized)
 	}
 	owners := make([]Owner, n)
 	for _, it := range l.Items {
@@ -227,5 +234,5 @@ func ownersOf(l watching.Listing[item]) Owners {
 			owners[i] = Owner{}
 		}
 	}
-	return Owners{l.Revision, owners}
+	return Owners{l.Revision, owners, resized}
 }

@@ -56,13 +56,23 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	if err := s.ensureCount(ctx); err != nil {
 		return s.failed(err)
 	}
+	members := member.NewReader(s.host.Client(), s.Group()).With(member.ReaderOptions{
+		Namespace: s.host.Namespace(), MaxAge: maxAge, Retry: s.host.RetryPolicy(), Clock: s.host.Clock(),
+	})
+	before, err := members.Members(ctx)
+	if err != nil {
+		return s.failed(err)
+	}
 	m, err := member.Join(ctx, s.sess, s.Group(), member.Options{
 		Name: s.opts.Member, Value: s.opts.Value, Rejoin: s.opts.Rejoin,
 	})
 	if err != nil {
 		return s.failed(err)
 	}
-	r := &run{shards: s, member: m, fn: fn, slots: make(map[int]slot), telemetry: s.host.Telemetry().Shards(s.name)}
+	r := &run{
+		shards: s, member: m, fn: fn, settling: newSettling(s.opts.settle(), before), slots: make(map[int]slot),
+		telemetry: s.host.Telemetry().Shards(s.name),
+	}
 	following, end := context.WithCancelCause(ctx)
 	r.end = end
 	defer r.telemetry.Begin(s.n)()
@@ -70,7 +80,7 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	defer end(nil)
 	defer context.AfterFunc(s.host.Context(), func() { end(holdfast.ErrClosed) })()
 
-	err = r.follow(following)
+	err = r.follow(following, members)
 	r.leave(ctx, err)
 	r.rethrow()
 	return r.result(ctx, err)
@@ -88,9 +98,10 @@ type run struct {
 	functions context.Context         // ends when all functions are to return
 	stopAll   context.CancelCauseFunc // ends it
 
-	slots   map[int]slot // of the shards that were ever wanted; follow's goroutine uses it
-	workers sync.WaitGroup
-	told    callback.Queue
+	settling *settling    // follow's goroutine uses it
+	slots    map[int]slot // of the shards that were ever wanted; likewise
+	workers  sync.WaitGroup
+	told     callback.Queue
 
 	mu      sync.Mutex // protects what follows
 	counted *counted   // under the latest lease; nil before
@@ -109,13 +120,9 @@ type slot struct {
 	done chan struct{}           // closed when the latest worker has ended
 }
 
-// follow wants and gives up shards as the members come and go, until ctx ends. It returns why.
-func (r *run) follow(ctx context.Context) error {
-	host := r.shards.host
-	members := member.NewReader(host.Client(), r.shards.Group()).With(member.ReaderOptions{
-		Namespace: host.Namespace(), MaxAge: maxAge, Retry: host.RetryPolicy(), Clock: host.Clock(),
-	})
-	for group, err := range members.Watch(ctx) {
+// follow wants and gives up shards as the members come, settle and go, until ctx ends. It returns why.
+func (r *run) follow(ctx context.Context, members *member.Reader) error {
+	for group, err := range r.settling.again(ctx, members.Watch(ctx)) {
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -151,6 +158,7 @@ func (r *run) assign(group member.Group) {
 		cancel()
 		_ = r.member.Update(ended, r.shards.opts.Value) // goes on without its context
 	}
+	group = r.settling.settled(group)
 	r.telemetry.Reserved(reserved(group, r.shards.n))
 	for index, owner := range Assigned(group, r.shards.n) {
 		if there && owner == own {

@@ -50,6 +50,13 @@ type Options struct {
 	// Default 0: the others take over at once. member.MinRejoin (1 s) to member.MaxRejoin (24 h).
 	Rejoin time.Duration
 
+	// Settle is how long members that join are assigned no shard: until no other has joined for so long, at most ten times
+	// as long. So a fleet that starts moves each shard once. It counts at the first start, too. A member that leaves,
+	// drains or dies is not waited for, nor is a name that is expected back (Rejoin). All members name the same: one that
+	// waits longer than the others leaves shards without an owner for the difference. Default 3 s; negative: no wait. At
+	// most 1 h.
+	Settle time.Duration
+
 	// DrainTimeout is how long Run waits for a function after its context has ended; then the shard is lost with
 	// holdfast.CauseNotDrained. Default 30 s. Too short, and the next owner starts beside the function's cleanup; a stuck
 	// function keeps its shard from the next owner for so long.
@@ -91,6 +98,9 @@ func (o Options) validate() error {
 	if o.DrainTimeout < 0 {
 		return bad("DrainTimeout", "is negative")
 	}
+	if o.Settle > maxSettle {
+		return bad("Settle", fmt.Sprintf("is longer than %v", maxSettle))
+	}
 	if err := o.Retry.Validate(); err != nil {
 		return bad("Retry", err.Error())
 	}
@@ -109,22 +119,26 @@ func (o Options) validate() error {
 	return nil
 }
 
+func (o Options) settle() time.Duration { return cmp.Or(o.Settle, defaultSettle) }
+
 func (o Options) drainTimeout() time.Duration { return cmp.Or(o.DrainTimeout, defaultDrainTimeout) }
 
-// Shards are the shards of one name, with policies. They are immutable, do no I/O when made, and may be copied and used
-// by any number of goroutines.
+// Shards are the shards of one name, with policies. They do no I/O when made, and may be copied and used by any number of
+// goroutines. Nothing of them changes but what Owned returns, which copies share.
 type Shards struct {
 	sess *session.Session
 	host lease.Host // nil without a session
 	name string
 	n    int
 	opts Options
+
+	holds *holds // what Owned returns; nil of the zero value
 }
 
 // New names n shards, 1 to MaxCount, in the session's namespace; see CheckName. A bad name, a bad n or a nil session is
 // an error of Run.
 func New(sess *session.Session, name string, n int) *Shards {
-	s := &Shards{sess: sess, name: name, n: n}
+	s := &Shards{sess: sess, name: name, n: n, holds: new(holds)}
 	if sess != nil {
 		s.host = lease.Open(sess)
 	}
@@ -231,8 +245,8 @@ func (s *Shard) Key() string { return s.hold.Key() }
 // Client is the session's etcd client.
 func (s *Shard) Client() *clientv3.Client { return s.hold.Client() }
 
-// Owned is a comparison for your own Txn: the shard's entry exists.
-func (s *Shard) Owned() []clientv3.Cmp { return s.hold.Owned() }
+// Holding is a comparison for your own Txn: the shard's entry exists.
+func (s *Shard) Holding() []clientv3.Cmp { return s.hold.Holding() }
 
 // Check reports whether the shard is held now, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects);
 // a *holdfast.LostError; holdfast.ErrReleased. It is right even after a pause. Time passes between a Check and what

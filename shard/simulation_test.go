@@ -29,19 +29,21 @@ var (
 const lag = 8 * time.Second
 
 // simulation is a schedule in which members join, leave, crash, are paused and lose their leases, while messages of
-// others are lost, late, or do not pass. A judge compares it with etcd's history. When all troubles have ended and the
-// members have not changed for 5 s, each shard has an owner, and loads differ by at most one; when all have left,
-// nothing stands in etcd.
+// others are lost, late, or do not pass. A judge compares it with etcd's history. A member that joins beside one that
+// is well owns nothing within Settle. When all troubles have ended and the members have not changed for Settle and 5 s,
+// each shard has an owner, and loads differ by at most one; when all have left, nothing stands in etcd.
 type simulation struct {
 	*fleet
 	judge  *judge
 	seed   uint64
 	rand   *rand.Rand
 	rejoin bool // Options.Rejoin is set, to 1 to 10 s
+	settle time.Duration
 	began  time.Time
 	log    []string
 
-	names   int      // that were given
+	names   int // that were given
+	used    map[int]bool
 	running []*actor // in the order in which they joined
 	crashed []*actor
 	lasting time.Time // until then what has happened may delay members
@@ -63,12 +65,14 @@ type actor struct {
 	*running
 	name   string
 	joined time.Time
+	beside *actor // that had settled and was well when this one joined with a new name, or nil
 
 	// Protected by judge.mu.
 	stopped   bool      // by SIGSTOP, or crashed
 	trouble   string    // that it has, or ""
 	until     time.Time // when that ends
 	calmSince time.Time // when the last one ended
+	shaken    time.Time // when its lease was revoked last, or it has left
 }
 
 func TestSimulationOfShards(t *testing.T) {
@@ -80,7 +84,8 @@ func TestSimulationOfShards(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 0))
 				s := &simulation{
 					fleet: newFleet(t, srv, 1+r.IntN(16)), judge: newJudge(t, srv), seed: seed, rand: r, rejoin: seed%2 == 0,
-					began: time.Now(),
+					settle: [...]time.Duration{-1, time.Second, settle}[seed%3], began: time.Now(),
+					used: make(map[int]bool),
 				}
 				s.run()
 				for what, n := range s.judge.counts {
@@ -108,7 +113,7 @@ func (s *simulation) note(format string, args ...any) {
 }
 
 func (s *simulation) run() {
-	s.note("%d shards, rejoin %v", s.n, s.rejoin)
+	s.note("%d shards, rejoin %v, settle %v", s.n, s.rejoin, s.settle)
 	for range 2 {
 		s.join()
 	}
@@ -116,10 +121,10 @@ func (s *simulation) run() {
 		s.note("%s", s.step())
 		s.observe(s.upTo(kit.TTL))
 		if s.rand.IntN(6) == 0 {
-			s.settle()
+			s.rest()
 		}
 	}
-	s.settle()
+	s.rest()
 	for _, a := range s.running {
 		a.stop()
 	}
@@ -150,6 +155,7 @@ func (s *simulation) step() string {
 		a = s.running[s.rand.IntN(len(s.running))] // whatever trouble it has
 		if !a.stopped {
 			s.drop(a)
+			s.shake(a)
 			a.leave()
 		}
 		return "leave " + a.name + " " + a.trouble
@@ -165,10 +171,14 @@ func (s *simulation) step() string {
 		s.judge.mu.Lock()
 		s.judge.revoked[a.Sess.Lease()] = time.Now()
 		s.judge.mu.Unlock()
+		s.shake(a)
 		s.srv.Revoke(a.Sess.Lease())
 		return "revoke the lease of " + a.name + " " + a.trouble
 	case n == 10:
 		deposed := s.upTo(kit.TTL)
+		for _, a := range s.running {
+			s.shake(a)
+		}
 		s.late(deposed + kit.TTL/2)
 		s.srv.ChangeLeader(deposed)
 		return "another leader"
@@ -201,7 +211,12 @@ func (s *simulation) join() *actor {
 		name = s.names
 	}
 	a := &actor{name: fmt.Sprint("m", name), joined: time.Now()}
+	if !s.used[name] {
+		a.beside = s.steady()
+	}
+	s.used[name] = true
 	a.running = s.startWith(kit.Start(s.t, s.srv), a.name, s.function(a), func(o *shard.Options) {
+		o.Settle = s.settle
 		if s.rejoin {
 			o.Rejoin = time.Duration(1+s.rand.IntN(10)) * time.Second
 		}
@@ -209,6 +224,34 @@ func (s *simulation) join() *actor {
 	s.plan(a, false, false)
 	s.running = append(s.running, a)
 	return a
+}
+
+// steady returns a member that has settled, and that nothing happens to now, or nil.
+func (s *simulation) steady() *actor {
+	for _, a := range s.running {
+		last := slices.MaxFunc([]time.Time{a.joined, a.calmSince, a.shaken, s.lasting}, time.Time.Compare)
+		if a.trouble == "" && time.Since(last) > settled {
+			return a
+		}
+	}
+	return nil
+}
+
+// early reports whether a member owns a shard before it may have settled: it has joined beside one that had.
+func (s *simulation) early(a *actor) bool {
+	s.judge.mu.Lock()
+	defer s.judge.mu.Unlock()
+	if a.beside == nil || time.Since(a.joined) >= s.settle {
+		return false
+	}
+	return a.beside.trouble == "" && !a.beside.shaken.After(a.joined) && !a.beside.calmSince.After(a.joined)
+}
+
+// shake notes that something happens to a member that is no trouble.
+func (s *simulation) shake(a *actor) {
+	s.judge.mu.Lock()
+	defer s.judge.mu.Unlock()
+	a.shaken = time.Now()
 }
 
 func (s *simulation) drop(a *actor) {
@@ -280,6 +323,9 @@ func (s *simulation) function(a *actor) func(context.Context, *shard.Shard) erro
 		broken := !s.calm && draw.IntN(10) == 0
 		s.judge.mu.Unlock()
 		upTo := func(d time.Duration) time.Duration { return time.Duration(draw.Int64N(int64(d))) }
+		if s.early(a) {
+			s.t.Errorf("%s owns shard %d %v after it has joined", a.name, sh.Index(), time.Since(a.joined))
+		}
 		h := s.judge.begin(sh, a)
 		defer s.judge.end(h)
 		if broken {
@@ -313,8 +359,8 @@ func (s *simulation) observe(d time.Duration) {
 	}
 }
 
-// settle ends all troubles, waits until the members have not changed for 5 s, and judges.
-func (s *simulation) settle() {
+// rest ends all troubles, waits until the members have not changed for 5 s, and judges.
+func (s *simulation) rest() {
 	s.setCalm(true)
 	for _, a := range s.running {
 		s.relieve(a)
@@ -349,7 +395,7 @@ func (s *simulation) settle() {
 	}
 	of := slices.Collect(maps.Values(loads))
 	if len(of) > 0 && (len(owners) != s.n || len(of) != len(s.running) || slices.Max(of)-slices.Min(of) > 1) {
-		s.t.Errorf("members unchanged for 5 s: %d of %d shards are owned: %v", len(owners), s.n, loads)
+		s.t.Errorf("members unchanged for Settle and 5 s: %d of %d shards are owned: %v", len(owners), s.n, loads)
 	}
 	s.note("settled, %d members", len(s.running))
 	s.setCalm(false)

@@ -25,6 +25,13 @@ goroutines of one process that wait for the same name share one entry. While a l
 delay runs, because a holder went without a release, the holder is "none yet": see
 "show".
 
+--watch goes on until Ctrl-C. On a terminal it shows the names as they are, the one
+for which a client has waited longest first. Into a pipe or a file, and with -o json,
+each name is a line, and is one again when its holder or its waiters have changed.
+It needs the same role, keeps all entries in memory, and looks at all keys once a
+minute. "holdfast watch NAME" tells of one name what it does not: each entry that
+queues, acquires, is released or lost, in the order of etcd's history, and how it went.
+
 --sessions lists the processes instead: each that has a session, also if it holds
 nothing.`
 
@@ -33,17 +40,22 @@ const lsExamples = `  holdfast ls
   holdfast ls --kind election
   holdfast ls --kind semaphore
   holdfast ls -o json | jq -r 'select(.waiting > 10) | .name'
+  holdfast ls --watch
+  holdfast ls billing/ --watch -o json | jq -r 'select(.waiting > 10) | .name'
   holdfast ls --sessions`
 
 func newLs(a *app) *cobra.Command {
 	var only kindFlag
-	var sessions bool
+	var sessions, follow bool
 	cmd := &cobra.Command{
 		Use: "ls [PREFIX] [flags]", Aliases: []string{"list"}, Short: "List locks and elections that are held",
 		Long: lsHelp, Example: lsExamples,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 || len(args) == 1 && sessions {
 				return usage("%s takes one prefix at most, and none with --sessions", cmd.CommandPath())
+			}
+			if follow && sessions {
+				return usage("%s takes --watch or --sessions, not both", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -62,11 +74,15 @@ func newLs(a *app) *cobra.Command {
 				if only != "" {
 					all = []holdfast.Kind{holdfast.Kind(only)}
 				}
+				if follow {
+					return a.watchList(cmd.Context(), cmd.OutOrStdout(), adm, prefix, all)
+				}
 				return a.list(ctx, cmd.OutOrStdout(), adm, prefix, all)
 			})
 		},
 	}
 	cmd.Flags().Var(&only, "kind", "list these only: lock, tree, semaphore, election or shard")
+	cmd.Flags().BoolVar(&follow, "watch", false, "go on, and show each change")
 	cmd.Flags().BoolVar(&sessions, "sessions", false, "list the processes that have a session")
 	return cmd
 }

@@ -45,6 +45,8 @@ An entry, one holder or waiter:
 "ls":      kind ("lock", "tree", "semaphore", "election", "shard"), name, waiting,
            held (false: a lock delay runs, and holder is the first that waits),
            holder (an entry without token and ttl_seconds)
+"ls --watch": the same after each change, and revision, waits_since (when the one queued
+           that has waited longest); without holder: the name is free
 "ls --sessions": owner, host, pid, lease, revision
 "show":    kind, name, revision, held, waiting (a count), limit (of a semaphore),
            entries (the holder or holders, then those who wait, in their order),

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,6 +37,9 @@ The events:
     taken      released, and the name stays taken (run --min-hold)
     kicked     an administrator has asked the holder to let go
     removed    an administrator takes the lock away
+
+"holdfast ls --watch" shows all names as they are. What has happened to each entry, and
+how it went, only this command tells.
 
 With --kind shard NAME is that of all shards, and there are two events, a line for each:
 a shard is owned by a member, or unowned.`
@@ -195,7 +197,6 @@ func (s *screen) apply(ev admin.Event, now time.Time) {
 	s.events = s.events[max(0, len(s.events)-keptEvents):]
 }
 
-// draw overwrites the screen line by line, which does not flicker as clearing it first would.
 func (s *screen) draw(out *os.File, now time.Time) error {
 	width, height, err := term.GetSize(int(out.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
@@ -206,18 +207,7 @@ func (s *screen) draw(out *os.File, now time.Time) error {
 	lines = append(lines, "")
 	lines = append(lines, s.events...)
 	lines = append(lines, "", fmt.Sprintf("%s   Ctrl-C ends this view, nothing else", exact(now)))
-	var text strings.Builder
-	text.WriteString("\x1b[H")
-	for i, line := range lines[:min(len(lines), height)] {
-		if i > 0 {
-			text.WriteString("\r\n")
-		}
-		text.WriteString(cut(line, width))
-		text.WriteString("\x1b[K")
-	}
-	text.WriteString("\x1b[J")
-	_, err = out.WriteString(text.String())
-	return err
+	return drawLines(out, lines, width, height)
 }
 
 func cut(line string, width int) string {

@@ -14,17 +14,17 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 )
 
-const defaultSettle = time.Second
+const defaultQuiet = time.Second
 
 // ErrNotLeader is the error of IsLeader, and of a task made by Elector.Task, while another scheduler leads.
 var ErrNotLeader = errors.New("this scheduler does not lead")
 
 // ElectorOptions are the options of an Elector. The zero value of each field is its default.
 type ElectorOptions struct {
-	// Settle is how long a new leader runs no job. Default 1 s. The leader before it may have run the slot that is
-	// due just now: Settle must be longer than the difference between the clocks of two schedulers. A slot within that
+	// Quiet is how long a new leader runs no job. Default 1 s. The leader before it may have run the slot that is
+	// due just now: Quiet must be longer than the difference between the clocks of two schedulers. A slot within that
 	// time is missed if that leader had ended before it.
-	Settle time.Duration
+	Quiet time.Duration
 }
 
 // Elector makes one scheduler run all jobs: pass it to gocron.WithDistributedElector, and call Run beside the
@@ -45,12 +45,12 @@ var _ gocron.Elector = (*Elector)(nil)
 // NewElector returns an Elector for an election, made by election.New and perhaps With. The error is a
 // *holdfast.ArgumentError.
 func NewElector(el *election.Election, o ElectorOptions) (*Elector, error) {
-	o.Settle = cmp.Or(o.Settle, defaultSettle)
+	o.Quiet = cmp.Or(o.Quiet, defaultQuiet)
 	switch {
 	case el == nil:
 		return nil, &holdfast.ArgumentError{Argument: "el", Reason: "is nil"}
-	case o.Settle < 0:
-		return nil, &holdfast.ArgumentError{Argument: "ElectorOptions.Settle", Reason: "is negative"}
+	case o.Quiet < 0:
+		return nil, &holdfast.ArgumentError{Argument: "ElectorOptions.Quiet", Reason: "is negative"}
 	}
 	return &Elector{election: el, opts: o}, nil
 }
@@ -76,7 +76,7 @@ func (e *Elector) set(ctx context.Context, term *election.Term, tasks *sync.Wait
 }
 
 // IsLeader returns nil if this scheduler may run a job now; gocron calls it. Otherwise the error Is ErrNotLeader, also
-// within Settle, and while the session is suspended, as after a short outage of etcd. It sends nothing.
+// within Quiet, and while the session is suspended, as after a short outage of etcd. It sends nothing.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	term, since := e.term, e.since
@@ -84,7 +84,7 @@ func (e *Elector) IsLeader(context.Context) error {
 	switch {
 	case term == nil:
 		return fmt.Errorf("election %q: %w", e.election.Name(), ErrNotLeader)
-	case time.Since(since) < e.opts.Settle:
+	case time.Since(since) < e.opts.Quiet:
 		return fmt.Errorf("election %q: %w yet: the term has just begun", e.election.Name(), ErrNotLeader)
 	}
 	if err := term.Check(); err != nil {

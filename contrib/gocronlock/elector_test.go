@@ -159,8 +159,8 @@ func TestNewElectorRefusesBadArguments(t *testing.T) {
 	if _, err := gocronlock.NewElector(nil, gocronlock.ElectorOptions{}); !errors.As(err, &bad) || bad.Argument != "el" {
 		t.Errorf("%v", err)
 	}
-	_, err := gocronlock.NewElector(election.New(nil, "x"), gocronlock.ElectorOptions{Settle: -1})
-	if !errors.As(err, &bad) || bad.Argument != "ElectorOptions.Settle" {
+	_, err := gocronlock.NewElector(election.New(nil, "x"), gocronlock.ElectorOptions{Quiet: -1})
+	if !errors.As(err, &bad) || bad.Argument != "ElectorOptions.Quiet" {
 		t.Errorf("%v", err)
 	}
 }

@@ -189,7 +189,7 @@ func (l *Lock) acquire(ctx context.Context, ler resourcelock.LeaderElectionRecor
 
 func (l *Lock) renew(ctx context.Context, ler resourcelock.LeaderElectionRecord, term *Term, same clientv3.Cmp) error {
 	sent := time.Now()
-	resp, err := l.commit(ctx, "renew", append(term.Owned(), same), l.put(ler))
+	resp, err := l.commit(ctx, "renew", append(term.Holding(), same), l.put(ler))
 	if err != nil {
 		return err
 	}

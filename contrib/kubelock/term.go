@@ -48,8 +48,8 @@ func (t *Term) Token() holdfast.Token {
 // Client returns the etcd client of the lock.
 func (t *Term) Client() *clientv3.Client { return t.lock.cli }
 
-// Owned returns a comparison for a Txn, which is true until the term is released or another one begins.
-func (t *Term) Owned() []clientv3.Cmp {
+// Holding returns a comparison for a Txn, which is true until the term is released or another one begins.
+func (t *Term) Holding() []clientv3.Cmp {
 	return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(t.lock.holder), "=", t.token.Revision())}
 }
 

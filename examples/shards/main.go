@@ -69,7 +69,10 @@ func member(ctx context.Context, member string, j job, _ *child.Parent[nothing])
 		return err
 	}
 	defer func() { err = errors.Join(err, sess.Close(context.WithoutCancel(ctx))) }()
-	all := shard.New(sess, name, shards).With(shard.Options{Member: member}) // a name that it keeps
+	all := shard.New(sess, name, shards).With(shard.Options{
+		Member: member,      // a name that it keeps
+		Settle: time.Second, // those that start within it start as one; default 3 s
+	})
 	err = all.Run(ctx, func(ctx context.Context, s *shard.Shard) error {
 		<-ctx.Done() // here a process would do the shard's work, and send s.Token() with what it writes
 		return nil
@@ -122,15 +125,15 @@ func (s *story) step(what string, do func(ctx context.Context, name string) erro
 				return err
 			}
 		}
-		if err := s.settle(ctx, what, began); err != nil {
+		if err := s.balanced(ctx, what, began); err != nil {
 			return err
 		}
 		return s.Look(ctx)
 	}}
 }
 
-// settle waits until the members that run own all shards, evenly.
-func (s *story) settle(ctx context.Context, what string, began time.Time) error {
+// balanced waits until the members that run own all shards, evenly.
+func (s *story) balanced(ctx context.Context, what string, began time.Time) error {
 	for now, err := range shard.NewReader(s.Client, name).Watch(ctx) {
 		if err != nil {
 			return err

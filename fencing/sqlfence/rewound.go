@@ -19,7 +19,7 @@ func (r *request) explain(ctx context.Context, below *fencing.MarkError) error {
 	if !ok || h.Check() != nil {
 		return below
 	}
-	cli, owned := h.Client(), h.Owned()
+	cli, owned := h.Client(), h.Holding()
 	if cli == nil || cli.KV == nil || len(owned) == 0 || len(owned[0].KeyBytes()) == 0 {
 		return below
 	}

@@ -25,7 +25,7 @@ func (h *holder) Check() error             { return h.check }
 func (h *holder) Name() string             { return "job" }
 func (h *holder) Client() *clientv3.Client { return h.cli }
 
-func (h *holder) Owned() []clientv3.Cmp {
+func (h *holder) Holding() []clientv3.Cmp {
 	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.key), ">", 0)}
 }
 

@@ -62,7 +62,7 @@ func (e *entry) sawModified(rev int64) {
 // unchanged is true in a Txn as long as the entry stands with the value that is known.
 func (e *entry) unchanged() clientv3.Cmp {
 	if e.Queue().Layout().Verbatim { // with no place for a notice
-		return e.grant.Owned()
+		return e.grant.Holding()
 	}
 	return clientv3.Compare(clientv3.ModRevision(e.Key()), "=", e.known())
 }
@@ -73,7 +73,7 @@ func (e *entry) unknown(mod int64) bool { return !e.Queue().Layout().Verbatim &&
 // unmodifiedSince is true in a Txn as long as the entry stands with the value that
 // was put at mod.
 func (e *entry) unmodifiedSince(mod int64) []clientv3.Cmp {
-	return []clientv3.Cmp{e.grant.Owned(), clientv3.Compare(clientv3.ModRevision(e.Key()), "=", mod)}
+	return []clientv3.Cmp{e.grant.Holding(), clientv3.Compare(clientv3.ModRevision(e.Key()), "=", mod)}
 }
 
 // value returns the entry's value as it was put, if it has our form.

@@ -48,7 +48,7 @@ func TestPollComparesValuesThatMayHaveANotice(t *testing.T) {
 				t.Fatal(err)
 			}
 			h.sawModified(h.Created() + 7)
-			want := h.grant.Owned()
+			want := h.grant.Holding()
 			if c.notices {
 				want = clientv3.Compare(clientv3.ModRevision(h.Key()), "=", h.Created()+7)
 			}

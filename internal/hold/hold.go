@@ -115,12 +115,12 @@ func newHold(g *queue.Grant, r Request, of *life) *Hold {
 // Together returns the holds that end with h, itself among them, in the order of the set.
 func (h *Hold) Together() []*Hold { return h.holds }
 
-// Owned is true in a Txn as long as all entries of the hold and of its Set stand, its own first.
-func (h *Hold) Owned() []clientv3.Cmp {
-	cmps := []clientv3.Cmp{h.grant.Owned()}
+// Holding is true in a Txn as long as all entries of the hold and of its Set stand, its own first.
+func (h *Hold) Holding() []clientv3.Cmp {
+	cmps := []clientv3.Cmp{h.grant.Holding()}
 	for _, each := range h.holds {
 		if each != h {
-			cmps = append(cmps, each.grant.Owned())
+			cmps = append(cmps, each.grant.Holding())
 		}
 	}
 	return cmps

@@ -178,7 +178,7 @@ func TestWritesOfASetCompareEachEntryOnce(t *testing.T) {
 		p := holdtest.Start(t, srv)
 		holds := holdtest.MustAcquireSet(t, p.Set("x", "y", "z"), hold.Request{})
 		for _, h := range holds {
-			if cmps := h.Owned(); len(cmps) != 3 || string(cmps[0].KeyBytes()) != h.Key() {
+			if cmps := h.Holding(); len(cmps) != 3 || string(cmps[0].KeyBytes()) != h.Key() {
 				t.Errorf("%d comparisons, the first of %s", len(cmps), cmps[0].KeyBytes())
 			}
 		}

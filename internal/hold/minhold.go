@@ -106,7 +106,7 @@ func (m *move) try(ctx context.Context) error {
 		then = append(then, clientv3.OpDelete(g.Claim)) // when MinHold has passed, the name is free
 	}
 	r, err := g.Commit(ctx, requests.Txn{
-		If:   []clientv3.Cmp{g.Owned(), clientv3.Compare(clientv3.LeaseValue(g.Key), "=", g.Lease.ID())},
+		If:   []clientv3.Cmp{g.Holding(), clientv3.Compare(clientv3.LeaseValue(g.Key), "=", g.Lease.ID())},
 		Then: then,
 		Else: []clientv3.Op{clientv3.OpGet(g.Key)},
 	})

@@ -82,6 +82,22 @@ func Of(namespace, key string) (Queue, bool) {
 	return Named(namespace, Kinds[i], name), true
 }
 
+// About returns the queue in a namespace that a key is an entry, a claim or the limit of, and false for any other key.
+func About(namespace, key string) (Queue, bool) {
+	if q, isEntry := Of(namespace, key); isEntry {
+		return q, true
+	}
+	rest, found := strings.CutPrefix(key, namespace+"/")
+	first, rest, _ := strings.Cut(rest, "/")
+	i := slices.IndexFunc(Kinds, func(kind holdfast.Kind) bool { return segment(kind) == first })
+	name, _, below := strings.Cut(rest, endOfName)
+	if !found || !below || i < 0 {
+		return Queue{}, false
+	}
+	q := Named(namespace, Kinds[i], name)
+	return q, q.IsClaim(key) || q.Kind == holdfast.KindSemaphore && key == q.LimitKey()
+}
+
 // Check returns why the queue cannot be used, or nil: a *holdfast.NameError.
 func (q Queue) Check() error {
 	if q.Foreign {

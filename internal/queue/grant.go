@@ -60,9 +60,9 @@ func newGrants(a *attempt) []*Grant {
 // Is reports whether kv is the entry.
 func (g *Grant) Is(kv *mvccpb.KeyValue) bool { return ahead.IsEntry(kv, g.Created) }
 
-// Owned is true in a Txn while the entry exists. It compares the create revision, since a later entry may have the same
+// Holding is true in a Txn while the entry exists. It compares the create revision, since a later entry may have the same
 // key.
-func (g *Grant) Owned() clientv3.Cmp { return g.entry.owned() }
+func (g *Grant) Holding() clientv3.Cmp { return g.entry.owned() }
 
 // Commit sends a Txn about the entry, perhaps with others of the session in one request.
 func (g *Grant) Commit(ctx context.Context, t requests.Txn) (requests.Reply, error) {
@@ -115,11 +115,11 @@ func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 	defer cancel()
 	var t requests.Txn
 	for _, g := range grants {
-		t.If = append(t.If, g.Owned())
+		t.If = append(t.If, g.Holding())
 		t.Then = g.entry.deletions(t.Then)
 	}
 	if beside != nil {
-		t.If = append(t.If, beside.Owned())
+		t.If = append(t.If, beside.Holding())
 	}
 	t.Else = first.stands()
 	r, err := first.q.shared.commits.Commit(ctx, t)

@@ -142,7 +142,7 @@ func (f *round) live(ctx context.Context) error {
 	nemesis{f}.disturbAll(ctx, r)
 	f.heal()
 	f.healed = sinceBoot()
-	if err := f.tellAll("settle"); err != nil {
+	if err := f.tellAll("calm"); err != nil {
 		return err
 	}
 	if err := f.awaitShards(ctx); err != nil {

@@ -27,7 +27,9 @@ const (
 	shards = 8
 
 	// sharedWithin is for how long the members must not have changed when all shards are owned, evenly.
-	sharedWithin = 5 * time.Second
+	sharedWithin = settle + 5*time.Second
+
+	settle = time.Second // Options.Settle of all members
 
 	shared = "from the last fault or change of members until all shards were owned, evenly, at most"
 )
@@ -43,7 +45,7 @@ func (w *worker) ownShards() {
 	var late sync.WaitGroup
 	defer late.Wait()
 	all := shard.New(w.sess, w.Shards, shards).With(shard.Options{
-		Member: processOf(w.ID), OnError: func(int, error) {}, OnOverrun: w.overrun,
+		Member: processOf(w.ID), OnError: func(int, error) {}, OnOverrun: w.overrun, Settle: settle,
 	})
 	err := all.Run(w.stop, func(ctx context.Context, s *shard.Shard) error {
 		call := calls.Add(1)

@@ -96,7 +96,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 		if message, err = parent.Hear(ctx); err != nil {
 			return err
 		}
-		w.calm.Store(message == "settle")
+		w.calm.Store(message == "calm")
 	}
 	cancel()
 	all.Wait()

@@ -128,6 +128,7 @@ func TestInspectorsMayLookAtEachKind(t *testing.T) {
 		if !strings.Contains(ls.stdout.String(), name) {
 			t.Errorf("ls --kind %s: %s", kind, ls.stdout)
 		}
+		prints(t, srv, name, "ls", "--watch", "--kind", string(kind), user)
 		holdfast(t, srv.Endpoints(), "show", name, "--kind", string(kind), user).exits(0)
 		if kind != "semaphore" { // neither watch nor explain takes one
 			holdfast(t, srv.Endpoints(), "explain", name, "--kind", string(kind), user).exits(0)
@@ -139,12 +140,18 @@ func TestInspectorsMayLookAtEachKind(t *testing.T) {
 // watch runs "holdfast watch" until it has printed something.
 func watch(t *testing.T, srv *etcdtest.Server, args ...string) {
 	t.Helper()
-	p := holdfast(t, srv.Endpoints(), append([]string{"watch"}, args...)...)
-	p.prints(p.stdout, "\n")
+	prints(t, srv, "\n", append([]string{"watch"}, args...)...)
+}
+
+// prints runs a command that goes on until it has printed something.
+func prints(t *testing.T, srv *etcdtest.Server, want string, args ...string) {
+	t.Helper()
+	p := holdfast(t, srv.Endpoints(), args...)
+	p.prints(p.stdout, want)
 	_ = p.cmd.Process.Kill()
 	select {
 	case <-p.ended:
 	case <-time.After(patience):
-		t.Fatal("watch does not end")
+		t.Fatalf("%v does not end", args)
 	}
 }

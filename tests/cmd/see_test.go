@@ -374,3 +374,41 @@ func TestExplainTellsWhatHasHappened(t *testing.T) {
 	holdfast(t, srv.Endpoints(), "explain", "x", "--rev", "999999").exits(1)
 	holdfast(t, srv.Endpoints(), "explain", "x", "--kind", "semaphore").exits(1)
 }
+
+// Into a pipe each change is a line, as JSON too; on a terminal the names are shown as they are. Ctrl-C ends it.
+func TestLsGoesOn(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	sess := open(t, srv.Client(t), "host-1:77")
+	lk := hold(t, sess, "billing/a")
+	lines := holdfast(t, srv.Endpoints(), "ls", "billing/", "--watch")
+	objects := holdfast(t, srv.Endpoints(), "ls", "--watch", "-o", "json")
+	w := onTerminal(t, srv.Endpoints(), "ls", "--watch")
+	lines.prints(lines.stdout, "by host-1:77 for")
+	objects.prints(objects.stdout, `"name":"billing/a"`)
+	w.prints(w.stdout, "1 names, 0 wait")
+
+	queue(t, srv, "billing/a", "host-2:1")
+	lines.prints(lines.stdout, "1 wait, longest")
+	objects.prints(objects.stdout, `"held":true,"waiting":1,"waits_since":"`)
+	w.prints(w.stdout, "1 names, 1 wait")
+
+	hold(t, sess, "other")
+	objects.prints(objects.stdout, `"name":"other"`)
+	w.prints(w.stdout, "2 names, 1 wait")
+	if err := lk.Unlock(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	lines.prints(lines.stdout, "by host-2:1 for")
+	w.prints(w.stdout, "2 names, 0 wait")
+	if strings.Contains(lines.stdout.String(), "other") {
+		t.Errorf("a name without the prefix:\n%s", lines.stdout)
+	}
+	for _, p := range []*process{lines, objects} {
+		p.signal(syscall.SIGINT)
+		p.exits(130)
+	}
+	w.keys("\x03")
+	w.exits(130)
+	holdfast(t, srv.Endpoints(), "ls", "--watch", "--sessions").exits(64)
+}

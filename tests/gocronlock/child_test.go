@@ -72,7 +72,7 @@ func runScheduler(ctx context.Context, _ string, j job, parent *child.Parent[eve
 	var distributed gocron.SchedulerOption
 	if j.Elector {
 		leader.say = s.say
-		o := gocronlock.ElectorOptions{Settle: time.Millisecond}
+		o := gocronlock.ElectorOptions{Quiet: time.Millisecond}
 		leader.Elector, err = gocronlock.NewElector(election.New(sess, "cron"), o)
 		if err != nil {
 			return err

@@ -197,6 +197,7 @@ var invariants = []invariant{
 		"shard/shards.go Shard.ClaimName",
 		"fencing/claim.go Claim.IsOf",
 	}},
+	{"members that join together move a shard once", []string{"shard/settle.go settling.settled, settling.update"}},
 	{"a restart within Rejoin moves no shard", []string{
 		"member/reservation.go reservation.renew, reservation.shorten",
 		"shard/run.go run.assign, run.leave",

@@ -153,7 +153,7 @@ func TestWriteAfterALossIsRejected(t *testing.T) {
 		t.Error("a write after the loss was not rejected")
 	}
 	// Without the holder's own check, like the late write of a paused process.
-	late, err := cli.Txn(ctx).If(lk.Owned()...).Then(clientv3.OpPut("data", "too late")).Commit()
+	late, err := cli.Txn(ctx).If(lk.Holding()...).Then(clientv3.OpPut("data", "too late")).Commit()
 	if err != nil || late.Succeeded {
 		t.Errorf("a late transaction: %v, %v", late, err)
 	}

@@ -31,9 +31,9 @@ func TestCampaignReturnsATermWhoseEntryExists(t *testing.T) {
 		term.AcquiredRevision() < term.Token().Revision() || term.Check() != nil {
 		t.Errorf("term %+v", term)
 	}
-	resp, err := term.Client().Txn(deadline(t)).If(term.Owned()...).Commit()
+	resp, err := term.Client().Txn(deadline(t)).If(term.Holding()...).Commit()
 	if err != nil || !resp.Succeeded {
-		t.Errorf("Owned: %v, %v", resp, err)
+		t.Errorf("Holding: %v, %v", resp, err)
 	}
 	leader, err := el.Leader(deadline(t))
 	want := election.Leader{

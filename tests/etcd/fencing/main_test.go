@@ -39,7 +39,7 @@ func (h *holder) Token() holdfast.Token    { return h.token }
 func (h *holder) Client() *clientv3.Client { return h.cli }
 func (h *holder) Check() error             { return nil }
 
-func (h *holder) Owned() []clientv3.Cmp {
+func (h *holder) Holding() []clientv3.Cmp {
 	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.entry), "=", h.token.Revision())}
 }
 

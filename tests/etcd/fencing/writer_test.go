@@ -345,7 +345,7 @@ func TestEtcdAgreesOnTheLimitOfOperations(t *testing.T) {
 				t.Errorf("the writer: %v", err)
 			}
 			// The same without the writer's own check.
-			_, err = f.cli.Txn(t.Context()).If(f.Owned()...).Then(clientv3.OpTxn(c.Cmps, c.Then, c.Els)).Commit()
+			_, err = f.cli.Txn(t.Context()).If(f.Holding()...).Then(clientv3.OpTxn(c.Cmps, c.Then, c.Els)).Commit()
 			if c.OK != (err == nil) || !c.OK && !errors.Is(err, rpctypes.ErrTooManyOps) {
 				t.Errorf("etcd: %v", err)
 			}

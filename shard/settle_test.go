@@ -1,0 +1,171 @@
+package shard_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+	"github.com/holdfast-go/holdfast/shard"
+)
+
+func withSettle(d time.Duration) func(*shard.Options) {
+	return func(o *shard.Options) { o.Settle = d }
+}
+
+// most returns how often the function of that shard was called for which it was called most often.
+func (f *fleet) most() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, calls := range f.begun {
+		n = max(n, calls)
+	}
+	return n
+}
+
+// A fleet starts within 2 s; with -shard.full 200 members share 256 shards.
+func TestFleetThatStartsMovesFewShards(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		n, m, within := 52, 40, 2*time.Second
+		if *full {
+			n, m = 256, 200
+		}
+		f := newFleet(t, srv, n)
+		var names []string
+		for i := range m {
+			names = append(names, fmt.Sprint("m", i))
+			f.start(names[i], 0)
+			time.Sleep(within / time.Duration(m))
+		}
+		time.Sleep(settle - within/2)
+		if f.calls() > 0 {
+			t.Errorf("%d functions were called before the members have settled", f.calls())
+		}
+		time.Sleep(settled)
+		f.even("afterwards", names...)
+		t.Logf("%d members, %d shards: %d calls of functions, at most %d for one shard", m, n, f.calls(), f.most())
+		if f.calls() > n+n/2 || f.most() > 3 {
+			t.Errorf("%d calls of functions, %d for one shard", f.calls(), f.most())
+		}
+	})
+}
+
+// A fleet that has settled is doubled within 2 s: each shard moves at most once, and none before that is over.
+func TestMembersThatJoinTogetherMoveAShardOnce(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		const n, m, within = 64, 8, 2 * time.Second
+		f := newFleet(t, srv, n)
+		startAll(f, m, 0)
+		owners, calls := f.owners(), f.calls()
+		names := []string{"m0", "m1", "m2", "m3", "m4", "m5", "m6", "m7"}
+		for i := range m {
+			time.Sleep(within / m)
+			names = append(names, fmt.Sprint("joins", i))
+			f.start(names[m+i], 0)
+		}
+		time.Sleep(settle - within/m)
+		if now := f.owners(); !maps.Equal(now, owners) || f.calls() != calls {
+			t.Errorf("within Settle: %d calls; owners %v, before %v", f.calls()-calls, now, owners)
+		}
+		time.Sleep(settled)
+		f.even("afterwards", names...)
+		if f.most() > 2 || f.longest > 300*time.Millisecond {
+			t.Errorf("a shard moved %d times, and one had no owner for %v", f.most()-1, f.longest)
+		}
+	})
+}
+
+// One more joins each second, for ever: each waits ten times as long, and no longer.
+func TestMemberWaitsTenTimesSettleAtMost(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 64)
+		f.start("a", 0)
+		time.Sleep(settled)
+		last, owned := 0, func() (m int) {
+			of := make(map[string]bool)
+			for _, owner := range f.owners() {
+				of[owner] = true
+			}
+			return len(of)
+		}
+		for i := range 35 {
+			f.start(fmt.Sprint("m", i), 0)
+			time.Sleep(time.Second)
+			switch after, now := time.Duration(i+1)*time.Second, owned(); {
+			case after < 10*settle && now != 1:
+				t.Errorf("after %v there are %d owners", after, now)
+			case after > 10*settle && now != last+1:
+				t.Errorf("after %v there are %d owners, and were %d", after, now, last)
+			}
+			last = owned()
+		}
+	})
+}
+
+// One leaves and one is killed while a third waits: their shards go to the fourth, which has settled, as without it.
+func TestShardsOfThoseThatGoAreTakenBeforeOthersHaveSettled(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 12)
+		long := withSettle(time.Minute)
+		all := startAll(f, 3, 0, long)
+		time.Sleep(time.Minute)
+		f.even("before", "m0", "m1", "m2")
+		all[0].Link.BlackHole()
+		time.Sleep(time.Second)
+		f.start("joins", 0, long)
+		time.Sleep(time.Second)
+		all[1].stop()
+		f.gone("m0")
+		time.Sleep(time.Second)
+		if owned := f.owned(); owned != 6 { // the other half is for the one whose lease has not ended
+			t.Errorf("one has left: %d shards are owned", owned)
+		}
+		time.Sleep(kit.TTL + kit.LockDelay)
+		f.even("one has died", "m2")
+		time.Sleep(time.Minute)
+		f.even("afterwards", "m2", "joins")
+	})
+}
+
+// The old process leaves before the new one has settled: the shards have no owner that would lose them.
+func TestShardsOfTheLastOwnerAreTakenAtOnce(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 8)
+		a := f.start("a", 0)
+		time.Sleep(settled)
+		f.start("b", 0)
+		time.Sleep(settle / 3)
+		f.even("before", "a")
+		a.stop()
+		time.Sleep(settle / 3)
+		f.even("afterwards", "b")
+	})
+}
+
+func TestNegativeSettleIsNoWait(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 8)
+		f.start("a", 0, withSettle(-1))
+		time.Sleep(settle / 3)
+		f.even("alone", "a")
+		f.start("b", 0, withSettle(-1))
+		time.Sleep(settle / 3)
+		f.even("both", "a", "b")
+	})
+}
+
+func TestSettleIsBounded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		err := shard.New(p.Sess, "orders", 1).With(shard.Options{Settle: time.Hour + 1}).
+			Run(t.Context(), newFleet(t, srv, 1).work("a", 0))
+		var bad *holdfast.ArgumentError
+		if !errors.As(err, &bad) || bad.Argument != "Options.Settle" {
+			t.Errorf("%v", err)
+		}
+	})
+}
