@@ -88,10 +88,6 @@ type Options struct {
 	// MaxAge is how long ago the last read may have been sent for an Observer's Snapshot to be Trusted. Default 15 s; at
 	// least 30 ms.
 	MaxAge time.Duration
-
-	// HealthTolerance is how long the health handlers answer 200 after the last confirmed renewal, and after the end of
-	// a term whose function keeps running. Default 0: until the session is suspended, or the term ends.
-	HealthTolerance time.Duration
 }
 
 func (o Options) validate() error {
@@ -106,8 +102,6 @@ func (o Options) validate() error {
 		return bad("DrainTimeout", "is negative")
 	case o.MaxAge != 0 && o.MaxAge < watching.MinMaxAge:
 		return bad("MaxAge", "is less than 30 ms")
-	case o.HealthTolerance < 0:
-		return bad("HealthTolerance", "is negative")
 	}
 	if err := o.Retry.Validate(); err != nil {
 		return bad("Retry", err.Error())
