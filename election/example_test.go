@@ -107,7 +107,7 @@ func ExampleElection_Leader() {
 	// node-1 true <nil>
 }
 
-func ExampleElection_Observe() {
+func ExampleElection_Watch() {
 	sess, close := connect()
 	defer close()
 	ctx := context.Background()
@@ -142,7 +142,7 @@ func ExampleElection_Observe() {
 	// no leader
 }
 
-func ExampleElection_Observer() {
+func ExampleElection_Watchr() {
 	sess, close := connect()
 	defer close()
 	ctx := context.Background()

@@ -46,25 +46,9 @@ type Options struct {
 	// holdfast.ErrSuspended. By default work continues through a short outage of etcd, while fenced writers refuse.
 	CancelOnSuspended bool
 
-	// OnOverrun is called when a function of Run or RunWhileLeader has not returned in time after its term was lost: it
-	// does not heed its context, and will soon work beside the next leader. lost says what is lost and why; since says
-	// when. Write the stacks, and end the process:
-	//
-	//	OnOverrun: func(lost *holdfast.LostError, since time.Time) {
-	//		log.Printf("still running, %v after: %v", time.Since(since), lost)
-	//		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
-	//		os.Exit(1)
-	//	},
-	//
-	// In time is as for locker.Options.OnOverrun: by default 0.5 s, and at once after a pause or, with CancelOnSuspended,
-	// when the lease has expired. If the function outlives DrainTimeout, the call is made before the term is given up,
-	// which waits for its return. So the process ends before the next leader leads, except that one that is paused ends
-	// nothing: fence what the function writes.
-	//
-	// It is called at most once for each call of the function, on a goroutine of its own or on that of Run, and not
-	// after Term.Resign or Session.Close, even if these follow the loss. A panic ends the process or Run. Default nil,
-	// which costs nothing.
-	OnOverrun func(lost *holdfast.LostError, since time.Time)
+	// OnOverrun is called when a function of Run or RunWhileLeader has not returned in time after its term was lost.
+	// Default nil.
+	OnOverrun holdfast.OverrunFunc
 
 	// Auditor is told when a term begins, is released, or is lost. A campaign waits for it. Default: the session's
 	// Logger.
