@@ -6,7 +6,7 @@
 // and [Client.Remove] write. A client whose KV, Watcher and Lease were wrapped by client/v3/namespace
 // works as well.
 //
-//	adm := admin.New(cli, nil)
+//	adm := admin.New(cli, admin.Options{})
 //	q, err := adm.Show(ctx, holdfast.KindLock, "billing/job-7")
 //	if err != nil {
 //		return err

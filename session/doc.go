@@ -2,7 +2,7 @@
 // session per process serves any number of locks and elections; renewal traffic does not grow with
 // what is held.
 //
-//	sess, err := session.New(ctx, cli, nil)
+//	sess, err := session.New(ctx, cli, session.Options{})
 //	if err != nil { … }
 //	defer sess.Close(context.Background())
 //
