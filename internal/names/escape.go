@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Escape returns the name of a claim as it is written in headers, metadata and marks: letters, digits and -._~/:@+ stand
-// for themselves, any other byte becomes %XX with capital letters.
+// Escape returns the name of a claim as it is written in headers, metadata and marks: letters, digits and -._~/:@+
+// stand for themselves, any other byte becomes %XX with capital letters.
 func Escape(name string) string {
 	escaped := 0
 	for i := range len(name) {

@@ -34,7 +34,7 @@ func TestHandlesHaveTheSameMethods(t *testing.T) {
 		{&locker.Permit{}, "Release", append(holds, one...), false},
 		{&election.Term{}, "Resign", append(holds, one...), true},
 		{&shard.Shard{}, "", append(holds, one...), true},
-		{&member.Member{}, "Leave", append(every, one...), false}, // it excludes none, and stands under one lease after another
+		{&member.Member{}, "Leave", append(every, one...), false}, // it excludes none, and outlives its leases
 	} {
 		of := reflect.TypeOf(h.handle)
 		for _, name := range h.has {
