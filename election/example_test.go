@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net/http/httptest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/election"

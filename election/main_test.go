@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
