@@ -24,6 +24,19 @@
 //
 // docs/choosing.md says more, also when no distributed lock is needed; docs/kubernetes.md has a manifest.
 //
+// # Words
+//
+// Each kind begins and ends with the words that Go has for it:
+//
+//	Mutex, RWMutex, TreeMutex, Set   Lock, TryLock, RLock   Lock, ReadLock, SetLock: Unlock
+//	Semaphore                        Acquire, TryAcquire    Permit: Release
+//	Election                         Campaign               Term: Resign
+//	a group of package member        Join                   Member: Leave
+//	Shards                           Run                    Shard: its function returns
+//	Session, Observer                New, Observer          Close
+//
+// Options are structs, passed by value. The zero value of each field is its default; With replaces them all.
+//
 // # Errors
 //
 // Decide with errors.Is on the sentinels: [ErrLost] (stop; acquire again), [ErrSuspended] (pause side effects and check

@@ -52,10 +52,11 @@ func TestKickedLeaderDrainsThenResignsAndCampaignsAtTheBack(t *testing.T) {
 		ops := newAdministrator(srv, "ops")
 		deposed := make(chan error, 10)
 		ofA, _ := runLater(t, election.New(a, "led").With(election.Options{
+			Value:     "v",
 			OnDeposed: func(_ *election.Term, reason error) { deposed <- reason },
 		}), 10*time.Second)
 		first := <-ofA
-		ofB, _ := runLater(t, election.New(b, "led"), 0)
+		ofB, _ := runLater(t, election.New(b, "led").With(election.Options{Value: "v"}), 0)
 		time.Sleep(5 * time.Second)
 		asked := time.Now()
 		if err := ops.Kick(t.Context(), holdfast.KindElection, "led", first.term.Token(), "deploy"); err != nil {
@@ -190,7 +191,7 @@ func TestRemovedLeaderIsToldBeforeTheNextOneLeads(t *testing.T) {
 		ops := newAdministrator(srv, "ops")
 		ofA, _ := runLater(t, election.New(a, "led"), 20*time.Second)
 		first := <-ofA
-		ofB, _ := runLater(t, election.New(b, "led"), 0)
+		ofB, _ := runLater(t, election.New(b, "led").With(election.Options{Value: "v"}), 0)
 		time.Sleep(5 * time.Second)
 		if err := ops.Remove(t.Context(), holdfast.KindElection, "led", first.term.Token(), "wedged"); err != nil {
 			t.Fatal(err)

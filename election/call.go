@@ -60,7 +60,6 @@ func (t *Term) await(ctx context.Context, outcomes <-chan outcome) (o outcome, r
 		return o, true
 	case <-ctx.Done():
 	}
-	termsOf(t.election).stopping(t)
 	drain := time.NewTimer(t.election.opts.drainTimeout())
 	defer drain.Stop()
 	select {

@@ -1,8 +1,8 @@
 // Package election elects one leader at a time among the processes that use the same etcd cluster. It
 // tells the leader when its term ends, and observers who leads.
 //
-//	el := election.New(sess, "scheduler")
-//	err := el.Run(ctx, "node-1", func(ctx context.Context, t *election.Term) error {
+//	el := election.New(sess, "scheduler").With(election.Options{Value: "node-1"})
+//	err := el.Run(ctx, func(ctx context.Context, t *election.Term) error {
 //		return lead(ctx) // ctx ends with the term
 //	})
 //

@@ -126,9 +126,6 @@ func TestZeroElectionReturnsAnErrorAndDoesNotPanic(t *testing.T) {
 	if zero.Name() != "" {
 		t.Errorf("name %q", zero.Name())
 	}
-	if status, answer := probe(t, zero.HealthHandler()); status != 503 || answer["reason"] == nil {
-		t.Errorf("health: %d %v", status, answer)
-	}
 }
 
 func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
@@ -183,10 +180,9 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 			"prefix too long": election.NewAt(sess, strings.Repeat("n", 513)),
 		}
 		options := map[string]election.Options{
-			"Options.DrainTimeout":    {DrainTimeout: -1},
-			"Options.MaxAge":          {MaxAge: time.Millisecond},
-			"Options.HealthTolerance": {HealthTolerance: -1},
-			"Options.Retry":           {Retry: backoff.Policy{Multiplier: 0.5}},
+			"Options.DrainTimeout": {DrainTimeout: -1},
+			"Options.MaxAge":       {MaxAge: time.Millisecond},
+			"Options.Retry":        {Retry: backoff.Policy{Multiplier: 0.5}},
 		}
 		argument := func(what, want string, err error) {
 			t.Helper()

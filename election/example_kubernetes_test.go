@@ -6,10 +6,12 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/session"
@@ -27,18 +29,27 @@ func run(ctx context.Context, cli *clientv3.Client, pod string, probes *http.Ser
 	}
 	defer sess.Close(context.Background())
 
-	el := election.New(sess, "scheduler").With(election.Options{Value: pod, DrainTimeout: 20 * time.Second})
-	o, err := el.Observer(ctx)
-	if err != nil {
-		return err
-	}
-	defer o.Close()
+	el := election.New(sess, "scheduler").With(election.Options{
+		Value: pod, DrainTimeout: 20 * time.Second,
+		OnOverrun: func(lost *holdfast.LostError, _ time.Time) { log.Fatalf("lead is still running: %v", lost) },
+	})
+	var term atomic.Pointer[election.Term] // the latest of this pod
+	leads := func() bool { t := term.Load(); return t != nil && t.Check() == nil }
+	probes.Handle("/readyz", probe(func() bool { return sess.Check() == nil }))
+	probes.Handle("/leader", probe(leads))
+	return el.Run(ctx, func(ctx context.Context, t *election.Term) error {
+		term.Store(t)
+		return lead(ctx, t)
+	}) // returns when lead has returned, and has resigned: the next one leads at once
+}
 
-	probes.Handle("/readyz", el.HealthHandler())
-	probes.Handle("/leader", o.LeaderHandler())
-	patient := el.With(election.Options{HealthTolerance: 5 * time.Minute})
-	probes.Handle("/livez", patient.HealthHandler())
-	return el.Run(ctx, lead) // returns when lead has returned, and has resigned: the next one leads at once
+// probe answers 200 while ok, and 503 otherwise.
+func probe(ok func() bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !ok() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
 }
 
 // guide: end
@@ -62,7 +73,7 @@ func ExampleElection_Run_kubernetes() {
 	ended := make(chan error)
 	go func() { ended <- run(ctx, srv.Link().Client(), "scheduler-1", probes) }()
 	<-leading
-	for _, path := range []string{"/readyz", "/leader", "/livez"} {
+	for _, path := range []string{"/readyz", "/leader"} {
 		w := httptest.NewRecorder()
 		probes.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		fmt.Println(path, w.Code)
@@ -74,6 +85,5 @@ func ExampleElection_Run_kubernetes() {
 	// Output:
 	// /readyz 200
 	// /leader 200
-	// /livez 200
 	// scheduler-1 has cleaned up
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net/http"
-	"net/http/httptest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/election"
@@ -213,35 +211,6 @@ func ExampleTerm_Yield() {
 	// Output:
 	// released by its holder
 	// <nil> true
-}
-
-func ExampleObserver_LeaderHandler() {
-	sess, close := connect()
-	defer close()
-	ctx := context.Background()
-	el := election.New(sess, "scheduler").With(election.Options{Value: "node-1"})
-	o, err := el.Observer(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer o.Close()
-
-	mux := http.NewServeMux()
-	mux.Handle("/leader", o.LeaderHandler())  // send work to the leader alone
-	mux.Handle("/readyz", el.HealthHandler()) // ready is healthy, not leading
-	probe := func(path string) int {
-		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		return w.Code
-	}
-	fmt.Println(probe("/leader"), probe("/readyz"))
-	if _, err := el.Campaign(ctx); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(probe("/leader"), probe("/readyz"))
-	// Output:
-	// 503 200
-	// 200 200
 }
 
 func ExampleNewAt() {

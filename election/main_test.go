@@ -3,13 +3,10 @@ package election_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -217,20 +214,6 @@ func startObserver(t testing.TB, el *election.Election) *election.Observer {
 	}
 	t.Cleanup(o.Close)
 	return o
-}
-
-// probe asks a health handler.
-func probe(t testing.TB, h http.Handler) (status int, answer map[string]any) {
-	t.Helper()
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
-		t.Fatalf("%q: %v", w.Body, err)
-	}
-	if w.Header().Get("Content-Type") != "application/json" || w.Header().Get("Cache-Control") != "no-store" {
-		t.Errorf("header %v", w.Header())
-	}
-	return w.Code, answer
 }
 
 // logs collects what a session logs.

@@ -12,9 +12,7 @@ import (
 // Observer keeps the current leader in memory, with one watch and a read each third of MaxAge. It may be used by any
 // number of goroutines.
 type Observer struct {
-	reader   *Reader
-	election *Election // nil: an observer of a Reader
-
+	reader *Reader
 	memory *watching.Memory[observation]
 }
 
@@ -41,10 +39,10 @@ type Snapshot struct {
 
 // Observer is Reader.Observer on the session's client. It ends with holdfast.ErrClosed when the session is closed.
 func (e *Election) Observer(ctx context.Context) (*Observer, error) {
-	return newObserver(ctx, e.reader(), e)
+	return newObserver(ctx, e.reader())
 }
 
-func newObserver(ctx context.Context, r *Reader, e *Election) (*Observer, error) {
+func newObserver(ctx context.Context, r *Reader) (*Observer, error) {
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
@@ -61,7 +59,7 @@ func newObserver(ctx context.Context, r *Reader, e *Election) (*Observer, error)
 	if err != nil {
 		return nil, r.failed("observe", err)
 	}
-	return &Observer{r, e, memory}, nil
+	return &Observer{r, memory}, nil
 }
 
 // Current returns what the observer knows now, without an RPC.

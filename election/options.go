@@ -46,25 +46,9 @@ type Options struct {
 	// holdfast.ErrSuspended. By default work continues through a short outage of etcd, while fenced writers refuse.
 	CancelOnSuspended bool
 
-	// OnOverrun is called when a function of Run or RunWhileLeader has not returned in time after its term was lost: it
-	// does not heed its context, and will soon work beside the next leader. lost says what is lost and why; since says
-	// when. Write the stacks, and end the process:
-	//
-	//	OnOverrun: func(lost *holdfast.LostError, since time.Time) {
-	//		log.Printf("still running, %v after: %v", time.Since(since), lost)
-	//		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
-	//		os.Exit(1)
-	//	},
-	//
-	// In time is as for locker.Options.OnOverrun: by default 0.5 s, and at once after a pause or, with CancelOnSuspended,
-	// when the lease has expired. If the function outlives DrainTimeout, the call is made before the term is given up,
-	// which waits for its return. So the process ends before the next leader leads, except that one that is paused ends
-	// nothing: fence what the function writes.
-	//
-	// It is called at most once for each call of the function, on a goroutine of its own or on that of Run, and not
-	// after Term.Resign or Session.Close, even if these follow the loss. A panic ends the process or Run. Default nil,
-	// which costs nothing.
-	OnOverrun func(lost *holdfast.LostError, since time.Time)
+	// OnOverrun is called when a function of Run or RunWhileLeader has not returned in time after its term was lost.
+	// Default nil.
+	OnOverrun holdfast.OverrunFunc
 
 	// Auditor is told when a term begins, is released, or is lost. A campaign waits for it. Default: the session's
 	// Logger.
@@ -88,10 +72,6 @@ type Options struct {
 	// MaxAge is how long ago the last read may have been sent for an Observer's Snapshot to be Trusted. Default 15 s; at
 	// least 30 ms.
 	MaxAge time.Duration
-
-	// HealthTolerance is how long the health handlers answer 200 after the last confirmed renewal, and after the end of
-	// a term whose function keeps running. Default 0: until the session is suspended, or the term ends.
-	HealthTolerance time.Duration
 }
 
 func (o Options) validate() error {
@@ -106,8 +86,6 @@ func (o Options) validate() error {
 		return bad("DrainTimeout", "is negative")
 	case o.MaxAge != 0 && o.MaxAge < watching.MinMaxAge:
 		return bad("MaxAge", "is less than 30 ms")
-	case o.HealthTolerance < 0:
-		return bad("HealthTolerance", "is negative")
 	}
 	if err := o.Retry.Validate(); err != nil {
 		return bad("Retry", err.Error())

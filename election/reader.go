@@ -160,7 +160,7 @@ func (r *Reader) Watch(ctx context.Context) iter.Seq2[Leader, error] {
 // Observer starts an observer and returns it after its first read, which ctx bounds. Close it after use. The errors are
 // those of Leader, without ErrNoLeader.
 func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
-	return newObserver(ctx, r, nil)
+	return newObserver(ctx, r)
 }
 
 func (r *Reader) validate() error {

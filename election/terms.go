@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
@@ -14,7 +13,7 @@ import (
 
 // terms are a session's own terms of one election: those that are held, and those
 // that have ended while their function still runs. They keep two functions of one
-// election from running at once, and the health handlers report them.
+// election from running at once.
 type terms struct {
 	all    *sessionTerms
 	prefix string // of the election's entries
@@ -26,18 +25,13 @@ type sessionTerms struct {
 	mu      sync.Mutex // protects what follows
 	states  map[string]map[*Term]*termState
 	turns   map[string]*turn
-	recent  []*Term       // the last maxRecent that ended
 	changed chan struct{} // closed and replaced when a function has returned, or a turn changes
 }
 
-const maxRecent = 16
-
 // termState describes a term that is held, or whose function still runs.
 type termState struct {
-	scoped  bool          // the term belongs to a function of Run or RunWhileLeader
-	running bool          // the function runs
-	stopped bool          // the function's context has ended,
-	since   time.Duration // at this time of the session's clock
+	scoped  bool // the term belongs to a function of Run or RunWhileLeader
+	running bool // the function runs
 }
 
 type termsKey struct{}
@@ -82,9 +76,6 @@ func (ts terms) ended(t *Term) {
 }
 
 func (ts terms) removeLocked(t *Term) {
-	recent := ts.all.recent
-	// Appended, never overwritten: readers use it without the lock.
-	ts.all.recent = append(recent[max(0, len(recent)-maxRecent+1):], t)
 	delete(ts.all.states[ts.prefix], t)
 	if len(ts.all.states[ts.prefix]) == 0 {
 		delete(ts.all.states, ts.prefix)
@@ -123,16 +114,6 @@ func (s *sessionTerms) changedLocked() {
 	s.changed = make(chan struct{})
 }
 
-// stopping records that the context of t's function has ended now.
-func (ts terms) stopping(t *Term) {
-	now := ts.host.Clock()()
-	ts.all.mu.Lock()
-	defer ts.all.mu.Unlock()
-	if s := ts.all.states[ts.prefix][t]; s != nil {
-		s.stopped, s.since = true, now
-	}
-}
-
 // scoped reports whether t belongs to a function of Run or RunWhileLeader.
 func (ts terms) scoped(t *Term) bool {
 	ts.all.mu.Lock()
@@ -151,29 +132,6 @@ func (ts terms) list() (map[*Term]termState, <-chan struct{}) {
 		states[t] = *s
 	}
 	return states, ts.all.changed
-}
-
-// find returns this session's term with the token's create revision, or nil. It may
-// have ended recently: an observer may not have heard of that yet.
-func (ts terms) find(token holdfast.Token) *Term {
-	states, _ := ts.list() // first, since a term that ends moves to recent
-	for t := range states {
-		if t.Token().Revision() == token.Revision() {
-			return t
-		}
-	}
-	for _, t := range ts.recentlyEnded() {
-		if t.election.queue.Layout().Entries == ts.prefix && t.Token().Revision() == token.Revision() {
-			return t
-		}
-	}
-	return nil
-}
-
-func (ts terms) recentlyEnded() []*Term {
-	ts.all.mu.Lock()
-	defer ts.all.mu.Unlock()
-	return ts.all.recent
 }
 
 // straggler returns a term that has ended while its function still runs, or nil,

@@ -7,7 +7,7 @@
 //	func TestServiceStops(t *testing.T) {
 //		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 //			link := srv.Link()
-//			sess, err := session.New(t.Context(), link.Client(), &session.Options{Clock: session.MonotonicClock()})
+//			sess, err := session.New(t.Context(), link.Client(), session.Options{Clock: session.MonotonicClock()})
 //			...
 //			link.BlackHole() // what does the service do now?
 //			time.Sleep(15 * time.Second)

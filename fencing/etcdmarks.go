@@ -221,7 +221,7 @@ const markDigits = 19
 // escaped name contains no space, so in byte order exactly the marks of this name
 // are between those of token 0 and of the largest token.
 func markText(c Claim) string {
-	return fmt.Sprintf("%s %0*d", EscapeName(c.Name), markDigits, int64(c.Token))
+	return fmt.Sprintf("%s %0*d", names.Escape(c.Name), markDigits, int64(c.Token))
 }
 
 // parse reads what markText wrote. Anything else is an error, never "no mark".
@@ -234,9 +234,9 @@ func (m *EtcdMarks) parse(resource string, value []byte) (Claim, error) {
 	if !ok || len(digits) != markDigits {
 		return Claim{}, bad(ErrBadClaim)
 	}
-	name, err := UnescapeName(escaped)
-	if err != nil {
-		return Claim{}, bad(err)
+	name, reason := names.Unescape(escaped, MaxName)
+	if reason != "" {
+		return Claim{}, bad(&ClaimError{Part: "name", Reason: reason})
 	}
 	token, err := holdfast.ParseToken(strings.TrimLeft(digits, "0"))
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/holdfast-go/holdfast"
@@ -65,7 +66,7 @@ func ChangeFenced(ctx context.Context, b Bucket, lk fencing.Holder, key string,
 			return err
 		}
 		// The mark is part of the content, and no two writes have the same.
-		sent = append(fmt.Appendln(nil, fencing.EscapeName(claim.Name), claim.Token, rand.Text()), data...)
+		sent = append(fmt.Appendln(nil, url.PathEscape(claim.Name), claim.Token, rand.Text()), data...)
 		if err := b.PutIf(ctx, key, version, sent); !errors.Is(err, ErrOvertaken) {
 			return err // without a reply: unknown. It may be there, or come later
 		}
@@ -79,7 +80,7 @@ func splitMark(object []byte) (mark fencing.Claim, data []byte, err error) {
 	if len(fields) != 3 {
 		return mark, nil, errors.New("the object has no mark")
 	}
-	if mark.Name, err = fencing.UnescapeName(fields[0]); err == nil {
+	if mark.Name, err = url.PathUnescape(fields[0]); err == nil {
 		mark.Token, err = holdfast.ParseToken(fields[1])
 	}
 	return mark, data, err

@@ -122,7 +122,7 @@ type reader struct{ of *holder }
 func (r reader) Name() string             { return r.of.Name() }
 func (r reader) Check() error             { return r.of.Check() }
 func (r reader) Client() *clientv3.Client { return r.of.Client() }
-func (r reader) Holding() []clientv3.Cmp    { return r.of.Holding() }
+func (r reader) Holding() []clientv3.Cmp  { return r.of.Holding() }
 
 func TestReadersErrorNamesNoToken(t *testing.T) {
 	h, kv := holding(t)

@@ -42,8 +42,8 @@ func night(now time.Time, at time.Duration) string {
 // guide: leader
 
 func runTicker(ctx context.Context, sess *session.Session, me string) error {
-	el := election.New(sess, "cron/report")
-	return el.With(election.Options{Value: me}).Run(ctx, func(ctx context.Context, t *election.Term) error {
+	el := election.New(sess, "cron/report").With(election.Options{Value: me})
+	return el.Run(ctx, func(ctx context.Context, t *election.Term) error {
 		tick := time.NewTicker(time.Minute)
 		defer tick.Stop()
 		for {

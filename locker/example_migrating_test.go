@@ -31,7 +31,8 @@ func reportWithBoth(ctx context.Context, sess *session.Session) error {
 // guide: leaders
 
 func leadWithBoth(ctx context.Context, sess *session.Session, me string) error {
-	old, el := election.NewAt(sess, "/app/scheduler"), election.New(sess, "scheduler")
+	o := election.Options{Value: me}
+	old, el := election.NewAt(sess, "/app/scheduler").With(o), election.New(sess, "scheduler").With(o)
 	return old.Run(ctx, func(ctx context.Context, _ *election.Term) error {
 		return el.Run(ctx, func(ctx context.Context, t *election.Term) error { return schedule(ctx, t) })
 	})

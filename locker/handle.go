@@ -28,27 +28,27 @@ func (n named) handle(h *hold.Hold, own *own) handle {
 	return handle{requests.NewHook(h), h, own, n.opts.CancelOnSuspended}
 }
 
-// AcquiredRevision returns the etcd revision at which it was found to be held: the store at that revision has what
-// holders before it did. It is at least the revision of a Lock's token, for clients that fence on revisions. Otherwise
-// use the token.
+// AcquiredRevision returns the etcd revision at which the hold was found to have begun: the store at that revision has
+// what earlier holders did. It is at least the revision of a Lock's token, for clients that fence on revisions.
+// Otherwise use the token.
 func (h *handle) AcquiredRevision() int64 { return h.hold.AcquiredRevision() }
 
-// String names it, with its token and its lease.
+// String names what is held, with its token and its lease.
 func (h *handle) String() string { return h.hold.String() }
 
-// Lease returns the lease that it depends on.
+// Lease returns the lease that the hold depends on.
 func (h *handle) Lease() clientv3.LeaseID { return h.hold.Lease() }
 
 // Client returns the session's etcd client.
 func (h *handle) Client() *clientv3.Client { return h.hold.Client() }
 
-// Holding returns comparisons for your own Txn, which are all true only while it is held: all entries of the acquisition
-// exist. There is one for each entry, of which a TreeMutex and a Set have several.
+// Holding returns comparisons for your own Txn, which are all true only during the hold: while all its entries exist.
+// There is one for each entry, of which a TreeMutex and a Set have several.
 //
 //	cli.Txn(ctx).If(lk.Holding()...).Then(…)
 func (h *handle) Holding() []clientv3.Cmp { return h.hold.Holding() }
 
-// Check reports whether it is held now, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects); a
+// Check reports whether the hold goes on, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects); a
 // *holdfast.LostError, which names the lock of a Set that was lost first; holdfast.ErrReleased. It is right even after
 // a pause. Time passes between a Check and what follows it; only fencing closes that gap.
 func (h *handle) Check() error {
@@ -78,7 +78,7 @@ func (h *handle) Progress() error {
 	return h.hold.Progress()
 }
 
-// Done returns a channel that is closed when it is lost or released. Check says which.
+// Done returns a channel that is closed when the hold is lost or released. Check says which.
 func (h *handle) Done() <-chan struct{} {
 	if h.own == nil {
 		return h.hold.Done()

@@ -61,29 +61,8 @@ type Options struct {
 	// call. Default nil.
 	OnWait func(view.Place)
 
-	// OnOverrun is called when a function of Do has not returned in time after its lock was lost: it does
-	// not heed its context, and will soon work beside the next holder. lost says what is lost and why; since says when.
-	// Write the stacks, and end the process:
-	//
-	//	OnOverrun: func(lost *holdfast.LostError, since time.Time) {
-	//		log.Printf("still running, %v after: %v", time.Since(since), lost)
-	//		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
-	//		os.Exit(1)
-	//	},
-	//
-	// In time is half of session.Options.LockDelay or of the drift margin, whichever is shorter: by default 0.5 s.
-	// With CancelOnSuspended, the function was told long before its lease has expired, and after a pause of the process
-	// that moment has passed: then the call is made at once. A kick asks, and its name stays taken: the function has
-	// 30 s more, unless an administrator removes the lock meanwhile.
-	//
-	// So after an expired lease, a kick, a removal and, as a rule, a revocation, the process ends before the next holder
-	// holds. After MaxHold and MaxIdle the name is free at once, and a process that is paused ends nothing: fence what
-	// the function writes.
-	//
-	// It is called at most once for each call of Do, on a goroutine of its own, and not after Unlock or Session.Close,
-	// even if these follow the loss: the function may go on with something else. A panic ends the process. Do does not
-	// wait for it. Default nil, which costs nothing.
-	OnOverrun func(lost *holdfast.LostError, since time.Time)
+	// OnOverrun is called when a function of Do has not returned in time after its lock was lost. Default nil.
+	OnOverrun holdfast.OverrunFunc
 
 	// Auditor is told of each grant, release and loss. A grant waits for it, as does Close. Default: the session's
 	// Logger, as audit.Log: losses at Warn, unless Session.Close ends the hold.

@@ -141,11 +141,27 @@ func (s *Set) check() error {
 
 // SetLock is one acquisition of a Set. What ends the hold of one of its locks ends them all, with the same cause: the
 // loss of the lease, an administrator who kicks or removes one holder, an entry that is deleted. It is safe for
-// concurrent use.
+// concurrent use. It is no fencing.Holder, since a token belongs to one name: see Holder and WithContext.
 type SetLock struct {
 	handle  // of the first name
 	writers []*Lock
 	readers []*ReadLock
+}
+
+// Names returns the names of the locks: first those that are held alone.
+func (s *SetLock) Names() []string { return s.each((*single).Name) }
+
+// Keys returns the keys of the entries in etcd, in the order of Names.
+func (s *SetLock) Keys() []string { return s.each((*single).Key) }
+
+func (s *SetLock) each(text func(*single) string) (all []string) {
+	for _, lk := range s.writers {
+		all = append(all, text(&lk.single))
+	}
+	for _, lk := range s.readers {
+		all = append(all, text(&lk.single))
+	}
+	return all
 }
 
 // Holder returns the lock of a name that the set holds alone, with that name's token, for fencing and its guards. For

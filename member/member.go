@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
@@ -157,6 +159,19 @@ func (m *Member) Key() string {
 	defer m.mu.Unlock()
 	return m.key
 }
+
+// Lease returns the lease of that key.
+func (m *Member) Lease() clientv3.LeaseID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lease == nil {
+		return clientv3.NoLease
+	}
+	return m.lease.ID()
+}
+
+// Client returns the session's etcd client.
+func (m *Member) Client() *clientv3.Client { return m.host.Client() }
 
 // Update replaces the value, and returns when etcd has confirmed that. A value of more than MaxValue bytes is a
 // *holdfast.ArgumentError. After ctx's error the new value is put all the same, as soon as etcd can be reached. After

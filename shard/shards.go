@@ -66,15 +66,8 @@ type Options struct {
 	// holdfast.ErrSuspended. By default work continues through a short outage of etcd, while fenced writers refuse.
 	CancelOnSuspended bool
 
-	// OnOverrun is called when a function has not returned in time after its shard was lost: it does not heed its context,
-	// and will soon work beside the next owner. lost says what is lost and why; since says when. Write the stacks, and end
-	// the process, as docs/operations.md shows. In time is as for locker.Options.OnOverrun: by default 0.5 s. If the
-	// function outlives DrainTimeout, the call is made before the shard is given up, which waits for its return.
-	//
-	// It is called at most once for each call of the function, on a goroutine of its own or on the shard's, of several
-	// shards at once, and not after Session.Close. A panic ends the process. A process that is paused ends nothing: fence
-	// what the function writes. Default nil, which costs nothing.
-	OnOverrun func(lost *holdfast.LostError, since time.Time)
+	// OnOverrun is called when a function of Run has not returned in time after its shard was lost. Default nil.
+	OnOverrun holdfast.OverrunFunc
 
 	// Auditor is told when a shard begins to be held, is released, or is lost. Default: the session's Logger.
 	Auditor audit.Auditor

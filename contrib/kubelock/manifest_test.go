@@ -64,7 +64,6 @@ func TestManifestInTheGuide(t *testing.T) {
 	for what, path := range map[string]string{
 		"startup":   c.StartupProbe.HTTPGet.Path,
 		"readiness": c.ReadinessProbe.HTTPGet.Path,
-		"liveness":  c.LivenessProbe.HTTPGet.Path,
 	} {
 		if !strings.Contains(guide, `probes.Handle("`+path+`"`) || path == "/leader" {
 			t.Errorf("%s probe %q", what, path)

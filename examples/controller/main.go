@@ -7,7 +7,7 @@
 // With a Ctrl-C, or SIGTERM, in round 2:
 //
 //	 time  who       what                                                                   token
-//	0.05s  node-1    answers http://127.0.0.1:8080/readyz, /leader and /livez
+//	0.05s  node-1    answers http://127.0.0.1:8080/readyz and /leader
 //	0.05s  node-1    leads                                                                      3
 //	0.05s  node-1    begins round 1                                                             3
 //	1.05s  node-1    has finished round 1                                                       3
@@ -26,7 +26,6 @@
 //
 //	curl -i 127.0.0.1:8080/readyz    # 200: connected to etcd, leading or not; for a readinessProbe
 //	curl -i 127.0.0.1:8080/leader    # 200 in the replica that leads, 503 in the others
-//	curl -i 127.0.0.1:8080/livez     # like readyz, with five minutes of patience; for a livenessProbe
 //
 // docs/kubernetes.md has the manifest.
 package main
@@ -40,6 +39,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/election"
@@ -59,6 +59,15 @@ const status = "examples/controller/status" // a key that the leader writes
 
 func main() { demo.Main(run) }
 
+// probe answers 200 while ok, and 503 otherwise.
+func probe(ok func() bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !ok() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+}
+
 // run runs until ctx ends, which it does on SIGTERM and SIGINT.
 func run(ctx context.Context, d *demo.Demo) error {
 	d.Header()
@@ -69,17 +78,11 @@ func run(ctx context.Context, d *demo.Demo) error {
 	defer sess.Close(ctx)
 
 	el := election.New(sess, "examples/controller").With(election.Options{Value: *name, DrainTimeout: *drain})
-	o, err := el.Observer(ctx)
-	if err != nil {
-		return err
-	}
-	defer o.Close()
-
 	probes := http.NewServeMux()
-	probes.Handle("/readyz", el.HealthHandler())
-	probes.Handle("/leader", o.LeaderHandler())
-	patient := el.With(election.Options{HealthTolerance: 5 * time.Minute})
-	probes.Handle("/livez", patient.HealthHandler())
+	var term atomic.Pointer[election.Term] // the latest of this replica
+	leads := func() bool { t := term.Load(); return t != nil && t.Check() == nil }
+	probes.Handle("/readyz", probe(func() bool { return sess.Check() == nil }))
+	probes.Handle("/leader", probe(leads))
 	l, err := net.Listen("tcp", *listen)
 	if err != nil {
 		return err
@@ -87,10 +90,13 @@ func run(ctx context.Context, d *demo.Demo) error {
 	srv := &http.Server{Handler: probes, ReadHeaderTimeout: 5 * time.Second}
 	go srv.Serve(l) // until Close: the probes answer while the leader drains, too
 	defer srv.Close()
-	d.Row(*name, 0, demo.Plain, "answers http://%s/readyz, /leader and /livez", l.Addr())
+	d.Row(*name, 0, demo.Plain, "answers http://%s/readyz and /leader", l.Addr())
 
 	defer context.AfterFunc(ctx, func() { d.Row(*name, 0, demo.Dim, "is asked to end") })()
-	err = el.Run(ctx, func(ctx context.Context, t *election.Term) error { return lead(ctx, d, t) })
+	err = el.Run(ctx, func(ctx context.Context, t *election.Term) error {
+		term.Store(t)
+		return lead(ctx, d, t)
+	})
 	if !errors.Is(err, context.Canceled) {
 		return err // election.ErrNotDrained: lead had not returned within DrainTimeout
 	}

@@ -20,7 +20,7 @@ func replica(t *testing.T, srv *etcdtest.Server, name string, args ...string) (p
 	return p, p.Await(t, `answers (http://[\d.:]+)/readyz`)[1]
 }
 
-func probe(t *testing.T, url string) (status int) {
+func get(t *testing.T, url string) (status int) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -48,10 +48,10 @@ func TestLeaderFinishesItsRoundAndTheNextOneLeads(t *testing.T) {
 	second, secondProbes := replica(t, srv, "node-2", "--takes", "1ms")
 	queued(t, srv, 2)
 	for url, want := range map[string]int{
-		firstProbes + "/readyz": 200, firstProbes + "/leader": 200, firstProbes + "/livez": 200,
-		secondProbes + "/readyz": 200, secondProbes + "/leader": 503, secondProbes + "/livez": 200,
+		firstProbes + "/readyz": 200, firstProbes + "/leader": 200,
+		secondProbes + "/readyz": 200, secondProbes + "/leader": 503,
 	} {
-		if got := probe(t, url); got != want {
+		if got := get(t, url); got != want {
 			t.Errorf("%s: %d, want %d", url, got, want)
 		}
 	}
@@ -69,7 +69,7 @@ func TestLeaderFinishesItsRoundAndTheNextOneLeads(t *testing.T) {
 
 	second.Await(t, "node-2 +leads")
 	second.Await(t, "finished round 1 ")
-	if got := probe(t, secondProbes+"/leader"); got != 200 {
+	if got := get(t, secondProbes+"/leader"); got != 200 {
 		t.Errorf("/leader of the next leader: %d", got)
 	}
 	newer := false

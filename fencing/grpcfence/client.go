@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // The metadata keys.
@@ -98,7 +99,7 @@ func (c Client) attach(ctx context.Context, method string) (context.Context, fen
 		return nil, nil, notSent(method, err)
 	}
 	ctx = metadata.AppendToOutgoingContext(ctx,
-		KeyName, fencing.EscapeName(claim.Name), KeyToken, claim.Token.String())
+		KeyName, names.Escape(claim.Name), KeyToken, claim.Token.String())
 	return ctx, holder, nil
 }
 

@@ -10,12 +10,12 @@
 //		id := req.(*pb.PutAccountRequest).Id
 //		return "account/" + id, "accounts/" + id, nil
 //	}
-//	guard := grpcfence.NewGuard(store, resourceOf, nil)
+//	guard := grpcfence.NewGuard(store, resourceOf, grpcfence.Options{})
 //	srv := grpc.NewServer(
 //		grpc.ChainUnaryInterceptor(guard.Unary()),
 //		grpc.ChainStreamInterceptor(guard.Stream()))
 //
-// The metadata are fencing-name, as fencing.EscapeName writes it, and fencing-token, in decimal, each
+// The metadata are fencing-name, escaped as in package httpfence, and fencing-token, in decimal, each
 // exactly once.
 //
 // [NewGuard] is the guard, [NewFilter] refuses stale calls early, and [NewRequire] compares no token;

@@ -38,7 +38,7 @@ type holder struct {
 func (h *holder) Name() string             { return h.name }
 func (h *holder) Token() holdfast.Token    { return h.token }
 func (h *holder) Client() *clientv3.Client { return nil }
-func (h *holder) Holding() []clientv3.Cmp    { return nil }
+func (h *holder) Holding() []clientv3.Cmp  { return nil }
 
 func (h *holder) Check() error {
 	h.mu.Lock()

@@ -13,11 +13,11 @@
 //		id := r.PathValue("id")
 //		return "account/" + id, "accounts/" + id, nil
 //	}
-//	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit, store, target, nil))
+//	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit, store, target, httpfence.Options{}))
 //
 // The header fields, each exactly once:
 //
-//	Fencing-Name: accounts/42      the lock's name, as fencing.EscapeName writes it
+//	Fencing-Name: accounts/42      the lock's name; but for letters, digits and -._~/:@+ a byte is %XX
 //	Fencing-Token: 1731            decimal, 1 to 2⁶³-1
 //
 // # Three middlewares

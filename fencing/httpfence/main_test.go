@@ -36,7 +36,7 @@ func (h *holder) Name() string             { return h.name }
 func (h *holder) Token() holdfast.Token    { return h.token }
 func (h *holder) Check() error             { return h.err }
 func (h *holder) Client() *clientv3.Client { return nil }
-func (h *holder) Holding() []clientv3.Cmp    { return nil }
+func (h *holder) Holding() []clientv3.Cmp  { return nil }
 
 var (
 	errLost      = errors.New("lost")

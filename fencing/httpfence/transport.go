@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // The header fields, in canonical form.
@@ -69,7 +70,7 @@ func attach(req *http.Request, holder fencing.Holder) (*http.Request, error) {
 	for key, values := range req.Header {
 		clone.Header[key] = values
 	}
-	values := []string{fencing.EscapeName(c.Name), c.Token.String()} // one allocation for both fields
+	values := []string{names.Escape(c.Name), c.Token.String()} // one allocation for both fields
 	clone.Header[HeaderName] = values[0:1:1]
 	clone.Header[HeaderToken] = values[1:2:2]
 	return &clone, nil

@@ -2,7 +2,7 @@
 // resource, older holders no longer can. The database keeps a mark per resource: the largest fencing
 // token that has written to it.
 //
-//	g, err := sqlfence.New(db, sqlfence.Postgres, nil)
+//	g, err := sqlfence.New(db, sqlfence.Postgres, sqlfence.Options{})
 //	...
 //	err = mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 //		return g.Do(ctx, "accounts/7", lk, func(ctx context.Context, tx *sql.Tx) error {

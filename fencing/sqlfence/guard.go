@@ -41,16 +41,6 @@ func New(db *sql.DB, dialect Dialect, o Options) (*Guard, error) {
 	return g, nil
 }
 
-// Raise is [Marks.Raise].
-func (g *Guard) Raise(ctx context.Context, tx Tx, resource string, source fencing.Source) error {
-	return g.m.Raise(ctx, tx, resource, source)
-}
-
-// RaiseClaim is [Marks.RaiseClaim].
-func (g *Guard) RaiseClaim(ctx context.Context, tx Tx, resource string, c fencing.Claim) error {
-	return g.m.RaiseClaim(ctx, tx, resource, c)
-}
-
 // Do runs fn in a transaction that commits only if source's token is not below the mark of the
 // resource, and raises the mark to the token.
 //

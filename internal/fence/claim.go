@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // ErrMissing is returned by [Read] for a request without a claim.
@@ -49,7 +50,7 @@ func (e *TargetError) Error() string {
 
 // ParseClaim reads a claim from all values of its two fields. present is false only
 // if neither has a value. One field without the other, a field that came twice, or
-// a value that fencing.EscapeName or Token.String does not write, is present and a
+// a value that names.Escape or Token.String does not write, is present and a
 // *fencing.ClaimError. (For token zero that Is holdfast.ErrNoToken as well, so test
 // present, not the error, for an absent claim.)
 func ParseClaim(names, tokens []string) (c fencing.Claim, present bool, err error) {
@@ -60,7 +61,7 @@ func ParseClaim(names, tokens []string) (c fencing.Claim, present bool, err erro
 	if err != nil {
 		return fencing.Claim{}, true, err
 	}
-	if c.Name, err = fencing.UnescapeName(text); err != nil {
+	if c.Name, err = unescape(text); err != nil {
 		return fencing.Claim{}, true, err
 	}
 	if text, err = single("token", tokens); err != nil {
@@ -70,6 +71,14 @@ func ParseClaim(names, tokens []string) (c fencing.Claim, present bool, err erro
 		return fencing.Claim{}, true, &fencing.ClaimError{Part: "token", Err: err}
 	}
 	return c, true, nil
+}
+
+func unescape(text string) (string, error) {
+	name, bad := names.Unescape(text, fencing.MaxName)
+	if bad != "" {
+		return "", &fencing.ClaimError{Part: "name", Reason: bad}
+	}
+	return name, nil
 }
 
 var errIncomplete = errors.New("missing, although the other field is there")

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/fence"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // A malformed claim must never look absent.
@@ -110,9 +111,9 @@ func FuzzClaim(f *testing.F) {
 	f.Add("a%20b", "", 1, "-7", "", 1)
 	f.Add("a", "", 1, "9223372036854775808", "", 1)
 	f.Add("", "", 0, "", "", 0)
-	f.Fuzz(func(t *testing.T, name1, name2 string, names int, token1, token2 string, tokens int) {
+	f.Fuzz(func(t *testing.T, name1, name2 string, claimed int, token1, token2 string, tokens int) {
 		few := func(n int, values ...string) []string { return values[:min(max(n, 0), len(values))] }
-		ns, ts := few(names, name1, name2), few(tokens, token1, token2)
+		ns, ts := few(claimed, name1, name2), few(tokens, token1, token2)
 		c, present, err := fence.ParseClaim(ns, ts)
 		if absent := len(ns) == 0 && len(ts) == 0; present == absent {
 			t.Fatalf("%q %q: present is %v", ns, ts, present)
@@ -123,7 +124,7 @@ func FuzzClaim(f *testing.F) {
 		case present && err != nil && !errors.As(err, new(*fencing.ClaimError)):
 			t.Errorf("%q %q: %T %v", ns, ts, err, err)
 		case present && err == nil && (len(ns) != 1 || len(ts) != 1 || c.Validate() != nil ||
-			fencing.EscapeName(c.Name) != ns[0] || c.Token.String() != ts[0]):
+			names.Escape(c.Name) != ns[0] || c.Token.String() != ts[0]):
 			t.Errorf("%q %q are read as %v", ns, ts, c)
 		}
 	})

@@ -18,6 +18,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
@@ -104,6 +105,15 @@ func (d *database) pool(t testing.TB, c driver.Connector) *sql.DB {
 		}
 	})
 	return db
+}
+
+// marks returns marks in the table of guard.
+func (d *database) marks(auditor audit.Auditor) *sqlfence.Marks {
+	m, err := sqlfence.NewMarks(d.dialect, sqlfence.Options{Auditor: auditor})
+	if err != nil {
+		panic(err)
+	}
+	return m
 }
 
 // guard returns a guard whose schema exists. Without opts.Auditor it is quiet.

@@ -69,7 +69,7 @@ func TestExpiredMarkLetsNoStaleTokenIn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = g.Raise(t.Context(), sqlfence.SQLTx(tx), "job 1", holdfast.Token(4))
+		err = d.marks(quiet).Raise(t.Context(), sqlfence.SQLTx(tx), "job 1", holdfast.Token(4))
 		if !errors.Is(err, sqlfence.ErrExpired) {
 			t.Errorf("Raise: %v", err)
 		}
@@ -136,7 +136,7 @@ func TestFirstFloorIsNotMissedByAnOlderSnapshot(t *testing.T) {
 		if n, err := g.Expire(t.Context(), holdfast.Token(20), time.Hour); n != 1 || err != nil {
 			t.Fatalf("%d marks expired, %v", n, err)
 		}
-		err = g.Raise(t.Context(), sqlfence.SQLTx(tx), "r", holdfast.Token(5))
+		err = d.marks(quiet).Raise(t.Context(), sqlfence.SQLTx(tx), "r", holdfast.Token(5))
 		if !errors.Is(err, sqlfence.ErrExpired) && sqlState(err) != "40001" {
 			t.Errorf("a token below the floor: %v", err)
 		}

@@ -172,7 +172,7 @@ var lagging = map[string]struct {
 		ctx context.Context, d *database, g *sqlfence.Guard, resource string, token holdfast.Token, work string,
 	) error {
 		return d.inTx(ctx, func(tx *sql.Tx) error {
-			if err := g.Raise(ctx, sqlfence.SQLTx(tx), resource, token); err != nil {
+			if err := d.marks(quiet).Raise(ctx, sqlfence.SQLTx(tx), resource, token); err != nil {
 				return err
 			}
 			return d.write(resource, token, work)(ctx, tx)

@@ -321,7 +321,7 @@ func TestRefusalWithinTheWorkIsRecordedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := g.Do(t.Context(), "outer", holdfast.Token(5), func(ctx context.Context, tx *sql.Tx) error {
-		return g.Raise(ctx, sqlfence.SQLTx(tx), "inner", holdfast.Token(5))
+		return d.marks(keep).Raise(ctx, sqlfence.SQLTx(tx), "inner", holdfast.Token(5))
 	})
 	if !errors.Is(err, fencing.ErrStale) || !slices.Equal(refused, []string{"inner"}) || d.mark(t, "outer") != 0 {
 		t.Errorf("Do: %v, mark %v, recorded %v", err, d.mark(t, "outer"), refused)

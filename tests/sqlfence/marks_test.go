@@ -80,7 +80,7 @@ func TestRefusedRaiseThatIsCommittedLeavesTheMark(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = g.RaiseClaim(t.Context(), sqlfence.SQLTx(tx), c.resource, c.claim)
+			err = d.marks(quiet).RaiseClaim(t.Context(), sqlfence.SQLTx(tx), c.resource, c.claim)
 			if !errors.Is(err, c.want) {
 				t.Errorf("%v on %s: %v, want %v", c.claim, c.resource, err, c.want)
 			}
@@ -158,14 +158,14 @@ func TestPgxTxTakesTransactionsOnly(t *testing.T) {
 // A rollback to a savepoint takes the mark back. Raised again, it guards.
 func TestRaiseAgainAfterARollbackToASavepoint(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
-		g := d.guard(t, nil)
+		d.guard(t, nil)
 		run := func(token holdfast.Token, raiseAgain bool) error {
 			tx, err := d.db.BeginTx(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer tx.Rollback()
-			raise := func() error { return g.Raise(t.Context(), sqlfence.SQLTx(tx), "r", token) }
+			raise := func() error { return d.marks(quiet).Raise(t.Context(), sqlfence.SQLTx(tx), "r", token) }
 			statement := func(query string) {
 				if _, err := tx.ExecContext(t.Context(), query); err != nil {
 					t.Error(err)

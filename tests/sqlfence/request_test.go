@@ -53,7 +53,7 @@ func TestRaiseThatTheDatabaseDropsIsNotRepeated(t *testing.T) {
 		}
 		// The same, of a second resource within the work.
 		err = g.Do(deadline(t), "s", holdfast.Token(7), func(ctx context.Context, tx *sql.Tx) error {
-			return g.Raise(ctx, sqlfence.SQLTx(tx), "r", holdfast.Token(7))
+			return d.marks(quiet).Raise(ctx, sqlfence.SQLTx(tx), "r", holdfast.Token(7))
 		})
 		if err == nil || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "trigger") {
 			t.Errorf("Raise in Do: %v", err)

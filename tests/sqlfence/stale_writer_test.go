@@ -57,7 +57,7 @@ func openDatabase(ctx context.Context, j stalewriter.Job, _ *clientv3.Client) (s
 		switch work := d.increment(j.Name, h.Token()); j.Way {
 		case byRaise:
 			return d.inTx(ctx, func(tx *sql.Tx) error {
-				return errors.Join(g.Raise(ctx, sqlfence.SQLTx(tx), j.Name, h), work(ctx, tx))
+				return errors.Join(d.marks(quiet).Raise(ctx, sqlfence.SQLTx(tx), j.Name, h), work(ctx, tx))
 			})
 		case byColumn:
 			return d.inTx(ctx, func(tx *sql.Tx) error {

@@ -2,14 +2,12 @@ package page
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/holdfast-go/holdfast/election"
 )
 
 var (
 	jobs chan struct{ Key, Result string }
-	mux  *http.ServeMux
 	o    *election.Observer
 
 	cache interface {

@@ -1,18 +1,13 @@
-package fencing
+package names
 
 import (
 	"fmt"
 	"strings"
-
-	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// maxEscaped is the length of the longest escaped name.
-const maxEscaped = 3 * MaxName
-
-// EscapeName returns a name as it is written in headers and metadata: letters, digits and -._~/:@+
+// Escape returns the name of a claim as it is written in headers, metadata and marks: letters, digits and -._~/:@+
 // stand for themselves, any other byte becomes %XX with capital letters.
-func EscapeName(name string) string {
+func Escape(name string) string {
 	escaped := 0
 	for i := range len(name) {
 		if !plain(name[i]) {
@@ -35,28 +30,31 @@ func EscapeName(name string) string {
 	return b.String()
 }
 
-// UnescapeName returns the name that [EscapeName] wrote as text. Any other text, and a name that is
-// empty or longer than [MaxName], is a *[ClaimError].
-func UnescapeName(text string) (string, error) {
-	if len(text) > maxEscaped {
-		return "", &ClaimError{Part: "name", Reason: fmt.Sprintf("is longer than %d bytes", maxEscaped)}
+// Unescape returns the name that Escape wrote as text, or what is wrong with any other text, and with a name that is
+// empty or longer than most bytes.
+func Unescape(text string, most int) (name, bad string) {
+	if len(text) > 3*most {
+		return "", fmt.Sprintf("is longer than %d bytes", 3*most)
 	}
 	for i := range len(text) {
 		if text[i] != '%' && !plain(text[i]) {
-			return "", badName(text)
+			return "", Quote(text) + " is not an escaped name"
 		}
 	}
-	name := text // as is the rule, and without an allocation
+	name = text // as is the rule, and without an allocation
 	if strings.Contains(text, "%") {
 		var ok bool
 		if name, ok = unescape(text); !ok {
-			return "", badName(text)
+			return "", Quote(text) + " is not an escaped name"
 		}
 	}
-	if err := checkName(name); err != nil {
-		return "", err
+	switch {
+	case name == "":
+		return "", "is empty"
+	case len(name) > most:
+		return "", fmt.Sprintf("is longer than %d bytes", most)
 	}
-	return name, nil
+	return name, ""
 }
 
 func unescape(text string) (name string, ok bool) {
@@ -78,10 +76,6 @@ func unescape(text string) (name string, ok bool) {
 		i += 2
 	}
 	return b.String(), true
-}
-
-func badName(text string) error {
-	return &ClaimError{Part: "name", Reason: names.Quote(text) + " is not an escaped name"}
 }
 
 func plain(c byte) bool {
