@@ -16,7 +16,7 @@ func TestProcessThatDidNotRunMayBeLate(t *testing.T) {
 			{Process: oracle.Everywhere, From: time.Minute, To: time.Minute + time.Second},
 			{Process: "process 0", From: 0, To: time.Hour}, // its connections are slow
 		}},
-		Stalls: []oracle.Fault{{Process: "process 0", From: from, To: to}},
+		gaps: []oracle.Fault{{Process: "process 0", From: from, To: to}},
 	}
 	for _, c := range []struct {
 		process string
