@@ -93,14 +93,17 @@ func essence(violation string) string {
 	return durations.ReplaceAllString(about, "")
 }
 
-// judgeWith judges with these gaps of processes as faults.
+// judgeWith judges with these gaps of processes as faults. Those that are short excuse no rule of the oracle, or a busy
+// machine would excuse all.
 func (rec *recorded) judgeWith(gaps []oracle.Fault) oracle.Verdict {
 	rec.gaps = gaps
 	record := *rec.Record
 	record.Faults = slices.Clone(record.Faults)
 	for _, f := range gaps {
-		f.To += afterStall
-		record.Faults = append(record.Faults, f)
+		if f.To-f.From >= longGap {
+			f.To += afterStall
+			record.Faults = append(record.Faults, f)
+		}
 	}
 	verdict := record.Judge()
 	history := modeltrace.NewHistory(rec.Record, rec.Steps)

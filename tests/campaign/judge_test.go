@@ -58,6 +58,7 @@ func TestViolationOfAProcessThatDidNotRunIsOfTheMachine(t *testing.T) {
 		"another did not run":  {[]oracle.Fault{{Process: "process 1", From: gone.Before, To: gone.Before + 4*s}}, 1, 0},
 		"it did not run":       {[]oracle.Fault{{Process: h.Process, From: gone.Before, To: gone.Before + 3*s}}, 0, 1},
 		"it ran before and so": {[]oracle.Fault{{Process: h.Process, From: 1 * s, To: 2 * s}}, 1, 0},
+		"it had short gaps":    {shortGaps(h.Process, gone.Before, gone.Before+4*s), 1, 0},
 	} {
 		late.Stalls = c.stalls
 		late.judge()
@@ -76,4 +77,12 @@ func TestMinHoldOfAFastClockIsShorterByOthers(t *testing.T) {
 	if got := byOthers(minHold, 1-mostDrift); got != minHold {
 		t.Errorf("%v by a slow clock: etcd's, which keeps the name, is right", got)
 	}
+}
+
+// shortGaps are many gaps of a process.
+func shortGaps(process string, from, to time.Duration) (all []oracle.Fault) {
+	for ; from < to; from += time.Second {
+		all = append(all, oracle.Fault{Process: process, From: from, To: from + 4*stall})
+	}
+	return all
 }

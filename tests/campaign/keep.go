@@ -36,9 +36,9 @@ func (c *campaign) keep(f *round, rec *recorded) error {
 		err = errors.Join(err, fmt.Errorf("the record of round %d has %d bytes, and docs/evidence takes %d: use a shorter "+
 			"-round", rec.Round, info.Size(), mostKept))
 	}
-	fmt.Fprintf(c.progress, "seed %d, round %d broke a promise:\n", rec.Seed, rec.Round)
+	fmt.Fprintf(c.progress, "seed %d, round %d:\n", rec.Seed, rec.Round)
 	for _, v := range rec.violations {
-		fmt.Fprintf(c.progress, "  %s\n", v)
+		fmt.Fprintf(c.progress, "  a promise was broken: %s\n", v)
 	}
 	for _, v := range rec.ofMachine {
 		fmt.Fprintf(c.progress, "  of the machine: %s\n", v)

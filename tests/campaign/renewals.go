@@ -32,6 +32,10 @@ const (
 	// the least margin of a lease, has waited for four of these at least: several goroutines take part in it.
 	stall = 50 * time.Millisecond
 
+	// gapsOfALate is for how long in all a process did not run shortly before a step that gaps excuse: half of the least
+	// margin of a lease. longGap is how long a gap is that excuses what the oracle judges, by seconds.
+	gapsOfALate, longGap = 100 * time.Millisecond, time.Second
+
 	// afterStall is how long a stall has effects after its end.
 	afterStall = time.Second
 )
@@ -41,7 +45,13 @@ const (
 func (rec *recorded) mayBeLate(s said) bool {
 	during := func(f oracle.Fault) bool { return f.From <= s.When && s.When <= f.To+afterStall }
 	own := func(f oracle.Fault) bool { return f.Process == s.Process && during(f) }
-	return slices.ContainsFunc(rec.gaps, own) ||
+	var gaps time.Duration
+	for _, f := range rec.gaps {
+		if own(f) {
+			gaps += f.To - f.From
+		}
+	}
+	return gaps >= gapsOfALate ||
 		slices.ContainsFunc(rec.Faults, func(f fault) bool { return f.What == stopsProcess && own(f.Fault) }) ||
 		slices.ContainsFunc(rec.Record.Faults, func(f oracle.Fault) bool {
 			return f.Process == oracle.Everywhere && during(f)
