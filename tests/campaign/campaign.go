@@ -23,6 +23,7 @@ type options struct {
 	workers  int
 	members  int    // 0: defaultMembers
 	fsync    bool   // members wait for the disk
+	auth     bool   // members ask for users
 	etcd     string // the program of the members; "": the etcd of package etcdtest
 	foreign  target // on which it runs instead, if that has endpoints
 	out      string // where records are kept
@@ -77,6 +78,12 @@ func (c *campaign) onOneCluster(ctx context.Context) (err error) {
 		Processes: true, Program: c.etcd, DefaultTicks: true, Dir: dir, Fsync: c.fsync,
 	}); err == nil {
 		defer func() { err = errors.Join(err, on.Close()) }()
+		if c.auth {
+			if err := askForUsers(ctx, on); err != nil {
+				return err
+			}
+			on.user = operator
+		}
 		for i := range links {
 			if links[i], err = on.NewLink(); err != nil {
 				return err

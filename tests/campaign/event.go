@@ -18,6 +18,7 @@ type job struct {
 	Names      []string // of locks and semaphores; the limit of the last semaphore changes
 	Endpoints  []string
 	Prefix     string // of all keys in etcd
+	User       string // NAME:PASSWORD, of a cluster that asks for users
 	TTL        time.Duration
 	ClockRate  float64 // of the session's clock; 1: as all others
 	Seed       uint64

@@ -60,6 +60,11 @@ func (rec *recorded) judge() oracle.Verdict {
 	rec.violations, rec.ofMachine = verdict.Violations, nil
 	if len(rec.violations) > len(rec.Failures) && len(rec.Stalls) > 0 {
 		rec.violations, rec.ofMachine = apart(verdict.Violations, rec.judgeWith(rec.Stalls).Violations)
+		for _, v := range rec.ofMachine {
+			if strings.HasPrefix(v, refusedLease) {
+				verdict.Counts[refusedLeases]--
+			}
+		}
 	}
 	return verdict
 }
@@ -83,10 +88,13 @@ func apart(all, stay []string) (stayed, others []string) {
 // durations are what a violation says of times, which may be others if a process did not run.
 var durations = regexp.MustCompile(`(\d+(\.\d+)?(h|ms|m|s|µs|ns))+`)
 
+// refusedLease is what a violation of the model of the lease begins with.
+const refusedLease = "the model refuses a step of lease "
+
 // essence returns what a violation is about, without how long or at which step.
 func essence(violation string) string {
 	about, _, _ := strings.Cut(violation, "\n")
-	if rest, ok := strings.CutPrefix(about, "the model refuses a step of lease "); ok {
+	if rest, ok := strings.CutPrefix(about, refusedLease); ok {
 		lease, _, _ := strings.Cut(rest, ",")
 		return "lease " + lease
 	}

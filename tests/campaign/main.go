@@ -39,6 +39,7 @@ func command(args []string, out, errOut io.Writer) (code int) {
 	flags.Uint64Var(&o.seed, "seed", 1, "of the faults, which come as fast as the machine lets them")
 	flags.IntVar(&o.workers, "workers", 5, "how many processes acquire locks, at least 2")
 	flags.IntVar(&o.members, "members", defaultMembers, "how many members the cluster has: 1, 3 or 5")
+	flags.BoolVar(&o.auth, "auth", false, "members ask for users, whose role is withdrawn and whose tokens become invalid")
 	flags.BoolVar(&o.fsync, "fsync", false, "members wait for the disk with each commit; it is recorded")
 	flags.StringVar(&o.etcd, "etcd", "", "`program` of the members, built in tests/versions, for an older etcd")
 	flags.StringVar(&o.out, "out", "campaign-records", "`directory` for the record of each round that broke a promise")

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,23 +21,31 @@ type clusterFault struct {
 	often int // how many lots it has
 	least int // how many members it needs
 	do    func(ctx context.Context, r *rand.Rand, m *etcdtest.Server, who string)
+
+	replaces bool // it replaces a member
 }
 
 // clusterFaults are those of this round.
 func (n nemesis) clusterFaults() []clusterFault {
 	all := []clusterFault{
-		{2, 1, n.stopLong}, {2, 1, n.stopOften}, {1, 2, n.cutOff}, {1, 2, n.moveApart}, {1, 1, n.killMember},
-		{1, 2, func(ctx context.Context, r *rand.Rand, _ *etcdtest.Server, _ string) {
+		{often: 2, least: 1, do: n.stopLong}, {often: 2, least: 1, do: n.stopOften}, {often: 1, least: 2, do: n.cutOff},
+		{often: 1, least: 2, do: n.moveApart}, {often: 1, least: 1, do: n.killMember},
+		{often: 1, least: 2, do: func(ctx context.Context, r *rand.Rand, _ *etcdtest.Server, _ string) {
 			n.during("", "another member is made the leader", func() { n.moveLeader(ctx, r) })
 		}},
-		{1, 1, n.defragment},
-		{1, 2, func(_ context.Context, _ *rand.Rand, m *etcdtest.Server, who string) {
+		{often: 1, least: 1, do: n.defragment},
+		{often: 1, least: 2, replaces: true, do: func(_ context.Context, _ *rand.Rand, m *etcdtest.Server, who string) {
 			n.during("", who+" is replaced", func() { n.replace(m) })
 		}},
-		{1, 1, n.fillStore}, {1, 1, n.commitSlowly},
+		{often: 1, least: 1, do: n.fillStore}, {often: 1, least: 1, do: n.commitSlowly},
+	}
+	if n.cluster.user != "" {
+		all = slices.DeleteFunc(all, func(f clusterFault) bool { return f.replaces }) // package etcdtest has no user for it
+		all = append(all, clusterFault{often: 3, least: 1, do: n.withdrawRole},
+			clusterFault{often: 2, least: 1, do: n.rotateTokens})
 	}
 	if n.number%3 == 1 { // no lane stops or replaces processes meanwhile
-		all = append(all, clusterFault{2, 1, n.standStill})
+		all = append(all, clusterFault{often: 2, least: 1, do: n.standStill})
 	}
 	return all
 }
@@ -126,7 +135,7 @@ func (n nemesis) defragment(ctx context.Context, _ *rand.Rand, m *etcdtest.Serve
 	n.during("", who+" is defragmented", func() {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		cli, err := m.NewClient()
+		cli, err := n.cluster.ofMember(m)
 		if err != nil {
 			return
 		}

@@ -240,6 +240,7 @@ func (f *round) start(link, generation int, r *rand.Rand) (*workerProcess, error
 		return nil, err
 	}
 	w.Child, err = child.Start[event]("worker", job{ID: w.id, Endpoints: endpoints, Prefix: f.cluster.namespace,
+		User:      f.userOfProcesses(),
 		ClockRate: rate, Names: f.names, Shards: f.shards, Crowd: crowd / len(f.links),
 		Log: filepath.Join(f.logs, fmt.Sprintf("process%d.%d.log", link, generation)),
 		TTL: time.Duration(2+r.IntN(4)) * time.Second, Seed: r.Uint64(), Goroutines: 2 + r.IntN(4)})
@@ -271,6 +272,14 @@ func (f *round) start(link, generation int, r *rand.Rand) (*workerProcess, error
 		}
 	})
 	return w, nil
+}
+
+// userOfProcesses is that of the processes, if the cluster asks for users.
+func (f *round) userOfProcesses() string {
+	if f.cluster.user == "" {
+		return ""
+	}
+	return service
 }
 
 // overOneAddress is what is counted of processes whose clients know one address, behind which are all members.

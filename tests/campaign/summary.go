@@ -27,6 +27,7 @@ type summary struct {
 	Note     string `json:",omitempty"`
 	Foreign  bool   `json:",omitempty"` // on the user's etcd, whose members had no faults
 	Members  int    `json:",omitempty"` // of the cluster
+	Auth     bool   `json:",omitempty"` // they asked for users
 	Fsync    *bool  `json:",omitempty"` // whether members waited for the disk; nil: not known
 	Seed     uint64
 	Workers  int // processes in each round
@@ -96,6 +97,7 @@ func newSummary(o options) *summary {
 		Foreign: len(o.foreign.endpoints) > 0, Started: time.Now().UTC().Truncate(time.Second), stats: oracle.NewStats(),
 	}
 	if !s.Foreign {
+		s.Auth = o.auth
 		s.Members, s.Fsync = cmp.Or(o.members, defaultMembers), &o.fsync
 	}
 	return s
@@ -262,7 +264,7 @@ func (s *summary) String() string {
 		line("on an etcd that was named by -endpoints, whose members had no faults")
 	}
 	if s.Fsync != nil {
-		line("%d members, which wait for the disk: %t", s.Members, *s.Fsync)
+		line("%d members, which wait for the disk: %t, which ask for users: %t", s.Members, *s.Fsync, s.Auth)
 	}
 	line("%d rounds, %.2f hours; for %.0f s of them the machine was too busy for judgments of its speed", s.Rounds,
 		s.Hours, s.Busy)

@@ -67,7 +67,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 		return err
 	}
 	defer log.Close()
-	cli, err := connect(j.Endpoints, j.Prefix)
+	cli, err := connect(j.Endpoints, j.Prefix, j.User)
 	if err != nil {
 		return err
 	}
@@ -80,11 +80,11 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 		TTL: j.TTL, CloseTimeout: 20 * time.Second, Logger: slog.New(slog.NewJSONHandler(log, nil)),
 		Clock: func() time.Duration { return time.Duration(float64(system()) * j.ClockRate) },
 	}
-	sess, err := session.New(observed, cli, &options)
+	sess, err := newSession(observed, cli, &options)
 	if err != nil {
 		return err
 	}
-	former, err := session.New(observed, cli, &options) // of holders that meet newcomers
+	former, err := newSession(observed, cli, &options) // of holders that meet newcomers
 	if err != nil {
 		return err
 	}
