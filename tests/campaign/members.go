@@ -71,7 +71,7 @@ func (n nemesis) disturbCluster(ctx context.Context, r *rand.Rand) {
 func (n nemesis) aMember(ctx context.Context, r *rand.Rand) (m *etcdtest.Server, who string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if m, err = n.cluster.Leader(ctx); err != nil {
+	if m, err = n.leader(ctx); err != nil {
 		return nil, "", err
 	}
 	if members := n.cluster.Members(); r.IntN(2) == 0 {
@@ -222,7 +222,7 @@ func (n nemesis) standStill(ctx context.Context, r *rand.Rand, _ *etcdtest.Serve
 // do the watches that it holds, which tell late.
 func (n nemesis) lag(ctx context.Context, r *rand.Rand) {
 	within, cancel := context.WithTimeout(ctx, 5*time.Second)
-	leader, err := n.cluster.Leader(within)
+	leader, err := n.leader(within)
 	cancel()
 	if err != nil {
 		return

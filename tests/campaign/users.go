@@ -105,3 +105,23 @@ func (n nemesis) rotateTokens(ctx context.Context, r *rand.Rand, _ *etcdtest.Ser
 		}
 	})
 }
+
+// leader waits for the member that leads. Package etcdtest cannot ask members that ask for users.
+func (n nemesis) leader(ctx context.Context) (*etcdtest.Server, error) {
+	if n.cluster.user == "" {
+		return n.cluster.Leader(ctx)
+	}
+	for {
+		for i, cli := range n.history.clients {
+			within, cancel := context.WithTimeout(ctx, time.Second)
+			status, err := cli.Status(within, cli.Endpoints()[0])
+			cancel()
+			if err == nil && status.Leader == status.Header.MemberId {
+				return n.cluster.Member(i), nil
+			}
+		}
+		if pauseFor(ctx, 10*time.Millisecond); ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
