@@ -121,7 +121,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	w.recover(ctx)
 	err = sess.Close(ctx)
 	w.say(event{What: closed, Who: j.ID, Err: text(err)})
-	return cli.Close()
+	return nil // the client ends with the process: its Close may hang if the role was withdrawn while it watched
 }
 
 // reportStalls reports when the process did not run, until the function that it returns is called.
