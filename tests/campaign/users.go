@@ -55,10 +55,10 @@ func askForUsers(ctx context.Context, on target) (err error) {
 // refusedByRole reports whether the role is withdrawn.
 func refusedByRole(err error) bool { return errors.Is(err, rpctypes.ErrPermissionDenied) }
 
-// newSession returns a session, also if the role is withdrawn at first.
+// newSession returns a session, also if at first the role is withdrawn or the store is full: both are errors of New.
 func newSession(ctx context.Context, cli *clientv3.Client, o *session.Options) (*session.Session, error) {
 	sess, err := session.New(ctx, cli, o)
-	for refusedByRole(err) && ctx.Err() == nil {
+	for (refusedByRole(err) || errors.Is(err, rpctypes.ErrNoSpace)) && ctx.Err() == nil {
 		pauseFor(ctx, 50*time.Millisecond)
 		sess, err = session.New(ctx, cli, o)
 	}
