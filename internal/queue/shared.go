@@ -13,10 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
-	"github.com/holdfast-go/holdfast/internal/lines"
-	"github.com/holdfast-go/holdfast/internal/polls"
-	"github.com/holdfast-go/holdfast/internal/steps"
-	"github.com/holdfast-go/holdfast/internal/txns"
+
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -31,15 +29,15 @@ type shared struct {
 	semaphores semaphores
 	prefixes   prefixes
 
-	lines lines.Lines[*ticket]
+	lines Lines[*ticket]
 	mu    sync.Mutex // protects what is told of tickets: see ticket
 
-	commits txns.Committer
+	commits requests.Committer
 	streams watching.Streams
 
 	remains
 
-	tell func(steps.Step) // of tests: see Observe; otherwise nil
+	tell func(Step) // of tests: see Observe; otherwise nil
 }
 
 // remains is what removes what requests without replies leave.
@@ -76,9 +74,9 @@ func sharedBy(host lease.Host) *shared {
 		s := &shared{
 			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
 			claimValue: layout.Claim{
-				LockDelay: host.LockDelay(), ToldWithin: polls.ToldWithin(host.LockDelay()),
+				LockDelay: host.LockDelay(), ToldWithin: lease.ToldWithin(host.LockDelay()),
 			}.Encode(),
-			commits:    txns.Committer{Sender: host.Sender(), Go: host.Go},
+			commits:    requests.Committer{Sender: host.Sender(), Go: host.Go},
 			semaphores: semaphores{puts: make(chan struct{}, maxPermitPuts), waiting: make(map[string]int)},
 		}
 		s.keys, s.sweeper, s.orphans = leftovers.New(host, s.orphan)
@@ -89,7 +87,7 @@ func sharedBy(host lease.Host) *shared {
 
 // Observe has f called at each step of the session's attempts, for a test that compares them with the model's. It is
 // called before the first acquisition. f must not call this package.
-func Observe(host lease.Host, f func(steps.Step)) { sharedBy(host).tell = f }
+func Observe(host lease.Host, f func(Step)) { sharedBy(host).tell = f }
 
 // wait counts n more turns of the session that wait, and returns how many do.
 func (s *semaphores) wait(at layout.Queue, n int) int {

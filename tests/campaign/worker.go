@@ -19,10 +19,10 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/testkit/child"
+
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
@@ -93,7 +93,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	w := &worker{job: j, teller: tell, cli: cli, sess: sess, stop: stop}
 	defer w.reportStalls(ctx)()
 	for _, of := range []*session.Session{sess, former} {
-		queue.Observe(lease.Open(of.Ref()), func(s steps.Step) { w.say(event{What: stepped, Step: s}) })
+		queue.Observe(lease.Open(of.Ref()), func(s queue.Step) { w.say(event{What: stepped, Step: s}) })
 	}
 	var all sync.WaitGroup
 	for g := range j.Goroutines {
