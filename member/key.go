@@ -37,6 +37,8 @@ func (m *Member) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			m.end(holdfast.ErrClosed)
 			return
+		case etcderr.Classify(err) == etcderr.Unauthorized && m.hasStood():
+			continue // the session keeps trying for a lease, since roles get repaired
 		case err != nil:
 			m.end(err)
 			return

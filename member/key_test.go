@@ -15,6 +15,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/member"
@@ -215,6 +216,36 @@ func TestRefusedKeyIsAnErrorOfJoinAndIsTriedAgainLater(t *testing.T) {
 		refused.Store(false)
 		time.Sleep(10 * time.Second)
 		expect(t, "left", group(t, srv))
+	})
+}
+
+// A role is withdrawn for longer than the lease lives: etcd refuses the session key of the next lease, and the session
+// keeps trying. The member had ended with the refusal, so its shards would never have come back to it.
+func TestMemberComesBackAfterItsRoleWasWithdrawnForLongerThanItsLease(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		m := join(t, p, member.Options{Name: "a", Value: "1"})
+		var withdrawn atomic.Bool
+		p.Link.Plan(func(etcdfake.Call) (f etcdfake.Fate) {
+			if withdrawn.Load() {
+				f = etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
+			}
+			return f
+		})
+		withdrawn.Store(true)
+		time.Sleep(time.Minute)
+		if err := m.Check(); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("without its role for a minute: %v", err)
+		}
+		withdrawn.Store(false)
+		time.Sleep(time.Minute)
+		if err := m.Check(); err != nil {
+			t.Errorf("a minute after its role was given back: %v", err)
+		}
+		expect(t, "given back", group(t, srv), "a=1")
+		if err := m.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -36,7 +36,7 @@ func runAdder(ctx context.Context, j job, parent *child.Parent[event]) error {
 	if a.number, err = strconv.Atoi(j.ID); err != nil {
 		return err
 	}
-	if a.cli, err = connect(j.Endpoints, ""); err != nil {
+	if a.cli, err = connect(j.Endpoints, "", ""); err != nil {
 		return err
 	}
 	defer a.cli.Close()

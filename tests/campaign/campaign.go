@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,9 @@ type options struct {
 	round    time.Duration // how long the faults of a round last
 	seed     uint64
 	workers  int
+	members  int    // 0: defaultMembers
+	fsync    bool   // members wait for the disk
+	auth     bool   // members ask for users
 	etcd     string // the program of the members; "": the etcd of package etcdtest
 	foreign  target // on which it runs instead, if that has endpoints
 	out      string // where records are kept
@@ -27,6 +31,9 @@ type options struct {
 	note     string
 	progress io.Writer
 }
+
+// defaultMembers is how many members a cluster has.
+const defaultMembers = 3
 
 // roundsOfACluster bounds what a judgment has to read of a cluster's Raft log.
 const roundsOfACluster = 10
@@ -44,6 +51,9 @@ func run(ctx context.Context, o options) (*summary, error) {
 	var err error
 	for err == nil && c.goesOn(ctx) {
 		err = c.onOneCluster(ctx)
+	}
+	if why := c.summary.provesLittle(); why != "" && ctx.Err() == nil {
+		err = errors.Join(err, errors.New(why))
 	}
 	return c.summary, errors.Join(err, c.save())
 }
@@ -64,9 +74,16 @@ func (c *campaign) onOneCluster(ctx context.Context) (err error) {
 	on, links := c.foreign, make([]*etcdtest.Link, c.workers)
 	if len(on.endpoints) > 0 {
 		err = on.claim(ctx)
-	} else if on.Cluster, err = etcdtest.NewCluster(3,
-		etcdtest.Options{Processes: true, Program: c.etcd, DefaultTicks: true, Dir: dir}); err == nil {
+	} else if on.Cluster, err = etcdtest.NewCluster(cmp.Or(c.members, defaultMembers), etcdtest.Options{
+		Processes: true, Program: c.etcd, DefaultTicks: true, Dir: dir, Fsync: c.fsync,
+	}); err == nil {
 		defer func() { err = errors.Join(err, on.Close()) }()
+		if c.auth {
+			if err := askForUsers(ctx, on); err != nil {
+				return err
+			}
+			on.user = operator
+		}
 		for i := range links {
 			if links[i], err = on.NewLink(); err != nil {
 				return err
@@ -91,7 +108,7 @@ func (c *campaign) onOneCluster(ctx context.Context) (err error) {
 		rec, err := f.run(ctx)
 		if rec != nil {
 			c.summary.add(f, rec, time.Since(began))
-			if len(rec.violations) > 0 {
+			if len(rec.violations)+len(rec.ofMachine) > 0 {
 				err = errors.Join(err, c.keep(f, rec))
 			}
 		}

@@ -18,12 +18,14 @@ type job struct {
 	Names      []string // of locks and semaphores; the limit of the last semaphore changes
 	Endpoints  []string
 	Prefix     string // of all keys in etcd
+	User       string // NAME:PASSWORD, of a cluster that asks for users
 	TTL        time.Duration
 	ClockRate  float64 // of the session's clock; 1: as all others
 	Seed       uint64
 	Goroutines int
 	Shards     string // the name of shards that all workers share
 	Log        string // the file for what the session logs
+	Crowd      int    // how many callers come at once when it is told to
 	Sets       string // the socket of the sets, if it is to add to them and to do nothing else
 }
 
@@ -37,8 +39,8 @@ type event struct {
 	Parts []oracle.Part // of wants
 	Hold  *oracle.Hold  // of held and ended: what is known of it until then
 
-	MinHold    time.Duration // of held
-	Downgraded bool          // of ended
+	callReport
+	Removal removal `json:",omitzero"` // of byHand
 
 	Stretch stretch    // of heldUpstream
 	Overrun overrun    `json:",omitzero"` // of overran and returned
@@ -48,6 +50,15 @@ type event struct {
 
 	Renewal said         `json:",omitzero"` // of renewed
 	Stall   oracle.Fault `json:",omitzero"` // of stalled
+}
+
+// A callReport is what a worker says of a call beside that.
+type callReport struct {
+	MinHold    time.Duration `json:",omitzero"` // of held: by the clock of its session, or by others if that is slower
+	Downgraded bool          `json:",omitzero"` // of ended
+	Try        bool          `json:",omitzero"` // of wants: TryLock of a mutex
+	Taken      bool          `json:",omitzero"` // of failed: TryLock of a mutex found another caller
+	Over       bool          `json:",omitzero"` // of failed: the deadline of the call has passed
 }
 
 // What a worker reports.
@@ -66,6 +77,7 @@ const (
 	returned     = "returned"      // a function under a hold is about to return
 	heldUpstream = "held upstream" // a hold of etcd's own lock has ended
 	used         = "used"          // a holder has written or read a register
+	byHand       = "by hand"       // its lease is about to be revoked, or its entry deleted
 	refused      = "refused"       // a guarded write after the end of a hold
 )
 

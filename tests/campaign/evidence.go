@@ -12,39 +12,117 @@ import (
 	"strings"
 )
 
+// A kept summary is a record of a directory: the summary of one campaign.
+type kept struct {
+	summary
+	file     string // its name there
+	verdicts verdicts
+}
+
+// runsIn returns the records in a directory, and the names of those that do not count, since they do not say whether
+// members waited for the disk.
+func runsIn(dir string) (all []kept, without []string, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, nil, err
+	}
+	read, err := readVerdicts(filepath.Join(dir, verdictsFile))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, file := range files {
+		r := kept{file: filepath.Base(file)}
+		if r.file == verdictsFile {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := json.Unmarshal(text, &r.summary); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if r.Fsync == nil {
+			without = append(without, r.file)
+			continue
+		}
+		if why := r.provesLittle(); why != "" {
+			return nil, nil, fmt.Errorf("%s: %s", file, why)
+		}
+		for _, name := range r.Kept {
+			info, err := os.Stat(filepath.Join(dir, roundsDir, name+".json.gz"))
+			if err == nil && info.Size() > mostKept {
+				err = fmt.Errorf("%s has %d bytes, more than %d", name, info.Size(), mostKept)
+			}
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s: the record of a round that it kept: %w", file, err)
+			}
+		}
+		r.verdicts = read.of(r.file, r.Violations)
+		r.verdicts[ofMachine] += len(r.OfMachine)
+		all = append(all, r)
+	}
+	return all, without, read.unused()
+}
+
+// older returns a line for each record that is not of the present engine, and for each that does not count.
+func older(dir string) (lines []string, err error) {
+	runs, without, err := runsIn(dir)
+	if err != nil {
+		return nil, err
+	}
+	present, err := presentEngine()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range runs {
+		if how := present.differs(r.Holdfast); how != "" {
+			lines = append(lines, fmt.Sprintf("%s (%s) %s", r.file, r.Holdfast, how))
+		}
+	}
+	for _, file := range without {
+		lines = append(lines, file+" does not count: it does not say whether members waited for the disk (Fsync)")
+	}
+	return lines, nil
+}
+
+// noneCounts is what stands for the tables if there is nothing to put into them.
+const noneCounts = "No record counts yet.\n"
+
 // evidence returns the tables of docs/evidence.md: those of the summaries in a directory.
 func evidence(dir string) (string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	runs, _, err := runsIn(dir)
 	if err != nil {
 		return "", err
 	}
-	if len(files) == 0 {
-		return "", fmt.Errorf("%s has no summaries", dir)
+	if len(runs) == 0 {
+		return noneCounts, nil
 	}
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("| etcd | seed | hours | acquisitions | faults | losses told | violations | record |")
-	line("| --- | --- | --- | --- | --- | --- | --- | --- |")
+	line("| etcd | members | fsync | seed | commit | hours | acquisitions | faults | losses told | of the lock | of the " +
+		"judge | of the machine | open | record |")
+	line("|%s", strings.Repeat(" --- |", 14))
 	var all summary
 	all.Losses, all.Margins, all.Overlaps = make(map[string]int), make(map[string]float64), make(map[string]overlap)
-	faults := 0
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return "", err
+	faults, sorted := 0, make(verdicts)
+	for _, s := range runs {
+		fsync := "no"
+		if *s.Fsync {
+			fsync = "yes"
 		}
-		var s summary
-		if err := json.Unmarshal(text, &s); err != nil {
-			return "", fmt.Errorf("%s: %w", file, err)
-		}
-		name := filepath.Base(file)
-		line("| %s | %d | %.2f | %d | %d | %d | %d | [%s](evidence/%s) |", s.Etcd, s.Seed, s.Hours, s.Acquisitions,
-			s.faults(), s.losses(), len(s.Violations), name, name)
-		all.join(&s)
+		v := s.verdicts
+		line("| %s | %d | %s | %d | %s | %.2f | %d | %d | %d | %d | %d | %d | %d | [%s](evidence/%s) |", s.Etcd, s.Members,
+			fsync, s.Seed, s.Holdfast, s.Hours, s.Acquisitions, s.faults(), s.losses(), v[ofLock], v[ofJudge], v[ofMachine],
+			v[open], strings.TrimSuffix(s.file, ".json"), s.file)
+		all.join(&s.summary)
 		faults += s.faults()
+		for of, n := range v {
+			sorted[of] += n
+		}
 	}
-	line("| in all | | %.2f | %d | %d | %d | %d | |", all.Hours, all.Acquisitions, faults, all.losses(),
-		len(all.Violations))
+	line("| in all | | | | %d runs | %.2f | %d | %d | %d | %d | %d | %d | %d | |", len(runs), all.Hours, all.Acquisitions,
+		faults, all.losses(), sorted[ofLock], sorted[ofJudge], sorted[ofMachine], sorted[open])
 	line("")
 	line("| promise | what was seen |")
 	line("| --- | --- |")
@@ -89,6 +167,9 @@ func evidence(dir string) (string, error) {
 		line("| *not promised:* two held, because %s | %d times, %.0f ms at most |", reason, all.Overlaps[reason].Count,
 			all.Overlaps[reason].Longest*1000)
 	}
+	for _, row := range all.Denominators.rows() {
+		line("| %s | %s |", row[0], row[1])
+	}
 	line("| when a fault has ended, locks are acquired again | %d times, after %.2f s on average, %.1f s at most |",
 		all.Recoveries.Count, all.Recoveries.Mean, all.Recoveries.Longest)
 	line("| *for comparison:* etcd's own lock, by `concurrency`, under the same faults | %d acquisitions; two held %d "+
@@ -126,6 +207,7 @@ func (s *summary) join(other *summary) {
 	s.Upstream.TwoHeld += other.Upstream.TwoHeld
 	s.Upstream.Longest = max(s.Upstream.Longest, other.Upstream.Longest)
 	s.Violations = append(s.Violations, other.Violations...)
+	s.Denominators.join(other.Denominators)
 	for cause, n := range other.Losses {
 		s.Losses[cause] += n
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -33,7 +32,11 @@ func (n nemesis) disturbAll(ctx context.Context, r *rand.Rand) {
 		r := rand.New(rand.NewPCG(r.Uint64(), 0))
 		lanes.Go(func() { n.disturb(ctx, r, do) })
 	}
-	if !n.cluster.foreign() {
+	switch {
+	case n.cluster.foreign():
+	case n.number%7 == 5 && len(n.cluster.Members()) > 2:
+		lane(n.lag)
+	default:
 		lane(n.disturbCluster)
 	}
 	if n.number%2 == 0 {
@@ -77,108 +80,6 @@ func (n nemesis) during(process, what string, do func()) {
 	n.mu.Lock()
 	n.faults[i].To = sinceBoot()
 	n.mu.Unlock()
-}
-
-// disturbCluster makes members fail.
-func (n nemesis) disturbCluster(ctx context.Context, r *rand.Rand) {
-	within, cancel := context.WithTimeout(ctx, 5*time.Second)
-	leader, err := n.cluster.Leader(within)
-	cancel()
-	if err != nil {
-		return
-	}
-	m, who := leader, "the leader"
-	if r.IntN(2) == 0 {
-		if other := n.cluster.Member(r.IntN(3)); other != leader {
-			m, who = other, "a follower"
-		}
-	}
-	longest := min(18*time.Second, n.options.round/2)
-	stop := func(d time.Duration) {
-		if err := m.Pause(); err == nil {
-			pauseFor(ctx, d)
-			_ = m.Resume()
-		}
-	}
-	switch r.IntN(10) {
-	case 0, 1:
-		n.during("", who+" is stopped", func() { stop(longest/9 + family.UpTo(r, longest)) })
-	case 2, 3: // slow commits
-		n.during("", who+" stops for a moment, again and again", func() {
-			for range 3 + r.IntN(12) {
-				stop(100*time.Millisecond + family.UpTo(r, 300*time.Millisecond))
-				pauseFor(ctx, 50*time.Millisecond+family.UpTo(r, 300*time.Millisecond))
-			}
-		})
-	case 4:
-		n.during("", who+" is cut off from its peers", func() {
-			n.cluster.Partition(m)
-			pauseFor(ctx, time.Second+family.UpTo(r, longest/2))
-			n.cluster.Heal()
-		})
-	case 5:
-		n.during("", "the members are far apart", func() {
-			n.cluster.Delay(10*time.Millisecond + family.UpTo(r, 150*time.Millisecond))
-			pauseFor(ctx, time.Second+family.UpTo(r, longest/2))
-			n.cluster.Heal()
-		})
-	case 6:
-		n.during("", who+" is killed", func() {
-			m.Stop()
-			pauseFor(ctx, family.UpTo(r, 3*time.Second))
-			for m.Restart() != nil { // its port is taken for a moment
-			}
-		})
-	case 7:
-		n.during("", "another member is made the leader", func() { n.moveLeader(ctx, r) })
-	case 8:
-		n.during("", who+" is defragmented", func() {
-			within, cancel := context.WithTimeout(ctx, 10*time.Second)
-			defer cancel()
-			cli, err := m.NewClient()
-			if err != nil {
-				return
-			}
-			defer cli.Close()
-			_, _ = cli.Defragment(within, m.Endpoints()[0])
-		})
-	case 9:
-		n.during("", who+" is replaced", func() { n.replace(m) })
-	}
-}
-
-// replace replaces a member by a new one without data.
-func (n nemesis) replace(m *etcdtest.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	err := n.cluster.Replace(ctx, m)
-	for err != nil && ctx.Err() == nil {
-		err = n.cluster.Replace(ctx, m)
-	}
-	if err != nil {
-		n.failf("a member could not be replaced: %v", err)
-	}
-}
-
-// moveLeader has etcd's leader hand over to another member.
-func (n nemesis) moveLeader(ctx context.Context, r *rand.Rand) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	next := r.IntN(3)
-	var ids [3]uint64
-	var leader uint64
-	for i, cli := range n.history.clients {
-		status, err := cli.Status(ctx, cli.Endpoints()[0])
-		if err != nil {
-			return
-		}
-		ids[i], leader = status.Header.MemberId, status.Leader
-	}
-	for i, id := range ids {
-		if id == leader && ids[next] != leader {
-			_, _ = n.history.clients[i].MoveLeader(ctx, ids[next])
-		}
-	}
 }
 
 // disturbProcess makes a process or its connection fail. Its holds last as long, so that they are lost. Each of two

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -44,14 +45,75 @@ type recorded struct {
 	Used      []registerOp             // in no order
 	Steps     []queue.Step             // of entries, in order for each process
 	Renewals  []said                   // in order for each lease
-	Stalls    []oracle.Fault           // when a process did not run, for whatever reason
+	Stalls    []oracle.Fault           // when a process did not run, by its own heartbeat
+	gaps      []oracle.Fault           // of these: those that are faults now
 
 	violations []string // what judge has found
+	ofMachine  []string // and that of it which comes of a process that did not run
 }
 
-// judge returns the verdict of the oracle, with what is wrong beside that among its violations.
+// judge returns the verdict of the oracle, with what is wrong beside that among its violations. It judges twice: as if
+// each process had run all the time but for the faults that were made, and with the gaps in the processes' own
+// heartbeats as faults. What is wrong at first and not then is of the machine: it is told apart, and not left out.
 func (rec *recorded) judge() oracle.Verdict {
-	verdict := rec.Record.Judge()
+	verdict := rec.judgeWith(nil)
+	rec.violations, rec.ofMachine = verdict.Violations, nil
+	if len(rec.violations) > len(rec.Failures) && len(rec.Stalls) > 0 {
+		rec.violations, rec.ofMachine = apart(verdict.Violations, rec.judgeWith(rec.Stalls).Violations)
+		for _, v := range rec.ofMachine {
+			if strings.HasPrefix(v, refusedLease) {
+				verdict.Counts[refusedLeases]--
+			}
+		}
+	}
+	return verdict
+}
+
+// apart divides violations into those that stay and the others.
+func apart(all, stay []string) (stayed, others []string) {
+	known := make(map[string]bool)
+	for _, v := range stay {
+		known[essence(v)] = true
+	}
+	for _, v := range all {
+		if known[essence(v)] {
+			stayed = append(stayed, v)
+		} else {
+			others = append(others, v)
+		}
+	}
+	return stayed, others
+}
+
+// durations are what a violation says of times, which may be others if a process did not run.
+var durations = regexp.MustCompile(`(\d+(\.\d+)?(h|ms|m|s|µs|ns))+`)
+
+// refusedLease is what a violation of the model of the lease begins with.
+const refusedLease = "the model refuses a step of lease "
+
+// essence returns what a violation is about, without how long or at which step.
+func essence(violation string) string {
+	about, _, _ := strings.Cut(violation, "\n")
+	if rest, ok := strings.CutPrefix(about, refusedLease); ok {
+		lease, _, _ := strings.Cut(rest, ",")
+		return "lease " + lease
+	}
+	return durations.ReplaceAllString(about, "")
+}
+
+// judgeWith judges with these gaps of processes as faults. Those that are short excuse no rule of the oracle, or a busy
+// machine would excuse all.
+func (rec *recorded) judgeWith(gaps []oracle.Fault) oracle.Verdict {
+	rec.gaps = gaps
+	record := *rec.Record
+	record.Faults = slices.Clone(record.Faults)
+	for _, f := range gaps {
+		if f.To-f.From >= longGap {
+			f.To += afterStall
+			record.Faults = append(record.Faults, f)
+		}
+	}
+	verdict := record.Judge()
 	history := modeltrace.NewHistory(rec.Record, rec.Steps)
 	entries, permits, leases := queuemodel.Follow(history), semmodel.Follow(history), rec.followLeases()
 	verdict.Violations = slices.Concat(rec.Failures, verdict.Violations, rec.judgeOverruns(),
@@ -62,7 +124,6 @@ func (rec *recorded) judge() oracle.Verdict {
 	for _, counts := range []map[string]int{entries.Counts, permits.Counts, leases.Counts} {
 		maps.Copy(verdict.Counts, counts)
 	}
-	rec.violations = verdict.Violations
 	return verdict
 }
 
@@ -75,7 +136,7 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 	f.setCauses(changes, log)
 	record := &oracle.Record{Changes: changes, Late: late, Fast: true,
 		Wanted: make(map[string][]oracle.Part), Leases: make(map[clientv3.LeaseID]oracle.Lease)}
-	for _, d := range f.faults {
+	for _, d := range f.faults { // first, so that what follows is the machine's
 		f.stats.Counts[faultPrefix+d.What]++
 		record.Faults = append(record.Faults, oracle.Fault{Process: d.Process, From: d.From, To: d.To + afterFault})
 	}
@@ -86,9 +147,9 @@ func (f *round) record(changes []oracle.Change, log *raftlog.Log) *recorded {
 		Returned: make(map[string]time.Duration)}
 	current := make(map[string]*oracle.Hold) // by owner: a writer, or the reader that it has become
 	for _, ev := range f.events {
+		f.countCall(ev)
 		switch ev.What {
 		case wants:
-			f.stats.Counts[calls]++
 			record.Wanted[ev.Who] = ev.Parts
 		case held:
 			f.stats.Counts[acquiredPrefix+kindNames[ev.Kind]]++

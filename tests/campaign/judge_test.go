@@ -4,6 +4,7 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -40,4 +41,48 @@ func TestCauseOfADeletionWhenALeaseIsRevokedByHand(t *testing.T) {
 			t.Errorf("on lease %x, lease %x revoked by hand: %v, want %v", c.on, c.revoked, got, c.want)
 		}
 	}
+}
+
+// A process that did not run tells late. That is told apart, and a promise broken beside it stays.
+func TestViolationOfAProcessThatDidNotRunIsOfTheMachine(t *testing.T) {
+	const s = time.Second
+	late := heldFrom(10*s, 30*s)
+	h, gone := late.Record.Holds[0], &late.Record.Changes[1]
+	gone.Cause = oracle.ByRevocation
+	h.Last, h.Ended, h.Unlocked, h.Told = gone.Before+4*s, gone.Before+4*s, 0, gone.Before+4*s
+	for name, c := range map[string]struct {
+		stalls         []oracle.Fault
+		broken, beside int
+	}{
+		"it ran":               {nil, 1, 0},
+		"another did not run":  {[]oracle.Fault{{Process: "process 1", From: gone.Before, To: gone.Before + 4*s}}, 1, 0},
+		"it did not run":       {[]oracle.Fault{{Process: h.Process, From: gone.Before, To: gone.Before + 3*s}}, 0, 1},
+		"it ran before and so": {[]oracle.Fault{{Process: h.Process, From: 1 * s, To: 2 * s}}, 1, 0},
+		"it had short gaps":    {shortGaps(h.Process, gone.Before, gone.Before+4*s), 1, 0},
+	} {
+		late.Stalls = c.stalls
+		late.judge()
+		if len(late.violations) != c.broken || len(late.ofMachine) != c.beside {
+			t.Errorf("%s: violations %q, of the machine %q", name, late.violations, late.ofMachine)
+		}
+	}
+}
+
+// The session counts MinHold by its own clock. The judge took it for too short by 37 ms when that clock was fast.
+func TestMinHoldOfAFastClockIsShorterByOthers(t *testing.T) {
+	const minHold = 450 * time.Millisecond
+	if got := byOthers(minHold, 1+mostDrift); got > minHold-37*time.Millisecond || got < minHold-38*time.Millisecond {
+		t.Errorf("%v by a fast clock", got)
+	}
+	if got := byOthers(minHold, 1-mostDrift); got != minHold {
+		t.Errorf("%v by a slow clock: etcd's, which keeps the name, is right", got)
+	}
+}
+
+// shortGaps are many gaps of a process.
+func shortGaps(process string, from, to time.Duration) (all []oracle.Fault) {
+	for ; from < to; from += time.Second {
+		all = append(all, oracle.Fault{Process: process, From: from, To: from + 4*stall})
+	}
+	return all
 }

@@ -21,6 +21,7 @@ func (c *campaign) keep(f *round, rec *recorded) error {
 	rec.Etcd = c.summary.Etcd
 	name := strings.ReplaceAll(fmt.Sprintf("seed%d-round%d-etcd%s", rec.Seed, rec.Round, rec.Etcd), "/", "-")
 	dir := filepath.Join(c.out, name)
+	c.summary.Kept = append(c.summary.Kept, name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -31,9 +32,16 @@ func (c *campaign) keep(f *round, rec *recorded) error {
 		os.CopyFS(filepath.Join(dir, "logs"), os.DirFS(f.logs)),
 		keepLogs(f.dir, dir),
 	)
-	fmt.Fprintf(c.progress, "seed %d, round %d broke a promise:\n", rec.Seed, rec.Round)
+	if info, failed := os.Stat(filepath.Join(dir, recordFile)); failed == nil && info.Size() > mostKept {
+		err = errors.Join(err, fmt.Errorf("the record of round %d has %d bytes, and docs/evidence takes %d: use a shorter "+
+			"-round", rec.Round, info.Size(), mostKept))
+	}
+	fmt.Fprintf(c.progress, "seed %d, round %d:\n", rec.Seed, rec.Round)
 	for _, v := range rec.violations {
-		fmt.Fprintf(c.progress, "  %s\n", v)
+		fmt.Fprintf(c.progress, "  a promise was broken: %s\n", v)
+	}
+	for _, v := range rec.ofMachine {
+		fmt.Fprintf(c.progress, "  of the machine: %s\n", v)
 	}
 	fmt.Fprintf(c.progress, "  kept in %s; judge it again by\n  go run ./tests/campaign -judge %s\n", dir,
 		filepath.Join(dir, recordFile))
@@ -53,7 +61,13 @@ func keepLogs(from, to string) error {
 	return err
 }
 
-const recordFile = "record.json.gz"
+const (
+	recordFile = "record.json.gz"
+
+	// mostKept is how large the record of a round may be, and roundsDir where those are that docs/evidence has.
+	mostKept  = 2 << 20
+	roundsDir = "rounds"
+)
 
 // store writes the record to a file.
 func (rec *recorded) store(file string) (err error) {
@@ -62,7 +76,7 @@ func (rec *recorded) store(file string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	z := gzip.NewWriter(f)
+	z, _ := gzip.NewWriterLevel(f, gzip.BestCompression) // the level is one that it knows
 	return errors.Join(json.NewEncoder(z).Encode(rec), z.Close())
 }
 

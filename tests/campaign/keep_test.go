@@ -103,6 +103,7 @@ func TestRecordWithoutAViolationIsFine(t *testing.T) {
 func TestArgumentsThatCannotWorkAreRefused(t *testing.T) {
 	for _, args := range [][]string{
 		{"more"}, {"-workers", "1"}, {"-round", "1ms"}, {"-duration", "0s"}, {"-judge", "/nothing"}, {"-nothing"},
+		{"-members", "2"},
 		{"-endpoints", "127.0.0.1:1", "-namespace", "a/"}, {"-endpoints", "127.0.0.1:1", "-sure"},
 	} {
 		var out, errors strings.Builder

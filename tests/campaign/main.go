@@ -38,6 +38,9 @@ func command(args []string, out, errOut io.Writer) (code int) {
 	flags.DurationVar(&o.round, "round", 40*time.Second, "how long the faults of a round last")
 	flags.Uint64Var(&o.seed, "seed", 1, "of the faults, which come as fast as the machine lets them")
 	flags.IntVar(&o.workers, "workers", 5, "how many processes acquire locks, at least 2")
+	flags.IntVar(&o.members, "members", defaultMembers, "how many members the cluster has: 1, 3 or 5")
+	flags.BoolVar(&o.auth, "auth", false, "members ask for users, whose role is withdrawn and whose tokens become invalid")
+	flags.BoolVar(&o.fsync, "fsync", false, "members wait for the disk with each commit; it is recorded")
 	flags.StringVar(&o.etcd, "etcd", "", "`program` of the members, built in tests/versions, for an older etcd")
 	flags.StringVar(&o.out, "out", "campaign-records", "`directory` for the record of each round that broke a promise")
 	flags.StringVar(&o.summary, "summary", "", "`file` for the summary as JSON, written anew after each round")
@@ -65,9 +68,20 @@ func command(args []string, out, errOut io.Writer) (code int) {
 			return unusable
 		}
 		fmt.Fprint(out, tables)
+		old, err := older(*records)
+		if err != nil {
+			fmt.Fprintln(errOut, "campaign:", err)
+			return unusable
+		}
+		for _, line := range old {
+			fmt.Fprintln(out, line)
+		}
 		return fine
 	case o.workers < 2:
 		fmt.Fprintln(errOut, "campaign: -workers must be at least 2, since each of two lanes of faults has its own")
+		return unusable
+	case o.members != 1 && o.members != 3 && o.members != 5:
+		fmt.Fprintln(errOut, "campaign: -members must be 1, 3 or 5")
 		return unusable
 	case *endpoints != "" && (o.foreign.namespace == "" || !*sure):
 		fmt.Fprintln(errOut, "campaign: on an etcd that you name it needs a -namespace, below which it writes and deletes "+
@@ -104,9 +118,13 @@ func judgeAgain(file string, out, errOut io.Writer) (code int) {
 		fmt.Fprintln(errOut, "campaign:", err)
 		return unusable
 	}
-	failures := rec.judge().Violations
+	rec.judge()
+	failures := rec.violations
 	for _, v := range failures {
 		fmt.Fprintln(out, v)
+	}
+	for _, v := range rec.ofMachine {
+		fmt.Fprintln(out, "of the machine:", v)
 	}
 	fmt.Fprintf(out, "%d holds, %d changes of the store, %d faults: %d violations\n", len(rec.Record.Holds),
 		len(rec.Record.Changes), len(rec.Faults), len(failures))

@@ -238,7 +238,9 @@ func (rec *recorded) reasons(h *oracle.Hold, o overrun) map[holdfast.Cause]bool 
 
 // stopped reports whether a process, or the judge's, did not run for a part of an interval.
 func (rec *recorded) stopped(process string, from, to time.Duration) bool {
-	return slices.ContainsFunc(rec.Faults, func(f fault) bool {
+	return slices.ContainsFunc(rec.gaps, func(f oracle.Fault) bool {
+		return f.Process == process && f.From < to && f.To > from && f.To-f.From >= busy
+	}) || slices.ContainsFunc(rec.Faults, func(f fault) bool {
 		return f.What == stopsProcess && f.Process == process && f.From < to && f.To > from
 	}) || slices.ContainsFunc(rec.Record.Faults, func(f oracle.Fault) bool {
 		return f.Process == oracle.Everywhere && f.From < to && f.To > from

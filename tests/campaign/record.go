@@ -140,7 +140,7 @@ func (h *history) tooBusy(faults []oracle.Fault) []oracle.Fault {
 	all := slices.Clone(h.starved)
 	for _, slow := range h.slow {
 		if !slices.ContainsFunc(faults, func(f oracle.Fault) bool {
-			return f.Process == "" && f.From < slow.To && f.To > slow.From
+			return (f.Process == "" || f.Process == oracle.Everywhere) && f.From < slow.To && f.To > slow.From
 		}) {
 			all = append(all, slow)
 		}

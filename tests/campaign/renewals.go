@@ -28,18 +28,31 @@ func (rec *recorded) followLeases() leasemodel.Report {
 }
 
 const (
-	// stall is for how long a process does not run when that excuses a step that is told late. The least margin of a
-	// lease is twice that.
-	stall = 100 * time.Millisecond
+	// stall is for how long a process does not run when that is a gap of its heartbeat. A step that is told too late, by
+	// the least margin of a lease, has waited for four of these at least: several goroutines take part in it.
+	stall = 50 * time.Millisecond
+
+	// gapsOfALate is for how long in all a process did not run shortly before a step that gaps excuse: half of the least
+	// margin of a lease. longGap is how long a gap is that excuses what the oracle judges, by seconds.
+	gapsOfALate, longGap = 100 * time.Millisecond, time.Second
 
 	// afterStall is how long a stall has effects after its end.
 	afterStall = time.Second
 )
 
-// mayBeLate reports whether the process did not run, or the machine was too busy, shortly before it said a step.
+// mayBeLate reports whether the process was stopped, had a gap that is a fault now, or the machine was too busy,
+// shortly before it said a step.
 func (rec *recorded) mayBeLate(s said) bool {
 	during := func(f oracle.Fault) bool { return f.From <= s.When && s.When <= f.To+afterStall }
-	return slices.ContainsFunc(rec.Stalls, func(f oracle.Fault) bool { return f.Process == s.Process && during(f) }) ||
+	own := func(f oracle.Fault) bool { return f.Process == s.Process && during(f) }
+	var gaps time.Duration
+	for _, f := range rec.gaps {
+		if own(f) {
+			gaps += f.To - f.From
+		}
+	}
+	return gaps >= gapsOfALate ||
+		slices.ContainsFunc(rec.Faults, func(f fault) bool { return f.What == stopsProcess && own(f.Fault) }) ||
 		slices.ContainsFunc(rec.Record.Faults, func(f oracle.Fault) bool {
 			return f.Process == oracle.Everywhere && during(f)
 		})

@@ -53,6 +53,8 @@ type diary struct {
 	holding  map[string]int            // number of locks, by process
 	owning   map[int]string            // which process says that it owns a shard
 	failures []string                  // beside what the oracle finds
+
+	balancers []*balancer // in front of links
 }
 
 // A fault is one that was made.
@@ -96,6 +98,7 @@ func (f *round) run(ctx context.Context) (*recorded, error) {
 		return nil, err
 	}
 	f.healed = sinceBoot()
+	defer f.closeBalancers()
 	err = f.live(ctx)
 	for _, w := range f.workers { // or they would acquire what is not in the history, as it is read below
 		w.Kill()
@@ -136,6 +139,11 @@ func (f *round) live(ctx context.Context) error {
 	}
 	for _, w := range f.workers { // on a busy machine they begin late
 		if err := eventually(ctx, w.id+" has acquired a lock", func() bool { return f.hasHeld(w.id) }); err != nil {
+			return err
+		}
+	}
+	if f.number%4 == 3 {
+		if err := f.tellAll("crowd"); err != nil {
 			return err
 		}
 	}
@@ -227,13 +235,13 @@ func (f *round) start(link, generation int, r *rand.Rand) (*workerProcess, error
 	w := &workerProcess{id: fmt.Sprintf("round %d process %d.%d", f.number, link, generation), link: f.links[link],
 		ended: make(chan struct{})}
 	rate := f.clockRate(r)
-	endpoints := f.cluster.endpoints
-	if w.link != nil {
-		endpoints = w.link.Endpoints()
+	endpoints, err := f.endpointsOf(link)
+	if err != nil {
+		return nil, err
 	}
-	var err error
 	w.Child, err = child.Start[event]("worker", job{ID: w.id, Endpoints: endpoints, Prefix: f.cluster.namespace,
-		ClockRate: rate, Names: f.names, Shards: f.shards,
+		User:      f.userOfProcesses(),
+		ClockRate: rate, Names: f.names, Shards: f.shards, Crowd: crowd / len(f.links),
 		Log: filepath.Join(f.logs, fmt.Sprintf("process%d.%d.log", link, generation)),
 		TTL: time.Duration(2+r.IntN(4)) * time.Second, Seed: r.Uint64(), Goroutines: 2 + r.IntN(4)})
 	if err != nil {
@@ -251,6 +259,10 @@ func (f *round) start(link, generation int, r *rand.Rand) (*workerProcess, error
 			switch {
 			case ev.Kind == shardKind:
 				f.own(w.id, ev)
+			case ev.What == byHand && ev.Removal.Lease != 0:
+				f.revoked[ev.Removal.Lease] = true
+			case ev.What == byHand:
+				f.byHand[ev.Removal.Entry] = true
 			case ev.What == held:
 				f.holding[w.id]++
 			case ev.What == ended:
@@ -260,6 +272,44 @@ func (f *round) start(link, generation int, r *rand.Rand) (*workerProcess, error
 		}
 	})
 	return w, nil
+}
+
+// userOfProcesses is that of the processes, if the cluster asks for users.
+func (f *round) userOfProcesses() string {
+	if f.cluster.user == "" {
+		return ""
+	}
+	return service
+}
+
+// overOneAddress is what is counted of processes whose clients know one address, behind which are all members.
+const overOneAddress = faultPrefix + "a process has one address for all members"
+
+// endpointsOf returns the addresses by which the process of a link reaches etcd: a single one in one round of four.
+func (f *round) endpointsOf(link int) ([]string, error) {
+	switch {
+	case f.links[link] == nil:
+		return f.cluster.endpoints, nil
+	case f.number%4 != 2:
+		return f.links[link].Endpoints(), nil
+	}
+	b, err := balance(f.links[link].Endpoints)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.balancers = append(f.balancers, b)
+	f.stats.Counts[overOneAddress]++
+	return []string{b.address()}, nil
+}
+
+func (f *round) closeBalancers() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, b := range f.balancers {
+		_ = b.close() // says that a connection had ended
+	}
 }
 
 // mostDrift is by how much a clock is fast or slow. The drift margin is a tenth of the TTL here, or more, so no rule of
@@ -301,7 +351,9 @@ func (f *round) heal() {
 }
 
 // entryID identifies an entry, since a session uses its keys again.
-func entryID(kv *mvccpb.KeyValue) string { return fmt.Sprint(string(kv.Key), " ", kv.CreateRevision) }
+func entryID(kv *mvccpb.KeyValue) string { return idOf(string(kv.Key), kv.CreateRevision) }
+
+func idOf(key string, created int64) string { return fmt.Sprint(key, " ", created) }
 
 // tooLate is the error of what did not come about in time.
 type tooLate struct{ what string }

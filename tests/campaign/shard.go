@@ -47,7 +47,7 @@ func (w *worker) ownShards() {
 	all := shard.New(w.sess, w.Shards, shards).With(shard.Options{
 		Member: processOf(w.ID), OnError: func(int, error) {}, OnOverrun: w.overrun, Settle: settle,
 	})
-	err := all.Run(w.stop, func(ctx context.Context, s *shard.Shard) error {
+	own := func(ctx context.Context, s *shard.Shard) error {
 		call := calls.Add(1)
 		r := rand.New(rand.NewPCG(w.Seed, ^call))
 		d := time.Hour
@@ -65,7 +65,12 @@ func (w *worker) ownShards() {
 		}
 		fn.returns(s)
 		return nil
-	})
+	}
+	err := all.Run(w.stop, own)
+	for refusedByRole(err) && w.stop.Err() == nil { // Run ends when it may not read the members
+		pauseFor(w.stop, 200*time.Millisecond)
+		err = all.Run(w.stop, own)
+	}
 	if w.stop.Err() == nil {
 		w.say(event{What: cannot, Who: w.ID, Err: fmt.Sprintf("own shards: %v", err)})
 	}

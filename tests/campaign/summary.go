@@ -26,6 +26,9 @@ type summary struct {
 	Machine  string
 	Note     string `json:",omitempty"`
 	Foreign  bool   `json:",omitempty"` // on the user's etcd, whose members had no faults
+	Members  int    `json:",omitempty"` // of the cluster
+	Auth     bool   `json:",omitempty"` // they asked for users
+	Fsync    *bool  `json:",omitempty"` // whether members waited for the disk; nil: not known
 	Seed     uint64
 	Workers  int // processes in each round
 	Started  time.Time
@@ -47,11 +50,14 @@ type summary struct {
 	Margins      map[string]float64 // the least time from "lost" told to its holder until another held, by cause
 	Overlaps     map[string]overlap // two held, as docs/guarantees.md says; by reason and cause
 	Recoveries   recoveries
-	Upstream     upstream       // etcd's own lock, under the same faults
+	Upstream     upstream // etcd's own lock, under the same faults
+	Denominators denominators
 	Model        followed       `json:",omitzero"` // entries of all kinds but permits
 	Permits      followed       `json:",omitzero"`
 	Leases       followedLeases `json:",omitzero"`
-	Violations   []string
+	Violations   []string       // of which the program cannot tell what they are of: see verdicts.go
+	Kept         []string       `json:",omitempty"` // the records of the rounds that had these, by name
+	OfMachine    []string       `json:",omitempty"` // violations by a process that did not run
 
 	Counts map[string]int     // all that was counted
 	Worst  map[string]float64 // the longest and shortest of what was measured
@@ -86,10 +92,15 @@ type recoveries struct {
 }
 
 func newSummary(o options) *summary {
-	return &summary{
+	s := &summary{
 		Holdfast: commit(), Go: runtime.Version(), Machine: machine(), Note: o.note, Seed: o.seed, Workers: o.workers,
 		Foreign: len(o.foreign.endpoints) > 0, Started: time.Now().UTC().Truncate(time.Second), stats: oracle.NewStats(),
 	}
+	if !s.Foreign {
+		s.Auth = o.auth
+		s.Members, s.Fsync = cmp.Or(o.members, defaultMembers), &o.fsync
+	}
+	return s
 }
 
 // commit returns that of the working tree.
@@ -119,11 +130,15 @@ func machine() string {
 func (s *summary) add(f *round, rec *recorded, took time.Duration) {
 	s.Rounds++
 	s.Hours += took.Hours()
-	s.Busy += busyTime(rec.Record.Faults).Seconds()
+	s.Busy += busyTime(rec.Record.Faults[len(rec.Faults):]).Seconds() // not the faults that were made
 	s.stats.Add(f.stats)
 	s.addRecoveries(rec)
+	of := fmt.Sprintf("seed %d, round %d: ", s.Seed, f.number)
 	for _, v := range rec.violations {
-		s.Violations = append(s.Violations, fmt.Sprintf("seed %d, round %d: %s", s.Seed, f.number, v))
+		s.Violations = append(s.Violations, of+v)
+	}
+	for _, v := range rec.ofMachine {
+		s.OfMachine = append(s.OfMachine, of+v)
 	}
 	s.fill()
 }
@@ -152,6 +167,9 @@ func (s *summary) addRecoveries(rec *recorded) {
 	}
 	for _, d := range rec.Faults {
 		from := d.To
+		if d.Process == oracle.Everywhere {
+			d.Process = ""
+		}
 		for again := true; again; { // with the faults that follow before it has recovered
 			i, _ := slices.BinarySearch(granted[d.Process], from)
 			if i == len(granted[d.Process]) {
@@ -191,6 +209,7 @@ func (s *summary) fill() {
 	for reason, n := range below(c, oracle.OverlapPrefix) {
 		s.Overlaps[reason] = overlap{n, s.stats.Worst[oracle.OverlapPrefix+reason+", at most"].Seconds()}
 	}
+	s.Denominators = denominatorsOf(c)
 	s.Upstream = upstream{c[upstreamHeld], c[upstreamBoth], s.Worst[upstreamBothAtMost]}
 	s.Model, s.Permits, s.Leases = followedOf(c, ""), followedOf(c, modeltrace.Permits), leasesOf(c)
 	if n := s.Recoveries.Count; n > 0 {
@@ -244,6 +263,9 @@ func (s *summary) String() string {
 	if s.Foreign {
 		line("on an etcd that was named by -endpoints, whose members had no faults")
 	}
+	if s.Fsync != nil {
+		line("%d members, which wait for the disk: %t, which ask for users: %t", s.Members, *s.Fsync, s.Auth)
+	}
 	line("%d rounds, %.2f hours; for %.0f s of them the machine was too busy for judgments of its speed", s.Rounds,
 		s.Hours, s.Busy)
 	line("%d calls, %d acquisitions, %d confirmed releases", s.Calls, s.Acquisitions, s.Releases)
@@ -288,7 +310,14 @@ func (s *summary) String() string {
 	for _, reason := range slices.Sorted(maps.Keys(s.Overlaps)) {
 		line("%8d times, %.3f s at most: %s", s.Overlaps[reason].Count, s.Overlaps[reason].Longest, reason)
 	}
+	for _, row := range s.Denominators.rows() {
+		line("%s: %s", strings.ReplaceAll(row[0], "`", ""), row[1])
+	}
 	line("%v", s.Upstream)
+	line("violations of the machine, by processes that did not run: %d", len(s.OfMachine))
+	for _, v := range s.OfMachine {
+		line("  %s", v)
+	}
 	line("violations: %d", len(s.Violations))
 	for _, v := range s.Violations {
 		line("  %s", v)

@@ -51,6 +51,11 @@ func TestSummaryHasWhatTheRoundsHad(t *testing.T) {
 	s.stats.Counts[modeltrace.Permits+refusedSteps] = 73
 	s.stats.Counts[modeltrace.Permits+modeltrace.Stopped+"a reason"] = 74
 	s.stats.Counts[oracle.OverlapPrefix+"a reason"] = 1
+	s.stats.Counts[oracle.ByForcePrefix+oracle.ByRevocation.String()] = 81
+	s.stats.Counts[oracle.NewcomersPrefix+oracle.ByRevocation.String()] = 82
+	s.stats.Counts[oracle.TwoHeldPrefix+oracle.ByRevocation.String()] = 83
+	s.stats.Counts[crowds] = 960
+	s.OfMachine = []string{"it told late"}
 	s.stats.Worst[oracle.OverlapPrefix+"a reason, at most"] = time.Second
 	s.stats.Worst[oracle.MarginPrefix+"a cause, at least"] = 2 * time.Second
 	s.fill()
@@ -60,6 +65,8 @@ func TestSummaryHasWhatTheRoundsHad(t *testing.T) {
 	}
 	for _, want := range []string{"seed 9", "3 acquisitions", "2 by a test", "4 a fault", "2.000 s a cause",
 		"OnOverrun was called 5 times", "for each of 6 functions", "71 entries to their ends", "72 permits to their ends",
+		"81 holds, 82 of them with a newcomer within 200 ms, two held 83 times", "960 callers, 0 of them held",
+		"did not run: 1\n  it told late", "which wait for the disk: false",
 		"73 refused\npermits that were not followed to their ends: 74"} {
 		if !strings.Contains(s.String(), want) {
 			t.Errorf("the summary is without %q:\n%v", want, s)

@@ -24,6 +24,7 @@ type target struct {
 	*etcdtest.Cluster          // nil: the user's
 	endpoints         []string // of that
 	namespace         string   // the prefix there
+	user              string   // on a cluster that asks for users; else that of etcdctl's environment
 }
 
 // foreign reports whether it is the user's.
@@ -31,8 +32,11 @@ func (t target) foreign() bool { return t.Cluster == nil }
 
 // NewClient returns a client of all members.
 func (t target) NewClient() (*clientv3.Client, error) {
-	if t.foreign() {
-		return connect(t.endpoints, t.namespace)
+	switch {
+	case t.foreign():
+		return connect(t.endpoints, t.namespace, t.user)
+	case t.user != "":
+		return connect(t.Endpoints(), "", t.user)
 	}
 	return t.Cluster.NewClient()
 }
@@ -41,7 +45,7 @@ func (t target) NewClient() (*clientv3.Client, error) {
 func (t target) eachMember() (all []*clientv3.Client, err error) {
 	if t.foreign() {
 		for _, endpoint := range t.endpoints {
-			cli, err := connect([]string{endpoint}, t.namespace)
+			cli, err := connect([]string{endpoint}, t.namespace, t.user)
 			if err != nil {
 				return all, err
 			}
@@ -50,7 +54,7 @@ func (t target) eachMember() (all []*clientv3.Client, err error) {
 		return all, nil
 	}
 	for _, m := range t.Members() {
-		cli, err := m.NewClient()
+		cli, err := t.ofMember(m)
 		if err != nil {
 			return all, err
 		}
@@ -59,10 +63,19 @@ func (t target) eachMember() (all []*clientv3.Client, err error) {
 	return all, nil
 }
 
-// connect returns a client whose keys are all below a prefix. Certificates and user are those of etcdctl's environment.
-func connect(endpoints []string, prefix string) (*clientv3.Client, error) {
+// ofMember returns a client of one member.
+func (t target) ofMember(m *etcdtest.Server) (*clientv3.Client, error) {
+	if t.user != "" {
+		return connect(m.Endpoints(), "", t.user)
+	}
+	return m.NewClient()
+}
+
+// connect returns a client whose keys are all below a prefix. Certificates, and the user unless one is given, are those
+// of etcdctl's environment.
+func connect(endpoints []string, prefix, user string) (*clientv3.Client, error) {
 	cfg := session.ClientConfig(endpoints...)
-	cfg.Username, cfg.Password, _ = strings.Cut(os.Getenv("ETCDCTL_USER"), ":")
+	cfg.Username, cfg.Password, _ = strings.Cut(cmp.Or(user, os.Getenv("ETCDCTL_USER")), ":")
 	cfg.Password = cmp.Or(cfg.Password, os.Getenv("ETCDCTL_PASSWORD"))
 	files := transport.TLSInfo{TrustedCAFile: os.Getenv("ETCDCTL_CACERT"), CertFile: os.Getenv("ETCDCTL_CERT"),
 		KeyFile: os.Getenv("ETCDCTL_KEY")}

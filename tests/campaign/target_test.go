@@ -93,7 +93,7 @@ func TestCampaignOnTheUsersEtcdKeepsToItsPrefix(t *testing.T) {
 func protect(t *testing.T, on target) *clientv3.Client {
 	t.Helper()
 	connected := func() *clientv3.Client {
-		cli, err := connect(on.endpoints, "")
+		cli, err := connect(on.endpoints, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}

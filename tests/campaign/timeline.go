@@ -34,6 +34,9 @@ func (rec *recorded) text() string {
 	for _, v := range rec.violations {
 		fmt.Fprintf(&all, "VIOLATION: %s\n", v)
 	}
+	for _, v := range rec.ofMachine {
+		fmt.Fprintf(&all, "VIOLATION of the machine: %s\n", v)
+	}
 	for _, line := range rec.Raft {
 		fmt.Fprintf(&all, "Raft: %s\n", line)
 	}

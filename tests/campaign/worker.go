@@ -47,7 +47,7 @@ const reports = "reports"
 // A worker is a process that acquires locks of all kinds, and reports what it observes of them.
 type worker struct {
 	job
-	parent *child.Parent[event]
+	teller
 	cli    *clientv3.Client
 	sess   *session.Session
 	stop   context.Context
@@ -66,45 +66,61 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 		return err
 	}
 	defer log.Close()
-	cli, err := connect(j.Endpoints, j.Prefix)
+	cli, err := connect(j.Endpoints, j.Prefix, j.User)
 	if err != nil {
 		return err
 	}
 	system := session.SystemClock()
+	tell := teller{parent, processOf(j.ID)}
 	observed := lease.Observe(ctx, func(s lease.Step) {
-		parent.Say(reports, event{What: renewed, Renewal: said{s, processOf(j.ID), sinceBoot()}})
+		tell.say(event{What: renewed, Renewal: said{s, tell.process, sinceBoot()}})
 	})
-	sess, err := session.New(observed, cli, session.Options{
+	options := session.Options{
 		TTL: j.TTL, CloseTimeout: 20 * time.Second, Logger: slog.New(slog.NewJSONHandler(log, nil)),
 		Clock: func() time.Duration { return time.Duration(float64(system()) * j.ClockRate) },
-	})
+	}
+	sess, err := newSession(observed, cli, options)
+	if err != nil {
+		return err
+	}
+	former, err := newSession(observed, cli, options) // of holders that meet newcomers
 	if err != nil {
 		return err
 	}
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &worker{job: j, parent: parent, cli: cli, sess: sess, stop: stop}
+	w := &worker{job: j, teller: tell, cli: cli, sess: sess, stop: stop}
 	defer w.reportStalls(ctx)()
-	queue.Observe(lease.Open(sess), func(s queue.Step) { w.say(event{What: stepped, Step: s}) })
+	for _, of := range []*session.Session{sess, former} {
+		queue.Observe(lease.Open(of), func(s queue.Step) { w.say(event{What: stepped, Step: s}) })
+	}
 	var all sync.WaitGroup
 	for g := range j.Goroutines {
 		all.Go(func() { w.work(g) })
 	}
 	all.Go(w.ownShards)
 	all.Go(w.lockUpstream)
-	for message := ""; message != "end"; w.keep.Store(message == "keep") {
+	all.Go(func() { w.meetNewcomers(former) })
+	for message := ""; message != "end"; {
 		if message, err = parent.Hear(ctx); err != nil {
 			return err
 		}
+		if message == "crowd" {
+			w.comeAsCrowd(&all)
+			continue
+		}
+		w.keep.Store(message == "keep")
 		w.calm.Store(message == "calm")
 	}
 	cancel()
 	all.Wait()
+	err = former.Close(ctx)
+	w.say(event{What: closed, Who: j.ID, Err: text(err)})
 	w.writes.Wait()
 	w.recover(ctx)
 	err = sess.Close(ctx)
 	w.say(event{What: closed, Who: j.ID, Err: text(err)})
-	return cli.Close()
+	return nil // the client ends with the process: its Close may hang if the role was withdrawn while it watched
 }
 
 // reportStalls reports when the process did not run, until the function that it returns is called.
@@ -112,10 +128,7 @@ func (w *worker) reportStalls(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var beats sync.WaitGroup
 	beats.Go(func() {
-		beat(ctx, stall, func(f oracle.Fault) {
-			f.Process = processOf(w.ID)
-			w.say(event{What: stalled, Stall: f})
-		})
+		beat(ctx, stall, func(f oracle.Fault) { w.didNotRun(f.From, f.To) })
 	})
 	return func() {
 		cancel()
@@ -123,7 +136,26 @@ func (w *worker) reportStalls(ctx context.Context) (end func()) {
 	}
 }
 
-func (w *worker) say(ev event) { w.parent.Say(reports, ev) }
+// A teller reports to the judge.
+type teller struct {
+	parent  *child.Parent[event]
+	process string
+}
+
+// say reports an event. A judge that does not read has the process wait, perhaps under a mutex of its session: then it
+// does not run, although its heartbeat goes on.
+func (t teller) say(ev event) {
+	from := sinceBoot()
+	t.parent.Say(reports, ev)
+	if to := sinceBoot(); to-from > stall {
+		t.didNotRun(from, to)
+	}
+}
+
+// didNotRun reports when the process did not run.
+func (t teller) didNotRun(from, to time.Duration) {
+	t.parent.Say(reports, event{What: stalled, Stall: oracle.Fault{Process: t.process, From: from, To: to}})
+}
 
 // recover acquires each name when all faults have been healed. A busy machine may be too slow for a lease of two
 // seconds, and loses it; then the next lease must do.
@@ -189,19 +221,20 @@ func (w *worker) call(who string, r *rand.Rand) {
 	bounds := []time.Duration{100 * time.Millisecond, 3 * time.Second, 15 * time.Second, 40 * time.Second}
 	ctx, cancel := context.WithTimeout(w.stop, family.UpTo(r, bounds[r.IntN(len(bounds))]))
 	defer cancel()
-	acquire, parts, minHold := w.draw(ctx, kind, who, r)
+	try := kind == family.Writer && r.IntN(3) == 0
+	acquire, parts, minHold := w.draw(ctx, kind, who, try, r)
 	if acquire == nil {
 		return
 	}
-	w.say(event{What: wants, Who: who, Parts: parts})
+	w.say(event{What: wants, Who: who, Parts: parts, callReport: callReport{Try: try}})
 	lk, err := acquire(ctx)
 	if err != nil {
-		w.say(event{What: failed, Who: who, Kind: kind, Err: err.Error()})
+		w.sayFailed(who, kind, try, err)
 		return
 	}
 	holds := []time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second}
 	hold := family.UpTo(r, holds[r.IntN(len(holds))])
-	began := event{What: held, Who: who, Kind: kind, MinHold: minHold}
+	began := event{What: held, Who: who, Kind: kind, callReport: callReport{MinHold: minHold}}
 	end := w.hold(began, lk, parts, hold, nil, r)
 	if lk, ok := lk.(*locker.DowngradableLock); ok && r.IntN(2) == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -217,11 +250,14 @@ func (w *worker) call(who string, r *rand.Rand) {
 }
 
 // draw returns how to acquire a lock of a kind, or nil if that is not to be acquired now.
-func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand.Rand) (
+func (w *worker) draw(ctx context.Context, kind family.Kind, who string, try bool, r *rand.Rand) (
 	acquire family.Acquire, parts []oracle.Part, minHold time.Duration,
 ) {
 	name := w.Names[r.IntN(len(w.Names))]
 	switch {
+	case try:
+		mu := locker.NewMutex(w.sess, name).With(locker.Options{Owner: who})
+		return family.Mutex(mu, true), []oracle.Part{oracle.LockPart(name, false)}, 0
 	case kind == permitKind:
 		sem, limit, err := w.semaphore(ctx, name)
 		if err != nil {
@@ -236,7 +272,7 @@ func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand
 	case kind == minHoldKind:
 		minHold = family.UpTo(r, 2*time.Second) + time.Nanosecond
 		mu := locker.NewMutex(w.sess, name).With(locker.Options{MinHold: minHold, Owner: who})
-		return family.Mutex(mu, r.IntN(4) == 0), []oracle.Part{oracle.LockPart(name, false)}, minHold
+		return family.Mutex(mu, r.IntN(4) == 0), []oracle.Part{oracle.LockPart(name, false)}, byOthers(minHold, w.ClockRate)
 	case kind == leaderKind:
 		parts := []oracle.Part{oracle.ElectionPart(name)}
 		if r.IntN(2) == 0 {
@@ -256,13 +292,19 @@ func (w *worker) draw(ctx context.Context, kind family.Kind, who string, r *rand
 	return acquire, parts, 0
 }
 
+// byOthers returns how long MinHold is at least, by a clock that is right: the session counts it by its own, which may
+// be fast.
+func byOthers(minHold time.Duration, rate float64) time.Duration {
+	return min(minHold, time.Duration(float64(minHold)/rate))
+}
+
 // leadership is a Term with the method that releases a lock.
 type leadership struct{ *election.Term }
 
 func (l leadership) Unlock(ctx context.Context) error { return l.Resign(ctx) }
 
 // hold reports an acquisition, and checks it again and again for d, until over, or until it is lost. It returns the
-// report of its end.
+// report of its end. It writes one time of two. With a nil r it never does, and lasts no longer during faults.
 func (w *worker) hold(
 	began event, lk family.Held, parts []oracle.Part, d time.Duration, over <-chan struct{}, r *rand.Rand,
 ) (end event) {
@@ -285,7 +327,7 @@ func (w *worker) hold(
 	began.Hold = h
 	w.say(began)
 	end = event{What: ended, Who: h.Who, Kind: began.Kind, Hold: h}
-	if owner, ok := lk.(fencing.Hold); ok && r.IntN(2) == 0 {
+	if owner, ok := lk.(fencing.Hold); ok && r != nil && r.IntN(2) == 0 {
 		holding, over := context.WithCancel(w.stop)
 		defer over() // what is on its way may still be carried out
 		fenced, n := fencedHolder{w, owner, parts[0], h.Who}, 0
@@ -318,7 +360,7 @@ func (w *worker) hold(
 			h.Ended, end.Err = h.Told, fmt.Sprint(lk.Check())
 			return end
 		case <-timer.C:
-			if check(); !w.keep.Load() {
+			if check(); !w.keep.Load() || r == nil {
 				h.Ended = sinceBoot()
 				return end
 			}

@@ -40,4 +40,16 @@ var incidents = []incident{
 		"work-ignores-its-context", "a leader's work does not look at its context, and writes when another one leads",
 		"a model of an operator of Cilium, on " + etcdClient, ignoresItsContext, ignoresItsContextHere,
 	},
+	{
+		"campaign-fails-for-ever", "a candidate whose lease has expired in a stall campaigns again and again, in vain",
+		etcdClient, campaignsForEver, campaignsForEverHere,
+	},
+	{
+		"leader-half-alive", "a leader goes on leading although its services have failed to start",
+		"a model of River, on " + etcdClient, halfAlive, halfAliveHere,
+	},
+	{
+		"shard-on-two-nodes", "a shard is given to two nodes in a rolling restart",
+		"a model of Akka.NET's coordinator", allocatedTwice, allocatedTwiceHere,
+	},
 }

@@ -104,9 +104,10 @@ const (
 	PlainWrites     = "writes without a fence"
 	LatePlainWrites = "writes without a fence when the writer held no more"
 
-	LostPrefix      = "lost: "                                               // and the cause
-	ByForcePrefix   = "holds that ended by force: "                          // and the cause
-	NewcomersPrefix = "of these, those after which another queued at once: " // and the cause
+	LostPrefix      = "lost: "                                                  // and the cause
+	ByForcePrefix   = "holds that ended by force: "                             // and the cause
+	NewcomersPrefix = "of these, those after which another queued at once: "    // and the cause
+	TwoHeldPrefix   = "of these, those whose holder held beside the newcomer: " // and the cause
 
 	OverlapPrefix = "two held, as documented: "                   // and why, and the cause
 	MarginPrefix  = "a lost hold was told before the next held: " // and the cause

@@ -46,11 +46,20 @@ func (j *judge) countNewcomers() {
 		}
 		seen[e] = true
 		j.verdict.count(ByForcePrefix + e.how())
-		if slices.ContainsFunc(j.holds, func(b *Hold) bool {
-			return a.excludes(b) && b.rev > e.gone.Revision &&
-				slices.ContainsFunc(b.entries, func(own *entry) bool { return own.put.After < e.gone.Before+newcomerWithin })
-		}) {
+		newcomers, beside := false, false
+		for _, b := range j.holds {
+			if a.excludes(b) && b.rev > e.gone.Revision && slices.ContainsFunc(b.entries, func(own *entry) bool {
+				return own.put.After < e.gone.Before+newcomerWithin
+			}) {
+				newcomers = true
+				beside = beside || a.First != 0 && b.First != 0 && a.Last >= b.First
+			}
+		}
+		if newcomers {
 			j.verdict.count(NewcomersPrefix + e.how())
+		}
+		if beside {
+			j.verdict.count(TwoHeldPrefix + e.how())
 		}
 	}
 }

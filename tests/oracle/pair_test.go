@@ -85,6 +85,22 @@ func TestNewcomersAreCounted(t *testing.T) {
 	}
 }
 
+func TestNewcomerThatHoldsBesideTheFormerHolderIsCounted(t *testing.T) {
+	for last, want := range map[int]int{6900: 0, 7100: 1} {
+		s := newStory()
+		a := s.at(1000).queue("a1", writes)
+		ha := s.grant(a)
+		s.at(5000).delete(a, ByRevocation)
+		b := s.at(5010).queue("b1", writes)
+		hb := s.at(7000).grant(b)
+		s.at(last).until(ha)
+		s.at(8000).release(b, hb)
+		if n := s.Judge().Counts[TwoHeldPrefix+ByRevocation.String()]; n != want {
+			t.Errorf("held until %d ms: two held %d times, want %d", last, n, want)
+		}
+	}
+}
+
 func TestHoldsAreInTheOrderOfTheirEntries(t *testing.T) {
 	s := turns()
 	s.Holds[0].First, s.Holds[0].Last = s.at(3500).now, s.at(3600).now

@@ -464,6 +464,8 @@ var saboteurs = []saboteur{
 	{name: "suspension-from-check-is-a-failure",
 		rule: "what a function returns that has seen a suspension by Check does not end Run",
 		dir:  "./election", test: "TestRunSurvivesAFunctionThatReturnsASuspensionFromCheck"},
+	{name: "member-ends-with-a-refusal", rule: "a member outlives that etcd refuses the next lease of its session",
+		dir: "./member", test: "TestMemberComesBackAfterItsRoleWasWithdrawnForLongerThanItsLease"},
 	{name: "hold-shared-in-its-last-unlock", rule: "a hold whose last lock is being unlocked is not shared any more",
 		dir: "./locker", test: "TestReentrantLockDuringTheLastUnlockQueuesAgain"},
 	{name: "next-handler-not-called", rule: "with AllowMissing a request without a claim reaches the handler",

@@ -70,8 +70,9 @@ func command(root string, args []string, out io.Writer) (exit int) {
 			exit = 2
 			fmt.Fprintf(out, "saboteurs: %s: %v\n", s.name, err)
 		default:
-			fmt.Fprintf(out, "noticed  %s: %s (%.1f s, %.1f s of processor time)\n", s.name, s.command(),
-				took.real.Seconds(), took.cpu.Seconds())
+			test, _, _ := strings.Cut(s.test, "/")
+			fmt.Fprintf(out, "noticed  %s, in %.1f s (%.1f s of processor time), by %s: %s\n  %s\n", s.name,
+				took.real.Seconds(), took.cpu.Seconds(), test, failure(said, test), s.command())
 			if *keep {
 				if err := record(filepath.Join(root, readme), s, code); err != nil {
 					fmt.Fprintf(out, "saboteurs: %v\n", err)

@@ -1,0 +1,113 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/tests/oracle"
+)
+
+const (
+	// fullLength is that of a run that counts as evidence of what seldom happens.
+	fullLength = time.Hour
+	// enoughNewcomers is how many such a run must have, after leases that were revoked by hand.
+	enoughNewcomers = 1000
+)
+
+// What the statistics have of callers.
+const (
+	tryLocks    = "calls of TryLock, of a mutex"
+	tryRefused  = "calls of TryLock that found another caller"
+	deadlines   = "calls whose deadline passed while they waited"
+	crowds      = "callers in crowds that came at once"
+	crowdsServe = "callers in crowds that held"
+)
+
+// denominators say how often what a promise is about has happened.
+type denominators struct {
+	Revoked, Deleted   int // holds whose lease was revoked, and whose entry was deleted, by hand
+	AfterRevocation    int // of the first: another caller queued within 200 ms, and held
+	AfterDeletion      int // of the second, likewise
+	TwoHeldRevocations int // times in which such a newcomer held beside the former holder
+	TwoHeldDeletions   int
+
+	TryLocks, TryRefused      int
+	Calls, Deadlines          int // of the calls: each has a deadline, and of so many it passed
+	CrowdCallers, CrowdServed int
+}
+
+func denominatorsOf(c map[string]int) denominators {
+	revoked, deleted := oracle.ByRevocation.String(), oracle.ByDeletion.String()
+	return denominators{
+		Revoked: c[oracle.ByForcePrefix+revoked], Deleted: c[oracle.ByForcePrefix+deleted],
+		AfterRevocation: c[oracle.NewcomersPrefix+revoked], AfterDeletion: c[oracle.NewcomersPrefix+deleted],
+		TwoHeldRevocations: c[oracle.TwoHeldPrefix+revoked], TwoHeldDeletions: c[oracle.TwoHeldPrefix+deleted],
+		TryLocks: c[tryLocks], TryRefused: c[tryRefused], Calls: c[calls], Deadlines: c[deadlines],
+		CrowdCallers: c[crowds], CrowdServed: c[crowdsServe],
+	}
+}
+
+// join adds those of another campaign.
+func (d *denominators) join(other denominators) {
+	for _, pair := range []struct {
+		sum *int
+		n   int
+	}{
+		{&d.Revoked, other.Revoked}, {&d.Deleted, other.Deleted}, {&d.AfterRevocation, other.AfterRevocation},
+		{&d.AfterDeletion, other.AfterDeletion}, {&d.TwoHeldRevocations, other.TwoHeldRevocations},
+		{&d.TwoHeldDeletions, other.TwoHeldDeletions}, {&d.TryLocks, other.TryLocks}, {&d.TryRefused, other.TryRefused},
+		{&d.Calls, other.Calls}, {&d.Deadlines, other.Deadlines}, {&d.CrowdCallers, other.CrowdCallers},
+		{&d.CrowdServed, other.CrowdServed},
+	} {
+		*pair.sum += pair.n
+	}
+}
+
+// rows say what happened, and how often.
+func (d denominators) rows() [][2]string {
+	byHand := func(what string, n, newcomers, both int) [2]string {
+		return [2]string{what + " by hand, and a newcomer", fmt.Sprintf(
+			"%d holds, %d of them with a newcomer within 200 ms, two held %d times", n, newcomers, both)}
+	}
+	return [][2]string{
+		byHand("leases revoked", d.Revoked, d.AfterRevocation, d.TwoHeldRevocations),
+		byHand("entries deleted", d.Deleted, d.AfterDeletion, d.TwoHeldDeletions),
+		{"`TryLock` of a mutex", fmt.Sprintf("%d calls, %d of them found another caller", d.TryLocks, d.TryRefused)},
+		{"calls with a deadline", fmt.Sprintf("%d, of which it passed while %d waited", d.Calls, d.Deadlines)},
+		{fmt.Sprintf("crowds: %d callers at once", crowd), fmt.Sprintf("%d callers, %d of them held", d.CrowdCallers,
+			d.CrowdServed)},
+	}
+}
+
+// provesLittle says why a run proves little, or "".
+func (s *summary) provesLittle() string {
+	if s.Hours >= fullLength.Hours() && s.Denominators.AfterRevocation < enoughNewcomers {
+		return fmt.Sprintf("a run of full length needs %d newcomers after leases that were revoked by hand, and it had %d",
+			enoughNewcomers, s.Denominators.AfterRevocation)
+	}
+	return ""
+}
+
+// countCall counts a report of a call.
+func (f *round) countCall(ev event) {
+	inCrowd := strings.Contains(ev.Who, crowdMark)
+	switch {
+	case ev.What == wants:
+		f.stats.Counts[calls]++
+		if ev.Try {
+			f.stats.Counts[tryLocks]++
+		}
+		if inCrowd {
+			f.stats.Counts[crowds]++
+		}
+	case ev.What == held && inCrowd:
+		f.stats.Counts[crowdsServe]++
+	case ev.What == failed && ev.Taken:
+		f.stats.Counts[tryRefused]++
+	case ev.What == failed && ev.Over:
+		f.stats.Counts[deadlines]++
+	}
+}
