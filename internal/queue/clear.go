@@ -9,9 +9,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
@@ -72,7 +72,7 @@ func (a *attempt) clear(ctx context.Context) error {
 	var dead []reads.Claim // in all queues
 	for _, e := range a.entries {
 		if !e.wait.isFree() {
-			e.say(steps.Step{Action: steps.Waited})
+			e.say(lease.Waited, lease.EntryStep{})
 		}
 		dead = append(dead, e.wait.claims...)
 	}
@@ -91,7 +91,6 @@ func (a *attempt) clear(ctx context.Context) error {
 			return a.lookBehindClaims(ctx)
 		}
 		a.saw(r.Header.Revision, sent)
-		a.q.shared.sights.forget(batch)
 	}
 	more := false // a look reads MaxClaims at most
 	for _, e := range a.entries {

@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/view"
@@ -43,7 +42,7 @@ func newGrants(a *attempt) []*Grant {
 	grants := a.room.grants[:0]
 	for i, e := range a.entries {
 		e.reach(held)
-		e.say(steps.Step{Action: steps.Holds, Read: a.revision})
+		e.say(lease.Holds, lease.EntryStep{Read: a.revision})
 		g := &a.room.grant
 		if i > 0 {
 			g = new(Grant)

@@ -92,7 +92,7 @@ func TestTxnOfAnUnansweredBatchCountsAsUnanswered(t *testing.T) {
 		c := busy(t, p)
 		p.Link.Plan(func(etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: true} })
 		r, err := c.Commit(t.Context(), Txn{About: "/q/", Then: []clientv3.Op{clientv3.OpPut("/q/1", "")}})
-		if err == nil || !r.Unanswered || r.Unsent {
+		if err == nil || !r.Unanswered {
 			t.Errorf("a batch whose reply was lost: %+v, %v, want it unanswered", r, err)
 		}
 	})
@@ -125,7 +125,7 @@ func TestTxnsThatNeedNoBatchStartNoGoroutine(t *testing.T) {
 		for i := range maxInFlight {
 			<-put(t, c, "/q/", fmt.Sprint("/q/", i))
 		}
-		c.flushOverdue() // the timer of a batch that was sent already
+		c.send(c.take(new(batch))) // the timer of a batch that was sent already
 		if started != 0 {
 			t.Errorf("%d goroutines were started, and there was no batch to send", started)
 		}
@@ -136,9 +136,8 @@ func TestTxnsThatNeedNoBatchStartNoGoroutine(t *testing.T) {
 func TestTimerOfABatchThatWasSentDoesNothing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		c := newCommitter(kit.Start(t, srv))
-		c.flushOverdue()
-		if c.inFlight != 0 {
-			t.Errorf("%d requests in flight, and none was sent", c.inFlight)
+		if b := c.take(new(batch)); b != nil || c.inFlight != 0 {
+			t.Errorf("%v is to be sent, %d requests are in flight, and none was sent", b, c.inFlight)
 		}
 	})
 }
@@ -188,7 +187,7 @@ func TestTxnsOfARefusedBatchHaveTheReplyToWhatWasSentAlone(t *testing.T) {
 	})
 }
 
-// Only a full store makes it worth sending the Txns of a batch again that put nothing.
+// Only what etcd has refused is sent again alone.
 func TestDeletionInAnUnansweredBatchIsNotSentAgain(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)

@@ -21,8 +21,6 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/steps"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
@@ -73,6 +71,10 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	}
 	system := session.SystemClock()
 	observed := lease.Observe(ctx, func(s lease.Step) {
+		if s.Key != "" {
+			parent.Say(reports, event{What: stepped, Step: s})
+			return
+		}
 		parent.Say(reports, event{What: renewed, Renewal: said{s, processOf(j.ID), sinceBoot()}})
 	})
 	sess, err := session.New(observed, cli, &session.Options{
@@ -86,7 +88,6 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	defer cancel()
 	w := &worker{job: j, parent: parent, cli: cli, sess: sess, stop: stop}
 	defer w.reportStalls(ctx)()
-	queue.Observe(lease.Open(sess.Ref()), func(s steps.Step) { w.say(event{What: stepped, Step: s}) })
 	var all sync.WaitGroup
 	for g := range j.Goroutines {
 		all.Go(func() { w.work(g) })

@@ -65,9 +65,8 @@ var layers = map[string][]string{
 	"internal/leftovers": above("internal/sending", "internal/layout", "internal/txns", "internal/lease", "internal/calls",
 		"internal/reads"),
 	"internal/lines": above("internal/lease"),
-	"internal/steps": above("internal/lease"),
 	"internal/queue": slices.Concat(locks, []string{
-		"internal/awaiting", "internal/lines", "internal/steps", "internal/reads", "internal/permits",
+		"internal/awaiting", "internal/lines", "internal/reads", "internal/permits",
 		"internal/places", "internal/leftovers", "internal/polls",
 	}),
 	"internal/hold":    slices.Concat(locks, []string{"internal/queue", "internal/polls", "internal/reads"}),
