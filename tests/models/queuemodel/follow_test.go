@@ -24,10 +24,14 @@ func forge() *modeltrace.Forgery {
 	f.Says(1, 10, free(10))
 	f.Says(1, 10, held(10))
 	f.Queue(11, 2, 2)
-	f.Says(2, 11, lease.Step{Action: lease.Judged, EntryStep: lease.EntryStep{Read: 11, Ahead: keyOf(1), AheadCreated: 10}})
+	f.Says(2, 11, waits(11, 1, 10))
 	return f
 }
 
+func waits(read, on, created int64) lease.Step {
+	behind := lease.EntryStep{Read: read, Ahead: keyOf(on), AheadCreated: created}
+	return lease.Step{Action: lease.Judged, EntryStep: behind}
+}
 func free(read int64) lease.Step {
 	return lease.Step{Action: lease.Judged, EntryStep: lease.EntryStep{Read: read}}
 }
@@ -77,11 +81,11 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 		"the nearest entry is waited for": {
 			func(f *modeltrace.Forgery) {
 				f.Queue(20, 3, 3)
-				f.Says(3, 20, lease.Step{Action: lease.Judged, EntryStep: lease.EntryStep{Read: 20, Ahead: keyOf(2), AheadCreated: 11}})
+				f.Says(3, 20, waits(20, 2, 11))
 			},
 			func(f *modeltrace.Forgery) {
 				f.Queue(20, 3, 3)
-				f.Says(3, 20, lease.Step{Action: lease.Judged, EntryStep: lease.EntryStep{Read: 20, Ahead: keyOf(1), AheadCreated: 10}})
+				f.Says(3, 20, waits(20, 1, 10))
 			},
 		},
 		"a put compares the session key": {
