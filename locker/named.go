@@ -10,9 +10,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
@@ -77,7 +77,7 @@ func (n named) acquire(ctx context.Context, try bool) ([]*hold.Hold, error) {
 	if err == nil {
 		return holds, nil
 	}
-	place, err := places.Without(err)
+	place, err := ahead.Without(err)
 	switch {
 	case errors.Is(err, queue.ErrInDelay):
 		err = fmt.Errorf("%w: %w", ErrLocked, err)

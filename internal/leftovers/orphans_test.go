@@ -12,10 +12,10 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/fakedial"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/fakedial"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 const listing = "LeaseTimeToLive" // the request that lists the keys of a lease

@@ -7,10 +7,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/calls"
+
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/polls"
 )
 
 // attempt is one round of an acquisition, under one lease: the entries that one Txn puts, one in each queue, until they
@@ -78,14 +77,14 @@ func (a *attempt) newEntry(q *Queue) *entry {
 // mayHold reports whether the attempt holds, by what the latest look or the put has shown: nothing is ahead of its
 // entries, neither an entry nor a claim, the lease is trusted, and the look is not old.
 func (a *attempt) mayHold() bool {
-	isOld := time.Since(a.lookSent) > polls.LookLasts(a.q.shared.lockDelay)
+	isOld := time.Since(a.lookSent) > lease.LookLasts(a.q.shared.lockDelay)
 	return a.waiting() == nil && !a.late && a.lease.Check() == nil && !isOld
 }
 
 // awaitFront waits until the attempt holds. It waits for one queue after the other: what is free ahead of an entry
 // stays free. It ends with the lease, because then the entries are gone, or will be, whatever happens ahead of them.
 func (a *attempt) awaitFront(ctx context.Context) error {
-	ctx, cancel := calls.UntilLost(ctx, a.lease)
+	ctx, cancel := lease.UntilLost(ctx, a.lease)
 	defer cancel()
 	for _, e := range a.entries {
 		if err := e.wait.untilNoEntryAhead(ctx); err != nil {

@@ -12,11 +12,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/reads"
 )
 
 var (
@@ -145,7 +144,7 @@ func (e *entry) modRevision() int64 {
 
 // owned is true in a Txn while this entry exists. It compares the create revision, since a later entry may have the
 // same key.
-func (e *entry) owned() clientv3.Cmp { return reads.CreatedAt(e.key, e.rev) }
+func (e *entry) owned() clientv3.Cmp { return ahead.CreatedAt(e.key, e.rev) }
 
 // PutValue replaces the value of the entry with that key, which keeps its lease.
 func PutValue(key, value string) clientv3.Op {
@@ -175,7 +174,7 @@ func (e *entry) finish() {
 // retry calls op until it succeeds or fails for good, with the session's pauses, until ctx ends or the lease is lost.
 // Each request of op has its own timeout.
 func (e *entry) retry(ctx context.Context, op func(ctx context.Context) error) error {
-	return calls.RetryUnder(ctx, e.q.host, e.of.lease, op)
+	return lease.RetryUnder(ctx, e.q.host, e.of.lease, op)
 }
 
 // takenFor is the rest of MinHold.

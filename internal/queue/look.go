@@ -8,10 +8,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // look asks etcd what stands ahead of the entry now, by one flat Txn: a Txn in it would make it a write. If the entry
@@ -23,27 +22,27 @@ func (w *wait) look(ctx context.Context) error {
 	}
 	a, sent := w.e.of, time.Now()
 	n := len(a.entries)
-	own := make(txns.Ops, 0, n+2)
+	own := make(requests.Ops, 0, n+2)
 	for _, each := range a.entries {
-		own.Add(reads.Meta(each.key))
+		own.Add(ahead.Meta(each.key))
 	}
 	all, looks := own[:n:n], make([]aheadOf, 0, 1)
 	for _, e := range a.entries[slices.Index(a.entries, w.e):] {
 		if e.wait.isFree() && e != w.e {
 			continue
 		}
-		ops, suspects := e.wait.asks((txns.MaxOps - n) / 2)
-		if e != w.e && len(all)+len(ops) > txns.MaxOps {
+		ops, suspects := e.wait.asks((requests.MaxOps - n) / 2)
+		if e != w.e && len(all)+len(ops) > requests.MaxOps {
 			break
 		}
 		looks = append(looks, aheadOf{&e.wait, all.Add(ops...), suspects})
 	}
-	t := txns.Txn{Then: all}
+	t := requests.Txn{Then: all}
 	if w.ahead != nil {
-		t.If = []clientv3.Cmp{reads.CreatedAt(string(w.ahead.Key), w.ahead.CreateRevision)}
+		t.If = []clientv3.Cmp{ahead.CreatedAt(string(w.ahead.Key), w.ahead.CreateRevision)}
 		t.Then, t.Else = own, all
 	}
-	r, err := t.Ask(ctx, w.e.q.host.Sender(), sending.Read)
+	r, err := t.Ask(ctx, w.e.q.host.Sender(), requests.Read)
 	if err != nil {
 		return err
 	}
@@ -66,7 +65,7 @@ func (w *wait) look(ctx context.Context) error {
 type aheadOf struct {
 	*wait
 	first    int           // the reply to the first of its operations
-	suspects []reads.Claim // see wait.suspects
+	suspects []ahead.Claim // see wait.suspects
 }
 
 // asks returns the operations that read what stands ahead of the entry:
@@ -75,7 +74,7 @@ type aheadOf struct {
 //   - the claims ahead. Those behind the nearest entry are dead.
 //   - of claims that are dead, or may be: what they say, and whether the session key of their holder stands. What ends
 //     their delay must have been seen at one revision with the rest. most bounds how many claims it asks for.
-func (w *wait) asks(most int) (ops txns.Ops, suspects []reads.Claim) {
+func (w *wait) asks(most int) (ops requests.Ops, suspects []ahead.Claim) {
 	q, rev := w.e.q, w.e.rev
 	ops.Add(q.Nearest(rev))
 	if q.Unclaimed {
@@ -88,7 +87,7 @@ func (w *wait) asks(most int) (ops txns.Ops, suspects []reads.Claim) {
 }
 
 // read reads the replies to asks.
-func (l aheadOf) read(r txns.Reply) {
+func (l aheadOf) read(r requests.Reply) {
 	w, e := l.wait, l.wait.e
 	var claims *pb.RangeResponse
 	if !e.q.Unclaimed {
@@ -104,9 +103,9 @@ func (l aheadOf) read(r txns.Reply) {
 // standIn reports whether all entries of the attempt stand as this session has put them, by a reply that begins with
 // them. One with another mod revision does not count: an administrator may be removing it, and then it stands on a
 // lease that ends by itself, perhaps right after this read.
-func (a *attempt) standIn(r txns.Reply) bool {
+func (a *attempt) standIn(r requests.Reply) bool {
 	for i, e := range a.entries {
-		if own := r.First(i); !reads.IsEntry(own, e.rev) || own.ModRevision != e.rev {
+		if own := r.First(i); !ahead.IsEntry(own, e.rev) || own.ModRevision != e.rev {
 			return false
 		}
 	}
@@ -115,16 +114,16 @@ func (a *attempt) standIn(r txns.Reply) bool {
 
 // suspects returns the claims whose value and session key a look reads: the claim of the entry ahead, because that may
 // go next, and each dead claim until its session key has gone. most bounds how many.
-func (w *wait) suspects(most int) (claims []reads.Claim) {
+func (w *wait) suspects(most int) (claims []ahead.Claim) {
 	if w.ahead != nil {
 		if _, ours := layout.LeaseOf(string(w.ahead.Key)); ours {
-			claims = append(claims, reads.Claim{
+			claims = append(claims, ahead.Claim{
 				Key: w.e.q.At.ClaimKey(string(w.ahead.Key)), Rev: w.ahead.CreateRevision,
 			})
 		}
 	}
 	known := &w.e.q.shared.sights
-	var again []reads.Claim
+	var again []ahead.Claim
 	for _, c := range w.claims {
 		switch {
 		case !known.isExamined(c):
@@ -138,14 +137,14 @@ func (w *wait) suspects(most int) (claims []reads.Claim) {
 }
 
 // examine adds the reads of what claims say, and of the session keys of their holders.
-func (w *wait) examine(to *txns.Ops, claims []reads.Claim) {
+func (w *wait) examine(to *requests.Ops, claims []ahead.Claim) {
 	for _, c := range claims {
 		to.Add(clientv3.OpGet(c.Key), clientv3.OpGet(w.sessionKeyOf(c), clientv3.WithCountOnly()))
 	}
 }
 
 // noteExamined records the replies to examine, the first of which is response i. Which are dead was recorded before.
-func (w *wait) noteExamined(r txns.Reply, i int, claims []reads.Claim) {
+func (w *wait) noteExamined(r requests.Reply, i int, claims []ahead.Claim) {
 	for range claims {
 		if claim := r.First(i); claim != nil {
 			w.e.q.shared.sights.noteExamined(claim, r.Range(i+1).Count == 0, time.Now())
@@ -156,7 +155,7 @@ func (w *wait) noteExamined(r txns.Reply, i int, claims []reads.Claim) {
 
 // sessionKeyOf returns the session key of the holder of a claim. The key of a foreign entry names no session. Then the
 // key returned does not exist, so the delay is the lock delay.
-func (w *wait) sessionKeyOf(c reads.Claim) string {
+func (w *wait) sessionKeyOf(c ahead.Claim) string {
 	id, _ := layout.LeaseOf(w.e.q.At.EntryOf(c.Key))
 	return w.e.q.host.SessionKey(id)
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
-	"github.com/holdfast-go/holdfast/internal/lines"
-	"github.com/holdfast-go/holdfast/internal/polls"
-	"github.com/holdfast-go/holdfast/internal/txns"
+
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -30,10 +29,10 @@ type shared struct {
 	semaphores semaphores
 	prefixes   prefixes
 
-	lines lines.Lines[*ticket]
+	lines Lines[*ticket]
 	mu    sync.Mutex // protects what is told of tickets: see ticket
 
-	commits txns.Committer
+	commits requests.Committer
 	streams watching.Streams
 
 	remains
@@ -73,9 +72,9 @@ func sharedBy(host lease.Host) *shared {
 		s := &shared{
 			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
 			claimValue: layout.Claim{
-				LockDelay: host.LockDelay(), ToldWithin: polls.ToldWithin(host.LockDelay()),
+				LockDelay: host.LockDelay(), ToldWithin: lease.ToldWithin(host.LockDelay()),
 			}.Encode(),
-			commits:    txns.Committer{Sender: host.Sender(), Go: host.Go},
+			commits:    requests.Committer{Sender: host.Sender(), Go: host.Go},
 			semaphores: semaphores{puts: make(chan struct{}, maxPermitPuts), waiting: make(map[string]int)},
 		}
 		s.keys, s.sweeper, s.orphans = leftovers.New(host, s.orphan)

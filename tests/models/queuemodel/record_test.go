@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
 

@@ -1,0 +1,266 @@
+package requests
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcderr"
+)
+
+// Txn is a request.
+type Txn struct {
+	About      string // the queue: no batch has two Txns about one; empty: a [Committer] sends it alone
+	If         []clientv3.Cmp
+	Then, Else []clientv3.Op
+}
+
+// Once sends t as [Once] does: while a member does not answer, it sends copies to others.
+func (t Txn) Once(ctx context.Context, s *Sender, k Kind) (Reply, error) {
+	r, unanswered, err := Once(ctx, s, k, t.through(s))
+	r.Unanswered = unanswered
+	return r, err
+}
+
+// Ask sends t as [Ask] does.
+func (t Txn) Ask(ctx context.Context, s *Sender, k Kind) (Reply, error) {
+	return Ask(ctx, s, k, t.through(s))
+}
+
+// ReadAll sends reads as one linearizable Txn.
+func ReadAll(ctx context.Context, s *Sender, reads ...clientv3.Op) (Reply, error) {
+	return Txn{Then: reads}.Ask(ctx, s, Read)
+}
+
+func (t Txn) through(s *Sender) func(ctx context.Context) (Reply, error) {
+	return func(ctx context.Context) (Reply, error) {
+		resp, err := s.Txn(ctx).If(t.If...).Then(t.Then...).Else(t.Else...).Commit()
+		if err != nil {
+			return Reply{}, err
+		}
+		return Reply{Succeeded: resp.Succeeded, Header: resp.Header, Responses: resp.Responses}, nil
+	}
+}
+
+// Reply is what etcd has answered to a Txn. Unanswered is also set beside an error.
+type Reply struct {
+	Succeeded bool // the comparisons were true
+	Header    *pb.ResponseHeader
+	Responses []*pb.ResponseOp
+
+	// Unanswered: a copy of the Txn was sent and not answered. It may have been carried out, or may still be, even if
+	// another copy was answered.
+	Unanswered bool
+}
+
+// Range returns the reply to operation i, which reads.
+func (r Reply) Range(i int) *pb.RangeResponse { return r.Responses[i].GetResponseRange() }
+
+// First returns the first key that operation i has read, or nil.
+func (r Reply) First(i int) *mvccpb.KeyValue { return First(r.Range(i).Kvs) }
+
+// Inner returns the reply to operation i, which is a Txn.
+func (r Reply) Inner(i int) Reply {
+	own := r.Responses[i].GetResponseTxn()
+	return Reply{own.Succeeded, r.Header, own.Responses, r.Unanswered}
+}
+
+// First returns the first of some keys, or nil.
+func First(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	if len(kvs) == 0 {
+		return nil
+	}
+	return kvs[0]
+}
+
+// MaxOps keeps a Txn below etcd's default limit of 128 operations, with room for some more.
+const MaxOps = 100
+
+// Ops collects the operations of a Txn. Add tells the number by which the reply to an operation is read.
+type Ops []clientv3.Op
+
+// Add adds operations and returns the number of the first. The others follow it.
+func (o *Ops) Add(ops ...clientv3.Op) (first int) {
+	first = len(*o)
+	*o = append(*o, ops...)
+	return first
+}
+
+// AddGroups adds groups of reads, of at most MaxOps each. Only if there is no room for all is each a Txn in the Txn:
+// etcd takes that for a write, whatever is in it, commits it, and waits for its disks.
+func (o *Ops) AddGroups(groups [][]clientv3.Op) Groups {
+	all := slices.Concat(groups...)
+	if len(*o)+len(all) > MaxOps {
+		g := Groups{nested: true}
+		for _, group := range groups {
+			g.from = append(g.from, o.Add(clientv3.OpTxn(nil, group, nil)))
+		}
+		return g
+	}
+	var g Groups
+	for _, group := range groups {
+		g.from = append(g.from, o.Add(group...))
+	}
+	g.from = append(g.from, len(*o))
+	return g
+}
+
+// Groups says where the replies are to what AddGroups has added.
+type Groups struct {
+	nested bool
+	from   []int // the first operation of each group and, unless they are nested, what follows the last
+}
+
+// Of returns the replies to group i, out of that to the Txn.
+func (g Groups) Of(r Reply, i int) Reply {
+	if g.nested {
+		return r.Inner(g.from[i])
+	}
+	r.Responses = r.Responses[g.from[i]:g.from[i+1]]
+	return r
+}
+
+const (
+	// maxInFlight is how many requests are in flight before further Txns are batched. An idle session never gets there.
+	maxInFlight = 4
+
+	// maxBatch is the largest batch. etcd applies a Txn in one step and limits it to 128 operations. A full batch is sent
+	// at once, even above maxInFlight.
+	maxBatch = 16
+
+	// maxWait is how long a Txn waits in a batch that is not full. It is short against a round trip to a far cluster, and
+	// long enough for a busy session to fill a batch.
+	maxWait = time.Millisecond
+)
+
+// Committer sends the Txns of a session. It groups them as a database groups the commits in its log: while maxInFlight
+// requests are in flight, further Txns wait, and are then sent as one Txn that contains them all. That is one message,
+// one entry in etcd's log and one wait for its disks. Each Txn in a batch keeps its own comparisons and its own answer.
+//
+// The keys that a batch puts have one create revision, so none of them would be ahead of another. Therefore a batch has
+// at most one Txn about each queue, and a Txn about keys that may belong to several is sent alone. It also follows that
+// the Txns of a batch are about different keys, so it makes no difference that etcd evaluates all comparisons before it
+// writes anything.
+//
+// A batch that is not answered leaves the outcome of each Txn unknown. If etcd refuses it, perhaps because of a single
+// Txn, each Txn is sent alone and has its own verdict. If it does so because its store is full, it may have carried out
+// the batch before.
+type Committer struct {
+	Sender *Sender
+	Go     func(f func(ctx context.Context)) bool // runs f on a goroutine of the session, unless that is closed
+
+	mu       sync.Mutex // protects what follows
+	inFlight int
+	waits    *batch // nil: no Txn waits
+}
+
+// batch is some Txns that are sent as one.
+type batch struct {
+	txns []Txn
+	done chan struct{} // closed when the rest is set
+
+	reply Reply
+	err   error
+}
+
+// Commit sends t, alone or in a batch, and returns etcd's reply or error, or ctx's error. After an error, Reply says
+// what may have happened: a caller that gives up does not cancel the Txns of others, nor its own. Unless t is sent
+// alone, ctx must be done when the session is closed.
+func (c *Committer) Commit(ctx context.Context, t Txn) (Reply, error) {
+	if t.About == "" {
+		return t.Once(ctx, c.Sender, Write)
+	}
+	b, i, full := c.join(t)
+	if b == nil {
+		defer func() { c.send(c.replied()) }()
+		return t.Once(ctx, c.Sender, Write)
+	}
+	c.send(full)
+	select {
+	case <-b.done:
+	case <-ctx.Done():
+		return Reply{Unanswered: true}, ctx.Err()
+	}
+	class := etcderr.Classify(b.err)
+	switch {
+	case class == etcderr.OK:
+		return b.reply.Inner(i), nil
+	case class == etcderr.Transient, etcderr.Pending(b.err):
+		return Reply{Unanswered: b.reply.Unanswered}, b.err
+	}
+	r, err := t.Once(ctx, c.Sender, Write)
+	r.Unanswered = r.Unanswered || b.reply.Unanswered || class == etcderr.Unknown
+	return r, err
+}
+
+// join adds t to the batch that waits, and returns it and the place of t. A batch that is full now must be sent. It
+// returns no batch if fewer than maxInFlight requests are in flight, or if that has a Txn about the same queue: then
+// the caller must send t.
+func (c *Committer) join(t Txn) (b *batch, i int, full *batch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	same := func(other Txn) bool { return other.About == t.About }
+	if c.inFlight < maxInFlight || c.waits != nil && slices.ContainsFunc(c.waits.txns, same) {
+		c.inFlight++
+		return nil, 0, nil
+	}
+	if c.waits == nil {
+		overdue := &batch{done: make(chan struct{})}
+		c.waits = overdue
+		time.AfterFunc(maxWait, func() { c.send(c.take(overdue)) })
+	}
+	b, i = c.waits, len(c.waits.txns)
+	if b.txns = append(b.txns, t); i+1 == maxBatch {
+		full = c.takeLocked()
+	}
+	return b, i, full
+}
+
+// take returns a batch, which must be sent, if it waits; otherwise nil.
+func (c *Committer) take(b *batch) *batch {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waits != b {
+		return nil
+	}
+	return c.takeLocked()
+}
+
+// replied records that a request was answered, and returns the batch to send in its place, or nil.
+func (c *Committer) replied() *batch {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inFlight--; c.waits == nil || c.inFlight >= maxInFlight {
+		return nil
+	}
+	return c.takeLocked()
+}
+
+func (c *Committer) takeLocked() (b *batch) {
+	b, c.waits = c.waits, nil
+	c.inFlight++
+	return b
+}
+
+// send sends a batch, and after its reply the next one, on a goroutine that Close joins. If the session is closed, it
+// sends nothing: then the context of each caller is done.
+func (c *Committer) send(b *batch) {
+	if b == nil {
+		return
+	}
+	c.Go(func(ctx context.Context) {
+		for ; b != nil; b = c.replied() {
+			var all Txn
+			for _, t := range b.txns {
+				all.Then = append(all.Then, clientv3.OpTxn(t.If, t.Then, t.Else))
+			}
+			b.reply, b.err = all.Once(ctx, c.Sender, Write)
+			close(b.done)
+		}
+	})
+}
