@@ -3,10 +3,7 @@ package hold_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -16,37 +13,6 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
-
-func TestRemovalThatWasNotSentIsNotOfUnknownOutcome(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		var metrics kit.Metrics
-		p := holdtest.Start(t, srv, func(o *session.Options) { metrics = kit.CollectMetrics(o) })
-		h := holdtest.MustAcquire(t, p.Queue("x"))
-		p.Plan(func(kind string, n int) (f etcdfake.Fate) {
-			if kind == "enqueue" {
-				f.Request = 100 * time.Millisecond
-			}
-			return f
-		})
-		var others []<-chan holdtest.Result
-		for i := range holdtest.MaxInFlight {
-			others = append(others, holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue(fmt.Sprint(i))))
-		}
-		synctest.Wait()
-		if err := h.Release(kit.Within(t, holdtest.MaxWait/2)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
-			t.Errorf("Release: %v", err)
-		}
-		for _, done := range others {
-			holdtest.MustRelease(t, holdtest.Granted(t, srv, done).H)
-		}
-		kit.NothingStands(t, srv)
-		for point, n := range metrics.Points(t) {
-			if strings.HasPrefix(point, "replies.ambiguous") {
-				t.Errorf("%d of %s", n, point)
-			}
-		}
-	})
-}
 
 func TestUnansweredReleaseEndsWithTheLease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -60,7 +60,7 @@ func New(g Grant, clock func() time.Duration) *Lease {
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	l.connected, l.suspend = context.WithCancelCause(l.ctx)
-	l.say(Step{Action: Granted, At: g.Sent, Sent: g.Sent, TTL: g.TTL, Margin: g.Margin, Until: l.trust.until})
+	l.Say(Step{Action: Granted, At: g.Sent, Sent: g.Sent, TTL: g.TTL, Margin: g.Margin, Until: l.trust.until})
 	return l
 }
 
@@ -141,7 +141,7 @@ func (l *Lease) loseLocked(cause holdfast.Cause, now time.Duration, err error) *
 			err = l.failure
 		}
 		l.lost = &holdfast.LostError{Lease: l.grant.ID, Cause: cause, Since: now - l.trust.from, Err: err}
-		l.say(Step{Action: Loses, At: now, Cause: cause})
+		l.Say(Step{Action: Loses, At: now, Cause: cause})
 	}
 	return l.lost
 }
@@ -168,7 +168,7 @@ func (l *Lease) AwaitConnected(ctx context.Context) error {
 // confirmLocked extends the trust by a renewal that counts.
 func (l *Lease) confirmLocked(now time.Duration, t trust) {
 	l.trust = t
-	l.say(Step{Action: Confirmed, At: now, Until: l.trust.until})
+	l.Say(Step{Action: Confirmed, At: now, Until: l.trust.until})
 	l.failure = nil
 	if now < l.trust.suspendAt() { // or a reply was kept for so long that the lease stays suspended
 		l.reconnectLocked()
@@ -215,7 +215,7 @@ func (l *Lease) Enter(s holdfast.State) {
 		l.reconnectLocked()
 		suspend = func(error) {}
 	} else {
-		l.say(Step{Action: Suspends, At: now})
+		l.Say(Step{Action: Suspends, At: now})
 	}
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -276,13 +276,13 @@ func (l *Lease) SawGate(rev int64) {
 	defer l.mu.Unlock()
 	if l.gate == 0 {
 		l.heard = rev
-		l.say(Step{Action: Announced, At: now})
+		l.Say(Step{Action: Announced, At: now})
 	}
 	l.gate = max(l.gate, rev)
 }
 
-// say tells the observer of a step.
-func (l *Lease) say(s Step) {
+// Say tells the observer of a step.
+func (l *Lease) Say(s Step) {
 	if l.grant.Observer != nil {
 		s.Lease = l.grant.ID
 		l.grant.Observer(s)
@@ -292,6 +292,6 @@ func (l *Lease) say(s Step) {
 // Sends returns the time at which a request is sent: now. a is Renews or Reads.
 func (l *Lease) Sends(a Action) (sent time.Duration) {
 	sent = l.clock()
-	l.say(Step{Action: a, At: sent, Sent: sent})
+	l.Say(Step{Action: a, At: sent, Sent: sent})
 	return sent
 }

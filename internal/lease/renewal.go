@@ -41,7 +41,7 @@ func (l *Lease) heardReply(a Action, kept **reply, r reply) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.took = now - r.sent
-	l.say(Step{Action: a, At: now, Sent: r.sent, Term: r.term})
+	l.Say(Step{Action: a, At: now, Sent: r.sent, Term: r.term})
 	if r.sent <= l.trust.from || *kept != nil && r.sent < (*kept).sent {
 		return
 	}

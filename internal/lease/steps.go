@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// An Action is one of the steps of tests/models/leasemodel that only the session knows of.
+// An Action is one of the steps of the models in tests/models that only the session knows of, or an attempt.
 type Action string
 
 const (
@@ -31,9 +31,19 @@ const (
 	Suspends Action = "suspended"
 	// Loses: the lease is lost.
 	Loses Action = "lost"
+
+	// Sends: a put of an entry is sent. Etcd has not created the entry, or it is not known.
+	Sends Action = "sends its put"
+	// Judged: an entry knows what stands ahead, and whether it has to wait for the lock delay then.
+	Judged Action = "knows what stands ahead"
+	// Waited: its lock delay is over, and etcd has answered a read of it since.
+	Waited Action = "has waited for its lock delay"
+	// Holds: its attempt holds.
+	Holds Action = "holds"
 )
 
-// A Step is what a session has just done with a lease. All times are by its clock.
+// A Step is what a session has just done with a lease, or an attempt with an entry. All times are by the session's
+// clock.
 type Step struct {
 	Action Action
 	Lease  clientv3.LeaseID
@@ -44,13 +54,30 @@ type Step struct {
 	TTL    time.Duration  `json:",omitzero"` // of Granted
 	Margin time.Duration  `json:",omitzero"` // of Granted
 	Cause  holdfast.Cause `json:",omitzero"` // of Loses
+
+	EntryStep
+}
+
+// EntryStep is what is known of a step of an attempt.
+type EntryStep struct {
+	Key     string `json:",omitzero"` // of the entry; empty: a step of the session
+	Created int64  `json:",omitzero"` // the create revision of the entry; 0 of Sends
+	Gate    int64  `json:",omitzero"` // of Sends: the mod revision of the session key that the put compares
+
+	// Of Judged: the key and the create revision of the entry ahead, or nothing; whether the lock delay begins; and the
+	// revision of the read that told it, at which the entry itself stood. A permit may be told by a watch instead: then
+	// the revision of the mark; 0 if too many sessions have ended to be read.
+	Ahead        string `json:",omitzero"`
+	AheadCreated int64  `json:",omitzero"`
+	Delays       bool   `json:",omitzero"`
+	Read         int64  `json:",omitzero"`
 }
 
 type observerKey struct{}
 
-// Observe returns a context for session.New with which f is called at each step of the session, for a test that
-// compares them with the model's. Requests and replies are told by the goroutines that send and hear them; all else
-// under the mutex of the lease, so that it is in order. f must not call this package.
+// Observe returns a context for session.New with which f is called at each step of the session and of its attempts, for
+// a test that compares them with those of a model. Steps of entries, requests and replies are told by the goroutines
+// that know of them; all else under the mutex of the lease, so that it is in order. f must not call this package then.
 func Observe(ctx context.Context, f func(Step)) context.Context {
 	return context.WithValue(ctx, observerKey{}, f)
 }

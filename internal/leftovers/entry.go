@@ -44,6 +44,6 @@ func New(
 	sweeper := &Sweeper{host: host, keys: keys, suspects: make(map[Suspect]bool)}
 	return keys, sweeper, &Scanner{
 		host: host, keys: keys, sweeper: sweeper, orphan: orphan,
-		wake: make(chan struct{}, 1), foreign: make(map[string]layout.Queue),
+		foreign: make(map[string]layout.Queue),
 	}
 }

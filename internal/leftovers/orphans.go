@@ -18,10 +18,6 @@ const (
 	// ScanEvery is the time between two scans.
 	ScanEvery = 30 * time.Second
 
-	// ScanSoonAfter is the time to the next scan after a put that may have left
-	// copies unanswered.
-	ScanSoonAfter = 5 * time.Second
-
 	// ScanAgainAfter is the time after which a scan is repeated before an orphan is
 	// removed: longer than any request of an attempt that may yet account for it.
 	ScanAgainAfter = 5 * time.Second
@@ -36,9 +32,7 @@ type Scanner struct {
 	keys    *Keys
 	sweeper *Sweeper
 	orphan  func(at layout.Queue, key string, l *lease.Lease) Suspect
-	wake    chan struct{} // buffered
-
-	start sync.Once // of run
+	start   sync.Once // of run
 
 	mu      sync.Mutex              // protects foreign
 	foreign map[string]layout.Queue // those of foreign prefixes that this session has used, by Entries
@@ -54,25 +48,8 @@ func (s *Scanner) Used(at layout.Queue) {
 	s.start.Do(func() { s.host.Go(s.run) }) // joined by Close
 }
 
-// ScanSoon schedules the next scan for ScanSoonAfter from now.
-func (s *Scanner) ScanSoon() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
 func (s *Scanner) run(ctx context.Context) {
-	for {
-		select {
-		case <-time.After(lease.Jittered(ScanEvery)):
-		case <-s.wake:
-			if !lease.Sleep(ctx, lease.Jittered(ScanSoonAfter)) {
-				return
-			}
-		case <-ctx.Done():
-			return
-		}
+	for lease.Sleep(ctx, lease.Jittered(ScanEvery)) {
 		s.scan(ctx)
 	}
 }

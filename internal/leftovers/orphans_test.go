@@ -57,41 +57,6 @@ func TestEntryIsBelowANameOrAPrefixThatWasUsedAndNamesItsLease(t *testing.T) {
 	})
 }
 
-// The put that asks may have been sent after the scan that runs has listed the keys.
-func TestScanThatIsAskedForDuringAnotherFollowsOnce(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := kit.Start(t, srv)
-		_, _, s := New(p.Host, nil)
-		s.Used(layout.Queue{})
-		s.ScanSoon()
-		synctest.Wait() // it is about to be made
-		for range 3 {
-			s.ScanSoon()
-		}
-		time.Sleep(4 * ScanSoonAfter)
-		if n := p.Link.Count()[listing]; n != 2 {
-			t.Errorf("%d scans, want 2", n)
-		}
-	})
-}
-
-func TestClosedSessionMakesNoScanThatWasDueSoon(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		var log bytes.Buffer
-		p := kit.Start(t, srv, logTo(&log))
-		_, _, s := New(p.Host, nil)
-		s.Used(layout.Queue{})
-		s.ScanSoon()
-		synctest.Wait()
-		if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		if n := p.Link.Count()[listing]; n != 0 || strings.Contains(log.String(), "could not list") {
-			t.Errorf("%d scans; logged:\n%s", n, &log)
-		}
-	})
-}
-
 // An entry that is released, or moved to another lease by MinHold, while the first list is on its way is no orphan. Its
 // key may have another entry by the time at which it is removed.
 func TestOnlyWhatTwoListsShowIsAnOrphan(t *testing.T) {

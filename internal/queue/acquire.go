@@ -48,9 +48,8 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 			r.reportFailure(ctx, err)
 		}
 	}()
-	var c condition
 	if r.try {
-		if c, err = s.checkFree(ctx); err != nil {
+		if err := s.checkFree(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -69,15 +68,15 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 		if a == nil {
 			lease, err := q.host.Await(ctx)
 			if err != nil {
-				return nil, fail(ctx, heads, nil, c, err)
+				return nil, fail(ctx, heads, nil, err)
 			}
 			a = newAttempt(heads, lease)
 		}
-		err := a.put(ctx, c)
+		err := a.put(ctx)
 		if err == nil && (ctx.Err() != nil || !a.mayHold()) {
 			err = a.awaitFront(ctx)
 		}
-		if errors.Is(err, ErrOccupied) && c == (condition{}) { // a permit that does not fit
+		if errors.Is(err, ErrOccupied) && !r.try { // a permit that does not fit
 			if a, err = a.takeTurn(ctx); err == nil {
 				err = a.awaitFront(ctx)
 			}
@@ -87,10 +86,10 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 			return newGrants(a), nil
 		}
 		if !a.canQueueAgain(ctx, err) {
-			return nil, fail(ctx, heads, a, c, err)
+			return nil, fail(ctx, heads, a, err)
 		}
 		if ended := pauses.Next(ctx, q.host, err); ended != nil {
-			return nil, fail(ctx, heads, nil, c, fmt.Errorf("%w; last error: %w", ended, err))
+			return nil, fail(ctx, heads, nil, fmt.Errorf("%w; last error: %w", ended, err))
 		}
 	}
 }
@@ -171,15 +170,15 @@ func (r Request) reportFailure(ctx context.Context, err error) {
 }
 
 // fail ends the turns of a call that failed with err, and returns the error for its caller.
-func fail(ctx context.Context, heads []*ticket, a *attempt, c condition, err error) error {
+func fail(ctx context.Context, heads []*ticket, a *attempt, err error) error {
 	t, rev, asked := heads[0], int64(0), ctx.Err() != nil || errors.Is(err, ErrOccupied)
 	switch {
 	case a != nil:
 		e := cmp.Or(a.waiting(), a.entries[0])
 		t, rev = e.ticket, e.rev
 		isFirst := e.stage >= placed && e.wait.ahead == nil && (e.wait.permit == nil || len(e.wait.claims) > 0)
-		asked = asked && !isFirst && (rev != 0 || c != condition{})
-		if c.after == nil && c != (condition{}) && isFirst && ctx.Err() != nil {
+		asked = asked && !isFirst && (rev != 0 || t.request.try)
+		if t.request.try && isFirst && ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", ErrInDelay, err)
 		}
 		if text := e.wait.describe(ctx); text != "" {

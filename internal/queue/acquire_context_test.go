@@ -16,7 +16,7 @@ func TestCallsLeaveNothingThatListensToTheCallersContext(t *testing.T) {
 		ahead := kit.Join(t, srv, entriesX)
 		q := p.queue("x")
 		a := newAttempt(Set{q}.join(Request{}), p.Host.Lease())
-		if err := a.put(t.Context(), condition{}); err != nil {
+		if err := a.put(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for name, call := range map[string]func(ctx context.Context) error{

@@ -17,7 +17,8 @@ type attempt struct {
 	lease   *lease.Lease
 	q       *Queue // of the first entry; only the attempt of a Set has more
 	entries []*entry
-	room    room // for the entry of a lock
+	after   *entry // the put compares that this entry stands, and removes it; or nil
+	room    room   // for the entry of a lock
 
 	revision int64     // of the store, at the latest look or put
 	lookSent time.Time // when that was sent

@@ -70,7 +70,7 @@ func (a *attempt) clear(ctx context.Context) error {
 	var dead []ahead.Claim // in all queues
 	for _, e := range a.entries {
 		if !e.wait.isFree() {
-			e.say(Step{Action: Waited})
+			e.say(lease.Waited, lease.EntryStep{})
 		}
 		dead = append(dead, e.wait.claims...)
 	}
@@ -89,7 +89,6 @@ func (a *attempt) clear(ctx context.Context) error {
 			return a.lookBehindClaims(ctx)
 		}
 		a.saw(r.Header.Revision, sent)
-		a.q.shared.sights.forget(batch)
 	}
 	more := false // a look reads MaxClaims at most
 	for _, e := range a.entries {

@@ -91,17 +91,20 @@ func (e *entry) Log() *slog.Logger {
 		"lease", names.Lease(e.of.lease.ID()))
 }
 
-// say tells the observer of a step: the caller says which, and what only it knows.
-func (e *entry) say(s Step) {
-	tell, w := e.q.shared.tell, &e.wait
-	if tell == nil || e.ticket == nil { // an entry that the sweeper has found is no attempt's
-		return
+// say tells an observer of a step.
+func (e *entry) say(a lease.Action, s lease.EntryStep) {
+	s.Key, s.Created = e.key, e.rev
+	e.of.lease.Say(lease.Step{Action: a, EntryStep: s})
+}
+
+// place records what stands ahead, as a reply at a revision has shown it.
+func (e *entry) place(read int64, delays bool) {
+	e.reach(placed)
+	s := lease.EntryStep{Read: read, Delays: delays}
+	if ahead := e.wait.ahead; ahead != nil {
+		s.Ahead, s.AheadCreated = string(ahead.Key), ahead.CreateRevision
 	}
-	s.Key, s.Created, s.Lease = e.key, e.rev, e.of.lease
-	if s.Action == Judged && w.ahead != nil {
-		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
-	}
-	tell(s)
+	e.say(lease.Judged, s)
 }
 
 // reach moves the entry to a later stage.

@@ -18,7 +18,6 @@ const (
 	RemoveRetry    = removeRetry
 	ScanEvery      = leftovers.ScanEvery
 	ScanAgainAfter = leftovers.ScanAgainAfter
-	ScanSoonAfter  = leftovers.ScanSoonAfter
 )
 
 // Used returns how many keys a queue's session has in use.
@@ -31,6 +30,3 @@ func (q *Queue) Kept(l *lease.Lease) (kept []string) {
 	}
 	return kept
 }
-
-// ScanSoon is called when a put is not answered.
-func (q *Queue) ScanSoon() { q.shared.orphans.ScanSoon() }

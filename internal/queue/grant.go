@@ -41,7 +41,7 @@ func newGrants(a *attempt) []*Grant {
 	grants := a.room.grants[:0]
 	for i, e := range a.entries {
 		e.reach(held)
-		e.say(Step{Action: Holds, Read: a.revision})
+		e.say(lease.Holds, lease.EntryStep{Read: a.revision})
 		g := &a.room.grant
 		if i > 0 {
 			g = new(Grant)

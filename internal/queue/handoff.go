@@ -50,7 +50,8 @@ func replace(e *entry, t *ticket) (*attempt, error) {
 	}
 	next := newAttempt([]*ticket{t}, lease)
 	successor := next.entries[0]
-	err := next.put(ctx, condition{after: e})
+	next.after = e
+	err := next.put(ctx)
 	if successor.stage >= created { // so the same Txn has removed e
 		e.finish()
 		if err == nil {

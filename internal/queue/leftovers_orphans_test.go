@@ -137,27 +137,6 @@ func TestEntryOfALiveAttemptIsNeverTouched(t *testing.T) {
 	})
 }
 
-// A put of which a copy may be unanswered has the next scan come soon, and the scans go on after it.
-func TestScanComesSoonAfterAnUnansweredPut(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		h := holdtest.MustAcquire(t, p.Queue("x"))
-		holdtest.MustRelease(t, h)
-		for i := range 3 {
-			p.Put(t, h.Key())
-			within := 2 * queue.ScanEvery
-			if i == 0 {
-				p.Queue("x").ScanSoon()
-				within = (queue.ScanSoonAfter + queue.ScanAgainAfter) * 12 / 10
-			}
-			time.Sleep(within)
-			if kvs := srv.Keys(holdtest.EntriesX); len(kvs) != 0 {
-				t.Errorf("number %d stands after %v: %s", i+1, within, kvs[0].Key)
-			}
-		}
-	})
-}
-
 // A scan that finds no orphan is one request.
 func TestScansAreRare(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/ahead"
@@ -94,9 +93,11 @@ func (l aheadOf) read(r requests.Reply) {
 	if !e.q.Unclaimed {
 		claims = r.Range(l.first + 1)
 	}
-	w.sawAhead(r.First(l.first), claims, time.Now())
+	w.ahead = r.First(l.first)
+	w.claims, w.more = e.q.Dead(w.ahead, claims.GetKvs()), claims.GetMore()
+	e.q.shared.sights.noteDead(w.claims, time.Now())
 	w.noteExamined(r, l.first+2, l.suspects)
-	e.say(Step{Action: Judged, Read: r.Header.Revision, Delays: w.ahead == nil && !w.isFree()})
+	e.place(r.Header.Revision, w.ahead == nil && (len(w.claims) > 0 || w.more))
 }
 
 // standIn reports whether all entries of the attempt stand as this session has put them, by a reply that begins with
@@ -109,14 +110,6 @@ func (a *attempt) standIn(r requests.Reply) bool {
 		}
 	}
 	return true
-}
-
-// sawAhead records what stands ahead: the nearest entry, or nil, and all claims; nil: none were read.
-func (w *wait) sawAhead(nearest *mvccpb.KeyValue, claims *pb.RangeResponse, now time.Time) {
-	w.ahead = nearest
-	w.claims, w.more = w.e.q.Dead(nearest, claims.GetKvs()), claims.GetMore()
-	w.e.q.shared.sights.noteDead(w.claims, now)
-	w.e.reach(placed)
 }
 
 // suspects returns the claims whose value and session key a look reads: the claim of the entry ahead, because that may
@@ -150,24 +143,14 @@ func (w *wait) examine(to *requests.Ops, claims []ahead.Claim) {
 	}
 }
 
-// noteExamined records the replies to examine, the first of which is response i. The same reply shows which are dead.
+// noteExamined records the replies to examine, the first of which is response i. Which are dead was recorded before.
 func (w *wait) noteExamined(r requests.Reply, i int, claims []ahead.Claim) {
-	for _, c := range claims {
-		if claim := r.First(i); w.isDead(c) && ahead.IsEntry(claim, c.Rev) {
+	for range claims {
+		if claim := r.First(i); claim != nil {
 			w.e.q.shared.sights.noteExamined(claim, r.Range(i+1).Count == 0, time.Now())
 		}
 		i += 2
 	}
-}
-
-// isDead reports whether a claim is dead, as the latest look has shown.
-func (w *wait) isDead(c ahead.Claim) bool {
-	for _, dead := range w.claims {
-		if dead.Key == c.Key && dead.Rev == c.Rev {
-			return true
-		}
-	}
-	return false
 }
 
 // sessionKeyOf returns the session key of the holder of a claim. The key of a foreign entry names no session. Then the

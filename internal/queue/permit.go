@@ -18,14 +18,12 @@ import (
 // permit is how an entry of a semaphore comes to hold, by what package permits decides. The put says whether the entry
 // is a permit or a turn. A turn replaces a permit that does not fit. Only the entry's goroutine uses it.
 type permit struct {
-	w     *wait
-	tries bool  // of TryAcquire: there is no turn
-	turn  bool  // the entry is a turn, or is put as one
-	mod   int64 // of a turn: the mod revision with its mark; 0: it has none
+	w    *wait
+	turn bool  // the entry is a turn, or is put as one
+	mod  int64 // of a turn: the mod revision with its mark; 0: it has none
 
-	next   permits.Next // what it does; wait.ahead and wait.claims go with it
-	limit  layout.Limit // as the latest look at the front has read it
-	looked time.Time    // when the latest look, or the put, was answered; zero: before the watch that is made
+	next  permits.Next // what it does; wait.ahead and wait.claims go with it
+	limit layout.Limit // as the latest look at the front has read it
 }
 
 func (p *permit) turnKeys() (turn, claim string) {
@@ -50,7 +48,8 @@ func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
 	turns, endOfTurns := at.Turns()
 	// A turn that waits was put once, so its version is 1. Of no turn at all, etcd says that this is true.
 	noneWaits := clientv3.Compare(clientv3.Version(turns).WithRange(endOfTurns), "!=", 1)
-	if p.turn || !p.tries && e.q.shared.semaphores.wait(at, 0) > 0 {
+	tries := e.ticket.request.try // then there is no turn
+	if p.turn || !tries && e.q.shared.semaphores.wait(at, 0) > 0 {
 		noneWaits = ahead.CreatedAt(at.LimitKey(), 0) // false: see absent
 	}
 	from, end := at.Semaphore()
@@ -60,7 +59,7 @@ func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
 		clientv3.WithLimit(int64(2*e.q.limit+3)))
 	asPermit := e.puts([]clientv3.Op{stand}, e.key, e.claim, claims)
 	var asTurn []clientv3.Op
-	if turn, claim := p.turnKeys(); !p.tries {
+	if turn, claim := p.turnKeys(); !tries {
 		asTurn = e.puts([]clientv3.Op{turnsAhead(at, 0)}, turn, claim, claims)
 	}
 	return clientv3.OpTxn([]clientv3.Cmp{noneWaits}, asPermit, asTurn)
@@ -79,15 +78,16 @@ func turnsAhead(at layout.Queue, rev int64) clientv3.Op {
 
 // wasPut reads the reply to the put.
 func (p *permit) wasPut(r requests.Reply) error {
-	if !r.Succeeded && p.tries {
+	e, tries := p.w.e, p.w.e.ticket.request.try
+	if !r.Succeeded && tries {
 		return ErrOccupied // nothing was put: a turn waits
 	}
-	e, before, rev := p.w.e, r.Range(0), r.Header.Revision
-	p.looked, p.w.position = time.Now(), before.Count
+	before, rev := r.Range(0), r.Header.Revision
+	p.w.position = before.Count
 	if r.Succeeded && before.More { // not all was read: TryAcquire looks, and others take a turn
 		e.setCreated(rev)
 		e.reach(placed)
-		p.next.Wait = !p.tries
+		p.next.Wait = !tries
 		return nil
 	}
 	if r.Succeeded { // it has compared the limit
@@ -129,10 +129,8 @@ func (p *permit) sawAhead(nearest []*mvccpb.KeyValue, read int64) {
 func (p *permit) decide(next permits.Next, read int64) {
 	e := p.w.e
 	p.next, p.w.ahead, p.w.claims = next, next.Behind, next.Dead
-	e.reach(placed)
 	e.q.shared.sights.noteDead(next.Dead, time.Now())
-	delays := slices.ContainsFunc(next.Dead, func(c ahead.Claim) bool { return !c.Acquitted })
-	e.say(Step{Action: Judged, Read: read, Delays: delays})
+	e.place(read, slices.ContainsFunc(next.Dead, func(c ahead.Claim) bool { return !c.Acquitted }))
 }
 
 // takeTurn replaces a permit that does not fit by a turn, at the back of the queue: one Txn deletes the permit and puts
@@ -141,8 +139,8 @@ func (a *attempt) takeTurn(ctx context.Context) (*attempt, error) {
 	permit := a.entries[0]
 	next := newAttempt([]*ticket{permit.ticket}, a.lease)
 	turn := next.entries[0]
-	turn.wait.permit.turn = true
-	err := next.put(ctx, condition{after: permit})
+	turn.wait.permit.turn, next.after = true, permit
+	err := next.put(ctx)
 	if turn.stage < created {
 		turn.finish() // its put may be carried out yet
 		return a, err

@@ -45,23 +45,27 @@ func (p *permit) await(ctx context.Context) error {
 	return nil
 }
 
-// hangs is the time after which a turn that looks again also looks after the front.
+// hangs is the time after which a turn whose watch is silent looks after the front.
 const hangs = time.Second
 
-// look asks etcd what the entry is to do. A turn that waits for another one reads the nearest ahead. The front reads
-// all that was put before it, and the turns behind it that one Txn can mark. So does a turn that looks again while its
-// watch is silent: if the front hangs, it holds up no one.
+// look asks etcd what the entry is to do. A turn that waits for another one reads the nearest ahead.
 func (p *permit) look(ctx context.Context) error {
-	e, at := p.w.e, p.w.e.q.At
 	if p.next.Hold {
 		return p.ask(ctx, nil, func(requests.Reply) error { return nil })
 	}
-	if p.w.ahead != nil && (p.looked.IsZero() || time.Since(p.looked) < hangs) {
-		return p.ask(ctx, requests.Ops{turnsAhead(at, e.rev)}, func(r requests.Reply) error {
-			p.sawAhead(r.Range(0).Kvs, r.Header.Revision)
-			return nil
-		})
+	if p.w.ahead == nil {
+		return p.lookAtAll(ctx)
 	}
+	return p.ask(ctx, requests.Ops{turnsAhead(p.w.e.q.At, p.w.e.rev)}, func(r requests.Reply) error {
+		p.sawAhead(r.Range(0).Kvs, r.Header.Revision)
+		return nil
+	})
+}
+
+// lookAtAll is the look of the front: it reads all that was put before it, and the turns behind it that one Txn can
+// mark. A turn behind does the same while its watch is silent: if the front hangs, it holds up no one.
+func (p *permit) lookAtAll(ctx context.Context) error {
+	e, at := p.w.e, p.w.e.q.At
 	from, end := at.Semaphore()
 	turns, endOfTurns := at.Turns()
 	all := requests.Ops{
@@ -92,7 +96,7 @@ func (p *permit) ask(ctx context.Context, then requests.Ops, saw func(requests.R
 	if err != nil {
 		return err
 	}
-	if p.looked = time.Now(); r.Succeeded {
+	if r.Succeeded {
 		e.of.saw(r.Header.Revision, sent)
 		err = saw(r)
 		p.w.tell(ctx)
@@ -139,9 +143,8 @@ func (p *permit) watch(ctx context.Context) error {
 		c.Key, c.Opts = from, []clientv3.OpOption{clientv3.WithRange(end)}
 	} else {
 		c.Key = string(p.w.ahead.Key)
-		p.looked = time.Time{} // a busy etcd creates the watch late, which does not mean that the front hangs
 		// All turns together look a few times a second, in case the front hangs.
-		c.Recheck = max(hangs, min(time.Duration(p.w.position)*hangs/4, watching.RecheckAfter))
+		c.Again, c.Recheck = p.lookAtAll, max(hangs, min(time.Duration(p.w.position)*hangs/4, watching.RecheckAfter))
 	}
 	return c.Await(ctx)
 }

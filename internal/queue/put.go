@@ -29,32 +29,22 @@ var (
 // one copy may still be carried out although the other was answered.
 const slowPut = time.Second
 
-// condition of a put, beyond that the entry does not exist and the session key has not moved.
-type condition struct {
-	empty bool   // the queue is empty
-	now   bool   // the permit can be held at once; otherwise, if another was put meanwhile, it is removed again
-	after *entry // this entry stands, and the same Txn removes it
-}
-
 // put puts the entries of the attempt into their queues, once however often the request is sent. As a rule it finds out
 // which entry is ahead of each; otherwise a look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another
-// client deleted c.after or one of these entries), or etcd's error.
+// client deleted a.after or one of these entries), or etcd's error.
 //
 // Requests get lease.GiveUpWait after ctx has ended, because the entry of an answered put can be removed by its
 // revision; otherwise it needs the sweeper.
-func (a *attempt) put(ctx context.Context, c condition) error {
+func (a *attempt) put(ctx context.Context) error {
 	first := a.entries[0]
 	if first.stage >= created {
 		return nil // by a hand-off
 	}
-	if first.wait.permit != nil {
-		first.wait.permit.tries = c.now
-	}
 	rctx, cancel := lease.ForRequest(ctx, a.lease, lease.GiveUpWait)
 	defer cancel()
-	err := a.tryPut(rctx, c)
+	err := a.tryPut(rctx)
 	if err != nil {
-		err = a.putAgain(ctx, rctx, c, err)
+		err = a.putAgain(ctx, rctx, err)
 	}
 	if err == nil {
 		telemetry.Queued(ctx, first.wait.position)
@@ -63,12 +53,12 @@ func (a *attempt) put(ctx context.Context, c condition) error {
 }
 
 // putAgain goes on after a try that failed with err, until a try succeeds or fails for good, or ctx ends.
-func (a *attempt) putAgain(ctx, rctx context.Context, c condition, err error) error {
+func (a *attempt) putAgain(ctx, rctx context.Context, err error) error {
 	try := func(ctx context.Context) error {
 		err := errSendAgain
 		for errors.Is(err, errSendAgain) {
 			if err = backoff.ContextErr(ctx); err == nil {
-				err = a.tryPut(rctx, c)
+				err = a.tryPut(rctx)
 			}
 		}
 		return err
@@ -94,20 +84,20 @@ type putting struct {
 const maxFlat = 42
 
 // putting builds the Txn. Each entry and its claim are put together, so they have one create revision.
-func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
+func (a *attempt) putting(claims clientv3.LeaseID) putting {
 	n, permit := len(a.entries), a.entries[0].wait.permit
 	p := putting{gate: a.lease.Gate(), claims: claims, nested: n > maxFlat}
 	session := clientv3.ModRevision(a.q.host.SessionKey(a.lease.ID()))
 	p.If = append(make([]clientv3.Cmp, 0, 3*n+2), clientv3.Compare(session, "=", p.gate))
 	// The operations of a Txn see what those before them did: the removal, then the reads of what is ahead, then the puts.
 	p.Then = make([]clientv3.Op, 0, 3*n+3)
-	if c.after != nil {
-		p.If = append(p.If, c.after.owned())
-		p.Then = c.after.deletions(p.Then)
+	if a.after != nil {
+		p.If = append(p.If, a.after.owned())
+		p.Then = a.after.deletions(p.Then)
 	}
 	p.first = len(p.Then)
 	for _, e := range a.entries {
-		if c.empty {
+		if a.needsEmpty() {
 			// etcd loads every key of the range for this, so it is only asked after a read has found the queue empty.
 			from, end := e.q.Conflicting()
 			p.If = append(p.If, clientv3.Compare(clientv3.CreateRevision(from).WithRange(end), "=", 0))
@@ -138,6 +128,9 @@ func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 	}
 	return p
 }
+
+// needsEmpty reports whether the put compares that its queues are empty. The Txn of a permit says whether that fits.
+func (a *attempt) needsEmpty() bool { return a.entries[0].ticket.request.try && a.q.limit == 0 }
 
 // absent adds the comparisons of the put of an entry.
 func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
@@ -179,28 +172,25 @@ func (p putting) allPut(r requests.Reply, entries int) bool {
 }
 
 // tryPut sends the put once and reads its reply.
-func (a *attempt) tryPut(ctx context.Context, c condition) error {
+func (a *attempt) tryPut(ctx context.Context) error {
 	claims, err := a.lease.AwaitClaims(ctx)
 	if err != nil {
 		return err
 	}
-	if a.q.limit != 0 && c.after == nil { // a turn for a permit does not wait: until it is put, more permits are
+	if a.q.limit != 0 && a.after == nil { // a turn for a permit does not wait: until it is put, more permits are
 		leave, err := a.q.shared.semaphores.enter(ctx)
 		if err != nil {
 			return err
 		}
 		defer leave()
 	}
-	p, began := a.putting(c, claims), time.Now()
+	p, began := a.putting(claims), time.Now()
 	for _, e := range a.entries {
-		e.say(Step{Action: Sends, Gate: p.gate})
+		e.say(lease.Sends, lease.EntryStep{Gate: p.gate})
 	}
 	r, err := a.q.shared.commits.Commit(ctx, p.Txn)
-	if r.Unsent {
-		return err
-	}
 	if r.Unanswered || time.Since(began) >= slowPut {
-		a.markUnanswered(p.gate)
+		a.unansweredAt = p.gate
 	}
 	if r.Succeeded && (!p.nested || p.allPut(r, len(a.entries))) {
 		a.saw(r.Header.Revision, began)
@@ -223,14 +213,14 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	case err != nil:
 		// A disk that takes 7 s and more for each commit has etcd answer "request timed out" for what it carries out all
 		// the same. Another put would only hear that, too; a read finds the entry.
-		if a.q.ReportUnknown("enqueue", err) {
+		if a.q.ReportUnknown("enqueue", err) && a.lease.Lost() == nil {
 			if _, put, found := a.findPut(ctx, p.gate); put {
 				return found
 			}
 		}
 		return err
 	default:
-		return a.whyRefused(ctx, p.gate, c, r.Header.Revision)
+		return a.whyRefused(ctx, p.gate, r.Header.Revision)
 	}
 }
 
@@ -264,8 +254,7 @@ func (a *attempt) wasPut(ctx context.Context, p putting, r requests.Reply) (err 
 		e.wait.position = before.Count
 		if before.Free || before.Entry != nil {
 			e.wait.ahead = before.Entry
-			e.reach(placed)
-			e.say(Step{Action: Judged, Read: r.Header.Revision})
+			e.place(r.Header.Revision, false)
 		} else {
 			e.wait.claims = before.Claims // the look that follows reads what they say
 		}
@@ -276,24 +265,11 @@ func (a *attempt) wasPut(ctx context.Context, p putting, r requests.Reply) (err 
 	return err
 }
 
-// markUnanswered records that a copy of the put, sent at gate, may be carried out yet.
-func (a *attempt) markUnanswered(gate int64) {
-	a.unansweredAt = gate
-	a.q.shared.orphans.ScanSoon()
-}
-
-// refusal is what findPut reads, and at which places the session key and the limit of a semaphore are.
-type refusal struct {
-	requests.Reply
-	session, limit int
-}
-
 // findPut reads whether a copy of the put was carried out. If so, the create revision of the entries is known now. Of
 // an entry that was deleted by hand since, the claim tells the revision, and ErrEntryGone has the attempt remove that.
-// whyRefused takes the rest of what was read.
-func (a *attempt) findPut(ctx context.Context, gate int64) (r refusal, put bool, err error) {
-	ask := requests.Ops{a.q.shared.getEpoch}
-	r.session = ask.Add(ahead.Meta(a.q.host.SessionKey(a.lease.ID())))
+// whyRefused takes the rest of what was read: the session key is response 1, the limit of a semaphore the last.
+func (a *attempt) findPut(ctx context.Context, gate int64) (r requests.Reply, put bool, err error) {
+	ask := requests.Ops{a.q.shared.getEpoch, ahead.Meta(a.q.host.SessionKey(a.lease.ID()))}
 	first := len(ask)
 	for _, e := range a.entries {
 		ask.Add(ahead.Meta(e.key), ahead.Meta(cmp.Or(e.claim, e.key)))
@@ -301,18 +277,17 @@ func (a *attempt) findPut(ctx context.Context, gate int64) (r refusal, put bool,
 	permit := a.entries[0].wait.permit
 	if permit != nil {
 		turn, claim := permit.turnKeys()
-		ask.Add(ahead.Meta(turn), ahead.Meta(claim))
-		r.limit = ask.Add(clientv3.OpGet(a.q.At.LimitKey()))
+		ask.Add(ahead.Meta(turn), ahead.Meta(claim), clientv3.OpGet(a.q.At.LimitKey()))
 	}
-	if r.Reply, err = requests.ReadAll(ctx, a.q.host.Sender(), ask...); err != nil {
-		a.markUnanswered(gate) // as below: an earlier copy may have put them
+	if r, err = requests.ReadAll(ctx, a.q.host.Sender(), ask...); err != nil {
+		a.unansweredAt = gate // as below: an earlier copy may have put them
 		return r, false, err
 	}
 	stand := 0
 	for i, e := range a.entries {
 		own, claim := r.First(first+2*i), r.First(first+2*i+1)
 		if permit != nil {
-			own, claim = permit.found(r.Reply, first)
+			own, claim = permit.found(r, first)
 		}
 		if own != nil {
 			stand++
@@ -327,7 +302,7 @@ func (a *attempt) findPut(ctx context.Context, gate int64) (r refusal, put bool,
 	}
 	if put {
 		// If all copies that we know of were answered, etcd's client sent one more, and perhaps others.
-		a.markUnanswered(gate)
+		a.unansweredAt = gate
 		other := func(e *entry) bool { return e.rev != a.entries[0].rev }
 		if stand < len(a.entries) || slices.ContainsFunc(a.entries, other) { // an earlier copy had put all at once
 			return r, true, ErrEntryGone
@@ -337,30 +312,30 @@ func (a *attempt) findPut(ctx context.Context, gate int64) (r refusal, put bool,
 }
 
 // whyRefused reads why etcd did not carry out the put, at revision refused. nil: an earlier copy had put the entries.
-func (a *attempt) whyRefused(ctx context.Context, gate int64, c condition, refused int64) error {
+func (a *attempt) whyRefused(ctx context.Context, gate int64, refused int64) error {
 	r, put, err := a.findPut(ctx, gate)
 	if put || err != nil {
 		return err
 	}
-	switch key := r.First(r.session); {
+	switch key := r.First(1); {
 	case key == nil || key.ModRevision < gate: // revoked, or deleted by hand: the session finds out which
 		return backoff.Again(errKeyGone)
 	case key.ModRevision > gate:
 		a.lease.SawGate(key.ModRevision)
 		return errSendAgain
 	case a.entries[0].wait.permit != nil:
-		limit := r.First(r.limit)
+		limit := r.First(len(r.Responses) - 1)
 		if err := a.q.ensureLimit(ctx, limit); err != nil {
 			return err
 		}
 		if limit == nil || limit.ModRevision > refused {
 			return errSendAgain
 		}
-	case c.after != nil: // another client has deleted c.after, or the entry that an earlier copy had put
+	case a.after != nil: // another client has deleted a.after, or the entry that an earlier copy had put
 		return ErrEntryGone
-	case c.empty:
+	case a.needsEmpty():
 		return ErrOccupied
 	}
-	a.markUnanswered(gate) // as above: an earlier copy had put it, and another client has deleted both keys
+	a.unansweredAt = gate // as above: an earlier copy had put it, and another client has deleted both keys
 	return ErrEntryGone
 }

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -79,7 +77,7 @@ func TestGateStaysAfterAPutThatIsRefused(t *testing.T) {
 		q := p.queue("x")
 		p.PlanOne("enqueue", denied)
 		a := newAttempt(Set{q}.join(Request{}), p.Host.Lease())
-		if err := a.tryPut(t.Context(), condition{}); status.Code(err) != codes.PermissionDenied {
+		if err := a.tryPut(t.Context()); status.Code(err) != codes.PermissionDenied {
 			t.Fatal(err)
 		}
 		if e := a.entries[0]; e.stage != unsent {
@@ -114,37 +112,6 @@ func TestKeyOfAPutWhoseRefusalIsNotExplainedIsNotUsedAgain(t *testing.T) {
 			t.Error("the key was used again")
 		}
 		mustHandOff(t, g)
-	})
-}
-
-// The session sends as many Txns as it may, and the caller is gone before this put leaves with the next batch.
-func TestPutThatWasNotSentLeavesNothing(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		p.PlanAll("enqueue", etcdfake.Fate{Reply: 10 * kit.OneWay})
-		var others []<-chan *Grant
-		for i := range 4 { // txns.maxInFlight
-			others = append(others, acquireLater(kit.Within(t, time.Minute), p.queue(fmt.Sprint("y", i))))
-		}
-		synctest.Wait()
-		q := p.queue("x")
-		heads := Set{q}.join(Request{})
-		a := newAttempt(heads, p.Host.Lease())
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond/2)
-		defer cancel()
-		if err := a.tryPut(ctx, condition{}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("tryPut: %v", err)
-		}
-		if e := a.entries[0]; e.stage != unsent || a.unansweredAt != 0 {
-			t.Errorf("stage %v, unanswered at %d", e.stage, a.unansweredAt)
-		}
-		giveUp(heads, a)
-		for _, done := range others {
-			mustHandOff(t, <-done)
-		}
-		if n := q.Used(); n != 0 {
-			t.Errorf("%d keys are in use", n)
-		}
 	})
 }
 

@@ -67,7 +67,7 @@ func TestRefusalByACopyThatIsNotKnownCountsAsUnanswered(t *testing.T) {
 				mustHandOff(t, mustAcquire(t, q)) // that of a permit puts the limit
 				a := newAttempt(Set{q}.join(Request{}), p.Host.Lease())
 				gate := a.lease.Gate()
-				err := a.whyRefused(t.Context(), gate, condition{}, math.MaxInt64)
+				err := a.whyRefused(t.Context(), gate, math.MaxInt64)
 				if err != ErrEntryGone || a.unansweredAt != gate {
 					t.Errorf("%v; the unanswered copy was sent at gate %d, want %d", err, a.unansweredAt, gate)
 				}

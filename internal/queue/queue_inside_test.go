@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -19,6 +20,7 @@ import (
 func TestQueueThatCannotBeUsedSaysWhy(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
+		synctest.Wait() // the session watches its key
 		p.Plan(nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -26,9 +26,6 @@ func (e *entry) tryRemove(ctx context.Context) error {
 	r, err := e.q.shared.commits.Commit(ctx, requests.Txn{
 		About: e.q.At.Entries, If: []clientv3.Cmp{e.owned()}, Then: e.deletions(make([]clientv3.Op, 0, 2)),
 	})
-	if r.Unsent {
-		return err
-	}
 	e.removing = err != nil && e.q.ReportUnknown("remove", err) || r.Unanswered || e.removing
 	if err != nil || r.Succeeded {
 		return err

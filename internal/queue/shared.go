@@ -35,8 +35,6 @@ type shared struct {
 	streams watching.Streams
 
 	remains
-
-	tell func(Step) // of tests: see Observe; otherwise nil
 }
 
 // remains is what removes what requests without replies leave.
@@ -83,10 +81,6 @@ func sharedBy(host lease.Host) *shared {
 		return s
 	}).(*shared)
 }
-
-// Observe has f called at each step of the session's attempts, for a test that compares them with the model's. It is
-// called before the first acquisition. f must not call this package.
-func Observe(host lease.Host, f func(Step)) { sharedBy(host).tell = f }
 
 // wait counts n more turns of the session that wait, and returns how many do.
 func (s *semaphores) wait(at layout.Queue, n int) int {

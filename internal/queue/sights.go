@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxSights bounds how many dead claims a session remembers.
+	// maxSights bounds how many dead claims a session remembers, also those that were cleared since.
 	maxSights = 1 << 15
 	// sightLasts is how long it remembers a dead claim at least: longer than any delay.
 	sightLasts = 20 * time.Minute
@@ -78,17 +78,6 @@ func (s *sights) noteExamined(claim *mvccpb.KeyValue, sessionGone bool, now time
 		known.gone = now
 	}
 	s.of[string(claim.Key)] = known
-}
-
-// forget forgets claims that are cleared.
-func (s *sights) forget(claims []ahead.Claim) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range claims {
-		if s.of[c.Key].rev == c.Rev {
-			delete(s.of, c.Key)
-		}
-	}
 }
 
 // isExamined reports whether it is known what a dead claim says, or that it costs no delay.

@@ -19,17 +19,17 @@ func (s Set) TryAcquire(ctx context.Context, r Request) ([]*Grant, error) {
 	return s.Acquire(ctx, r)
 }
 
-// checkFree returns the condition of a TryAcquire's put, or why that would fail: an entry stands.
-func (s Set) checkFree(ctx context.Context) (condition, error) {
+// checkFree returns why the put of a TryAcquire would fail: an entry stands.
+func (s Set) checkFree(ctx context.Context) error {
 	if q := s[0]; q.limit != 0 {
-		return condition{now: true}, q.checkRoom(ctx)
+		return q.checkRoom(ctx)
 	}
 	for _, q := range s {
 		if err := q.occupancy(ctx); err != nil {
-			return condition{}, s.naming(err, q) // by a goroutine of this session
+			return s.naming(err, q) // by a goroutine of this session
 		}
 	}
-	return condition{empty: true}, s.checkEmpty(ctx)
+	return s.checkEmpty(ctx)
 }
 
 // naming adds the name of a queue to the place that err may carry, if there are several.

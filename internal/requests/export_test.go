@@ -6,8 +6,8 @@ const (
 	MaxInFlight = maxInFlight
 )
 
-// FlushOverdue is what the timer of a batch calls.
-func (c *Committer) FlushOverdue() { c.flushOverdue() }
+// FlushOverdue is what the timer of a batch does that was sent already.
+func (c *Committer) FlushOverdue() { c.send(c.take(new(batch))) }
 
 // InFlight is how many batches no reply has ended.
 func (c *Committer) InFlight() int { return c.inFlight }

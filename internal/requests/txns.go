@@ -20,11 +20,6 @@ type Txn struct {
 	Then, Else []clientv3.Op
 }
 
-// puts reports whether t may need room in the store.
-func (t Txn) puts() bool {
-	return slices.ContainsFunc(slices.Concat(t.Then, t.Else), clientv3.Op.IsPut)
-}
-
 // Once sends t as [Once] does: while a member does not answer, it sends copies to others.
 func (t Txn) Once(ctx context.Context, s *Sender, k Kind) (Reply, error) {
 	r, unanswered, err := Once(ctx, s, k, t.through(s))
@@ -52,7 +47,7 @@ func (t Txn) through(s *Sender) func(ctx context.Context) (Reply, error) {
 	}
 }
 
-// Reply is what etcd has answered to a Txn. Unanswered and Unsent are also set beside an error.
+// Reply is what etcd has answered to a Txn. Unanswered is also set beside an error.
 type Reply struct {
 	Succeeded bool // the comparisons were true
 	Header    *pb.ResponseHeader
@@ -61,7 +56,6 @@ type Reply struct {
 	// Unanswered: a copy of the Txn was sent and not answered. It may have been carried out, or may still be, even if
 	// another copy was answered.
 	Unanswered bool
-	Unsent     bool // no copy was sent, and none will be
 }
 
 // Range returns the reply to operation i, which reads.
@@ -73,7 +67,7 @@ func (r Reply) First(i int) *mvccpb.KeyValue { return First(r.Range(i).Kvs) }
 // Inner returns the reply to operation i, which is a Txn.
 func (r Reply) Inner(i int) Reply {
 	own := r.Responses[i].GetResponseTxn()
-	return Reply{own.Succeeded, r.Header, own.Responses, r.Unanswered, r.Unsent}
+	return Reply{own.Succeeded, r.Header, own.Responses, r.Unanswered}
 }
 
 // First returns the first of some keys, or nil.
@@ -153,160 +147,120 @@ const (
 // the Txns of a batch are about different keys, so it makes no difference that etcd evaluates all comparisons before it
 // writes anything.
 //
-// A batch has one outcome in three cases. If it is not answered, the outcome of each Txn is unknown. If etcd refuses
-// it, perhaps because of a single Txn, then nothing was carried out and each Txn is sent alone. If the store is full,
-// etcd may have carried out the batch before it reported that: then the Txns that put nothing are sent alone, and the
-// others fail.
+// A batch that is not answered leaves the outcome of each Txn unknown. If etcd refuses it, perhaps because of a single
+// Txn, each Txn is sent alone and has its own verdict. If it does so because its store is full, it may have carried out
+// the batch before.
 type Committer struct {
 	Sender *Sender
 	Go     func(f func(ctx context.Context)) bool // runs f on a goroutine of the session, unless that is closed
 
 	mu       sync.Mutex // protects what follows
 	inFlight int
-	batch    []*pending
-	overdue  *time.Timer // runs flushOverdue; set while batch is not empty
+	waits    *batch // nil: no Txn waits
 }
 
-// pending is a Txn in a batch.
-type pending struct {
-	Txn
+// batch is some Txns that are sent as one.
+type batch struct {
+	txns []Txn
 	done chan struct{} // closed when the rest is set
 
-	reply  Reply
-	err    error
-	resend bool // its caller must send it again, alone
+	reply Reply
+	err   error
 }
 
 // Commit sends t, alone or in a batch, and returns etcd's reply or error, or ctx's error. After an error, Reply says
-// what may have happened. Unless t is sent alone, ctx must be done when the session is closed.
+// what may have happened: a caller that gives up does not cancel the Txns of others, nor its own. Unless t is sent
+// alone, ctx must be done when the session is closed.
 func (c *Committer) Commit(ctx context.Context, t Txn) (Reply, error) {
 	if t.About == "" {
 		return t.Once(ctx, c.Sender, Write)
 	}
-	p, full := c.enqueue(t)
-	if p == nil {
-		defer func() {
-			if batch := c.next(); batch != nil {
-				c.sendBatches(batch)
-			}
-		}()
+	b, i, full := c.join(t)
+	if b == nil {
+		defer func() { c.send(c.replied()) }()
 		return t.Once(ctx, c.Sender, Write)
 	}
-	if full != nil {
-		c.sendBatches(full)
-	}
+	c.send(full)
 	select {
-	case <-p.done:
+	case <-b.done:
 	case <-ctx.Done():
-		unsent := c.cancel(p)
-		return Reply{Unsent: unsent, Unanswered: !unsent}, ctx.Err()
+		return Reply{Unanswered: true}, ctx.Err()
 	}
-	if p.resend {
-		r, err := t.Once(ctx, c.Sender, Write)
-		r.Unanswered = r.Unanswered || p.reply.Unanswered
-		return r, err
+	class := etcderr.Classify(b.err)
+	switch {
+	case class == etcderr.OK:
+		return b.reply.Inner(i), nil
+	case class == etcderr.Transient, etcderr.Pending(b.err):
+		return Reply{Unanswered: b.reply.Unanswered}, b.err
 	}
-	return p.reply, p.err
+	r, err := t.Once(ctx, c.Sender, Write)
+	r.Unanswered = r.Unanswered || b.reply.Unanswered || class == etcderr.Unknown
+	return r, err
 }
 
-// enqueue returns nil if fewer than maxInFlight Txns are in flight, or if the batch has one about the same: then the
-// caller must send t, and afterwards what next returns. Otherwise t is queued in the batch. If that fills the batch, it
-// is returned as full, and the caller must send it.
-func (c *Committer) enqueue(t Txn) (p *pending, full []*pending) {
+// join adds t to the batch that waits, and returns it and the place of t. A batch that is full now must be sent. It
+// returns no batch if fewer than maxInFlight requests are in flight, or if that has a Txn about the same queue: then
+// the caller must send t.
+func (c *Committer) join(t Txn) (b *batch, i int, full *batch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	same := func(other *pending) bool { return other.About == t.About }
-	if c.inFlight < maxInFlight || slices.ContainsFunc(c.batch, same) {
+	same := func(other Txn) bool { return other.About == t.About }
+	if c.inFlight < maxInFlight || c.waits != nil && slices.ContainsFunc(c.waits.txns, same) {
 		c.inFlight++
-		return nil, nil
+		return nil, 0, nil
 	}
-	p = &pending{Txn: t, done: make(chan struct{})}
-	if c.batch = append(c.batch, p); len(c.batch) == 1 {
-		c.overdue = time.AfterFunc(maxWait, c.flushOverdue)
+	if c.waits == nil {
+		overdue := &batch{done: make(chan struct{})}
+		c.waits = overdue
+		time.AfterFunc(maxWait, func() { c.send(c.take(overdue)) })
 	}
-	if len(c.batch) < maxBatch {
-		return p, nil
+	b, i = c.waits, len(c.waits.txns)
+	if b.txns = append(b.txns, t); i+1 == maxBatch {
+		full = c.takeLocked()
 	}
-	c.inFlight++
-	return p, c.takeLocked()
+	return b, i, full
 }
 
-// flushOverdue sends the current batch. It runs maxWait after the first Txn joined it.
-func (c *Committer) flushOverdue() {
-	c.mu.Lock()
-	if len(c.batch) == 0 {
-		c.mu.Unlock()
-		return
-	}
-	c.inFlight++
-	batch := c.takeLocked()
-	c.mu.Unlock()
-	c.sendBatches(batch)
-}
-
-// cancel removes p from the batch and reports whether it was still unsent.
-func (c *Committer) cancel(p *pending) bool {
+// take returns a batch, which must be sent, if it waits; otherwise nil.
+func (c *Committer) take(b *batch) *batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := len(c.batch)
-	c.batch = slices.DeleteFunc(c.batch, func(other *pending) bool { return other == p })
-	if len(c.batch) == 0 {
-		c.overdue.Stop()
-	}
-	return len(c.batch) < n
-}
-
-// next records that a request was answered, and returns the batch to send in its place, or nil.
-func (c *Committer) next() []*pending {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.batch) == 0 || c.inFlight > maxInFlight {
-		c.inFlight--
+	if c.waits != b {
 		return nil
 	}
 	return c.takeLocked()
 }
 
-func (c *Committer) takeLocked() []*pending {
-	c.overdue.Stop()
-	batch := c.batch
-	c.batch = nil
-	return batch
+// replied records that a request was answered, and returns the batch to send in its place, or nil.
+func (c *Committer) replied() *batch {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inFlight--; c.waits == nil || c.inFlight >= maxInFlight {
+		return nil
+	}
+	return c.takeLocked()
 }
 
-// sendBatches sends a batch, and after its reply the next one, on a goroutine that Close joins. If the session is
-// closed, it sends nothing: then the context of each caller is done.
-func (c *Committer) sendBatches(batch []*pending) {
+func (c *Committer) takeLocked() (b *batch) {
+	b, c.waits = c.waits, nil
+	c.inFlight++
+	return b
+}
+
+// send sends a batch, and after its reply the next one, on a goroutine that Close joins. If the session is closed, it
+// sends nothing: then the context of each caller is done.
+func (c *Committer) send(b *batch) {
+	if b == nil {
+		return
+	}
 	c.Go(func(ctx context.Context) {
-		for ; batch != nil; batch = c.next() {
-			c.sendBatch(ctx, batch)
+		for ; b != nil; b = c.replied() {
+			var all Txn
+			for _, t := range b.txns {
+				all.Then = append(all.Then, clientv3.OpTxn(t.If, t.Then, t.Else))
+			}
+			b.reply, b.err = all.Once(ctx, c.Sender, Write)
+			close(b.done)
 		}
 	})
-}
-
-// sendBatch sends a batch and gives each Txn its reply. ctx is the session's, so a caller that gives up does not cancel
-// the Txns of others.
-func (c *Committer) sendBatch(ctx context.Context, batch []*pending) {
-	var all Txn
-	for _, p := range batch {
-		all.Then = append(all.Then, clientv3.OpTxn(p.If, p.Then, p.Else))
-	}
-	r, err := all.Once(ctx, c.Sender, Write)
-	class := etcderr.Classify(err)
-	storeFull := class == etcderr.Unknown && !etcderr.Pending(err)
-	for i, p := range batch {
-		p.reply.Unanswered = r.Unanswered
-		switch class {
-		case etcderr.OK:
-			p.reply = r.Inner(i)
-		case etcderr.Permanent, etcderr.Unauthorized, etcderr.LeaseGone:
-			p.resend = true
-		default:
-			p.err = err
-			if storeFull && !p.puts() {
-				p.resend, p.reply.Unanswered = true, true
-			}
-		}
-		close(p.done)
-	}
 }

@@ -28,11 +28,11 @@ type Change struct {
 	Key     string
 	Opts    []clientv3.OpOption
 
-	Recheck time.Duration // between two looks beside a watch that lives; 0: RecheckAfter
+	Recheck time.Duration                   // between two looks beside a watch that lives; 0: RecheckAfter
+	Again   func(ctx context.Context) error // such a look; nil: Look
 
 	Over func() bool                                               // the wait is over
 	Look func(ctx context.Context) error                           // reads what no event tells
-	Told func(revision int64)                                      // the store has reached it; may be nil
 	Hear func(ctx context.Context, events []*clientv3.Event) error // handles the events of some revisions, or of none
 }
 
@@ -87,6 +87,9 @@ func (c Change) listen(ctx context.Context, armed *Watch, answer time.Duration) 
 		return err
 	}
 	recheck := cmp.Or(c.Recheck, RecheckAfter)
+	if c.Again == nil {
+		c.Again = c.Look
+	}
 	timer := time.NewTimer(min(ProgressAfter, recheck))
 	defer timer.Stop()
 	for heard, read := time.Now(), time.Now(); ; {
@@ -104,15 +107,12 @@ func (c Change) listen(ctx context.Context, armed *Watch, answer time.Duration) 
 			return armed.Ended(ctx, err)
 		default: // progress, which any response is
 			heard, ask = time.Now(), ProgressAfter
-			if c.Told != nil {
-				c.Told(news.Header.Revision)
-			}
 			if err := c.Hear(ctx, news.Events); err != nil || c.Over() {
 				return err
 			}
 		}
 		if time.Since(read) >= recheck {
-			if err := c.Look(ctx); err != nil || c.Over() {
+			if err := c.Again(ctx); err != nil || c.Over() {
 				return err
 			}
 			read = time.Now()

@@ -54,7 +54,6 @@ type waiter struct {
 	watcher *recorder
 	gone    bool
 	looks   int
-	told    int64
 }
 
 func newWaiter(p *kit.Process, key string) *waiter {
@@ -69,7 +68,6 @@ func newWaiter(p *kit.Process, key string) *waiter {
 			}
 			return err
 		},
-		Told: func(revision int64) { w.told = revision },
 		Hear: func(_ context.Context, events []*clientv3.Event) error {
 			for _, event := range events {
 				w.gone = w.gone || event.Type == clientv3.EventTypeDelete
@@ -170,19 +168,6 @@ func TestLookFindsWhatNoWatchTells(t *testing.T) {
 			srv.Delete("x")
 			over(t, done, time.Second/2+2*kit.OneWay)
 		})
-	})
-}
-
-// The revision that the store has reached is told also while nothing happens to the key.
-func TestProgressTellsTheRevision(t *testing.T) {
-	test(t, func(t *testing.T, srv *etcdfake.Server, _ *kit.Process, w *waiter) {
-		done := w.await(kit.Within(t, time.Second+watching.ProgressAfter))
-		time.Sleep(time.Second)
-		srv.Put("y", "")
-		<-done
-		if want := srv.Keys("y")[0].ModRevision; w.told < want {
-			t.Errorf("told %d, want %d", w.told, want)
-		}
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
@@ -43,7 +43,7 @@ type recorded struct {
 	Returned  map[string]time.Duration // when a function under a hold was about to return
 	Overstays []overrun                // functions that went on after the loss of their holds
 	Used      []registerOp             // in no order
-	Steps     []queue.Step             // of entries, in order for each process
+	Steps     []lease.Step             // of entries, in order for each process
 	Renewals  []said                   // in order for each lease
 	Stalls    []oracle.Fault           // when a process did not run, by its own heartbeat
 	gaps      []oracle.Fault           // of these: those that are faults now

@@ -20,7 +20,6 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/testkit/child"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -73,6 +72,10 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	system := session.SystemClock()
 	tell := teller{parent, processOf(j.ID)}
 	observed := lease.Observe(ctx, func(s lease.Step) {
+		if s.Key != "" {
+			tell.say(event{What: stepped, Step: s})
+			return
+		}
 		tell.say(event{What: renewed, Renewal: said{s, tell.process, sinceBoot()}})
 	})
 	options := session.Options{
@@ -91,9 +94,6 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	defer cancel()
 	w := &worker{job: j, teller: tell, cli: cli, sess: sess, stop: stop}
 	defer w.reportStalls(ctx)()
-	for _, of := range []*session.Session{sess, former} {
-		queue.Observe(lease.Open(of), func(s queue.Step) { w.say(event{What: stepped, Step: s}) })
-	}
 	var all sync.WaitGroup
 	for g := range j.Goroutines {
 		all.Go(func() { w.work(g) })

@@ -35,7 +35,7 @@ var harmless = map[string]string{
 	"calls time.AfterFunc":     "starts a timer, which calls back later on its own goroutine",
 	"calls s.client.Endpoints": "copies the list under a mutex that etcd's client holds during no request",
 	"calls b.timer.Stop":       timer,
-	"calls c.overdue.Stop":     timer, "calls r.timer.Stop": timer, "calls l.limit.Stop": timer,
+	"calls r.timer.Stop":       timer, "calls l.limit.Stop": timer,
 	"calls r.timer.Reset":     timer,
 	"calls l.idle.timer.Stop": timer, "calls l.idle.timer.Reset": timer,
 

@@ -39,7 +39,7 @@ var invariants = []invariant{
 		"internal/queue/handoff.go handOff",
 		"internal/leftovers/sweeper.go Sweeper.sweep",
 		"internal/leftovers/orphans.go Scanner.scan",
-		"internal/requests/txns.go Committer.sendBatch",
+		"internal/requests/txns.go Committer.Commit",
 		"internal/hold/downgrade.go life.endLost",
 	}},
 	{"5 Release only your own", []string{"internal/queue/entry.go entry.owned"}},
@@ -90,7 +90,7 @@ var invariants = []invariant{
 	{"etcd's own locks are contenders", []string{"internal/queue/queue.go At"}},
 	{"16 A revoked holder is told before a waiter holds", []string{
 		"internal/queue/put.go attempt.putting",
-		"internal/queue/look.go wait.look, wait.sawAhead",
+		"internal/queue/look.go wait.look, aheadOf.read",
 		"internal/ahead/claims.go Scope.Dead",
 		"internal/queue/sights.go sights.noteExamined, sights.delayEnds",
 		"internal/queue/clear.go attempt.passClaims, attempt.clear, attempt.clearing",

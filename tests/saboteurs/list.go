@@ -90,7 +90,7 @@ var saboteurs = []saboteur{
 		rule: "a session looks now and then for its entries that no attempt accounts for",
 		dir:  "./internal/queue", test: "TestEntryThatARepeatedWriteLeftIsRemoved"},
 	{name: "full-store-refuses-the-batch", invariant: "4 Nothing left behind",
-		rule: "a batch that a full store refuses is sent again without its puts",
+		rule: "the Txns of a batch that a full store refuses are sent alone",
 		dir:  "./tests/robustness", test: "TestFullStoreReleasesLocksBatchedWithNewOnes"},
 	{name: "removal-tried-once", invariant: "4 Nothing left behind",
 		rule: "a removal that etcd refuses is tried until the lease ends",

@@ -10,7 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/models/leasemodel"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
@@ -223,15 +222,14 @@ func (s *simulation) judge() {
 	s.follow()
 }
 
-// step records a step that the queue of a session says.
-func (s *simulation) step(step queue.Step) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.steps = append(s.steps, step)
-}
-
-// renew records a step that a session says of its lease. It is late if its clock may have jumped.
-func (s *simulation) renew(step lease.Step) {
+// say records a step that a session says of an entry, or of its lease. That is late if its clock may have jumped.
+func (s *simulation) say(step lease.Step) {
+	if step.Key != "" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.steps = append(s.steps, step)
+		return
+	}
 	s.renewalsMu.Lock()
 	defer s.renewalsMu.Unlock()
 	s.renewals = append(s.renewals, leasemodel.Said{Step: step, Late: s.profile.skip})

@@ -17,7 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
@@ -29,8 +28,7 @@ type process struct {
 	link        *etcdfake.Link
 	client      func() (cli *clientv3.Client, started func()) // see simulation.client
 	oneEndpoint bool                                          // for all members: its session has one watch, and polls
-	step        func(queue.Step)
-	renew       func(lease.Step)
+	say         func(lease.Step)
 	begin       time.Time
 	ttl         time.Duration
 	jitter      *rand.Rand
@@ -65,7 +63,7 @@ func (s *simulation) start(id int, r *rand.Rand) (*process, error) {
 	for i := range c.hurry {
 		c.hurry[i], c.end[i] = context.WithCancel(context.Background())
 	}
-	c.step, c.renew = s.step, s.renew
+	c.say = s.say
 	c.oneEndpoint = s.source(700+uint64(id)).IntN(4) == 0
 	c.client = func() (*clientv3.Client, func()) { return s.client(c.link, c.oneEndpoint) }
 	c.jitter = s.source(100 + uint64(id))
@@ -79,7 +77,7 @@ func (s *simulation) start(id int, r *rand.Rand) (*process, error) {
 // open gives the client a session.
 func (c *process) open(ctx context.Context) error {
 	cli, started := c.client()
-	sess, err := session.New(lease.Observe(ctx, c.renew), cli, session.Options{
+	sess, err := session.New(lease.Observe(ctx, c.say), cli, session.Options{
 		TTL:          c.ttl,
 		CloseTimeout: closeTimeout,
 		Clock: func() time.Duration {
@@ -94,7 +92,6 @@ func (c *process) open(ctx context.Context) error {
 	})
 	if err == nil {
 		started()
-		queue.Observe(lease.Open(sess), c.step)
 		c.sess.Store(sess)
 	}
 	return err

@@ -39,11 +39,17 @@ type Process struct {
 // its connection is healed.
 func Start(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options)) *Process {
 	t.Helper()
+	return StartIn(t.Context(), t, srv, change...)
+}
+
+// StartIn is Start with a context for the session.
+func StartIn(ctx context.Context, t *testing.T, srv *etcdfake.Server, change ...func(*session.Options)) *Process {
+	t.Helper()
 	link := srv.Link()
 	cli := link.Client()
 	kv := &RefusingKV{KV: cli.KV}
 	cli.KV = kv
-	p := StartOn(t, link, cli, change...)
+	p := startOn(ctx, t, link, cli, change...)
 	p.KV = kv
 	t.Cleanup(func() { kv.Refuse(nil) }) // before the session is closed
 	return p
@@ -51,6 +57,13 @@ func Start(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options))
 
 // StartOn is Start with a client, for a link of the same server.
 func StartOn(t *testing.T, link *etcdfake.Link, cli *clientv3.Client, change ...func(*session.Options)) *Process {
+	t.Helper()
+	return startOn(t.Context(), t, link, cli, change...)
+}
+
+func startOn(
+	ctx context.Context, t *testing.T, link *etcdfake.Link, cli *clientv3.Client, change ...func(*session.Options),
+) *Process {
 	t.Helper()
 	p := &Process{Link: link, events: make(chan session.Event, 1000)}
 	p.Link.Delay(OneWay)
@@ -63,7 +76,7 @@ func StartOn(t *testing.T, link *etcdfake.Link, cli *clientv3.Client, change ...
 		f(&o)
 	}
 	granted := time.Now()
-	sess, err := session.New(t.Context(), cli, o)
+	sess, err := session.New(ctx, cli, o)
 	if err != nil {
 		t.Fatal(err)
 	}

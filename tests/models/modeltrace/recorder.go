@@ -1,6 +1,7 @@
 package modeltrace
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -47,15 +48,15 @@ func (r Record[Step]) Revision() int64 {
 	return r.Changes[0].Revision
 }
 
-// NewRecorder starts processes, and records from then on.
+// NewRecorder starts processes, with a context for their sessions, and records from then on.
 func NewRecorder[Step any](
-	t *testing.T, srv *etcdfake.Server, processes int, change ...func(*session.Options),
+	ctx context.Context, t *testing.T, srv *etcdfake.Server, processes int, change ...func(*session.Options),
 ) *Recorder[Step] {
 	r := &Recorder[Step]{
 		srv: srv, counts: make([]int8, processes), leases: make(map[clientv3.LeaseID]int8), lost: make(map[int8]bool),
 	}
 	for range processes {
-		r.Processes = append(r.Processes, kit.Start(t, srv, change...))
+		r.Processes = append(r.Processes, kit.StartIn(ctx, t, srv, change...))
 	}
 	r.drained = len(srv.History("holdfast/"))
 	r.NoticeLosses()

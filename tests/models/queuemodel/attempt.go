@@ -53,7 +53,7 @@ func (m *model) attemptSteps(s *state, i int8) {
 }
 
 //go:norace
-func (m *model) leaseOfAttempt(s *state, i int8) *lease {
+func (m *model) leaseOfAttempt(s *state, i int8) *twin {
 	return &s.leases[2*m.attempts[i].session+s.attempts[i].pair]
 }
 
@@ -78,7 +78,7 @@ func (m *model) beginSteps(s *state, i int8) {
 	}
 }
 
-func (m *model) mayRegrant(l *lease) bool { return m.regrants && !l.dead && !l.closing }
+func (m *model) mayRegrant(l *twin) bool { return m.regrants && !l.dead && !l.closing }
 
 // putSteps: the put is sent, for the first time or again. In traces copies of it are in the network already.
 //

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
 
@@ -95,7 +95,7 @@ func (f *follower) start(m *model, isSent bool) state {
 }
 
 // events returns the put of the entry and all after it that may matter to it.
-func (f *follower) events(steps []queue.Step) []event {
+func (f *follower) events(steps []lease.Step) []event {
 	events := []event{{action: changes, change: change{put: bit(0), claimed: bit(0)}}}
 	for _, at := range f.moments() {
 		before := f.own.Before(at, steps)
@@ -149,13 +149,13 @@ func (c change) without(part change) change {
 }
 
 // step returns a step that the process has said as an event.
-func (f *follower) step(s queue.Step) event {
+func (f *follower) step(s lease.Step) event {
 	switch s.Action {
-	case queue.Waited:
+	case lease.Waited:
 		return event{action: waited}
-	case queue.Holds:
+	case lease.Holds:
 		return event{action: holds}
-	case queue.Judged, queue.Sends:
+	case lease.Judged, lease.Sends:
 	}
 	e := event{action: judged, ahead: nothing, delays: s.Delays}
 	if s.Ahead != "" {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -24,15 +24,25 @@ func forge() *modeltrace.Forgery {
 	f.Says(1, 10, free(10))
 	f.Says(1, 10, held(10))
 	f.Queue(11, 2, 2)
-	f.Says(2, 11, queue.Step{Action: queue.Judged, Read: 11, Ahead: keyOf(1), AheadCreated: 10})
+	f.Says(2, 11, waits(11, 1, 10))
 	return f
 }
 
-func free(read int64) queue.Step   { return queue.Step{Action: queue.Judged, Read: read} }
-func delays(read int64) queue.Step { return queue.Step{Action: queue.Judged, Read: read, Delays: true} }
-func held(read int64) queue.Step   { return queue.Step{Action: queue.Holds, Read: read} }
+func waits(read, on, created int64) lease.Step {
+	behind := lease.EntryStep{Read: read, Ahead: keyOf(on), AheadCreated: created}
+	return lease.Step{Action: lease.Judged, EntryStep: behind}
+}
+func free(read int64) lease.Step {
+	return lease.Step{Action: lease.Judged, EntryStep: lease.EntryStep{Read: read}}
+}
+func delays(read int64) lease.Step {
+	return lease.Step{Action: lease.Judged, EntryStep: lease.EntryStep{Read: read, Delays: true}}
+}
+func held(read int64) lease.Step {
+	return lease.Step{Action: lease.Holds, EntryStep: lease.EntryStep{Read: read}}
+}
 
-var waitedOut = queue.Step{Action: queue.Waited}
+var waitedOut = lease.Step{Action: lease.Waited}
 
 func TestForgedRecordsAreRefused(t *testing.T) {
 	modeltrace.Forge(t, forge, Follow, map[string]modeltrace.Forged{
@@ -71,11 +81,11 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 		"the nearest entry is waited for": {
 			func(f *modeltrace.Forgery) {
 				f.Queue(20, 3, 3)
-				f.Says(3, 20, queue.Step{Action: queue.Judged, Read: 20, Ahead: keyOf(2), AheadCreated: 11})
+				f.Says(3, 20, waits(20, 2, 11))
 			},
 			func(f *modeltrace.Forgery) {
 				f.Queue(20, 3, 3)
-				f.Says(3, 20, queue.Step{Action: queue.Judged, Read: 20, Ahead: keyOf(1), AheadCreated: 10})
+				f.Says(3, 20, waits(20, 1, 10))
 			},
 		},
 		"a put compares the session key": {
@@ -111,7 +121,7 @@ func clears(f *modeltrace.Forgery, lease int64, waits bool) {
 }
 
 // newcomer has the waiter leave and the holder die before the third session puts its entry.
-func newcomer(f *modeltrace.Forgery, judged queue.Step) {
+func newcomer(f *modeltrace.Forgery, judged lease.Step) {
 	f.Released(20, 2)
 	f.Revoked(21, 1)
 	f.Queue(22, 3, 3)

@@ -64,7 +64,7 @@ func (m *model) start() state {
 		s.attempts[i].stage = done
 	}
 	for i, p := range m.attempts {
-		s.leases[2*p.session] = lease{granted: true, l1: true, l2: true, s: true}
+		s.leases[2*p.session] = twin{granted: true, l1: true, l2: true, s: true}
 		s.attempts[i].stage = idle
 	}
 	for _, p := range m.attempts {

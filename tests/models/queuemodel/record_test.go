@@ -2,6 +2,7 @@ package queuemodel
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,7 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
@@ -25,7 +26,7 @@ type recorder struct {
 
 // A step is one that a queue says, or that a process sends a put.
 type step struct {
-	queue.Step
+	lease.Step
 	sent    *pb.PutRequest // of an entry,
 	gate    int64          // which compares this mod revision of the session key
 	attempt int8           // by an attempt,
@@ -33,27 +34,24 @@ type step struct {
 }
 
 func newRecorder(t *testing.T, srv *etcdfake.Server, processes int) *recorder {
-	r := &recorder{
-		Recorder: modeltrace.NewRecorder[step](t, srv, processes, retryEvenly),
-		call:     make([]atomic.Int32, processes), gates: make(map[int64]int64),
-	}
+	r := &recorder{call: make([]atomic.Int32, processes), gates: make(map[int64]int64)}
+	observed := lease.Observe(t.Context(), r.say)
+	r.Recorder = modeltrace.NewRecorder[step](observed, t, srv, processes, retryEvenly)
 	for _, kv := range srv.Keys("holdfast/session/") {
 		r.gates[kv.Lease] = kv.ModRevision
-	}
-	for _, p := range r.Processes {
-		queue.Observe(p.Host, r.say)
 	}
 	return r
 }
 
 // say records a step of a process. What is said of a lease that is lost is of no use any more: the model has ended the
 // attempt, or has it queue again. What a look tells belongs where etcd has carried it out.
-func (r *recorder) say(s queue.Step) {
-	if s.Action == queue.Sends || s.Lease.Lost() != nil { // sends sees each copy
+func (r *recorder) say(s lease.Step) {
+	lives := func(p *kit.Process) bool { return p.Host.Lease().ID() == s.Lease && p.Host.Lease().Lost() == nil }
+	if s.Key == "" || s.Action == lease.Sends || !slices.ContainsFunc(r.Processes, lives) { // sends sees each copy
 		return
 	}
 	read := int64(0)
-	if s.Action == queue.Judged {
+	if s.Action == lease.Judged {
 		read = s.Read
 	}
 	r.Say(step{Step: s}, read)
@@ -118,14 +116,14 @@ func (tr *translation) event(r modeltrace.Record[step]) (event, bool) {
 	s := r.Step
 	e := event{actor: tr.owner[s.Key]}
 	switch s.Action {
-	case queue.Judged:
+	case lease.Judged:
 		e.action, e.ahead, e.delays = judged, nothing, s.Delays
 		if s.Ahead != "" {
 			e.ahead = tr.key(s.Ahead)
 		}
-	case queue.Waited:
+	case lease.Waited:
 		e.action = waited
-	case queue.Holds:
+	case lease.Holds:
 		e.action = granted
 	}
 	return e, true
@@ -134,11 +132,11 @@ func (tr *translation) event(r modeltrace.Record[step]) (event, bool) {
 // key returns the number of the key of an entry that was put.
 func (tr *translation) key(key string) int8 {
 	attempt, known := tr.owner[key]
-	lease, _ := layout.LeaseOf(key)
+	id, _ := layout.LeaseOf(key)
 	if !known {
 		panic("no process has put the entry " + key)
 	}
-	return attempt + tr.lease(int64(lease))%2*int8(len(traced.attempts))
+	return attempt + tr.lease(int64(id))%2*int8(len(traced.attempts))
 }
 
 func (tr *translation) lease(id int64) int8 {

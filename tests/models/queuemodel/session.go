@@ -7,7 +7,7 @@ func (m *model) leaseSteps(s *state, n int8) {
 	l := &s.leases[n]
 	if !l.granted {
 		if n%2 == 1 && s.leases[n-1].told && m.mayRegrant(&s.leases[n-1]) {
-			m.step(s, "is granted to its session", n).leases[n] = lease{granted: true, l1: true, l2: true, s: true}
+			m.step(s, "is granted to its session", n).leases[n] = twin{granted: true, l1: true, l2: true, s: true}
 		}
 		return
 	}

@@ -16,7 +16,7 @@ type revision = int8
 // pointers, so it is copied by assignment and compared by ==.
 type state struct {
 	keys     [maxKeys]key
-	leases   [maxLeases]lease
+	leases   [maxLeases]twin
 	attempts [maxAttempts]attempt
 	seen     [maxSessions][maxKeys]sight // what each session remembers of dead claims
 	copies   [maxCopies]requestCopy
@@ -49,8 +49,8 @@ type key struct {
 	believed bool     // its owner held by it when it was moved there
 }
 
-// A lease is a pair of leases of a session: L1 has the session key S and the entries, L2 the claims.
-type lease struct {
+// A twin is a pair of leases of a session: L1 has the session key S and the entries, L2 the claims.
+type twin struct {
 	granted bool
 	l1, l2  bool // by etcd's record
 	s       bool // S stands

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -21,19 +21,19 @@ func keyOf(lease int64) string {
 }
 
 // says is a step of the permit or the turn of a lease, which was created at revision 9+lease.
-func says(f *modeltrace.Forgery, lease int64, s queue.Step) { f.Says(lease, 9+lease, s) }
+func says(f *modeltrace.Forgery, lease int64, s lease.Step) { f.Says(lease, 9+lease, s) }
 
 // judged is what it says of a look; ahead is the lease of the turn ahead, 0 if there is none.
-func judged(f *modeltrace.Forgery, lease, read, ahead int64, delays bool) {
-	s := queue.Step{Action: queue.Judged, Read: read, Delays: delays}
+func judged(f *modeltrace.Forgery, on, read, ahead int64, delays bool) {
+	s := lease.Step{Action: lease.Judged, EntryStep: lease.EntryStep{Read: read, Delays: delays}}
 	if ahead != 0 {
 		s.Ahead, s.AheadCreated = keyOf(ahead), 9+ahead
 	}
-	says(f, lease, s)
+	says(f, on, s)
 }
 
-func holdsBy(f *modeltrace.Forgery, lease, read int64) {
-	says(f, lease, queue.Step{Action: queue.Holds, Read: read})
+func holdsBy(f *modeltrace.Forgery, on, read int64) {
+	says(f, on, lease.Step{Action: lease.Holds, EntryStep: lease.EntryStep{Read: read}})
 }
 
 // mark marks the turn of a lease.
