@@ -22,13 +22,13 @@ type mutex struct{ named named }
 // NewMutex names a lock in the session's namespace; see CheckName. A bad name or a nil session is an error of the
 // first call.
 func NewMutex(sess *session.Session, name string) *Mutex {
-	return &Mutex{mutex{at(queue.New(lease.Open(sess.Ref()), holdfast.KindLock, name), Options{})}}
+	return &Mutex{mutex{at(queue.New(lease.Open(sess.Ref()), holdfast.KindLock, name))}}
 }
 
 // NewMutexAt names the lock that etcd's concurrency.NewMutex(s, prefix), "etcdctl lock" and v3lock use for the same
 // prefix, and contends with them. "/jobs/" is another lock than "/jobs": see session.Options.TrailingSlash.
 func NewMutexAt(sess *session.Session, prefix string) *Mutex {
-	return &Mutex{mutex{at(queue.At(lease.Open(sess.Ref()), holdfast.KindLock, prefix), Options{})}}
+	return &Mutex{mutex{at(queue.At(lease.Open(sess.Ref()), holdfast.KindLock, prefix))}}
 }
 
 // With returns a copy with the options that o sets; the others stay, and so do WithMinHold and WithReentry. To set one
@@ -36,6 +36,7 @@ func NewMutexAt(sess *session.Session, prefix string) *Mutex {
 func (m *Mutex) With(o Options) *Mutex {
 	with := *m
 	with.named.opts = options.Over(m.named.opts, o)
+	with.named.check()
 	return &with
 }
 
@@ -49,6 +50,7 @@ func (m *Mutex) With(o Options) *Mutex {
 func (m *Mutex) WithMinHold(minHold time.Duration) *Mutex {
 	with := *m
 	with.named.minHold = minHold
+	with.named.check()
 	return &with
 }
 
@@ -124,7 +126,11 @@ func do[G grant](
 // goroutine, which then waits for itself until ctx ends; but with a context of a Lock of the same name and client that
 // is still held, the error Is holdfast.ErrReentrant, or the hold is shared: see WithReentry.
 func (m *mutex) Lock(ctx context.Context) (*Lock, error) {
-	return lockOf(m.named.acquireOne(ctx, exclusive, false))
+	h, err := m.named.acquire(ctx, exclusive, false)
+	if err != nil {
+		return nil, err
+	}
+	return &Lock{writeLock{single{h}}}, nil
 }
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
@@ -134,11 +140,7 @@ func (m *mutex) Lock(ctx context.Context) (*Lock, error) {
 // it waits for the lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's, and a later call of
 // the session waits for the rest only.
 func (m *mutex) TryLock(ctx context.Context) (*Lock, error) {
-	return lockOf(m.named.acquireOne(ctx, exclusive, true))
-}
-
-// lockOf returns the Lock of a handle, or the error of acquireOne.
-func lockOf(h handle, err error) (*Lock, error) {
+	h, err := m.named.acquire(ctx, exclusive, true)
 	if err != nil {
 		return nil, err
 	}

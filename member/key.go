@@ -123,7 +123,7 @@ func (k *key) put(ctx context.Context, want wanted) error {
 	if err != nil {
 		return backoff.Final(err)
 	}
-	gate := m.host.SessionKey(k.lease.ID())
+	gate := k.lease.Key()
 	var other txns.Ops
 	own := other.Add(clientv3.OpGet(k.name, clientv3.WithKeysOnly()))
 	r, err := txns.Txn{

@@ -84,9 +84,12 @@ func EndedBy(ctx context.Context, host lease.Env, err error) error {
 func Retry(ctx context.Context, host lease.Env, op func(ctx context.Context) error) error {
 	policy := host.RetryPolicy()
 	policy.Attempt = 0
-	conn := host.Client().ActiveConnection()
 	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		return judge.WithConnection(conn, op(ctx))
+		err := op(ctx)
+		if err != nil {
+			err = judge.WithConnection(host.Client().ActiveConnection(), err)
+		}
+		return err
 	})
 }
 

@@ -166,7 +166,7 @@ func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (txns.Reply, error) {
 	cmps := make([]clientv3.Cmp, len(holds))
 	gets := make([]clientv3.Op, 1, len(holds)+1)
-	gets[0] = reads.Meta(p.host.SessionKey(lease.ID()))
+	gets[0] = reads.Meta(lease.Key())
 	for i, h := range holds {
 		cmps[i] = h.unchanged()
 		gets = append(gets, reads.Meta(h.Key()))

@@ -11,7 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/places"
-	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -31,7 +30,9 @@ type Set []*Queue
 // gives up the writer's entry. The reader's stands from the beginning, so no writer can come in between.
 func (q *Queue) Downgradable() Set { return Set{q, q.Readers()} }
 
-// Acquire queues, waits, and returns a grant for each queue. It ends with ctx's error, holdfast.ErrClosed, what
+// Acquire queues, waits, and returns a grant for each queue. With Request.Try it does so only if all are empty.
+// Otherwise it queues in none, and returns ErrOccupied, with the place that the caller would have had, or
+// ErrUnconfirmed. It waits for etcd's answers then, and for no other holder. It ends with ctx's error, holdfast.ErrClosed, what
 // Request.Release returned, or what etcd said that no retry can mend; then nothing is held. With ctx's error comes the
 // place in the queue, as a *places.Error. If etcd did not answer, an entry may still stand or appear, which the session
 // removes once etcd answers.
@@ -50,13 +51,13 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 		}
 	}()
 	var c condition
-	if r.try {
+	if r.Try {
 		if c, err = s.checkFree(ctx); err != nil {
 			return nil, err
 		}
 	}
 	heads := s.join(r)
-	if heads == nil { // with r.try alone
+	if heads == nil { // with r.Try alone
 		return nil, ErrOccupied // by a goroutine of this session, since checkFree
 	}
 	if r.OnWait != nil {
@@ -84,7 +85,6 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 			}
 		}
 		if err == nil {
-			telemetry.Verified(ctx)
 			return newGrants(a), nil
 		}
 		if !a.canQueueAgain(ctx, err) {
@@ -102,8 +102,11 @@ func (s Set) usable(ctx context.Context) error {
 		return errNoQueue
 	}
 	for _, q := range s {
-		if err := q.Err(); err != nil {
-			return err
+		switch {
+		case q == nil:
+			return errNoQueue
+		case q.err != nil:
+			return q.err
 		}
 	}
 	if ctx == nil {
@@ -125,7 +128,7 @@ func (s Set) join(r Request) []*ticket {
 		if i > 0 {
 			t.teller, t.request.telemetry = tickets[0].teller, nil
 		}
-		if !q.shared.lines.Join(&t.Ticket, q.At.Entries, r.try) {
+		if !q.shared.lines.Join(&t.Ticket, q.At.Entries, r.Try) {
 			return nil
 		}
 		tickets[i] = t

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/internal/awaiting"
@@ -35,3 +36,9 @@ func (q *Queue) Kept(l *lease.Lease) (kept []string) {
 
 // ScanSoon is called when a put is not answered.
 func (q *Queue) ScanSoon() { q.shared.orphans.ScanSoon() }
+
+// TryAcquire is Acquire with Request.Try.
+func (s Set) TryAcquire(ctx context.Context, r Request) ([]*Grant, error) {
+	r.Try = true
+	return s.Acquire(ctx, r)
+}

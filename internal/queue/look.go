@@ -52,7 +52,7 @@ func (w *wait) look(ctx context.Context) error {
 	if !a.standIn(r) {
 		return ErrEntryGone
 	}
-	a.saw(r.Header.Revision, sent)
+	a.revision, a.lookSent = r.Header.Revision, sent
 	if w.ahead != nil && r.Succeeded {
 		w.tell(ctx)
 		return nil
@@ -145,36 +145,23 @@ func (w *wait) suspects(most int) (claims []reads.Claim) {
 	return claims[:min(len(claims), most)]
 }
 
-// examine adds the reads of what claims say, and of the session keys of their holders.
+// examine adds the reads of what claims say, and of the session keys of their holders. The key of a foreign entry names
+// no session. Then the key that is read does not exist, so the delay is the lock delay.
 func (w *wait) examine(to *txns.Ops, claims []reads.Claim) {
+	q := w.e.q
 	for _, c := range claims {
-		to.Add(clientv3.OpGet(c.Key), clientv3.OpGet(w.sessionKeyOf(c), clientv3.WithCountOnly()))
+		holder, _ := layout.LeaseOf(q.At.EntryOf(c.Key))
+		to.Add(clientv3.OpGet(c.Key), clientv3.OpGet(q.host.SessionKey(holder), clientv3.WithCountOnly()))
 	}
 }
 
 // noteExamined records the replies to examine, the first of which is response i. The same reply shows which are dead.
 func (w *wait) noteExamined(r txns.Reply, i int, claims []reads.Claim) {
 	for _, c := range claims {
-		if claim := r.First(i); w.isDead(c) && reads.IsEntry(claim, c.Rev) {
+		isDead := func(dead reads.Claim) bool { return dead.Key == c.Key && dead.Rev == c.Rev }
+		if claim := r.First(i); reads.IsEntry(claim, c.Rev) && slices.ContainsFunc(w.claims, isDead) {
 			w.e.q.shared.sights.noteExamined(claim, r.Range(i+1).Count == 0, time.Now())
 		}
 		i += 2
 	}
-}
-
-// isDead reports whether a claim is dead, as the latest look has shown.
-func (w *wait) isDead(c reads.Claim) bool {
-	for _, dead := range w.claims {
-		if dead.Key == c.Key && dead.Rev == c.Rev {
-			return true
-		}
-	}
-	return false
-}
-
-// sessionKeyOf returns the session key of the holder of a claim. The key of a foreign entry names no session. Then the
-// key returned does not exist, so the delay is the lock delay.
-func (w *wait) sessionKeyOf(c reads.Claim) string {
-	id, _ := layout.LeaseOf(w.e.q.At.EntryOf(c.Key))
-	return w.e.q.host.SessionKey(id)
 }

@@ -202,5 +202,5 @@ func (p *permit) admit(ctx context.Context) error {
 func (p *permit) admitted(mod, read int64, sent time.Time) {
 	p.mod, p.next = mod, permits.Next{Hold: true}
 	p.w.ahead, p.w.claims = nil, nil
-	p.w.e.of.saw(read, sent)
+	p.w.e.of.revision, p.w.e.of.lookSent = read, sent
 }

@@ -94,7 +94,7 @@ func (p *permit) ask(ctx context.Context, then txns.Ops, saw func(txns.Reply) er
 		return err
 	}
 	if p.looked = time.Now(); r.Succeeded {
-		e.of.saw(r.Header.Revision, sent)
+		e.of.revision, e.of.lookSent = r.Header.Revision, sent
 		err = saw(r)
 		p.w.tell(ctx)
 		return err

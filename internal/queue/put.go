@@ -98,7 +98,7 @@ const maxFlat = 42
 func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 	n, permit := len(a.entries), a.entries[0].wait.permit
 	p := putting{gate: a.lease.Gate(), claims: claims, nested: n > maxFlat}
-	session := clientv3.ModRevision(a.q.host.SessionKey(a.lease.ID()))
+	session := clientv3.ModRevision(a.lease.Key())
 	p.If = append(make([]clientv3.Cmp, 0, 3*n+2), clientv3.Compare(session, "=", p.gate))
 	// The operations of a Txn see what those before them did: the removal, then the reads of what is ahead, then the puts.
 	p.Then = make([]clientv3.Op, 0, 3*n+3)
@@ -204,7 +204,7 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 		a.markUnanswered(p.gate)
 	}
 	if r.Succeeded && (!p.nested || p.allPut(r, len(a.entries))) {
-		a.saw(r.Header.Revision, began)
+		a.revision, a.lookSent = r.Header.Revision, began
 		return a.wasPut(ctx, p, r)
 	}
 	class := etcderr.Classify(err)
@@ -294,7 +294,7 @@ type refusal struct {
 // whyRefused takes the rest of what was read.
 func (a *attempt) findPut(ctx context.Context, gate int64) (r refusal, put bool, err error) {
 	ask := txns.Ops{a.q.shared.getEpoch}
-	r.session = ask.Add(reads.Meta(a.q.host.SessionKey(a.lease.ID())))
+	r.session = ask.Add(reads.Meta(a.lease.Key()))
 	first := len(ask)
 	for _, e := range a.entries {
 		ask.Add(reads.Meta(e.key), reads.Meta(cmp.Or(e.claim, e.key)))

@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/polls"
 	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
@@ -46,8 +45,9 @@ type Request struct {
 	// Goroutines of this session that were already waiting go first. If Release fails, Acquire queues nothing.
 	Release func() error
 
+	Try bool // queues only if the queues are empty
+
 	telemetry *telemetry.Acquisition // set by the queue
-	try       bool                   // set by TryAcquire
 }
 
 // New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
@@ -102,16 +102,19 @@ func (q *Queue) Above(path string) *Queue {
 	return above
 }
 
-// key is a key of an entry that is put through q.
-func (q *Queue) key(id string) string {
+// keys returns a key of an entry that is put through q, and that of its claim; empty without the right to it.
+func (q *Queue) keys(id string) (entry, claim string) {
 	switch {
 	case q.Reader:
-		return q.At.ReaderKey(id)
+		entry = q.At.ReaderKey(id)
 	case q.limit != 0:
-		return q.At.PermitKey(q.weight, id)
+		entry = q.At.PermitKey(q.weight, id)
+	case !q.Unclaimed:
+		return q.At.Keys(id)
 	default:
-		return q.At.Key(id)
+		return q.At.Key(id), ""
 	}
+	return entry, q.claimKey(entry)
 }
 
 // claimKey is the key of the claim of an entry; empty without the right to it.
@@ -196,8 +199,10 @@ func (q *Queue) entryValue(r Request) string {
 	if q.At.Verbatim {
 		return r.Data
 	}
-	who := q.host.Identity()
-	who.Owner = cmp.Or(r.Owner, who.Owner)
+	who := q.shared.identity
+	if r.Owner != "" {
+		who.Owner = r.Owner
+	}
 	v := layout.Value{Identity: who, Mode: "exclusive", Queued: time.Now(), Data: cmp.Or(r.Data, q.below)}
 	switch {
 	case q.At.Kind == holdfast.KindElection:
@@ -207,7 +212,7 @@ func (q *Queue) entryValue(r Request) string {
 	case q.limit != 0:
 		v.Mode = "permit"
 	}
-	v.ToldWithin = polls.ToldWithin(q.shared.lockDelay)
+	v.ToldWithin = q.shared.toldWithin
 	return v.Encode()
 }
 

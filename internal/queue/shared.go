@@ -24,6 +24,9 @@ import (
 type shared struct {
 	host       lease.Host
 	lockDelay  time.Duration
+	toldWithin time.Duration // see polls.ToldWithin
+	lookLasts  time.Duration // see polls.LookLasts
+	identity   layout.Identity
 	getEpoch   clientv3.Op // reads the fencing epoch
 	claimValue string      // of all claims of the session
 
@@ -73,11 +76,11 @@ type sharedKey struct{}
 
 func sharedBy(host lease.Host) *shared {
 	return host.Extension(sharedKey{}, func() any {
+		delay := host.LockDelay()
 		s := &shared{
-			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
-			claimValue: layout.Claim{
-				LockDelay: host.LockDelay(), ToldWithin: polls.ToldWithin(host.LockDelay()),
-			}.Encode(),
+			host: host, lockDelay: delay, toldWithin: polls.ToldWithin(delay), lookLasts: polls.LookLasts(delay),
+			identity: host.Identity(), getEpoch: clientv3.OpGet(host.EpochKey()),
+			claimValue: layout.Claim{LockDelay: delay, ToldWithin: polls.ToldWithin(delay)}.Encode(),
 			commits:    txns.Committer{Sender: host.Sender(), Go: host.Go},
 			semaphores: semaphores{puts: make(chan struct{}, maxPermitPuts), waiting: make(map[string]int)},
 		}
@@ -126,9 +129,6 @@ func (s *shared) warnOfSlash(at layout.Queue) {
 
 // isUnclaimed reports whether this client has no right to the claims of a prefix.
 func (s *shared) isUnclaimed(at layout.Queue) bool {
-	if !at.Foreign {
-		return false
-	}
 	s.prefixes.mu.Lock()
 	defer s.prefixes.mu.Unlock()
 	return s.prefixes.unclaimed[at.Entries]

@@ -29,7 +29,7 @@ func (t Txn) puts() bool {
 
 // Once sends t as [sending.Once] does: while a member does not answer, it sends copies to others.
 func (t Txn) Once(ctx context.Context, s *sending.Sender, k sending.Kind) (Reply, error) {
-	r, unanswered, err := sending.Once(ctx, s, k, t.through(s))
+	r, unanswered, err := sending.OnceWithin(ctx, s, k, nil, t.through(s))
 	r.Unanswered = unanswered
 	return r, err
 }
@@ -70,7 +70,12 @@ type Reply struct {
 func (r Reply) Range(i int) *pb.RangeResponse { return r.Responses[i].GetResponseRange() }
 
 // First returns the first key that operation i has read, or nil.
-func (r Reply) First(i int) *mvccpb.KeyValue { return First(r.Range(i).Kvs) }
+func (r Reply) First(i int) *mvccpb.KeyValue {
+	if kvs := r.Responses[i].GetResponseRange().Kvs; len(kvs) != 0 {
+		return kvs[0]
+	}
+	return nil
+}
 
 // Inner returns the reply to operation i, which is a Txn.
 func (r Reply) Inner(i int) Reply {
@@ -192,7 +197,9 @@ func (c *Committer) Commit(ctx context.Context, t Txn) (Reply, error) {
 				c.sendBatches(batch)
 			}
 		}()
-		return t.Once(ctx, c.Sender, sending.Write)
+		r, unanswered, err := sending.OnceWithin(ctx, c.Sender, sending.Write, nil, t.through(c.Sender)) // as Once does
+		r.Unanswered = unanswered
+		return r, err
 	}
 	if full != nil {
 		c.sendBatches(full)
