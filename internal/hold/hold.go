@@ -54,8 +54,8 @@ func AcquireOne(ctx context.Context, q *queue.Queue, r Request) (*Hold, error) {
 	return Begin(grants, r)[0], nil
 }
 
-// Begin begins the holds of what was granted to one call, in their order. They have one life: from now on they end with their lease,
-// after MaxHold, and when their work is idle.
+// Begin begins the holds of what was granted to one call, in their order. They have one life: from now on they end with
+// their lease, after MaxHold, and when their work is idle.
 func Begin(grants []*queue.Grant, r Request) []*Hold {
 	first := newHold(grants[0], r, nil)
 	for _, g := range grants[1:] {
@@ -82,7 +82,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 // newHold makes the hold of a grant. of is the life of its Set; nil: it has one of its own, which is yet to begin.
 func newHold(g *queue.Grant, r Request, of *life) *Hold {
 	h := &Hold{request: r, telemetry: g.Telemetry, life: of}
-	h.grant, h.host = g, g.Queue.Host()
+	h.grant, h.host = g, g.Host
 	if mod := g.Modified; mod != g.Created {
 		h.modified.Store(mod)
 	}

@@ -151,15 +151,11 @@ func (t *Ticket[C]) Returned() {
 func (t *Ticket[C]) TakeFirst() *Ticket[C] {
 	t.line.lines.mu.Lock()
 	defer t.line.lines.mu.Unlock()
-	return t.line.takeFirst()
-}
-
-func (ln *line[C]) takeFirst() *Ticket[C] {
-	front := ln.waiting.Front()
+	front := t.line.waiting.Front()
 	if front == nil {
 		return nil
 	}
-	return ln.waiting.Remove(front).(*Ticket[C])
+	return t.line.waiting.Remove(front).(*Ticket[C])
 }
 
 // PassTurn makes t the head. It reports false if t was canceled.
@@ -183,8 +179,8 @@ func (t *Ticket[C]) Next() {
 	t.line.lines.mu.Lock()
 	defer t.line.lines.mu.Unlock()
 	ln := t.line
-	if first := ln.takeFirst(); first != nil {
-		first.passTurn() // it is not canceled: those are not in the list
+	if first := ln.waiting.Front(); first != nil {
+		ln.waiting.Remove(first).(*Ticket[C]).passTurn() // it is not canceled: those are not in the list
 		return
 	}
 	ln.head = nil

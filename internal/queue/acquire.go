@@ -32,10 +32,10 @@ func (q *Queue) Downgradable() Set { return Set{q, q.Readers()} }
 
 // Acquire queues, waits, and returns a grant for each queue. With Request.Try it does so only if all are empty.
 // Otherwise it queues in none, and returns ErrOccupied, with the place that the caller would have had, or
-// ErrUnconfirmed. It waits for etcd's answers then, and for no other holder. It ends with ctx's error, holdfast.ErrClosed, what
-// Request.Release returned, or what etcd said that no retry can mend; then nothing is held. With ctx's error comes the
-// place in the queue, as a *places.Error. If etcd did not answer, an entry may still stand or appear, which the session
-// removes once etcd answers.
+// ErrUnconfirmed. It waits for etcd's answers then, and for no other holder. It ends with ctx's error,
+// holdfast.ErrClosed, what Request.Release returned, or what etcd said that no retry can mend; then nothing is held.
+// With ctx's error comes the place in the queue, as a *places.Error. If etcd did not answer, an entry may still stand
+// or appear, which the session removes once etcd answers.
 //
 // A lease that is lost on the way costs the place in the queue and does not end the call: it queues again, at the back,
 // under the next lease.

@@ -38,8 +38,8 @@ func (t *Telemetry) Acquire(ctx context.Context, kind holdfast.Kind, name string
 	}
 	a.withAttrs = trace.WithAttributes(a.attrs...)
 	ctx, a.span = t.tracer.Start(ctx, "holdfast.acquire", a.withAttrs)
-	// If nothing collects what waits now, nothing of a is counted later: a counter that goes up and down must not go down
-	// alone. Attributes cost allocations, so they are made here, once.
+	// If nothing collects what waits now, nothing of a is counted later: a counter that goes up and down must not go
+	// down alone. Attributes cost allocations, so they are made here, once.
 	if isCollected(t.present.waiting) {
 		a.counted = metric.WithAttributes(a.attrs...)
 		t.present.waiting.Add(context.Background(), 1, a.counted)
