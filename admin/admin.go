@@ -15,8 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // What Show, Watch, Kick and Remove take beside the kinds of holdfast.
@@ -50,7 +49,7 @@ type Options struct {
 // concurrent use.
 type Client struct {
 	client    *clientv3.Client
-	sender    *sending.Sender
+	sender    *requests.Sender
 	policy    backoff.Policy
 	namespace string
 	owner     string
@@ -66,7 +65,7 @@ func New(cli *clientv3.Client, o *Options) *Client {
 	}
 	c := &Client{client: cli, owner: cmp.Or(o.Owner, thisProcess()), auditor: o.Auditor}
 	if c.policy, c.namespace, c.err = o.validate(cli); c.err == nil {
-		c.sender = sending.New(cli, c.policy)
+		c.sender = requests.NewSender(cli, c.policy)
 	}
 	return c
 }
@@ -76,7 +75,7 @@ func (o *Options) validate(cli *clientv3.Client) (policy backoff.Policy, namespa
 	if cli == nil || cli.KV == nil || cli.Watcher == nil || cli.Lease == nil {
 		return policy, "", &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Watcher or Lease"}
 	}
-	if policy, err = sending.Policy("Options.Retry", o.Retry); err != nil {
+	if policy, err = requests.Policy("Options.Retry", o.Retry); err != nil {
 		return policy, "", err
 	}
 	if bad := badText(o.Owner); bad != "" {
@@ -141,6 +140,6 @@ func notSemaphore(k holdfast.Kind, what string) error {
 }
 
 // read puts reads to etcd as one linearizable Txn.
-func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (txns.Reply, error) {
-	return txns.Txn{Then: ops}.Ask(ctx, c.sender, sending.Read)
+func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (requests.Reply, error) {
+	return requests.Txn{Then: ops}.Ask(ctx, c.sender, requests.Read)
 }

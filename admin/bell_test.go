@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/internal/names"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 )
 

@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // Remove takes a lock away from a holder that does not answer: the one whose acquisition has that
@@ -73,9 +73,9 @@ func (r *request) move(ctx context.Context) error {
 		}
 		seconds := int64((r.holder.writable[0].value.ToldWithin + time.Second - 1) / time.Second)
 		grant := func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) { return r.client.Grant(ctx, seconds) }
-		lease, _, err := sending.Once(ctx, r.sender, sending.Write, grant)
+		lease, _, err := requests.Once(ctx, r.sender, requests.Write, grant)
 		if err != nil {
-			return fmt.Errorf("grant a lease: %w", judge.WithConnection(r.client.ActiveConnection(), err))
+			return fmt.Errorf("grant a lease: %w", retry.WithConnection(r.client.ActiveConnection(), err))
 		}
 		until := time.Now().Add(time.Duration(lease.TTL) * time.Second)
 		putUntil := func(n layout.Notice) layout.Notice { n.Until = until; return n }

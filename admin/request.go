@@ -17,11 +17,10 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // request is one call of Kick or Remove.
@@ -228,7 +227,7 @@ func (r *request) write(
 		w.value.Notice = notice(w.value.Notice)
 		puts = append(puts, clientv3.OpPut(w.key, w.value.Encode(), opts...))
 	}
-	resp, err := txns.Txn{If: unchanged, Then: append(puts, bell...)}.Once(ctx, r.sender, sending.Write)
+	resp, err := requests.Txn{If: unchanged, Then: append(puts, bell...)}.Once(ctx, r.sender, requests.Write)
 	switch {
 	case err != nil && !resp.Unanswered && !etcderr.Pending(err) && etcderr.Classify(err) == etcderr.Unknown:
 		// So a full store refuses, but also answers the one request that has filled it, and that it has carried out. A
@@ -242,7 +241,7 @@ func (r *request) write(
 		return err
 	case err != nil:
 		r.unanswered = r.unanswered || resp.Unanswered || etcderr.Classify(err) == etcderr.Unknown
-		return judge.WithConnection(r.client.ActiveConnection(), err)
+		return retry.WithConnection(r.client.ActiveConnection(), err)
 	case !resp.Succeeded:
 		r.unanswered = r.unanswered || resp.Unanswered // perhaps it was a copy of this that has changed the entry
 		return backoff.Again(errEntryChanged)

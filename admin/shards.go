@@ -15,8 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // ErrNoShards: no program has ever run shards of that name, so etcd has no number of them.
@@ -79,7 +78,7 @@ type resizing struct {
 func (r *resizing) try(ctx context.Context) error {
 	shards := layout.Names(r.namespace, r.at.Kind) + r.at.Name + "/"
 	members, end := layout.Members(r.namespace, layout.ShardGroup(r.at.Name)).MemberKeys()
-	of := txns.Ops{}
+	of := requests.Ops{}
 	count := of.Add(clientv3.OpGet(r.at.CountKey()))
 	group := of.Add(clientv3.OpGet(members, clientv3.WithRange(end)))
 	all := of.Add(clientv3.OpGet(shards, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
@@ -124,10 +123,10 @@ func (r *resizing) put(ctx context.Context, read int64, shards, members, end str
 	unchanged := func(from, end string) clientv3.Cmp {
 		return clientv3.Compare(clientv3.ModRevision(from), "<", read+1).WithRange(end)
 	}
-	reply, err := txns.Txn{
+	reply, err := requests.Txn{
 		If:   []clientv3.Cmp{unchanged(shards, clientv3.GetPrefixRangeEnd(shards)), unchanged(members, end)},
 		Then: []clientv3.Op{clientv3.OpPut(r.at.CountKey(), strconv.Itoa(r.n))},
-	}.Once(ctx, r.sender, sending.Write)
+	}.Once(ctx, r.sender, requests.Write)
 	switch {
 	case err != nil && etcderr.Classify(err) == etcderr.Unknown, err == nil && !reply.Succeeded:
 		return backoff.Again(errors.Join(errChanged, err))

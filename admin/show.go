@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -359,7 +359,7 @@ func (c *Client) timesToLive(ctx context.Context, entries []Entry) error {
 // timeToLive is the time a lease has left, rounded up to seconds, or 0: the lease is gone, or the role may not ask.
 // etcd refuses a role that may not read every key on the lease.
 func (c *Client) timeToLive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
-	resp, err := sending.Ask(ctx, c.sender, sending.Read, func(
+	resp, err := requests.Ask(ctx, c.sender, requests.Read, func(
 		ctx context.Context,
 	) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return c.client.TimeToLive(ctx, id)

@@ -10,8 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/jitter"
-	"github.com/holdfast-go/holdfast/internal/judge"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // Retry calls op until it returns nil, fails with an error that is not etcderr.Retryable, or ctx ends; it pauses
@@ -79,7 +78,7 @@ func (l *loop) attempt() error {
 		return nil
 	}
 	// An unrecognized error, returned after ctx has ended, is taken for a consequence of that end.
-	if l.final = !etcderr.Retryable(err) && (l.ctx.Err() == nil || judge.Of(err).Known); l.final {
+	if l.final = !etcderr.Retryable(err) && (l.ctx.Err() == nil || retry.Judge(err).Known); l.final {
 		l.last = err
 		return errStop
 	}
@@ -94,7 +93,7 @@ func (l *loop) attempt() error {
 // cenkalti looks for its own mark anywhere in an error and then returns only what is below the mark. So it gets
 // errAgain or errStop, and never sees op's error.
 func (l *loop) again(p Policy) error {
-	pauses := jitter.New(p.Initial, p.Max, p.Multiplier, p.Rand)
+	pauses := retry.NewPauses(p.Initial, p.Max, p.Multiplier, p.Rand)
 	first := true
 	return cenkalti.RetryNotify(func() error {
 		if first {
@@ -133,7 +132,7 @@ func (e *againError) Error() string { return e.err.Error() }
 func (e *againError) Unwrap() error { return e.err }
 func (e *againError) Again() bool   { return true }
 
-var _ judge.Mark = (*againError)(nil)
+var _ retry.Mark = (*againError)(nil)
 
 // unmark removes the outermost marks of err. Removing a mark further down would lose the errors around it.
 func unmark(err error) error {

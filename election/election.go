@@ -10,11 +10,11 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/front"
 	"github.com/holdfast-go/holdfast/internal/hold"
-	"github.com/holdfast-go/holdfast/internal/lastrun"
+
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/options"
-	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/view"
@@ -82,7 +82,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Term, error) {
 // LastRun reads what Term.RecordRun has recorded last in this election: by one request, and without leading. It is the
 // zero Run if nothing is recorded.
 func (e *Election) LastRun(ctx context.Context) (view.Run, error) {
-	return lastrun.Read(ctx, e.queue)
+	return hold.LastRun(ctx, e.queue)
 }
 
 func (e *Election) request(value string) hold.Request {
@@ -128,7 +128,7 @@ func validateValue(value string) error {
 
 func (e *Election) failed(waited time.Duration, err error) error {
 	c := &CampaignError{Name: e.Name(), Waited: waited}
-	c.Place, c.Err = places.Without(err)
+	c.Place, c.Err = ahead.Without(err)
 	if host := e.queue.Host(); host != nil {
 		c.Lease, c.State = host.Lease().ID(), host.State()
 	}

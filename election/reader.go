@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/front"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/options"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -58,7 +58,7 @@ func (o ReaderOptions) validate() (backoff.Policy, error) {
 	if o.MaxAge != 0 && o.MaxAge < watching.MinMaxAge {
 		return o.Retry, &holdfast.ArgumentError{Argument: "ReaderOptions.MaxAge", Reason: "is less than 30 ms"}
 	}
-	return sending.Policy("ReaderOptions.Retry", o.Retry)
+	return requests.Policy("ReaderOptions.Retry", o.Retry)
 }
 
 // NewReader returns a reader of the election that New names in the default namespace. A bad name, option or client is

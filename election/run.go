@@ -10,9 +10,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/calls"
 	"github.com/holdfast-go/holdfast/internal/hold"
-	"github.com/holdfast-go/holdfast/internal/jitter"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // steadyTerm is how long a term must last for Run's pauses to start over.
@@ -63,14 +63,14 @@ func (e *Election) Run(ctx context.Context, value string, fn func(context.Contex
 	if err := e.validateRun(ctx, value, fn); err != nil {
 		return e.failed(0, err)
 	}
-	retry := e.opts.Retry
-	pauses := jitter.New(retry.Initial, retry.Max, retry.Multiplier, retry.Rand)
+	policy := e.opts.Retry
+	pauses := retry.NewPauses(policy.Initial, policy.Max, policy.Multiplier, policy.Rand)
 	r := &run{election: e}
 	defer r.finish()
 	defer r.watchLeaders(ctx)()
 
 	termsOf(e).pause(ctx)
-	for ; ; calls.Sleep(ctx, pauses.NextBackOff()) {
+	for ; ; lease.Sleep(ctx, pauses.NextBackOff()) {
 		t, err := e.elect(ctx, value)
 		switch {
 		case err == nil:
@@ -98,7 +98,7 @@ func (e *Election) Run(ctx context.Context, value string, fn func(context.Contex
 			return o.err
 		case o.abandoned: // elect waits until fn has returned
 		case o.err != nil && o.ended == nil && lost == nil:
-			termsOf(e).failed(time.Since(elected), retry)
+			termsOf(e).failed(time.Since(elected), policy)
 			return o.err
 		case o.err != nil && o.shutdown:
 			return o.err

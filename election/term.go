@@ -11,12 +11,12 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/hold"
-	"github.com/holdfast-go/holdfast/internal/lastrun"
-	"github.com/holdfast-go/holdfast/internal/stale"
+
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // hook is an alias so that Term's field is not exported.
-type hook = stale.Hook
+type hook = requests.Hook
 
 // Term is one leadership, until it is resigned, yielded or lost, and never again after. It may be used by any number of
 // goroutines. It is a fencing.Holder.
@@ -35,7 +35,7 @@ var (
 )
 
 func newTerm(e *Election, hold *hold.Hold, value string) *Term {
-	t := &Term{hook: stale.NewHook(hold), election: e, hold: hold, value: value}
+	t := &Term{hook: requests.NewHook(hold), election: e, hold: hold, value: value}
 	termsOf(e).add(t)
 	return t
 }
@@ -109,7 +109,7 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 // RecordRun records in etcd that a recurring job of the leader has run, as locker.Lock.RecordRun does for a lock, with
 // its errors. The key is NAMESPACE/election/NAME/@run.
 func (t *Term) RecordRun(ctx context.Context, slot string, within time.Duration) error {
-	return lastrun.Record(ctx, t.election.queue, t, slot, within)
+	return hold.RecordRun(ctx, t.election.queue, t, slot, within)
 }
 
 // Resign ends the term, whatever is returned, and removes its entry: nil; holdfast.ErrLost, if the term was lost

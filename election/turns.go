@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/calls"
-	"github.com/holdfast-go/holdfast/internal/jitter"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // turn is who campaigns or leads, of the calls of Run and RunWhileLeader on one session and election. A call with
@@ -98,7 +98,7 @@ func (ts terms) turnLocked() *turn {
 
 // failed records that a function of Run has returned an error, and ended Run, after it led for that long. A caller that
 // calls Run again at once, in a loop, would make a term of each round trip.
-func (ts terms) failed(led time.Duration, retry backoff.Policy) {
+func (ts terms) failed(led time.Duration, policy backoff.Policy) {
 	ts.all.mu.Lock()
 	t := ts.turnLocked()
 	t.failures = min(t.failures+1, maxFailures)
@@ -109,7 +109,7 @@ func (ts terms) failed(led time.Duration, retry backoff.Policy) {
 	ts.all.mu.Unlock()
 
 	// Rand is the caller's, and is not called under the mutex.
-	pauses := jitter.New(retry.Initial, retry.Max, retry.Multiplier, retry.Rand)
+	pauses := retry.NewPauses(policy.Initial, policy.Max, policy.Multiplier, policy.Rand)
 	var pause time.Duration
 	for range failures {
 		pause = pauses.NextBackOff()
@@ -127,5 +127,5 @@ func (ts terms) pause(ctx context.Context) {
 		until = t.until
 	}
 	ts.all.mu.Unlock()
-	calls.Sleep(ctx, time.Until(until))
+	lease.Sleep(ctx, time.Until(until))
 }

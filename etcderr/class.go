@@ -3,7 +3,7 @@ package etcderr
 import (
 	"fmt"
 
-	"github.com/holdfast-go/holdfast/internal/judge"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // Class is what an error says about a request that changes something.
@@ -56,7 +56,7 @@ func (c Class) String() string {
 // Unknown are also an exhausted quota (rpctypes.ErrNoSpace), since the request that first exceeds it is carried out;
 // "no leader", which also ends streams whose requests have been passed on; and a failed TLS handshake, for which etcd's
 // client returns only the end of the context: see ErrNotConnected.
-func Classify(err error) Class { return Class(judge.Classify(err)) }
+func Classify(err error) Class { return Class(retry.Classify(err)) }
 
 // Retryable reports whether the same request is worth sending again, provided that carrying it out twice does no harm:
 // class Transient, and errors of class Unknown that may pass. The end of a context may have been that of one attempt: a
@@ -65,10 +65,10 @@ func Classify(err error) Class { return Class(judge.Classify(err)) }
 // Not retryable are nil, holdfast.ErrOutcomeUnknown, an exhausted quota, messages that are too large, a closed client,
 // and errors that are not recognized. The marks of backoff.Again and backoff.Final override this.
 func Retryable(err error) bool {
-	j := judge.Of(err)
+	j := retry.Judge(err)
 	return j.Known && j.Again
 }
 
 // Pending reports whether the request that failed with err may still be carried out later: class Unknown, except for an
 // exhausted quota alone, which is a reply.
-func Pending(err error) bool { return judge.Pending(err) }
+func Pending(err error) bool { return retry.Pending(err) }

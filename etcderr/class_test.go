@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	. "github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/judge"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 type verdict struct {
@@ -279,7 +279,7 @@ func TestNoLeaderIsTransientIfALeaderWasRequired(t *testing.T) {
 		if Classify(err) != Unknown || !Pending(err) {
 			t.Errorf("%v: class %v, pending %v", err, Classify(err), Pending(err))
 		}
-		got := judge.LeaderRequired(err)
+		got := retry.LeaderRequired(err)
 		if Classify(got) != Transient || Pending(got) || !Retryable(got) || !errors.Is(got, err) ||
 			got.Error() != err.Error() {
 			t.Errorf("%v where a leader was required: class %v, pending %v, retryable %v",
@@ -287,12 +287,12 @@ func TestNoLeaderIsTransientIfALeaderWasRequired(t *testing.T) {
 		}
 	}
 	for name, err := range rpctypesErrors(t) {
-		if name != "ErrGRPCNoLeader" && judge.LeaderRequired(err) != err {
+		if name != "ErrGRPCNoLeader" && retry.LeaderRequired(err) != err {
 			t.Errorf("%s was changed", name)
 		}
 	}
 	joined := errors.Join(rpctypes.ErrNoLeader, rpctypes.ErrStopped)
-	if judge.LeaderRequired(nil) != nil || judge.LeaderRequired(joined) != joined {
+	if retry.LeaderRequired(nil) != nil || retry.LeaderRequired(joined) != joined {
 		t.Error("nil, or what is joined with another error, was changed")
 	}
 }

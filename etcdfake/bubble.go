@@ -3,7 +3,7 @@ package etcdfake
 import (
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
 // Test runs f in a bubble of virtual time, as testing/synctest.Test does, with a new Server that it closes after f and

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // maxEpoch is that of the largest token.
@@ -49,7 +49,7 @@ func BumpEpoch(
 	key := names.EpochKey(namespace)
 	var was, now int64
 	ours := false // our write took effect, or may have
-	err = backoff.Retry(ctx, backoff.Policy{Attempt: sending.DefaultAttempt}, func(ctx context.Context) error {
+	err = backoff.Retry(ctx, backoff.Policy{Attempt: requests.DefaultAttempt}, func(ctx context.Context) error {
 		epoch, mod, err := readEpoch(ctx, kv, key)
 		if err != nil {
 			return err

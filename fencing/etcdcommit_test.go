@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/fencetest"
-	"github.com/holdfast-go/holdfast/internal/bubble"
-	"github.com/holdfast-go/holdfast/internal/fencingtest"
+	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
+	"github.com/holdfast-go/holdfast/internal/testkit/fencingtest"
 )
 
 func TestCommitRaisesTheMarkWithTheWork(t *testing.T) {

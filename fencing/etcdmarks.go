@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // EtcdMarks keeps marks in etcd, for all replicas of a service. Commit is a guard for work in the same
@@ -87,7 +87,7 @@ func NewEtcdMarks(kv clientv3.KV, opts *EtcdMarksOptions) (*EtcdMarks, error) {
 	if m.opts.MaxMarks == 0 {
 		m.opts.MaxMarks = defaultMaxMarks
 	}
-	if m.opts.Retry, err = sending.Policy("EtcdMarksOptions.Retry", m.opts.Retry); err != nil {
+	if m.opts.Retry, err = requests.Policy("EtcdMarksOptions.Retry", m.opts.Retry); err != nil {
 		return nil, err
 	}
 	return m, nil

@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
 func TestTokenBelowTheMarkIsRefused(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // WhileSuspended is what a [FencedWriter] does while its holder is suspended: it
@@ -48,7 +48,7 @@ func (o WriterOptions) validate() error {
 	if o.WhileSuspended < 0 || o.WhileSuspended > Proceed {
 		return invalid("WriterOptions.WhileSuspended", "is %d, which is not one of its constants", o.WhileSuspended)
 	}
-	_, err := sending.Policy("WriterOptions.Retry", o.Retry)
+	_, err := requests.Policy("WriterOptions.Retry", o.Retry)
 	return err
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/options"
-	"github.com/holdfast-go/holdfast/internal/stale"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // MaxOps is the largest number of comparisons, of Then operations, or of Else operations in a
@@ -172,7 +172,7 @@ func compares(owned []clientv3.Cmp) bool {
 // stale returns the error of a write that etcd refused, and records it. The refusal
 // proves that the holder's entry is gone, so it ends the hold.
 func (r *request) stale(ctx context.Context, h Owner, owner clientv3.Cmp) error {
-	stale.Refused(h)
+	requests.Refused(h)
 	err := fmt.Errorf("%v: refused, its holder's entry is gone: %w", r, ErrStale)
 	audit.Tell(ctx, r.w.opts.Auditor, audit.Record{
 		Event: audit.Refused, Name: h.Name(), Key: string(owner.KeyBytes()),

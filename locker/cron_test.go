@@ -8,8 +8,8 @@ import (
 	_ "time/tzdata"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/bubble"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 // The functions of docs/cron.md are in example_cron_test.go.

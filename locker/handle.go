@@ -8,11 +8,11 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/hold"
-	"github.com/holdfast-go/holdfast/internal/stale"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // hook is an alias so that the field of handle is not exported.
-type hook = stale.Hook
+type hook = requests.Hook
 
 // handle is an acquisition, until it is released or lost: what Lock, ReadLock, SetLock and Permit have in common. Its
 // documentation is theirs. With WithReentry, several can have the same hold.
@@ -25,7 +25,7 @@ type handle struct {
 
 // handle returns a handle of a hold, which it has for itself unless own says otherwise.
 func (n *named) handle(h *hold.Hold, own *own) handle {
-	return handle{stale.NewHook(h), h, own, n.opts.CancelOnSuspended}
+	return handle{requests.NewHook(h), h, own, n.opts.CancelOnSuspended}
 }
 
 // AcquiredRevision returns the etcd revision at which it was found to be held: the store at that revision has what

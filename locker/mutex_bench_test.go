@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -23,7 +23,7 @@ import (
 // ownAllocations bounds what Lock and Unlock of a free lock allocate beyond the two
 // Txns that they send: 69 as this is written, 81 with the oldest OpenTelemetry that
 // go.mod allows, whose instruments cannot say that nothing listens, and 4 more under the
-// race detector. 26 of them are made by internal/sending, which can send a request
+// race detector. 26 of them are made by internal/requests, which can send a request
 // again, 14 for contexts that end with the lease, 7 for a span that is not collected.
 const ownAllocations = 86
 

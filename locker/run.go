@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/lastrun"
+	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -21,11 +21,11 @@ import (
 // It costs one read and one write. The record is one key for each name, NAMESPACE/lock/NAME/@run, without a lease.
 // Nothing removes it: when the job is given up, delete the key.
 func (l *writeLock) RecordRun(ctx context.Context, slot string, within time.Duration) error {
-	return lastrun.Record(ctx, l.hold.Queue(), l, slot, within)
+	return hold.RecordRun(ctx, l.hold.Queue(), l, slot, within)
 }
 
 // LastRun reads what RecordRun has recorded last for this name: by one request, and without the lock. It is the zero
 // Run if nothing is recorded.
 func (m *mutex) LastRun(ctx context.Context) (view.Run, error) {
-	return lastrun.Read(ctx, m.named.first())
+	return hold.LastRun(ctx, m.named.first())
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )

@@ -14,8 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // againAfter is the pause after etcd has refused a member's key, as it does when a permission was withdrawn.
@@ -42,7 +41,7 @@ func (m *Member) run(ctx context.Context) {
 			m.end(err)
 			return
 		}
-		k := &key{m: m, lease: l, name: m.at.Key(layout.NewID(l.ID()))}
+		k := &key{m: m, lease: l, name: m.at.Entries + layout.NewID(l.ID())}
 		if err := k.keep(); err != nil {
 			m.end(err)
 			return
@@ -124,16 +123,16 @@ func (k *key) put(ctx context.Context, want wanted) error {
 		return backoff.Final(err)
 	}
 	gate := k.lease.Key()
-	var other txns.Ops
+	var other requests.Ops
 	own := other.Add(clientv3.OpGet(k.name, clientv3.WithKeysOnly()))
-	r, err := txns.Txn{
+	r, err := requests.Txn{
 		If: []clientv3.Cmp{
 			clientv3.Compare(clientv3.ModRevision(gate), "=", k.lease.Gate()),
 			clientv3.Compare(clientv3.ModRevision(k.name), "=", k.mod),
 		},
 		Then: []clientv3.Op{clientv3.OpPut(k.name, value, clientv3.WithLease(k.lease.ID()))},
 		Else: other,
-	}.Once(ctx, m.host.Sender(), sending.Write)
+	}.Once(ctx, m.host.Sender(), requests.Write)
 	k.unanswered = k.unanswered || r.Unanswered || etcderr.Pending(err)
 	switch {
 	case err != nil && etcderr.Classify(err) == etcderr.Unknown:
@@ -161,7 +160,7 @@ func (k *key) remove(ctx context.Context, _ wanted) error {
 	if !k.unanswered && k.mod == 0 {
 		return nil
 	}
-	_, err := txns.Txn{Then: []clientv3.Op{clientv3.OpDelete(k.name)}}.Once(ctx, k.m.host.Sender(), sending.Write)
+	_, err := requests.Txn{Then: []clientv3.Op{clientv3.OpDelete(k.name)}}.Once(ctx, k.m.host.Sender(), requests.Write)
 	if err != nil && etcderr.Classify(err) == etcderr.Unknown {
 		return backoff.Again(err)
 	}

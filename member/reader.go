@@ -14,9 +14,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/listing"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/options"
+	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -66,9 +66,9 @@ type Snapshot struct {
 type Reader struct {
 	client  *clientv3.Client
 	group   string
-	opts    ReaderOptions                // as they were set
-	listing *listing.Reader[item, Group] // nil if err is not
-	err     error                        // why the reader cannot be used
+	opts    ReaderOptions                 // as they were set
+	listing *watching.Reader[item, Group] // nil if err is not
+	err     error                         // why the reader cannot be used
 }
 
 // ReaderOptions are the policies of a Reader. The zero value of each field is its default. A value out of range is a
@@ -103,11 +103,11 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 	if o.Clock == nil {
 		o.Clock = session.SystemClock()
 	}
-	opts, bad := listing.Options{Retry: o.Retry, MaxAge: o.MaxAge, Clock: o.Clock}.Resolve(r.client)
+	opts, bad := watching.Options{Retry: o.Retry, MaxAge: o.MaxAge, Clock: o.Clock}.Resolve(r.client)
 	if with.err = errors.Join(err, bad, names.Check("group", r.group)); with.err != nil {
 		return with
 	}
-	with.listing = listing.NewReader(r.client, layout.Members(namespace, r.group).Entries, opts, decode, groupOf)
+	with.listing = watching.NewReader(r.client, layout.Members(namespace, r.group).Entries, opts, decode, groupOf)
 	return with
 }
 
@@ -157,7 +157,7 @@ func (r *Reader) Watch(ctx context.Context) iter.Seq2[Group, error] {
 }
 
 // Observer keeps a group in memory. It may be used by any number of goroutines.
-type Observer struct{ of *listing.Observer[Group] }
+type Observer struct{ of *watching.Observer[Group] }
 
 // Observer starts an observer and returns it after its first read, which ctx bounds. Close it after use. It has a
 // watch, and reads in each third of MaxAge. The errors are those of Members.
@@ -201,7 +201,7 @@ func decode(kv *mvccpb.KeyValue) (item, bool) {
 	}, m.Reserved}, ok
 }
 
-func groupOf(l listing.Listing[item]) Group {
+func groupOf(l watching.Listing[item]) Group {
 	g := Group{Revision: l.Revision}
 	there := make(map[string]bool)
 	for _, it := range l.Items {

@@ -10,8 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // reservation has readers list a member as absent once its key has gone, for Options.Rejoin: a second key, under a
@@ -101,7 +100,7 @@ func (r *reservation) shorten(ctx context.Context) {
 // put puts the key under a new lease, and deletes the one before. The lease of that expires.
 func (r *reservation) put(ctx context.Context, ttl time.Duration) error {
 	host := r.m.host
-	granted, _, err := sending.Once(ctx, host.Sender(), sending.Write,
+	granted, _, err := requests.Once(ctx, host.Sender(), requests.Write,
 		func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
 			return host.Client().Grant(ctx, int64((ttl+time.Second-1)/time.Second))
 		})
@@ -117,7 +116,7 @@ func (r *reservation) put(ctx context.Context, ttl time.Duration) error {
 	if r.key != "" {
 		ops = append(ops, clientv3.OpDelete(r.key))
 	}
-	if _, err := (txns.Txn{Then: ops}).Ask(ctx, host.Sender(), sending.Write); err != nil {
+	if _, err := (requests.Txn{Then: ops}).Ask(ctx, host.Sender(), requests.Write); err != nil {
 		return fmt.Errorf("put a reservation: %w", err)
 	}
 	r.lease, r.key = granted.ID, key

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // certificate says what is wrong with the certificate that a client has shown to servers. They do not: one that refuses
@@ -76,7 +76,7 @@ func certificateName(leaf *x509.Certificate) string {
 	return fmt.Sprintf("the client certificate %s (serial %x)", names.Quote(leaf.Subject.String()), leaf.SerialNumber)
 }
 
-// intercept adds the problem to the reason why there is no connection, for which judge.WithConnection asks. A request
+// intercept adds the problem to the reason why there is no connection, for which retry.WithConnection asks. A request
 // that succeeds shows that the certificate is good enough.
 func (c *certificate) intercept(
 	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
@@ -88,7 +88,7 @@ func (c *certificate) intercept(
 	case problem == nil:
 	case err == nil:
 		c.problem.Store(nil)
-	case method == judge.MaintenanceStatus && status.Code(err) == codes.Unavailable &&
+	case method == retry.MaintenanceStatus && status.Code(err) == codes.Unavailable &&
 		cc.GetState() == connectivity.TransientFailure:
 		return status.Errorf(codes.Unavailable, "%s; %s", status.Convert(err).Message(), *problem)
 	}

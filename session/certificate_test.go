@@ -27,8 +27,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/bubble"
-	"github.com/holdfast-go/holdfast/internal/judge"
+	"github.com/holdfast-go/holdfast/internal/retry"
+	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
 func TestProblemWithACertificateSaysWhichAndWhen(t *testing.T) {
@@ -147,11 +147,11 @@ func TestProblemWithACertificateIsAddedToTheReasonAlone(t *testing.T) {
 		err    error
 		added  bool
 	}{
-		"the reason":      {down, judge.MaintenanceStatus, unavailable, true},
+		"the reason":      {down, retry.MaintenanceStatus, unavailable, true},
 		"another request": {down, authenticate, unavailable, false},
-		"another error":   {down, judge.MaintenanceStatus, timeout, false},
-		"connecting":      {idle, judge.MaintenanceStatus, unavailable, false},
-		"success":         {down, judge.MaintenanceStatus, nil, false},
+		"another error":   {down, retry.MaintenanceStatus, timeout, false},
+		"connecting":      {idle, retry.MaintenanceStatus, unavailable, false},
+		"success":         {down, retry.MaintenanceStatus, nil, false},
 	} {
 		const problem = "the client certificate has expired"
 		noted, text := certificate{}, problem

@@ -15,10 +15,10 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/jitter"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // A session has a pair of leases. L1 has the session key and the entries; L2 has the claims. L2 outlives L1 by minutes,
@@ -76,7 +76,7 @@ func (g *granter) dropUnannounced(ctx context.Context, l *lease.Lease, err error
 
 // grantClaims grants a lease of claims. Like grant, it sends each copy with an ID of its own.
 func (e *env) grantClaims(ctx context.Context) (clientv3.LeaseID, error) {
-	id, _, err := sending.Once(ctx, e.sender, sending.Grant, func(ctx context.Context) (clientv3.LeaseID, error) {
+	id, _, err := requests.Once(ctx, e.sender, requests.Grant, func(ctx context.Context) (clientv3.LeaseID, error) {
 		resp, err := grantAs(ctx, e.client, newLeaseID(), int64(e.opts.claimsTTL()/time.Second))
 		if err != nil {
 			return clientv3.NoLease, err
@@ -90,7 +90,8 @@ func (e *env) grantClaims(ctx context.Context) (clientv3.LeaseID, error) {
 // lost it, until the session's lease is lost. From then on nothing extends the claims.
 func (k *keeper) keepClaims() {
 	third := k.opts.claimsTTL() / 3
-	early := jitter.New(third/10, third/10, 1, k.opts.Retry.Rand) // sessions that begin together do not renew together
+	// Sessions that begin together do not renew together.
+	early := retry.NewPauses(third/10, third/10, 1, k.opts.Retry.Rand)
 	last := k.lease.Claims()
 	for k.lease.Context().Err() == nil {
 		id, changed := k.lease.ClaimsNow()
@@ -127,7 +128,7 @@ func (k *keeper) replaceClaims(lost clientv3.LeaseID) (next clientv3.LeaseID) {
 // renewClaims renews the lease of the claims. Nothing is trusted because of it, so it needs no proof, and no haste.
 func (k *keeper) renewClaims(id clientv3.LeaseID) {
 	k.pursue(func(ctx context.Context) error {
-		_, _, err := sending.Once(ctx, k.sender, sending.Unhurried, func(ctx context.Context) (struct{}, error) {
+		_, _, err := requests.Once(ctx, k.sender, requests.Unhurried, func(ctx context.Context) (struct{}, error) {
 			_, err := keepAlive(ctx, k.client, id)
 			return struct{}{}, err
 		})
@@ -145,7 +146,7 @@ func (k *keeper) renewClaims(id clientv3.LeaseID) {
 // pursue calls op until it returns nil or the session's lease is lost, also by a clock that no timer has told of yet.
 func (k *keeper) pursue(op func(ctx context.Context) error) {
 	policy := k.opts.Retry
-	policy.Attempt = 0 // sending.Once bounds each request
+	policy.Attempt = 0 // requests.Once bounds each request
 	_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error {
 		if err := k.lease.Check(); errors.Is(err, holdfast.ErrLost) {
 			return backoff.Final(err)
@@ -166,7 +167,7 @@ func pairOf(l *lease.Lease) *pair { return &pair{l.ID(), l.Claims()} }
 //	rev 21: the lease of the claims is revoked
 //
 // If etcd refuses the first for good, the second is revoked nevertheless: better a delay than entries that stay.
-func (g *granter) revokePair(ctx context.Context, kind sending.Kind, p *pair) error {
+func (g *granter) revokePair(ctx context.Context, kind requests.Kind, p *pair) error {
 	claims := g.revokeOnce(ctx, kind, &p.claims)
 	if etcderr.Retryable(claims) || etcderr.Pending(claims) {
 		return claims

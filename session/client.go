@@ -19,8 +19,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // ClientConfig returns settings of etcd's client that suit sessions. Add TLS, Username and Password;
@@ -204,7 +204,7 @@ func (s *startup) explain(ctx context.Context, cc *grpc.ClientConn, refused erro
 	if ended == nil {
 		ended = ctx.Err()
 	}
-	why := judge.WithConnection(cc, ended)
+	why := retry.WithConnection(cc, ended)
 	if !errors.Is(why, etcderr.ErrNotConnected) {
 		why = nil
 		if refused != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -24,7 +24,7 @@ type env struct {
 	client    *clientv3.Client
 	opts      Options // with the defaults
 	telemetry *telemetry.Telemetry
-	sender    *sending.Sender
+	sender    *requests.Sender
 	streams   *grpc.ClientConn // for watches of session keys; nil: the client's Watcher is used
 	identity  layout.Identity
 	ctx       context.Context  // until Close
@@ -33,8 +33,8 @@ type env struct {
 
 func newEnv(ctx context.Context, cli *clientv3.Client, o Options) *env {
 	return &env{
-		client: cli, opts: o, sender: sending.New(cli, o.Retry), streams: streamConn(cli), identity: o.identity(), ctx: ctx,
-		telemetry: telemetry.New(telemetry.Options(o.Telemetry)),
+		client: cli, opts: o, sender: requests.NewSender(cli, o.Retry), streams: streamConn(cli), identity: o.identity(),
+		ctx: ctx, telemetry: telemetry.New(telemetry.Options(o.Telemetry)),
 	}
 }
 
@@ -62,7 +62,7 @@ func (e *env) Clock() func() time.Duration { return e.opts.Clock }
 
 func (e *env) RetryPolicy() backoff.Policy { return e.opts.Retry }
 
-func (e *env) Sender() *sending.Sender { return e.sender }
+func (e *env) Sender() *requests.Sender { return e.sender }
 
 func (e *env) Identity() layout.Identity { return e.identity }
 

@@ -8,8 +8,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/judge"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // goneWait bounds the search for the cause of a loss. It must be short compared with the lock delay.
@@ -33,7 +33,7 @@ func (k sessionKey) oneGone(ctx context.Context, claims clientv3.LeaseID, err er
 	}
 	ctx, cancel := context.WithTimeout(ctx, goneWait)
 	defer cancel()
-	resp, _, rerr := sending.Once(ctx, k.sender, sending.Read, k.read)
+	resp, _, rerr := requests.Once(ctx, k.sender, requests.Read, k.read)
 	switch {
 	case rerr != nil:
 	case resp.Header.ClusterId != k.lease.Cluster():
@@ -70,5 +70,5 @@ func (k *keeper) noteRequest(request string) {
 // explainFailure adds to the error of the last renewal why there is no connection, if there is none.
 func (k *keeper) explainFailure() {
 	failure := k.lease.Failure()
-	k.lease.Explain(failure, judge.WithConnection(k.client.ActiveConnection(), failure))
+	k.lease.Explain(failure, retry.WithConnection(k.client.ActiveConnection(), failure))
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // granter obtains leases from etcd, and revokes them.
@@ -30,7 +30,7 @@ type granter struct {
 func (g *granter) obtainOwn(ctx context.Context) (*lease.Lease, error) {
 	l, err := g.grant(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("grant a lease: %w", judge.WithConnection(g.client.ActiveConnection(), err))
+		return nil, fmt.Errorf("grant a lease: %w", retry.WithConnection(g.client.ActiveConnection(), err))
 	}
 	if err := l.Check(); err != nil {
 		// The reply took so long that the lease is no longer trusted: etcd's client may have repeated the
@@ -44,7 +44,7 @@ func (g *granter) obtainOwn(ctx context.Context) (*lease.Lease, error) {
 // cannot bring back a lease that was lost. Surplus leases have no keys. They are left to expire, which costs etcd less
 // than to revoke them.
 func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
-	l, _, err := sending.Once(ctx, g.sender, sending.Grant, func(ctx context.Context) (*lease.Lease, error) {
+	l, _, err := requests.Once(ctx, g.sender, requests.Grant, func(ctx context.Context) (*lease.Lease, error) {
 		sent := g.opts.Clock()
 		resp, err := grantAs(ctx, g.client, newLeaseID(), int64(g.opts.TTL/time.Second))
 		if err != nil {
@@ -63,7 +63,7 @@ func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
 // renewal as a linearizable read would; see renewAndProve.
 func (g *granter) announce(ctx context.Context, l *lease.Lease) error {
 	if !l.BeganSlowly() {
-		_, err := g.keyOf(l).put(ctx, sending.Grant)
+		_, err := g.keyOf(l).put(ctx, requests.Grant)
 		return g.refused(err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -71,7 +71,7 @@ func (g *granter) announce(ctx context.Context, l *lease.Lease) error {
 	defer renewing.Wait()
 	// A leader that has not applied the Grant yet does not know the lease, so no error is a verdict.
 	renewing.Go(func() { _, _ = g.keyOf(l).renew(ctx) })
-	put, err := g.keyOf(l).put(ctx, sending.Grant)
+	put, err := g.keyOf(l).put(ctx, requests.Grant)
 	if err != nil {
 		cancel()
 		return g.refused(err)
@@ -103,7 +103,7 @@ func (g *granter) refused(err error) error {
 func (g *granter) obtainNext(refused func(error)) (*lease.Lease, error) {
 	var l *lease.Lease
 	policy := g.opts.Retry
-	policy.Attempt = 0 // sending.Once bounds each request
+	policy.Attempt = 0 // requests.Once bounds each request
 	err := backoff.Retry(g.ctx, policy, func(ctx context.Context) (err error) {
 		l, err = g.obtain(ctx)
 		switch {
@@ -129,7 +129,7 @@ func (g *granter) revokeLost(ctx context.Context, l *lease.Lease) {
 	case <-grace.C:
 		g.work.beforeRevoke(ctx, l)
 		p := pairOf(l)
-		if err := g.revokePair(ctx, sending.Unhurried, p); !etcderr.Pending(err) {
+		if err := g.revokePair(ctx, requests.Unhurried, p); !etcderr.Pending(err) {
 			g.notRevoked(ctx, l, p, err)
 		}
 	case <-ctx.Done():
@@ -171,7 +171,7 @@ func (g *granter) endLease(ctx context.Context, l *lease.Lease) (*pair, error) {
 			return backoff.Final(holdfast.ErrClientClosed)
 		}
 		g.work.beforeRevoke(ctx, l)
-		return g.revokePair(ctx, sending.Write, p)
+		return g.revokePair(ctx, requests.Write, p)
 	})
 	if etcderr.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
 		return p, fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
@@ -180,11 +180,11 @@ func (g *granter) endLease(ctx context.Context, l *lease.Lease) (*pair, error) {
 }
 
 // revokeOnce revokes a lease, unless that is clientv3.NoLease. If it exists no longer, revokeOnce sets it to that.
-func (g *granter) revokeOnce(ctx context.Context, k sending.Kind, id *clientv3.LeaseID) error {
+func (g *granter) revokeOnce(ctx context.Context, k requests.Kind, id *clientv3.LeaseID) error {
 	if *id == clientv3.NoLease {
 		return nil
 	}
-	_, _, err := sending.Once(ctx, g.sender, k, func(ctx context.Context) (struct{}, error) {
+	_, _, err := requests.Once(ctx, g.sender, k, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, revokeRequest(ctx, g.client, *id)
 	})
 	if err != nil && etcderr.Classify(err) != etcderr.LeaseGone {

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // sessionKey is the session key of one lease, and exists as long as that. Its watches report a revoked lease at once.
@@ -29,8 +29,8 @@ func (e *env) keyOf(l *lease.Lease) sessionKey { return sessionKey{e, l, e.Sessi
 // put puts the key. The reply has the new gate, the key's mod revision. A superfluous copy only moves the gate once
 // more, so it is repeated as what kind says: the first put with the Grant that it belongs to, a later one as early as a
 // read, since restore has a quarter of the lock delay.
-func (k sessionKey) put(ctx context.Context, kind sending.Kind) (putReply, error) {
-	resp, _, err := sending.Once(ctx, k.sender, kind, func(ctx context.Context) (putReply, error) {
+func (k sessionKey) put(ctx context.Context, kind requests.Kind) (putReply, error) {
+	resp, _, err := requests.Once(ctx, k.sender, kind, func(ctx context.Context) (putReply, error) {
 		sent := k.lease.Sends(lease.Reads)
 		resp, err := k.client.Put(ctx, k.name, k.identity.Encode(), clientv3.WithLease(k.lease.ID()))
 		return putReply{resp, sent}, err
@@ -113,7 +113,7 @@ func (k sessionKey) restore(seen int64) error {
 	policy := k.opts.Retry
 	policy.Notify = nil // no time for callbacks
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		_, err := k.put(ctx, sending.Read)
+		_, err := k.put(ctx, requests.Read)
 		return err
 	})
 	switch {

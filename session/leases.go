@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // leases knows the latest lease, and wakes those who wait for the next one.
@@ -148,7 +148,7 @@ func (ls *leases) LeaseGone(
 }
 
 func (ls *leases) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) {
-	put, err := ls.keyOf(l).put(ctx, sending.Read)
+	put, err := ls.keyOf(l).put(ctx, requests.Read)
 	if err != nil {
 		return 0, err
 	}
@@ -156,7 +156,7 @@ func (ls *leases) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, err
 }
 
 func (ls *leases) Renew(ctx context.Context, id clientv3.LeaseID) error {
-	_, _, err := sending.Once(ctx, ls.sender, sending.Write, func(ctx context.Context) (struct{}, error) {
+	_, _, err := requests.Once(ctx, ls.sender, requests.Write, func(ctx context.Context) (struct{}, error) {
 		_, err := keepAlive(ctx, ls.client, id)
 		return struct{}{}, err
 	})

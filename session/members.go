@@ -7,7 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // list lists the members, on a goroutine that Close joins, unless that is being done.
@@ -60,7 +60,7 @@ func (w *watches) listed(voters map[uint64]bool, endpoints int) {
 
 // members returns the IDs of the members that vote, or nil if they are not known.
 func (w *watches) members() map[uint64]bool {
-	resp, _, err := sending.Once(w.key.lease.Context(), w.key.sender, sending.Unhurried,
+	resp, _, err := requests.Once(w.key.lease.Context(), w.key.sender, requests.Unhurried,
 		func(ctx context.Context) (*pb.MemberListResponse, error) {
 			request := &pb.MemberListRequest{Linearizable: true}
 			resp, err := pb.NewClusterClient(w.key.streams).MemberList(ctx, request, grpc.WaitForReady(true))

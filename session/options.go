@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 const (
@@ -153,7 +153,7 @@ func (o *Options) validate() (Options, error) {
 	if r.CloseTimeout < 0 {
 		return r, &holdfast.ArgumentError{Argument: "Options.CloseTimeout", Reason: "is negative"}
 	}
-	if r.Retry, err = sending.Policy("Options.Retry", r.Retry); err != nil {
+	if r.Retry, err = requests.Policy("Options.Retry", r.Retry); err != nil {
 		return r, err
 	}
 	switch {

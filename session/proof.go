@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // renewAndProve sends a renewal and, at the same time, a linearizable read of the session key. The renewal alone proves
@@ -82,7 +82,7 @@ func (k sessionKey) renew(ctx context.Context) (cluster uint64, err error) {
 		sent time.Duration
 		*clientv3.LeaseKeepAliveResponse
 	}
-	got, _, err := sending.OnceWithin(ctx, k.sender, sending.Renewal, k.lease.Remaining,
+	got, _, err := requests.OnceWithin(ctx, k.sender, requests.Renewal, k.lease.Remaining,
 		func(ctx context.Context) (reply, error) {
 			sent := k.lease.Sends(lease.Renews)
 			resp, err := keepAlive(ctx, k.client, k.lease.ID())
@@ -111,7 +111,7 @@ func (k *keeper) prove(ctx context.Context) error {
 		read, err := k.key.readWith(ctx, errand)
 		return reply{sent, read}, err
 	}
-	got, _, err := sending.OnceWithin(ctx, k.sender, sending.Proof, k.lease.Remaining, send)
+	got, _, err := requests.OnceWithin(ctx, k.sender, requests.Proof, k.lease.Remaining, send)
 	if err != nil {
 		return fmt.Errorf("confirm renewal of lease %x: %w", int64(k.lease.ID()), err)
 	}

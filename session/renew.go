@@ -8,7 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/judge"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 var (
@@ -23,7 +23,7 @@ func (k *keeper) renew() {
 	policy := k.opts.Retry
 	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), k.lease.Trust()/6)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
-	policy.Attempt = 0  // sending.Once bounds each request, and the loss of the lease bounds the loop
+	policy.Attempt = 0  // requests.Once bounds each request, and the loss of the lease bounds the loop
 	policy.Notify = nil // a callback could delay the renewal
 	timer := time.NewTimer(k.lease.UntilRenewal())
 	defer timer.Stop()
@@ -51,7 +51,7 @@ func (k *keeper) renewOnce(ctx context.Context, began time.Duration) error {
 		k.telemetry.Renewed(tried, left)
 		return nil
 	}
-	err = judge.WithConnection(k.client.ActiveConnection(), err)
+	err = retry.WithConnection(k.client.ActiveConnection(), err)
 	k.lease.Failed(err)
 	if k.ctx.Err() == nil {
 		k.telemetry.RenewalFailed(tried, renewalOutcome(err), etcderr.Classify(err).String())

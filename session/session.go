@@ -58,7 +58,7 @@ func New(ctx context.Context, cli *clientv3.Client, opts *Options) (*Session, er
 	s := newSession(cli, resolved)
 	s.env.observer = lease.ObserverIn(ctx)
 	policy := resolved.Retry
-	policy.Attempt = 0 // sending.Once bounds each request
+	policy.Attempt = 0 // requests.Once bounds each request
 	var first *lease.Lease
 	stop := s.env.tellWait(ctx)
 	err = backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {

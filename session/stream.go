@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -90,7 +90,7 @@ func armStream(
 // streamConn returns the connection for streams of watches. It is nil if one of the client's KV, Lease or Watcher was
 // replaced, since that may be by one for which the key has another name. Then the Watcher is used.
 func streamConn(cli *clientv3.Client) *grpc.ClientConn {
-	if reflect.TypeOf(cli.Watcher) != watcherType || !sending.IsEtcds(cli.KV) ||
+	if reflect.TypeOf(cli.Watcher) != watcherType || !requests.IsEtcds(cli.KV) ||
 		reflect.TypeOf(cli.Lease) != leaseType {
 		return nil
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 const (
@@ -74,10 +74,10 @@ func (e *env) askEndpoint(ctx context.Context, endpoint string) string {
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, askEndpoint)
 	defer cancel()
-	leader, err := judge.Leader(ctx, conn)
+	leader, err := retry.Leader(ctx, conn)
 	switch {
-	case errors.Is(err, judge.ErrNotConnected):
-		_, why, _ := strings.Cut(err.Error(), judge.ErrNotConnected.Error()+": ")
+	case errors.Is(err, retry.ErrNotConnected):
+		_, why, _ := strings.Cut(err.Error(), retry.ErrNotConnected.Error()+": ")
 		return why
 	case err != nil:
 		return err.Error()

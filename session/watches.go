@@ -11,8 +11,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/jitter"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -145,8 +145,8 @@ func (w *watches) keep(i int) {
 	policy := w.key.opts.Retry
 	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), time.Second)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
-	pauses := jitter.New(policy.Initial, policy.Max, policy.Multiplier, policy.Rand)
-	rests := jitter.New(shortestRest, listEvery-shortestRest, 2, policy.Rand)
+	pauses := retry.NewPauses(policy.Initial, policy.Max, policy.Multiplier, policy.Rand)
+	rests := retry.NewPauses(shortestRest, listEvery-shortestRest, 2, policy.Rand)
 	within := armTimeout
 	for {
 		healthy, err := w.hear(i, within)
@@ -184,7 +184,7 @@ func (w *watches) hear(i int, within time.Duration) (healthy bool, err error) {
 	defer func() { healthy = clock()-stands >= watching.HealthyAfter }()
 	defer st.end()
 	defer w.ends(i) // it counts no more, before anything else
-	read, err := sending.Ask(ctx, w.key.sender, sending.Read, w.key.read)
+	read, err := requests.Ask(ctx, w.key.sender, requests.Read, w.key.read)
 	if err == nil {
 		err = w.settle(func() error { return w.key.check(read) })
 	}
@@ -264,6 +264,6 @@ func (w *watches) ends(i int) {
 	w.publishLocked()
 	w.mu.Unlock()
 	if hurry {
-		w.again.Reset(jitter.New(listSpread, listSpread, 1, w.key.opts.Retry.Rand).NextBackOff())
+		w.again.Reset(retry.NewPauses(listSpread, listSpread, 1, w.key.opts.Retry.Rand).NextBackOff())
 	}
 }

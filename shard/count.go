@@ -11,8 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // counted is the number of shards as it was compared under one lease.
@@ -55,12 +54,12 @@ func (s *Shards) ensureCount(ctx context.Context) error {
 func (s *Shards) tryCount(ctx context.Context) error {
 	key := layout.Named(s.host.Namespace(), holdfast.KindShard, s.name).CountKey()
 	get := clientv3.OpGet(key)
-	t := txns.Txn{
+	t := requests.Txn{
 		If:   []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
 		Then: []clientv3.Op{clientv3.OpPut(key, strconv.Itoa(s.n)), get},
 		Else: []clientv3.Op{get},
 	}
-	resp, err := t.Ask(ctx, s.host.Sender(), sending.Write)
+	resp, err := t.Ask(ctx, s.host.Sender(), requests.Write)
 	if err != nil {
 		return err
 	}

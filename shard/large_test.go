@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 // In a large fleet, too, a member that joins costs requests for the shards that move, in batches, and each other member

@@ -15,9 +15,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/listing"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/options"
+	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -70,11 +70,11 @@ type Snapshot struct {
 type Reader struct {
 	client  *clientv3.Client
 	name    string
-	opts    ReaderOptions                 // as they were set
-	prefix  string                        // of all keys of the shards
-	count   string                        // the key that says how many there are
-	listing *listing.Reader[item, Owners] // nil if err is not
-	err     error                         // why the reader cannot be used
+	opts    ReaderOptions                  // as they were set
+	prefix  string                         // of all keys of the shards
+	count   string                         // the key that says how many there are
+	listing *watching.Reader[item, Owners] // nil if err is not
+	err     error                          // why the reader cannot be used
 }
 
 // ReaderOptions are the policies of a Reader: those of readers of groups.
@@ -94,13 +94,13 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 	if o.Clock == nil {
 		o.Clock = session.SystemClock()
 	}
-	opts, bad := listing.Options{Retry: o.Retry, MaxAge: o.MaxAge, Clock: o.Clock}.Resolve(r.client)
+	opts, bad := watching.Options{Retry: o.Retry, MaxAge: o.MaxAge, Clock: o.Clock}.Resolve(r.client)
 	if with.err = errors.Join(err, bad, CheckName(r.name)); with.err != nil {
 		return with
 	}
 	with.prefix = layout.Names(namespace, holdfast.KindShard) + r.name + "/"
 	with.count = layout.Named(namespace, holdfast.KindShard, r.name).CountKey()
-	with.listing = listing.NewReader(r.client, with.prefix, opts, with.decode, ownersOf)
+	with.listing = watching.NewReader(r.client, with.prefix, opts, with.decode, ownersOf)
 	return with
 }
 
@@ -143,7 +143,7 @@ func (r *Reader) Watch(ctx context.Context) iter.Seq2[Owners, error] {
 }
 
 // Observer keeps the owners in memory. It may be used by any number of goroutines.
-type Observer struct{ of *listing.Observer[Owners] }
+type Observer struct{ of *watching.Observer[Owners] }
 
 // Observer starts an observer and returns it after its first read, which ctx bounds. Close it after use. It has a
 // watch, and reads in each third of MaxAge. The errors are those of Owners.
@@ -209,7 +209,7 @@ func (r *Reader) decode(kv *mvccpb.KeyValue) (item, bool) {
 
 // ownersOf returns the owners. Of the entries of a shard the oldest one holds, unless a claim is older than all: then
 // the entry of that has gone without a release, and the shard has no owner until the lock delay is over.
-func ownersOf(l listing.Listing[item]) Owners {
+func ownersOf(l watching.Listing[item]) Owners {
 	n := 0
 	for _, it := range l.Items {
 		n = max(n, it.count)

@@ -23,7 +23,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/stale"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -188,7 +188,7 @@ func (s *Shards) log() *slog.Logger {
 }
 
 // hook is an alias so that Shard's field is not exported.
-type hook = stale.Hook
+type hook = requests.Hook
 
 // Shard is one hold of a shard, until it is released or lost, and never again after. It may be used by any number of
 // goroutines. It is a fencing.Holder.

@@ -11,13 +11,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/hold"
-	"github.com/holdfast-go/holdfast/internal/jitter"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/stale"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // steadyHold is how long a shard must be held for the pauses to start over.
@@ -34,8 +34,8 @@ type worker struct {
 	r      *run
 	index  int
 	queue  *queue.Queue
-	pauses *jitter.Pauses
-	idle   *jitter.Pauses // after a function that returned nil
+	pauses *retry.Pauses
+	idle   *retry.Pauses // after a function that returned nil
 }
 
 // maxIdle is the longest pause after a function has returned nil. Each further call costs two revisions for
@@ -43,18 +43,18 @@ type worker struct {
 const maxIdle = time.Minute
 
 func newWorker(r *run, index int) *worker {
-	retry := r.shards.opts.Retry
+	policy := r.shards.opts.Retry
 	return &worker{
 		r: r, index: index, queue: r.shards.queue(index),
-		pauses: jitter.New(retry.Initial, retry.Max, retry.Multiplier, retry.Rand),
-		idle:   jitter.New(retry.Initial, max(retry.Max, maxIdle), retry.Multiplier, retry.Rand),
+		pauses: retry.NewPauses(policy.Initial, policy.Max, policy.Multiplier, policy.Rand),
+		idle:   retry.NewPauses(policy.Initial, max(policy.Max, maxIdle), policy.Multiplier, policy.Rand),
 	}
 }
 
 // run holds the shard again and again until ctx ends: the shard is given up, or Run ends.
 func (w *worker) run(ctx context.Context) {
-	var next *jitter.Pauses
-	for ; ctx.Err() == nil; calls.Sleep(ctx, next.NextBackOff()) {
+	var next *retry.Pauses
+	for ; ctx.Err() == nil; lease.Sleep(ctx, next.NextBackOff()) {
 		next = w.pauses
 		h, err := w.acquire(ctx)
 		switch {
@@ -104,7 +104,7 @@ func (w *worker) acquire(ctx context.Context) (*hold.Hold, error) {
 	h, err := hold.AcquireOne(ctx, w.queue, hold.Request{
 		Request: queue.Request{Owner: w.r.member.Name(), Data: opts.Value}, Auditor: opts.Auditor,
 	})
-	_, err = places.Without(err)
+	_, err = ahead.Without(err)
 	if err != nil {
 		return nil, fmt.Errorf("shard %s not acquired: %w", names.Quote(w.queue.Name()), err)
 	}
@@ -113,7 +113,7 @@ func (w *worker) acquire(ctx context.Context) (*hold.Hold, error) {
 
 // hold runs the function of a shard that is held, and releases the shard after it.
 func (w *worker) hold(ctx context.Context, h *hold.Hold) outcome {
-	s := &Shard{stale.NewHook(h), h, w.index, w.r.shards.opts.CancelOnSuspended}
+	s := &Shard{requests.NewHook(h), h, w.index, w.r.shards.opts.CancelOnSuspended}
 	var o outcome
 	for ctx.Err() == nil {
 		o = w.call(ctx, s)

@@ -9,9 +9,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // slowCommit is what etcd itself warns of.
@@ -131,5 +131,5 @@ func withConnection(cli *clientv3.Client, err error) error {
 	if err == nil {
 		return nil
 	}
-	return judge.WithConnection(cli.ActiveConnection(), err)
+	return retry.WithConnection(cli.ActiveConnection(), err)
 }

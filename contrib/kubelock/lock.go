@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/judge"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/locker"
 )
 
@@ -239,7 +239,7 @@ func (l *Lock) commit(
 	defer cancel()
 	resp, err := l.cli.Txn(ctx).If(cmps...).Then(ops...).Commit()
 	if err != nil {
-		err = judge.WithConnection(l.cli.ActiveConnection(), err)
+		err = retry.WithConnection(l.cli.ActiveConnection(), err)
 		return nil, fmt.Errorf("%s leader record %q: %w", verb, l.record, err)
 	}
 	if !resp.Succeeded {

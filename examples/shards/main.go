@@ -36,7 +36,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
-	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/testkit/child"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/shard"
 )

@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
-	"github.com/holdfast-go/holdfast/internal/fencingtest"
-	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/testkit/fencingtest"
+	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 )
 
 type journal = fencingtest.Journal

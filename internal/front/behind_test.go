@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -36,7 +36,7 @@ func enter(t *testing.T, srv *etcdfake.Server, q layout.Queue) candidate {
 		}
 		*id = grant.ID
 	}
-	c.entry = q.Key(fmt.Sprintf("%x-AAAAAAAAAAAAAAAA", int64(c.lease)))
+	c.entry = q.Entries + fmt.Sprintf("%x-AAAAAAAAAAAAAAAA", int64(c.lease))
 	c.claim = q.ClaimKey(c.entry)
 	resp, err := cli.Txn(t.Context()).Then(clientv3.OpPut(c.entry, "", clientv3.WithLease(c.lease)),
 		clientv3.OpPut(c.claim, "", clientv3.WithLease(c.claims))).Commit()

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -54,7 +54,7 @@ func (f Front) holds(kv *mvccpb.KeyValue) bool {
 // concurrent use.
 type Reader struct {
 	client  *clientv3.Client
-	sender  *sending.Sender
+	sender  *requests.Sender
 	policy  backoff.Policy // Attempt is set
 	clock   func() time.Duration
 	at      layout.Queue
@@ -90,7 +90,7 @@ func New(cli *clientv3.Client, name string, foreign bool, o Options) (*Reader, e
 		return nil, err
 	}
 	return &Reader{
-		client: cli, sender: sending.New(cli, o.Retry), policy: o.Retry, clock: o.Clock,
+		client: cli, sender: requests.NewSender(cli, o.Retry), policy: o.Retry, clock: o.Clock,
 		at: at, epoch: names.EpochKey(namespace), open: context.Background(),
 	}, nil
 }
@@ -171,7 +171,7 @@ func (r *Reader) reason(ctx context.Context, err error) error {
 
 // read reads the front. If the entry is the one of before, it has the token of before.
 func (r *Reader) read(ctx context.Context, before Front) (Front, error) {
-	return sending.Ask(ctx, r.sender, sending.Read, func(ctx context.Context) (Front, error) {
+	return requests.Ask(ctx, r.sender, requests.Read, func(ctx context.Context) (Front, error) {
 		f := Front{Sent: r.clock()}
 		resp, err := r.ask(ctx)
 		if err != nil {

@@ -13,7 +13,7 @@
 // it, and its entry leaves; loss.go tells of what else has ended it. While it lasts: poll.go asks, also by renewals,
 // roster.go about which holds; notice.go, held.go, idle.go MaxIdle. minhold.go is about names that stay taken after a
 // release, downgrade.go about a writer that goes on as a reader, term.go about elections. report.go has what is
-// recorded.
+// recorded; lastrun.go when a recurring job last ran, in one key beside its name's entries.
 //
 // held.go writes to the entry of each hold that has lasted a second since when it is held: the FOR of holdfast ls
 // counts from it, and etcd keeps no times. Without it FOR would count from when the entry queued, and a long wait would

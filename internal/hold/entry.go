@@ -10,12 +10,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // entry is what a hold holds: an entry that the queue has granted, and what is known of its value.
@@ -96,8 +96,8 @@ func (e *entry) heldValue(since time.Time, data string) string {
 // stands reads whether the entry is in etcd. Nothing can have joined the queue ahead of
 // it.
 func (e *entry) stands(ctx context.Context) (bool, error) {
-	resp, err := e.host.Sender().Get(ctx, reads.Meta(e.Key()))
-	return err == nil && e.grant.Is(txns.First(resp.Kvs)), err
+	resp, err := e.host.Sender().Get(ctx, ahead.Meta(e.Key()))
+	return err == nil && e.grant.Is(requests.First(resp.Kvs)), err
 }
 
 // tokenText names the token for the text of an error. A reader has none.

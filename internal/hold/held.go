@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 const (
@@ -85,7 +85,7 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 // sendHeld sends the operations as one Txn. If it is not answered, the next poll makes another; should both be carried
 // out, the second changes nothing.
 func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
-	r, err := holds[0].grant.Commit(ctx, txns.Txn{Then: ops})
+	r, err := holds[0].grant.Commit(ctx, requests.Txn{Then: ops})
 	if ctx.Err() != nil || etcderr.Pending(err) {
 		return
 	}

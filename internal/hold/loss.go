@@ -35,7 +35,7 @@ func (h *Hold) lossOfEntry(cause holdfast.Cause) *holdfast.LostError {
 }
 
 // EndStale ends the hold because etcd has refused a write that compared its entry.
-// It is called through internal/stale. The refusal does not say whether the lease
+// It is called through internal/requests. The refusal does not say whether the lease
 // is gone, too, so etcd is asked afterwards.
 func (h *Hold) EndStale() {
 	if h.endAndRelease(h.lossOfEntry(holdfast.CauseEntryDeleted)) {

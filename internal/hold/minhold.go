@@ -12,12 +12,11 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/calls"
+
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // With MinHold a name stays taken until that has passed since the grant, although the hold was released before, or its
@@ -50,7 +49,7 @@ func (r *removal) keepName() {
 	err, late := m.inTime()
 	left := late
 	if late {
-		_ = calls.Sleep(g.Lease.Context(), g.TakenFor()) // the session's clock may be slower than timers
+		_ = lease.Sleep(g.Lease.Context(), g.TakenFor()) // the session's clock may be slower than timers
 		err = g.Remove()
 	} else {
 		left = g.Left(err)
@@ -66,7 +65,7 @@ func (r *removal) removeInTime(refused error) {
 	g := r.hold.grant
 	r.hold.log().Warn("holdfast: etcd refuses to keep the name of a released lock taken by a lease of its own (MinHold); "+
 		"the session keeps it taken, as long as its lease lives", "rest", g.TakenFor(), "error", refused)
-	_ = calls.Sleep(g.Lease.Context(), g.TakenFor())
+	_ = lease.Sleep(g.Lease.Context(), g.TakenFor())
 	_ = g.Remove() // on a lost lease it sends nothing
 }
 
@@ -107,7 +106,7 @@ func (m *move) try(ctx context.Context) error {
 	if g.Claim != "" {
 		then = append(then, clientv3.OpDelete(g.Claim)) // when MinHold has passed, the name is free
 	}
-	r, err := g.Commit(ctx, txns.Txn{
+	r, err := g.Commit(ctx, requests.Txn{
 		If:   []clientv3.Cmp{g.Owned(), clientv3.Compare(clientv3.LeaseValue(g.Key), "=", g.Lease.ID())},
 		Then: then,
 		Else: []clientv3.Op{clientv3.OpGet(g.Key)},
@@ -130,7 +129,7 @@ func (m *move) try(ctx context.Context) error {
 // leases, of Grants that were sent twice or have no reply, have no keys and expire.
 func (m *move) grantLease(ctx context.Context) error {
 	seconds := int64((m.grant.TakenFor() + time.Second - 1) / time.Second)
-	resp, _, err := sending.Once(ctx, m.host.Sender(), sending.Write,
+	resp, _, err := requests.Once(ctx, m.host.Sender(), requests.Write,
 		func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
 			return m.host.Client().Grant(ctx, max(1, seconds))
 		})

@@ -8,9 +8,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/polls"
-	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // Blocks reports whether the hold keeps its name from other callers of its session: it
@@ -31,7 +30,7 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	for i, h := range holds {
 		gets[i] = clientv3.OpGet(h.Key())
 	}
-	resp, err := txns.Txn{Then: gets}.Once(ctx, p.host.Sender(), sending.Poll)
+	resp, err := requests.Txn{Then: gets}.Once(ctx, p.host.Sender(), requests.Poll)
 	if err != nil {
 		p.roster.asked(holds, never)
 		return
@@ -60,7 +59,7 @@ func (h *Hold) sawEntry(kv *mvccpb.KeyValue) {
 	}
 	if n.Removed {
 		h.force()
-		time.AfterFunc(polls.ToldWithin(h.host.LockDelay()), h.removeKept)
+		time.AfterFunc(lease.ToldWithin(h.host.LockDelay()), h.removeKept)
 	}
 	if h.grant.Lease.Context().Err() != nil {
 		h.removeKept() // endHolds may have missed it

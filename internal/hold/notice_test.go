@@ -12,11 +12,11 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/polls"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -27,7 +27,7 @@ func TestNoticeIsFoundByThePollAndCostsOneRead(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
 		locks := holdtest.MustHold(t, srv, holdtest.AcquireAll(kit.Within(t, time.Minute), p, 100))
-		interval := polls.Interval(kit.LockDelay)
+		interval := lease.PollInterval(kit.LockDelay)
 		time.Sleep(20 * interval) // until the entries say since when they are held
 		kv := srv.Keys(locks[42].Key())[0]
 		p.Plan(nil)
@@ -55,7 +55,7 @@ func TestNoticeWhoseReadIsNotAnsweredIsReadAfterTheNextPoll(t *testing.T) {
 		p := holdtest.Start(t, srv)
 		h := holdtest.MustAcquire(t, p.Queue("x"))
 		time.Sleep(5 * time.Second)
-		interval := polls.Interval(kit.LockDelay)
+		interval := lease.PollInterval(kit.LockDelay)
 		p.PlanOne("read", etcdfake.Fate{LoseRequest: true})
 		holdtest.Notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
 		if lost, after := noticed(t, h); lost.Cause != holdfast.CauseKicked || after > 2*interval+8*kit.OneWay {
@@ -225,8 +225,8 @@ func TestRemovedEntryGoesWithoutARelease(t *testing.T) {
 			t.Errorf("%v", lost)
 		}
 		r := holdtest.Granted(t, srv, next)
-		if after := r.At.Sub(told); after < polls.ToldWithin(kit.LockDelay) ||
-			after > polls.ToldWithin(kit.LockDelay)+kit.Prompt {
+		if after := r.At.Sub(told); after < lease.ToldWithin(kit.LockDelay) ||
+			after > lease.ToldWithin(kit.LockDelay)+kit.Prompt {
 			t.Errorf("the next goroutine holds %v later", after)
 		}
 		if err := h.Release(t.Context()); err != error(lost) {

@@ -9,11 +9,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // pollsInFlight bounds the batches of holds that are checked at the same time.
@@ -113,7 +112,7 @@ func (p *poller) checkAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 	defer all.Wait()
 	slots := make(chan struct{}, pollsInFlight)
 	for lease, holds := range due {
-		for batch := range slices.Chunk(holds, txns.MaxOps) {
+		for batch := range slices.Chunk(holds, requests.MaxOps) {
 			slots <- struct{}{}
 			all.Go(func() { // joined above
 				defer func() { <-slots }()
@@ -163,20 +162,20 @@ func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 // read compares the entries of a batch in one read-only Txn, those of locks with what is known of their values. Its
 // else-branch reads them, and the session key. That also makes the Txn linearizable: without a range a member would
 // answer from its own state, however old.
-func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (txns.Reply, error) {
+func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (requests.Reply, error) {
 	cmps := make([]clientv3.Cmp, len(holds))
 	gets := make([]clientv3.Op, 1, len(holds)+1)
-	gets[0] = reads.Meta(lease.Key())
+	gets[0] = ahead.Meta(lease.Key())
 	for i, h := range holds {
 		cmps[i] = h.unchanged()
-		gets = append(gets, reads.Meta(h.Key()))
+		gets = append(gets, ahead.Meta(h.Key()))
 	}
-	return txns.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender(), sending.Poll)
+	return requests.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender(), requests.Poll)
 }
 
 // causeOf returns why an entry is gone, from the reply that shows it: another cluster has sent it; or the session key,
 // response i, is gone, too, so the lease was revoked; or only the entry was deleted.
-func (p *poller) causeOf(resp txns.Reply, i int) holdfast.Cause {
+func (p *poller) causeOf(resp requests.Reply, i int) holdfast.Cause {
 	switch {
 	case resp.Header.ClusterId != p.host.Lease().Cluster():
 		return holdfast.CauseClusterChanged
@@ -229,7 +228,7 @@ func (p *poller) askLease(ctx context.Context, lease *lease.Lease) {
 	send := func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return p.host.Client().TimeToLive(ctx, lease.ID())
 	}
-	resp, err := sending.Ask(ctx, p.host.Sender(), sending.Read, send)
+	resp, err := requests.Ask(ctx, p.host.Sender(), requests.Read, send)
 	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
 		p.host.LeaseGone(ctx, lease, clientv3.NoLease, nil)
 	}
@@ -240,7 +239,7 @@ func (p *poller) askLease(ctx context.Context, lease *lease.Lease) {
 func (p *poller) errand(l *lease.Lease) *lease.Errand {
 	var e lease.Errand
 	holds := p.roster.polled(l)
-	if len(holds) == 0 || len(holds) > txns.MaxOps {
+	if len(holds) == 0 || len(holds) > requests.MaxOps {
 		return nil
 	}
 	for _, h := range holds {

@@ -13,12 +13,12 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -72,7 +72,7 @@ func TestCauseThatAPollTells(t *testing.T) {
 			if c.key {
 				r.Kvs = []*mvccpb.KeyValue{{Key: []byte(p.SessionKey())}}
 			}
-			reply := txns.Reply{Header: &pb.ResponseHeader{ClusterId: c.cluster}, Responses: []*pb.ResponseOp{
+			reply := requests.Reply{Header: &pb.ResponseHeader{ClusterId: c.cluster}, Responses: []*pb.ResponseOp{
 				{Response: &pb.ResponseOp_ResponseRange{ResponseRange: r}},
 			}}
 			if got := poll.causeOf(reply, 0); got != c.want {
@@ -156,13 +156,13 @@ func TestErrandIsForAHundredHoldsAtMost(t *testing.T) {
 		h := mustHold(t, p, "x")
 		poll, l := h.poll, h.grant.Lease
 		now := p.Host.Clock()()
-		for _, n := range []int{0, 1, txns.MaxOps, txns.MaxOps + 1} {
+		for _, n := range []int{0, 1, requests.MaxOps, requests.MaxOps + 1} {
 			clear(poll.roster.holds)
 			for range n {
 				poll.roster.holds[&Hold{entry: entry{grant: h.grant, host: h.host}}] = now
 			}
 			e := poll.errand(l)
-			if asks := n > 0 && n <= txns.MaxOps; (e != nil) != asks || asks && len(e.If) != n {
+			if asks := n > 0 && n <= requests.MaxOps; (e != nil) != asks || asks && len(e.If) != n {
 				t.Errorf("%d holds: %v", n, e)
 			}
 			if e == nil {

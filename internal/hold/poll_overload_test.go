@@ -13,10 +13,10 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/fakedial"
-	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/testkit/fakedial"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	"github.com/holdfast-go/holdfast/session"
 )
 

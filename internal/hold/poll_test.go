@@ -10,11 +10,11 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/internal/hold"
-	"github.com/holdfast-go/holdfast/internal/holdtest"
-	"github.com/holdfast-go/holdfast/internal/polls"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -103,7 +103,7 @@ func TestHoldersAreToldAtOnceWhenManyEntriesAreDeleted(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := holdtest.Start(t, srv)
 				locks := holdtest.MustHold(t, srv, holdtest.AcquireAll(kit.Within(t, time.Minute), p, n))
-				interval := polls.Interval(kit.LockDelay)
+				interval := lease.PollInterval(kit.LockDelay)
 				time.Sleep(3 * interval)
 				before := p.Link.Count()["LeaseTimeToLive"]
 				removed := time.Now()
@@ -134,7 +134,7 @@ func TestUnansweredPollIsRepeated(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
 		h := holdtest.MustAcquire(t, p.Queue("x"))
-		interval := polls.Interval(kit.LockDelay)
+		interval := lease.PollInterval(kit.LockDelay)
 		time.Sleep(3 * interval) // no poll is in flight
 		hung := false
 		p.Plan(func(kind string, n int) (f etcdfake.Fate) {
@@ -246,7 +246,7 @@ func TestPollThatCloseInterruptsIsNotReported(t *testing.T) {
 		p := holdtest.Start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		holdtest.MustAcquire(t, p.Queue("x"))
 		p.PlanAll("poll", holdtest.Silence)
-		time.Sleep(3 * polls.Interval(kit.LockDelay) / 2)
+		time.Sleep(3 * lease.PollInterval(kit.LockDelay) / 2)
 		if p.Counts()["poll"] == 0 {
 			t.Fatal("no poll hangs: this tests nothing")
 		}

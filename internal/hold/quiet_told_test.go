@@ -10,10 +10,10 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/polls"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -22,7 +22,7 @@ func TestWatchedHolderIsToldOfWhatNoWatchTells(t *testing.T) {
 	for _, delay := range []time.Duration{-1, 200 * time.Millisecond, time.Second, 1400 * time.Millisecond} {
 		three(t, func(t *testing.T, srv *etcdfake.Server) {
 			p := startQuiet(t, srv, func(o *session.Options) { o.LockDelay = delay })
-			isToldWithin(t, srv, p, polls.ToldWithin(0))
+			isToldWithin(t, srv, p, lease.ToldWithin(0))
 		})
 	}
 }
@@ -35,7 +35,7 @@ func TestWatchedHolderOfManyIsToldOfWhatNoWatchTells(t *testing.T) {
 			h := holdtest.MustAcquire(t, p.Queue(fmt.Sprint(i)))
 			defer func() { _ = h.Release(t.Context()) }()
 		}
-		isToldWithin(t, srv, p, polls.ToldWithin(0))
+		isToldWithin(t, srv, p, lease.ToldWithin(0))
 	})
 }
 

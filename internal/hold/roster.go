@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/polls"
 )
 
 // never was a hold asked about, or not since the bell has rung.
@@ -36,7 +35,7 @@ type roster struct {
 }
 
 func newRoster(host lease.Host) roster {
-	interval := polls.Interval(host.LockDelay())
+	interval := lease.PollInterval(host.LockDelay())
 	return roster{
 		clock: host.Clock(), interval: interval, look: interval / 2, holds: make(map[*Hold]time.Duration),
 	}
@@ -64,12 +63,12 @@ func (r *roster) remove(holds []*Hold) {
 	}
 }
 
-func (r *roster) on(lease *lease.Lease) []*Hold {
+func (r *roster) on(l *lease.Lease) []*Hold {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []*Hold
 	for h := range r.holds {
-		if h.grant.Lease == lease {
+		if h.grant.Lease == l {
 			all = append(all, h)
 		}
 	}
@@ -118,15 +117,15 @@ func (r *roster) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
 		return nil
 	}
 	due := make(map[*lease.Lease][]*Hold)
-	for lease, holds := range held {
-		late := now - polls.Slow
+	for l, holds := range held {
+		late := now - lease.SlowPoll
 		switch {
-		case !lease.Watched():
+		case !l.Watched():
 			late = now - r.interval
-		case lease.Errands.UnderWay(): // it asks about what was polled before
+		case l.Errands.UnderWay(): // it asks about what was polled before
 			late = never
 		}
-		due[lease] = r.dueOf(holds, late)
+		due[l] = r.dueOf(holds, late)
 	}
 	return due
 }

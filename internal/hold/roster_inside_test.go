@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/polls"
+
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
@@ -74,8 +74,8 @@ func TestHoldIsDueAtTheNearestLook(t *testing.T) {
 	}{
 		"polled an interval ago":                 {asked: nearest - time.Second, due: true},
 		"polled later":                           {asked: nearest - time.Second + 1},
-		"watched, polled long ago":               {watched: true, asked: nearest - polls.Slow, due: true},
-		"watched, polled later":                  {watched: true, asked: nearest - polls.Slow + 1},
+		"watched, polled long ago":               {watched: true, asked: nearest - lease.SlowPoll, due: true},
+		"watched, polled later":                  {watched: true, asked: nearest - lease.SlowPoll + 1},
 		"never polled":                           {watched: true, asked: never, due: true},
 		"the latest poll was not answered":       {failing: true, asked: never, sent: nearest - time.Second + 1},
 		"the latest poll failed an interval ago": {failing: true, asked: never, sent: nearest - time.Second, due: true},

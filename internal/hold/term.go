@@ -11,11 +11,11 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/ahead"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // What follows is for terms of an election, which last long: locks do not use it.
@@ -40,7 +40,7 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	hctx, cancel := h.Context(ctx, false)
 	defer cancel()
 	u := update{hold: h, value: h.heldValue(h.since, data)}
-	err := calls.Retry(hctx, h.host, u.try)
+	err := lease.Retry(hctx, h.host, u.try)
 	switch {
 	case err == nil:
 		return u.since, nil
@@ -76,10 +76,10 @@ func (u *update) try(ctx context.Context) error {
 	if !h.Live() { // asked after known: what finds a notice ends the hold first
 		return h.Check()
 	}
-	r, err := h.grant.Commit(ctx, txns.Txn{
+	r, err := h.grant.Commit(ctx, requests.Txn{
 		If:   h.unmodifiedSince(known),
 		Then: []clientv3.Op{queue.PutValue(h.Key(), u.value)},
-		Else: []clientv3.Op{clientv3.OpGet(h.Key()), reads.Meta(h.grant.Lease.Key())},
+		Else: []clientv3.Op{clientv3.OpGet(h.Key()), ahead.Meta(h.grant.Lease.Key())},
 	})
 	u.unanswered = h.Queue().ReportUnknown("proclaim", err) || r.Unanswered || u.unanswered
 	if err != nil {

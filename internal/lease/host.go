@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -45,7 +45,7 @@ type Env interface {
 	// RetryPolicy returns the session's retry policy. Its Attempt is set.
 	RetryPolicy() backoff.Policy
 	// Sender returns the sender of requests that may be repeated.
-	Sender() *sending.Sender
+	Sender() *requests.Sender
 	// Identity says who the session is, for people who look into etcd.
 	Identity() layout.Identity
 	// LockDelay is how long a waiter waits when the entry ahead of it went together with its lease.

@@ -3,6 +3,10 @@
 //
 // Locks and terms are bound to a Lease, never to a session: a lock that was lost with one lease does not come back with
 // the next.
+//
+// calls.go says how long a call goes on: the contexts that end it with its session or its lease, the pauses before it
+// asks again, and what its error says when the session or the client was closed meanwhile. polls.go says when holds are
+// polled, and so how soon a holder is told that its entry is to go, or is gone.
 package lease
 
 import (

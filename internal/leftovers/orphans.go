@@ -8,11 +8,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/internal/calls"
-	"github.com/holdfast-go/holdfast/internal/judge"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 const (
@@ -66,9 +65,9 @@ func (s *Scanner) ScanSoon() {
 func (s *Scanner) run(ctx context.Context) {
 	for {
 		select {
-		case <-time.After(calls.Jittered(ScanEvery)):
+		case <-time.After(lease.Jittered(ScanEvery)):
 		case <-s.wake:
-			if !calls.Sleep(ctx, calls.Jittered(ScanSoonAfter)) {
+			if !lease.Sleep(ctx, lease.Jittered(ScanSoonAfter)) {
 				return
 			}
 		case <-ctx.Done():
@@ -82,17 +81,17 @@ func (s *Scanner) run(ctx context.Context) {
 // for in between. Between the lists their keys are claimed: keys are used again, and
 // an attempt that took one of them would be mistaken for the orphan.
 func (s *Scanner) scan(ctx context.Context) {
-	lease := s.host.Lease()
+	l := s.host.Lease()
 	var orphans []Suspect
-	for key, at := range s.list(ctx, lease) {
-		if e := s.orphan(at, key, lease); s.keys.Register(key, lease, e) {
+	for key, at := range s.list(ctx, l) {
+		if e := s.orphan(at, key, l); s.keys.Register(key, l, e) {
 			orphans = append(orphans, e)
 		}
 	}
-	if len(orphans) == 0 || !calls.Sleep(ctx, calls.Jittered(ScanAgainAfter)) {
+	if len(orphans) == 0 || !lease.Sleep(ctx, lease.Jittered(ScanAgainAfter)) {
 		return
 	}
-	still := s.list(ctx, lease)
+	still := s.list(ctx, l)
 	for _, e := range orphans {
 		if _, stands := still[e.Key()]; !stands {
 			s.keys.Unregister(e.Key())
@@ -105,23 +104,23 @@ func (s *Scanner) scan(ctx context.Context) {
 
 // list returns the keys on the lease that have the form of an entry of this
 // session, and their queues. Any other key there is the user's.
-func (s *Scanner) list(ctx context.Context, lease *lease.Lease) map[string]layout.Queue {
+func (s *Scanner) list(ctx context.Context, l *lease.Lease) map[string]layout.Queue {
 	ctx, cancel := context.WithTimeout(ctx, ScanAgainAfter)
 	defer cancel()
-	defer context.AfterFunc(lease.Context(), cancel)()
+	defer context.AfterFunc(l.Context(), cancel)()
 	client := s.host.Client()
 	send := func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-		return client.TimeToLive(ctx, lease.ID(), clientv3.WithAttachedKeys())
+		return client.TimeToLive(ctx, l.ID(), clientv3.WithAttachedKeys())
 	}
-	resp, _, err := sending.Once(ctx, s.host.Sender(), sending.Unhurried, send)
+	resp, _, err := requests.Once(ctx, s.host.Sender(), requests.Unhurried, send)
 	if err != nil {
-		err = judge.WithConnection(client.ActiveConnection(), err)
+		err = retry.WithConnection(client.ActiveConnection(), err)
 		s.host.Logger().Debug("holdfast: could not list the keys of the lease", "error", err)
 		return nil
 	}
 	entries := make(map[string]layout.Queue)
 	for _, key := range resp.Keys {
-		if at, found := s.queueOf(string(key), lease); found {
+		if at, found := s.queueOf(string(key), l); found {
 			entries[at.PermitOf(string(key))] = at
 		}
 	}
@@ -130,7 +129,7 @@ func (s *Scanner) list(ctx context.Context, lease *lease.Lease) map[string]layou
 
 // queueOf returns the queue that a key is an entry of. It reports false if the key does not have the form of an entry
 // on that lease.
-func (s *Scanner) queueOf(key string, lease *lease.Lease) (at layout.Queue, found bool) {
+func (s *Scanner) queueOf(key string, l *lease.Lease) (at layout.Queue, found bool) {
 	prefix := key[:strings.LastIndexByte(key, '/')+1]
 	s.mu.Lock()
 	at, found = s.foreign[prefix]
@@ -138,5 +137,5 @@ func (s *Scanner) queueOf(key string, lease *lease.Lease) (at layout.Queue, foun
 	if !found {
 		at, found = layout.Of(s.host.Namespace(), key)
 	}
-	return at, found && at.IsOn(lease.ID(), key)
+	return at, found && at.IsOn(l.ID(), key)
 }

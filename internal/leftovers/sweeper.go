@@ -14,10 +14,10 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/calls"
+
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // Sweeper removes what unanswered requests of ended attempts have put, or may yet put. It puts the session key again;
@@ -52,7 +52,7 @@ func (s *Sweeper) Add(e Suspect) {
 }
 
 func (s *Sweeper) run(ctx context.Context) {
-	var pauses calls.Pauses
+	var pauses lease.Pauses
 	logged := false
 	for {
 		suspects := s.suspectsLeft()
@@ -111,10 +111,10 @@ func (s *Sweeper) clear(e Suspect) {
 
 // sweep goes through all suspects once.
 func (s *Sweeper) sweep(ctx context.Context, suspects []Suspect) error {
-	lease := suspects[0].Lease()
-	ctx, cancel := calls.UntilLost(ctx, lease)
+	l := suspects[0].Lease()
+	ctx, cancel := lease.UntilLost(ctx, l)
 	defer cancel()
-	gateErr := s.moveGate(ctx, lease, suspects)
+	gateErr := s.moveGate(ctx, l, suspects)
 	if gateErr != nil && !errors.Is(gateErr, rpctypes.ErrNoSpace) {
 		return gateErr
 	}
@@ -124,7 +124,7 @@ func (s *Sweeper) sweep(ctx context.Context, suspects []Suspect) error {
 	for _, e := range suspects {
 		keys = max(keys, len(e.Keys()))
 	}
-	for batch := range slices.Chunk(suspects, txns.MaxOps/keys) {
+	for batch := range slices.Chunk(suspects, requests.MaxOps/keys) {
 		if err := s.removeStanding(ctx, batch, gateErr == nil); err != nil {
 			return err
 		}
@@ -134,32 +134,32 @@ func (s *Sweeper) sweep(ctx context.Context, suspects []Suspect) error {
 
 // moveGate puts the session key again, if otherwise an unanswered copy of a put
 // could still be carried out.
-func (s *Sweeper) moveGate(ctx context.Context, lease *lease.Lease, suspects []Suspect) error {
-	gate := lease.Gate()
+func (s *Sweeper) moveGate(ctx context.Context, l *lease.Lease, suspects []Suspect) error {
+	gate := l.Gate()
 	if !slices.ContainsFunc(suspects, func(e Suspect) bool { return e.UnansweredAt() >= gate }) {
 		return nil
 	}
-	if slices.ContainsFunc(s.keys.of(lease, true), Entry.InFlight) {
+	if slices.ContainsFunc(s.keys.of(l, true), Entry.InFlight) {
 		return errPutsInFlight
 	}
-	_, err := s.host.PutSessionKey(ctx, lease)
+	_, err := s.host.PutSessionKey(ctx, l)
 	if etcderr.Classify(err) == etcderr.LeaseGone {
-		s.host.LeaseGone(ctx, lease, clientv3.NoLease, err)
+		s.host.LeaseGone(ctx, l, clientv3.NoLease, err)
 	}
-	s.keys.refuse(lease) // perhaps: the put may have been carried out, whatever err is
+	s.keys.refuse(l) // perhaps: the put may have been carried out, whatever err is
 	return err
 }
 
 // removeStanding reads a batch of suspects and removes those that exist. With final, those that are absent can no
 // longer appear. If etcd refuses to read one of them, the others are still removed.
 func (s *Sweeper) removeStanding(ctx context.Context, batch []Suspect, final bool) (refused error) {
-	var ops txns.Ops
+	var ops requests.Ops
 	for _, e := range batch {
 		for _, key := range e.Keys() {
-			ops.Add(reads.Meta(key))
+			ops.Add(ahead.Meta(key))
 		}
 	}
-	resp, err := txns.Read(ctx, s.host.Sender(), ops...)
+	resp, err := requests.ReadAll(ctx, s.host.Sender(), ops...)
 	switch {
 	case err == nil:
 	case len(batch) == 1 || ctx.Err() != nil:
@@ -180,7 +180,7 @@ func (s *Sweeper) removeStanding(ctx context.Context, batch []Suspect, final boo
 			n++
 		}
 		switch {
-		case reads.IsEntry(kv, e.Kept()):
+		case ahead.IsEntry(kv, e.Kept()):
 			if final {
 				s.clear(e)
 			}

@@ -18,10 +18,10 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/testkit/leak"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -150,7 +150,7 @@ func TestWhatTheSweeperFindsIsRemovedUnlessMinHoldKeepsIt(t *testing.T) {
 
 // etcd limits the operations of a Txn.
 func TestSweeperReadsManyInBatches(t *testing.T) {
-	const perRead = txns.MaxOps / 2 // of each its entry and its claim
+	const perRead = requests.MaxOps / 2 // of each its entry and its claim
 	for n, want := range map[int]int{1: 1, perRead: 1, perRead + 1: 2, 2*perRead + 1: 3} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -6,8 +6,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/reads"
 )
 
 // MaxBatch is how many turns one Txn marks: etcd takes 128 operations, and counts those of the Txns in it.
@@ -18,7 +18,7 @@ type View struct {
 	Waiting []*mvccpb.KeyValue // the turns that wait, the oldest first
 
 	live, lost int           // weights of permits and marked turns, and of those of which only the claim stands
-	dead       []reads.Claim // acquitted: of a turn that was not marked, which never held
+	dead       []ahead.Claim // acquitted: of a turn that was not marked, which never held
 }
 
 // Read reads keys of a semaphore. All of them count that are not turns that wait, so for an entry, only older ones may
@@ -46,7 +46,7 @@ func Read(at layout.Queue, kvs ...*mvccpb.KeyValue) (v View) {
 			if !waited {
 				v.lost += layout.WeightOf(entry)
 			}
-			v.dead = append(v.dead, reads.Claim{Key: key, Rev: kv.CreateRevision, Acquitted: waited})
+			v.dead = append(v.dead, ahead.Claim{Key: key, Rev: kv.CreateRevision, Acquitted: waited})
 		}
 	}
 	slices.SortFunc(v.Waiting, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
@@ -60,7 +60,7 @@ func (v View) Room(limit int) (left, without int) {
 
 // inTheWay returns the dead claims that an entry which does not fit deletes, so that it may. It waits for those of
 // permits only if there is room for it without them.
-func (v View) inTheWay(weight, limit int) (dead []reads.Claim) {
+func (v View) inTheWay(weight, limit int) (dead []ahead.Claim) {
 	_, without := v.Room(limit)
 	for _, c := range v.dead {
 		if c.Acquitted || weight <= without {
@@ -75,7 +75,7 @@ type Next struct {
 	Hold     bool
 	TooHeavy bool               // it never fits into the limit
 	Batch    []*mvccpb.KeyValue // it marks these turns
-	Dead     []reads.Claim      // it waits for the delays of these claims, and deletes them
+	Dead     []ahead.Claim      // it waits for the delays of these claims, and deletes them
 	Wait     bool               // it waits for the turn ahead or, at the front, for permits to go. A permit has no room
 	Behind   *mvccpb.KeyValue   // the turn ahead, which waits
 }

@@ -8,9 +8,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/calls"
+
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -34,7 +34,7 @@ func (q *Queue) Downgradable() Set { return Set{q, q.Readers()} }
 // Otherwise it queues in none, and returns ErrOccupied, with the place that the caller would have had, or
 // ErrUnconfirmed. It waits for etcd's answers then, and for no other holder. It ends with ctx's error,
 // holdfast.ErrClosed, what Request.Release returned, or what etcd said that no retry can mend; then nothing is held.
-// With ctx's error comes the place in the queue, as a *places.Error. If etcd did not answer, an entry may still stand
+// With ctx's error comes the place in the queue, as a *ahead.Error. If etcd did not answer, an entry may still stand
 // or appear, which the session removes once etcd answers.
 //
 // A lease that is lost on the way costs the place in the queue and does not end the call: it queues again, at the back,
@@ -66,7 +66,7 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 	if err := awaitTurn(ctx, heads); err != nil {
 		return nil, err
 	}
-	var pauses calls.Pauses
+	var pauses lease.Pauses
 	for a := heads[0].attempt; ; a = nil { // a round that loses its lease or an entry is followed by another one
 		if a == nil {
 			lease, err := q.host.Await(ctx)
@@ -193,21 +193,21 @@ func fail(ctx context.Context, heads []*ticket, a *attempt, c condition, err err
 		err, asked = fmt.Errorf("%w; the session had no lease", err), false
 	}
 	// The read of the place runs beside the removal, with its patience.
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), calls.GiveUpWait)
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.GiveUpWait)
 	defer cancel()
 	place := make(chan view.Place, 1)
 	if asked {
 		go func() { place <- t.readPlace(patience, rev) }() // ends with patience
 	}
 	giveUp(heads, a)
-	if err = calls.EndedBy(ctx, t.q.host, err); !asked {
+	if err = lease.EndedBy(ctx, t.q.host, err); !asked {
 		return err
 	}
-	return &places.Error{Place: <-place, Err: err}
+	return &ahead.Error{Place: <-place, Err: err}
 }
 
 // giveUp ends turns without a hold. It waits for the entries to be removed, for
-// calls.GiveUpWait at most; the session goes on with it.
+// lease.GiveUpWait at most; the session goes on with it.
 func giveUp(heads []*ticket, a *attempt) {
 	if a == nil {
 		for _, t := range heads {
@@ -219,7 +219,7 @@ func giveUp(heads []*ticket, a *attempt) {
 	for i, e := range a.entries { // each leaves by itself
 		removed[i] = inBackground(e.q.host, func() { _ = handOff(e) })
 	}
-	patience, cancel := context.WithTimeout(context.Background(), calls.GiveUpWait)
+	patience, cancel := context.WithTimeout(context.Background(), lease.GiveUpWait)
 	defer cancel()
 	for i, e := range a.entries {
 		select {

@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/reads"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 )
 
 func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
@@ -15,7 +15,7 @@ func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
 		q := start(t, srv).queue("x")
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		ahead, dead := &mvccpb.KeyValue{Key: []byte("ahead"), CreateRevision: 3}, []reads.Claim{{Key: "dead", Rev: 4}}
+		ahead, dead := &mvccpb.KeyValue{Key: []byte("ahead"), CreateRevision: 3}, []ahead.Claim{{Key: "dead", Rev: 4}}
 		for name, c := range map[string]struct {
 			e     *entry
 			inSet bool

@@ -11,8 +11,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/places"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/ahead"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -39,7 +39,7 @@ func TestCallThatEndsBetweenTwoRoundsSendsNothing(t *testing.T) {
 		p := start(t, srv, func(o *session.Options) {
 			o.Retry.Initial, o.Retry.Max, o.Retry.Rand = time.Minute, time.Minute, func() float64 { return 1 }
 		})
-		ahead := kit.Join(t, srv, entriesX)
+		front := kit.Join(t, srv, entriesX)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		done := make(chan error, 1)
@@ -50,7 +50,7 @@ func TestCallThatEndsBetweenTwoRoundsSendsNothing(t *testing.T) {
 		kit.Queued(t, srv, entriesX, 2)
 		srv.Delete(string(srv.Keys(entriesX)[1].Key))
 		p.Plan(nil)
-		ahead.Release()
+		front.Release()
 		err := <-done
 		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrEntryGone) ||
 			!strings.Contains(err.Error(), "last error") {
@@ -112,7 +112,7 @@ func TestCallThatBeginsAfterALossHoldsAtOnce(t *testing.T) {
 func TestCallThatEndsInItsLockDelayHasNoPlace(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		ahead := kit.Join(t, srv, entriesX)
+		front := kit.Join(t, srv, entriesX)
 		ctx, giveUp := context.WithCancel(kit.Within(t, time.Minute))
 		done := make(chan error, 1)
 		go func() { // ends with ctx
@@ -120,11 +120,11 @@ func TestCallThatEndsInItsLockDelayHasNoPlace(t *testing.T) {
 			done <- err
 		}()
 		kit.Queued(t, srv, entriesX, 2)
-		ahead.Revoke()
+		front.Revoke()
 		time.Sleep(kit.LockDelay / 2)
 		giveUp()
 		err := <-done
-		if err == nil || !strings.Contains(err.Error(), "lock delay had not passed") || errors.As(err, new(*places.Error)) {
+		if err == nil || !strings.Contains(err.Error(), "lock delay had not passed") || errors.As(err, new(*ahead.Error)) {
 			t.Errorf("Acquire: %v", err)
 		}
 	})

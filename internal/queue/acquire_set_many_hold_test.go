@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/hold"
-	"github.com/holdfast-go/holdfast/internal/holdtest"
-	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 var noRequest hold.Request
@@ -59,7 +59,7 @@ func TestLargeSetOfWhichOneNameIsTaken(t *testing.T) {
 					name := fmt.Sprintf("n%02d", taken)
 					h := holdtest.MustAcquire(t, other.Queue(name))
 					_, err := holdtest.TryAcquireSet(kit.Within(t, time.Minute), many(p, n), noRequest)
-					if place, err := places.Without(err); !errors.Is(err, queue.ErrOccupied) || place.Name != name {
+					if place, err := ahead.Without(err); !errors.Is(err, queue.ErrOccupied) || place.Name != name {
 						t.Errorf("TryAcquire: %+v, %v", place, err)
 					}
 					done := acquireSetLater(kit.Within(t, time.Minute), many(p, n))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/calls"
+
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -83,7 +83,7 @@ func (a *attempt) mayHold() bool {
 // awaitFront waits until the attempt holds. It waits for one queue after the other: what is free ahead of an entry
 // stays free. It ends with the lease, because then the entries are gone, or will be, whatever happens ahead of them.
 func (a *attempt) awaitFront(ctx context.Context) error {
-	ctx, cancel := calls.UntilLost(ctx, a.lease)
+	ctx, cancel := lease.UntilLost(ctx, a.lease)
 	defer cancel()
 	for _, e := range a.entries {
 		if err := e.wait.untilNoEntryAhead(ctx); err != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/holdtest"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 // Scenarios 17 and 18. A waiter's lease ends at any moment around the release of the entry

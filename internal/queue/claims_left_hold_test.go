@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
-	"github.com/holdfast-go/holdfast/internal/holdtest"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 // An entry is deleted by hand. Its session deletes the claim when it learns of that, whatever tells it, so the next one

@@ -8,11 +8,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/calls"
-	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/steps"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/ahead"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // lookAgain is the time between two looks during a delay. A holder that was told meanwhile has deleted its claim.
@@ -38,7 +36,7 @@ func (a *attempt) passClaims(ctx context.Context) error {
 			a.told = true
 			a.waiting().wait.tell(ctx)
 		}
-		if !calls.Sleep(ctx, min(left, lookAgain)) {
+		if !lease.Sleep(ctx, min(left, lookAgain)) {
 			return backoff.ContextErr(ctx)
 		}
 		if left > lookAgain {
@@ -69,18 +67,18 @@ func (a *attempt) lookBehindClaims(ctx context.Context) error {
 // too: when it has deleted all claims, the attempt holds. Otherwise it looks again.
 func (a *attempt) clear(ctx context.Context) error {
 	began := time.Now()
-	var dead []reads.Claim // in all queues
+	var dead []ahead.Claim // in all queues
 	for _, e := range a.entries {
 		if !e.wait.isFree() {
-			e.say(steps.Step{Action: steps.Waited})
+			e.say(Step{Action: Waited})
 		}
 		dead = append(dead, e.wait.claims...)
 	}
-	for batch := range slices.Chunk(dead, txns.MaxOps-len(a.entries)) {
+	for batch := range slices.Chunk(dead, requests.MaxOps-len(a.entries)) {
 		sent := time.Now()
-		var r txns.Reply
+		var r requests.Reply
 		err := a.entries[0].retry(ctx, func(ctx context.Context) (err error) {
-			r, err = a.clearing(batch).Once(ctx, a.q.host.Sender(), sending.Write)
+			r, err = a.clearing(batch).Once(ctx, a.q.host.Sender(), requests.Write)
 			return err
 		})
 		if err != nil {
@@ -123,7 +121,7 @@ func (a *attempt) noteReply(due time.Time) {
 // delayOnceMore waits for the lock delay, and looks again.
 func (a *attempt) delayOnceMore(ctx context.Context) error {
 	a.late = false
-	if !calls.Sleep(ctx, a.q.shared.lockDelay) {
+	if !lease.Sleep(ctx, a.q.shared.lockDelay) {
 		return backoff.ContextErr(ctx)
 	}
 	return a.entries[0].wait.look(ctx)
@@ -137,13 +135,13 @@ func (a *attempt) delayOnceMore(ctx context.Context) error {
 //	rev 12  B puts its entry, and waits for A's delay
 //	rev 15  an administrator moves B's entry to a short lease: create revision 12, mod revision 15
 //	        B's clear compares mod = 12, and is refused. B queues again
-func (a *attempt) clearing(claims []reads.Claim) txns.Txn {
-	var t txns.Txn
+func (a *attempt) clearing(claims []ahead.Claim) requests.Txn {
+	var t requests.Txn
 	for _, e := range a.entries {
 		t.If = append(t.If, clientv3.Compare(clientv3.ModRevision(e.key), "=", e.rev))
 	}
 	for _, c := range claims {
-		t.If = append(t.If, reads.CreatedAt(c.Key, c.Rev))
+		t.If = append(t.If, ahead.CreatedAt(c.Key, c.Rev))
 		t.Then = append(t.Then, clientv3.OpDelete(c.Key))
 	}
 	return t

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 // A copy of a clear arrives when another claim stands at the key, and the entry of its attempt yet. It compares the

@@ -56,10 +56,10 @@
 //
 // Set.Acquire in acquire.go is the whole way of a lock, from the call to the hold: the line, the put, the wait. A free
 // lock goes on through ticket.go, attempt.go, put.go, entry.go, grant.go and remove.go; TryLock adds try.go. What
-// becomes of a Grant while it is held is not known here: see package hold. A waiter adds wait.go and look.go, and
-// package awaiting; after a crash clear.go and sights.go; a line in memory, package lines and handoff.go; semaphores,
-// semaphore.go and permit.go. leftovers.go is what package leftovers asks of an entry. Package reads has the operations
-// that read entries and claims, package calls how long a call lasts.
+// becomes of a Grant while it is held is not known here: see package hold. A waiter adds wait.go and look.go; after a
+// crash clear.go and sights.go; a line in memory, lines.go and handoff.go; semaphores, semaphore.go and permit.go.
+// leftovers.go is what package leftovers asks of an entry. Package ahead has the operations that read entries and
+// claims, package watching the wait for a change, calls.go of package lease how long a call lasts.
 //
 // DESIGN.md at the root of the module has the reasons. tests/models/queuemodel and
 // tests/models/semmodel are models of this algorithm that are searched for mistakes.

@@ -12,11 +12,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/steps"
 )
 
 var (
@@ -93,13 +92,13 @@ func (e *entry) Log() *slog.Logger {
 }
 
 // say tells the observer of a step: the caller says which, and what only it knows.
-func (e *entry) say(s steps.Step) {
+func (e *entry) say(s Step) {
 	tell, w := e.q.shared.tell, &e.wait
 	if tell == nil || e.ticket == nil { // an entry that the sweeper has found is no attempt's
 		return
 	}
 	s.Key, s.Created, s.Lease = e.key, e.rev, e.of.lease
-	if s.Action == steps.Judged && w.ahead != nil {
+	if s.Action == Judged && w.ahead != nil {
 		s.Ahead, s.AheadCreated = string(w.ahead.Key), w.ahead.CreateRevision
 	}
 	tell(s)
@@ -142,7 +141,7 @@ func (e *entry) modRevision() int64 {
 
 // owned is true in a Txn while this entry exists. It compares the create revision, since a later entry may have the
 // same key.
-func (e *entry) owned() clientv3.Cmp { return reads.CreatedAt(e.key, e.rev) }
+func (e *entry) owned() clientv3.Cmp { return ahead.CreatedAt(e.key, e.rev) }
 
 // PutValue replaces the value of the entry with that key, which keeps its lease.
 func PutValue(key, value string) clientv3.Op {
@@ -172,7 +171,7 @@ func (e *entry) finish() {
 // retry calls op until it succeeds or fails for good, with the session's pauses, until ctx ends or the lease is lost.
 // Each request of op has its own timeout.
 func (e *entry) retry(ctx context.Context, op func(ctx context.Context) error) error {
-	return calls.RetryUnder(ctx, e.q.host, e.of.lease, op)
+	return lease.RetryUnder(ctx, e.q.host, e.of.lease, op)
 }
 
 // takenFor is the rest of MinHold.

@@ -4,19 +4,19 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/holdfast-go/holdfast/internal/awaiting"
-	"github.com/holdfast-go/holdfast/internal/calls"
+	"github.com/holdfast-go/holdfast/internal/watching"
+
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // What tests of package queue_test see of the inside.
 
 const (
-	GiveUpWait     = calls.GiveUpWait
-	MaxOps         = txns.MaxOps
-	RecheckAfter   = awaiting.RecheckAfter
+	GiveUpWait     = lease.GiveUpWait
+	MaxOps         = requests.MaxOps
+	RecheckAfter   = watching.RecheckAfter
 	RemoveRetry    = removeRetry
 	ScanEvery      = leftovers.ScanEvery
 	ScanAgainAfter = leftovers.ScanAgainAfter

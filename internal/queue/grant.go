@@ -9,12 +9,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/calls"
+
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/steps"
+
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
-	"github.com/holdfast-go/holdfast/internal/txns"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -44,7 +44,7 @@ func newGrants(a *attempt) []*Grant {
 	grants := a.room.grants[:0]
 	for i, e := range a.entries {
 		e.reach(held)
-		e.say(steps.Step{Action: steps.Holds, Read: a.revision})
+		e.say(Step{Action: Holds, Read: a.revision})
 		g := &a.room.grant
 		if i > 0 {
 			g = new(Grant)
@@ -61,14 +61,14 @@ func newGrants(a *attempt) []*Grant {
 }
 
 // Is reports whether kv is the entry.
-func (g *Grant) Is(kv *mvccpb.KeyValue) bool { return reads.IsEntry(kv, g.Created) }
+func (g *Grant) Is(kv *mvccpb.KeyValue) bool { return ahead.IsEntry(kv, g.Created) }
 
 // Owned is true in a Txn while the entry exists. It compares the create revision, since a later entry may have the same
 // key.
 func (g *Grant) Owned() clientv3.Cmp { return g.entry.owned() }
 
 // Commit sends a Txn about the entry, perhaps with others of the session in one request.
-func (g *Grant) Commit(ctx context.Context, t txns.Txn) (txns.Reply, error) {
+func (g *Grant) Commit(ctx context.Context, t requests.Txn) (requests.Reply, error) {
 	return g.entry.q.shared.commits.Commit(ctx, t)
 }
 
@@ -99,7 +99,7 @@ func (g *Grant) RemoveNow(ctx context.Context) bool {
 	if !g.entry.ticket.IsLast() {
 		return false
 	}
-	ctx, cancel := calls.ForRequest(ctx, g.entry.of.lease, 0)
+	ctx, cancel := lease.ForRequest(ctx, g.entry.of.lease, 0)
 	defer cancel()
 	if g.entry.tryRemove(ctx) != nil {
 		return false
@@ -114,9 +114,9 @@ func (g *Grant) RemoveNow(ctx context.Context) bool {
 // entries was deleted.
 func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
 	first := grants[0].entry
-	ctx, cancel := calls.ForRequest(ctx, first.of.lease, 0)
+	ctx, cancel := lease.ForRequest(ctx, first.of.lease, 0)
 	defer cancel()
-	var t txns.Txn
+	var t requests.Txn
 	for _, g := range grants {
 		t.If = append(t.If, g.Owned())
 		t.Then = g.entry.deletions(t.Then)

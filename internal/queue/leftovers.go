@@ -6,10 +6,10 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
-	"github.com/holdfast-go/holdfast/internal/reads"
 )
 
 // suspect is an entry as package leftovers sees it: see leftovers.Suspect, and entry.Log.
@@ -66,7 +66,7 @@ func (e suspect) RemoveFound(kv *mvccpb.KeyValue) {
 // orphan is an entry that no attempt accounts for. It has no id: copies of it may still arrive, so the key is not used
 // again.
 func (s *shared) orphan(at layout.Queue, key string, lease *lease.Lease) leftovers.Suspect {
-	scope := reads.Scope{At: at, Reader: layout.IsReader(key)}
+	scope := ahead.Scope{At: at, Reader: layout.IsReader(key)}
 	q := &Queue{host: s.host, shared: s, Scope: scope}
 	if s.isUnclaimed(at) {
 		q = q.withoutClaims()

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/bubble"
 	"github.com/holdfast-go/holdfast/internal/hold"
-	"github.com/holdfast-go/holdfast/internal/holdtest"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 // giveUpMany makes n attempts, each for another name, and gives each up after d.
@@ -119,7 +119,7 @@ func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
 						}
 					})
 				}
-				const most = 45 * time.Second // copies must be paid for: see package sending
+				const most = 45 * time.Second // copies must be paid for: see package requests
 				for i := range 15 {
 					began := time.Now()
 					h, err := hold.AcquireOne(kit.Within(t, 2*time.Minute), p.Queue(fmt.Sprint("other", i)), hold.Request{})

@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 // The key of an orphan is not used for another entry.

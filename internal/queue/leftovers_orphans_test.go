@@ -8,9 +8,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 // A copy of a put arrives long after the entry of another copy was released.

@@ -9,11 +9,9 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/steps"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // look asks etcd what stands ahead of the entry now, by one flat Txn: a Txn in it would make it a write. If the entry
@@ -25,27 +23,27 @@ func (w *wait) look(ctx context.Context) error {
 	}
 	a, sent := w.e.of, time.Now()
 	n := len(a.entries)
-	own := make(txns.Ops, 0, n+2)
+	own := make(requests.Ops, 0, n+2)
 	for _, each := range a.entries {
-		own.Add(reads.Meta(each.key))
+		own.Add(ahead.Meta(each.key))
 	}
 	all, looks := own[:n:n], make([]aheadOf, 0, 1)
 	for _, e := range a.entries[slices.Index(a.entries, w.e):] {
 		if e.wait.isFree() && e != w.e {
 			continue
 		}
-		ops, suspects := e.wait.asks((txns.MaxOps - n) / 2)
-		if e != w.e && len(all)+len(ops) > txns.MaxOps {
+		ops, suspects := e.wait.asks((requests.MaxOps - n) / 2)
+		if e != w.e && len(all)+len(ops) > requests.MaxOps {
 			break
 		}
 		looks = append(looks, aheadOf{&e.wait, all.Add(ops...), suspects})
 	}
-	t := txns.Txn{Then: all}
+	t := requests.Txn{Then: all}
 	if w.ahead != nil {
-		t.If = []clientv3.Cmp{reads.CreatedAt(string(w.ahead.Key), w.ahead.CreateRevision)}
+		t.If = []clientv3.Cmp{ahead.CreatedAt(string(w.ahead.Key), w.ahead.CreateRevision)}
 		t.Then, t.Else = own, all
 	}
-	r, err := t.Ask(ctx, w.e.q.host.Sender(), sending.Read)
+	r, err := t.Ask(ctx, w.e.q.host.Sender(), requests.Read)
 	if err != nil {
 		return err
 	}
@@ -68,7 +66,7 @@ func (w *wait) look(ctx context.Context) error {
 type aheadOf struct {
 	*wait
 	first    int           // the reply to the first of its operations
-	suspects []reads.Claim // see wait.suspects
+	suspects []ahead.Claim // see wait.suspects
 }
 
 // asks returns the operations that read what stands ahead of the entry:
@@ -77,7 +75,7 @@ type aheadOf struct {
 //   - the claims ahead. Those behind the nearest entry are dead.
 //   - of claims that are dead, or may be: what they say, and whether the session key of their holder stands. What ends
 //     their delay must have been seen at one revision with the rest. most bounds how many claims it asks for.
-func (w *wait) asks(most int) (ops txns.Ops, suspects []reads.Claim) {
+func (w *wait) asks(most int) (ops requests.Ops, suspects []ahead.Claim) {
 	q, rev := w.e.q, w.e.rev
 	ops.Add(q.Nearest(rev))
 	if q.Unclaimed {
@@ -90,7 +88,7 @@ func (w *wait) asks(most int) (ops txns.Ops, suspects []reads.Claim) {
 }
 
 // read reads the replies to asks.
-func (l aheadOf) read(r txns.Reply) {
+func (l aheadOf) read(r requests.Reply) {
 	w, e := l.wait, l.wait.e
 	var claims *pb.RangeResponse
 	if !e.q.Unclaimed {
@@ -98,15 +96,15 @@ func (l aheadOf) read(r txns.Reply) {
 	}
 	w.sawAhead(r.First(l.first), claims, time.Now())
 	w.noteExamined(r, l.first+2, l.suspects)
-	e.say(steps.Step{Action: steps.Judged, Read: r.Header.Revision, Delays: w.ahead == nil && !w.isFree()})
+	e.say(Step{Action: Judged, Read: r.Header.Revision, Delays: w.ahead == nil && !w.isFree()})
 }
 
 // standIn reports whether all entries of the attempt stand as this session has put them, by a reply that begins with
 // them. One with another mod revision does not count: an administrator may be removing it, and then it stands on a
 // lease that ends by itself, perhaps right after this read.
-func (a *attempt) standIn(r txns.Reply) bool {
+func (a *attempt) standIn(r requests.Reply) bool {
 	for i, e := range a.entries {
-		if own := r.First(i); !reads.IsEntry(own, e.rev) || own.ModRevision != e.rev {
+		if own := r.First(i); !ahead.IsEntry(own, e.rev) || own.ModRevision != e.rev {
 			return false
 		}
 	}
@@ -123,16 +121,16 @@ func (w *wait) sawAhead(nearest *mvccpb.KeyValue, claims *pb.RangeResponse, now 
 
 // suspects returns the claims whose value and session key a look reads: the claim of the entry ahead, because that may
 // go next, and each dead claim until its session key has gone. most bounds how many.
-func (w *wait) suspects(most int) (claims []reads.Claim) {
+func (w *wait) suspects(most int) (claims []ahead.Claim) {
 	if w.ahead != nil {
 		if _, ours := layout.LeaseOf(string(w.ahead.Key)); ours {
-			claims = append(claims, reads.Claim{
+			claims = append(claims, ahead.Claim{
 				Key: w.e.q.At.ClaimKey(string(w.ahead.Key)), Rev: w.ahead.CreateRevision,
 			})
 		}
 	}
 	known := &w.e.q.shared.sights
-	var again []reads.Claim
+	var again []ahead.Claim
 	for _, c := range w.claims {
 		switch {
 		case !known.isExamined(c):
@@ -147,7 +145,7 @@ func (w *wait) suspects(most int) (claims []reads.Claim) {
 
 // examine adds the reads of what claims say, and of the session keys of their holders. The key of a foreign entry names
 // no session. Then the key that is read does not exist, so the delay is the lock delay.
-func (w *wait) examine(to *txns.Ops, claims []reads.Claim) {
+func (w *wait) examine(to *requests.Ops, claims []ahead.Claim) {
 	q := w.e.q
 	for _, c := range claims {
 		holder, _ := layout.LeaseOf(q.At.EntryOf(c.Key))
@@ -156,10 +154,10 @@ func (w *wait) examine(to *txns.Ops, claims []reads.Claim) {
 }
 
 // noteExamined records the replies to examine, the first of which is response i. The same reply shows which are dead.
-func (w *wait) noteExamined(r txns.Reply, i int, claims []reads.Claim) {
+func (w *wait) noteExamined(r requests.Reply, i int, claims []ahead.Claim) {
 	for _, c := range claims {
-		isDead := func(dead reads.Claim) bool { return dead.Key == c.Key && dead.Rev == c.Rev }
-		if claim := r.First(i); reads.IsEntry(claim, c.Rev) && slices.ContainsFunc(w.claims, isDead) {
+		isDead := func(dead ahead.Claim) bool { return dead.Key == c.Key && dead.Rev == c.Rev }
+		if claim := r.First(i); ahead.IsEntry(claim, c.Rev) && slices.ContainsFunc(w.claims, isDead) {
 			w.e.q.shared.sights.noteExamined(claim, r.Range(i+1).Count == 0, time.Now())
 		}
 		i += 2

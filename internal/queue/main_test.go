@@ -7,14 +7,14 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/leak"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/leak"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// What follows is for tests that look inside. The others use internal/holdtest.
+// What follows is for tests that look inside. The others use internal/testkit/holdtest.
 
 var entriesX, permitsX = kit.Entries("x"), kit.Permits("x")
 

@@ -9,11 +9,11 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/permits"
-	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/steps"
-	"github.com/holdfast-go/holdfast/internal/txns"
+
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // permit is how an entry of a semaphore comes to hold, by what package permits decides. The put says whether the entry
@@ -41,7 +41,7 @@ func (p *permit) absent(to []clientv3.Cmp) []clientv3.Cmp {
 	q := p.w.e.q
 	turn, claim := p.turnKeys()
 	limit := clientv3.Compare(clientv3.Value(q.At.LimitKey()), "=", layout.Limit{Permits: q.limit}.String())
-	return append(to, reads.CreatedAt(turn, 0), reads.CreatedAt(claim, 0), limit)
+	return append(to, ahead.CreatedAt(turn, 0), ahead.CreatedAt(claim, 0), limit)
 }
 
 // putting is the Txn in the Txn that puts a permit or, if a turn waits, a turn. It puts a turn at once in place of a
@@ -52,7 +52,7 @@ func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
 	// A turn that waits was put once, so its version is 1. Of no turn at all, etcd says that this is true.
 	noneWaits := clientv3.Compare(clientv3.Version(turns).WithRange(endOfTurns), "!=", 1)
 	if p.turn || !p.tries && e.q.shared.semaphores.wait(at, 0) > 0 {
-		noneWaits = reads.CreatedAt(at.LimitKey(), 0) // false: see absent
+		noneWaits = ahead.CreatedAt(at.LimitKey(), 0) // false: see absent
 	}
 	from, end := at.Semaphore()
 	// Each permit has a claim. With more keys than those of as many permits as the limit, and of one more, this one does
@@ -79,7 +79,7 @@ func turnsAhead(at layout.Queue, rev int64) clientv3.Op {
 }
 
 // wasPut reads the reply to the put.
-func (p *permit) wasPut(r txns.Reply) error {
+func (p *permit) wasPut(r requests.Reply) error {
 	if !r.Succeeded && p.tries {
 		return ErrOccupied // nothing was put: a turn waits
 	}
@@ -118,7 +118,7 @@ func (p *permit) becomeTurn(rev int64) {
 // sawAhead records the nearest turn ahead, as a reply at a revision has shown it. Without one that waits, a look at the
 // front follows.
 func (p *permit) sawAhead(nearest []*mvccpb.KeyValue, read int64) {
-	if ahead := txns.First(nearest); ahead != nil && ahead.Version == 1 {
+	if ahead := requests.First(nearest); ahead != nil && ahead.Version == 1 {
 		p.decide(permits.Next{Behind: ahead, Wait: true}, read)
 		return
 	}
@@ -132,8 +132,8 @@ func (p *permit) decide(next permits.Next, read int64) {
 	p.next, p.w.ahead, p.w.claims = next, next.Behind, next.Dead
 	e.reach(placed)
 	e.q.shared.sights.noteDead(next.Dead, time.Now())
-	delays := slices.ContainsFunc(next.Dead, func(c reads.Claim) bool { return !c.Acquitted })
-	e.say(steps.Step{Action: steps.Judged, Read: read, Delays: delays})
+	delays := slices.ContainsFunc(next.Dead, func(c ahead.Claim) bool { return !c.Acquitted })
+	e.say(Step{Action: Judged, Read: read, Delays: delays})
 }
 
 // takeTurn replaces a permit that does not fit by a turn, at the back of the queue: one Txn deletes the permit and puts
@@ -153,7 +153,7 @@ func (a *attempt) takeTurn(ctx context.Context) (*attempt, error) {
 }
 
 // found returns what stands of the entry, by the replies to reads of its permit, turn and claims.
-func (p *permit) found(r txns.Reply, from int) (own, claim *mvccpb.KeyValue) {
+func (p *permit) found(r requests.Reply, from int) (own, claim *mvccpb.KeyValue) {
 	turn, of := r.First(from+2), r.First(from+3)
 	if turn == nil && of == nil {
 		return r.First(from), r.First(from + 1)
@@ -167,7 +167,7 @@ func (p *permit) found(r txns.Reply, from int) (own, claim *mvccpb.KeyValue) {
 // whenever it arrives.
 func (p *permit) admit(ctx context.Context) error {
 	e, at, sent := p.w.e, p.w.e.q.At, time.Now()
-	t := txns.Txn{If: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(at.LimitKey()), "=", p.limit.Mod)}}
+	t := requests.Txn{If: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(at.LimitKey()), "=", p.limit.Mod)}}
 	own := -1
 	for i, kv := range p.next.Batch {
 		if kv.CreateRevision == e.rev {
@@ -184,7 +184,7 @@ func (p *permit) admit(ctx context.Context) error {
 		t.Then = append(t.Then, clientv3.OpTxn(
 			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", kv.CreateRevision)},
 			[]clientv3.Op{PutValue(key, value), clientv3.OpTxn(
-				[]clientv3.Cmp{reads.CreatedAt(claim, kv.CreateRevision)}, []clientv3.Op{markClaim}, nil,
+				[]clientv3.Cmp{ahead.CreatedAt(claim, kv.CreateRevision)}, []clientv3.Op{markClaim}, nil,
 			)}, nil))
 	}
 	r, err := e.q.shared.commits.Commit(ctx, t)

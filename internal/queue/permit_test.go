@@ -9,11 +9,11 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/hold"
-	"github.com/holdfast-go/holdfast/internal/holdtest"
-	"github.com/holdfast-go/holdfast/internal/places"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 // permitsX is the prefix of the entries of semaphore x.
@@ -157,7 +157,7 @@ func TestTryPermit(t *testing.T) {
 		}
 		p.Plan(nil)
 		_, err = holdtest.TryAcquire(ctx, p.Permits(2, 1))
-		place, err := places.Without(err)
+		place, err := ahead.Without(err)
 		if !errors.Is(err, queue.ErrOccupied) || place.Ahead != 1 || place.Holder.Key != h.Key() {
 			t.Errorf("%v, place %v", err, place)
 		}

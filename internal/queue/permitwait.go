@@ -8,12 +8,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/awaiting"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/permits"
-	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/sending"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // await waits until the entry holds. It returns a *holdfast.LimitError if its weight is above a limit that was lowered,
@@ -55,17 +54,17 @@ const hangs = time.Second
 func (p *permit) look(ctx context.Context) error {
 	e, at := p.w.e, p.w.e.q.At
 	if p.next.Hold {
-		return p.ask(ctx, nil, func(txns.Reply) error { return nil })
+		return p.ask(ctx, nil, func(requests.Reply) error { return nil })
 	}
 	if p.w.ahead != nil && (p.looked.IsZero() || time.Since(p.looked) < hangs) {
-		return p.ask(ctx, txns.Ops{turnsAhead(at, e.rev)}, func(r txns.Reply) error {
+		return p.ask(ctx, requests.Ops{turnsAhead(at, e.rev)}, func(r requests.Reply) error {
 			p.sawAhead(r.Range(0).Kvs, r.Header.Revision)
 			return nil
 		})
 	}
 	from, end := at.Semaphore()
 	turns, endOfTurns := at.Turns()
-	all := txns.Ops{
+	all := requests.Ops{
 		// A younger claim would look dead: the turn that it is of may not be among those that are read.
 		clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(e.rev-1)),
 		clientv3.OpGet(turns, clientv3.WithRange(endOfTurns), clientv3.WithMinCreateRev(e.rev),
@@ -73,9 +72,9 @@ func (p *permit) look(ctx context.Context) error {
 			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
 		clientv3.OpGet(at.LimitKey()),
 	}
-	suspects := p.w.suspects((txns.MaxOps - len(all)) / 2)
+	suspects := p.w.suspects((requests.MaxOps - len(all)) / 2)
 	p.w.examine(&all, suspects)
-	return p.ask(ctx, all, func(r txns.Reply) error {
+	return p.ask(ctx, all, func(r requests.Reply) error {
 		err := p.sawAll(ctx, r)
 		p.w.noteExamined(r, 3, suspects)
 		return err
@@ -84,12 +83,12 @@ func (p *permit) look(ctx context.Context) error {
 
 // ask sends a flat Txn, since a Txn in it would make it a write. If the own entry stands as it was known, saw reads the
 // replies. If it was marked meanwhile, it holds.
-func (p *permit) ask(ctx context.Context, then txns.Ops, saw func(txns.Reply) error) error {
+func (p *permit) ask(ctx context.Context, then requests.Ops, saw func(requests.Reply) error) error {
 	e, sent := p.w.e, time.Now()
-	r, err := txns.Txn{
+	r, err := requests.Txn{
 		If:   []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.key), "=", e.modRevision())},
 		Then: then, Else: []clientv3.Op{clientv3.OpGet(e.key)}, // of a key alone, etcd 3.7 does not tell the lease
-	}.Ask(ctx, e.q.host.Sender(), sending.Read)
+	}.Ask(ctx, e.q.host.Sender(), requests.Read)
 	if err != nil {
 		return err
 	}
@@ -101,7 +100,7 @@ func (p *permit) ask(ctx context.Context, then txns.Ops, saw func(txns.Reply) er
 	}
 	// Version 2 on the own lease: it was put, marked, and nothing else. An administrator's notice is a put, too.
 	own := r.First(0)
-	if !p.turn || p.next.Hold || !reads.IsEntry(own, e.rev) || own.Version != 2 || own.Lease != int64(e.of.lease.ID()) {
+	if !p.turn || p.next.Hold || !ahead.IsEntry(own, e.rev) || own.Version != 2 || own.Lease != int64(e.of.lease.ID()) {
 		return ErrEntryGone
 	}
 	p.admitted(own.ModRevision, r.Header.Revision, sent)
@@ -109,7 +108,7 @@ func (p *permit) ask(ctx context.Context, then txns.Ops, saw func(txns.Reply) er
 }
 
 // sawAll records what the look of a front shows.
-func (p *permit) sawAll(ctx context.Context, r txns.Reply) (err error) {
+func (p *permit) sawAll(ctx context.Context, r requests.Reply) (err error) {
 	e, q := p.w.e, p.w.e.q
 	if r.First(2) == nil { // deleted by hand
 		return q.ensureLimit(ctx, nil)
@@ -131,7 +130,7 @@ func (p *permit) watch(ctx context.Context) error {
 	q, ahead := p.w.e.q, p.ahead()
 	q.shared.semaphores.wait(q.At, 1)
 	defer q.shared.semaphores.wait(q.At, -1)
-	c := awaiting.Change{
+	c := watching.Change{
 		Host: q.host, Streams: &q.shared.streams, Look: p.look, Hear: p.hear,
 		Over: func() bool { return !p.next.Wait || p.ahead() != ahead },
 	}
@@ -142,7 +141,7 @@ func (p *permit) watch(ctx context.Context) error {
 		c.Key = string(p.w.ahead.Key)
 		p.looked = time.Time{} // a busy etcd creates the watch late, which does not mean that the front hangs
 		// All turns together look a few times a second, in case the front hangs.
-		c.Recheck = max(hangs, min(time.Duration(p.w.position)*hangs/4, awaiting.RecheckAfter))
+		c.Recheck = max(hangs, min(time.Duration(p.w.position)*hangs/4, watching.RecheckAfter))
 	}
 	return c.Await(ctx)
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/places"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/ahead"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -19,7 +19,7 @@ func (k keyOf) Shown() (view.Entry, bool) { return view.Entry{Key: k.Key}, true 
 
 // newcomer is the place of a caller who does not join the line.
 func newcomer(q *Queue) (p view.Place) {
-	if placed := (*places.Error)(nil); errors.As(q.occupancy(context.Background()), &placed) {
+	if placed := (*ahead.Error)(nil); errors.As(q.occupancy(context.Background()), &placed) {
 		p = placed.Place
 	}
 	return p

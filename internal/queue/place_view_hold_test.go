@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/holdtest"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 // Everything that a hold has made ends at the moment of the loss, also if the work never asks.

@@ -12,11 +12,11 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/calls"
-	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/ahead"
+	"github.com/holdfast-go/holdfast/internal/lease"
+
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
-	"github.com/holdfast-go/holdfast/internal/txns"
 )
 
 var (
@@ -41,7 +41,7 @@ type condition struct {
 // which entry is ahead of each; otherwise a look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another
 // client deleted c.after or one of these entries), or etcd's error.
 //
-// Requests get calls.GiveUpWait after ctx has ended, because the entry of an answered put can be removed by its
+// Requests get lease.GiveUpWait after ctx has ended, because the entry of an answered put can be removed by its
 // revision; otherwise it needs the sweeper.
 func (a *attempt) put(ctx context.Context, c condition) error {
 	first := a.entries[0]
@@ -51,7 +51,7 @@ func (a *attempt) put(ctx context.Context, c condition) error {
 	if first.wait.permit != nil {
 		first.wait.permit.tries = c.now
 	}
-	rctx, cancel := calls.ForRequest(ctx, a.lease, calls.GiveUpWait)
+	rctx, cancel := lease.ForRequest(ctx, a.lease, lease.GiveUpWait)
 	defer cancel()
 	err := a.tryPut(rctx, c)
 	if err != nil {
@@ -75,15 +75,15 @@ func (a *attempt) putAgain(ctx, rctx context.Context, c condition, err error) er
 		return err
 	}
 	if errors.Is(err, errSendAgain) {
-		return calls.RetryUnder(ctx, a.q.host, a.lease, try)
+		return lease.RetryUnder(ctx, a.q.host, a.lease, try)
 	}
-	return calls.RetryAfter(ctx, a.q.host, a.lease, err, try)
+	return lease.RetryAfter(ctx, a.q.host, a.lease, err, try)
 }
 
 // putting is a Txn that puts the entries of an attempt. The session key's mod revision is the gate: a copy that etcd
 // carries out after the sweeper has put that key again does nothing.
 type putting struct {
-	txns.Txn
+	requests.Txn
 	gate   int64
 	claims clientv3.LeaseID
 	first  int // the reply about the first entry; those about the others follow
@@ -142,7 +142,7 @@ func (a *attempt) putting(c condition, claims clientv3.LeaseID) putting {
 
 // absent adds the comparisons of the put of an entry.
 func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
-	to = append(to, reads.CreatedAt(e.key, 0))
+	to = append(to, ahead.CreatedAt(e.key, 0))
 	if permit := e.wait.permit; permit != nil {
 		to = permit.absent(to)
 	}
@@ -156,7 +156,7 @@ func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
 	//	rev 12  the entry is deleted by hand
 	//	rev 15  another client puts, and waits for the claim of rev 10
 	//	        the copy arrives: without this comparison the entry has create revision 16, its claim still 10
-	return append(to, reads.CreatedAt(e.claim, 0))
+	return append(to, ahead.CreatedAt(e.claim, 0))
 }
 
 // puts adds the puts of an entry and of its claim at those keys.
@@ -170,7 +170,7 @@ func (e *entry) puts(to []clientv3.Op, key, claim string, claims clientv3.LeaseI
 
 // allPut reports whether a Txn with a Txn for each entry has put all. A late copy may put a part of them: another
 // client has deleted those entries since.
-func (p putting) allPut(r txns.Reply, entries int) bool {
+func (p putting) allPut(r requests.Reply, entries int) bool {
 	for i := range entries {
 		if !r.Inner(p.first + i).Succeeded {
 			return false
@@ -194,7 +194,7 @@ func (a *attempt) tryPut(ctx context.Context, c condition) error {
 	}
 	p, began := a.putting(c, claims), time.Now()
 	for _, e := range a.entries {
-		e.say(steps.Step{Action: steps.Sends, Gate: p.gate})
+		e.say(Step{Action: Sends, Gate: p.gate})
 	}
 	r, err := a.q.shared.commits.Commit(ctx, p.Txn)
 	if r.Unsent {
@@ -247,7 +247,7 @@ func (a *attempt) dropClaims() (dropped bool) {
 }
 
 // wasPut reads the reply to a put that was carried out.
-func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err error) {
+func (a *attempt) wasPut(ctx context.Context, p putting, r requests.Reply) (err error) {
 	if permit := a.entries[0].wait.permit; permit != nil {
 		return permit.wasPut(r.Inner(p.epoch + 1))
 	}
@@ -266,7 +266,7 @@ func (a *attempt) wasPut(ctx context.Context, p putting, r txns.Reply) (err erro
 		if before.Free || before.Entry != nil {
 			e.wait.ahead = before.Entry
 			e.reach(placed)
-			e.say(steps.Step{Action: steps.Judged, Read: r.Header.Revision})
+			e.say(Step{Action: Judged, Read: r.Header.Revision})
 		} else {
 			e.wait.claims = before.Claims // the look that follows reads what they say
 		}
@@ -285,7 +285,7 @@ func (a *attempt) markUnanswered(gate int64) {
 
 // refusal is what findPut reads, and at which places the session key and the limit of a semaphore are.
 type refusal struct {
-	txns.Reply
+	requests.Reply
 	session, limit int
 }
 
@@ -293,19 +293,19 @@ type refusal struct {
 // an entry that was deleted by hand since, the claim tells the revision, and ErrEntryGone has the attempt remove that.
 // whyRefused takes the rest of what was read.
 func (a *attempt) findPut(ctx context.Context, gate int64) (r refusal, put bool, err error) {
-	ask := txns.Ops{a.q.shared.getEpoch}
-	r.session = ask.Add(reads.Meta(a.lease.Key()))
+	ask := requests.Ops{a.q.shared.getEpoch}
+	r.session = ask.Add(ahead.Meta(a.lease.Key()))
 	first := len(ask)
 	for _, e := range a.entries {
-		ask.Add(reads.Meta(e.key), reads.Meta(cmp.Or(e.claim, e.key)))
+		ask.Add(ahead.Meta(e.key), ahead.Meta(cmp.Or(e.claim, e.key)))
 	}
 	permit := a.entries[0].wait.permit
 	if permit != nil {
 		turn, claim := permit.turnKeys()
-		ask.Add(reads.Meta(turn), reads.Meta(claim))
+		ask.Add(ahead.Meta(turn), ahead.Meta(claim))
 		r.limit = ask.Add(clientv3.OpGet(a.q.At.LimitKey()))
 	}
-	if r.Reply, err = txns.Read(ctx, a.q.host.Sender(), ask...); err != nil {
+	if r.Reply, err = requests.ReadAll(ctx, a.q.host.Sender(), ask...); err != nil {
 		a.markUnanswered(gate) // as below: an earlier copy may have put them
 		return r, false, err
 	}

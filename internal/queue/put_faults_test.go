@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 

@@ -14,9 +14,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
-	"github.com/holdfast-go/holdfast/internal/holdtest"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -250,7 +250,7 @@ func TestPutRefusedByItsOwnEarlierCopyLeavesNothing(t *testing.T) {
 // An administrator may remove an entry before its session knows that it is the first one. It then stands on a lease
 // that ends by itself, so the attempt must not hold by it, whichever reply tells it of the entry, once that is late.
 func TestAttemptDoesNotHoldByAnEntryThatWasRemovedBeforeItsReply(t *testing.T) {
-	const stands = 7 * time.Second // polls.ToldWithin
+	const stands = 7 * time.Second // lease.ToldWithin
 	lateReads := func(kind string, n int) (f etcdfake.Fate) {
 		if kind == "read" && n < 5 {
 			f.Reply = stands + time.Second/2

@@ -10,10 +10,11 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/calls"
+
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/reads"
+
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -23,14 +24,14 @@ import (
 type Queue struct {
 	host   lease.Host
 	shared *shared
-	reads.Scope
+	ahead.Scope
 	below string // of a reader: the path below this name that is locked, for people; or empty
 	err   error  // why the queue cannot be used
 
 	limit  int // of a semaphore, as the program names it; otherwise 0
 	weight int // of a semaphore: the permits that an attempt asks for at once
 
-	youngest []clientv3.Op // what a put reads: see reads.Scope.Youngest
+	youngest []clientv3.Op // what a put reads: see ahead.Scope.Youngest
 }
 
 // Request is what a caller wants of a queue.
@@ -74,7 +75,7 @@ func At(host lease.Host, kind holdfast.Kind, prefix string) *Queue {
 }
 
 func newQueue(host lease.Host, at layout.Queue) *Queue {
-	q := &Queue{host: host, Scope: reads.Scope{At: at}, err: at.Check()}
+	q := &Queue{host: host, Scope: ahead.Scope{At: at}, err: at.Check()}
 	if host == nil {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
@@ -112,7 +113,8 @@ func (q *Queue) keys(id string) (entry, claim string) {
 	case !q.Unclaimed:
 		return q.At.Keys(id)
 	default:
-		return q.At.Key(id), ""
+		entry, _ = q.At.Keys(id)
+		return entry, ""
 	}
 	return entry, q.claimKey(entry)
 }
@@ -183,9 +185,9 @@ func (q *Queue) WhileOpen(ctx context.Context, op func(ctx context.Context) erro
 	if err := (Set{q}).usable(ctx); err != nil {
 		return err
 	}
-	open, cancel := calls.WithSession(ctx, q.host)
+	open, cancel := lease.WithSession(ctx, q.host)
 	defer cancel()
-	return calls.EndedBy(ctx, q.host, op(open))
+	return lease.EndedBy(ctx, q.host, op(open))
 }
 
 // Same reports whether two queues have the same entries: the same keys, through the same client. With another client

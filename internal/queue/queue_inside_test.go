@@ -10,9 +10,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/places"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -84,7 +84,7 @@ func TestTryAcquireOfASetTellsAnUnconfirmedEntry(t *testing.T) {
 		left := kit.Entries("y") + g.Key[len(kit.Entries("other")):]
 		srv.Put(left, "")
 		_, err := Set{p.queue("x"), p.queue("y")}.TryAcquire(kit.Within(t, time.Minute), Request{})
-		if !errors.Is(err, ErrUnconfirmed) || errors.As(err, new(*places.Error)) {
+		if !errors.Is(err, ErrUnconfirmed) || errors.As(err, new(*ahead.Error)) {
 			t.Errorf("TryAcquire: %v", err)
 		}
 		srv.Delete(left)

@@ -10,9 +10,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/calls"
-	"github.com/holdfast-go/holdfast/internal/reads"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/ahead"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // removeRetry is the pause after etcd has refused to remove an entry.
@@ -23,7 +23,7 @@ const removeRetry = time.Second
 // the claim is gone now. ErrRepeated: both are gone, perhaps by this session. It ends with ctx, for a caller that
 // waits; remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
-	r, err := e.q.shared.commits.Commit(ctx, txns.Txn{
+	r, err := e.q.shared.commits.Commit(ctx, requests.Txn{
 		About: e.q.At.Entries, If: []clientv3.Cmp{e.owned()}, Then: e.deletions(make([]clientv3.Op, 0, 2)),
 	})
 	if r.Unsent {
@@ -55,8 +55,8 @@ func (e *entry) removeClaim(ctx context.Context) (stood bool, err error) {
 	if e.claim == "" {
 		return false, nil
 	}
-	r, err := e.q.shared.commits.Commit(ctx, txns.Txn{
-		If: []clientv3.Cmp{reads.CreatedAt(e.claim, e.rev)}, Then: []clientv3.Op{clientv3.OpDelete(e.claim)},
+	r, err := e.q.shared.commits.Commit(ctx, requests.Txn{
+		If: []clientv3.Cmp{ahead.CreatedAt(e.claim, e.rev)}, Then: []clientv3.Op{clientv3.OpDelete(e.claim)},
 	})
 	return r.Succeeded, err
 }
@@ -71,7 +71,7 @@ func (e *entry) stands() []clientv3.Op {
 }
 
 // stood reports whether some of what stands has read was there: then no removal of ours was carried out before it.
-func (e *entry) stood(r txns.Reply) bool {
+func (e *entry) stood(r requests.Reply) bool {
 	for i := range r.Responses {
 		if kv := r.First(i); kv != nil && kv.CreateRevision == e.rev {
 			return true
@@ -130,7 +130,7 @@ func (e *entry) remove(ctx context.Context) error {
 // granted again.
 func (e *entry) removeInBackground(context.Context) {
 	ctx := e.of.lease.Context()
-	for calls.Sleep(ctx, calls.Jittered(removeRetry)) {
+	for lease.Sleep(ctx, lease.Jittered(removeRetry)) {
 		err := e.retry(ctx, e.tryRemove)
 		if err == nil || errors.Is(err, ErrEntryGone) || errors.Is(err, ErrRepeated) {
 			e.Log().Info("holdfast: removed the entry that etcd had refused to remove")

@@ -8,14 +8,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/calls"
+
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/permits"
-	"github.com/holdfast-go/holdfast/internal/places"
-	"github.com/holdfast-go/holdfast/internal/sending"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // Semaphore is a name of which several hold at a time: entries with weights, the permits, as far as they fit into the
@@ -79,7 +78,7 @@ func (s *Semaphore) Resize(ctx context.Context, to int) error {
 		if err := checkLimit(to); err != nil {
 			return err
 		}
-		return calls.Retry(ctx, q.host, func(ctx context.Context) error { return s.resize(ctx, to) })
+		return lease.Retry(ctx, q.host, func(ctx context.Context) error { return s.resize(ctx, to) })
 	})
 }
 
@@ -109,7 +108,7 @@ func (s *Semaphore) readKey(ctx context.Context) (*mvccpb.KeyValue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return txns.First(r.Kvs), nil
+	return requests.First(r.Kvs), nil
 }
 
 func checkLimit(n int) error {
@@ -159,8 +158,8 @@ func (q *Queue) putLimit(ctx context.Context, mod int64, n int) (*mvccpb.KeyValu
 	key := q.At.LimitKey()
 	put, get := clientv3.OpPut(key, layout.Limit{Permits: n}.String()), clientv3.OpGet(key)
 	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", mod)
-	t := txns.Txn{If: []clientv3.Cmp{unchanged}, Then: []clientv3.Op{put, get}, Else: []clientv3.Op{get}}
-	r, err := t.Ask(ctx, q.host.Sender(), sending.Write)
+	t := requests.Txn{If: []clientv3.Cmp{unchanged}, Then: []clientv3.Op{put, get}, Else: []clientv3.Op{get}}
+	r, err := t.Ask(ctx, q.host.Sender(), requests.Write)
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +171,8 @@ func (q *Queue) putLimit(ctx context.Context, mod int64, n int) (*mvccpb.KeyValu
 func (q *Queue) checkRoom(ctx context.Context) error {
 	return q.WhileOpen(ctx, func(ctx context.Context) error {
 		from, end := q.At.Semaphore()
-		look := places.Look(q.Scope, 0)
-		r, err := txns.Read(ctx, q.host.Sender(), append([]clientv3.Op{
+		look := ahead.Look(q.Scope, 0)
+		r, err := requests.ReadAll(ctx, q.host.Sender(), append([]clientv3.Op{
 			clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly()), clientv3.OpGet(q.At.LimitKey()),
 		}, look...)...)
 		if err != nil || r.First(1) == nil {
@@ -184,7 +183,7 @@ func (q *Queue) checkRoom(ctx context.Context) error {
 		}
 		v := permits.Read(q.At, r.Range(0).Kvs...)
 		if _, free := v.Room(q.limit); len(v.Waiting) > 0 || free < q.weight {
-			return &places.Error{Place: places.Read(q.Scope, r, 2, 0, nil).Place(q.Scope), Err: ErrOccupied}
+			return &ahead.Error{Place: ahead.Read(q.Scope, r, 2, 0, nil).Place(q.Scope), Err: ErrOccupied}
 		}
 		return nil
 	})

@@ -13,36 +13,29 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
-	"github.com/holdfast-go/holdfast/internal/lines"
-	"github.com/holdfast-go/holdfast/internal/polls"
-	"github.com/holdfast-go/holdfast/internal/steps"
-	"github.com/holdfast-go/holdfast/internal/txns"
+
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // shared is what all queues of one session have in common.
 type shared struct {
-	host       lease.Host
-	lockDelay  time.Duration
-	toldWithin time.Duration // see polls.ToldWithin
-	lookLasts  time.Duration // see polls.LookLasts
-	identity   layout.Identity
-	getEpoch   clientv3.Op // reads the fencing epoch
-	claimValue string      // of all claims of the session
+	host lease.Host
+	facts
 
 	sights     sights
 	semaphores semaphores
 	prefixes   prefixes
 
-	lines lines.Lines[*ticket]
+	lines Lines[*ticket]
 	mu    sync.Mutex // protects what is told of tickets: see ticket
 
-	commits txns.Committer
+	commits requests.Committer
 	streams watching.Streams
 
 	remains
 
-	tell func(steps.Step) // of tests: see Observe; otherwise nil
+	tell func(Step) // of tests: see Observe; otherwise nil
 }
 
 // remains is what removes what requests without replies leave.
@@ -72,16 +65,29 @@ type prefixes struct {
 // and most do not fit.
 const maxPermitPuts = 16
 
+// facts are what stays the same of a session, so that it is made once.
+type facts struct {
+	lockDelay  time.Duration
+	toldWithin time.Duration // see lease.ToldWithin
+	lookLasts  time.Duration // see lease.LookLasts
+	identity   layout.Identity
+	getEpoch   clientv3.Op // reads the fencing epoch
+	claimValue string      // of all claims of the session
+}
+
 type sharedKey struct{}
 
 func sharedBy(host lease.Host) *shared {
 	return host.Extension(sharedKey{}, func() any {
 		delay := host.LockDelay()
 		s := &shared{
-			host: host, lockDelay: delay, toldWithin: polls.ToldWithin(delay), lookLasts: polls.LookLasts(delay),
-			identity: host.Identity(), getEpoch: clientv3.OpGet(host.EpochKey()),
-			claimValue: layout.Claim{LockDelay: delay, ToldWithin: polls.ToldWithin(delay)}.Encode(),
-			commits:    txns.Committer{Sender: host.Sender(), Go: host.Go},
+			host: host,
+			facts: facts{
+				lockDelay: delay, toldWithin: lease.ToldWithin(delay), lookLasts: lease.LookLasts(delay),
+				identity: host.Identity(), getEpoch: clientv3.OpGet(host.EpochKey()),
+				claimValue: layout.Claim{LockDelay: delay, ToldWithin: lease.ToldWithin(delay)}.Encode(),
+			},
+			commits:    requests.Committer{Sender: host.Sender(), Go: host.Go},
 			semaphores: semaphores{puts: make(chan struct{}, maxPermitPuts), waiting: make(map[string]int)},
 		}
 		s.keys, s.sweeper, s.orphans = leftovers.New(host, s.orphan)
@@ -92,7 +98,7 @@ func sharedBy(host lease.Host) *shared {
 
 // Observe has f called at each step of the session's attempts, for a test that compares them with the model's. It is
 // called before the first acquisition. f must not call this package.
-func Observe(host lease.Host, f func(steps.Step)) { sharedBy(host).tell = f }
+func Observe(host lease.Host, f func(Step)) { sharedBy(host).tell = f }
 
 // wait counts n more turns of the session that wait, and returns how many do.
 func (s *semaphores) wait(at layout.Queue, n int) int {

@@ -7,9 +7,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/polls"
-	"github.com/holdfast-go/holdfast/internal/reads"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 const (
@@ -38,7 +38,7 @@ type sight struct {
 }
 
 // noteDead records dead claims that a reply has shown.
-func (s *sights) noteDead(claims []reads.Claim, now time.Time) {
+func (s *sights) noteDead(claims []ahead.Claim, now time.Time) {
 	if len(claims) == 0 {
 		return
 	}
@@ -81,7 +81,7 @@ func (s *sights) noteExamined(claim *mvccpb.KeyValue, sessionGone bool, now time
 }
 
 // forget forgets claims that are cleared.
-func (s *sights) forget(claims []reads.Claim) {
+func (s *sights) forget(claims []ahead.Claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range claims {
@@ -92,19 +92,19 @@ func (s *sights) forget(claims []reads.Claim) {
 }
 
 // isExamined reports whether it is known what a dead claim says, or that it costs no delay.
-func (s *sights) isExamined(c reads.Claim) bool {
+func (s *sights) isExamined(c ahead.Claim) bool {
 	known := s.get(c)
 	return known.acquitted || known.examined
 }
 
 // isOpen reports whether another look may end the delay of a dead claim earlier.
-func (s *sights) isOpen(c reads.Claim) bool {
+func (s *sights) isOpen(c ahead.Claim) bool {
 	known := s.get(c)
 	return !known.acquitted && known.gone.IsZero()
 }
 
 // get returns what is known of a claim; the zero sight if no reply has shown it dead.
-func (s *sights) get(c reads.Claim) sight {
+func (s *sights) get(c ahead.Claim) sight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known := s.of[c.Key]; known.rev == c.Rev {
@@ -122,13 +122,13 @@ func (s *sights) get(c reads.Claim) sight {
 //	        first seen at 0 s: the delay ends at 2 s, the lock delay
 //	rev 15  or: A's entry is deleted by hand. Its session key stands
 //	        first seen at 0 s: the delay ends at 8 s, by when a poll has told A
-func (s *sights) delayEnds(c reads.Claim, lockDelay time.Duration) (end time.Time, known bool) {
+func (s *sights) delayEnds(c ahead.Claim, lockDelay time.Duration) (end time.Time, known bool) {
 	seen := s.get(c)
 	if seen.acquitted || !seen.examined {
 		return time.Time{}, seen.acquitted
 	}
 	// The holder's own delays count as well: the claim is deleted for all who come later.
-	end = seen.dead.Add(max(polls.ToldWithin(lockDelay), seen.says.ToldWithin))
+	end = seen.dead.Add(max(lease.ToldWithin(lockDelay), seen.says.ToldWithin))
 	if !seen.gone.IsZero() {
 		if at := seen.gone.Add(max(lockDelay, seen.says.LockDelay)); at.Before(end) {
 			end = at

@@ -7,9 +7,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
-	"github.com/holdfast-go/holdfast/internal/reads"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 // claimOf is the claim at key "a" with that create revision, and the value that says d.
@@ -41,12 +41,12 @@ func TestDelayOfAClaimEndsWhenItsHolderHasBeenTold(t *testing.T) {
 		"the holder lives, and asks for less":  {less, -1, told},
 	} {
 		var s sights
-		claim := reads.Claim{Key: "a", Rev: 7}
-		s.noteDead([]reads.Claim{claim}, began)
+		claim := ahead.Claim{Key: "a", Rev: 7}
+		s.noteDead([]ahead.Claim{claim}, began)
 		s.noteExamined(claimOf(7, c.says), c.gone == 0, began)
 		for _, later := range []time.Duration{c.gone, told} { // seen again, which changes nothing
 			if later > 0 {
-				s.noteDead([]reads.Claim{claim}, at(later))
+				s.noteDead([]ahead.Claim{claim}, at(later))
 				s.noteExamined(claimOf(7, c.says), c.gone >= 0, at(later))
 			}
 		}
@@ -62,9 +62,9 @@ func TestSightsOfTwoClaimsAtOneKeyAreToldApart(t *testing.T) {
 	t.Parallel()
 	const own = time.Second
 	early, late := time.Now(), time.Now().Add(time.Hour)
-	first, second := reads.Claim{Key: "a", Rev: 7, Acquitted: true}, reads.Claim{Key: "a", Rev: 9}
+	first, second := ahead.Claim{Key: "a", Rev: 7, Acquitted: true}, ahead.Claim{Key: "a", Rev: 9}
 	var s sights
-	s.noteDead([]reads.Claim{first}, early)
+	s.noteDead([]ahead.Claim{first}, early)
 	s.noteExamined(claimOf(7, layout.Claim{}), true, early)
 	if _, known := s.delayEnds(first, own); !known {
 		t.Error("it is acquitted, and not known")
@@ -74,23 +74,23 @@ func TestSightsOfTwoClaimsAtOneKeyAreToldApart(t *testing.T) {
 		do   func()
 	}{
 		{"nothing", func() {}},
-		{"it is seen", func() { s.noteDead([]reads.Claim{second}, late) }},
+		{"it is seen", func() { s.noteDead([]ahead.Claim{second}, late) }},
 		{"the first is examined once more", func() { s.noteExamined(claimOf(7, layout.Claim{}), true, late) }},
-		{"the first is seen once more", func() { s.noteDead([]reads.Claim{first}, late) }},
+		{"the first is seen once more", func() { s.noteDead([]ahead.Claim{first}, late) }},
 	} {
 		happens.do()
 		if end, known := s.delayEnds(second, own); known {
 			t.Errorf("%s: the delay of the second ends at %v, and it was not examined", happens.name, end)
 		}
 	}
-	s.noteDead([]reads.Claim{second}, late)
+	s.noteDead([]ahead.Claim{second}, late)
 	s.noteExamined(claimOf(9, layout.Claim{}), true, late)
 	s.noteExamined(claimOf(7, layout.Claim{LockDelay: time.Hour}), true, late)
-	s.forget([]reads.Claim{first})
+	s.forget([]ahead.Claim{first})
 	if end, known := s.delayEnds(second, own); !known || !end.Equal(late.Add(own)) {
 		t.Errorf("the delay of the second ends %v after it was seen, known %v; want %v", end.Sub(late), known, own)
 	}
-	s.forget([]reads.Claim{second})
+	s.forget([]ahead.Claim{second})
 	if _, known := s.delayEnds(second, own); known {
 		t.Error("it is not forgotten")
 	}
@@ -102,11 +102,11 @@ func TestSightsAreForgottenWhenThereAreMany(t *testing.T) {
 	var s sights
 	began := time.Now()
 	for i := range maxSights {
-		s.noteDead([]reads.Claim{{Key: fmt.Sprint(i), Rev: 1}}, began)
+		s.noteDead([]ahead.Claim{{Key: fmt.Sprint(i), Rev: 1}}, began)
 	}
-	recent := reads.Claim{Key: "recent", Rev: 1}
-	s.noteDead([]reads.Claim{recent}, began.Add(sightLasts))
-	s.noteDead([]reads.Claim{{Key: "now", Rev: 1}}, began.Add(sightLasts+1))
+	recent := ahead.Claim{Key: "recent", Rev: 1}
+	s.noteDead([]ahead.Claim{recent}, began.Add(sightLasts))
+	s.noteDead([]ahead.Claim{{Key: "now", Rev: 1}}, began.Add(sightLasts+1))
 	if len(s.of) != 2 {
 		t.Errorf("%d are remembered", len(s.of))
 	}

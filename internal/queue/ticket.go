@@ -8,10 +8,10 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/calls"
-	"github.com/holdfast-go/holdfast/internal/lines"
-	"github.com/holdfast-go/holdfast/internal/places"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/lease"
+
+	"github.com/holdfast-go/holdfast/internal/ahead"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -20,7 +20,7 @@ const tellOwnHolderAfter = 5 * time.Second
 
 // ticket is one caller's place in a line in memory.
 type ticket struct {
-	lines.Ticket[*ticket]
+	Ticket[*ticket]
 	q       *Queue // as this caller named it
 	request Request
 	inSet   bool     // of a Set of several queues
@@ -31,8 +31,8 @@ type ticket struct {
 	shown Shown // what others see of its entry; nil until it holds
 	told  bool  // the log says that another goroutine of the session has waited long for it
 
-	teller    *places.Teller // of the caller's place; a Set's tickets share it
-	ownTeller places.Teller
+	teller    *ahead.Teller // of the caller's place; a Set's tickets share it
+	ownTeller ahead.Teller
 }
 
 // newTicket returns the ticket of a caller, which join gives a place.
@@ -52,9 +52,9 @@ func (t *ticket) awaitTurn(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		err := fmt.Errorf("%w; queued behind a goroutine of this session, perhaps this one", backoff.ContextErr(ctx))
-		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), calls.GiveUpWait)
+		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.GiveUpWait)
 		defer cancel()
-		return &places.Error{Place: t.place(patience), Err: err}
+		return &ahead.Error{Place: t.place(patience), Err: err}
 	case <-t.q.host.Context().Done():
 		return holdfast.ErrClosed
 	}
@@ -91,7 +91,7 @@ func (q *Queue) occupancy(ctx context.Context) error {
 	case leftOver:
 		return ErrUnconfirmed
 	default:
-		return &places.Error{Place: head.placeBehind(ctx, length), Err: ErrOccupied}
+		return &ahead.Error{Place: head.placeBehind(ctx, length), Err: ErrOccupied}
 	}
 }
 
@@ -134,14 +134,14 @@ func (t *ticket) placeBehind(ctx context.Context, inLine int) view.Place {
 // stand. It returns no place if etcd does not answer, or if the session is closed before.
 func (t *ticket) readPlace(ctx context.Context, rev int64) view.Place {
 	q := t.q
-	ctx, cancel := calls.WithSession(ctx, q.host)
+	ctx, cancel := lease.WithSession(ctx, q.host)
 	defer cancel()
-	look := places.Look(q.Scope, rev)
-	r, err := txns.Read(ctx, q.host.Sender(), append(look, q.shared.getEpoch)...)
+	look := ahead.Look(q.Scope, rev)
+	r, err := requests.ReadAll(ctx, q.host.Sender(), append(look, q.shared.getEpoch)...)
 	if err != nil {
 		return view.Place{}
 	}
-	p := places.Read(q.Scope, r, 0, rev, r.Range(len(look)).Kvs).Place(q.Scope)
+	p := ahead.Read(q.Scope, r, 0, rev, r.Range(len(look)).Kvs).Place(q.Scope)
 	if t.inSet {
 		p.Name = q.At.Name
 	}

@@ -7,8 +7,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/holdfast-go/holdfast/internal/places"
-	"github.com/holdfast-go/holdfast/internal/txns"
+	"github.com/holdfast-go/holdfast/internal/ahead"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // checkFree returns the condition of the put with Request.Try, or why that would fail: an entry stands.
@@ -26,7 +26,7 @@ func (s Set) checkFree(ctx context.Context) (condition, error) {
 
 // naming adds the name of a queue to the place that err may carry, if there are several.
 func (s Set) naming(err error, q *Queue) error {
-	if placed := (*places.Error)(nil); len(s) > 1 && errors.As(err, &placed) {
+	if placed := (*ahead.Error)(nil); len(s) > 1 && errors.As(err, &placed) {
 		placed.Place.Name = q.At.Name
 	}
 	return err
@@ -38,12 +38,12 @@ func (s Set) naming(err error, q *Queue) error {
 func (s Set) checkEmpty(ctx context.Context) error {
 	first := s[0]
 	return first.WhileOpen(ctx, func(ctx context.Context) error {
-		ask := txns.Ops{first.shared.getEpoch} // 1 and 2 for each queue: as many as etcd takes for MaxSet
+		ask := requests.Ops{first.shared.getEpoch} // 1 and 2 for each queue: as many as etcd takes for MaxSet
 		for _, q := range s {
-			look := places.Look(q.Scope, 0)
+			look := ahead.Look(q.Scope, 0)
 			ask.Add(look...)
 		}
-		r, err := txns.Read(ctx, first.host.Sender(), ask...)
+		r, err := requests.ReadAll(ctx, first.host.Sender(), ask...)
 		if err != nil {
 			return err
 		}
@@ -56,18 +56,18 @@ func (s Set) checkEmpty(ctx context.Context) error {
 	})
 }
 
-// emptyIn reads the replies to places.Look, which begin at response i.
-func (q *Queue) emptyIn(resp txns.Reply, i int, epoch []*mvccpb.KeyValue) error {
+// emptyIn reads the replies to ahead.Look, which begin at response i.
+func (q *Queue) emptyIn(resp requests.Reply, i int, epoch []*mvccpb.KeyValue) error {
 	standing := resp.Range(i + 1)
 	own := q.host.Lease().ID()
 	isOwn := func(kv *mvccpb.KeyValue) bool { return q.At.IsOn(own, string(kv.Key)) }
-	first := places.Read(q.Scope, resp, i, 0, epoch)
+	first := ahead.Read(q.Scope, resp, i, 0, epoch)
 	switch {
 	case len(standing.Kvs) == 0:
 		return nil
 	case standing.More || slices.ContainsFunc(standing.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }),
 		q.shared.taken(first.Holder), q.hasOthers():
-		return &places.Error{Place: first.Place(q.Scope), Err: ErrOccupied}
+		return &ahead.Error{Place: first.Place(q.Scope), Err: ErrOccupied}
 	default:
 		return ErrUnconfirmed
 	}

@@ -9,10 +9,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/internal/awaiting"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/reads"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
+	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
 // wait is what stands ahead of an entry, as the latest look, or the put, has shown. Nothing can join a queue ahead of
@@ -21,7 +21,7 @@ type wait struct {
 	e *entry
 
 	ahead  *mvccpb.KeyValue // the nearest conflicting entry ahead; nil: there is none
-	claims []reads.Claim    // the dead claims between that entry and this one, in the order of their creation
+	claims []ahead.Claim    // the dead claims between that entry and this one, in the order of their creation
 	more   bool             // there are more of them
 
 	lookSent time.Time // when the latest look that read this was sent
@@ -41,7 +41,7 @@ func (w *wait) isFree() bool {
 // untilNoEntryAhead waits until no entry is ahead. Dead claims may be.
 //
 // If an entry of the attempt was deleted by hand, or written to by an administrator, nothing but a look tells it before
-// the entry ahead is gone, once in awaiting.RecheckAfter. That costs the attempt its place and delays no other one:
+// the entry ahead is gone, once in watching.RecheckAfter. That costs the attempt its place and delays no other one:
 // those behind watch the entry, and in the other queues of a set they wait as long as behind a set that has lost
 // nothing, or RecheckAfter.
 func (w *wait) untilNoEntryAhead(ctx context.Context) error {
@@ -59,7 +59,7 @@ func (w *wait) untilNoEntryAhead(ctx context.Context) error {
 			continue
 		}
 		ahead := w.ahead
-		err := awaiting.Change{
+		err := watching.Change{
 			Host: w.e.q.host, Streams: &w.e.q.shared.streams,
 			Key:  string(ahead.Key),
 			Opts: []clientv3.OpOption{clientv3.WithFilterPut()},

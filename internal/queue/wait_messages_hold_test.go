@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/bubble"
-	"github.com/holdfast-go/holdfast/internal/holdtest"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
 // What a waiter sends beyond what its session sends anyway: a request for progress while its watch is silent, and a

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
 // While a value is handled, newer ones replace the one that waits, and follow does not wait to tell them.

@@ -1,8 +1,12 @@
-// Package watching keeps watches of etcd alive. etcd's client by itself does not notice that a member hangs.
+// Package watching is how a change in etcd is heard: it keeps watches of etcd alive. etcd's client by itself does not
+// notice that a member hangs.
 //
 // A watch starts from now, not from a known revision: etcd serves that by a loop which brings late watchers up to date
 // every 100 ms. What happened before the watch stood is found by a read that follows. So a user arms a watch, reads,
 // and then hears; whatever ends the watch, the answer is to read and to arm another one, after a pause.
+//
+// change.go waits for one change, as an entry waits for the one ahead of it to go. listing.go reads all keys below a
+// prefix and follows them: by a watch, and by regular reads in case that it is silent.
 package watching
 
 import (

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/child"
-	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/testkit/child"
+	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
 

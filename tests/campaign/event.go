@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -44,7 +44,7 @@ type event struct {
 	Overrun overrun    `json:",omitzero"` // of overran and returned
 	Used    registerOp // of used
 
-	Step steps.Step `json:",omitzero"` // of stepped
+	Step queue.Step `json:",omitzero"` // of stepped
 
 	Renewal said         `json:",omitzero"` // of renewed
 	Stall   oracle.Fault `json:",omitzero"` // of stalled

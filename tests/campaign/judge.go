@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/models/queuemodel"
@@ -42,7 +42,7 @@ type recorded struct {
 	Returned  map[string]time.Duration // when a function under a hold was about to return
 	Overstays []overrun                // functions that went on after the loss of their holds
 	Used      []registerOp             // in no order
-	Steps     []steps.Step             // of entries, in order for each process
+	Steps     []queue.Step             // of entries, in order for each process
 	Renewals  []said                   // in order for each lease
 	Stalls    []oracle.Fault           // when a process did not run, for whatever reason
 

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/testkit/child"
 )
 
 // The exit codes.

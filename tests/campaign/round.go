@@ -17,7 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/testkit/child"
 	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )

@@ -19,10 +19,10 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/testkit/child"
+
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
@@ -86,7 +86,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	defer cancel()
 	w := &worker{job: j, parent: parent, cli: cli, sess: sess, stop: stop}
 	defer w.reportStalls(ctx)()
-	queue.Observe(lease.Open(sess.Ref()), func(s steps.Step) { w.say(event{What: stepped, Step: s}) })
+	queue.Observe(lease.Open(sess.Ref()), func(s queue.Step) { w.say(event{What: stepped, Step: s}) })
 	var all sync.WaitGroup
 	for g := range j.Goroutines {
 		all.Go(func() { w.work(g) })

@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/internal/fakedial"
+	"github.com/holdfast-go/holdfast/internal/testkit/fakedial"
 )
 
 // cluster is one of three members, the fake or etcd, with a client whose streams go to each in turn.

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/internal/judge"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 func TestWithConnectionChangesContextErrorsOnly(t *testing.T) {
@@ -27,7 +27,7 @@ func TestWithConnectionChangesContextErrorsOnly(t *testing.T) {
 	}
 	timedOut := fmt.Errorf("grant: %w", context.DeadlineExceeded)
 	connected := link.Count()
-	if err := judge.WithConnection(cli.ActiveConnection(), timedOut); err != timedOut {
+	if err := retry.WithConnection(cli.ActiveConnection(), timedOut); err != timedOut {
 		t.Errorf("connected: %v", err)
 	}
 	if n := link.Count().Since(connected).Total(); n != 0 {
@@ -37,14 +37,14 @@ func TestWithConnectionChangesContextErrorsOnly(t *testing.T) {
 	awaitFailure(t, ctx, cli)
 	before := link.Count()
 	for _, err := range []error{timedOut, context.DeadlineExceeded, fmt.Errorf("ended: %w", context.Canceled)} {
-		with := judge.WithConnection(cli.ActiveConnection(), err)
+		with := retry.WithConnection(cli.ActiveConnection(), err)
 		if !errors.Is(with, etcderr.ErrNotConnected) || !errors.Is(with, err) || with.Error() == err.Error() {
 			t.Errorf("%v: %v", err, with)
 		}
 		if etcderr.Classify(with) != etcderr.Unknown || !etcderr.Retryable(with) {
 			t.Errorf("the class changed: %v", with)
 		}
-		if again := judge.WithConnection(cli.ActiveConnection(), with); again != with {
+		if again := retry.WithConnection(cli.ActiveConnection(), with); again != with {
 			t.Errorf("added twice: %v", again)
 		}
 	}
@@ -52,11 +52,11 @@ func TestWithConnectionChangesContextErrorsOnly(t *testing.T) {
 		t.Errorf("%d RPCs, want one per error", n)
 	}
 	for _, err := range []error{nil, errors.New("refused"), holdfast.ErrOutcomeUnknown} {
-		if with := judge.WithConnection(cli.ActiveConnection(), err); with != err {
+		if with := retry.WithConnection(cli.ActiveConnection(), err); with != err {
 			t.Errorf("%v: %v", err, with)
 		}
 	}
-	if err := judge.WithConnection(nil, timedOut); err != timedOut {
+	if err := retry.WithConnection(nil, timedOut); err != timedOut {
 		t.Errorf("without a connection: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -33,8 +33,8 @@ var never = []string{
 // neverLinked lists packages that holdfast must not add to a service's binary. Packages of the modules in never are
 // excluded as well.
 var neverLinked = []string{
-	"github.com/gogo/protobuf", "testing", root + "/etcdfake", root + "/internal/child", root + "/internal/bubble",
-	"go.uber.org/goleak", "go.opentelemetry.io/otel/sdk", "github.com/stretchr/testify",
+	"github.com/gogo/protobuf", "testing", root + "/etcdfake", root + "/internal/testkit/child",
+	root + "/internal/testkit/bubble", "go.uber.org/goleak", "go.opentelemetry.io/otel/sdk", "github.com/stretchr/testify",
 }
 
 // A service that adds holdfast keeps its go directive and all versions, and gets no modules besides added.

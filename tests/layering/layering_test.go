@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -22,8 +22,8 @@ const module = "github.com/holdfast-go/holdfast"
 // leaves lists the packages that all packages above them may import, lowest layer first.
 var leaves = []string{
 	"", // the vocabulary: errors, causes, states, kinds
-	"internal/names", "internal/callback", "internal/stale", "internal/telemetry", "internal/judge", "internal/jitter",
-	"internal/options", "etcderr", "backoff", "audit",
+	"internal/names", "internal/callback", "internal/telemetry", "internal/options", "internal/retry", "etcderr",
+	"backoff", "audit",
 }
 
 // layers maps each library package of this module to the packages of this module that it may import, lowest layer
@@ -34,57 +34,39 @@ var layers = map[string][]string{
 	"":                   {},
 	"internal/names":     {""},
 	"internal/callback":  {},
-	"internal/stale":     {},
 	"internal/telemetry": {""},
-	"internal/judge":     {""},
-	"internal/jitter":    {},
-	"internal/polls":     {},
 	"internal/options":   {},
-	"etcderr":            {"", "internal/judge"},
-	"backoff":            {"", "internal/judge", "internal/jitter", "etcderr"},
+	"internal/retry":     {""},
+	"etcderr":            {"", "internal/retry"},
+	"backoff":            {"", "internal/retry", "etcderr"},
 	"audit":              {"", "internal/names"},
-	"internal/sending":   leaves,
-	"internal/watching":  leaves,
-	"internal/txns":      above("internal/sending"),
-	"fencing":            above("internal/sending"),
+	"internal/requests":  leaves,
+	"fencing":            above("internal/requests"),
 	"internal/fence":     above("fencing"),
 	"fencing/sqlfence":   above("fencing", "internal/fence"),
 	"fencing/httpfence":  above("fencing", "internal/fence"),
 	"fencing/grpcfence":  above("fencing", "internal/fence"),
 	"view":               above("fencing"),
 	"internal/layout":    above("fencing", "view"),
-	"internal/lease":     above("internal/sending", "internal/layout"),
-	"session":            above("internal/sending", "internal/layout", "internal/lease", "internal/watching"),
-	"internal/listing":   above("internal/sending", "internal/watching"),
-	"internal/calls":     above("internal/sending", "internal/layout", "internal/lease"),
-	"internal/awaiting":  above("internal/lease", "internal/calls", "internal/watching"),
-	"internal/reads":     above("internal/layout", "internal/txns"),
-	"internal/places": above("view", "internal/layout", "internal/txns", "internal/lease", "internal/calls",
-		"internal/reads"),
-	"internal/permits": above("internal/layout", "internal/reads"),
-	"internal/leftovers": above("internal/sending", "internal/layout", "internal/txns", "internal/lease", "internal/calls",
-		"internal/reads"),
-	"internal/lines": above("internal/lease"),
-	"internal/steps": above("internal/lease"),
+	"internal/lease":     above("internal/requests", "internal/layout"),
+	"internal/watching":  above("internal/requests", "internal/lease"),
+	"session":            locks,
+	"internal/ahead":     above("internal/requests", "internal/layout", "internal/lease", "view"),
+	"internal/permits":   above("internal/layout", "internal/ahead"),
+	"internal/leftovers": above("internal/requests", "internal/layout", "internal/lease", "internal/ahead"),
 	"internal/queue": slices.Concat(locks, []string{
-		"internal/awaiting", "internal/lines", "internal/steps", "internal/reads", "internal/permits",
-		"internal/places", "internal/leftovers", "internal/polls",
+		"internal/ahead", "internal/permits", "internal/leftovers",
 	}),
-	"internal/hold":    slices.Concat(locks, []string{"internal/queue", "internal/polls", "internal/reads"}),
-	"internal/lastrun": slices.Concat(locks, []string{"internal/queue"}),
+	"internal/hold":    slices.Concat(locks, []string{"internal/queue", "internal/ahead"}),
 	"internal/front":   locks,
 	"internal/explain": above("internal/layout", "fencing", "view"),
-	"admin":            slices.Concat(requests, []string{"fencing", "view"}),
-	"locker": slices.Concat(locks, []string{
-		"session", "internal/places", "internal/queue", "internal/hold", "internal/lastrun",
-	}),
+	"admin":            above("internal/requests", "internal/layout", "internal/watching", "fencing", "view"),
+	"locker":           slices.Concat(locks, []string{"session", "internal/ahead", "internal/queue", "internal/hold"}),
 	"election": slices.Concat(locks, []string{
-		"session", "internal/places", "internal/queue", "internal/hold", "internal/lastrun", "internal/front",
+		"session", "internal/ahead", "internal/queue", "internal/hold", "internal/front",
 	}),
-	"member": slices.Concat(locks, []string{"session", "internal/listing"}),
-	"shard": slices.Concat(locks, []string{
-		"session", "member", "internal/listing", "internal/places", "internal/queue", "internal/hold",
-	}),
+	"member": slices.Concat(locks, []string{"session"}),
+	"shard":  slices.Concat(locks, []string{"session", "member", "internal/ahead", "internal/queue", "internal/hold"}),
 
 	// Each a module of its own.
 	"contrib/gocronlock": above("fencing", "session", "locker", "election"),
@@ -92,30 +74,26 @@ var layers = map[string][]string{
 }
 
 // locks lists what the packages that make locks and terms may import.
-var locks = slices.Concat(requests, []string{"internal/lease", "internal/calls", "fencing", "view"})
-
-// requests lists what sends requests about entries.
-var requests = above("internal/sending", "internal/layout", "internal/txns", "internal/watching")
+var locks = above("internal/requests", "internal/layout", "internal/lease", "internal/watching", "fencing", "view")
 
 func above(packages ...string) []string { return slices.Concat(leaves, packages) }
 
 // testKits lists the packages that tests and examples use, ours and those of users. They must not depend on the
 // packages that are tested with them.
 var testKits = []string{
-	"etcdtest", "etcdfake", "internal/child", "internal/bubble", "internal/leak",
+	"etcdtest", "etcdfake", "internal/testkit/child", "internal/testkit/bubble", "internal/testkit/leak",
 }
 
 // free lists the packages that may import everything, because no package imports them.
 var free = []string{
-	"cmd", "examples", "fencing/fencetest", "internal/fakedial", "internal/fencingtest", "internal/holdtest",
-	"internal/queuetest", "tests",
+	"cmd", "examples", "fencing/fencetest", "internal/testkit", "tests",
 }
 
 // forbidden maps the dependencies that a library package must not have to the reason.
 var forbidden = map[string]string{
 	module + "/etcdtest":           "it is an etcd server",
 	module + "/etcdfake":           "it is for tests",
-	module + "/internal/child":     "it is for examples and tests",
+	module + "/internal/testkit":   "it is for examples and tests",
 	"go.etcd.io/etcd/server/v3":    "users would link an etcd server; only etcdtest may",
 	"testing":                      "it adds flags to users' programs",
 	"go.opentelemetry.io/otel/sdk": "the library uses the API only; programs choose the SDK",
@@ -210,7 +188,7 @@ func TestImportsFollowTheLayers(t *testing.T) {
 				t.Errorf("%s imports %s. The layers are\n"+
 					"\tholdfast ← etcderr ← backoff ← internal/lease ← {session, internal/queue} ← {locker, election}\n"+
 					"and fencing beside session. locker and election never import each other; fencing imports none of those four;\n"+
-					"etcdtest, etcdfake and internal/child import nothing of this module. %s may import: %s",
+					"etcdtest, etcdfake and internal/testkit/child import nothing of this module. %s may import: %s",
 					show(dir), show(other), show(dir), strings.Join(may, ", "))
 			}
 		}

@@ -19,8 +19,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/child"
-	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/testkit/child"
+	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 	"github.com/holdfast-go/holdfast/tests/mixedfleet/worker"
 )
 
@@ -119,7 +119,7 @@ func buildOld(dir, release string) (program string, err error) {
 const mainFile = `package main
 
 import (
-	"` + module + `/internal/child"
+	"` + module + `/internal/testkit/child"
 	"` + module + `/internal/mixedfleet/worker"
 )
 

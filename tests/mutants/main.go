@@ -25,11 +25,9 @@ type target struct {
 }
 
 var targets = []target{
-	{pkg: "internal/queue"}, {pkg: "internal/reads"}, {pkg: "internal/calls"}, {pkg: "internal/permits"},
-	{pkg: "internal/inquest"}, {pkg: "internal/places"}, {pkg: "internal/leftovers"}, {pkg: "internal/hold"},
-	{pkg: "internal/front"}, {pkg: "internal/layout"},
-	{pkg: "internal/watching"}, {pkg: "internal/awaiting"}, {pkg: "internal/lines"}, {pkg: "internal/polls"},
-	{pkg: "internal/txns"}, {pkg: "session"}, {pkg: "internal/lease"}, {pkg: "internal/sending"}, {pkg: "locker"},
+	{pkg: "internal/queue"}, {pkg: "internal/ahead"}, {pkg: "internal/permits"}, {pkg: "internal/leftovers"},
+	{pkg: "internal/hold"}, {pkg: "internal/front"}, {pkg: "internal/layout"}, {pkg: "internal/watching"},
+	{pkg: "internal/requests"}, {pkg: "internal/lease"}, {pkg: "session"}, {pkg: "locker"},
 	{pkg: "election"},
 	{pkg: "fencing"}, {pkg: "internal/fence"},
 	{pkg: "fencing/sqlfence"}, {pkg: "fencing/httpfence"}, {pkg: "fencing/grpcfence"},

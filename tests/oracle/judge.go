@@ -18,7 +18,7 @@ const (
 	// requests, each of which may be repeated.
 	grantedWithin = 8 * time.Second
 
-	// foundWithin is RecheckAfter of internal/awaiting: a waiter looks that often whether its entries stand.
+	// foundWithin is RecheckAfter of internal/watching: a waiter looks that often whether its entries stand.
 	foundWithin = 30 * time.Second
 
 	// lockDelay is that of the sessions: the default.

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/child"
-	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/testkit/child"
+	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 	"github.com/holdfast-go/holdfast/tests/internal/stalewriter"
 )
 

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/testkit/child"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/rounds"

@@ -22,8 +22,8 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
-	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/internal/fence"
+	"github.com/holdfast-go/holdfast/internal/testkit/child"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )

@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
-	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/testkit/child"
 	"github.com/holdfast-go/holdfast/tests/internal/stalewriter"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
 )

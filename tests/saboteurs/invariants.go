@@ -39,7 +39,7 @@ var invariants = []invariant{
 		"internal/queue/handoff.go handOff",
 		"internal/leftovers/sweeper.go Sweeper.sweep",
 		"internal/leftovers/orphans.go Scanner.scan",
-		"internal/txns/txns.go Committer.sendBatch",
+		"internal/requests/txns.go Committer.sendBatch",
 		"internal/hold/downgrade.go life.endLost",
 	}},
 	{"5 Release only your own", []string{"internal/queue/entry.go entry.owned"}},
@@ -48,17 +48,17 @@ var invariants = []invariant{
 		"internal/queue/look.go wait.look, attempt.standIn",
 	}},
 	{"7 Strict FIFO", []string{
-		"internal/reads/reads.go Scope.Nearest",
-		"internal/lines/lines.go Lines.Join, Ticket.Next",
+		"internal/ahead/reads.go Scope.Nearest",
+		"internal/queue/lines.go Lines.Join, Ticket.Next",
 	}},
 	{"8 No herd, constant RPCs", []string{
-		"internal/awaiting/change.go Change.once, Change.listen",
-		"internal/reads/reads.go Scope.Nearest",
-		"internal/txns/txns.go Ops.AddGroups",
+		"internal/watching/change.go Change.once, Change.listen",
+		"internal/ahead/reads.go Scope.Nearest",
+		"internal/requests/txns.go Ops.AddGroups",
 	}},
 	{"9 Tokens strictly increase", []string{"internal/layout/epoch.go Token", "token.go NewToken"}},
 	{"10 Two goroutines are two contenders", []string{
-		"internal/lines/lines.go Lines.Join",
+		"internal/queue/lines.go Lines.Join",
 		"internal/hold/hold.go life.stop",
 	}},
 	{"11 Callbacks never hurt renewal", []string{
@@ -91,13 +91,13 @@ var invariants = []invariant{
 	{"16 A revoked holder is told before a waiter holds", []string{
 		"internal/queue/put.go attempt.putting",
 		"internal/queue/look.go wait.look, wait.sawAhead",
-		"internal/reads/claims.go Scope.Dead",
+		"internal/ahead/claims.go Scope.Dead",
 		"internal/queue/sights.go sights.noteExamined, sights.delayEnds",
 		"internal/queue/clear.go attempt.passClaims, attempt.clear, attempt.clearing",
 		"internal/queue/remove.go entry.tryRemove",
 		"session/watches.go watches.hear, watches.claim, watches.ends, watches.publishLocked",
 		"internal/hold/roster.go roster.due",
-		"internal/polls/polls.go Interval",
+		"internal/lease/polls.go PollInterval",
 	}},
 	{"claims outlive their session, and not for long", []string{
 		"session/claims.go Options.claimsTTL, granter.obtain, keeper.keepClaims, keeper.pursue, granter.revokePair",
@@ -116,16 +116,16 @@ var invariants = []invariant{
 		"internal/explain/explain.go reader.judgeBatch",
 	}},
 	{"a slow etcd is not kept slow", []string{
-		"internal/sending/budget.go budget.borrow, budget.pay",
-		"internal/sending/pace.go Sender.pauses, Kind.isOwn",
+		"internal/requests/budget.go budget.borrow, budget.pay",
+		"internal/requests/pace.go Sender.pauses, Kind.isOwn",
 		"internal/hold/poll.go poller.check",
 		"internal/hold/roster.go roster.due",
 		"session/grant.go granter.revokeLost",
 	}},
 	{"readers hold together, writers alone", []string{
-		"internal/reads/reads.go Scope.Conflicting",
+		"internal/ahead/reads.go Scope.Conflicting",
 		"internal/layout/claim.go Queue.WritersClaims",
-		"internal/reads/claims.go Scope.Dead",
+		"internal/ahead/claims.go Scope.Dead",
 	}},
 	{"a set holds and ends as a whole", []string{
 		"internal/queue/put.go attempt.tryPut, attempt.findPut",
@@ -138,7 +138,7 @@ var invariants = []invariant{
 		"internal/queue/look.go attempt.standIn",
 		"internal/queue/clear.go attempt.clearing",
 		"internal/queue/attempt.go attempt.mayHold",
-		"internal/polls/polls.go LookLasts",
+		"internal/lease/polls.go LookLasts",
 	}},
 	{"17 A removed holder is told before a waiter holds", []string{
 		"internal/hold/notice.go Hold.sawEntry, life.releaseKept",

@@ -5,7 +5,7 @@ package simulation
 import (
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/models/leasemodel"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
@@ -224,7 +224,7 @@ func (s *simulation) judge() {
 }
 
 // step records a step that the queue of a session says.
-func (s *simulation) step(step steps.Step) {
+func (s *simulation) step(step queue.Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.steps = append(s.steps, step)

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/models/leasemodel"
 	"github.com/holdfast-go/holdfast/tests/oracle"
@@ -68,7 +68,7 @@ type simulation struct {
 	asked      int // holds that an administrator has ended
 	quietly    int // holds of revoked leases that were watched just before
 	violations []string
-	steps      []steps.Step
+	steps      []queue.Step
 	unrevoked  []clientv3.LeaseID // of sessions that could not be closed as they should
 	unsure     map[string]bool    // names whose limits may change at any time
 	lines      []string           // of the trace

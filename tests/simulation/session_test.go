@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/steps"
+
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
@@ -30,7 +30,7 @@ type process struct {
 	link        *etcdfake.Link
 	client      func() (cli *clientv3.Client, started func()) // see simulation.client
 	oneEndpoint bool                                          // for all members: its session has one watch, and polls
-	step        func(steps.Step)
+	step        func(queue.Step)
 	renew       func(lease.Step)
 	begin       time.Time
 	ttl         time.Duration

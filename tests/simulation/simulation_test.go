@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 	"github.com/holdfast-go/holdfast/tests/models/leasemodel"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/oracle"

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
-	"github.com/holdfast-go/holdfast/internal/fencingtest"
+	"github.com/holdfast-go/holdfast/internal/testkit/fencingtest"
 )
 
 // The response to the client agrees with what the database has committed.

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
-	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/testkit/child"
 	"github.com/holdfast-go/holdfast/tests/internal/stalewriter"
 )
 

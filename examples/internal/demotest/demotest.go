@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 )
 
 // runMain in the environment makes a test binary run the example: so the tests see real processes, built with the race

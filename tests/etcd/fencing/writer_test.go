@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/fencingtest"
+	"github.com/holdfast-go/holdfast/internal/testkit/fencingtest"
 )
 
 // fence is a holder in an etcd server and its writer. The writer uses link, which can

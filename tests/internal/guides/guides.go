@@ -25,7 +25,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/bubble"
+	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
 const module = "github.com/holdfast-go/holdfast"

@@ -3,7 +3,7 @@ package leasemodel
 import (
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 	"github.com/holdfast-go/holdfast/tests/models/modelsearch"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	client "github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }

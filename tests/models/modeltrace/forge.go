@@ -9,14 +9,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
 // A Forgery is a record of a run that was not made: what etcd's store has changed, and what processes have said.
 type Forgery struct {
 	oracle.Record
-	Steps  []steps.Step
+	Steps  []queue.Step
 	Key    func(lease int64) string // of the entry on a lease
 	Claims bool                     // each entry has a claim
 }
@@ -110,7 +110,7 @@ func (f *Forgery) Revoked(at, lease int64) {
 
 // Queue has the entry of a lease put, by a put that compares a gate. Its claim is on another lease.
 func (f *Forgery) Queue(at, lease, gate int64) {
-	f.Steps = append(f.Steps, steps.Step{Action: steps.Sends, Key: f.Key(lease), Gate: gate})
+	f.Steps = append(f.Steps, queue.Step{Action: queue.Sends, Key: f.Key(lease), Gate: gate})
 	if f.Claims {
 		f.Put(at, claimOf(f.Key(lease)), -lease)
 	}
@@ -126,7 +126,7 @@ func (f *Forgery) Mark(at, lease, created int64) {
 }
 
 // Says is a step of the entry of a lease.
-func (f *Forgery) Says(lease, created int64, s steps.Step) {
+func (f *Forgery) Says(lease, created int64, s queue.Step) {
 	s.Key, s.Created = f.Key(lease), created
 	f.Steps = append(f.Steps, s)
 }

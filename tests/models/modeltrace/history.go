@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
@@ -18,7 +18,7 @@ type History struct {
 
 	queues  map[string][]*Entry     // those that stand, or whose claims do, by prefix
 	gates   map[string][]int64      // what puts of a key have compared
-	steps   map[string][]steps.Step // but for Sends, by the id of an entry
+	steps   map[string][]queue.Step // but for Sends, by the id of an entry
 	touched map[int64][]int64       // when an entry of a lease was changed or deleted
 }
 
@@ -65,15 +65,15 @@ const permits = oracle.Keys + "sem/"
 func IDOf(key string, created int64) string { return fmt.Sprint(key, " ", created) }
 
 // NewHistory reads a record, and the steps that processes say of their entries, in order for each process.
-func NewHistory(record *oracle.Record, said []steps.Step) *History {
+func NewHistory(record *oracle.Record, said []queue.Step) *History {
 	changes := record.Changes
 	h := &History{
 		Keys: make(map[int64][]KeyChange), Limits: make(map[string][]LimitChange),
-		queues: make(map[string][]*Entry), gates: make(map[string][]int64), steps: make(map[string][]steps.Step),
+		queues: make(map[string][]*Entry), gates: make(map[string][]int64), steps: make(map[string][]queue.Step),
 		touched: make(map[int64][]int64),
 	}
 	for _, s := range said {
-		if s.Action == steps.Sends {
+		if s.Action == queue.Sends {
 			h.gates[s.Key] = append(h.gates[s.Key], s.Gate)
 		} else {
 			id := IDOf(s.Key, s.Created)
@@ -204,7 +204,7 @@ func (h *History) standing(key string) *Entry {
 
 // isHeld reports whether its process says that an entry was held.
 func (h *History) isHeld(e *Entry) bool {
-	return slices.ContainsFunc(h.steps[e.id()], func(s steps.Step) bool { return s.Action == steps.Holds })
+	return slices.ContainsFunc(h.steps[e.id()], func(s queue.Step) bool { return s.Action == queue.Holds })
 }
 
 // findRequeued finds entries of calls that had another one, under a lease that their sessions have lost since. Such an
@@ -227,7 +227,7 @@ func (h *History) Gates(e *Entry) []int64 {
 }
 
 // Steps returns what its process says of an entry.
-func (h *History) Steps(e *Entry) []steps.Step { return h.steps[e.id()] }
+func (h *History) Steps(e *Entry) []queue.Step { return h.steps[e.id()] }
 
 // KeyBefore returns how a session key stood right before a revision. It returns false if that is not known.
 func (h *History) KeyBefore(lease, at int64) (latest KeyChange, known bool) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // Entries of a record are followed one at a time. A client acts on nothing but what etcd has told it. So what becomes
@@ -62,7 +62,7 @@ func (h *History) Report(permits bool, follow func(*Entry) (wrong, stopped strin
 		}
 		for what, is := range map[string]bool{
 			Followed: true, Held: e.Held, Waited: len(e.Ahead) > 0,
-			Delayed: slices.ContainsFunc(h.Steps(e), func(s steps.Step) bool { return s.Delays }),
+			Delayed: slices.ContainsFunc(h.Steps(e), func(s queue.Step) bool { return s.Delays }),
 		} {
 			if is {
 				report.Counts[of+what]++
@@ -74,10 +74,10 @@ func (h *History) Report(permits bool, follow func(*Entry) (wrong, stopped strin
 
 // Before returns how many of an entry's steps come before a revision, as far as that is known. A permit that has waited
 // holds by its mark.
-func (e *Entry) Before(at int64, said []steps.Step) (n int) {
+func (e *Entry) Before(at int64, said []queue.Step) (n int) {
 	for n < len(said) {
 		switch s := said[n]; {
-		case s.Action == steps.Judged && s.Read >= at, s.Action == steps.Holds && max(s.Read, e.MarkedAt) >= at:
+		case s.Action == queue.Judged && s.Read >= at, s.Action == queue.Holds && max(s.Read, e.MarkedAt) >= at:
 			return n
 		}
 		n++

@@ -62,7 +62,7 @@
 // with the model: three processes lock one Mutex, or one RWMutex, on etcdfake, in virtual time, while requests are
 // lost and late, watches break, and leases are revoked. A run is a list of events: each revision of the store; each
 // put that a process sends; each loss of a lease; and what only the queue knows and says through queue.Observe
-// (internal/steps).
+// (internal/queue).
 //
 // Each step of the model is seen as one of these events, or nothing tells of it: a caller gives up. The check keeps
 // all states of the model that agree with the events so far. An event that is a step in none of them is refused, and

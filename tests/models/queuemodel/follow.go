@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
 
@@ -95,7 +95,7 @@ func (f *follower) start(m *model, isSent bool) state {
 }
 
 // events returns the put of the entry and all after it that may matter to it.
-func (f *follower) events(steps []steps.Step) []event {
+func (f *follower) events(steps []queue.Step) []event {
 	events := []event{{action: changes, change: change{put: bit(0), claimed: bit(0)}}}
 	for _, at := range f.moments() {
 		before := f.own.Before(at, steps)
@@ -149,13 +149,13 @@ func (c change) without(part change) change {
 }
 
 // step returns a step that the process has said as an event.
-func (f *follower) step(s steps.Step) event {
+func (f *follower) step(s queue.Step) event {
 	switch s.Action {
-	case steps.Waited:
+	case queue.Waited:
 		return event{action: waited}
-	case steps.Holds:
+	case queue.Holds:
 		return event{action: holds}
-	case steps.Judged, steps.Sends:
+	case queue.Judged, queue.Sends:
 	}
 	e := event{action: judged, ahead: nothing, delays: s.Delays}
 	if s.Ahead != "" {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -24,15 +24,15 @@ func forge() *modeltrace.Forgery {
 	f.Says(1, 10, free(10))
 	f.Says(1, 10, held(10))
 	f.Queue(11, 2, 2)
-	f.Says(2, 11, steps.Step{Action: steps.Judged, Read: 11, Ahead: keyOf(1), AheadCreated: 10})
+	f.Says(2, 11, queue.Step{Action: queue.Judged, Read: 11, Ahead: keyOf(1), AheadCreated: 10})
 	return f
 }
 
-func free(read int64) steps.Step   { return steps.Step{Action: steps.Judged, Read: read} }
-func delays(read int64) steps.Step { return steps.Step{Action: steps.Judged, Read: read, Delays: true} }
-func held(read int64) steps.Step   { return steps.Step{Action: steps.Holds, Read: read} }
+func free(read int64) queue.Step   { return queue.Step{Action: queue.Judged, Read: read} }
+func delays(read int64) queue.Step { return queue.Step{Action: queue.Judged, Read: read, Delays: true} }
+func held(read int64) queue.Step   { return queue.Step{Action: queue.Holds, Read: read} }
 
-var waitedOut = steps.Step{Action: steps.Waited}
+var waitedOut = queue.Step{Action: queue.Waited}
 
 func TestForgedRecordsAreRefused(t *testing.T) {
 	modeltrace.Forge(t, forge, Follow, map[string]modeltrace.Forged{
@@ -71,11 +71,11 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 		"the nearest entry is waited for": {
 			func(f *modeltrace.Forgery) {
 				f.Queue(20, 3, 3)
-				f.Says(3, 20, steps.Step{Action: steps.Judged, Read: 20, Ahead: keyOf(2), AheadCreated: 11})
+				f.Says(3, 20, queue.Step{Action: queue.Judged, Read: 20, Ahead: keyOf(2), AheadCreated: 11})
 			},
 			func(f *modeltrace.Forgery) {
 				f.Queue(20, 3, 3)
-				f.Says(3, 20, steps.Step{Action: steps.Judged, Read: 20, Ahead: keyOf(1), AheadCreated: 10})
+				f.Says(3, 20, queue.Step{Action: queue.Judged, Read: 20, Ahead: keyOf(1), AheadCreated: 10})
 			},
 		},
 		"a put compares the session key": {
@@ -111,7 +111,7 @@ func clears(f *modeltrace.Forgery, lease int64, waits bool) {
 }
 
 // newcomer has the waiter leave and the holder die before the third session puts its entry.
-func newcomer(f *modeltrace.Forgery, judged steps.Step) {
+func newcomer(f *modeltrace.Forgery, judged queue.Step) {
 	f.Released(20, 2)
 	f.Revoked(21, 1)
 	f.Queue(22, 3, 3)

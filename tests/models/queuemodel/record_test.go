@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	kit "github.com/holdfast-go/holdfast/internal/queuetest"
-	"github.com/holdfast-go/holdfast/internal/steps"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
 
@@ -26,7 +26,7 @@ type recorder struct {
 
 // A step is one that a queue says, or that a process sends a put.
 type step struct {
-	steps.Step
+	queue.Step
 	sent    *pb.PutRequest // of an entry,
 	gate    int64          // which compares this mod revision of the session key
 	attempt int8           // by an attempt,
@@ -49,12 +49,12 @@ func newRecorder(t *testing.T, srv *etcdfake.Server, processes int) *recorder {
 
 // say records a step of a process. What is said of a lease that is lost is of no use any more: the model has ended the
 // attempt, or has it queue again. What a look tells belongs where etcd has carried it out.
-func (r *recorder) say(s steps.Step) {
-	if s.Action == steps.Sends || s.Lease.Lost() != nil { // sends sees each copy
+func (r *recorder) say(s queue.Step) {
+	if s.Action == queue.Sends || s.Lease.Lost() != nil { // sends sees each copy
 		return
 	}
 	read := int64(0)
-	if s.Action == steps.Judged {
+	if s.Action == queue.Judged {
 		read = s.Read
 	}
 	r.Say(step{Step: s}, read)
@@ -119,14 +119,14 @@ func (tr *translation) event(r modeltrace.Record[step]) (event, bool) {
 	s := r.Step
 	e := event{actor: tr.owner[s.Key]}
 	switch s.Action {
-	case steps.Judged:
+	case queue.Judged:
 		e.action, e.ahead, e.delays = judged, nothing, s.Delays
 		if s.Ahead != "" {
 			e.ahead = tr.key(s.Ahead)
 		}
-	case steps.Waited:
+	case queue.Waited:
 		e.action = waited
-	case steps.Holds:
+	case queue.Holds:
 		e.action = granted
 	}
 	return e, true

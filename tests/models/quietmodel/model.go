@@ -6,7 +6,7 @@ import "github.com/holdfast-go/holdfast/tests/models/modelsearch"
 const (
 	lockDelay = 4
 	replies   = 1 // a request that can be answered is answered within so long
-	interval  = 2 // between two polls: polls.Interval; and the age of a hold when the first one is sent
+	interval  = 2 // between two polls: lease.PollInterval; and the age of a hold when the first one is sent
 	slowPoll  = 8 // between two polls of a lease that is watched: twice the lock delay is as good as five times
 )
 

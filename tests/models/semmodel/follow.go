@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 )
 
@@ -51,9 +51,9 @@ func (f *follower) follow() (wrong, stopped string) {
 	fits := e.Turn && e.MarkedAt != 0
 	for _, step := range f.Steps(e) {
 		switch {
-		case step.Action == steps.Holds && (!fits || e.Turn && step.Read < e.MarkedAt):
+		case step.Action == queue.Holds && (!fits || e.Turn && step.Read < e.MarkedAt):
 			return "it holds, and has not been admitted", ""
-		case step.Action != steps.Judged || e.Gone != 0 && e.Gone <= step.Read:
+		case step.Action != queue.Judged || e.Gone != 0 && e.Gone <= step.Read:
 			continue
 		}
 		m, s, slots, stopped := f.at(step.Read)
@@ -70,7 +70,7 @@ func (f *follower) follow() (wrong, stopped string) {
 }
 
 // judges reports whether a look means what the model's look means, and what that is.
-func (f *follower) judges(m *model, s state, slots []*modeltrace.Entry, step steps.Step) (what string, matches bool) {
+func (f *follower) judges(m *model, s state, slots []*modeltrace.Entry, step queue.Step) (what string, matches bool) {
 	for _, tries := range []bool{false, true} {
 		t, look := s, m.position
 		if m.attempts[0].tries = tries; f.own.Turn {

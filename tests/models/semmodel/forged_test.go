@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/steps"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/tests/models/modeltrace"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -21,11 +21,11 @@ func keyOf(lease int64) string {
 }
 
 // says is a step of the permit or the turn of a lease, which was created at revision 9+lease.
-func says(f *modeltrace.Forgery, lease int64, s steps.Step) { f.Says(lease, 9+lease, s) }
+func says(f *modeltrace.Forgery, lease int64, s queue.Step) { f.Says(lease, 9+lease, s) }
 
 // judged is what it says of a look; ahead is the lease of the turn ahead, 0 if there is none.
 func judged(f *modeltrace.Forgery, lease, read, ahead int64, delays bool) {
-	s := steps.Step{Action: steps.Judged, Read: read, Delays: delays}
+	s := queue.Step{Action: queue.Judged, Read: read, Delays: delays}
 	if ahead != 0 {
 		s.Ahead, s.AheadCreated = keyOf(ahead), 9+ahead
 	}
@@ -33,7 +33,7 @@ func judged(f *modeltrace.Forgery, lease, read, ahead int64, delays bool) {
 }
 
 func holdsBy(f *modeltrace.Forgery, lease, read int64) {
-	says(f, lease, steps.Step{Action: steps.Holds, Read: read})
+	says(f, lease, queue.Step{Action: queue.Holds, Read: read})
 }
 
 // mark marks the turn of a lease.

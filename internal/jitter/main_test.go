@@ -1,9 +1,0 @@
-package jitter_test
-
-import (
-	"testing"
-
-	"github.com/holdfast-go/holdfast/internal/leak"
-)
-
-func TestMain(m *testing.M) { leak.Main(m) }

@@ -1,0 +1,156 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/retry"
+)
+
+// WithSession returns ctx, ended also by the end of the session, with
+// holdfast.ErrClosed as its cause then.
+func WithSession(ctx context.Context, host Env) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if host.Context().Err() != nil { // AfterFunc would say so a moment later
+		cancel(holdfast.ErrClosed)
+	}
+	stop := context.AfterFunc(host.Context(), func() { cancel(holdfast.ErrClosed) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// GiveUpWait is how long a call continues after its context has ended: for the reply to a request in flight, then for
+// the removal of its entry. A healthy etcd needs far less. Otherwise the call returns, and the session continues in the
+// background.
+const GiveUpWait = 250 * time.Millisecond
+
+// UntilLost returns a child of ctx that the loss of the lease cancels, as its cause.
+func UntilLost(ctx context.Context, lease *Lease) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(lease.Context(), func() { cancel(lease.Lost()) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// ForRequest returns the context of a request about an entry under a lease. It has ctx's values and ends with the
+// lease, or grace after ctx. A request that is cut off has an unknown outcome; one that is answered a moment later has
+// not.
+func ForRequest(ctx context.Context, lease *Lease, grace time.Duration) (context.Context, func()) {
+	rctx, cancel := context.WithCancel(leaseContext{lease.Context(), ctx})
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+	return rctx, func() { stop(); cancel() }
+}
+
+// leaseContext is the context of a lease with the values of another context, such
+// as its span and its credentials.
+type leaseContext struct {
+	context.Context
+	values context.Context
+}
+
+// Value asks the lease's context first: package context looks there for the context to derive a child from.
+func (c leaseContext) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
+}
+
+// EndedBy returns holdfast.ErrClosed or holdfast.ErrClientClosed if the session or its
+// client, not ctx, ended the call that failed with err; otherwise err.
+func EndedBy(ctx context.Context, host Env, err error) error {
+	client := host.Client().Ctx()
+	switch {
+	case err == nil || ctx.Err() != nil || errors.Is(err, holdfast.ErrClientClosed):
+		return err
+	case host.Context().Err() != nil:
+		return holdfast.ErrClosed
+	case client != nil && client.Err() != nil:
+		return holdfast.ErrClientClosed
+	default:
+		return err
+	}
+}
+
+// Retry calls op, and again with the session's pauses while its error says that
+// repeating can help. Each request of op bounds itself.
+func Retry(ctx context.Context, host Env, op func(ctx context.Context) error) error {
+	policy := host.RetryPolicy()
+	policy.Attempt = 0
+	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
+		err := op(ctx)
+		if err != nil {
+			err = retry.WithConnection(host.Client().ActiveConnection(), err)
+		}
+		return err
+	})
+}
+
+// RetryUnder is Retry until the lease is lost. Contexts and pauses are made only after the first failure.
+func RetryUnder(ctx context.Context, host Env, l *Lease, op func(ctx context.Context) error) error {
+	err := op(ctx)
+	if err == nil {
+		return nil
+	}
+	return RetryAfter(ctx, host, l, err, op)
+}
+
+// RetryAfter is RetryUnder for a caller that has called op once. That call failed with err.
+func RetryAfter(
+	ctx context.Context, host Env, l *Lease, err error, op func(ctx context.Context) error,
+) error {
+	ctx, cancel := UntilLost(ctx, l)
+	defer cancel()
+	if ended := backoff.ContextErr(ctx); ended != nil {
+		return fmt.Errorf("%w; last error: %w", ended, retry.WithConnection(host.Client().ActiveConnection(), err))
+	}
+	called := true
+	return Retry(ctx, host, func(ctx context.Context) error {
+		if called {
+			called = false
+			return err
+		}
+		return op(ctx)
+	})
+}
+
+// Pauses are the session's pauses between the rounds of a loop.
+type Pauses struct{ backoff *retry.Pauses }
+
+// Next makes the next pause. failed is what the round before has ended with; nil: it
+// is not reported. It returns early when ctx or the session ends, with the reason.
+func (p *Pauses) Next(ctx context.Context, host Env, failed error) error {
+	policy := host.RetryPolicy()
+	if p.backoff == nil {
+		p.backoff = retry.NewPauses(policy.Initial, policy.Max, policy.Multiplier, policy.Rand)
+	}
+	pause := p.backoff.NextBackOff()
+	if policy.Notify != nil && failed != nil {
+		policy.Notify(failed, pause)
+	}
+	ctx, cancel := WithSession(ctx, host)
+	defer cancel()
+	Sleep(ctx, pause)
+	return backoff.ContextErr(ctx)
+}
+
+// Reset has Next begin with the first pause again.
+func (p *Pauses) Reset() { p.backoff = nil }
+
+// Sleep reports whether d has passed before ctx ended.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Jittered returns d, more or less a tenth.
+func Jittered(d time.Duration) time.Duration {
+	return d - d/10 + rand.N(d/5)
+}

@@ -1,0 +1,165 @@
+package requests
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/retry"
+)
+
+// race is one call of Once: sends of the same request, side by side.
+type race[T any] struct {
+	s      *Sender
+	kind   Kind
+	op     func(ctx context.Context) (T, error)
+	ctx    context.Context // of all sends
+	cancel context.CancelFunc
+	pauses pauses         // of the timer, which runs once at a time
+	copies sync.WaitGroup // all sends but the first
+
+	mu      sync.Mutex // protects what follows
+	timer   *time.Timer
+	rounds  int  // that were borrowed
+	last    bool // nothing more is sent
+	running int  // sends that have not returned
+	outcome outcome[T]
+}
+
+// outcome is what the sends of a request have come to.
+type outcome[T any] struct {
+	v       T
+	err     error
+	won     bool // v and err are etcd's reply; otherwise err is the error of a failed send
+	pending bool // a send other than the winner may have been carried out, or may be later
+}
+
+func newRace[T any](
+	ctx context.Context, s *Sender, k Kind, p pauses, op func(ctx context.Context) (T, error),
+) *race[T] {
+	r := &race[T]{s: s, kind: k, op: op, pauses: p, running: 1}
+	ctx, r.cancel = context.WithCancel(ctx)
+	r.ctx = requireLeader(withoutDeadline{ctx})
+	pause := r.pauses.pause()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timer = time.AfterFunc(pause, r.repeat)
+	return r
+}
+
+// repeat sends copies, or stands in line for that. It runs on the timer's goroutine.
+func (r *race[T]) repeat() {
+	round := func() bool { return r.sendCopies(r.s.endpoints(), 1) }
+	b := r.s.budgetOf(r.kind)
+	switch {
+	case !r.kind.isOwn():
+		b.wait(round)
+	case !b.borrow():
+		r.sendCopies(1, 0)
+	case !round():
+		b.pay(b.cost())
+	}
+}
+
+// sendCopies sends n copies, a round or one alone, on goroutines that end joins, and sets the timer for the next time.
+// It returns false if nothing more is to be sent.
+func (r *race[T]) sendCopies(n, rounds int) bool {
+	pause := r.pauses.pause()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last {
+		return false
+	}
+	r.rounds += rounds
+	r.running += n
+	r.timer.Reset(pause)
+	for range n {
+		r.copies.Go(func() { r.send(true) })
+	}
+	return true
+}
+
+// send sends the request. If that decides the race, it cancels the other sends.
+func (r *race[T]) send(again bool) {
+	ctx := r.ctx
+	if r.kind == Write && r.s.attempt > 0 {
+		bounded, cancel := context.WithTimeout(ctx, r.s.attempt)
+		defer cancel()
+		ctx = withoutDeadline{bounded}
+	}
+	began := time.Now()
+	v, err := r.op(ctx)
+	took := time.Since(began)
+	answered, pending := true, false
+	if err != nil {
+		if r.kind != Renewal { // a renewal is a stream for etcd, which may end like this after the renewal was passed on
+			err = retry.LeaderRequired(err)
+		}
+		pending = etcderr.Pending(err)
+		// An error that may pass, or that leaves the outcome unknown, must not end a race in which other copies may
+		// still be answered.
+		answered = !etcderr.Retryable(err) && !pending
+	}
+	if !r.returned(v, err, answered, pending) {
+		return
+	}
+	r.cancel()
+	r.s.latest[r.kind].Store(int64(took))
+	b, answers := r.s.budgetOf(r.kind), 1
+	if again {
+		answers = r.rounds * b.cost()
+	}
+	b.pay(answers)
+}
+
+// returned records the result of a send, and reports whether it wins.
+func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running--
+	o := &r.outcome
+	o.pending = o.pending || pending || o.won && err == nil // the winner's reply may be a consequence of this copy
+	if o.won {
+		return false
+	}
+	if !pending || o.err == nil { // the error of a send that was refused says more than that of one that hung
+		o.v, o.err, o.won = v, err, answered
+	}
+	if answered || r.running == 0 {
+		r.last = true
+		r.timer.Stop()
+	}
+	return answered
+}
+
+// end joins the copies in flight, and sends no more: a slow etcd answers "request timed out" to a first send that it
+// carries out all the same, and more copies would only hear that, too.
+func (r *race[T]) end() {
+	r.mu.Lock()
+	r.last = true
+	r.timer.Stop()
+	r.mu.Unlock()
+	r.copies.Wait()
+}
+
+// leaderRequired is shared by all requests; code that adds metadata copies it first.
+var leaderRequired = metadata.Pairs(rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
+
+// requireLeader is clientv3.WithRequireLeader, without copying metadata for a context that has none.
+func requireLeader(ctx context.Context) context.Context {
+	if _, ok := metadata.FromOutgoingContext(ctx); ok {
+		return clientv3.WithRequireLeader(ctx)
+	}
+	return metadata.NewOutgoingContext(ctx, leaderRequired)
+}
+
+// withoutDeadline hides the deadline of a context, which still ends at that time. gRPC would send the deadline to the
+// member, which could then be the first to give up; etcd's client would repeat the request, a write as well.
+type withoutDeadline struct{ context.Context }
+
+func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }

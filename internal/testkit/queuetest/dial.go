@@ -1,0 +1,34 @@
+package queuetest
+
+import (
+	"testing"
+	"testing/synctest"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/testkit/fakedial"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// StartQuiet starts a process with a real connection to each member, so that its session watches several of them and
+// polls little. All other watches go directly to the link, because those of etcd's own Watcher stop virtual time.
+func StartQuiet(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options)) *Process {
+	t.Helper()
+	link := srv.Link()
+	cli := Dial(t, link, srv.Members())
+	p := StartOn(t, link, cli, change...)
+	synctest.Wait()
+	cli.Watcher = link.Client().Watcher
+	return p
+}
+
+// Dial returns a client with a real connection to each of the members.
+func Dial(t *testing.T, link *etcdfake.Link, members []*etcdfake.Member) *clientv3.Client {
+	t.Helper()
+	cli := fakedial.Dial(t, link, members)
+	cli.Maintenance = nil // sessions would ask for the version
+	cli.ActiveConnection().Connect()
+	synctest.Wait() // connected to each member
+	return cli
+}
