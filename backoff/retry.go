@@ -67,7 +67,13 @@ func (l *loop) attempt() error {
 		return errStop
 	}
 	l.attempts++
-	err := l.call()
+	ctx := l.ctx
+	if l.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(l.ctx, l.timeout)
+		defer cancel()
+	}
+	err := l.op(ctx)
 	if err == nil {
 		return nil
 	}
@@ -80,15 +86,6 @@ func (l *loop) attempt() error {
 		l.last = err
 	}
 	return errAgain
-}
-
-func (l *loop) call() error {
-	if l.timeout <= 0 {
-		return l.op(l.ctx)
-	}
-	ctx, cancel := context.WithTimeout(l.ctx, l.timeout)
-	defer cancel()
-	return l.op(ctx)
 }
 
 // again makes the attempts after the first, beginning with a pause.

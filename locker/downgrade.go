@@ -85,11 +85,11 @@ func (m *RWMutex) lockDowngradable(ctx context.Context, try bool) (*Downgradable
 	if q := n.first(); q != nil {
 		n.queues = q.Downgradable()
 	}
-	holds, err := n.acquire(ctx, try)
+	h, err := n.acquire(ctx, exclusive, try)
 	if err != nil {
 		return nil, err
 	}
-	lk := n.lock(holds[0])
+	lk := &Lock{writeLock{single{h}}}
 	return &DowngradableLock{lk.writeLock, lk, n}, nil
 }
 

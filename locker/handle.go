@@ -24,7 +24,7 @@ type handle struct {
 }
 
 // handle returns a handle of a hold, which it has for itself unless own says otherwise.
-func (n named) handle(h *hold.Hold, own *own) handle {
+func (n *named) handle(h *hold.Hold, own *own) handle {
 	return handle{requests.NewHook(h), h, own, n.opts.CancelOnSuspended}
 }
 
@@ -105,7 +105,7 @@ func (h *handle) begin(onOverrun hold.OnOverrun) *hold.Work {
 
 // release ends the handle. The last one of a hold releases that.
 func (h *handle) release(ctx context.Context) error {
-	if ctx == nil || h.leave() {
+	if ctx == nil || h.own == nil || h.leave() {
 		return h.hold.Release(ctx)
 	}
 	if lost := h.lost(); lost != nil {
@@ -116,7 +116,7 @@ func (h *handle) release(ctx context.Context) error {
 
 // releaseAfterWork is release for work that has finished. It returns the loss, if there is one.
 func (h *handle) releaseAfterWork(ctx context.Context) *holdfast.LostError {
-	if h.leave() {
+	if h.own == nil || h.leave() {
 		return h.hold.ReleaseAfterWork(ctx)
 	}
 	return h.lost()

@@ -37,6 +37,7 @@ func newMutex(q *queue.Queue) *Mutex {
 func (m *Mutex) With(o Options) *Mutex {
 	with := *m
 	with.named.opts = o
+	with.named.check()
 	return &with
 }
 
@@ -97,7 +98,11 @@ func do[G grant](
 // goroutine, which then waits for itself until ctx ends; but with a context of a Lock of the same name and client that
 // is still held, the error Is holdfast.ErrReentrant, or the hold is shared: see Options.Reentrant.
 func (m *mutex) Lock(ctx context.Context) (*Lock, error) {
-	return lockOf(m.named.acquireOne(ctx, exclusive, false))
+	h, err := m.named.acquire(ctx, exclusive, false)
+	if err != nil {
+		return nil, err
+	}
+	return &Lock{writeLock{single{h}}}, nil
 }
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
@@ -107,11 +112,7 @@ func (m *mutex) Lock(ctx context.Context) (*Lock, error) {
 // it waits for the lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's, and a later call of
 // the session waits for the rest only.
 func (m *mutex) TryLock(ctx context.Context) (*Lock, error) {
-	return lockOf(m.named.acquireOne(ctx, exclusive, true))
-}
-
-// lockOf returns the Lock of a handle, or the error of acquireOne.
-func lockOf(h handle, err error) (*Lock, error) {
+	h, err := m.named.acquire(ctx, exclusive, true)
 	if err != nil {
 		return nil, err
 	}

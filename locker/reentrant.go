@@ -41,36 +41,9 @@ func newOwn(h *hold.Hold, handles *atomic.Int64) *own {
 	return o
 }
 
-// acquireOne acquires a name, or returns another handle of the hold that ctx comes from.
-func (n named) acquireOne(ctx context.Context, mode mode, try bool) (handle, error) {
-	if n.opts.Reentrant {
-		if h, err := n.reenter(ctx, mode); err != nil {
-			return handle{}, n.failed(0, err)
-		} else if h.hold != nil {
-			return h, nil
-		}
-	}
-	holds, err := n.acquire(ctx, try)
-	if err != nil {
-		return handle{}, err
-	}
-	if !n.opts.Reentrant {
-		return n.handle(holds[0], nil), nil
-	}
-	handles := new(atomic.Int64)
-	handles.Store(1)
-	return n.handle(holds[0], newOwn(holds[0], handles)), nil
-}
-
-// reenter returns another handle of the hold that ctx comes from. It has no hold if there is none to share.
-func (n named) reenter(ctx context.Context, mode mode) (handle, error) {
-	if err := n.validate(); err != nil {
-		return handle{}, err
-	}
-	outer := n.carriedBy(ctx)
+// reenter returns another handle of the hold of outer. It has no hold if there is none to share.
+func (n *named) reenter(outer *handle, mode mode) (handle, error) {
 	switch {
-	case outer == nil:
-		return handle{}, nil
 	case mode == exclusive && outer.hold.Token() == 0: // two readers that wait for each other would wait for ever
 		return handle{}, fmt.Errorf("%w for reading: unlock it before you lock it for writing", holdfast.ErrReentrant)
 	case outer.own == nil:
@@ -113,11 +86,8 @@ func (h *handle) ended() error {
 	return context.Cause(h.own.done)
 }
 
-// leave ends the handle, once, and reports whether it was the last one, so that the hold must be released.
+// leave ends a handle that has own, once, and reports whether it was the last one, so that the hold must be released.
 func (h *handle) leave() bool {
-	if h.own == nil {
-		return true
-	}
 	h.own.release.Do(func() {
 		close(h.own.givenUp)
 		_ = h.hold.Check() // which ends the hold if its lease is lost

@@ -52,6 +52,7 @@ func withReaders(m mutex) *RWMutex {
 func (m *RWMutex) With(o Options) *RWMutex {
 	with := m.mutex
 	with.named.opts = o
+	with.named.check()
 	return withReaders(with)
 }
 
@@ -70,16 +71,16 @@ func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lk *R
 // context of a Lock or ReadLock of the same name that is still held, the error Is holdfast.ErrReentrant: a writer that
 // waits in between would make both wait for ever. Options.Reentrant shares the hold instead.
 func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) {
-	return readLockOf(m.readers.acquireOne(ctx, shared, false))
+	return readLockOf(m.readers.acquire(ctx, shared, false))
 }
 
 // TryRLock acquires the lock for reading if no writer holds it or waits. Otherwise the error Is ErrLocked, and its
 // Place says who holds, or ErrUnconfirmed. Nothing was queued.
 func (m *RWMutex) TryRLock(ctx context.Context) (*ReadLock, error) {
-	return readLockOf(m.readers.acquireOne(ctx, shared, true))
+	return readLockOf(m.readers.acquire(ctx, shared, true))
 }
 
-// readLockOf is lockOf for readers.
+// readLockOf returns the ReadLock of a handle, or the error of acquire.
 func readLockOf(h handle, err error) (*ReadLock, error) {
 	if err != nil {
 		return nil, err

@@ -96,14 +96,19 @@ func (s *Semaphore) TryAcquire(ctx context.Context, weight int) (*Permit, error)
 
 func (s *Semaphore) acquire(ctx context.Context, weight int, try bool) (*Permit, error) {
 	n := s.named(weight)
-	holds, err := n.acquire(ctx, try)
+	h, err := n.acquire(ctx, exclusive, try)
 	if err != nil {
 		return nil, err
 	}
-	return &Permit{single{n.handle(holds[0], nil)}, weight}, nil
+	return &Permit{single{h}, weight}, nil
 }
 
-func (s *Semaphore) named(weight int) named { return at(s.sem().Permits(weight), s.opts) }
+func (s *Semaphore) named(weight int) named {
+	n := at(s.sem().Permits(weight))
+	n.opts = s.opts
+	n.check()
+	return n
+}
 
 // Limit reads the limit in etcd; 0 if there is none yet, because the semaphore was never acquired.
 func (s *Semaphore) Limit(ctx context.Context) (n int, err error) { return s.sem().Limit(ctx) }

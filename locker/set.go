@@ -69,6 +69,7 @@ func NewSet(sess *session.Session, members ...Member) *Set {
 func (s *Set) With(o Options) *Set {
 	with := *s
 	with.named.opts = o
+	with.named.check()
 	return &with
 }
 
@@ -105,11 +106,11 @@ func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {
 	if err := s.check(); err != nil {
 		return nil, s.named.failed(0, err)
 	}
-	holds, err := s.named.acquire(ctx, try)
+	h, err := s.named.acquire(ctx, exclusive, try)
 	if err != nil {
 		return nil, err
 	}
-	set := &SetLock{handle: s.named.handle(holds[0], nil)}
+	set, holds := &SetLock{handle: h}, h.hold.Together()
 	for i, m := range s.members {
 		if m.read {
 			set.readers = append(set.readers, s.named.readLock(holds[i]))

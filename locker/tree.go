@@ -50,6 +50,7 @@ func parent(path string) (above string, ok bool) {
 func (t *TreeMutex) With(o Options) *TreeMutex {
 	with := *t
 	with.named.opts = o
+	with.named.check()
 	return &with
 }
 
@@ -81,9 +82,9 @@ func (t *TreeMutex) lock(ctx context.Context, try bool) (*Lock, error) {
 		reason := fmt.Sprintf("has %d segments: etcd takes at most %d in one transaction", n, MaxSet)
 		return nil, t.named.failed(0, &holdfast.NameError{Kind: string(holdfast.KindTree), Name: t.Name(), Reason: reason})
 	}
-	holds, err := t.named.acquire(ctx, try)
+	h, err := t.named.acquire(ctx, exclusive, try)
 	if err != nil {
 		return nil, err
 	}
-	return t.named.lock(holds[0]), nil
+	return &Lock{writeLock{single{h}}}, nil
 }

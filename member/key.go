@@ -43,7 +43,7 @@ func (m *Member) run(ctx context.Context) {
 			m.end(err)
 			return
 		}
-		k := &key{m: m, lease: l, name: m.at.Key(layout.NewID(l.ID()))}
+		k := &key{m: m, lease: l, name: m.at.Entries + layout.NewID(l.ID())}
 		if err := k.keep(); err != nil {
 			m.end(err)
 			return
@@ -124,7 +124,7 @@ func (k *key) put(ctx context.Context, want wanted) error {
 	if err != nil {
 		return backoff.Final(err)
 	}
-	gate := m.host.SessionKey(k.lease.ID())
+	gate := k.lease.Key()
 	var other requests.Ops
 	own := other.Add(clientv3.OpGet(k.name, clientv3.WithKeysOnly()))
 	r, err := requests.Txn{

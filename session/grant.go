@@ -51,7 +51,7 @@ func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
 			return nil, err
 		}
 		return lease.New(lease.Grant{
-			ID: resp.ID, Cluster: resp.ClusterId, TTL: time.Duration(resp.TTL) * time.Second,
+			ID: resp.ID, Key: g.SessionKey(resp.ID), Cluster: resp.ClusterId, TTL: time.Duration(resp.TTL) * time.Second,
 			Margin: g.opts.DriftMargin, Sent: sent, Observer: g.observer,
 		}, g.opts.Clock), nil
 	})

@@ -59,7 +59,8 @@ func Holder(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 // Nearest reads the youngest conflicting entry created before an entry of that create revision; 0: of all. The server
 // goes through all keys of the range for it, as it does for every choice by create revision.
 func (s Scope) Nearest(created int64) clientv3.Op {
-	return s.Ahead(created, clientv3.WithLimit(1), youngest)
+	from, end := s.Conflicting()
+	return ahead(from, end, created, clientv3.WithLimit(1), youngest, clientv3.WithKeysOnly())
 }
 
 // Ahead reads the conflicting entries created before an entry of that create revision; 0: all.

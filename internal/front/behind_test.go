@@ -36,7 +36,7 @@ func enter(t *testing.T, srv *etcdfake.Server, q layout.Queue) candidate {
 		}
 		*id = grant.ID
 	}
-	c.entry = q.Key(fmt.Sprintf("%x-AAAAAAAAAAAAAAAA", int64(c.lease)))
+	c.entry = q.Entries + fmt.Sprintf("%x-AAAAAAAAAAAAAAAA", int64(c.lease))
 	c.claim = q.ClaimKey(c.entry)
 	resp, err := cli.Txn(t.Context()).Then(clientv3.OpPut(c.entry, "", clientv3.WithLease(c.lease)),
 		clientv3.OpPut(c.claim, "", clientv3.WithLease(c.claims))).Commit()

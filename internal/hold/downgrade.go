@@ -61,6 +61,7 @@ func (h *Hold) goOn() *Hold {
 	next := newHold(h.grant, h.request, nil)
 	next.removal.joined, next.telemetry = h.removal.joined, h.holds[0].telemetry
 	next.telemetry.GoesOn()
-	next.begin()
+	next.poll.add(next.holds)
+	next.limitTime()
 	return next
 }

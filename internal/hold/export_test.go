@@ -1,6 +1,10 @@
 package hold
 
-import "context"
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast/internal/queue"
+)
 
 // What tests of package hold_test see of the inside.
 
@@ -33,3 +37,12 @@ func (h *Hold) BeforeRevoke(ctx context.Context) { h.poll.beforeRevoke(ctx, h.gr
 
 // StayTaken keeps the name taken as a release does before MinHold has passed.
 func (h *Hold) StayTaken() { h.removal.stayTaken() }
+
+// Acquire is holdtest.AcquireSet.
+func Acquire(ctx context.Context, queues queue.Set, r Request) ([]*Hold, error) {
+	grants, err := queues.Acquire(ctx, r.Request)
+	if err != nil {
+		return nil, err
+	}
+	return Begin(grants, r), nil
+}

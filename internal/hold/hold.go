@@ -45,35 +45,18 @@ type Hold struct {
 	alone   [1]*Hold // room for a set of one
 }
 
-// Acquire queues in each queue of the set, waits, and returns a hold for each, in their order: see queue.Set.
-func Acquire(ctx context.Context, queues queue.Set, r Request) ([]*Hold, error) {
-	grants, err := queues.Acquire(ctx, r.Request)
-	if err != nil {
-		return nil, err
-	}
-	return newHolds(grants, r), nil
-}
-
-// TryAcquire is Acquire for a caller that does not wait: see queue.Queue.TryAcquire.
-func TryAcquire(ctx context.Context, queues queue.Set, r Request) ([]*Hold, error) {
-	grants, err := queues.TryAcquire(ctx, r.Request)
-	if err != nil {
-		return nil, err
-	}
-	return newHolds(grants, r), nil
-}
-
-// AcquireOne is Acquire for one queue.
+// AcquireOne queues in one queue, waits, and returns the hold: see queue.Set.Acquire.
 func AcquireOne(ctx context.Context, q *queue.Queue, r Request) (*Hold, error) {
-	holds, err := Acquire(ctx, queue.Set{q}, r)
+	grants, err := queue.Set{q}.Acquire(ctx, r.Request)
 	if err != nil {
 		return nil, err
 	}
-	return holds[0], nil
+	return Begin(grants, r)[0], nil
 }
 
-// newHolds makes the holds of what was granted to one call. They have one life.
-func newHolds(grants []*queue.Grant, r Request) []*Hold {
+// Begin begins the holds of what was granted to one call, in their order. They have one life: from now on they end with
+// their lease, after MaxHold, and when their work is idle.
+func Begin(grants []*queue.Grant, r Request) []*Hold {
 	first := newHold(grants[0], r, nil)
 	for _, g := range grants[1:] {
 		first.holds = append(first.holds, newHold(g, r, first.life))
@@ -89,14 +72,17 @@ func newHolds(grants []*queue.Grant, r Request) []*Hold {
 		h.removal.joined = h.host.Joining()
 		h.grant.Show(h)
 	}
-	first.begin()
+	first.poll.add(first.holds)
+	if r.MaxHold > 0 || r.MaxIdle > 0 {
+		first.limitTime()
+	}
 	return first.holds
 }
 
 // newHold makes the hold of a grant. of is the life of its Set; nil: it has one of its own, which is yet to begin.
 func newHold(g *queue.Grant, r Request, of *life) *Hold {
 	h := &Hold{request: r, telemetry: g.Telemetry, life: of}
-	h.grant, h.host = g, g.Queue.Host()
+	h.grant, h.host = g, g.Host
 	if mod := g.Modified; mod != g.Created {
 		h.modified.Store(mod)
 	}
@@ -207,9 +193,8 @@ type life struct {
 	released signal                                // Release has been called
 }
 
-// begin begins the life: from now on, the holds end with their lease, after MaxHold, and when their work is idle.
-func (l *life) begin() {
-	l.poll.add(l.holds)
+// limitTime has the life end after MaxHold, and when the work is idle.
+func (l *life) limitTime() {
 	l.mu.Lock() // a timer may fire before it is assigned
 	defer l.mu.Unlock()
 	if l.done.given {

@@ -19,7 +19,7 @@ type idle struct {
 
 const tooLate = -1
 
-// newIdle has holds end when their work has made no progress for most. life.begin starts its timer.
+// newIdle has holds end when their work has made no progress for most. limitTime starts its timer.
 func newIdle(most time.Duration, clock func() time.Duration) *idle {
 	i := &idle{most: most, clock: clock}
 	i.last.Store(int64(clock()))

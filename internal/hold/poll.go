@@ -165,7 +165,7 @@ func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (requests.Reply, error) {
 	cmps := make([]clientv3.Cmp, len(holds))
 	gets := make([]clientv3.Op, 1, len(holds)+1)
-	gets[0] = ahead.Meta(p.host.SessionKey(lease.ID()))
+	gets[0] = ahead.Meta(lease.Key())
 	for i, h := range holds {
 		cmps[i] = h.unchanged()
 		gets = append(gets, ahead.Meta(h.Key()))

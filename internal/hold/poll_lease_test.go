@@ -45,7 +45,7 @@ func TestHoldOnALeaseThatWasLostMeanwhileEndsAtOnce(t *testing.T) {
 		}
 		before.grant.Lease.Lose(holdfast.CauseRevoked, nil)
 		synctest.Wait()
-		h := newHolds(grants, Request{})[0]
+		h := Begin(grants, Request{})[0]
 		synctest.Wait()
 		if !hasEnded(before) || !hasEnded(h) {
 			t.Errorf("it has ended: %v, the one before: %v", hasEnded(h), hasEnded(before))

@@ -74,6 +74,9 @@ func (l *life) endAndRelease(cause error) (ended bool) {
 // keepsEntry reports whether a hold that ended with that cause leaves its entry to
 // Release.
 func keepsEntry(cause error) bool {
+	if cause == holdfast.ErrReleased { // the usual end: nothing is allocated for it
+		return false
+	}
 	var lost *holdfast.LostError
 	return errors.As(cause, &lost) && (lost.Cause == holdfast.CauseKicked || lost.Cause == holdfast.CauseRemoved)
 }

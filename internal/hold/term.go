@@ -79,7 +79,7 @@ func (u *update) try(ctx context.Context) error {
 	r, err := h.grant.Commit(ctx, requests.Txn{
 		If:   h.unmodifiedSince(known),
 		Then: []clientv3.Op{queue.PutValue(h.Key(), u.value)},
-		Else: []clientv3.Op{clientv3.OpGet(h.Key()), ahead.Meta(h.host.SessionKey(h.Lease()))},
+		Else: []clientv3.Op{clientv3.OpGet(h.Key()), ahead.Meta(h.grant.Lease.Key())},
 	})
 	u.unanswered = h.Queue().ReportUnknown("proclaim", err) || r.Unanswered || u.unanswered
 	if err != nil {

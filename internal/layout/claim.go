@@ -34,7 +34,7 @@ func (q Queue) ClaimKey(entry string) string {
 	part := strings.TrimPrefix(entry, q.Entries)
 	if id, reader := strings.CutPrefix(part, readerMark); reader && !q.Foreign {
 		part = readersClaim + id
-	} else if q.IsTurn(entry) {
+	} else if q.Kind == holdfast.KindSemaphore && q.IsTurn(entry) {
 		part = turnsClaim + lastPart(entry)
 	}
 	return q.Claims + part

@@ -17,12 +17,12 @@ func TestClaimsAreMadeOfTheKeysOfTheirEntries(t *testing.T) {
 		prefix string
 		writer bool // its claim is in WritersClaims
 	}{
-		{named, named.Key(NewID(lease)), "ns/lock/a/b/@claim/5eed-", true},
+		{named, named.Entries + NewID(lease), "ns/lock/a/b/@claim/5eed-", true},
 		{named, named.ReaderKey(NewID(lease)), "ns/lock/a/b/@claim/s5eed-", false},
 		{named, named.Entries + "no-id", "ns/lock/a/b/@claim/no-id", true},
-		{foreign, foreign.Key(NewID(lease)), "ns/claim/theirs/x/5eed-", true},
+		{foreign, foreign.Entries + NewID(lease), "ns/claim/theirs/x/5eed-", true},
 		{foreign, foreign.ReaderKey(NewID(lease)), "ns/claim/theirs/x/!s5eed-", false},
-		{foreign, foreign.Key("some/thing"), "ns/claim/theirs/x/some/thing", true},
+		{foreign, foreign.Entries + "some/thing", "ns/claim/theirs/x/some/thing", true},
 	} {
 		claim := c.q.ClaimKey(c.entry)
 		if !strings.HasPrefix(claim, c.prefix) || c.q.EntryOf(claim) != c.entry || !c.q.IsClaim(claim) ||

@@ -131,8 +131,8 @@ func NewID(lease clientv3.LeaseID) string {
 	return fmt.Sprintf("%x-%s", int64(lease), rand.Text()[:idNonce])
 }
 
-// Key is the key of an entry that excludes all others.
-func (q Queue) Key(id string) string { return q.Entries + id }
+// Keys are the keys of an entry that excludes all others, and of its claim.
+func (q Queue) Keys(id string) (entry, claim string) { return q.Entries + id, q.Claims + id }
 
 // ReaderKey is the key of a reader's entry.
 func (q Queue) ReaderKey(id string) string { return q.Entries + readerMark + id }

@@ -29,10 +29,10 @@ func TestKeysAreTakenApartAsTheyAreMade(t *testing.T) {
 		reader bool
 		weight int
 	}{
-		{named, named.Key(NewID(lease)), "ns/lock/a/b/@/5eed-", false, 0},
+		{named, named.Entries + NewID(lease), "ns/lock/a/b/@/5eed-", false, 0},
 		{named, named.ReaderKey(NewID(lease)), "ns/lock/a/b/@/!s5eed-", true, 0},
 		{sem, sem.PermitKey(7, NewID(lease)), "ns/sem/s/@/7-5eed-", false, 7},
-		{foreign, foreign.Key(NewID(lease)), "ns/lock/x/5eed-", false, 0},
+		{foreign, foreign.Entries + NewID(lease), "ns/lock/x/5eed-", false, 0},
 	} {
 		id, ours := LeaseOf(c.key)
 		if !strings.HasPrefix(c.key, c.prefix) || !ours || id != lease || IsReader(c.key) != c.reader ||

@@ -80,9 +80,12 @@ func EndedBy(ctx context.Context, host Env, err error) error {
 func Retry(ctx context.Context, host Env, op func(ctx context.Context) error) error {
 	policy := host.RetryPolicy()
 	policy.Attempt = 0
-	conn := host.Client().ActiveConnection()
 	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		return retry.WithConnection(conn, op(ctx))
+		err := op(ctx)
+		if err != nil {
+			err = retry.WithConnection(host.Client().ActiveConnection(), err)
+		}
+		return err
 	})
 }
 

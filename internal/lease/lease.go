@@ -67,6 +67,9 @@ func New(g Grant, clock func() time.Duration) *Lease {
 // ID is the lease's ID in etcd.
 func (l *Lease) ID() clientv3.LeaseID { return l.grant.ID }
 
+// Key is the lease's session key.
+func (l *Lease) Key() string { return l.grant.Key }
+
 // Cluster is the ID of the etcd cluster that granted the lease.
 func (l *Lease) Cluster() uint64 { return l.grant.Cluster }
 

@@ -13,6 +13,7 @@ const maxTrusted = 300 * time.Second
 // Grant is etcd's reply to the request for a lease.
 type Grant struct {
 	ID      clientv3.LeaseID
+	Key     string        // its session key
 	Cluster uint64        // the ID of the cluster that answered
 	TTL     time.Duration // as granted
 	Margin  time.Duration // taken off the TTL; 0: the larger of TTL/10 and 200 ms
@@ -40,4 +41,4 @@ func (t trust) length() time.Duration { return t.until - t.from }
 
 // suspendAt is when the lease becomes suspended: half of the trusted time after the last confirmed renewal. The same
 // rule covers a process that was paused, since the clock counts the pause.
-func (t trust) suspendAt() time.Duration { return t.from + t.length()/2 }
+func (t trust) suspendAt() time.Duration { return t.from + (t.until-t.from)/2 }

@@ -47,8 +47,8 @@ func TestEntryIsBelowANameOrAPrefixThatWasUsedAndNamesItsLease(t *testing.T) {
 		s.Used(used)
 		id := layout.NewID(lease.ID())
 		for key, want := range map[string]layout.Queue{
-			named.Key(id): named, named.ReaderKey(id): named, used.Key(id): used,
-			unused.Key(id): {}, id: {}, "/" + id: {}, named.Key(layout.NewID(lease.ID() + 1)): {},
+			named.Entries + id: named, named.ReaderKey(id): named, used.Entries + id: used,
+			unused.Entries + id: {}, id: {}, "/" + id: {}, named.Entries + layout.NewID(lease.ID()+1): {},
 		} {
 			if at, found := s.queueOf(key, lease); found != (want != layout.Queue{}) || found && at != want {
 				t.Errorf("%s is an entry: %v, of %v", key, found, at)
@@ -88,7 +88,7 @@ func TestOnlyWhatTwoListsShowIsAnOrphan(t *testing.T) {
 					return made[0]
 				})
 				at := layout.Named(p.Host.Namespace(), holdfast.KindLock, "x")
-				key := at.Key(layout.NewID(p.Host.Lease().ID()))
+				key := at.Entries + layout.NewID(p.Host.Lease().ID())
 				if _, err := p.Link.Client().Put(t.Context(), key, "", clientv3.WithLease(p.Host.Lease().ID())); err != nil {
 					t.Fatal(err)
 				}

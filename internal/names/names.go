@@ -49,7 +49,7 @@ func Lease(id clientv3.LeaseID) string { return strconv.FormatInt(int64(id), 16)
 
 // SessionKey returns the session key of a lease.
 func SessionKey(namespace string, id clientv3.LeaseID) string {
-	return SessionKeys(namespace) + Lease(id)
+	return namespace + "/session/" + strconv.FormatInt(int64(id), 16)
 }
 
 // Quote returns a name for use in a message: escaped, and cut after 128 bytes.

@@ -10,7 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -30,10 +29,12 @@ type Set []*Queue
 // gives up the writer's entry. The reader's stands from the beginning, so no writer can come in between.
 func (q *Queue) Downgradable() Set { return Set{q, q.Readers()} }
 
-// Acquire queues, waits, and returns a grant for each queue. It ends with ctx's error, holdfast.ErrClosed, what
-// Request.Release returned, or what etcd said that no retry can mend; then nothing is held. With ctx's error comes the
-// place in the queue, as a *ahead.Error. If etcd did not answer, an entry may still stand or appear, which the session
-// removes once etcd answers.
+// Acquire queues, waits, and returns a grant for each queue. With Request.Try it does so only if all are empty.
+// Otherwise it queues in none, and returns ErrOccupied, with the place that the caller would have had, or
+// ErrUnconfirmed. It waits for etcd's answers then, and for no other holder. It ends with ctx's error,
+// holdfast.ErrClosed, what Request.Release returned, or what etcd said that no retry can mend; then nothing is held.
+// With ctx's error comes the place in the queue, as a *ahead.Error. If etcd did not answer, an entry may still stand
+// or appear, which the session removes once etcd answers.
 //
 // A lease that is lost on the way costs the place in the queue and does not end the call: it queues again, at the back,
 // under the next lease.
@@ -48,13 +49,13 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 			r.reportFailure(ctx, err)
 		}
 	}()
-	if r.try {
+	if r.Try {
 		if err := s.checkFree(ctx); err != nil {
 			return nil, err
 		}
 	}
 	heads := s.join(r)
-	if heads == nil { // with r.try alone
+	if heads == nil { // with r.Try alone
 		return nil, ErrOccupied // by a goroutine of this session, since checkFree
 	}
 	if r.OnWait != nil {
@@ -76,13 +77,12 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 		if err == nil && (ctx.Err() != nil || !a.mayHold()) {
 			err = a.awaitFront(ctx)
 		}
-		if errors.Is(err, ErrOccupied) && !r.try { // a permit that does not fit
+		if errors.Is(err, ErrOccupied) && !r.Try { // a permit that does not fit
 			if a, err = a.takeTurn(ctx); err == nil {
 				err = a.awaitFront(ctx)
 			}
 		}
 		if err == nil {
-			telemetry.Verified(ctx)
 			return newGrants(a), nil
 		}
 		if !a.canQueueAgain(ctx, err) {
@@ -100,8 +100,11 @@ func (s Set) usable(ctx context.Context) error {
 		return errNoQueue
 	}
 	for _, q := range s {
-		if err := q.Err(); err != nil {
-			return err
+		switch {
+		case q == nil:
+			return errNoQueue
+		case q.err != nil:
+			return q.err
 		}
 	}
 	if ctx == nil {
@@ -123,7 +126,7 @@ func (s Set) join(r Request) []*ticket {
 		if i > 0 {
 			t.teller, t.request.telemetry = tickets[0].teller, nil
 		}
-		if !q.shared.lines.Join(&t.Ticket, q.At.Entries, r.try) {
+		if !q.shared.lines.Join(&t.Ticket, q.At.Entries, r.Try) {
 			return nil
 		}
 		tickets[i] = t
@@ -177,8 +180,8 @@ func fail(ctx context.Context, heads []*ticket, a *attempt, err error) error {
 		e := cmp.Or(a.waiting(), a.entries[0])
 		t, rev = e.ticket, e.rev
 		isFirst := e.stage >= placed && e.wait.ahead == nil && (e.wait.permit == nil || len(e.wait.claims) > 0)
-		asked = asked && !isFirst && (rev != 0 || t.request.try)
-		if t.request.try && isFirst && ctx.Err() != nil {
+		asked = asked && !isFirst && (rev != 0 || t.request.Try)
+		if t.request.Try && isFirst && ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", ErrInDelay, err)
 		}
 		if text := e.wait.describe(ctx); text != "" {

@@ -29,7 +29,7 @@ var sizes = []int{42, 43, queue.MaxSet}
 
 func TestLargeSetIsLockedAndTried(t *testing.T) {
 	for _, n := range sizes {
-		for name, acquire := range map[string]acquirer{"Lock": hold.Acquire, "TryLock": hold.TryAcquire} {
+		for name, acquire := range map[string]acquirer{"Lock": holdtest.AcquireSet, "TryLock": holdtest.TryAcquireSet} {
 			t.Run(fmt.Sprint(name, " ", n), func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					p := holdtest.Start(t, srv)
@@ -58,7 +58,7 @@ func TestLargeSetOfWhichOneNameIsTaken(t *testing.T) {
 					p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
 					name := fmt.Sprintf("n%02d", taken)
 					h := holdtest.MustAcquire(t, other.Queue(name))
-					_, err := hold.TryAcquire(kit.Within(t, time.Minute), many(p, n), noRequest)
+					_, err := holdtest.TryAcquireSet(kit.Within(t, time.Minute), many(p, n), noRequest)
 					if place, err := ahead.Without(err); !errors.Is(err, queue.ErrOccupied) || place.Name != name {
 						t.Errorf("TryAcquire: %+v, %v", place, err)
 					}
@@ -87,7 +87,7 @@ func TestLargeSetThatIsOvertakenIsRefused(t *testing.T) {
 				p.PlanOne("enqueue", etcdfake.Fate{Request: 100 * kit.OneWay})
 				done := make(chan error, 1)
 				go func() { // received below
-					_, err := hold.TryAcquire(kit.Within(t, time.Minute), many(p, n), noRequest)
+					_, err := holdtest.TryAcquireSet(kit.Within(t, time.Minute), many(p, n), noRequest)
 					done <- err
 				}()
 				time.Sleep(50 * kit.OneWay)

@@ -25,7 +25,7 @@ type setResult struct {
 func acquireSetLater(ctx context.Context, s queue.Set) <-chan setResult {
 	done := make(chan setResult, 1)
 	go func() { // ends with ctx
-		holds, err := hold.Acquire(ctx, s, hold.Request{})
+		holds, err := holdtest.AcquireSet(ctx, s, hold.Request{})
 		done <- setResult{holds, err}
 	}()
 	return done

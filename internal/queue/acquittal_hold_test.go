@@ -71,7 +71,7 @@ func TestReaderThatDiedBesideAnotherIsDelayedFor(t *testing.T) {
 // The two entries of a lock that may be downgraded have one revision. Neither says of the other that it has not held.
 func TestLockThatMayBeDowngradedIsDelayedFor(t *testing.T) {
 	for name, last := range map[string]string{"a writer comes": "x", "a reader comes": "!x"} {
-		for _, acquire := range []acquirer{hold.Acquire, hold.TryAcquire} {
+		for _, acquire := range []acquirer{holdtest.AcquireSet, holdtest.TryAcquireSet} {
 			t.Run(name, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					a, b := deaf(t, srv), holdtest.Start(t, srv)

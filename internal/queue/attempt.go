@@ -20,7 +20,7 @@ type attempt struct {
 	after   *entry // the put compares that this entry stands, and removes it; or nil
 	room    room   // for the entry of a lock
 
-	revision int64     // of the store, at the latest look or put
+	revision int64     // of the store, at the latest look or put, which has shown all entries as they were put
 	lookSent time.Time // when that was sent
 
 	told    bool // OnWait has heard that the attempt is first, and waits for a delay
@@ -56,7 +56,7 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	if len(a.entries) > 0 {
 		e = new(entry)
 	}
-	if q.shared.isUnclaimed(q.At) {
+	if q.At.Foreign && q.shared.isUnclaimed(q.At) {
 		q = q.withoutClaims()
 	}
 	e.q, e.of, e.wait.e = q, a, e
@@ -65,8 +65,8 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	}
 	for {
 		e.id = q.shared.keys.NewID(a.lease)
-		e.key = q.key(e.id)
-		e.claim, e.home = q.claimKey(e.key), e.key
+		e.key, e.claim = q.keys(e.id)
+		e.home = e.key
 		if q.shared.keys.Register(e.home, a.lease, suspect{e}) {
 			return e
 		}
@@ -76,7 +76,7 @@ func (a *attempt) newEntry(q *Queue) *entry {
 // mayHold reports whether the attempt holds, by what the latest look or the put has shown: nothing is ahead of its
 // entries, neither an entry nor a claim, the lease is trusted, and the look is not old.
 func (a *attempt) mayHold() bool {
-	isOld := time.Since(a.lookSent) > lease.LookLasts(a.q.shared.lockDelay)
+	isOld := time.Since(a.lookSent) > a.q.shared.lookLasts
 	return a.waiting() == nil && !a.late && a.lease.Check() == nil && !isOld
 }
 
@@ -120,11 +120,6 @@ func (a *attempt) waiting() *entry {
 		}
 	}
 	return nil
-}
-
-// saw records that all entries stood at a revision as they were put, by the reply to a request sent at that time.
-func (a *attempt) saw(revision int64, sent time.Time) {
-	a.revision, a.lookSent = revision, sent
 }
 
 // canQueueAgain reports whether another attempt, with new entries, may succeed after this one failed with err. If so,

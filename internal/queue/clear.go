@@ -88,7 +88,7 @@ func (a *attempt) clear(ctx context.Context) error {
 		if !r.Succeeded { // by another waiter, or by its holder; or by a copy that was not answered
 			return a.lookBehindClaims(ctx)
 		}
-		a.saw(r.Header.Revision, sent)
+		a.revision, a.lookSent = r.Header.Revision, sent
 	}
 	more := false // a look reads MaxClaims at most
 	for _, e := range a.entries {

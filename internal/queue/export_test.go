@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -29,4 +30,10 @@ func (q *Queue) Kept(l *lease.Lease) (kept []string) {
 		kept = append(kept, fmt.Sprintf("%s, stage %v", e.key, e.stage))
 	}
 	return kept
+}
+
+// TryAcquire is Acquire with Request.Try.
+func (s Set) TryAcquire(ctx context.Context, r Request) ([]*Grant, error) {
+	r.Try = true
+	return s.Acquire(ctx, r)
 }

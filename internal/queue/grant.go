@@ -20,6 +20,7 @@ import (
 // followed by Left or Remove. One goroutine at a time calls what changes a Grant.
 type Grant struct {
 	Queue *Queue       // whose front the entry is
+	Host  lease.Host   // the session
 	Lease *lease.Lease // that the entry is bound to
 
 	Key, Value string         // in etcd, as they were put
@@ -47,7 +48,7 @@ func newGrants(a *attempt) []*Grant {
 			g = new(Grant)
 		}
 		*g = Grant{
-			Queue: e.q, Lease: a.lease,
+			Queue: e.q, Host: e.q.host, Lease: a.lease,
 			Key: e.key, Value: e.value, Claim: e.claim, Created: e.rev, Modified: e.modRevision(), Token: e.token,
 			AcquiredRevision: a.revision, Stood: a.lookSent, Telemetry: e.ticket.request.telemetry,
 			entry: e,

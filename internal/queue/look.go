@@ -49,7 +49,7 @@ func (w *wait) look(ctx context.Context) error {
 	if !a.standIn(r) {
 		return ErrEntryGone
 	}
-	a.saw(r.Header.Revision, sent)
+	a.revision, a.lookSent = r.Header.Revision, sent
 	if w.ahead != nil && r.Succeeded {
 		w.tell(ctx)
 		return nil
@@ -136,10 +136,13 @@ func (w *wait) suspects(most int) (claims []ahead.Claim) {
 	return claims[:min(len(claims), most)]
 }
 
-// examine adds the reads of what claims say, and of the session keys of their holders.
+// examine adds the reads of what claims say, and of the session keys of their holders. The key of a foreign entry names
+// no session. Then the key that is read does not exist, so the delay is the lock delay.
 func (w *wait) examine(to *requests.Ops, claims []ahead.Claim) {
+	q := w.e.q
 	for _, c := range claims {
-		to.Add(clientv3.OpGet(c.Key), clientv3.OpGet(w.sessionKeyOf(c), clientv3.WithCountOnly()))
+		holder, _ := layout.LeaseOf(q.At.EntryOf(c.Key))
+		to.Add(clientv3.OpGet(c.Key), clientv3.OpGet(q.host.SessionKey(holder), clientv3.WithCountOnly()))
 	}
 }
 
@@ -151,11 +154,4 @@ func (w *wait) noteExamined(r requests.Reply, i int, claims []ahead.Claim) {
 		}
 		i += 2
 	}
-}
-
-// sessionKeyOf returns the session key of the holder of a claim. The key of a foreign entry names no session. Then the
-// key returned does not exist, so the delay is the lock delay.
-func (w *wait) sessionKeyOf(c ahead.Claim) string {
-	id, _ := layout.LeaseOf(w.e.q.At.EntryOf(c.Key))
-	return w.e.q.host.SessionKey(id)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// acquirer is hold.Acquire, or hold.TryAcquire.
+// acquirer is holdtest.AcquireSet, or holdtest.TryAcquireSet.
 type acquirer = func(ctx context.Context, s queue.Set, r hold.Request) ([]*hold.Hold, error)
 
 // pairing is a former holder, and who comes after its end.
@@ -39,18 +39,18 @@ func pairings() map[string]pairing {
 		}
 	}
 	return map[string]pairing{
-		"lock":                   {writer, writer, hold.Acquire},
-		"TryLock":                {writer, writer, hold.TryAcquire},
-		"reader behind a writer": {writer, reader, hold.Acquire},
-		"reader that tries":      {writer, reader, hold.TryAcquire},
-		"writer behind a reader": {reader, writer, hold.Acquire},
-		"set behind a lock":      {writer, set, hold.Acquire},
-		"set that tries":         {writer, set, hold.TryAcquire},
-		"lock behind a set":      {set, writer, hold.Acquire},
-		"path below a tree lock": {tree("a"), tree("a/b", "a"), hold.Acquire},
-		"path above a tree lock": {tree("a/b", "a"), tree("a"), hold.Acquire},
-		"foreign prefix":         {foreign, foreign, hold.Acquire},
-		"foreign, one who tries": {foreign, foreign, hold.TryAcquire},
+		"lock":                   {writer, writer, holdtest.AcquireSet},
+		"TryLock":                {writer, writer, holdtest.TryAcquireSet},
+		"reader behind a writer": {writer, reader, holdtest.AcquireSet},
+		"reader that tries":      {writer, reader, holdtest.TryAcquireSet},
+		"writer behind a reader": {reader, writer, holdtest.AcquireSet},
+		"set behind a lock":      {writer, set, holdtest.AcquireSet},
+		"set that tries":         {writer, set, holdtest.TryAcquireSet},
+		"lock behind a set":      {set, writer, holdtest.AcquireSet},
+		"path below a tree lock": {tree("a"), tree("a/b", "a"), holdtest.AcquireSet},
+		"path above a tree lock": {tree("a/b", "a"), tree("a"), holdtest.AcquireSet},
+		"foreign prefix":         {foreign, foreign, holdtest.AcquireSet},
+		"foreign, one who tries": {foreign, foreign, holdtest.TryAcquireSet},
 	}
 }
 
@@ -155,7 +155,7 @@ func TestReaderDoesNotWaitForAReaderThatIsGone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		gone, p := kit.JoinReader(t, srv, holdtest.EntriesX), holdtest.Start(t, srv)
 		gone.Revoke()
-		for _, acquire := range []acquirer{hold.Acquire, hold.TryAcquire} {
+		for _, acquire := range []acquirer{holdtest.AcquireSet, holdtest.TryAcquireSet} {
 			began := time.Now()
 			holds, err := acquire(kit.Within(t, time.Minute), p.Set("!x"), hold.Request{})
 			if err != nil || time.Since(began) > kit.Prompt {
@@ -169,7 +169,7 @@ func TestReaderDoesNotWaitForAReaderThatIsGone(t *testing.T) {
 // A session remembers when it first saw a claim dead. So calls that are shorter than the delay get in at last.
 func TestCallsBelowTheDelayGetInAtLast(t *testing.T) {
 	const delay = 5 * time.Second / 2
-	for name, acquire := range map[string]acquirer{"Lock": hold.Acquire, "TryLock": hold.TryAcquire} {
+	for name, acquire := range map[string]acquirer{"Lock": holdtest.AcquireSet, "TryLock": holdtest.TryAcquireSet} {
 		for how, end := range ends() {
 			t.Run(name+", "+how, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

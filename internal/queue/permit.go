@@ -48,7 +48,7 @@ func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
 	turns, endOfTurns := at.Turns()
 	// A turn that waits was put once, so its version is 1. Of no turn at all, etcd says that this is true.
 	noneWaits := clientv3.Compare(clientv3.Version(turns).WithRange(endOfTurns), "!=", 1)
-	tries := e.ticket.request.try // then there is no turn
+	tries := e.ticket.request.Try // then there is no turn
 	if p.turn || !tries && e.q.shared.semaphores.wait(at, 0) > 0 {
 		noneWaits = ahead.CreatedAt(at.LimitKey(), 0) // false: see absent
 	}
@@ -78,7 +78,7 @@ func turnsAhead(at layout.Queue, rev int64) clientv3.Op {
 
 // wasPut reads the reply to the put.
 func (p *permit) wasPut(r requests.Reply) error {
-	e, tries := p.w.e, p.w.e.ticket.request.try
+	e, tries := p.w.e, p.w.e.ticket.request.Try
 	if !r.Succeeded && tries {
 		return ErrOccupied // nothing was put: a turn waits
 	}
@@ -199,5 +199,5 @@ func (p *permit) admit(ctx context.Context) error {
 func (p *permit) admitted(mod, read int64, sent time.Time) {
 	p.mod, p.next = mod, permits.Next{Hold: true}
 	p.w.ahead, p.w.claims = nil, nil
-	p.w.e.of.saw(read, sent)
+	p.w.e.of.revision, p.w.e.of.lookSent = read, sent
 }

@@ -97,7 +97,7 @@ func (p *permit) ask(ctx context.Context, then requests.Ops, saw func(requests.R
 		return err
 	}
 	if r.Succeeded {
-		e.of.saw(r.Header.Revision, sent)
+		e.of.revision, e.of.lookSent = r.Header.Revision, sent
 		err = saw(r)
 		p.w.tell(ctx)
 		return err

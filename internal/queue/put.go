@@ -87,7 +87,7 @@ const maxFlat = 42
 func (a *attempt) putting(claims clientv3.LeaseID) putting {
 	n, permit := len(a.entries), a.entries[0].wait.permit
 	p := putting{gate: a.lease.Gate(), claims: claims, nested: n > maxFlat}
-	session := clientv3.ModRevision(a.q.host.SessionKey(a.lease.ID()))
+	session := clientv3.ModRevision(a.lease.Key())
 	p.If = append(make([]clientv3.Cmp, 0, 3*n+2), clientv3.Compare(session, "=", p.gate))
 	// The operations of a Txn see what those before them did: the removal, then the reads of what is ahead, then the puts.
 	p.Then = make([]clientv3.Op, 0, 3*n+3)
@@ -130,7 +130,7 @@ func (a *attempt) putting(claims clientv3.LeaseID) putting {
 }
 
 // needsEmpty reports whether the put compares that its queues are empty. The Txn of a permit says whether that fits.
-func (a *attempt) needsEmpty() bool { return a.entries[0].ticket.request.try && a.q.limit == 0 }
+func (a *attempt) needsEmpty() bool { return a.entries[0].ticket.request.Try && a.q.limit == 0 }
 
 // absent adds the comparisons of the put of an entry.
 func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
@@ -193,7 +193,7 @@ func (a *attempt) tryPut(ctx context.Context) error {
 		a.unansweredAt = p.gate
 	}
 	if r.Succeeded && (!p.nested || p.allPut(r, len(a.entries))) {
-		a.saw(r.Header.Revision, began)
+		a.revision, a.lookSent = r.Header.Revision, began
 		return a.wasPut(ctx, p, r)
 	}
 	class := etcderr.Classify(err)
@@ -269,7 +269,7 @@ func (a *attempt) wasPut(ctx context.Context, p putting, r requests.Reply) (err 
 // an entry that was deleted by hand since, the claim tells the revision, and ErrEntryGone has the attempt remove that.
 // whyRefused takes the rest of what was read: the session key is response 1, the limit of a semaphore the last.
 func (a *attempt) findPut(ctx context.Context, gate int64) (r requests.Reply, put bool, err error) {
-	ask := requests.Ops{a.q.shared.getEpoch, ahead.Meta(a.q.host.SessionKey(a.lease.ID()))}
+	ask := requests.Ops{a.q.shared.getEpoch, ahead.Meta(a.lease.Key())}
 	first := len(ask)
 	for _, e := range a.entries {
 		ask.Add(ahead.Meta(e.key), ahead.Meta(cmp.Or(e.claim, e.key)))

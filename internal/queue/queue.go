@@ -44,8 +44,9 @@ type Request struct {
 	// Goroutines of this session that were already waiting go first. If Release fails, Acquire queues nothing.
 	Release func() error
 
+	Try bool // queues only if the queues are empty
+
 	telemetry *telemetry.Acquisition // set by the queue
-	try       bool                   // set by TryAcquire
 }
 
 // New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
@@ -100,16 +101,20 @@ func (q *Queue) Above(path string) *Queue {
 	return above
 }
 
-// key is a key of an entry that is put through q.
-func (q *Queue) key(id string) string {
+// keys returns a key of an entry that is put through q, and that of its claim; empty without the right to it.
+func (q *Queue) keys(id string) (entry, claim string) {
 	switch {
 	case q.Reader:
-		return q.At.ReaderKey(id)
+		entry = q.At.ReaderKey(id)
 	case q.limit != 0:
-		return q.At.PermitKey(q.weight, id)
+		entry = q.At.PermitKey(q.weight, id)
+	case !q.Unclaimed:
+		return q.At.Keys(id)
 	default:
-		return q.At.Key(id)
+		entry, _ = q.At.Keys(id)
+		return entry, ""
 	}
+	return entry, q.claimKey(entry)
 }
 
 // claimKey is the key of the claim of an entry; empty without the right to it.
@@ -194,8 +199,10 @@ func (q *Queue) entryValue(r Request) string {
 	if q.At.Verbatim {
 		return r.Data
 	}
-	who := q.host.Identity()
-	who.Owner = cmp.Or(r.Owner, who.Owner)
+	who := q.shared.identity
+	if r.Owner != "" {
+		who.Owner = r.Owner
+	}
 	v := layout.Value{Identity: who, Mode: "exclusive", Queued: time.Now(), Data: cmp.Or(r.Data, q.below)}
 	switch {
 	case q.At.Kind == holdfast.KindElection:
@@ -205,7 +212,7 @@ func (q *Queue) entryValue(r Request) string {
 	case q.limit != 0:
 		v.Mode = "permit"
 	}
-	v.ToldWithin = lease.ToldWithin(q.shared.lockDelay)
+	v.ToldWithin = q.shared.toldWithin
 	return v.Encode()
 }
 

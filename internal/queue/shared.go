@@ -19,10 +19,8 @@ import (
 
 // shared is what all queues of one session have in common.
 type shared struct {
-	host       lease.Host
-	lockDelay  time.Duration
-	getEpoch   clientv3.Op // reads the fencing epoch
-	claimValue string      // of all claims of the session
+	host lease.Host
+	facts
 
 	sights     sights
 	semaphores semaphores
@@ -64,15 +62,28 @@ type prefixes struct {
 // and most do not fit.
 const maxPermitPuts = 16
 
+// facts are what stays the same of a session, so that it is made once.
+type facts struct {
+	lockDelay  time.Duration
+	toldWithin time.Duration // see lease.ToldWithin
+	lookLasts  time.Duration // see lease.LookLasts
+	identity   layout.Identity
+	getEpoch   clientv3.Op // reads the fencing epoch
+	claimValue string      // of all claims of the session
+}
+
 type sharedKey struct{}
 
 func sharedBy(host lease.Host) *shared {
 	return host.Extension(sharedKey{}, func() any {
+		delay := host.LockDelay()
 		s := &shared{
-			host: host, lockDelay: host.LockDelay(), getEpoch: clientv3.OpGet(host.EpochKey()),
-			claimValue: layout.Claim{
-				LockDelay: host.LockDelay(), ToldWithin: lease.ToldWithin(host.LockDelay()),
-			}.Encode(),
+			host: host,
+			facts: facts{
+				lockDelay: delay, toldWithin: lease.ToldWithin(delay), lookLasts: lease.LookLasts(delay),
+				identity: host.Identity(), getEpoch: clientv3.OpGet(host.EpochKey()),
+				claimValue: layout.Claim{LockDelay: delay, ToldWithin: lease.ToldWithin(delay)}.Encode(),
+			},
 			commits:    requests.Committer{Sender: host.Sender(), Go: host.Go},
 			semaphores: semaphores{puts: make(chan struct{}, maxPermitPuts), waiting: make(map[string]int)},
 		}
@@ -117,9 +128,6 @@ func (s *shared) warnOfSlash(at layout.Queue) {
 
 // isUnclaimed reports whether this client has no right to the claims of a prefix.
 func (s *shared) isUnclaimed(at layout.Queue) bool {
-	if !at.Foreign {
-		return false
-	}
 	s.prefixes.mu.Lock()
 	defer s.prefixes.mu.Unlock()
 	return s.prefixes.unclaimed[at.Entries]

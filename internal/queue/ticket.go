@@ -155,7 +155,7 @@ func (t *ticket) tell(place func(ctx context.Context) view.Place) {
 // tell tells the caller the place of an entry that waits.
 func (w *wait) tell(ctx context.Context) {
 	t := w.e.ticket
-	if t == nil || ctx.Err() != nil {
+	if t == nil || t.request.OnWait == nil || ctx.Err() != nil {
 		return
 	}
 	if w.ahead != nil || w.permit != nil {

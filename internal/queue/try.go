@@ -11,15 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
-// TryAcquire queues in all queues of the set and returns the grants, if all are empty. Otherwise it queues in none, and
-// returns ErrOccupied, with the place that the caller would have had, or ErrUnconfirmed. It waits for etcd's answers,
-// and for no other holder.
-func (s Set) TryAcquire(ctx context.Context, r Request) ([]*Grant, error) {
-	r.try = true
-	return s.Acquire(ctx, r)
-}
-
-// checkFree returns why the put of a TryAcquire would fail: an entry stands.
+// checkFree returns why the put with Request.Try would fail: an entry stands.
 func (s Set) checkFree(ctx context.Context) error {
 	if q := s[0]; q.limit != 0 {
 		return q.checkRoom(ctx)

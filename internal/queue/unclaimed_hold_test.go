@@ -49,7 +49,7 @@ func TestRoleWithoutTheRightToClaimsLocksWithoutThem(t *testing.T) {
 			t.Fatal(r.Err)
 		}
 		holdtest.MustRelease(t, r.H)
-		for _, acquire := range []acquirer{hold.Acquire, hold.TryAcquire} {
+		for _, acquire := range []acquirer{holdtest.AcquireSet, holdtest.TryAcquireSet} {
 			holds, err := acquire(kit.Within(t, time.Minute), queue.Set{q}, hold.Request{MinHold: time.Second})
 			if err != nil {
 				t.Fatal(err)

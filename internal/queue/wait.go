@@ -39,6 +39,11 @@ func (w *wait) isFree() bool {
 }
 
 // untilNoEntryAhead waits until no entry is ahead. Dead claims may be.
+//
+// If an entry of the attempt was deleted by hand, or written to by an administrator, nothing but a look tells it before
+// the entry ahead is gone, once in watching.RecheckAfter. That costs the attempt its place and delays no other one:
+// those behind watch the entry, and in the other queues of a set they wait as long as behind a set that has lost
+// nothing, or RecheckAfter.
 func (w *wait) untilNoEntryAhead(ctx context.Context) error {
 	if w.permit != nil {
 		return w.permit.await(ctx)
@@ -53,36 +58,28 @@ func (w *wait) untilNoEntryAhead(ctx context.Context) error {
 			}
 			continue
 		}
-		if err := w.awaitAhead(ctx); err != nil {
+		ahead := w.ahead
+		err := watching.Change{
+			Host: w.e.q.host, Streams: &w.e.q.shared.streams,
+			Key:  string(ahead.Key),
+			Opts: []clientv3.OpOption{clientv3.WithFilterPut()},
+			Over: func() bool { return w.ahead != ahead },
+			Look: w.look,
+			Hear: func(ctx context.Context, events []*clientv3.Event) error {
+				// Keys are used again, and a member that lags also tells of an earlier entry at this one. A look too
+				// many does no harm.
+				if len(events) == 0 {
+					return nil
+				}
+				return w.look(ctx)
+			},
+		}.Await(ctx)
+		if err != nil {
 			return err
 		}
 		telemetry.Woken(ctx)
 	}
 	return nil
-}
-
-// awaitAhead waits until the entry ahead is gone, and returns nil when it is known what stands ahead now.
-//
-// If an entry of the attempt was deleted by hand, or written to by an administrator, nothing but a look tells it before
-// that, once in watching.RecheckAfter. That costs the attempt its place and delays no other one: those behind watch the
-// entry, and in the other queues of a set they wait as long as behind a set that has lost nothing, or RecheckAfter.
-func (w *wait) awaitAhead(ctx context.Context) error {
-	ahead := w.ahead
-	return watching.Change{
-		Host: w.e.q.host, Streams: &w.e.q.shared.streams,
-		Key:  string(ahead.Key),
-		Opts: []clientv3.OpOption{clientv3.WithFilterPut()},
-		Over: func() bool { return w.ahead != ahead },
-		Look: w.look,
-		Hear: func(ctx context.Context, events []*clientv3.Event) error {
-			// Keys are used again, and a member that lags also tells of an earlier entry at this one. A look too many does
-			// no harm.
-			if len(events) == 0 {
-				return nil
-			}
-			return w.look(ctx)
-		},
-	}.Await(ctx)
 }
 
 // describe returns what to add to the error of a call whose context has ended: what it was waiting for, unless that is

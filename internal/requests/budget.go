@@ -75,7 +75,9 @@ func (b *budget) pay(answers int) {
 			b.owed = max(0, b.owed-b.cost())
 		}
 	}
-	b.awaitTimeLocked()
+	if len(b.line) > 0 {
+		b.awaitTimeLocked()
+	}
 }
 
 // sendNextLocked sends the round of the first caller in line, and reports false if that has gone.

@@ -2,8 +2,6 @@ package requests
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -11,7 +9,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
@@ -98,13 +95,16 @@ func (r *race[T]) send(again bool) {
 	began := time.Now()
 	v, err := r.op(ctx)
 	took := time.Since(began)
-	if r.kind != Renewal { // a renewal is a stream for etcd, which may end like this after the renewal was passed on
-		err = retry.LeaderRequired(err)
+	answered, pending := true, false
+	if err != nil {
+		if r.kind != Renewal { // a renewal is a stream for etcd, which may end like this after the renewal was passed on
+			err = retry.LeaderRequired(err)
+		}
+		pending = etcderr.Pending(err)
+		// An error that may pass, or that leaves the outcome unknown, must not end a race in which other copies may
+		// still be answered.
+		answered = !etcderr.Retryable(err) && !pending
 	}
-	pending := etcderr.Pending(err)
-	// An error that may pass, or that leaves the outcome unknown, must not end a race in which other copies may
-	// still be answered.
-	answered := !etcderr.Retryable(err) && !pending
 	if !r.returned(v, err, answered, pending) {
 		return
 	}
@@ -131,7 +131,8 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
 		o.v, o.err, o.won = v, err, answered
 	}
 	if answered || r.running == 0 {
-		r.stopLocked()
+		r.last = true
+		r.timer.Stop()
 	}
 	return answered
 }
@@ -140,27 +141,10 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
 // carries out all the same, and more copies would only hear that, too.
 func (r *race[T]) end() {
 	r.mu.Lock()
-	r.stopLocked()
-	r.mu.Unlock()
-	r.copies.Wait()
-}
-
-func (r *race[T]) stopLocked() {
 	r.last = true
 	r.timer.Stop()
-}
-
-// result returns what Once does, when the race has ended. ctx is the caller's.
-func (r *race[T]) result(ctx context.Context) (T, bool, error) {
-	o, ended := r.outcome, backoff.ContextErr(ctx)
-	switch {
-	case o.won || ended == nil:
-		return o.v, o.pending, o.err
-	case errors.Is(o.err, context.Canceled) || errors.Is(o.err, context.DeadlineExceeded):
-		return o.v, o.pending, ended
-	default:
-		return o.v, o.pending, fmt.Errorf("%w; last error: %w", ended, o.err)
-	}
+	r.mu.Unlock()
+	r.copies.Wait()
 }
 
 // leaderRequired is shared by all requests; code that adds metadata copies it first.

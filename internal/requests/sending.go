@@ -2,6 +2,8 @@ package requests
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -100,15 +102,28 @@ func OnceWithin[T any](
 	defer r.cancel() // before r.end, if op panics
 	r.send(false)
 	r.end()
-	return r.result(ctx)
+	o := r.outcome
+	if o.won {
+		return o.v, o.pending, o.err
+	}
+	switch ended := backoff.ContextErr(ctx); {
+	case ended == nil:
+		return o.v, o.pending, o.err
+	case errors.Is(o.err, context.Canceled) || errors.Is(o.err, context.DeadlineExceeded):
+		return o.v, o.pending, ended
+	default:
+		return o.v, o.pending, fmt.Errorf("%w; last error: %w", ended, o.err)
+	}
 }
 
 // Ask is Once, repeated with the policy's pauses while its error is retryable. op must be a read.
 func Ask[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error)) (T, error) {
 	var v T
 	err := backoff.Retry(ctx, s.policy, func(ctx context.Context) (err error) {
-		v, _, err = Once(ctx, s, k, op)
-		return retry.WithConnection(s.client.ActiveConnection(), err)
+		if v, _, err = OnceWithin(ctx, s, k, nil, op); err != nil {
+			err = retry.WithConnection(s.client.ActiveConnection(), err)
+		}
+		return err
 	})
 	return v, err
 }

@@ -22,7 +22,7 @@ type Txn struct {
 
 // Once sends t as [Once] does: while a member does not answer, it sends copies to others.
 func (t Txn) Once(ctx context.Context, s *Sender, k Kind) (Reply, error) {
-	r, unanswered, err := Once(ctx, s, k, t.through(s))
+	r, unanswered, err := OnceWithin(ctx, s, k, nil, t.through(s))
 	r.Unanswered = unanswered
 	return r, err
 }
@@ -62,7 +62,12 @@ type Reply struct {
 func (r Reply) Range(i int) *pb.RangeResponse { return r.Responses[i].GetResponseRange() }
 
 // First returns the first key that operation i has read, or nil.
-func (r Reply) First(i int) *mvccpb.KeyValue { return First(r.Range(i).Kvs) }
+func (r Reply) First(i int) *mvccpb.KeyValue {
+	if kvs := r.Responses[i].GetResponseRange().Kvs; len(kvs) != 0 {
+		return kvs[0]
+	}
+	return nil
+}
 
 // Inner returns the reply to operation i, which is a Txn.
 func (r Reply) Inner(i int) Reply {

@@ -29,13 +29,25 @@ type Acquisition struct {
 }
 
 // Acquire starts an acquisition. The returned context carries its span, for
-// Queued, Armed, Woken and Verified.
+// Queued, Armed and Woken.
 func (t *Telemetry) Acquire(ctx context.Context, kind holdfast.Kind, name string) (context.Context, *Acquisition) {
 	a := &Acquisition{t: t, asked: time.Now()}
-	a.attrs = append([]attribute.KeyValue{kindKey.String(string(kind))}, t.extra(kind, name)...)
+	a.attrs = []attribute.KeyValue{kindKey.String(string(kind))}
+	if t.extra != nil {
+		a.attrs = append(a.attrs, t.extra(kind, name)...)
+	}
 	a.withAttrs = trace.WithAttributes(a.attrs...)
 	ctx, a.span = t.tracer.Start(ctx, "holdfast.acquire", a.withAttrs)
-	a.waits()
+	// If nothing collects what waits now, nothing of a is counted later: a counter that goes up and down must not go
+	// down alone. Attributes cost allocations, so they are made here, once.
+	if isCollected(t.present.waiting) {
+		a.counted = metric.WithAttributes(a.attrs...)
+		t.present.waiting.Add(context.Background(), 1, a.counted)
+	}
+	if t.profile {
+		a.profiled = new(atomic.Int32)
+		profileWait(a)
+	}
 	return ctx, a
 }
 
@@ -52,15 +64,24 @@ func Armed(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("armed") }
 // Woken adds the event that the entry ahead is gone.
 func Woken(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("woken") }
 
-// Verified adds the event that a read after the wait found the entry.
-func Verified(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("verified") }
-
-// Held ends the wait: the lock or term is held.
+// Held ends the wait: a read has found the entry, and the lock or term is held.
 func (a *Acquisition) Held() {
-	if a != nil {
-		a.holds()
-		a.endWait("held")
+	if a == nil {
+		return
 	}
+	if a.counted != nil {
+		a.t.present.waiting.Add(context.Background(), -1, a.counted)
+		a.t.present.held.Add(context.Background(), 1, a.counted)
+	}
+	if a.profiled != nil {
+		a.profiled.Store(1)
+		profile().Remove(a)
+		profileHold(a)
+	}
+	if a.span.IsRecording() {
+		a.span.AddEvent("verified")
+	}
+	a.endWait("held")
 }
 
 // Failed ends the wait without a hold. isError tells an error from an outcome, such

@@ -20,7 +20,6 @@ func BenchmarkTelemetry(b *testing.B) {
 	once := func(t *telemetry.Telemetry) {
 		ctx, a := t.Acquire(context.Background(), holdfast.KindLock, "x")
 		telemetry.Queued(ctx, 0)
-		telemetry.Verified(ctx)
 		a.Held()
 		a.Release(ctx)(nil)
 		a.Released(time.Second)

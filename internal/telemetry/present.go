@@ -4,41 +4,18 @@ import (
 	"context"
 	"runtime/pprof"
 	"sync"
-	"sync/atomic"
 
 	"go.opentelemetry.io/otel/metric"
 )
-
-// waits counts a from now on as one that waits. If nothing collects that now, nothing of a is counted later: a counter
-// that goes up and down must not go down alone. Attributes cost allocations, so they are made here, once.
-func (a *Acquisition) waits() {
-	if isCollected(a.t.present.waiting) {
-		a.counted = metric.WithAttributes(a.attrs...)
-	}
-	a.count(a.t.present.waiting, 1)
-	if a.t.profile {
-		a.profiled = new(atomic.Int32)
-		profileWait(a)
-	}
-}
-
-// holds counts a from now on as one that holds.
-func (a *Acquisition) holds() {
-	a.count(a.t.present.waiting, -1)
-	a.count(a.t.present.held, 1)
-	if a.profiled != nil {
-		a.profiled.Store(1)
-		profile().Remove(a)
-		profileHold(a)
-	}
-}
 
 // GoesOn notes that Released or Lost will be called once more: a downgraded lock ends as a writer and as a reader.
 func (a *Acquisition) GoesOn() {
 	if a == nil {
 		return
 	}
-	a.count(a.t.present.held, 1)
+	if a.counted != nil {
+		a.t.present.held.Add(context.Background(), 1, a.counted)
+	}
 	if a.profiled != nil {
 		a.profiled.Add(1)
 	}
@@ -46,16 +23,11 @@ func (a *Acquisition) GoesOn() {
 
 // ended counts one less in counter: of what waits, or of what is held.
 func (a *Acquisition) ended(counter metric.Int64UpDownCounter) {
-	a.count(counter, -1)
+	if a.counted != nil {
+		counter.Add(context.Background(), -1, a.counted)
+	}
 	if a.profiled != nil && a.profiled.Add(-1) <= 0 {
 		profile().Remove(a)
-	}
-}
-
-// count adds n to counter, if a is counted.
-func (a *Acquisition) count(counter metric.Int64UpDownCounter, n int64) {
-	if a.counted != nil {
-		counter.Add(context.Background(), n, a.counted)
 	}
 }
 

@@ -14,7 +14,10 @@ import (
 // is not reported.
 func (t *Telemetry) Ran(kind holdfast.Kind, name string, at, due time.Time) {
 	ctx := context.Background()
-	attrs := append([]attribute.KeyValue{kindKey.String(string(kind)), nameKey.String(name)}, t.extra(kind, name)...)
+	attrs := []attribute.KeyValue{kindKey.String(string(kind)), nameKey.String(name)}
+	if t.extra != nil {
+		attrs = append(attrs, t.extra(kind, name)...)
+	}
 	t.ran.Record(ctx, seconds(at), metric.WithAttributes(attrs...))
 	if !due.IsZero() {
 		t.due.Record(ctx, seconds(due), metric.WithAttributes(attrs...))

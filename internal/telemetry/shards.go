@@ -18,7 +18,11 @@ type Shards struct {
 
 // Shards returns the reports for a name.
 func (t *Telemetry) Shards(name string) *Shards {
-	return &Shards{t: t, attrs: t.extra(holdfast.KindShard, name)}
+	s := &Shards{t: t}
+	if t.extra != nil {
+		s.attrs = t.extra(holdfast.KindShard, name)
+	}
+	return s
 }
 
 // Begin reports how many shards there are, until end is called. The series of all states exist from then on: a

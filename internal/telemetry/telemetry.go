@@ -42,7 +42,7 @@ type Options struct {
 // Telemetry holds the instruments of one session. It is safe for concurrent use.
 type Telemetry struct {
 	tracer trace.Tracer
-	extra  func(kind holdfast.Kind, name string) []attribute.KeyValue
+	extra  func(kind holdfast.Kind, name string) []attribute.KeyValue // nil: none
 
 	profile bool
 
@@ -88,9 +88,6 @@ func New(o Options) *Telemetry {
 	}
 	if o.MeterProvider == nil {
 		o.MeterProvider = otel.GetMeterProvider()
-	}
-	if o.Attributes == nil {
-		o.Attributes = func(holdfast.Kind, string) []attribute.KeyValue { return nil }
 	}
 	m := o.MeterProvider.Meter(scope)
 	return &Telemetry{

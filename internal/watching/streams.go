@@ -61,7 +61,8 @@ func (s *Streams) Pick() (*Stream, time.Duration) {
 		}
 	}
 	if least == nil || least.arming >= armingPerStream && len(s.open) < maxStreams {
-		least = s.addLocked()
+		least = &Stream{of: s, number: lastStream.Add(1), turn: make(chan struct{}, 1)}
+		s.open = append(s.open, least)
 	}
 	least.arming++
 	return least, time.Duration(least.arming) * armWait
@@ -69,12 +70,6 @@ func (s *Streams) Pick() (*Stream, time.Duration) {
 
 // lastStream numbers the streams of the program.
 var lastStream atomic.Int64
-
-func (s *Streams) addLocked() *Stream {
-	st := &Stream{of: s, number: lastStream.Add(1), turn: make(chan struct{}, 1)}
-	s.open = append(s.open, st)
-	return st
-}
 
 // creating returns how many watches are being created on st.
 func (st *Stream) creating() int {

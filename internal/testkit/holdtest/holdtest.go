@@ -92,9 +92,24 @@ func MustAcquireAs(t *testing.T, q *queue.Queue, r hold.Request) *hold.Hold {
 	return h
 }
 
-// TryAcquire is hold.TryAcquire for one queue.
+// AcquireSet queues in each queue of the set, waits, and returns a hold for each, in their order.
+func AcquireSet(ctx context.Context, queues queue.Set, r hold.Request) ([]*hold.Hold, error) {
+	grants, err := queues.Acquire(ctx, r.Request)
+	if err != nil {
+		return nil, err
+	}
+	return hold.Begin(grants, r), nil
+}
+
+// TryAcquireSet is AcquireSet with Request.Try.
+func TryAcquireSet(ctx context.Context, queues queue.Set, r hold.Request) ([]*hold.Hold, error) {
+	r.Try = true
+	return AcquireSet(ctx, queues, r)
+}
+
+// TryAcquire is TryAcquireSet for one queue.
 func TryAcquire(ctx context.Context, q *queue.Queue) (*hold.Hold, error) {
-	holds, err := hold.TryAcquire(ctx, queue.Set{q}, hold.Request{})
+	holds, err := TryAcquireSet(ctx, queue.Set{q}, hold.Request{})
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +280,7 @@ func (p *Process) Set(members ...string) (s queue.Set) {
 
 func MustAcquireSet(t *testing.T, s queue.Set, r hold.Request) []*hold.Hold {
 	t.Helper()
-	holds, err := hold.Acquire(kit.Within(t, time.Minute), s, r)
+	holds, err := AcquireSet(kit.Within(t, time.Minute), s, r)
 	if err != nil {
 		t.Fatal(err)
 	}
