@@ -31,7 +31,7 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	for i, h := range holds {
 		gets[i] = clientv3.OpGet(h.Key())
 	}
-	resp, err := txns.Txn{Then: gets}.Once(ctx, p.host.Sender(), sending.Poll)
+	resp, err := txns.Txn{Then: gets}.Once(ctx, p.host.Sender(), sending.Proof)
 	if err != nil {
 		p.roster.asked(holds, never)
 		return

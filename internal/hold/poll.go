@@ -171,7 +171,7 @@ func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (t
 		cmps[i] = h.unchanged()
 		gets = append(gets, reads.Meta(h.Key()))
 	}
-	return txns.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender(), sending.Poll)
+	return txns.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender(), sending.Proof)
 }
 
 // causeOf returns why an entry is gone, from the reply that shows it: another cluster has sent it; or the session key,

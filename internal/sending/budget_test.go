@@ -48,10 +48,10 @@ func TestAnswersPayForRounds(t *testing.T) {
 			sent(sending.Write, endpoints)
 
 			sent(sending.Proof, endpoints)
-			sent(sending.Poll, 1)
+			sent(sending.Renewal, 1)
 			r.answer(t, sending.Renewal, 3*endpoints-1)
 			sent(sending.Grant, 1)
-			r.answer(t, sending.Poll, 1)
+			r.answer(t, sending.Proof, 1)
 			sent(sending.Renewal, endpoints)
 		})
 	}

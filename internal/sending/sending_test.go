@@ -38,7 +38,6 @@ func TestRequestThatHangsIsSentToEachEndpoint(t *testing.T) {
 	}{
 		sending.Read:    {[]time.Duration{150 * ms, 375 * ms, 1712500 * us}, 3},
 		sending.Write:   {[]time.Duration{250 * ms, 625 * ms, 2187500 * us}, 3},
-		sending.Poll:    {[]time.Duration{150 * ms, 600 * ms, 1950 * ms}, 1},
 		sending.Proof:   {[]time.Duration{250 * ms, 1000 * ms, 3250 * ms}, 1},
 		sending.Renewal: {[]time.Duration{250 * ms, 1000 * ms, 3250 * ms}, 1},
 		sending.Grant:   {[]time.Duration{250 * ms, 1000 * ms, 3250 * ms}, 1},
