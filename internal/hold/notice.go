@@ -30,7 +30,7 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	for i, h := range holds {
 		gets[i] = clientv3.OpGet(h.Key())
 	}
-	resp, err := requests.Txn{Then: gets}.Once(ctx, p.host.Sender(), requests.Poll)
+	resp, err := requests.Txn{Then: gets}.Once(ctx, p.host.Sender(), requests.Proof)
 	if err != nil {
 		p.roster.asked(holds, never)
 		return

@@ -170,7 +170,7 @@ func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (r
 		cmps[i] = h.unchanged()
 		gets = append(gets, ahead.Meta(h.Key()))
 	}
-	return requests.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender(), requests.Poll)
+	return requests.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender(), requests.Proof)
 }
 
 // causeOf returns why an entry is gone, from the reply that shows it: another cluster has sent it; or the session key,

@@ -48,10 +48,10 @@ func TestAnswersPayForRounds(t *testing.T) {
 			sent(requests.Write, endpoints)
 
 			sent(requests.Proof, endpoints)
-			sent(requests.Poll, 1)
+			sent(requests.Renewal, 1)
 			r.answer(t, requests.Renewal, 3*endpoints-1)
 			sent(requests.Grant, 1)
-			r.answer(t, requests.Poll, 1)
+			r.answer(t, requests.Proof, 1)
 			sent(requests.Renewal, endpoints)
 		})
 	}

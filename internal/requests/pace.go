@@ -7,9 +7,8 @@ type Kind int
 
 const (
 	Renewal   Kind = iota // KeepAlive
-	Proof                 // the read that confirms a renewal
+	Proof                 // the read that confirms a renewal; or a poll of what is held
 	Grant                 // of a lease, and what belongs to it
-	Poll                  // of what is held
 	Read                  // any other, of a caller
 	Write                 // a request of a caller that may be carried out twice without harm
 	Unhurried             // what no caller waits for: no copy is sent
@@ -35,8 +34,8 @@ const longest = 5 * time.Second
 // not answered have to be stopped later. The session's own requests are all that most sessions send, so their pauses
 // grow faster; callers are not to wait much longer than an election in etcd.
 func (s *Sender) pauses(k Kind, left func() time.Duration) pauses {
-	p := pauses{base: 250 * time.Millisecond, growth: 1.5, left: left}
-	if k == Read || k == Poll {
+	p := pauses{base: 250 * time.Millisecond, next: 2 * time.Duration(s.latest[k].Load()), growth: 1.5, left: left}
+	if k == Read {
 		p.base = 150 * time.Millisecond
 	}
 	if k.isOwn() {
@@ -44,8 +43,8 @@ func (s *Sender) pauses(k Kind, left func() time.Duration) pauses {
 	}
 	if left != nil {
 		p.base = max(10*time.Millisecond, min(p.base, left()/25)) // several copies find room
+		p.next = min(p.next, left()/2)                            // the first have as long for their replies
 	}
-	p.next = max(p.base, 2*time.Duration(s.latest[k].Load()))
 	if k == Unhurried {
 		p.next = 2 * longest // Once gives it up before that
 	}
@@ -55,9 +54,9 @@ func (s *Sender) pauses(k Kind, left func() time.Duration) pauses {
 // pause returns the next pause, and makes the one after it longer. The pauses of a request that has a limited time are
 // at most two thirds of what is left, so that a copy is in time when etcd comes back shortly before the end.
 func (p *pauses) pause() time.Duration {
-	pause := p.next
+	pause := max(p.base, p.next)
 	if p.next < longest {
-		p.next = min(time.Duration(p.growth*float64(p.next)), longest)
+		p.next = min(time.Duration(p.growth*float64(pause)), longest)
 	}
 	if p.left != nil {
 		pause = max(p.base, min(pause, p.left()*2/3))

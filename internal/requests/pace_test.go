@@ -69,3 +69,19 @@ func TestSlowReplyToOneKindDoesNotDelayAnother(t *testing.T) {
 		})
 	}
 }
+
+// A request of limited time, whose first send hangs, is answered by a copy: that has as long for its reply as the first.
+func TestCopyOfARequestWithALimitedTimeHasTimeForItsReply(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRequests(t, 1, reply{3 * time.Second, nil})
+		_, _, _ = r.once(t.Context(), requests.Proof)
+		r.replies, r.at, r.began = []reply{hangs, {3900 * ms, nil}}, nil, time.Now()
+		const limit = 8 * time.Second
+		left := func() time.Duration { return limit - time.Since(r.began) }
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		if _, _, err := requests.OnceWithin(ctx, r.sender, requests.Proof, left, r.send); err != nil || r.at[1] != limit/2 {
+			t.Errorf("sent at %v: %v", r.at, err)
+		}
+	})
+}

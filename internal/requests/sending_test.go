@@ -38,7 +38,6 @@ func TestRequestThatHangsIsSentToEachEndpoint(t *testing.T) {
 	}{
 		requests.Read:    {[]time.Duration{150 * ms, 375 * ms, 1712500 * us}, 3},
 		requests.Write:   {[]time.Duration{250 * ms, 625 * ms, 2187500 * us}, 3},
-		requests.Poll:    {[]time.Duration{150 * ms, 600 * ms, 1950 * ms}, 1},
 		requests.Proof:   {[]time.Duration{250 * ms, 1000 * ms, 3250 * ms}, 1},
 		requests.Renewal: {[]time.Duration{250 * ms, 1000 * ms, 3250 * ms}, 1},
 		requests.Grant:   {[]time.Duration{250 * ms, 1000 * ms, 3250 * ms}, 1},
