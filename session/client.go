@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
@@ -168,7 +169,8 @@ func (s *startup) intercept(
 	var refused error // the latest reply of etcd
 	once := func(ctx context.Context) error {
 		err := invoke(ctx, method, req, reply, cc, opts...)
-		if err != nil && ctx.Err() == nil {
+		// gRPC's own timer may fire before that of ctx, and is no reply.
+		if err != nil && ctx.Err() == nil && status.Code(err) != codes.DeadlineExceeded {
 			refused = rpctypes.Error(err)
 		}
 		return err

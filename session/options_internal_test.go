@@ -32,7 +32,7 @@ func TestOptionsAtTheirBounds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	o, err := (*Options)(nil).validate()
+	o, err := Options{}.validate()
 	if err != nil || o.TTL != DefaultTTL || o.LockDelay != defaultLockDelay || o.CloseTimeout != defaultCloseTimeout ||
 		o.Clock == nil || o.Logger == nil {
 		t.Errorf("defaults: %+v, %v", o, err)
