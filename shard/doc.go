@@ -30,7 +30,7 @@
 //     its owner's function fails again and again, it stays with that owner.
 //   - Members of one name count as one.
 //   - That an owner whose lease was revoked, by hand or by a deposed leader of etcd, is told before the next one holds,
-//     if that has joined since: all others wait for LockDelay when a member has gone without draining.
+//     if that has joined since: all others wait for LockDelay when a member has gone without retiring.
 //   - The number of shards is compared when Run begins, and once under each lease. Change it with "holdfast shards
 //     resize", which refuses while members run; delete its key only when none does.
 //

@@ -29,7 +29,7 @@ import (
 )
 
 // MaxCount is the largest number of shards of one name: 16,384.
-const MaxCount = layout.MaxShards // 16,384
+const MaxCount = layout.MaxCount // 16,384
 
 const defaultDrainTimeout = 30 * time.Second
 
@@ -37,13 +37,16 @@ const defaultDrainTimeout = 30 * time.Second
 // *holdfast.ArgumentError of Run.
 type Options struct {
 	// Member names this member, and stays the same when its process is started again: os.Getenv("POD_NAME") of a
-	// StatefulSet. What is assigned depends on the members' names alone. UTF-8, at most member.MaxName bytes. Default: the
+	// StatefulSet. What is assigned depends on the members' names and capacities. UTF-8, at most member.MaxName bytes. Default: the
 	// session's Owner. Members of one name count as one, and the first of them to queue holds.
 	Member string
 
 	// Value is what readers see of the owner of a shard, such as its address; at most member.MaxValue bytes. It stands in
 	// the entry of each shard.
 	Value string
+
+	// Capacity is how many shards this member takes beside the others, and its zone. Update changes it.
+	Capacity Capacity
 
 	// Rejoin is how long the others leave the shards of this member to the next process of its name, after it has left or
 	// died: a restart within that time moves no shard. A member that does not come back leaves its shards without an owner
@@ -107,7 +110,7 @@ func (o Options) validate() error {
 	case len(o.Value) > member.MaxValue:
 		return bad("Value", fmt.Sprintf("is longer than %d bytes", member.MaxValue))
 	}
-	return nil
+	return o.Capacity.Validate("Options.Capacity")
 }
 
 func (o Options) drainTimeout() time.Duration { return cmp.Or(o.DrainTimeout, defaultDrainTimeout) }
@@ -120,12 +123,13 @@ type Shards struct {
 	name string
 	n    int
 	opts Options
+	runs *runs // of these and of all copies
 }
 
 // New names n shards, 1 to MaxCount, in the session's namespace; see CheckName. A bad name, a bad n or a nil session is
 // an error of Run.
 func New(sess *session.Session, name string, n int) *Shards {
-	s := &Shards{sess: sess, name: name, n: n}
+	s := &Shards{sess: sess, name: name, n: n, runs: new(runs)}
 	if sess != nil {
 		s.host = lease.Open(sess.Ref())
 	}

@@ -54,7 +54,7 @@ An entry, one holder or waiter:
            last_run (of a job whose runs are recorded): at, slot, token, owner, host,
            pid, due (when the next one is), overdue
 "show --kind shard NAME": kind, name, revision, members (name, owned, processes
-           of that name, draining, absent), shards (shard, owner, value, host, pid, held_at, revision, assigned)
+           of that name, retiring, absent), shards (shard, owner, value, host, pid, held_at, revision, assigned)
 "watch --kind shard NAME": event ("owned", "unowned"), before (the owner), store_revision,
            and the fields of a shard, without assigned
 "watch":   event ("queued", "acquired", "released", "left", "lost", "gone",

@@ -73,7 +73,7 @@ type memberJSON struct {
 	Name      string `json:"name"`
 	Owned     int    `json:"owned"`
 	Processes int    `json:"processes"` // of that name; more than one, for longer than a moment, is a mistake
-	Draining  bool   `json:"draining,omitempty"`
+	Retiring  bool   `json:"retiring,omitempty"`
 	Absent    bool   `json:"absent,omitempty"`
 }
 
@@ -115,10 +115,10 @@ func (s shards) members() (all []memberJSON) {
 	for _, m := range s.group.Members {
 		if i := len(all) - 1; i >= 0 && all[i].Name == m.Name { // by name
 			all[i].Processes++
-			all[i].Draining = all[i].Draining && m.Draining
+			all[i].Retiring = all[i].Retiring && m.Retiring
 			continue
 		}
-		all = append(all, memberJSON{Name: m.Name, Owned: owned[m.Name], Processes: 1, Draining: m.Draining})
+		all = append(all, memberJSON{Name: m.Name, Owned: owned[m.Name], Processes: 1, Retiring: m.Retiring})
 	}
 	for _, m := range s.group.Absent {
 		all = append(all, memberJSON{Name: m.Name, Owned: owned[m.Name], Absent: true})
@@ -140,8 +140,8 @@ func (s shards) describe(now time.Time, columns int) []string {
 	for _, m := range s.members() {
 		what := ""
 		switch {
-		case m.Draining:
-			what = ", draining"
+		case m.Retiring:
+			what = ", retiring"
 		case m.Absent:
 			what = ", absent, expected back"
 		}
