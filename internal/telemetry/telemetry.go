@@ -148,7 +148,7 @@ func newShardInstruments(m metric.Meter) shardInstruments {
 			metric.WithDescription("How many shards there are, as each member says."))),
 		reserved: orNothing(m.Int64UpDownCounter("holdfast.shards.reserved", metric.WithUnit("{shard}"),
 			metric.WithDescription("Shards that are kept for members that are absent and expected back, as each member says."))),
-		leftOver: orNothing(m.Int64UpDownCounter("holdfast.shards.left_over", metric.WithUnit("{shard}"),
+		leftOver: orNothing(m.Int64UpDownCounter("holdfast.shards.unplaced", metric.WithUnit("{shard}"),
 			metric.WithDescription("Shards that no member has room for, as each member says."))),
 		failures: orNothing(m.Int64Counter("holdfast.shard.failures", metric.WithUnit("{failure}"),
 			metric.WithDescription("Functions of shards that failed, by how."))),
