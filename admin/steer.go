@@ -58,15 +58,15 @@ func (e *ShardError) Error() string {
 // as those of all processes of its name are, also later ones. It stands until UndrainMember, or until the member has
 // been gone for an hour (and a quarter at most). To drain a member again is no error.
 //
-// Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is sent; *MemberError; ctx's, joined with that
-// of the last attempt: then the member may be drained, now or later; etcd's where a retry cannot help. It may be
+// Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is sent; *MemberError; ctx's, joined with
+// that of the last attempt: then the member may be drained, now or later; etcd's where a retry cannot help. It may be
 // repeated. The role shard-operators is enough.
 func (c *Client) DrainMember(ctx context.Context, name, member string) error {
 	at, err := c.group(ctx, name, member)
 	if err != nil {
 		return err
 	}
-	s := steering{Client: c, name: name, at: at, key: at.DrainedKey(member), ttl: layout.DrainedFor}
+	s := steering{Client: c, name: name, at: at, key: layout.DrainedKey(at, member), ttl: layout.DrainedFor}
 	s.says = layout.Steer{Member: member, By: c.owner, At: time.Now()}
 	if err := s.run(ctx); err != nil {
 		return fmt.Errorf("drain member %s of shards %s: %w", names.Quote(member), names.Quote(name), err)
@@ -81,7 +81,7 @@ func (c *Client) UndrainMember(ctx context.Context, name, member string) (was bo
 	if err != nil {
 		return false, err
 	}
-	key := at.DrainedKey(member)
+	key := layout.DrainedKey(at, member)
 	err = backoff.Retry(ctx, c.patient(), func(ctx context.Context) error {
 		reply, err := c.read(ctx, clientv3.OpGet(key))
 		if err != nil {
@@ -107,12 +107,14 @@ type Pinned struct {
 }
 
 // MoveShard pins a shard to a member: it goes there, beside the part that the member has anyway, and comes back after
-// so long, DefaultPin if that is 0, MaxPin at most. Members ignore the pin while its member is absent or out of service,
-// or has as many shards as its MaxShards. A second pin of one shard replaces the first. To end one early, replace it by
-// one for a second.
+// so long, DefaultPin if that is 0, MaxPin at most. Members ignore the pin while its member is absent or out of
+// service, or has as many shards as its MaxShards. A second pin of one shard replaces the first. To end one early,
+// replace it by one for a second.
 //
 // Errors are those of DrainMember; *ShardError; ErrNoShards.
-func (c *Client) MoveShard(ctx context.Context, name string, index int, member string, d time.Duration) (Pinned, error) {
+func (c *Client) MoveShard(
+	ctx context.Context, name string, index int, member string, d time.Duration,
+) (Pinned, error) {
 	at, err := c.group(ctx, name, member)
 	if err != nil {
 		return Pinned{}, err
@@ -128,10 +130,11 @@ func (c *Client) MoveShard(ctx context.Context, name string, index int, member s
 		reason := fmt.Sprintf("is %v, not between %v and %v", d, minPin, MaxPin)
 		return Pinned{}, &holdfast.ArgumentError{Argument: "d", Reason: reason}
 	}
-	s := steering{Client: c, name: name, at: at, key: at.PinKey(index), index: index, pin: true, ttl: d}
+	s := steering{Client: c, name: name, at: at, key: layout.PinKey(at, index), index: index, pin: true, ttl: d}
 	s.says = layout.Steer{Member: member, By: c.owner, At: time.Now()}
 	if err := s.run(ctx); err != nil {
-		return Pinned{}, fmt.Errorf("move shard %d of %s to member %s: %w", index, names.Quote(name), names.Quote(member), err)
+		return Pinned{}, fmt.Errorf("move shard %d of %s to member %s: %w", index, names.Quote(name),
+			names.Quote(member), err)
 	}
 	p := Pinned{Until: s.says.Until}
 	if s.before != nil {

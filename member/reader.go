@@ -221,7 +221,7 @@ type item struct {
 func decoder(at layout.Queue) func(kv *mvccpb.KeyValue) (item, bool) {
 	return func(kv *mvccpb.KeyValue) (item, bool) {
 		lease := clientv3.LeaseID(kv.Lease)
-		if s, shard, ok := at.SteerIn(kv); ok && shard < 0 {
+		if s, shard, ok := layout.SteerIn(at, kv); ok && shard < 0 {
 			return item{drain: Drain{s.Member, s.By, s.At, lease}}, true
 		} else if ok {
 			return item{pin: Pin{shard, s.Member, s.By, s.At, s.Until}}, true

@@ -35,10 +35,10 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Assigned returns the name of the member that each of n shards is assigned to, by index, as all members of this version
-// compute it from their group (see [Reader.Group]); "" if no member has room for it. Those that retire or are out of
-// service are assigned none; those that are absent and expected back keep theirs. A pin comes before all else but its
-// member's MaxShards. It is advice: who owns a shard is in [Owners].
+// Assigned returns the name of the member that each of n shards is assigned to, by index, as all members of this
+// version compute it from their group (see [Reader.Group]); "" if no member has room for it. Those that retire or are
+// out of service are assigned none; those that are absent and expected back keep theirs. A pin comes before all else
+// but its member's MaxShards. It is advice: who owns a shard is in [Owners].
 func Assigned(group member.Group, n int) []string {
 	all := candidates(group)
 	names := make([]string, max(0, n))

@@ -96,9 +96,18 @@ func TestKeysSpreadOverAllShards(t *testing.T) {
 }
 
 func BenchmarkAssign(b *testing.B) {
-	for _, c := range []struct{ n, m int }{{64, 8}, {1024, 20}, {10_000, 100}} {
+	for _, c := range []struct{ n, m int }{{64, 8}, {1024, 20}, {10_000, 20}, {10_000, 100}} {
 		b.Run(fmt.Sprintf("%d shards, %d members", c.n, c.m), func(b *testing.B) {
 			members := deployed(0, c.m)
+			for b.Loop() {
+				assign(members, c.n)
+			}
+		})
+		b.Run(fmt.Sprintf("%d shards, %d members with weights", c.n, c.m), func(b *testing.B) {
+			members := deployed(0, c.m)
+			for m := range members {
+				members[m].Weight = 1 + m%4
+			}
 			for b.Loop() {
 				assign(members, c.n)
 			}

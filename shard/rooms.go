@@ -55,8 +55,8 @@ func rooms(members []candidate, n int) (zones []part) {
 }
 
 // divide sets the room of each part: by its weight, and most at most. It returns what is left over. What remains after
-// rounding down goes to those that lost the most by it, of several to the smallest hashes: so a small change of a weight
-// changes few rooms.
+// rounding down goes to those that lost the most by it, of several to the smallest hashes: so a small change of a
+// weight changes few rooms.
 func divide(n int, parts []part) (left int) {
 	weights, free := 0, make([]*part, 0, len(parts))
 	for i := range parts {

@@ -41,8 +41,9 @@ const (
 //     queues for it again once fn has returned.
 //   - It panicked, or called runtime.Goexit: Run ends as if ctx had ended, and continues it on its own goroutine.
 //
-// When ctx ends, Run says in etcd that this member retires, so that others queue for its shards; that may take 1 s. With
-// Options.Rejoin it does not: the shards are for the next process of this name. Then it ends the functions' contexts.
+// When ctx ends, Run says in etcd that this member retires, so that others queue for its shards; that may take 1 s.
+// With Options.Rejoin it does not: the shards are for the next process of this name. Then it ends the functions'
+// contexts.
 // It returns when all functions have returned and their shards are released, with ctx's error; joined with
 // ErrNotDrained, if a function is still running DrainTimeout after that.
 //

@@ -37,8 +37,8 @@ const defaultDrainTimeout = 30 * time.Second
 // *holdfast.ArgumentError of Run.
 type Options struct {
 	// Member names this member, and stays the same when its process is started again: os.Getenv("POD_NAME") of a
-	// StatefulSet. What is assigned depends on the members' names and capacities. UTF-8, at most member.MaxName bytes. Default: the
-	// session's Owner. Members of one name count as one, and the first of them to queue holds.
+	// StatefulSet. What is assigned depends on the members' names and capacities. UTF-8, at most member.MaxName bytes.
+	// Default: the session's Owner. Members of one name count as one, and the first of them to queue holds.
 	Member string
 
 	// Value is what readers see of the owner of a shard, such as its address; at most member.MaxValue bytes. It stands in

@@ -30,10 +30,10 @@ var (
 // lag is by how much a view may be late.
 const lag = 8 * time.Second
 
-// simulation is a schedule in which members join, leave, crash, are paused, lose their leases and change what they take,
-// and an operator drains them and pins shards, while messages of others are lost, late, or do not pass. A judge compares
-// it with etcd's history. When all troubles have ended and the members have not changed for 5 s, each shard is owned by
-// the member that it is assigned to; when all have left, nothing stands in etcd.
+// simulation is a schedule in which members join, leave, crash, are paused, lose their leases and change what they
+// take, and an operator drains them and pins shards, while messages of others are lost, late, or do not pass. A judge
+// compares it with etcd's history. When all troubles have ended and the members have not changed for 5 s, each shard is
+// owned by the member that it is assigned to; when all have left, nothing stands in etcd.
 type simulation struct {
 	*fleet
 	judge  *judge
@@ -365,7 +365,8 @@ func (s *simulation) settle() {
 	for last, tries := "", 0; ; s.observe(settled) {
 		var now []string
 		for _, kv := range s.srv.Keys(members) {
-			if at := strings.TrimPrefix(string(kv.Key), members); strings.HasPrefix(at, "out-") || strings.HasPrefix(at, "pin-") {
+			at := strings.TrimPrefix(string(kv.Key), members)
+			if strings.HasPrefix(at, "out-") || strings.HasPrefix(at, "pin-") {
 				continue
 			}
 			now = append(now, fmt.Sprint(string(kv.Key), kv.ModRevision))

@@ -206,6 +206,9 @@ func TestBadSteeringIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 			_, err := adm.MoveShard(t.Context(), "orders", index, to, d)
 			return err
 		}
+		run := func(c shard.Capacity) error {
+			return a.shards.With(shard.Options{Capacity: c}).Run(t.Context(), f.work("a", 0))
+		}
 		_, badName := adm.UndrainMember(t.Context(), "a//b", "a")
 		var noContext context.Context
 		for argument, err := range map[string]error{
@@ -217,8 +220,8 @@ func TestBadSteeringIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 			"c.Weight":                   a.shards.Update(t.Context(), shard.Capacity{Weight: member.MaxWeight + 1}),
 			"c.MaxShards":                a.shards.Update(t.Context(), shard.Capacity{MaxShards: -1}),
 			"c.Zone":                     a.shards.Update(t.Context(), shard.Capacity{Zone: "\xff"}),
-			"Options.Capacity.Weight":    a.shards.With(shard.Options{Capacity: shard.Capacity{Weight: -1}}).Run(t.Context(), f.work("a", 0)),
-			"Options.Capacity.MaxShards": a.shards.With(shard.Options{Capacity: shard.Capacity{MaxShards: -1}}).Run(t.Context(), f.work("a", 0)),
+			"Options.Capacity.Weight":    run(shard.Capacity{Weight: -1}),
+			"Options.Capacity.MaxShards": run(shard.Capacity{MaxShards: -1}),
 		} {
 			var bad *holdfast.ArgumentError
 			if !errors.As(err, &bad) || bad.Argument != argument {

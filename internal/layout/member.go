@@ -131,21 +131,21 @@ const (
 )
 
 // DrainedKey is the key that takes a member of a group out of service.
-func (q Queue) DrainedKey(member string) string { return q.Entries + drained + url.PathEscape(member) }
+func DrainedKey(q Queue, member string) string { return q.Entries + drained + url.PathEscape(member) }
 
 // PinKey is the key that pins a shard to a member of a group.
-func (q Queue) PinKey(shard int) string { return q.Entries + pinned + strconv.Itoa(shard) }
+func PinKey(q Queue, shard int) string { return q.Entries + pinned + strconv.Itoa(shard) }
 
 // SteerIn returns what a key of the group says if it is a DrainedKey, with shard -1, or a PinKey; and false otherwise.
-func (q Queue) SteerIn(kv *mvccpb.KeyValue) (s Steer, shard int, ok bool) {
+func SteerIn(q Queue, kv *mvccpb.KeyValue) (s Steer, shard int, ok bool) {
 	s, ok = DecodeSteer(kv.Value)
 	key := string(kv.Key)
-	if !ok || key == q.DrainedKey(s.Member) {
+	if !ok || key == DrainedKey(q, s.Member) {
 		return s, -1, ok
 	}
 	index, isPin := strings.CutPrefix(key, q.Entries+pinned)
 	shard, err := strconv.Atoi(index)
-	return s, shard, isPin && err == nil && 0 <= shard && shard < MaxCount && q.PinKey(shard) == key
+	return s, shard, isPin && err == nil && 0 <= shard && shard < MaxCount && PinKey(q, shard) == key
 }
 
 // MemberKeys returns the range of the keys of members, without reservations: they begin with a lease in hexadecimal.
