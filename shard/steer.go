@@ -21,7 +21,7 @@ import (
 type Capacity = member.Capacity
 
 // ErrNotRunning is Update's error if no Run goes on.
-var ErrNotRunning = errors.New("this process does not run the shards: their capacity is that of Options when Run begins")
+var ErrNotRunning = errors.New("this process does not run the shards: Run begins with the capacity of Options")
 
 // runs are the members of the calls of Run that go on.
 type runs struct {
