@@ -182,9 +182,8 @@ func (c *Client) endSteer(ctx context.Context, kv *mvccpb.KeyValue) error {
 }
 
 func (c *Client) revoke(ctx context.Context, id clientv3.LeaseID) error {
-	_, err := requests.Ask(ctx, c.sender, requests.Write, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
-		return c.client.Revoke(ctx, id)
-	})
+	revoke := func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) { return c.client.Revoke(ctx, id) }
+	_, err := requests.Ask(ctx, c.sender, requests.Write, revoke)
 	if etcderr.Classify(err) == etcderr.LeaseGone {
 		return nil
 	}

@@ -172,11 +172,12 @@ func (m *Member) Key() string {
 // Lease returns the lease of that key.
 func (m *Member) Lease() clientv3.LeaseID {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.lease == nil {
+	under := m.lease
+	m.mu.Unlock()
+	if under == nil {
 		return clientv3.NoLease
 	}
-	return m.lease.ID()
+	return under.ID()
 }
 
 // Client returns the session's etcd client.

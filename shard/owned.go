@@ -38,7 +38,7 @@ func (s *set[T]) add(one T) (remove func()) {
 func (s *set[T]) now() []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.AppendSeq(make([]T, 0, len(s.all)), maps.Keys(s.all))
+	return slices.Collect(maps.Keys(s.all))
 }
 
 // Owned returns the shards that this process owns now, by index, without a request: those whose Check is nil, of each

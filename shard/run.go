@@ -71,8 +71,8 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 		return s.failed(err)
 	}
 	r := &run{
-		shards: s, member: m, fn: fn, settling: newSettling(s.opts.settle(), before), slots: make(map[int]slot),
-		telemetry: s.host.Telemetry().Shards(s.name),
+		shards: s, member: m, fn: fn, telemetry: s.host.Telemetry().Shards(s.name),
+		followed: followed{settling: newSettling(s.opts.settle(), before), slots: make(map[int]slot)},
 	}
 	following, end := context.WithCancelCause(ctx)
 	r.end = end
@@ -100,15 +100,20 @@ type run struct {
 	functions context.Context         // ends when all functions are to return
 	stopAll   context.CancelCauseFunc // ends it
 
-	settling *settling    // follow's goroutine uses it
-	slots    map[int]slot // of the shards that were ever wanted; likewise
-	drained  renewal      // likewise
+	followed // follow's goroutine uses it
 	workers  sync.WaitGroup
 	told     callback.Queue
 
 	mu      sync.Mutex // protects what follows
 	counted *counted   // under the latest lease; nil before
 	failures
+}
+
+// followed is what a member has made of its group so far.
+type followed struct {
+	settling *settling
+	slots    map[int]slot // of the shards that were ever wanted
+	drained  renewal
 }
 
 // failures are what Run ends with.

@@ -119,8 +119,8 @@ func (o Options) settle() time.Duration { return cmp.Or(o.Settle, defaultSettle)
 
 func (o Options) drainTimeout() time.Duration { return cmp.Or(o.DrainTimeout, defaultDrainTimeout) }
 
-// Shards are the shards of one name, with policies. They do no I/O when made, and may be copied and used by any number of
-// goroutines. Nothing of them changes but what Owned and Update use, which copies share.
+// Shards are the shards of one name, with policies. They do no I/O when made, and may be copied and used by any number
+// of goroutines. Nothing of them changes but what Owned and Update use, which copies share.
 type Shards struct {
 	sess *session.Session
 	host lease.Host // nil without a session

@@ -429,7 +429,8 @@ func (s *simulation) rest() {
 		there := 0 // members and reservations
 		for _, kv := range s.srv.Keys(members) {
 			now = append(now, fmt.Sprint(string(kv.Key), kv.ModRevision))
-			if at := strings.TrimPrefix(string(kv.Key), members); !strings.HasPrefix(at, "out-") && !strings.HasPrefix(at, "pin-") {
+			at := strings.TrimPrefix(string(kv.Key), members)
+			if !strings.HasPrefix(at, "out-") && !strings.HasPrefix(at, "pin-") {
 				there++
 			}
 		}
