@@ -52,8 +52,8 @@ func (c *Client) ResizeShards(ctx context.Context, name string, n int) (before i
 	if err != nil {
 		return 0, err
 	}
-	if n < 1 || n > layout.MaxShards {
-		reason := fmt.Sprintf("is not between 1 and %d", layout.MaxShards)
+	if n < 1 || n > layout.MaxCount {
+		reason := fmt.Sprintf("is not between 1 and %d", layout.MaxCount)
 		return 0, &holdfast.ArgumentError{Argument: "n", Reason: reason}
 	}
 	r := resizing{c, at, n, 0}

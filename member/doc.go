@@ -14,8 +14,8 @@
 //   - While a session is connected, its members stand in etcd. After a loss each is put again as soon as a new lease
 //     has followed; until then it is missing.
 //   - The key of a process that has died goes with its lease, at most the TTL after its last renewal.
-//   - Join, Update and Drain return nil only after etcd has confirmed the key. They take effect in the order of the
-//     calls, also when replies are lost, and nothing is put after Leave has returned nil.
+//   - Join, Update, SetCapacity and Retire return nil only after etcd has confirmed the key. They take effect in the
+//     order of the calls, also when replies are lost, and nothing is put after Leave has returned nil.
 //   - A Reader that watches does not stay behind: after a lost watch or a compaction it reads the whole
 //     group again. What changed in between is told as one change.
 //
@@ -24,7 +24,7 @@
 //   - Exclusion. Two processes may join under one name, and a list is true at its revision only. What only one process
 //     may do needs a lock or an election.
 //   - That a member is alive or well: it is there until its lease ends. There are no health checks.
-//   - A key that is deleted by hand is put again with the next Update, Drain or lease, not before.
+//   - A key that is deleted by hand is put again with the next Update, Retire or lease, not before.
 //
 // # What it costs
 //

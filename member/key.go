@@ -119,7 +119,8 @@ var errMoved = errors.New("another request has changed the key, or the session k
 func (k *key) put(ctx context.Context, want wanted) error {
 	m := k.m
 	value, err := layout.Member{
-		Identity: m.host.Identity(), Name: m.name, Data: want.value, Draining: want.draining, Joined: m.joined,
+		Identity: m.host.Identity(), Name: m.name, Data: want.value, Capacity: layout.Capacity(want.capacity),
+		Retiring: want.retiring, Joined: m.joined,
 	}.Encode()
 	if err != nil {
 		return backoff.Final(err)

@@ -42,6 +42,9 @@ type Options struct {
 	// Value is what the member says of itself, such as its address: any bytes, at most MaxValue.
 	Value string
 
+	// Capacity is what it takes of the shards; see package shard. Other groups have no use for it.
+	Capacity Capacity
+
 	// Rejoin is how long readers list the member in Group.Absent after it has left, or has died and its key has gone: in
 	// that time a process of its Name is expected back. After a death it is up to half as long again, and twice as long
 	// if it cannot be said when the member leaves. It costs a lease more, and a renewal in each half of Rejoin. Default 0:
@@ -71,14 +74,16 @@ type Member struct {
 type wanted struct {
 	number   int // each change has a larger one
 	value    string
-	draining bool
+	capacity Capacity
+	retiring bool
 	left     bool // nothing
 }
 
 // change is what one call changes of that.
 type change struct {
-	value        *string // nil: it stays
-	drain, leave bool
+	value         *string   // nil: it stays
+	capacity      *Capacity // likewise
+	retire, leave bool
 }
 
 // Join puts the member's key and returns when etcd has confirmed it. It tries until ctx ends.
@@ -95,7 +100,8 @@ func Join(ctx context.Context, sess *session.Session, group string, o Options) (
 	host := lease.Open(sess)
 	m := &Member{
 		host: host, at: layout.Members(host.Namespace(), group), name: cmp.Or(o.Name, host.Identity().Owner),
-		joined: time.Now(), want: wanted{number: 1, value: o.Value}, changed: make(chan struct{}),
+		joined: time.Now(), changed: make(chan struct{}),
+		want: wanted{number: 1, value: o.Value, capacity: o.Capacity},
 	}
 	if m.name == "" {
 		return nil, &holdfast.ArgumentError{Argument: "Options.Name", Reason: "is empty, and so is the session's Owner"}
@@ -132,6 +138,9 @@ func check(ctx context.Context, sess *session.Session, group string, o Options) 
 	if err := names.Check("group", group); err != nil {
 		return err
 	}
+	if err := o.Capacity.Validate("Options.Capacity"); err != nil {
+		return err
+	}
 	return checkValue("Options.Value", o.Value)
 }
 
@@ -163,11 +172,12 @@ func (m *Member) Key() string {
 // Lease returns the lease of that key.
 func (m *Member) Lease() clientv3.LeaseID {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.lease == nil {
+	under := m.lease
+	m.mu.Unlock()
+	if under == nil {
 		return clientv3.NoLease
 	}
-	return m.lease.ID()
+	return under.ID()
 }
 
 // Client returns the session's etcd client.
@@ -183,9 +193,9 @@ func (m *Member) Update(ctx context.Context, value string) error {
 	return m.change(ctx, "update", change{value: &value})
 }
 
-// Drain says in the member's key that it is about to leave, for good. It returns as Update does.
-func (m *Member) Drain(ctx context.Context) error {
-	return m.change(ctx, "drain", change{drain: true})
+// Retire says in the member's key that it is about to leave, for good. It returns as Update does.
+func (m *Member) Retire(ctx context.Context) error {
+	return m.change(ctx, "retire from", change{retire: true})
 }
 
 // Leave removes the member's key, and returns when etcd has confirmed that, or when the lease is lost, with which the
@@ -254,7 +264,10 @@ func (m *Member) wantLocked(c change) (number int) {
 	if c.value != nil {
 		m.want.value = *c.value
 	}
-	m.want.draining = m.want.draining || c.drain
+	if c.capacity != nil {
+		m.want.capacity = *c.capacity
+	}
+	m.want.retiring = m.want.retiring || c.retire
 	m.want.left = m.want.left || c.leave
 	m.want.number++
 	m.changedLocked()

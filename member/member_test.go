@@ -46,8 +46,8 @@ func group(t *testing.T, srv *etcdfake.Server) (found []string) {
 func describe(g member.Group) (found []string) {
 	for _, m := range g.Members {
 		text := m.Name + "=" + m.Value
-		if m.Draining {
-			text += ", draining"
+		if m.Retiring {
+			text += ", retiring"
 		}
 		found = append(found, text)
 	}
@@ -92,10 +92,10 @@ func TestMemberIsFoundFromJoinToLeave(t *testing.T) {
 			t.Error(err)
 		}
 		expect(t, "updated", group(t, srv), "node-1=\xff")
-		if err := m.Drain(ctx); err != nil {
+		if err := m.Retire(ctx); err != nil {
 			t.Error(err)
 		}
-		expect(t, "draining", group(t, srv), "node-1=\xff, draining")
+		expect(t, "retiring", group(t, srv), "node-1=\xff, retiring")
 		for range 2 {
 			if err := m.Leave(ctx); err != nil {
 				t.Error(err)
@@ -103,7 +103,7 @@ func TestMemberIsFoundFromJoinToLeave(t *testing.T) {
 		}
 		expect(t, "left", group(t, srv))
 		for what, err := range map[string]error{
-			"Check": m.Check(), "Update": m.Update(ctx, ""), "Drain": m.Drain(ctx),
+			"Check": m.Check(), "Update": m.Update(ctx, ""), "Retire": m.Retire(ctx),
 		} {
 			if !errors.Is(err, holdfast.ErrReleased) {
 				t.Errorf("%s after Leave: %v", what, err)
@@ -125,7 +125,7 @@ func TestMemberComesBackUnderTheNextLease(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := kit.Start(t, srv)
 				m := join(t, p, member.Options{Name: "a", Value: "1"})
-				if err := errors.Join(m.Update(t.Context(), "2"), m.Drain(t.Context())); err != nil {
+				if err := errors.Join(m.Update(t.Context(), "2"), m.Retire(t.Context())); err != nil {
 					t.Fatal(err)
 				}
 				first := p.Sess.Lease()
@@ -134,7 +134,7 @@ func TestMemberComesBackUnderTheNextLease(t *testing.T) {
 				if kvs := srv.Keys(keys); len(kvs) != 1 || kvs[0].Lease == int64(first) || kvs[0].Lease != int64(p.Sess.Lease()) {
 					t.Errorf("keys %v", kvs)
 				}
-				expect(t, "afterwards", group(t, srv), "a=2, draining")
+				expect(t, "afterwards", group(t, srv), "a=2, retiring")
 				if err := errors.Join(m.Check(), m.Leave(t.Context())); err != nil {
 					t.Error(err)
 				}

@@ -23,7 +23,8 @@ import (
 type Info struct {
 	Name     string           // in its group
 	Value    string           // what it says of itself
-	Draining bool             // it is about to leave
+	Capacity                  // what it takes of the shards
+	Retiring bool             // it is about to leave
 	Joined   time.Time        // by its own clock, in UTC and milliseconds
 	Owner    string           // session.Options.Owner of its session
 	Host     string           // empty if the session is anonymous
@@ -42,6 +43,26 @@ type Group struct {
 	// Absent are those with Options.Rejoin that have left or died less than that ago, one for each name, by name. None is
 	// in Members under that name. Value is empty.
 	Absent []Info
+
+	// Drained and Pins are what operators have asked for, in a group that shares shards: by member, and by shard.
+	Drained []Drain
+	Pins    []Pin
+}
+
+// Drain says that an operator has taken a member out of service.
+type Drain struct {
+	Member string           // its name
+	By     string           // who has asked for it
+	At     time.Time        // when, by the operator's clock
+	Lease  clientv3.LeaseID // of its key, which the member renews while it is there
+}
+
+// Pin says that an operator has given a shard to a member for a while.
+type Pin struct {
+	Shard     int
+	Member    string    // its name
+	By        string    // who has asked for it
+	At, Until time.Time // by the operator's clock
 }
 
 // Snapshot is what an Observer knows.
@@ -104,7 +125,8 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 	if with.err = errors.Join(err, bad, names.Check("group", r.group)); with.err != nil {
 		return with
 	}
-	with.listing = watching.NewReader(r.client, layout.Members(namespace, r.group).Entries, opts, decode, groupOf)
+	at := layout.Members(namespace, r.group)
+	with.listing = watching.NewReader(r.client, at.Entries, opts, decoder(at), groupOf)
 	return with
 }
 
@@ -144,7 +166,8 @@ func (r *Reader) Watch(ctx context.Context) iter.Seq2[Group, error] {
 			return
 		}
 		same := func(a, b Group) bool {
-			return slices.Equal(a.Members, b.Members) && slices.Equal(a.Absent, b.Absent)
+			return slices.Equal(a.Members, b.Members) && slices.Equal(a.Absent, b.Absent) &&
+				slices.Equal(a.Drained, b.Drained) && slices.Equal(a.Pins, b.Pins)
 		}
 		err := r.listing.Watch(ctx, same, func(now Group) bool { return yield(now, nil) })
 		if err != nil {
@@ -183,26 +206,42 @@ func (r *Reader) failed(doing string, err error) error {
 	return fmt.Errorf("%s group %s: %w", doing, names.Quote(r.group), err)
 }
 
-// item is a member, or the reservation of one.
+// item is a member, the reservation of one, or what an operator has asked for.
 type item struct {
 	Info
 	reserved bool
+	drain    Drain
+	pin      Pin
 }
 
-// decode returns what a key is. One that no member of ours has put is left out.
-func decode(kv *mvccpb.KeyValue) (item, bool) {
-	m, ok := layout.DecodeMember(kv.Value)
-	return item{Info{
-		Name: m.Name, Value: m.Data, Draining: m.Draining, Joined: m.Joined, Owner: m.Owner, Host: m.Host, PID: m.PID,
-		Key: string(kv.Key), Lease: clientv3.LeaseID(kv.Lease), Created: kv.CreateRevision, Modified: kv.ModRevision,
-	}, m.Reserved}, ok
+// decoder returns what says what a key is. One that no member of ours, and no operator, has put is left out.
+func decoder(at layout.Queue) func(kv *mvccpb.KeyValue) (item, bool) {
+	return func(kv *mvccpb.KeyValue) (item, bool) {
+		lease := clientv3.LeaseID(kv.Lease)
+		if s, shard, ok := layout.SteerIn(at, kv); ok && shard < 0 {
+			return item{drain: Drain{s.Member, s.By, s.At, lease}}, true
+		} else if ok {
+			return item{pin: Pin{shard, s.Member, s.By, s.At, s.Until}}, true
+		}
+		m, ok := layout.DecodeMember(kv.Value)
+		return item{Info: Info{
+			Name: m.Name, Value: m.Data, Capacity: Capacity(m.Capacity), Retiring: m.Retiring, Joined: m.Joined,
+			Owner: m.Owner, Host: m.Host, PID: m.PID,
+			Key: string(kv.Key), Lease: lease, Created: kv.CreateRevision, Modified: kv.ModRevision,
+		}, reserved: m.Reserved}, ok
+	}
 }
 
 func groupOf(l watching.Listing[item]) Group {
 	g := Group{Revision: l.Revision}
 	there := make(map[string]bool)
 	for _, it := range l.Items {
-		if !it.reserved {
+		switch {
+		case it.drain.Member != "":
+			g.Drained = append(g.Drained, it.drain)
+		case it.pin.Member != "":
+			g.Pins = append(g.Pins, it.pin)
+		case !it.reserved:
 			g.Members = append(g.Members, it.Info)
 			there[it.Name] = true
 		}
@@ -217,6 +256,8 @@ func groupOf(l watching.Listing[item]) Group {
 	}
 	slices.SortFunc(g.Members, order)
 	slices.SortFunc(g.Absent, order)
+	slices.SortFunc(g.Drained, func(a, b Drain) int { return cmp.Compare(a.Member, b.Member) })
+	slices.SortFunc(g.Pins, func(a, b Pin) int { return cmp.Compare(a.Shard, b.Shard) })
 	g.Absent = slices.CompactFunc(g.Absent, func(a, b Info) bool { return a.Name == b.Name })
 	return g
 }

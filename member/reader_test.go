@@ -52,11 +52,11 @@ func TestWatchTellsEachChange(t *testing.T) {
 		next("a=1")
 		b := join(t, p, member.Options{Name: "b"})
 		next("a=1 b=")
-		if err := errors.Join(a.Update(ctx, "2"), b.Drain(ctx)); err != nil {
+		if err := errors.Join(a.Update(ctx, "2"), b.Retire(ctx)); err != nil {
 			t.Error(err)
 		}
 		next("a=2 b=")
-		next("a=2 b=, draining")
+		next("a=2 b=, retiring")
 		if err := b.Leave(ctx); err != nil {
 			t.Error(err)
 		}

@@ -28,8 +28,9 @@ type reservation struct {
 	ended  chan struct{} // closed when nothing renews it any more
 	leave  sync.Once
 
-	lease clientv3.LeaseID // of the key that stands; 0: none. After ended it is leave's
-	key   string
+	lease    clientv3.LeaseID // of the key that stands; 0: none. After ended it is leave's
+	key      string
+	capacity Capacity // that it says
 }
 
 // reserve puts a reservation, and keeps it until the member leaves or its session closes.
@@ -62,17 +63,37 @@ func (r *reservation) keep(ctx context.Context) {
 				"group", r.m.Group(), "name", r.m.Name(), "error", err)
 		}
 		refused = err != nil
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !r.wait(ctx, pause, err) {
 			return
 		}
 	}
 }
 
-// renew renews the lease, or puts the key under a new one if that has ended.
+// wait waits until the lease is to be renewed, or the reservation says no more what the member takes. It reports false
+// when ctx has ended.
+func (r *reservation) wait(ctx context.Context, pause time.Duration, failed error) bool {
+	due := time.NewTimer(pause)
+	defer due.Stop()
+	for {
+		r.m.mu.Lock()
+		old, changed := r.m.want.capacity != r.capacity, r.m.changed
+		r.m.mu.Unlock()
+		if old && failed == nil {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-due.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// renew renews the lease, or puts the key under a new one if that has ended, or if it is to say something else.
 func (r *reservation) renew(ctx context.Context) error {
-	if r.lease != clientv3.NoLease {
+	if r.lease != clientv3.NoLease && r.capacity == r.m.Capacity() {
 		err := r.m.host.Renew(ctx, r.lease)
 		if etcderr.Classify(err) != etcderr.LeaseGone {
 			return err
@@ -107,7 +128,10 @@ func (r *reservation) put(ctx context.Context, ttl time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("grant a lease for a reservation: %w", err)
 	}
-	value, err := layout.Member{Identity: host.Identity(), Name: r.m.name, Reserved: true, Joined: r.m.joined}.Encode()
+	capacity := r.m.Capacity()
+	value, err := layout.Member{
+		Identity: host.Identity(), Name: r.m.name, Capacity: layout.Capacity(capacity), Reserved: true, Joined: r.m.joined,
+	}.Encode()
 	if err != nil {
 		return err
 	}
@@ -119,6 +143,6 @@ func (r *reservation) put(ctx context.Context, ttl time.Duration) error {
 	if _, err := (requests.Txn{Then: ops}).Ask(ctx, host.Sender(), requests.Write); err != nil {
 		return fmt.Errorf("put a reservation: %w", err)
 	}
-	r.lease, r.key = granted.ID, key
+	r.lease, r.key, r.capacity = granted.ID, key, capacity
 	return nil
 }

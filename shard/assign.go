@@ -1,10 +1,8 @@
 package shard
 
 import (
-	"cmp"
-	"container/heap"
 	"hash/fnv"
-	"math"
+	"maps"
 	"slices"
 
 	"github.com/holdfast-go/holdfast/member"
@@ -37,126 +35,85 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Assigned returns the name of the member that each of n shards is assigned to, by index, as all members compute it
-// from their group (see [Reader.Group]); "" if there are no members. Those that drain are assigned none; those that are
-// absent and expected back keep theirs. It is advice: who owns a shard is in [Owners].
+// Assigned returns the name of the member that each of n shards is assigned to, by index, as all members of this
+// version compute it from their group (see [Reader.Group]); "" if no member has room for it. Those that retire or are
+// out of service are assigned none; those that are absent and expected back keep theirs. A pin comes before all else
+// but its member's MaxShards. It is advice: who owns a shard is in [Owners].
 func Assigned(group member.Group, n int) []string {
-	var present []string
-	for _, m := range group.Members {
-		if !m.Draining {
-			present = append(present, m.Name)
-		}
-	}
-	for _, m := range group.Absent {
-		present = append(present, m.Name)
-	}
-	slices.Sort(present)
-	present = slices.Compact(present)
-	all := make([]string, max(0, n))
-	for index, m := range assign(present, len(all)) {
+	all := candidates(group)
+	names := make([]string, max(0, n))
+	for index, m := range assign(all, len(names)) {
 		if m >= 0 {
-			all[index] = present[m]
+			names[index] = all[m].name
 		}
+	}
+	pin(group.Pins, all, names)
+	return names
+}
+
+// candidate is a member that shards can be assigned to.
+type candidate struct {
+	name string
+	member.Capacity
+}
+
+// candidates returns those of a group by name, each once. Processes of one name count as one that takes what the
+// youngest says: the other is about to go.
+func candidates(group member.Group) (all []candidate) {
+	drained := make(map[string]bool)
+	for _, d := range group.Drained {
+		drained[d.Member] = true
+	}
+	says := make(map[string]member.Capacity)
+	for _, m := range slices.Concat(group.Members, group.Absent) { // those of one name by age
+		if !m.Retiring && !m.OutOfService && !drained[m.Name] {
+			says[m.Name] = m.Capacity
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(says)) {
+		all = append(all, candidate{name, says[name]})
 	}
 	return all
 }
 
-// assign returns the owner of each of n shards: an index into members, or -1 if there are none. All processes with one
-// list compute the same. No two members differ by more than one shard. members are sorted and without doubles.
+// pin gives shards to the members they are pinned to, but for those that are not there or have no room. Pins change
+// nothing else: a member has its pins beside its part, so that one moves one shard, and its end moves it back.
+func pin(pins []member.Pin, all []candidate, names []string) {
+	load := make(map[string]int)
+	for _, name := range names {
+		load[name]++
+	}
+	for _, p := range pins { // by shard
+		if p.Shard >= len(names) || names[p.Shard] == p.Member {
+			continue
+		}
+		at := slices.IndexFunc(all, func(c candidate) bool { return c.name == p.Member })
+		if at < 0 || all[at].MaxShards > 0 && load[p.Member] >= all[at].MaxShards {
+			continue
+		}
+		load[names[p.Shard]]--
+		load[p.Member]++
+		names[p.Shard] = p.Member
+	}
+}
+
+// assign returns the owner of each of n shards: an index into members, or -1 if none has room. All processes of one
+// version with one list compute the same. members are sorted and without doubles.
 //
-// Each member has room for ⌊n/m⌋ shards, and the n mod m members with the smallest hashes for one more. All pairs of a
-// shard and a member, in the order of their hashes: a pair is taken if the shard is free and the member has room. So a
-// change of the list moves few shards beyond those that must move.
-//
-// All pairs are too many to be sorted. The same comes of it if each shard asks the members in the order of its pairs,
-// and a member without room gives up its last pair, whose shard asks on (Gale and Shapley): the outcome does not depend
-// on who asks first.
-func assign(members []string, n int) []int {
-	a := newAssignment(members, n)
+// It shares the shards among the zones, and those of each zone among its members: what changes in one zone moves none
+// of another. What no member has room for goes to one that does not exist, so that it, too, stays as it is.
+func assign(members []candidate, n int) []int {
+	zones := rooms(members, n)
+	owners, all := make([]int, n), make([]int, n)
 	for shard := range n {
-		for p, full := a.next(shard, 0), true; full && p.member >= 0; {
-			if p, full = a.take(p); full {
-				p = a.next(p.shard, p.hash+1)
+		owners[shard], all[shard] = -1, shard
+	}
+	for z, shards := range share(all, zones) {
+		for m, of := range share(shards, zones[z].members) {
+			for _, shard := range of {
+				owners[shard] = zones[z].members[m].index
 			}
 		}
 	}
-	owners := make([]int, n)
-	for shard := range owners {
-		owners[shard] = -1
-	}
-	for m, taken := range a.taken {
-		for _, p := range taken {
-			owners[p.shard] = m
-		}
-	}
 	return owners
-}
-
-// pair is a shard, and a member that may have it.
-type pair struct {
-	hash          uint64
-	shard, member int
-}
-
-type assignment struct {
-	hashes []uint64 // of each member
-	room   []int    // for how many shards each member has room
-	taken  [][]pair // of each member: a heap, the pair with the largest hash first
-}
-
-func newAssignment(members []string, n int) *assignment {
-	a := &assignment{
-		hashes: make([]uint64, len(members)), room: make([]int, len(members)), taken: make([][]pair, len(members)),
-	}
-	order := make([]int, len(members))
-	for m, name := range members {
-		a.hashes[m], order[m] = hash(name), m
-	}
-	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(a.hashes[x], a.hashes[y]) })
-	for place, m := range order {
-		a.room[m] = n / len(members)
-		if place < n%len(members) {
-			a.room[m]++
-		}
-	}
-	return a
-}
-
-// next returns the first pair of a shard from a hash on; its member is -1 if there is none.
-func (a *assignment) next(shard int, from uint64) pair {
-	first := pair{math.MaxUint64, shard, -1}
-	of := mix(uint64(shard) + 1) //nolint:gosec // not negative
-	for m, h := range a.hashes {
-		if h = mix(h ^ of); h >= from && (h < first.hash || first.member < 0) {
-			first.hash, first.member = h, m
-		}
-	}
-	return first
-}
-
-// take gives the pair's shard to its member. If that has no room, it returns the pair that is given up.
-func (a *assignment) take(p pair) (out pair, full bool) {
-	if a.room[p.member] == 0 {
-		return p, true
-	}
-	taken := &a.taken[p.member]
-	heap.Push((*byHash)(taken), p)
-	if len(*taken) <= a.room[p.member] {
-		return pair{}, false
-	}
-	return heap.Pop((*byHash)(taken)).(pair), true
-}
-
-// byHash is a heap with the largest hash first.
-type byHash []pair
-
-func (b byHash) Len() int           { return len(b) }
-func (b byHash) Less(i, j int) bool { return b[i].hash > b[j].hash }
-func (b byHash) Swap(i, j int)      { b[i], b[j] = b[j], b[i] }
-func (b *byHash) Push(p any)        { *b = append(*b, p.(pair)) }
-func (b *byHash) Pop() any {
-	last := len(*b) - 1
-	p := (*b)[last]
-	*b = (*b)[:last]
-	return p
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/shard"
@@ -58,6 +59,54 @@ func TestJoinCostsRequestsForTheShardsThatMove(t *testing.T) {
 		}
 		if sent["watch"] > moved+1 || sent["read"] > 2*moved+m {
 			t.Errorf("%d watches and %d reads for %d moves", sent["watch"], sent["read"], moved)
+		}
+	})
+}
+
+// A change of what a member takes, a drain and a pin cost what the moves cost, and their own few requests.
+func TestSteeringCostsRequestsForTheShardsThatMove(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		n, m := size()
+		f := newFleet(t, srv, n)
+		all := startAll(f, m, 0)
+		link := srv.Link()
+		adm := admin.New(link.Client(), admin.Options{})
+		for _, c := range []struct {
+			what   string
+			change func() error
+			own    int // requests of the operator
+		}{
+			{"twice the weight", func() error { return all[0].shards.Update(t.Context(), shard.Capacity{Weight: 2}) }, 0},
+			{"a pin", func() error { _, err := adm.MoveShard(t.Context(), "orders", 0, "m1", 0); return err }, 3},
+			{"drain", func() error { return adm.DrainMember(t.Context(), "orders", "m0") }, 3},
+			{"undrain", func() error { _, err := adm.UndrainMember(t.Context(), "orders", "m0"); return err }, 2},
+		} {
+			for _, r := range all {
+				r.Plan(nil)
+			}
+			operator := 0
+			link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+				if c.Request != nil {
+					operator++
+				}
+				return etcdfake.Fate{}
+			})
+			before := f.calls()
+			if err := c.change(); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(settled)
+			moved, sent := f.calls()-before, make(map[string]int)
+			for _, r := range all {
+				for kind, n := range r.shared() {
+					sent[kind] += n
+				}
+			}
+			t.Logf("%d shards, %d members, %s: %d moved, sent %v, the operator %d", n, m, c.what, moved, sent, operator)
+			if writes := sent["enqueue"] + sent["remove"] + sent["hand-off"]; writes > 2*moved+2 || sent["watch"] > moved+1 ||
+				sent["read"] > 2*moved+m || operator > c.own {
+				t.Errorf("%s: %d moved, sent %v, the operator %d, want %d at most", c.what, moved, sent, operator, c.own)
+			}
 		}
 	})
 }

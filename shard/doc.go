@@ -6,9 +6,10 @@
 //	})
 //
 // Each shard is a lock of its own, in the same kind of queue as that of a locker.Mutex, with its fencing token. A
-// [Shard] is a fencing.Holder. The members stand in a group of package member. From their names alone each computes
-// which shards are its own: it queues for those, and hands over what is no more its own. There is no leader. A member
-// that joins is assigned none until no other has joined for Options.Settle: a fleet that starts moves no shard.
+// [Shard] is a fencing.Holder. The members stand in a group of package member. From their names and capacities, and
+// from what operators have asked for, each computes which shards are its own: it queues for those, and hands over what
+// is no more its own. There is no leader. A member that joins is assigned none until no other has joined for
+// Options.Settle: a fleet that starts moves no shard.
 //
 // A [Reader] needs no session. It says from memory who owns which shard, to send a request to the process in charge:
 //
@@ -19,8 +20,8 @@
 //   - Two members never both hold a shard. This is what a locker.Mutex guarantees, and it does not depend on what the
 //     members see of each other: views that differ delay a hand-over, and do no harm.
 //   - The functions of one shard in one call of Run never overlap.
-//   - Once all see the same members and these have settled, each shard belongs to one of them, and no two members differ
-//     by more than one.
+//   - Once all see the same members and these have settled, each shard belongs to one of them, and no load is further
+//     than one shard from the member's part by weight, if no MaxShards, Zone or pin prevents it.
 //   - A shard is released after its function has returned, or DrainTimeout after its context has ended.
 //
 // # Not guaranteed
@@ -32,7 +33,7 @@
 //     none while its process is restarted. If its owner's function fails again and again, it stays with that owner.
 //   - Members of one name count as one.
 //   - That an owner whose lease was revoked, by hand or by a deposed leader of etcd, is told before the next one holds,
-//     if that has joined since: all others wait for LockDelay when a member has gone without draining.
+//     if that has joined since: all others wait for LockDelay when a member has gone without retiring.
 //   - The number of shards is compared when Run begins, and once under each lease. Change it with "holdfast shards
 //     resize", which refuses while members run; delete its key only when none does.
 //

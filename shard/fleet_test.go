@@ -51,10 +51,11 @@ func newFleet(t *testing.T, srv *etcdfake.Server, n int) *fleet {
 // running is one member's call of Run.
 type running struct {
 	*kit.Process
-	name  string
-	leave context.CancelFunc
-	done  <-chan struct{}
-	err   error // once done
+	name   string
+	shards *shard.Shards
+	leave  context.CancelFunc
+	done   <-chan struct{}
+	err    error // once done
 }
 
 // work is a function that runs until its context ends, and a while longer.
@@ -112,7 +113,8 @@ func (f *fleet) startWith(
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	r := &running{Process: p, name: name, leave: cancel, done: done}
+	all := shard.New(p.Sess, "orders", f.n)
+	r := &running{Process: p, name: name, shards: all, leave: cancel, done: done}
 	go func() { // joined by the cleanup
 		defer close(done)
 		defer func() {
@@ -120,7 +122,7 @@ func (f *fleet) startWith(
 				r.err = fmt.Errorf("panic: %v", v)
 			}
 		}()
-		r.err = shard.New(p.Sess, "orders", f.n).With(o).Run(ctx, fn)
+		r.err = all.With(o).Run(ctx, fn)
 	}()
 	f.t.Cleanup(r.stop)
 	return r

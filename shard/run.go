@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// announceWithin bounds how long Run tells the others that it drains before the contexts of functions end.
+	// announceWithin bounds how long Run tells the others that it retires before the contexts of functions end.
 	announceWithin = time.Second
 
 	// maxAge is that of the reader of the members, which reads them once in a third of it, in case that its watch is
@@ -41,8 +41,9 @@ const (
 //     queues for it again once fn has returned.
 //   - It panicked, or called runtime.Goexit: Run ends as if ctx had ended, and continues it on its own goroutine.
 //
-// When ctx ends, Run says in etcd that this member drains, so that others queue for its shards; that may take 1 s. With
-// Options.Rejoin it does not: the shards are for the next process of this name. Then it ends the functions' contexts.
+// When ctx ends, Run says in etcd that this member retires, so that others queue for its shards; that may take 1 s.
+// With Options.Rejoin it does not: the shards are for the next process of this name. Then it ends the functions'
+// contexts.
 // It returns when all functions have returned and their shards are released, with ctx's error; joined with
 // ErrNotDrained, if a function is still running DrainTimeout after that.
 //
@@ -64,17 +65,18 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 		return s.failed(err)
 	}
 	m, err := member.Join(ctx, s.sess, s.Group(), member.Options{
-		Name: s.opts.Member, Value: s.opts.Value, Rejoin: s.opts.Rejoin,
+		Name: s.opts.Member, Value: s.opts.Value, Rejoin: s.opts.Rejoin, Capacity: s.opts.Capacity,
 	})
 	if err != nil {
 		return s.failed(err)
 	}
 	r := &run{
-		shards: s, member: m, fn: fn, settling: newSettling(s.opts.settle(), before), slots: make(map[int]slot),
-		telemetry: s.host.Telemetry().Shards(s.name),
+		shards: s, member: m, fn: fn, telemetry: s.host.Telemetry().Shards(s.name),
+		followed: followed{settling: newSettling(s.opts.settle(), before), slots: make(map[int]slot)},
 	}
 	following, end := context.WithCancelCause(ctx)
 	r.end = end
+	defer s.here.members.add(m)()
 	defer r.telemetry.Begin(s.n)()
 	r.functions, r.stopAll = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -98,14 +100,20 @@ type run struct {
 	functions context.Context         // ends when all functions are to return
 	stopAll   context.CancelCauseFunc // ends it
 
-	settling *settling    // follow's goroutine uses it
-	slots    map[int]slot // of the shards that were ever wanted; likewise
+	followed // follow's goroutine uses it
 	workers  sync.WaitGroup
 	told     callback.Queue
 
 	mu      sync.Mutex // protects what follows
 	counted *counted   // under the latest lease; nil before
 	failures
+}
+
+// followed is what a member has made of its group so far.
+type followed struct {
+	settling *settling
+	slots    map[int]slot // of the shards that were ever wanted
+	drained  renewal
 }
 
 // failures are what Run ends with.
@@ -140,7 +148,7 @@ func (r *run) follow(ctx context.Context, members *member.Reader) error {
 // nothing.
 func (r *run) assign(group member.Group) {
 	own, key := r.member.Name(), r.member.Key()
-	there := slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own && !m.Draining })
+	there := slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own && !m.Retiring })
 	why, state := ErrMoved, r.member.Check()
 	switch at := slices.IndexFunc(group.Members, func(m member.Info) bool { return m.Key == key }); {
 	case at >= 0:
@@ -153,14 +161,20 @@ func (r *run) assign(group member.Group) {
 			r.compareCount(lease)
 		}
 	case state == nil: // also if a twin of its name is there, which may leave
-		group.Members, there = append(slices.Clone(group.Members), member.Info{Name: own}), true
+		self := member.Info{Name: own, Capacity: r.member.Capacity()}
+		group.Members, there = append(slices.Clone(group.Members), self), true
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = r.member.Update(ended, r.shards.opts.Value) // goes on without its context
 	}
-	group = r.settling.settled(group)
-	r.telemetry.Reserved(reserved(group, r.shards.n))
-	for index, owner := range Assigned(group, r.shards.n) {
+	r.keepDrained(group.Drained)
+	settled := r.settling.settled(group)
+	assigned := Assigned(settled, r.shards.n)
+	r.telemetry.Reserved(reserved(group.Absent, assigned))
+	if len(settled.Members) == len(group.Members) { // else there may be room as soon as the others have settled
+		r.telemetry.LeftOver(leftOver(assigned))
+	}
+	for index, owner := range assigned {
 		if there && owner == own {
 			r.want(index)
 		} else {
@@ -188,16 +202,13 @@ func (r *run) compareCount(lease clientv3.LeaseID) {
 	})
 }
 
-// reserved returns how many of n shards are assigned to members that are absent and expected back.
-func reserved(group member.Group, n int) (count int) {
-	if len(group.Absent) == 0 {
-		return 0
-	}
+// reserved returns how many shards are assigned to members that are absent and expected back.
+func reserved(group []member.Info, assigned []string) (count int) {
 	absent := make(map[string]bool)
-	for _, m := range group.Absent {
+	for _, m := range group {
 		absent[m.Name] = true
 	}
-	for _, owner := range Assigned(group, n) {
+	for _, owner := range assigned {
 		if absent[owner] {
 			count++
 		}
@@ -242,7 +253,7 @@ func (r *run) giveUp(index int, why error) {
 func (r *run) leave(ctx context.Context, why error) {
 	if r.shards.opts.Rejoin == 0 {
 		announce, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceWithin)
-		_ = r.member.Drain(announce) // goes on without its context
+		_ = r.member.Retire(announce) // goes on without its context
 		cancel()
 	}
 	r.stopAll(why)

@@ -61,7 +61,7 @@ func TestMemberThatLeavesDrainsFirst(t *testing.T) {
 		f.even("before", "a", "b")
 		a.leave()
 		time.Sleep(longer / 2)
-		f.even("draining", "a", "b")
+		f.even("retiring", "a", "b")
 		if kvs := srv.Keys(entries); len(kvs) != 1+2*(4+2) {
 			t.Errorf("%d keys: no member queues for the shards", len(kvs))
 		}

@@ -29,6 +29,7 @@ type settling struct {
 	after time.Duration        // Options.Settle; negative: at once
 	known map[string]time.Time // the names that are there; those that have not settled since when
 	last  time.Time            // when the latest name joined
+	taken bool                 // a name that has settled takes shards: it is not out of service
 	timer *time.Timer          // fires when the next one settles
 }
 
@@ -40,6 +41,7 @@ func newSettling(after time.Duration, before member.Group) *settling {
 	for name := range namesOf(before) {
 		s.known[name] = time.Time{}
 	}
+	s.taken = s.takes(before)
 	return s
 }
 
@@ -74,22 +76,20 @@ func (s *settling) update(group member.Group, now time.Time) {
 		}
 		s.known[name] = since
 	}
-	// When the last one that had settled goes, its shards have no owner. Those that are there take them: nothing moves.
-	alone := anySettled(before) && !anySettled(s.known)
+	// When the last one that had settled goes, or is taken out of service, its shards have no owner. Those that are there
+	// take them: nothing else moves.
+	alone := s.taken && !s.takes(group)
 	for name, since := range s.known {
 		if s.after < 0 || alone || !now.Before(s.when(since)) {
 			s.known[name] = time.Time{}
 		}
 	}
+	s.taken = s.takes(group)
 }
 
-func anySettled(names map[string]time.Time) bool {
-	for _, since := range names {
-		if since.IsZero() {
-			return true
-		}
-	}
-	return false
+// takes reports whether shards can be assigned to a name that has settled.
+func (s *settling) takes(group member.Group) bool {
+	return slices.ContainsFunc(candidates(group), func(c candidate) bool { return s.known[c.name].IsZero() })
 }
 
 // when returns when a name settles that has joined at a time, if no other joins.
@@ -101,11 +101,11 @@ func (s *settling) when(since time.Time) time.Time {
 	return quiet
 }
 
-// namesOf returns the names that shards can be assigned to.
+// namesOf returns the names of a group. One that is out of service settles, too: it waits no more when it is back.
 func namesOf(group member.Group) map[string]time.Time {
 	names := make(map[string]time.Time, len(group.Members))
 	for _, m := range group.Members {
-		if !m.Draining {
+		if !m.Retiring {
 			names[m.Name] = time.Time{}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/shard"
@@ -143,6 +144,57 @@ func TestShardsOfTheLastOwnerAreTakenAtOnce(t *testing.T) {
 		a.stop()
 		time.Sleep(settle / 3)
 		f.even("afterwards", "b")
+	})
+}
+
+// A new process waits beside the old one, which is taken out of service; it does not wait when it is back.
+func TestShardsOfTheLastInServiceAreTakenAtOnce(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 8)
+		adm := admin.New(srv.Client(t), admin.Options{Owner: "op"})
+		expect := func(what string, names ...string) {
+			t.Helper()
+			time.Sleep(settle / 3)
+			f.even(what, names...)
+		}
+		a := f.start("a", 0)
+		time.Sleep(settled)
+		f.start("b", 0)
+		expect("before", "a")
+		must(t, adm.DrainMember(t.Context(), "orders", "a"))
+		expect("a is drained", "b")
+		if _, err := adm.UndrainMember(t.Context(), "orders", "a"); err != nil {
+			t.Error(err)
+		}
+		expect("a is back", "a", "b")
+		f.start("c", 0)
+		must(t, a.shards.Update(t.Context(), shard.Capacity{OutOfService: true}))
+		expect("a takes none, and c has not settled", "b")
+		time.Sleep(settle)
+		f.even("c has settled", "b", "c")
+	})
+}
+
+// What a member takes counts once it has settled: its weight, and a pin to it.
+func TestCapacityAndPinCountOnceAMemberHasSettled(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 12)
+		adm := admin.New(srv.Client(t), admin.Options{Owner: "op"})
+		f.start("a", 0)
+		time.Sleep(settled)
+		f.start("b", 0, withCapacity(shard.Capacity{Weight: 2}))
+		time.Sleep(settle / 3)
+		for index := range 12 {
+			_, err := adm.MoveShard(t.Context(), "orders", index, "b", time.Minute)
+			must(t, err)
+		}
+		time.Sleep(settle / 3)
+		if got := f.loads(); got != "a=12" {
+			t.Errorf("b has not settled: %s", got)
+		}
+		f.expect("b has settled", "b=12")
+		time.Sleep(time.Minute)
+		f.expect("the pins have ended", "a=4 b=8")
 	})
 }
 

@@ -28,7 +28,7 @@ import (
 )
 
 // MaxCount is the largest number of shards of one name: 16,384.
-const MaxCount = layout.MaxShards // 16,384
+const MaxCount = layout.MaxCount // 16,384
 
 const defaultDrainTimeout = 30 * time.Second
 
@@ -36,13 +36,16 @@ const defaultDrainTimeout = 30 * time.Second
 // *holdfast.ArgumentError of Run.
 type Options struct {
 	// Member names this member, and stays the same when its process is started again: os.Getenv("POD_NAME") of a
-	// StatefulSet. What is assigned depends on the members' names alone. UTF-8, at most member.MaxName bytes. Default: the
-	// session's Owner. Members of one name count as one, and the first of them to queue holds.
+	// StatefulSet. What is assigned depends on the members' names and capacities. UTF-8, at most member.MaxName bytes.
+	// Default: the session's Owner. Members of one name count as one, and the first of them to queue holds.
 	Member string
 
 	// Value is what readers see of the owner of a shard, such as its address; at most member.MaxValue bytes. It stands in
 	// the entry of each shard.
 	Value string
+
+	// Capacity is how many shards this member takes beside the others, and its zone. Update changes it.
+	Capacity Capacity
 
 	// Rejoin is how long the others leave the shards of this member to the next process of its name, after it has left or
 	// died: a restart within that time moves no shard. A member that does not come back leaves its shards without an owner
@@ -51,10 +54,10 @@ type Options struct {
 	Rejoin time.Duration
 
 	// Settle is how long members that join are assigned no shard: until no other has joined for so long, at most ten times
-	// as long. So a fleet that starts moves each shard once. It counts at the first start, too. A member that leaves,
-	// drains or dies is not waited for, nor is a name that is expected back (Rejoin). All members name the same: one that
-	// waits longer than the others leaves shards without an owner for the difference. Default 3 s; negative: no wait. At
-	// most 1 h.
+	// as long. So a fleet that starts moves each shard once. It counts at the first start, too. A member that leaves, dies
+	// or goes out of service is not waited for, nor is one that is back in service, or a name that is expected back
+	// (Rejoin). All members name the same: one that waits longer than the others leaves shards without an owner for the
+	// difference. Default 3 s; negative: no wait. At most 1 h.
 	Settle time.Duration
 
 	// DrainTimeout is how long Run waits for a function after its context has ended; then the shard is lost with
@@ -109,15 +112,15 @@ func (o Options) validate() error {
 	case len(o.Value) > member.MaxValue:
 		return bad("Value", fmt.Sprintf("is longer than %d bytes", member.MaxValue))
 	}
-	return nil
+	return o.Capacity.Validate("Options.Capacity")
 }
 
 func (o Options) settle() time.Duration { return cmp.Or(o.Settle, defaultSettle) }
 
 func (o Options) drainTimeout() time.Duration { return cmp.Or(o.DrainTimeout, defaultDrainTimeout) }
 
-// Shards are the shards of one name, with policies. They do no I/O when made, and may be copied and used by any number of
-// goroutines. Nothing of them changes but what Owned returns, which copies share.
+// Shards are the shards of one name, with policies. They do no I/O when made, and may be copied and used by any number
+// of goroutines. Nothing of them changes but what Owned and Update use, which copies share.
 type Shards struct {
 	sess *session.Session
 	host lease.Host // nil without a session
@@ -125,13 +128,13 @@ type Shards struct {
 	n    int
 	opts Options
 
-	holds *holds // what Owned returns; nil of the zero value
+	here *here // what Run has in this process; copies share it; nil of the zero value
 }
 
 // New names n shards, 1 to MaxCount, in the session's namespace; see CheckName. A bad name, a bad n or a nil session is
 // an error of Run.
 func New(sess *session.Session, name string, n int) *Shards {
-	s := &Shards{sess: sess, name: name, n: n, holds: new(holds)}
+	s := &Shards{sess: sess, name: name, n: n, here: new(here)}
 	if sess != nil {
 		s.host = lease.Open(sess)
 	}

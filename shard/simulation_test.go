@@ -15,8 +15,10 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/shard"
 )
 
@@ -28,10 +30,11 @@ var (
 // lag is by how much a view may be late.
 const lag = 8 * time.Second
 
-// simulation is a schedule in which members join, leave, crash, are paused and lose their leases, while messages of
-// others are lost, late, or do not pass. A judge compares it with etcd's history. A member that joins beside one that
-// is well owns nothing within Settle. When all troubles have ended and the members have not changed for Settle and 5 s,
-// each shard has an owner, and loads differ by at most one; when all have left, nothing stands in etcd.
+// simulation is a schedule in which members join, leave, crash, are paused, lose their leases and change what they
+// take, and an operator drains them and pins shards, while messages of others are lost, late, or do not pass. A judge
+// compares it with etcd's history. A member that joins beside one that is well and takes shards owns nothing within
+// Settle. When all troubles have ended and the members have not changed for Settle and 5 s, each shard is owned by the
+// member that it is assigned to; when all have left, nothing stands in etcd.
 type simulation struct {
 	*fleet
 	judge  *judge
@@ -44,7 +47,10 @@ type simulation struct {
 
 	names   int // that were given
 	used    map[int]bool
-	running []*actor // in the order in which they joined
+	adm     *admin.Client
+	drained []string        // members
+	out     map[string]bool // the names that were ever drained or out of service
+	running []*actor        // in the order in which they joined
 	crashed []*actor
 	lasting time.Time // until then what has happened may delay members
 
@@ -85,7 +91,7 @@ func TestSimulationOfShards(t *testing.T) {
 				s := &simulation{
 					fleet: newFleet(t, srv, 1+r.IntN(16)), judge: newJudge(t, srv), seed: seed, rand: r, rejoin: seed%2 == 0,
 					settle: [...]time.Duration{-1, time.Second, settle}[seed%3], began: time.Now(),
-					used: make(map[int]bool),
+					used: make(map[int]bool), adm: admin.New(srv.Client(t), admin.Options{}), out: make(map[string]bool),
 				}
 				s.run()
 				for what, n := range s.judge.counts {
@@ -125,6 +131,9 @@ func (s *simulation) run() {
 		}
 	}
 	s.rest()
+	for _, name := range s.drained {
+		s.undrain(name)
+	}
 	for _, a := range s.running {
 		a.stop()
 	}
@@ -145,12 +154,14 @@ func (s *simulation) upTo(d time.Duration) time.Duration {
 // step does one thing, and says what.
 func (s *simulation) step() string {
 	well := slices.DeleteFunc(slices.Clone(s.running), func(a *actor) bool { return a.trouble != "" })
-	n := s.rand.IntN(20)
+	n := s.rand.IntN(26)
 	if len(well) == 0 || n < 4 && len(s.running) < 6 {
 		return "join " + s.join().name
 	}
 	a := well[s.rand.IntN(len(well))]
 	switch {
+	case n >= 20:
+		return s.steer(a)
 	case n < 6:
 		a = s.running[s.rand.IntN(len(s.running))] // whatever trouble it has
 		if !a.stopped {
@@ -196,6 +207,53 @@ func (s *simulation) step() string {
 	return a.name + ": " + a.trouble + " until " + a.until.Sub(s.began).Round(time.Millisecond).String()
 }
 
+// steer has a member take more or less, or an operator drain it or pin a shard to it, and says what.
+func (s *simulation) steer(a *actor) string {
+	ended, cancel := context.WithCancel(context.Background()) // the member goes on without it
+	cancel()
+	switch n := s.rand.IntN(7); {
+	case n < 3:
+		c := shard.Capacity{Weight: 1 + s.rand.IntN(3), OutOfService: n == 0, MaxShards: s.rand.IntN(2) * s.rand.IntN(8)}
+		if c.OutOfService {
+			s.takeOut(a.name)
+		}
+		_ = a.shards.Update(ended, c) // a.shards may not have joined yet
+		return fmt.Sprintf("%s takes %+v", a.name, c)
+	case n < 5:
+		d, index := time.Duration(1+s.rand.IntN(60))*time.Second, s.rand.IntN(s.n)
+		_, err := s.adm.MoveShard(context.Background(), "orders", index, a.name, d)
+		return fmt.Sprintf("pin %d to %s for %v: %v", index, a.name, d, err)
+	case len(s.drained) == 0:
+		s.takeOut(a.name)
+		err := s.adm.DrainMember(context.Background(), "orders", a.name)
+		if err == nil {
+			s.drained = append(s.drained, a.name)
+		}
+		return fmt.Sprintf("drain %s: %v", a.name, err)
+	default:
+		name := s.drained[0]
+		s.undrain(name)
+		s.drained = s.drained[1:]
+		return "undrain " + name
+	}
+}
+
+// takeOut notes that a name takes no shards, perhaps for long: others may not have to wait beside it.
+func (s *simulation) takeOut(name string) {
+	s.out[name] = true
+	for _, a := range s.running {
+		if a.name == name {
+			s.shake(a)
+		}
+	}
+}
+
+func (s *simulation) undrain(name string) {
+	if _, err := s.adm.UndrainMember(context.Background(), "orders", name); err != nil {
+		s.t.Errorf("undrain %s: %v", name, err)
+	}
+}
+
 // late notes that what has happened may delay members for a while.
 func (s *simulation) late(d time.Duration) {
 	if until := time.Now().Add(d); until.After(s.lasting) {
@@ -226,11 +284,11 @@ func (s *simulation) join() *actor {
 	return a
 }
 
-// steady returns a member that has settled, and that nothing happens to now, or nil.
+// steady returns a member that has settled, takes shards, and that nothing happens to now, or nil.
 func (s *simulation) steady() *actor {
 	for _, a := range s.running {
 		last := slices.MaxFunc([]time.Time{a.joined, a.calmSince, a.shaken, s.lasting}, time.Time.Compare)
-		if a.trouble == "" && time.Since(last) > settled {
+		if a.trouble == "" && !s.out[a.name] && time.Since(last) > settled {
 			return a
 		}
 	}
@@ -368,14 +426,19 @@ func (s *simulation) rest() {
 	s.observe(time.Until(s.lasting))
 	for last, tries := "", 0; ; s.observe(settled) {
 		var now []string
+		there := 0 // members and reservations
 		for _, kv := range s.srv.Keys(members) {
 			now = append(now, fmt.Sprint(string(kv.Key), kv.ModRevision))
+			at := strings.TrimPrefix(string(kv.Key), members)
+			if !strings.HasPrefix(at, "out-") && !strings.HasPrefix(at, "pin-") {
+				there++
+			}
 		}
 		want := len(s.running)
 		if s.rejoin {
 			want *= 2 // each with its reservation
 		}
-		if key := strings.Join(now, " "); key == last && len(now) == want {
+		if key := strings.Join(now, " "); key == last && there == want {
 			break
 		} else {
 			last = key
@@ -385,17 +448,16 @@ func (s *simulation) rest() {
 			break
 		}
 	}
-	loads := make(map[string]int)
-	for _, a := range s.running {
-		loads[a.name] = 0
+	group, err := member.NewReader(s.srv.Client(s.t), "shard/orders").Members(context.Background())
+	if err != nil {
+		s.t.Error(err)
 	}
-	owners := s.judge.trusted()
-	for _, owner := range owners {
-		loads[owner]++
-	}
-	of := slices.Collect(maps.Values(loads))
-	if len(of) > 0 && (len(owners) != s.n || len(of) != len(s.running) || slices.Max(of)-slices.Min(of) > 1) {
-		s.t.Errorf("members unchanged for Settle and 5 s: %d of %d shards are owned: %v", len(owners), s.n, loads)
+	owners, assigned := s.judge.trusted(), shard.Assigned(group, s.n)
+	for index, to := range assigned {
+		if len(s.running) > 0 && owners[index] != to {
+			s.t.Errorf("members unchanged for Settle and 5 s: shard %d is owned by %q, and assigned to %q", index,
+				owners[index], to)
+		}
 	}
 	s.note("settled, %d members", len(s.running))
 	s.setCalm(false)

@@ -86,6 +86,22 @@ func TestShardsAreCountedByState(t *testing.T) {
 	})
 }
 
+func TestShardsThatNoMemberHasRoomForAreCounted(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 8)
+		p, m := metered(t, srv)
+		a := f.startWith(p, "a", f.work("a", 0), withCapacity(shard.Capacity{MaxShards: 3}))
+		time.Sleep(settled)
+		m.total("a limit", "holdfast.shards.unplaced", 5)
+		must(t, a.shards.Update(t.Context(), shard.Capacity{OutOfService: true}))
+		time.Sleep(settled)
+		m.total("out of service", "holdfast.shards.unplaced", 8)
+		must(t, a.shards.Update(t.Context(), shard.Capacity{}))
+		time.Sleep(settled)
+		m.total("room for all", "holdfast.shards.unplaced", 0)
+	})
+}
+
 func TestFailuresOfFunctionsAreCounted(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		f := newFleet(t, srv, 3)

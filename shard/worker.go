@@ -114,8 +114,7 @@ func (w *worker) acquire(ctx context.Context) (*hold.Hold, error) {
 // hold runs the function of a shard that is held, and releases the shard after it.
 func (w *worker) hold(ctx context.Context, h *hold.Hold) outcome {
 	s := &Shard{requests.NewHook(h), h, w.index, w.r.shards.opts.CancelOnSuspended}
-	w.r.shards.holds.add(s)
-	defer w.r.shards.holds.remove(s)
+	defer w.r.shards.here.shards.add(s)()
 	var o outcome
 	for ctx.Err() == nil {
 		o = w.call(ctx, s)

@@ -52,7 +52,9 @@ func waitsSince(q admin.Queue) (since time.Time) {
 }
 
 // watchList shows all names of some kinds until ctx ends. The first read is bounded; after it an outage is waited out.
-func (a *app) watchList(ctx context.Context, w io.Writer, adm *admin.Client, prefix string, kinds []holdfast.Kind) error {
+func (a *app) watchList(
+	ctx context.Context, w io.Writer, adm *admin.Client, prefix string, kinds []holdfast.Kind,
+) error {
 	first, cancel := a.bounded(ctx)
 	defer cancel()
 	for _, kind := range kinds {

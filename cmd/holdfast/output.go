@@ -56,7 +56,9 @@ An entry, one holder or waiter:
            last_run (of a job whose runs are recorded): at, slot, token, owner, host,
            pid, due (when the next one is), overdue
 "show --kind shard NAME": kind, name, revision, members (name, owned, processes
-           of that name, draining, absent), shards (shard, owner, value, host, pid, held_at, revision, assigned)
+           of that name, retiring, absent, out_of_service, drained (by an operator), weight, max_shards, zone),
+           left_over (for how many no member has room), pins (shard, member, by, at, until, in_force),
+           shards (shard, owner, value, host, pid, held_at, revision, assigned)
 "watch --kind shard NAME": event ("owned", "unowned"), before (the owner), store_revision,
            and the fields of a shard, without assigned
 "watch":   event ("queued", "acquired", "released", "left", "lost", "gone",
@@ -68,6 +70,8 @@ An entry, one holder or waiter:
            taken away, or its lease has ended), holder (an entry)
 "epoch":   namespace, epoch
 "shards resize": name, before, shards (how many there were, and are)
+"shards drain", "shards undrain": name, member, drained (now), was_drained (before undrain)
+"shards move": name, shard, member, until, replaced (the member of the pin before)
 "check":   check, result ("ok", "warning", "failed", "info"), detail, advice; the
            last line has fit (true or false) instead
 `

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -28,11 +29,13 @@ const resizeExamples = `  holdfast show --kind shard orders
 
 func newShards(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "shards resize NAME N [flags]", Short: "Change how many shards there are",
-		Long: resizeHelp, Example: resizeExamples, Args: exactly(0, `"resize NAME N"`),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use: "shards resize|drain|undrain|move NAME … [flags]", Short: "Change how many shards there are, and who has them",
+		Long:    "Change how many shards of a name there are, take members out of service, and move shards.",
+		Example: strings.Join([]string{resizeExamples, drainExamples, moveExamples}, "\n"),
+		Args:    exactly(0, `"resize", "drain", "undrain" or "move", and a NAME`),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(&cobra.Command{
+	cmd.AddCommand(newDrain(a, false), newDrain(a, true), newMove(a), &cobra.Command{
 		Use: "resize NAME N", Short: "Change how many shards there are, while no member runs",
 		Long: resizeHelp, Example: resizeExamples, DisableFlagsInUseLine: true,
 		Args: exactly(2, "a NAME and a number"),

@@ -66,15 +66,38 @@ type shardsJSON struct {
 	Name     string        `json:"name"`
 	Revision int64         `json:"revision"`
 	Members  []memberJSON  `json:"members"`
+	LeftOver int           `json:"left_over,omitempty"`
+	Pins     []pinJSON     `json:"pins,omitempty"`
 	Shards   []shardJSON   `json:"shards"`
+}
+
+type pinJSON struct {
+	Shard   int       `json:"shard"`
+	Member  string    `json:"member"`
+	By      string    `json:"by"`
+	At      time.Time `json:"at"`
+	Until   time.Time `json:"until"`
+	InForce bool      `json:"in_force"`
 }
 
 type memberJSON struct {
 	Name      string `json:"name"`
 	Owned     int    `json:"owned"`
 	Processes int    `json:"processes"` // of that name; more than one, for longer than a moment, is a mistake
-	Draining  bool   `json:"draining,omitempty"`
+	Retiring  bool   `json:"retiring,omitempty"`
 	Absent    bool   `json:"absent,omitempty"`
+
+	OutOfService bool       `json:"out_of_service,omitempty"`
+	Drained      *drainedBy `json:"drained,omitempty"`
+	Weight       int        `json:"weight,omitempty"`
+	MaxShards    int        `json:"max_shards,omitempty"`
+	Zone         string     `json:"zone,omitempty"`
+}
+
+// drainedBy is the operator who has taken a member out of service.
+type drainedBy struct {
+	By string    `json:"by"`
+	At time.Time `json:"at"`
 }
 
 type shardJSON struct {
@@ -98,6 +121,7 @@ func shardAsJSON(index int, o shard.Owner) shardJSON {
 func (s shards) asJSON() shardsJSON {
 	j := shardsJSON{Kind: holdfast.KindShard, Name: s.name, Revision: s.owners.Revision, Members: s.members()}
 	assigned := shard.Assigned(s.group, len(s.owners.Owners))
+	j.LeftOver, j.Pins = leftOver(assigned), s.pins(assigned)
 	for index, o := range s.owners.Owners {
 		one := shardAsJSON(index, o)
 		one.Assigned = assigned[index]
@@ -106,25 +130,83 @@ func (s shards) asJSON() shardsJSON {
 	return j
 }
 
-// members are those of the group, each name once.
+// members are those of the group, each name once, and those that are gone and were drained.
 func (s shards) members() (all []memberJSON) {
 	owned := make(map[string]int)
 	for _, o := range s.owners.Owners {
 		owned[o.Member]++
 	}
-	for _, m := range s.group.Members {
-		if i := len(all) - 1; i >= 0 && all[i].Name == m.Name { // by name
-			all[i].Processes++
-			all[i].Draining = all[i].Draining && m.Draining
-			continue
+	of := func(m member.Info) memberJSON {
+		return memberJSON{
+			Name: m.Name, Owned: owned[m.Name], Retiring: m.Retiring, OutOfService: m.OutOfService, Weight: m.Weight,
+			MaxShards: m.MaxShards, Zone: m.Zone,
 		}
-		all = append(all, memberJSON{Name: m.Name, Owned: owned[m.Name], Processes: 1, Draining: m.Draining})
+	}
+	for _, m := range s.group.Members {
+		one := of(m)
+		if i := len(all) - 1; i >= 0 && all[i].Name == m.Name { // by name; what the youngest says counts
+			one.Processes = all[i].Processes
+			one.Retiring = all[i].Retiring && m.Retiring
+			one.OutOfService = all[i].OutOfService && m.OutOfService
+			all = all[:i]
+		}
+		one.Processes++
+		all = append(all, one)
 	}
 	for _, m := range s.group.Absent {
-		all = append(all, memberJSON{Name: m.Name, Owned: owned[m.Name], Absent: true})
+		one := of(m)
+		one.Absent = true
+		all = append(all, one)
+	}
+	for _, d := range s.group.Drained {
+		i := slices.IndexFunc(all, func(m memberJSON) bool { return m.Name == d.Member })
+		if i < 0 {
+			i = len(all)
+			all = append(all, memberJSON{Name: d.Member, Owned: owned[d.Member]})
+		}
+		all[i].Drained = &drainedBy{d.By, d.At}
 	}
 	slices.SortStableFunc(all, func(a, b memberJSON) int { return strings.Compare(a.Name, b.Name) })
 	return all
+}
+
+// state says what is unusual of a member.
+func (m memberJSON) state() (all string) {
+	add := func(is bool, format string, args ...any) {
+		if is {
+			all += ", " + fmt.Sprintf(format, args...)
+		}
+	}
+	add(m.Retiring, "retiring")
+	add(m.Absent, "absent, expected back")
+	add(m.OutOfService, "out of service")
+	if m.Drained != nil {
+		add(true, "drained by %s", clean(m.Drained.By, 0))
+		add(m.Processes == 0 && !m.Absent, "gone")
+	}
+	add(m.Weight > 1, "weight %d", m.Weight)
+	add(m.MaxShards > 0, "at most %d", m.MaxShards)
+	add(m.Zone != "", "zone %s", clean(m.Zone, 0))
+	add(m.Processes > 1, "%d processes have this name", m.Processes)
+	return all
+}
+
+func (s shards) pins(assigned []string) (all []pinJSON) {
+	for _, p := range s.group.Pins {
+		inForce := p.Shard < len(assigned) && assigned[p.Shard] == p.Member
+		all = append(all, pinJSON{p.Shard, p.Member, p.By, p.At, p.Until, inForce})
+	}
+	return all
+}
+
+// leftOver returns for how many shards no member has room.
+func leftOver(assigned []string) (n int) {
+	for _, to := range assigned {
+		if to == "" {
+			n++
+		}
+	}
+	return n
 }
 
 // describe is a table in lines. Owners come last and are not shortened.
@@ -138,17 +220,19 @@ func (s shards) describe(now time.Time, columns int) []string {
 	title := fmt.Sprintf("shard %s: %d shards, %d without an owner", clean(s.name, 0), len(s.owners.Owners), unowned)
 	lines := []string{title}
 	for _, m := range s.members() {
-		what := ""
-		switch {
-		case m.Draining:
-			what = ", draining"
-		case m.Absent:
-			what = ", absent, expected back"
+		lines = append(lines, fmt.Sprintf("  member  %5d owned  %s%s", m.Owned, clean(m.Name, 0), m.state()))
+	}
+	assigned := shard.Assigned(s.group, len(s.owners.Owners))
+	for _, p := range s.pins(assigned) {
+		not := ""
+		if !p.InForce {
+			not = ", not in force: its member is absent, out of service, or full"
 		}
-		if m.Processes > 1 {
-			what += fmt.Sprintf(", %d processes have this name", m.Processes)
-		}
-		lines = append(lines, fmt.Sprintf("  member  %5d owned  %s%s", m.Owned, clean(m.Name, 0), what))
+		lines = append(lines, fmt.Sprintf("  pin     shard %d to %s until %s, by %s%s", p.Shard, clean(p.Member, 0),
+			exact(p.Until), clean(p.By, 0), not))
+	}
+	if left := leftOver(assigned); left > 0 && s.unknown == nil {
+		lines = append(lines, fmt.Sprintf("  %d shards are left over: no member has room for them", left))
 	}
 	if s.unknown != nil {
 		lines = append(lines, fmt.Sprintf("  members not known: %v", s.unknown))
@@ -157,7 +241,6 @@ func (s shards) describe(now time.Time, columns int) []string {
 	pad := max(24, width)
 	const row = "%6v  %7s  %-*s  %s"
 	lines = append(lines, "", fmt.Sprintf(row, "SHARD", "FOR", pad, "GOES TO", "OWNER"))
-	assigned := shard.Assigned(s.group, len(s.owners.Owners))
 	for index, o := range s.owners.Owners {
 		to := assigned[index]
 		if to == o.Member {

@@ -20,7 +20,7 @@ func TestTableOfShards(t *testing.T) {
 			{Member: long, Key: "0", Since: now.Add(-2 * time.Minute)}, {Member: "b\x1b[2J", Key: "1"}, {}, {Key: "3"},
 		}},
 		group: member.Group{
-			Members: []member.Info{{Name: "b\x1b[2J", Draining: true}, {Name: long}, {Name: long}},
+			Members: []member.Info{{Name: "b\x1b[2J", Retiring: true}, {Name: long}, {Name: long}},
 			Absent:  []member.Info{{Name: "a"}},
 		},
 	}
@@ -28,7 +28,7 @@ func TestTableOfShards(t *testing.T) {
 	lines := s.describe(now, 80)
 	want := []string{
 		"shard orders: 4 shards, 1 without an owner", "  member      0 owned  a, absent, expected back",
-		`  member      1 owned  "b\x1b[2J", draining`, "  member      1 owned  " + long + ", 2 processes have this name", "",
+		`  member      1 owned  "b\x1b[2J", retiring`, "  member      1 owned  " + long + ", 2 processes have this name", "",
 		" SHARD      FOR  GOES TO                   OWNER",
 	}
 	if !slices.Equal(lines[:len(want)], want) {

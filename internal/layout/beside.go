@@ -34,8 +34,8 @@ func LimitIn(kv *mvccpb.KeyValue) (Limit, bool) {
 	return l, l.Permits != 0
 }
 
-// MaxShards is the largest number of shards of one name.
-const MaxShards = 1 << 14
+// MaxCount is the largest number of shards of one name.
+const MaxCount = 1 << 14
 
 // LimitKey is the key of a semaphore's limit. It sorts behind permits and claims, and before turns.
 func (q Queue) LimitKey() string { return q.Own() + "limit" }

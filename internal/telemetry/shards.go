@@ -14,6 +14,7 @@ type Shards struct {
 	t        *Telemetry
 	attrs    []attribute.KeyValue
 	reserved int // as it was reported last; one goroutine uses it
+	leftOver int // likewise
 }
 
 // Shards returns the reports for a name.
@@ -31,11 +32,13 @@ func (s *Shards) Begin(n int) (end func()) {
 	ctx, plain := context.Background(), metric.WithAttributes(s.attrs...)
 	s.t.shards.number.Add(ctx, int64(n), plain)
 	s.t.shards.reserved.Add(ctx, 0, plain)
+	s.t.shards.leftOver.Add(ctx, 0, plain)
 	for _, state := range []string{"waiting", "owned"} {
 		s.t.shards.states.Add(ctx, 0, s.with(stateKey.String(state)))
 	}
 	return func() {
 		s.Reserved(0)
+		s.LeftOver(0)
 		s.t.shards.number.Add(ctx, int64(-n), plain)
 	}
 }
@@ -44,6 +47,12 @@ func (s *Shards) Begin(n int) (end func()) {
 func (s *Shards) Reserved(n int) {
 	s.t.shards.reserved.Add(context.Background(), int64(n-s.reserved), metric.WithAttributes(s.attrs...))
 	s.reserved = n
+}
+
+// LeftOver reports how many shards no member has room for.
+func (s *Shards) LeftOver(n int) {
+	s.t.shards.leftOver.Add(context.Background(), int64(n-s.leftOver), metric.WithAttributes(s.attrs...))
+	s.leftOver = n
 }
 
 // State moves one shard from one state to another in the count of shards: "waiting", "owned", or "" for neither.

@@ -75,8 +75,8 @@ type presentInstruments struct{ waiting, held metric.Int64UpDownCounter }
 
 // shardInstruments are those of package shard.
 type shardInstruments struct {
-	states, number, reserved metric.Int64UpDownCounter
-	failures                 metric.Int64Counter
+	states, number, reserved, leftOver metric.Int64UpDownCounter
+	failures                           metric.Int64Counter
 }
 
 // New creates the instruments. If the SDK refuses one, OpenTelemetry's error
@@ -145,6 +145,8 @@ func newShardInstruments(m metric.Meter) shardInstruments {
 			metric.WithDescription("How many shards there are, as each member says."))),
 		reserved: orNothing(m.Int64UpDownCounter("holdfast.shards.reserved", metric.WithUnit("{shard}"),
 			metric.WithDescription("Shards that are kept for members that are absent and expected back, as each member says."))),
+		leftOver: orNothing(m.Int64UpDownCounter("holdfast.shards.unplaced", metric.WithUnit("{shard}"),
+			metric.WithDescription("Shards that no member has room for, as each member says."))),
 		failures: orNothing(m.Int64Counter("holdfast.shard.failures", metric.WithUnit("{failure}"),
 			metric.WithDescription("Functions of shards that failed, by how."))),
 	}

@@ -70,7 +70,8 @@ func TestCheckKnowsWhatEachDocumentedRoleIsFor(t *testing.T) {
 		switch role {
 		case "ringers": // who locks may ring, too, and has nothing to ring for
 			args = append(args, "--for=ring")
-		case "job-7", "legacy", "data", "marks", "controllers", "shard-readers", "member-readers": // no --for is theirs
+		case "job-7", "legacy", "data", "marks", "controllers", "shard-readers", "shard-operators",
+			"member-readers": // no --for is theirs
 			args = append(args, "--for=inspect")
 		}
 		p := holdfast(t, srv.Endpoints(), args...)

@@ -124,3 +124,36 @@ func TestResizeShards(t *testing.T) {
 	holdfast(t, srv.Endpoints(), "shards", "resize", "orders", "many").exits(64)
 	holdfast(t, srv.Endpoints(), "shards", "resize", "orders", "0").exits(64)
 }
+
+func TestMembersOfShardsAreDrainedAndShardsMoved(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	own(t, srv, "a")
+	own(t, srv, "b")
+	owners(t, srv, "a", "b")
+	run := func(code int, args ...string) string {
+		p := holdfast(t, srv.Endpoints(), append([]string{"shards"}, args...)...).exits(code)
+		return p.stdout.String() + p.stderr.String()
+	}
+	has := func(out, part string) {
+		t.Helper()
+		if !strings.Contains(out, part) {
+			t.Errorf("%q does not have %q", out, part)
+		}
+	}
+	has(run(0, "drain", "orders", "--member", "a"), "member a of shards orders is drained")
+	owners(t, srv, "b")
+	has(run(0, "move", "orders", "3", "--to", "a", "--for", "1m"), "shard 3 of orders is pinned to a until ")
+	out := holdfast(t, srv.Endpoints(), "show", "orders", "--kind", "shard").exits(0).stdout.String()
+	has(out, "      0 owned  a, drained by ")
+	has(out, "  pin     shard 3 to a until ")
+	has(out, ", not in force")
+	has(run(0, "move", "orders", "3", "--to", "b"), ", which replaces its pin to a")
+	has(run(0, "undrain", "orders", "--member", "a", "-o", "json"), `"was_drained":true`)
+	has(run(0, "undrain", "orders", "--member", "a"), "was not drained")
+	has(run(1, "drain", "orders", "--member", "c"), `have no member "c"; there are: ["a" "b"]`)
+	has(run(1, "move", "orders", "4", "--to", "a"), "there is no shard 4 of")
+	run(64, "drain", "orders")
+	run(64, "move", "orders", "x", "--to", "a")
+	run(64, "move", "orders", "1", "--to", "a", "--for", "25h")
+}

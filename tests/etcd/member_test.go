@@ -44,10 +44,10 @@ func TestMemberComesBackAndIsWatched(t *testing.T) {
 			}
 		}
 	}
-	of := func(name, value string, draining bool) func(member.Group) bool {
+	of := func(name, value string, retiring bool) func(member.Group) bool {
 		return func(g member.Group) bool {
 			return len(g.Members) == 1 && g.Members[0].Name == name && g.Members[0].Value == value &&
-				g.Members[0].Draining == draining
+				g.Members[0].Retiring == retiring
 		}
 	}
 	none := func(g member.Group) bool { return len(g.Members) == 0 }
@@ -62,10 +62,10 @@ func TestMemberComesBackAndIsWatched(t *testing.T) {
 		t.Error(err)
 	}
 	await("updated", of("a", "2", false))
-	if err := m.Drain(ctx); err != nil {
+	if err := m.Retire(ctx); err != nil {
 		t.Error(err)
 	}
-	await("draining", of("a", "2", true))
+	await("retiring", of("a", "2", true))
 
 	srv.Revoke(t, sess.Lease())
 	await("the lease is revoked", none)

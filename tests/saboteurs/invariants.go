@@ -189,7 +189,12 @@ var invariants = []invariant{
 		"shard/worker.go worker.hold, worker.call",
 	}},
 	{"a revoked owner is told before the next one holds", []string{"shard/run.go run.want"}},
-	{"all shards are owned, evenly", []string{"shard/assign.go assign", "shard/run.go run.assign, run.leave"}},
+	{"all shards are owned, evenly", []string{
+		"shard/assign.go assign, candidates", "shard/rooms.go rooms, divide", "shard/run.go run.assign, run.leave",
+	}},
+	{"shards go where operators say", []string{
+		"shard/assign.go pin, candidates", "shard/steer.go run.keepDrained", "admin/steer.go steering.try, Client.endSteer",
+	}},
 	{"no functions run with two numbers of shards", []string{
 		"admin/shards.go resizing.try, resizing.put",
 		"shard/run.go run.compareCount",

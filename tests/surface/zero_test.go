@@ -25,7 +25,9 @@ import (
 var zero = map[string]any{
 	"admin.Entry":             admin.Entry{},
 	"admin.HolderError":       &admin.HolderError{},
+	"admin.MemberError":       &admin.MemberError{},
 	"admin.MembersError":      &admin.MembersError{},
+	"admin.ShardError":        &admin.ShardError{},
 	"election.CampaignError":  &election.CampaignError{},
 	"election.Term":           &election.Term{},
 	"etcderr.Class":           etcderr.Class(0),

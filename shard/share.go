@@ -1,0 +1,131 @@
+package shard
+
+import (
+	"container/heap"
+	"math"
+	"math/bits"
+)
+
+// share returns which of the shards each part has: as many as it has room for. All pairs of a shard and a part, in
+// their order: a pair is taken if the shard is free and the part has room. So a change of the parts moves few shards
+// beyond those that must move.
+//
+// The order is that of the pairs' hashes, stretched by what the part is to have of all: a part that is to have twice as
+// many is as often the first choice. Else a part that has few would refuse most of those that come, and what it refuses
+// would move at each change.
+//
+// All pairs are too many to be sorted. The same comes of it if each shard asks the parts in the order of its pairs, and
+// a part without room gives up its last pair, whose shard asks on (Gale and Shapley): the outcome does not depend on
+// who asks first.
+func share(shards []int, parts []part) [][]int {
+	m := &matching{parts: parts, taken: make([][]pair, len(parts))}
+	for _, p := range parts {
+		m.stretch = m.stretch || p.ideal != parts[0].ideal
+	}
+	for _, shard := range shards {
+		for p, full := m.next(pair{shard: shard, part: -1}), true; full && p.part >= 0; {
+			if p, full = m.take(p); full {
+				p = m.next(p)
+			}
+		}
+	}
+	all := make([][]int, len(parts))
+	for i, taken := range m.taken {
+		for _, p := range taken {
+			all[i] = append(all[i], p.shard)
+		}
+	}
+	return all
+}
+
+// pair is a shard, and a part that may have it.
+type pair struct {
+	order, hash uint64 // by the one, then by the other
+	shard, part int
+}
+
+func (p pair) before(other pair) bool {
+	return p.order < other.order || p.order == other.order && p.hash < other.hash
+}
+
+type matching struct {
+	parts   []part
+	stretch bool     // they are to have different parts
+	taken   [][]pair // by part: a heap, the last pair first
+}
+
+// next returns the first pair of p's shard behind p, or of all if p has no part; it has none if there is none.
+func (m *matching) next(p pair) pair {
+	first := pair{math.MaxUint64, math.MaxUint64, p.shard, -1}
+	of := mix(uint64(p.shard) + 1) //nolint:gosec // not negative
+	for i := range m.parts {
+		q := pair{hash: mix(m.parts[i].hash ^ of), shard: p.shard, part: i}
+		if q.order = q.hash; m.stretch {
+			q.order = logOf(q.hash) << 24 / m.parts[i].ideal
+		}
+		if !first.before(q) && (p.part < 0 || p.before(q)) {
+			first = q
+		}
+	}
+	return first
+}
+
+// take gives the pair's shard to its part. If that has no room, it returns the pair that is given up.
+func (m *matching) take(p pair) (out pair, full bool) {
+	room := m.parts[p.part].room
+	if room == 0 {
+		return p, true
+	}
+	taken := &m.taken[p.part]
+	if len(*taken) == room && (*taken)[0].before(p) {
+		return p, true
+	}
+	heap.Push((*lastFirst)(taken), p)
+	if len(*taken) <= room {
+		return pair{}, false
+	}
+	return heap.Pop((*lastFirst)(taken)).(pair), true
+}
+
+// lastFirst is a heap with the last pair first.
+type lastFirst []pair
+
+func (l lastFirst) Len() int           { return len(l) }
+func (l lastFirst) Less(i, j int) bool { return l[j].before(l[i]) }
+func (l lastFirst) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
+func (l *lastFirst) Push(p any)        { *l = append(*l, p.(pair)) }
+func (l *lastFirst) Pop() any {
+	last := len(*l) - 1
+	p := (*l)[last]
+	*l = (*l)[:last]
+	return p
+}
+
+// logOf returns -log2(1-hash/2^64), with 32 bits behind the point: numbers that are exponentially distributed, so that
+// the smallest of several, each divided by a weight, is as often that of one as its weight is of all. It is made of
+// integers: each processor is to compute the same.
+func logOf(hash uint64) uint64 {
+	x := ^hash
+	zeros := bits.LeadingZeros64(x | 1)
+	x = x << zeros << 1 // what follows the first bit
+	i, rest := x>>56, x<<8>>32
+	return uint64(zeros+1)<<32 - (logs[i] + (logs[i+1]-logs[i])*rest>>32) //nolint:gosec // 1 to 64
+}
+
+// logs has log2(1+i/256), with 32 bits behind the point.
+var logs = func() (all [257]uint64) {
+	for i := range uint64(256) {
+		x := (256 + i) << 55 // 1 to 2, with 63 bits behind the point
+		for bit := 31; bit >= 0; bit-- {
+			hi, lo := bits.Mul64(x, x)
+			if hi>>63 == 1 {
+				all[i] |= 1 << bit
+				x = hi
+			} else {
+				x = hi<<1 | lo>>63
+			}
+		}
+	}
+	all[256] = 1 << 32
+	return all
+}()

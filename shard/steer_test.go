@@ -1,0 +1,284 @@
+package shard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+	"github.com/holdfast-go/holdfast/member"
+	"github.com/holdfast-go/holdfast/shard"
+)
+
+// loads returns how many shards each owner has, such as "a=2 b=6".
+func (f *fleet) loads() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	of := make(map[string]int)
+	for _, owner := range f.owner {
+		of[owner]++
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(strings.ReplaceAll(fmt.Sprint(of), ":", "="), "map["), "]")
+}
+
+// expect checks the loads after a while.
+func (f *fleet) expect(what, loads string) {
+	f.t.Helper()
+	time.Sleep(settled)
+	if got := f.loads(); got != loads {
+		f.t.Errorf("%s: %s, want %s", what, got, loads)
+	}
+}
+
+func withCapacity(c shard.Capacity) func(*shard.Options) {
+	return func(o *shard.Options) { o.Capacity = c }
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLoadsFollowTheCapacities(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 24)
+		a := f.start("a", 0, withCapacity(shard.Capacity{Weight: 2}))
+		b := f.start("b", 0)
+		f.expect("weights of 2 and 1", "a=16 b=8")
+		must(t, b.shards.Update(t.Context(), shard.Capacity{Weight: 6}))
+		f.expect("weights of 2 and 6", "a=6 b=18")
+		must(t, b.shards.Update(t.Context(), shard.Capacity{MaxShards: 5}))
+		f.expect("the other takes at most 5", "a=19 b=5")
+		must(t, a.shards.Update(t.Context(), shard.Capacity{MaxShards: 7}))
+		f.expect("12 are left over", "a=7 b=5")
+		must(t, a.shards.Update(t.Context(), shard.Capacity{Zone: "x"}))
+		must(t, b.shards.Update(t.Context(), shard.Capacity{Zone: "y"}))
+		c := f.start("c", 0, withCapacity(shard.Capacity{Zone: "y", Weight: 2}))
+		f.expect("two zones", "a=12 b=4 c=8")
+		c.stop()
+		srv.Revoke(b.Sess.Lease())
+		time.Sleep(kit.TTL + kit.LockDelay)
+		f.expect("under the next lease", "a=12 b=12")
+	})
+}
+
+func TestMemberOutOfServiceHandsItsShardsOver(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 8)
+		a, longer := f.start("a", 2*time.Second), time.Second
+		b := f.start("b", longer)
+		f.expect("before", "a=4 b=4")
+		must(t, a.shards.Update(t.Context(), shard.Capacity{OutOfService: true}))
+		time.Sleep(time.Second)
+		if got := f.loads(); got != "a=4 b=4" {
+			t.Errorf("before its functions have returned: %s", got)
+		}
+		f.expect("a out of service", "b=8")
+		must(t, b.shards.Update(t.Context(), shard.Capacity{OutOfService: true}))
+		f.expect("both out of service", "")
+		must(t, a.shards.Update(t.Context(), shard.Capacity{}))
+		f.expect("a back", "a=8")
+		b.stop()
+		if err := b.shards.Update(t.Context(), shard.Capacity{}); !errors.Is(err, shard.ErrNotRunning) {
+			t.Errorf("after Run: %v", err)
+		}
+	})
+}
+
+// Its reservation says what it takes, also what it has said since it was put.
+func TestAbsentMemberKeepsItsCapacity(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 12)
+		a := f.start("a", 0, withRejoin)
+		f.start("b", 0)
+		time.Sleep(settled)
+		must(t, a.shards.Update(t.Context(), shard.Capacity{Weight: 3}))
+		f.expect("before", "a=9 b=3")
+		begun := f.calls()
+		a.Link.BlackHole()
+		time.Sleep(kit.TTL + kit.LockDelay + time.Second)
+		f.expect("it has died", "b=3")
+		if n := f.calls(); n != begun {
+			t.Errorf("%d shards have moved", n-begun)
+		}
+	})
+}
+
+func TestDrainStandsUntilItsMemberHasBeenGoneForAnHour(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 8)
+		adm := admin.New(srv.Client(t), admin.Options{Owner: "op"})
+		a := f.start("a/\x01 ü", 0)
+		f.start("b", 0)
+		f.expect("before", "a/\x01 ü=4 b=4")
+		must(t, adm.DrainMember(t.Context(), "orders", "a/\x01 ü"))
+		f.expect("drained", "b=8")
+		must(t, adm.DrainMember(t.Context(), "orders", "a/\x01 ü"))
+		time.Sleep(80 * time.Minute)
+		f.expect("for long", "b=8")
+		a.stop()
+		time.Sleep(55 * time.Minute)
+		a = f.start("a/\x01 ü", 0)
+		f.expect("back within the hour", "b=8")
+		for i, want := range []bool{true, false} {
+			if was, err := adm.UndrainMember(t.Context(), "orders", "a/\x01 ü"); err != nil || was != want {
+				t.Errorf("undrain %d: %v, %v", i, was, err)
+			}
+		}
+		f.expect("undrained", "a/\x01 ü=4 b=4")
+		must(t, adm.DrainMember(t.Context(), "orders", "a/\x01 ü"))
+		f.expect("drained again", "b=8")
+		a.stop()
+		time.Sleep(76 * time.Minute)
+		f.start("a/\x01 ü", 0)
+		f.expect("gone for more than an hour", "a/\x01 ü=4 b=4")
+	})
+}
+
+func TestPinMovesOneShardForItsTime(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 8)
+		adm := admin.New(srv.Client(t), admin.Options{Owner: "op"})
+		a, b := f.start("a", 0), f.start("b", 0)
+		time.Sleep(settled)
+		f.mu.Lock()
+		before, index := maps.Clone(f.owner), 0
+		f.mu.Unlock()
+		for before[index] != "a" {
+			index++
+		}
+		move := func(to string, d time.Duration, replaced string) {
+			t.Helper()
+			p, err := adm.MoveShard(t.Context(), "orders", index, to, d)
+			if err != nil || p.Replaced != replaced {
+				t.Errorf("%+v, %v", p, err)
+			}
+		}
+		begun := f.calls()
+		move("b", 0, "")
+		f.expect("pinned", "a=3 b=5")
+		if moved := f.calls() - begun; moved != 1 || f.owner[index] != "b" {
+			t.Errorf("%d moved, shard %d is owned by %s", moved, index, f.owner[index])
+		}
+		must(t, b.shards.Update(t.Context(), shard.Capacity{OutOfService: true}))
+		f.expect("its member is out of service", "a=8")
+		must(t, b.shards.Update(t.Context(), shard.Capacity{MaxShards: 3}))
+		f.expect("its member is full", "a=5 b=3")
+		must(t, b.shards.Update(t.Context(), shard.Capacity{}))
+		f.expect("its member is back", "a=3 b=5")
+		move("a", time.Minute, "b")
+		f.expect("pinned to its own", "a=4 b=4")
+		move("b", 2*time.Minute, "a")
+		f.expect("replaced", "a=3 b=5")
+		time.Sleep(2*time.Minute + 2*time.Second)
+		f.expect("it is over", "a=4 b=4")
+		if !maps.Equal(f.owner, before) {
+			t.Errorf("%v, before %v", f.owner, before)
+		}
+		a.stop()
+		b.stop()
+		f.empty()
+	})
+}
+
+func TestBadSteeringIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 4)
+		adm := admin.New(srv.Client(t), admin.Options{})
+		if err := adm.DrainMember(t.Context(), "orders", "a"); !errors.As(err, new(*admin.MemberError)) {
+			t.Errorf("before the first Run: %v", err)
+		}
+		a := f.start("a", 0)
+		time.Sleep(settled)
+		written := len(srv.History(""))
+		before := a.Link.Count()
+		pin := func(index int, to string, d time.Duration) error {
+			_, err := adm.MoveShard(t.Context(), "orders", index, to, d)
+			return err
+		}
+		run := func(c shard.Capacity) error {
+			return a.shards.With(shard.Options{Capacity: c}).Run(t.Context(), f.work("a", 0))
+		}
+		_, badName := adm.UndrainMember(t.Context(), "a//b", "a")
+		var noContext context.Context
+		for argument, err := range map[string]error{
+			"index":                      pin(-1, "a", 0),
+			"d":                          pin(0, "a", 25*time.Hour),
+			"member":                     pin(0, "", 0),
+			"ctx":                        a.shards.Update(noContext, shard.Capacity{}),
+			"receiver":                   new(shard.Shards).Update(t.Context(), shard.Capacity{}),
+			"c.Weight":                   a.shards.Update(t.Context(), shard.Capacity{Weight: member.MaxWeight + 1}),
+			"c.MaxShards":                a.shards.Update(t.Context(), shard.Capacity{MaxShards: -1}),
+			"c.Zone":                     a.shards.Update(t.Context(), shard.Capacity{Zone: "\xff"}),
+			"Options.Capacity.Weight":    run(shard.Capacity{Weight: -1}),
+			"Options.Capacity.MaxShards": run(shard.Capacity{MaxShards: -1}),
+		} {
+			var bad *holdfast.ArgumentError
+			if !errors.As(err, &bad) || bad.Argument != argument {
+				t.Errorf("%s: %v", argument, err)
+			}
+		}
+		if !errors.As(badName, new(*holdfast.NameError)) {
+			t.Errorf("%v", badName)
+		}
+		synctest.Wait()
+		if after := a.Link.Count(); !maps.Equal(before, after) {
+			t.Errorf("sent %v, before %v", after, before)
+		}
+		var unknown *admin.MemberError
+		if err := pin(0, "c", 0); !errors.As(err, &unknown) || fmt.Sprint(unknown.Members) != "[a]" {
+			t.Errorf("unknown member: %v", err)
+		}
+		var none *admin.ShardError
+		if err := pin(4, "a", 0); !errors.As(err, &none) || none.Count != 4 {
+			t.Errorf("no such shard: %v", err)
+		}
+		if now := len(srv.History("")); now != written {
+			t.Errorf("%d changes, before %d", now, written)
+		}
+	})
+}
+
+// A drain whose requests are lost or late takes effect once, and a late copy does not undo an undrain.
+func TestDrainWithLostAndLateRequests(t *testing.T) {
+	for lost := range 4 {
+		for _, fate := range []etcdfake.Fate{
+			{LoseReply: true, Silent: true}, {LoseRequest: true, Silent: true}, {Request: time.Minute}, {Reply: time.Minute},
+		} {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				f := newFleet(t, srv, 4)
+				f.start("a", 0)
+				f.start("b", 0)
+				time.Sleep(settled)
+				link, sent := srv.Link(), 0
+				link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+					if c.Request == nil {
+						return etcdfake.Fate{}
+					}
+					if sent++; sent-1 == lost {
+						return fate
+					}
+					return etcdfake.Fate{}
+				})
+				adm := admin.New(link.Client(), admin.Options{})
+				must(t, adm.DrainMember(kit.Within(t, time.Minute), "orders", "a"))
+				f.expect("drained", "b=4")
+				if was, err := adm.UndrainMember(kit.Within(t, time.Minute), "orders", "a"); err != nil || !was {
+					t.Errorf("%v, %v", was, err)
+				}
+				time.Sleep(2 * time.Minute)
+				f.expect("undrained", "a=2 b=2")
+			})
+		}
+	}
+}
