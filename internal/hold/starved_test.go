@@ -49,8 +49,8 @@ func (c *starvedCluster) serve(seed uint64, n int) func(etcdfake.Call) etcdfake.
 	}
 }
 
-// Replies take seconds. A copy of a renewal goes out early enough for its reply, also if the first send was given to the
-// member that hangs. Now and then a session draws the slowest trips in a row, so few may be lost.
+// Replies take seconds. A copy of a renewal goes out early enough for its reply, also if the first send was given to
+// the member that hangs. Now and then a session draws the slowest trips in a row, so few may be lost.
 func TestLeaderThatStopsBesideAHungMemberWhileRepliesTakeSecondsLosesFewSessions(t *testing.T) {
 	const sessions, schedules = 40, 5
 	var lost atomic.Int64

@@ -61,8 +61,8 @@ func newGrants(a *attempt) []*Grant {
 // Is reports whether kv is the entry.
 func (g *Grant) Is(kv *mvccpb.KeyValue) bool { return ahead.IsEntry(kv, g.Created) }
 
-// Holding is true in a Txn while the entry exists. It compares the create revision, since a later entry may have the same
-// key.
+// Holding is true in a Txn while the entry exists. It compares the create revision, since a later entry may have the
+// same key.
 func (g *Grant) Holding() clientv3.Cmp { return g.entry.owned() }
 
 // Commit sends a Txn about the entry, perhaps with others of the session in one request.

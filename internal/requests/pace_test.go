@@ -70,7 +70,7 @@ func TestSlowReplyToOneKindDoesNotDelayAnother(t *testing.T) {
 	}
 }
 
-// A request of limited time, whose first send hangs, is answered by a copy: that has as long for its reply as the first.
+// A copy answers a request of limited time whose first send hangs: it has as long for its reply as the first.
 func TestCopyOfARequestWithALimitedTimeHasTimeForItsReply(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRequests(t, 1, reply{3 * time.Second, nil})
