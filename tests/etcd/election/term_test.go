@@ -218,9 +218,11 @@ func TestResignOfAnExLeaderIsANoOp(t *testing.T) {
 	leader := won(t, c)
 	<-old.Done()
 	// One Txn would have deleted entry and claim. Since the entry has gone, etcd refuses it, and another deletes the
-	// claim.
-	const sent = 2
-	eventually(t, "the session has removed its claim", func() bool { return removals.Load() == sent })
+	// claim. On a busy machine copies come beside both.
+	eventually(t, "the session has removed its claim", func() bool {
+		return removals.Load() >= 2 && len(srv.Keys(t, "holdfast/election/x/@claim/")) == 1
+	})
+	sent := removals.Load()
 	for range 2 {
 		var lost *holdfast.LostError
 		if err := old.Resign(deadline(t)); !errors.As(err, &lost) || lost.Cause != holdfast.CauseEntryDeleted {
