@@ -41,8 +41,8 @@ var imports = map[string]string{
 
 	"bytes": "bytes", "context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os",
 	"pprof": "runtime/pprof",
-	"rand":  "crypto/rand", "signal": "os/signal", "slog": "log/slog", "sql": "database/sql", "strings": "strings", "url": "net/url",
-	"synctest": "testing/synctest", "testing": "testing", "time": "time", "tls": "crypto/tls",
+	"rand":  "crypto/rand", "signal": "os/signal", "slog": "log/slog", "sql": "database/sql", "strings": "strings",
+	"synctest": "testing/synctest", "testing": "testing", "time": "time", "tls": "crypto/tls", "url": "net/url",
 
 	"holdfast": module, "admin": module + "/admin", "audit": module + "/audit", "election": module + "/election",
 	"etcdfake": module + "/etcdfake", "etcdtest": module + "/etcdtest", "fencing": module + "/fencing",
