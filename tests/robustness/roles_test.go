@@ -147,6 +147,34 @@ var duties = map[string]duty{
 			return cause
 		}
 	})},
+	"steer shards": {[]string{"shard-operators"}, func(ctx context.Context, cli *clientv3.Client) error {
+		sess, name := ctx.Value(holdersSession{}).(*session.Session), rand.Text()
+		running, stop := context.WithCancel(ctx)
+		owned, ended := make(chan struct{}, 1), make(chan struct{})
+		go func() {
+			defer close(ended)
+			orders := shard.New(sess, name, 1).With(shard.Options{Member: "a", Settle: -1})
+			_ = orders.Run(running, func(ctx context.Context, _ *shard.Shard) error {
+				select {
+				case owned <- struct{}{}:
+				default:
+				}
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		defer func() { stop(); <-ended }()
+		select {
+		case <-owned:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		adm := admin.New(cli, admin.Options{})
+		drained := adm.DrainMember(ctx, name, "a")
+		_, undrained := adm.UndrainMember(ctx, name, "a")
+		_, moved := adm.MoveShard(ctx, name, 0, "a", time.Second)
+		return errors.Join(drained, undrained, moved)
+	}},
 	"read who owns a shard": {[]string{"shard-readers"}, func(ctx context.Context, cli *clientv3.Client) error {
 		r := shard.NewReader(cli, "orders")
 		if _, err := r.Owners(ctx); err != nil {
@@ -258,8 +286,6 @@ func contend(ctx context.Context, mu *locker.Mutex) error {
 	return mu.TryDo(ctx, nothing)
 }
 
-// The roles in docs/client.md suffice for each duty, and every duty fails once
-// any of their permissions is reduced.
 // waitForPermits has two sessions wait. The one in front writes to the turn of the other, too.
 func waitForPermits(ctx context.Context, sess *session.Session) error {
 	other, err := session.New(ctx, sess.Client(), session.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -287,6 +313,7 @@ func waitForPermits(ctx context.Context, sess *session.Session) error {
 	return errors.Join(all.Release(ctx), <-done, <-done)
 }
 
+// The roles in docs/client.md suffice for each duty, and every duty fails once any of their permissions is reduced.
 func TestDocumentedRolesAreMinimal(t *testing.T) {
 	t.Parallel()
 	g := guard(t, nil)
