@@ -97,7 +97,7 @@ func buildOld(dir, release string) (program string, err error) {
 	for to, from := range map[string]string{
 		filepath.Join(main, "worker"): work,
 		// The child's side of the protocol is the present one, to which the parent talks.
-		filepath.Join(tree, "internal", "child"): filepath.Join(root, "internal", "child"),
+		filepath.Join(tree, "internal", "testkit", "child"): filepath.Join(root, "internal", "testkit", "child"),
 	} {
 		if err := copyGoFiles(to, from); err != nil {
 			return "", err
