@@ -74,7 +74,7 @@ func (l *life) endAndRelease(cause error) (ended bool) {
 // keepsEntry reports whether a hold that ended with that cause leaves its entry to
 // Release.
 func keepsEntry(cause error) bool {
-	if cause == holdfast.ErrReleased { // the usual end: nothing is allocated for it
+	if errors.Is(cause, holdfast.ErrReleased) { // the usual end: nothing is allocated for it
 		return false
 	}
 	var lost *holdfast.LostError
