@@ -52,7 +52,7 @@ func (c *starvedCluster) serve(seed uint64, n int) func(etcdfake.Call) etcdfake.
 // Replies take seconds. A copy of a renewal goes out early enough for its reply, also if the first send was given to
 // the member that hangs. Now and then a session draws the slowest trips in a row, so few may be lost.
 func TestLeaderThatStopsBesideAHungMemberWhileRepliesTakeSecondsLosesFewSessions(t *testing.T) {
-	const sessions, schedules = 40, 5
+	const sessions, schedules = 40, 2
 	var lost atomic.Int64
 	for seed := range uint64(schedules) {
 		bubble.Test(t, func(t *testing.T) { stopLeader(t, seed, sessions, &lost) })

@@ -69,7 +69,7 @@ func TestExpiredMarkLetsNoStaleTokenIn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = d.marks(quiet).Raise(t.Context(), sqlfence.SQLTx(tx), "job 1", holdfast.Token(4))
+		err = d.marks(count).Raise(t.Context(), sqlfence.SQLTx(tx), "job 1", holdfast.Token(4))
 		if !errors.Is(err, sqlfence.ErrExpired) {
 			t.Errorf("Raise: %v", err)
 		}
