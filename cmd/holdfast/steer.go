@@ -49,7 +49,8 @@ func newDrain(a *app, back bool) *cobra.Command {
 			return usage("--member is missing: name one that \"holdfast show %s --kind shard\" lists", clean(args[0], 0))
 		}
 		return a.steer(cmd, func(ctx context.Context, adm *admin.Client, w io.Writer) error {
-			was, err := false, error(nil)
+			var was bool
+			var err error
 			if back {
 				was, err = adm.UndrainMember(ctx, args[0], *member)
 			} else {

@@ -198,6 +198,8 @@ func (f *follower) add(s Said) {
 			f.counts[Expired]++
 		}
 		e.action, e.early = lost, s.Cause != holdfast.CauseExpired
+	case lease.Sends, lease.Judged, lease.Waited, lease.Holds: // of an entry
+		return
 	}
 	f.events = append(f.events, e)
 }

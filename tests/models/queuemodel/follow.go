@@ -155,7 +155,7 @@ func (f *follower) step(s lease.Step) event {
 		return event{action: waited}
 	case lease.Holds:
 		return event{action: holds}
-	case lease.Judged, lease.Sends:
+	default: // lease.Judged; the follower's caller has taken lease.Sends
 	}
 	e := event{action: judged, ahead: nothing, delays: s.Delays}
 	if s.Ahead != "" {
