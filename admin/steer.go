@@ -23,7 +23,7 @@ const (
 	// DefaultPin is how long MoveShard pins a shard by default: an hour.
 	DefaultPin = time.Hour
 
-	// MaxPin is how long it does at most: a day.
+	// MaxPin is the longest pin: a day.
 	MaxPin = 24 * time.Hour
 
 	minPin = time.Second

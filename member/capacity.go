@@ -18,7 +18,7 @@ const (
 )
 
 // Capacity is what a member takes of the shards that it shares with others; see package shard. The zero value of each
-// field is its default, and what a member says that does not know the field.
+// field is its default. A member whose version does not know a field has the default.
 type Capacity struct {
 	// Weight is how much the member takes beside others: one of weight 8 takes twice as many shards as one of weight 4.
 	// The number of its processors is a good one. Default 1; at most MaxWeight.

@@ -43,7 +43,8 @@ func (m *Member) run(ctx context.Context) {
 			m.end(err)
 			return
 		}
-		k := &key{m: m, lease: l, name: m.at.Entries + layout.NewID(l.ID())}
+		entry, _ := m.at.Keys(layout.NewID(l.ID())) // a member has no claim
+		k := &key{m: m, lease: l, name: entry}
 		if err := k.keep(); err != nil {
 			m.end(err)
 			return

@@ -214,7 +214,8 @@ type item struct {
 	pin      Pin
 }
 
-// decoder returns what says what a key is. One that no member of ours, and no operator, has put is left out.
+// decoder returns the function that decodes the keys of a group. It leaves out a key that no member of ours, and no
+// operator, has put.
 func decoder(at layout.Queue) func(kv *mvccpb.KeyValue) (item, bool) {
 	return func(kv *mvccpb.KeyValue) (item, bool) {
 		lease := clientv3.LeaseID(kv.Lease)

@@ -92,7 +92,7 @@ func divide(n int, parts []part) (left int) {
 	return left
 }
 
-// whole is that of which parts are.
+// whole is one, in the fixed-point numbers of ideal and ratio.
 const whole = 1 << 30
 
 // ratio returns a/b of [whole], and 1 at least. a is at most b.

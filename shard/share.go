@@ -6,9 +6,9 @@ import (
 	"math/bits"
 )
 
-// share returns which of the shards each part has: as many as it has room for. All pairs of a shard and a part, in
-// their order: a pair is taken if the shard is free and the part has room. So a change of the parts moves few shards
-// beyond those that must move.
+// share returns which of the shards each part has: as many as it has room for. It goes through
+// all pairs of a shard and a part, in their order, and takes a pair if the shard is free and the part has room. So a
+// change of the parts moves few shards beyond those that must move.
 //
 // The order is that of the pairs' hashes, stretched by what the part is to have of all: a part that is to have twice as
 // many is as often the first choice. Else a part that has few would refuse most of those that come, and what it refuses

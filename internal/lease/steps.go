@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// An Action is one of the steps of the models in tests/models that only the session knows of, or an attempt.
+// An Action is a step of the models in tests/models that only a session, or an attempt, knows of.
 type Action string
 
 const (

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// MaxSet is the largest number of queues in a Set: etcd limits a Txn to 128 comparisons, and a TryAcquire makes two for
+// MaxSet is the largest number of queues in a Set: etcd limits a Txn to 128 comparisons, and Request.Try makes two for
 // each queue.
 const MaxSet = 63
 

@@ -19,9 +19,9 @@ import (
 )
 
 var (
-	// ErrOccupied is TryAcquire's error if the queue has a holder or waiters.
+	// ErrOccupied is the error with Request.Try if the queue has a holder or waiters.
 	ErrOccupied = errors.New("the queue is not empty")
-	// ErrUnconfirmed is TryAcquire's error if all entries in the queue are left over
+	// ErrUnconfirmed is the error with Request.Try if all entries in the queue are left over
 	// from earlier attempts and holds of this session.
 	ErrUnconfirmed = errors.New("etcd has not confirmed yet that an earlier entry of this session is gone; try again")
 	// ErrEntryGone: another client deleted the entry, or has written to it.
@@ -32,8 +32,8 @@ var (
 	//	rev 12  the second copy finds neither, as if they had been deleted by hand
 	ErrRepeated = fmt.Errorf("%w: the entry is gone; the client's KV, which the program has replaced, may have sent the "+
 		"removal twice", holdfast.ErrOutcomeUnknown)
-	// ErrInDelay is TryAcquire's error if its context ended while it waited for the lock delay of a holder that has gone
-	// without a release.
+	// ErrInDelay is the error with Request.Try if the caller's context ended during the lock delay of a holder that has
+	// gone without a release.
 	ErrInDelay = errors.New("the last holder has gone without a release")
 )
 

@@ -84,7 +84,7 @@ func (p *permit) wasPut(r requests.Reply) error {
 	}
 	before, rev := r.Range(0), r.Header.Revision
 	p.w.position = before.Count
-	if r.Succeeded && before.More { // not all was read: TryAcquire looks, and others take a turn
+	if r.Succeeded && before.More { // not all was read: with Request.Try it looks, and others take a turn
 		e.setCreated(rev)
 		e.reach(placed)
 		p.next.Wait = !tries
