@@ -50,7 +50,7 @@ type putReply struct {
 
 // read is a linearizable read. It serves as the proof of renewals as well.
 func (k sessionKey) read(ctx context.Context) (*clientv3.GetResponse, error) {
-	resp, err := k.client.Get(ctx, k.name)
+	resp, err := k.sender.Read(ctx, clientv3.OpGet(k.name))
 	if err != nil {
 		return nil, fmt.Errorf("read session key %q: %w", k.name, err)
 	}

@@ -27,8 +27,8 @@ import (
 // snapshot.
 //
 // The lease keeps the replies. When one of the two requests fails, the next call sends only that, unless the other one
-// was sent before the renewal began. The read is not pursued without a renewal: while a cluster has no leader, etcd's
-// client repeats reads by itself, many times a second. left is the trusted time that remained.
+// was sent before the renewal began. The read is not pursued without a renewal: it proves nothing alone. left is the
+// trusted time that remained.
 func (k *keeper) renewAndProve(ctx context.Context, began time.Duration) (left time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -44,12 +44,17 @@ func (s *Sender) Txn(ctx context.Context) clientv3.Txn { return s.kv.Txn(ctx) }
 // refusal may be the reply to the second copy, and the first may have been carried out.
 func (s *Sender) RepeatsUnnoticed() bool { return s.attempt != 0 }
 
-// Get sends one linearizable read, as [Ask] does.
+// Get asks by a linearizable read, as [Ask] does.
 func (s *Sender) Get(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse, error) {
 	return Ask(ctx, s, Read, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		resp, err := s.client.Do(ctx, op)
-		return resp.Get(), err
+		return s.Read(ctx, op)
 	})
+}
+
+// Read sends one linearizable read once, unless the client's KV was replaced.
+func (s *Sender) Read(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse, error) {
+	resp, err := s.kv.Do(ctx, op)
+	return resp.Get(), err
 }
 
 func (s *Sender) budgetOf(k Kind) *budget {

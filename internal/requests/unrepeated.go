@@ -3,6 +3,7 @@ package requests
 import (
 	"context"
 	"reflect"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -11,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// kvOf returns the client's KV, as the session uses it for Txns: etcd's client does not repeat them. If a proxy or a
-// member answers Canceled or DeadlineExceeded before the context has ended, that client sends even a write again, and
+// kvOf returns the client's KV, as the session uses it: etcd's client does not repeat its requests. If a proxy or a member
+// answers Canceled or DeadlineExceeded before the context has ended, that client sends even a write again, and
 // says nothing of the first copy. The reply to the second copy would look as if another client had done what the first
 // one did.
 //
@@ -42,16 +43,37 @@ func IsEtcds(kv clientv3.KV) bool { return reflect.TypeOf(kv) == kvType }
 
 var kvType = reflect.TypeOf(clientv3.NewKVFromKVClient(nil, nil))
 
-// unrepeated ends the context of a Txn when it has failed in a way after which etcd's client would send it again.
+// unrepeated sends each request once. It ends the context of a request when that has failed in a way after which etcd's
+// client would send it again, and returns that failure instead of the end of the context.
 type unrepeated struct{ pb.KVClient }
 
 func (u unrepeated) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
+	return once(ctx, u.KVClient.Txn, r, opts, codes.Canceled, codes.DeadlineExceeded)
+}
+
+// Range, too: while no member leads, etcd's client would repeat each copy of a read many times a second, and so keep
+// members busy that are to elect a leader.
+func (u unrepeated) Range(ctx context.Context, r *pb.RangeRequest, opts ...grpc.CallOption) (*pb.RangeResponse, error) {
+	return once(ctx, u.KVClient.Range, r, opts, codes.Canceled, codes.DeadlineExceeded, codes.Unavailable)
+}
+
+// once calls send, which repeats a request after the given codes, and ends it after the first of these.
+func once[Q, R any](
+	ctx context.Context, send func(context.Context, Q, ...grpc.CallOption) (R, error), r Q, opts []grpc.CallOption,
+	repeated ...codes.Code,
+) (R, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	failed := func(err error) {
-		if code := status.Code(err); code == codes.Canceled || code == codes.DeadlineExceeded {
+	var failure error
+	finished := func(err error) {
+		if err != nil && slices.Contains(repeated, status.Code(err)) {
+			failure = err
 			cancel()
 		}
 	}
-	return u.KVClient.Txn(ctx, r, append(opts[:len(opts):len(opts)], grpc.OnFinish(failed))...)
+	resp, err := send(ctx, r, append(opts[:len(opts):len(opts)], grpc.OnFinish(finished))...)
+	if err != nil && failure != nil {
+		err = failure
+	}
+	return resp, err
 }

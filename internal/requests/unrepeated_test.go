@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
-// refusing answers the first Txn with a code, as a proxy does that has passed it on and has no reply yet.
+// refusing answers the first request with a code, as a proxy does that has passed it on and has no reply yet.
 type refusing struct {
 	pb.UnimplementedKVServer
 	code  codes.Code
@@ -29,10 +29,18 @@ type refusing struct {
 }
 
 func (r *refusing) Txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return &pb.TxnResponse{Header: &pb.ResponseHeader{}, Succeeded: true}, r.first()
+}
+
+func (r *refusing) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return &pb.RangeResponse{Header: &pb.ResponseHeader{}}, r.first()
+}
+
+func (r *refusing) first() error {
 	if r.calls.Add(1) == 1 {
-		return nil, status.Error(r.code, "the proxy's")
+		return status.Error(r.code, "the proxy's")
 	}
-	return &pb.TxnResponse{Header: &pb.ResponseHeader{}, Succeeded: true}, nil
+	return nil
 }
 
 // dial returns a client of a server that has only that KV.
@@ -60,27 +68,43 @@ func dial(t *testing.T, kv pb.KVServer) *clientv3.Client {
 	return cli
 }
 
-// etcd's client repeats a write after Canceled and DeadlineExceeded, unless its context has ended. The Sender's does
-// not, and the first reply is what the caller gets. A client whose KV was replaced is used as it is.
-func TestTxnThatAProxyRefusesIsNotRepeatedByTheClient(t *testing.T) {
+// etcd's client repeats a write after Canceled and DeadlineExceeded, and a read after Unavailable, too, unless its
+// context has ended. The Sender's does not, and the first reply is what the caller gets. A client whose KV was replaced
+// is used as it is.
+func TestRequestThatAProxyRefusesIsNotRepeatedByTheClient(t *testing.T) {
+	txn := func(s *Sender, ctx context.Context) error {
+		_, err := s.Txn(ctx).Then(clientv3.OpDelete("x")).Commit()
+		return err
+	}
+	read := func(s *Sender, ctx context.Context) error {
+		_, err := s.Read(ctx, clientv3.OpGet("x"))
+		return err
+	}
+	own := func(*clientv3.Client) {}
 	replaced := func(cli *clientv3.Client) { cli.KV = namespace.NewKV(cli.KV, "a/") }
 	for name, c := range map[string]struct {
 		code  codes.Code
 		setup func(*clientv3.Client)
+		send  func(s *Sender, ctx context.Context) error
 		calls int32
 	}{
-		"canceled":                          {codes.Canceled, func(*clientv3.Client) {}, 1},
-		"deadline exceeded":                 {codes.DeadlineExceeded, func(*clientv3.Client) {}, 1},
-		"unavailable":                       {codes.Unavailable, func(*clientv3.Client) {}, 1},
-		"canceled, behind a namespace":      {codes.Canceled, replaced, 2},
-		"deadline exceeded, behind another": {codes.DeadlineExceeded, replaced, 2},
+		"Txn, canceled":                          {codes.Canceled, own, txn, 1},
+		"Txn, deadline exceeded":                 {codes.DeadlineExceeded, own, txn, 1},
+		"Txn, unavailable":                       {codes.Unavailable, own, txn, 1},
+		"Txn, canceled, behind a namespace":      {codes.Canceled, replaced, txn, 2},
+		"Txn, deadline exceeded, behind another": {codes.DeadlineExceeded, replaced, txn, 2},
+		"read, canceled":                         {codes.Canceled, own, read, 1},
+		"read, deadline exceeded":                {codes.DeadlineExceeded, own, read, 1},
+		"read, unavailable":                      {codes.Unavailable, own, read, 1},
+		"read, refused":                          {codes.PermissionDenied, own, read, 1},
+		"read, unavailable, behind a namespace":  {codes.Unavailable, replaced, read, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				kv := &refusing{code: c.code}
 				cli := dial(t, kv)
 				c.setup(cli)
-				_, err := NewSender(cli, backoff.Policy{Attempt: 1}).Txn(t.Context()).Then(clientv3.OpDelete("x")).Commit()
+				err := c.send(NewSender(cli, backoff.Policy{Attempt: 1}), t.Context())
 				synctest.Wait()
 				if kv.calls.Load() != c.calls {
 					t.Errorf("sent %d times", kv.calls.Load())
