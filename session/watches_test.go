@@ -101,6 +101,23 @@ func TestWatchCountsOnlyWhileItStands(t *testing.T) {
 	})
 }
 
+// When a leader is gone, all watches of all sessions begin anew at once. Each reads the key once: copies of those reads
+// would load the members that are to elect another.
+func TestWatchThatBeginsAnewReadsOnceWhileMembersAreSlow(t *testing.T) {
+	onMembers(t, 5, func(t *testing.T, srv *etcdfake.Server, p *kit.Process) {
+		p.PlanAll("session", etcdfake.Fate{Reply: 4 * time.Second})
+		p.Link.Reset()
+		time.Sleep(1500 * time.Millisecond)
+		if all, _ := watches(srv); all != 3 || p.Counts()["session"] != all {
+			t.Errorf("%d watches, %d reads of the session key", all, p.Counts()["session"])
+		}
+		time.Sleep(3 * time.Second)
+		if !p.Host.Lease().Watched() {
+			t.Error("the reads have been answered, and the lease is not watched")
+		}
+	})
+}
+
 // All three watches tell of the deletion; the key is put again once.
 func TestSessionKeyThatSeveralWatchesSeeDeletedIsPutAgainOnce(t *testing.T) {
 	onMembers(t, 3, func(t *testing.T, srv *etcdfake.Server, p *kit.Process) {
