@@ -18,14 +18,14 @@ func main() {
 	defer stop()
 	cli, err := session.NewClient(ctx, session.ClientConfig("localhost:2379"))
 	if err != nil {
-		log.Panic(err) // not Fatal, which would skip the deferred calls
+		log.Panic(err)
 	}
 	defer cli.Close()
 	sess, err := session.New(ctx, cli, session.Options{}) // one per process, for any number of locks
 	if err != nil {
 		log.Panic(err)
 	}
-	defer sess.Close(ctx) // frees the locks at once; without it they go when the TTL is over
+	defer sess.Close(ctx) // frees the locks at once
 
 	mu := locker.NewMutex(sess, "billing/job-7")
 	err = mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error { // ctx ends when the lock is lost

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// kvOf returns the client's KV, as the session uses it: etcd's client does not repeat its requests. If a proxy or a member
-// answers Canceled or DeadlineExceeded before the context has ended, that client sends even a write again, and
+// kvOf returns the client's KV, as the session uses it: etcd's client does not repeat its requests. If a proxy or a
+// member answers Canceled or DeadlineExceeded before the context has ended, that client sends even a write again, and
 // says nothing of the first copy. The reply to the second copy would look as if another client had done what the first
 // one did.
 //
