@@ -184,8 +184,8 @@ func (w *watches) hear(i int, within time.Duration) (healthy bool, err error) {
 	defer func() { healthy = clock()-stands >= watching.HealthyAfter }()
 	defer st.end()
 	defer w.ends(i) // it counts no more, before anything else
-	// Until it is answered, polls tell what the watch would tell. So it needs no copies: when a leader is gone, all watches
-	// of all sessions begin anew at once.
+	// Until it is answered, polls tell what the watch would tell. So it needs no copies: when a leader is gone, all
+	// watches of all sessions begin anew at once.
 	read, err := requests.Ask(ctx, w.key.sender, requests.Unhurried, w.key.read)
 	if err == nil {
 		err = w.settle(func() error { return w.key.check(read) })
