@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -30,7 +31,7 @@ func (e *LostError) Error() string {
 			fmt.Fprintf(&b, " (token %v)", e.Token)
 		}
 	}
-	fmt.Fprintf(&b, ": lease %x: %s", int64(e.Lease), e.Cause.explain())
+	fmt.Fprintf(&b, ": lease %x: %s", int64(e.Lease), cmp.Or(causes[e.Cause].explained, e.Cause.String()))
 	if e.Since > 0 {
 		fmt.Fprintf(&b, "; last confirmed renewal %s before", e.Since.Round(time.Millisecond))
 	}
@@ -101,69 +102,31 @@ const (
 	CauseIdle
 )
 
-// String returns the cause as logs have it, such as "entry deleted".
-func (c Cause) String() string {
-	switch c {
-	case CauseExpired:
-		return "expired"
-	case CauseRevoked:
-		return "revoked"
-	case CauseEntryDeleted:
-		return "entry deleted"
-	case CauseClusterChanged:
-		return "cluster changed"
-	case CauseClosed:
-		return "session closed"
-	case CauseMaxHold:
-		return "max hold exceeded"
-	case CauseNotDrained:
-		return "work not drained"
-	case CauseKeyDeleted:
-		return "session key deleted"
-	case CauseClientClosed:
-		return "client closed"
-	case CauseKicked:
-		return "kicked"
-	case CauseRemoved:
-		return "removed"
-	case CauseIdle:
-		return "no progress"
-	default:
-		return fmt.Sprintf("Cause(%d)", int(c))
-	}
+// causes has what String says of each cause, and how a LostError tells it to an operator.
+var causes = map[Cause]struct{ short, explained string }{
+	CauseExpired: {"expired", "no renewal was confirmed in time (etcd unreachable, or this process was paused)"},
+	CauseRevoked: {"revoked", "etcd no longer knows the lease " +
+		"(revoked by hand, or by a deposed etcd leader; or etcd was restored)"},
+	CauseEntryDeleted: {"entry deleted", "its entry is gone from etcd " +
+		"(deleted by hand; or removed by an administrator, as \"holdfast explain\" tells; " +
+		"or the lease was revoked, which the session will report next)"},
+	CauseClusterChanged: {"cluster changed", "the endpoints lead to another etcd cluster now"},
+	CauseClosed:         {"session closed", "its session was closed"},
+	CauseMaxHold:        {"max hold exceeded", "it was held for longer than MaxHold"},
+	CauseNotDrained: {"work not drained",
+		"its work did not stop in time, so it was given up while the work still runs"},
+	CauseKeyDeleted:   {"session key deleted", "its session key was deleted, and etcd refused to put it again"},
+	CauseClientClosed: {"client closed", "its etcd client was closed: nothing can renew it"},
+	CauseKicked:       {"kicked", "an administrator asked its holder to let go"},
+	CauseRemoved:      {"removed", "an administrator is taking it away; the next holder follows in seconds"},
+	CauseIdle: {"no progress",
+		"its work did not call Progress for MaxIdle (it is stuck, or its process was paused)"},
 }
 
-// explain is the cause as half a sentence, for the operator.
-func (c Cause) explain() string {
-	switch c {
-	case CauseExpired:
-		return "no renewal was confirmed in time (etcd unreachable, or this process was paused)"
-	case CauseRevoked:
-		return "etcd no longer knows the lease " +
-			"(revoked by hand, or by a deposed etcd leader; or etcd was restored)"
-	case CauseEntryDeleted:
-		return "its entry is gone from etcd " +
-			"(deleted by hand; or removed by an administrator, as \"holdfast explain\" tells; " +
-			"or the lease was revoked, which the session will report next)"
-	case CauseClusterChanged:
-		return "the endpoints lead to another etcd cluster now"
-	case CauseClosed:
-		return "its session was closed"
-	case CauseMaxHold:
-		return "it was held for longer than MaxHold"
-	case CauseNotDrained:
-		return "its work did not stop in time, so it was given up while the work still runs"
-	case CauseKeyDeleted:
-		return "its session key was deleted, and etcd refused to put it again"
-	case CauseClientClosed:
-		return "its etcd client was closed: nothing can renew it"
-	case CauseKicked:
-		return "an administrator asked its holder to let go"
-	case CauseRemoved:
-		return "an administrator is taking it away; the next holder follows in seconds"
-	case CauseIdle:
-		return "its work did not call Progress for MaxIdle (it is stuck, or its process was paused)"
-	default:
-		return c.String()
+// String returns the cause as logs have it, such as "entry deleted".
+func (c Cause) String() string {
+	if told, known := causes[c]; known {
+		return told.short
 	}
+	return fmt.Sprintf("Cause(%d)", int(c))
 }
