@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -88,7 +89,7 @@ func (c *Client) Watch(ctx context.Context, kind holdfast.Kind, name string) ite
 			case errors.Is(err, errLoopLeft):
 				return
 			case ctx.Err() != nil:
-				yield(Event{}, backoff.ContextErr(ctx))
+				yield(Event{}, retry.ContextErr(ctx))
 				return
 			case err != nil:
 				yield(Event{}, fmt.Errorf("watch %v: %w", q, err))
@@ -188,14 +189,14 @@ func (w *watcher) pause() time.Duration {
 func (w *watcher) ended(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
-		return backoff.ContextErr(ctx)
+		return retry.ContextErr(ctx)
 	case errors.Is(err, rpctypes.ErrCompacted):
 		w.revision = 0
-		return backoff.Again(err)
+		return retry.Again(err)
 	case etcderr.Classify(err) == etcderr.Unauthorized:
 		return err
 	default:
-		return backoff.Again(err)
+		return retry.Again(err)
 	}
 }
 

@@ -11,9 +11,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // apply tells what a watch has answered. What is not newer than the last read was told by that.
@@ -258,7 +258,7 @@ func (w *watcher) holding() []Entry {
 func (w *watcher) tell(ev Event) error {
 	ev.Waiting = len(w.standing) - len(w.holding())
 	if !w.yield(ev, nil) {
-		return backoff.Final(errLoopLeft)
+		return retry.Final(errLoopLeft)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // maxEpoch is that of the largest token.
@@ -58,7 +59,7 @@ func BumpEpoch(
 			return nil
 		}
 		if atLeast > MaxEpochStep {
-			return backoff.Final(fmt.Errorf("the epoch is %d, resources without a mark would refuse tokens of epoch %d: %w",
+			return retry.Final(fmt.Errorf("the epoch is %d, resources without a mark would refuse tokens of epoch %d: %w",
 				epoch, atLeast, ErrEpochStep))
 		}
 		if !ours {
@@ -75,7 +76,7 @@ func BumpEpoch(
 			return err
 		}
 		if !resp.Succeeded {
-			return backoff.Again(errEpochChanged)
+			return retry.Again(errEpochChanged)
 		}
 		now, ours = atLeast, true
 		return nil
@@ -119,7 +120,7 @@ func readEpoch(ctx context.Context, kv clientv3.KV, key string) (epoch, mod int6
 	got := resp.Kvs[0]
 	epoch, err = strconv.ParseInt(string(got.Value), 10, 64)
 	if err != nil || epoch < 0 || epoch > maxEpoch {
-		return 0, 0, backoff.Final(fmt.Errorf("the value %.64q is not a number from 0 to %d; it was left unchanged",
+		return 0, 0, retry.Final(fmt.Errorf("the value %.64q is not a number from 0 to %d; it was left unchanged",
 			got.Value, maxEpoch))
 	}
 	return epoch, got.ModRevision, nil

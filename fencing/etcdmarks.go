@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // EtcdMarks keeps marks in etcd, for all replicas of a service. Commit is a guard for work in the same
@@ -105,7 +106,7 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 			return err
 		}
 		if err := c.CheckMark(resource, mark); err != nil {
-			return backoff.Final(err)
+			return retry.Final(err)
 		}
 		if mark == c {
 			return nil
@@ -125,7 +126,7 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 		case err != nil:
 			return err
 		case !resp.Succeeded:
-			return backoff.Again(errMarkChanged)
+			return retry.Again(errMarkChanged)
 		case mod == 0:
 			m.room.Add(-1)
 		}
@@ -198,7 +199,7 @@ func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor)
 		}
 		now := resp.Responses[0].GetResponseRange().Kvs
 		if len(now) > 0 && now[0].CreateRevision <= mod { // not deleted since
-			return backoff.Final(errMarkChanged)
+			return retry.Final(errMarkChanged)
 		}
 		return nil // by an earlier copy of ours, or by another call
 	})
@@ -227,7 +228,7 @@ func markText(c Claim) string {
 // parse reads what markText wrote. Anything else is an error, never "no mark".
 func (m *EtcdMarks) parse(resource string, value []byte) (Claim, error) {
 	bad := func(err error) error {
-		return backoff.Final(fmt.Errorf("fencing: the value of %s is not a mark: %.64q: %w",
+		return retry.Final(fmt.Errorf("fencing: the value of %s is not a mark: %.64q: %w",
 			names.Quote(m.prefix+resource), value, err))
 	}
 	escaped, digits, ok := strings.Cut(string(value), " ")
@@ -256,7 +257,7 @@ func (m *EtcdMarks) makeRoom(ctx context.Context, resource string) error {
 	}
 	free := m.opts.MaxMarks - resp.Count
 	if free <= 0 {
-		return backoff.Final(errFull(resource, resp.Count, "EtcdMarksOptions.MaxMarks"))
+		return retry.Final(errFull(resource, resp.Count, "EtcdMarksOptions.MaxMarks"))
 	}
 	m.room.Store(min(max(free/100, 1), countEvery))
 	return nil

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // MemoryStore is a [Store] in memory, for resources that are written only through it. It holds a
@@ -52,8 +52,8 @@ func NewMemoryStore(o MemoryStoreOptions) *MemoryStore {
 }
 
 // Do implements [Store]. Effects on one resource run one after the other; the wait ends with ctx, and
-// effect must respect it. A Do, Admit or Reset of the same resource with effect's context is a
-// *holdfast.ArgumentError. The mark stays raised if effect fails or panics.
+// effect must respect it. A call for the same resource from within effect waits for the end of effect, so
+// until ctx ends. The mark stays raised if effect fails or panics.
 func (s *MemoryStore) Do(
 	ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error,
 ) error {
@@ -69,9 +69,7 @@ func (s *MemoryStore) Do(
 		return err
 	}
 	m.claim = c
-	within := &effectContext{Context: ctx, store: s, resource: resource}
-	defer within.over.Store(true)
-	return effect(within)
+	return effect(ctx)
 }
 
 // Admit implements [Filter]. It is Do without an effect.
@@ -119,11 +117,8 @@ func (s *MemoryStore) Len() int {
 
 // acquire waits until the caller has the resource exclusively.
 func (s *MemoryStore) acquire(ctx context.Context, resource string) (*memoryMark, error) {
-	if err := backoff.ContextErr(ctx); err != nil {
+	if err := retry.ContextErr(ctx); err != nil {
 		return nil, NotDone(err)
-	}
-	if err := s.checkNesting(ctx, resource); err != nil {
-		return nil, err
 	}
 	s.mu.Lock()
 	m := s.marks[resource]
@@ -142,7 +137,7 @@ func (s *MemoryStore) acquire(ctx context.Context, resource string) (*memoryMark
 		return m, nil
 	case <-ctx.Done():
 		s.giveUp(resource, m)
-		return nil, NotDone(backoff.ContextErr(ctx))
+		return nil, NotDone(retry.ContextErr(ctx))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Mutex is the name of an exclusive lock, with its options. It is immutable, does no I/O when made, and may be copied
@@ -23,8 +24,8 @@ func NewMutex(sess *session.Session, name string) *Mutex {
 	return newMutex(queue.New(lease.Open(sess), holdfast.KindLock, name))
 }
 
-// NewMutexAt names the lock that etcd's concurrency.NewMutex(s, prefix), "etcdctl lock" and v3lock use for the same
-// prefix, and contends with them. "/jobs/" is another lock than "/jobs": see session.Options.TrailingSlash.
+// NewMutexAt names the lock of etcd's concurrency.NewMutex(s, prefix), "etcdctl lock" and v3lock at the same prefix,
+// and contends with them. "/jobs/" is another lock than "/jobs": see session.Options.TrailingSlash.
 func NewMutexAt(sess *session.Session, prefix string) *Mutex {
 	return newMutex(queue.At(lease.Open(sess), holdfast.KindLock, prefix))
 }
@@ -44,8 +45,8 @@ func (m *Mutex) With(o Options) *Mutex {
 // Name returns the name or prefix as it was given.
 func (m *mutex) Name() string { return m.named.first().Name() }
 
-// Do acquires the lock, calls fn, and releases the lock when fn has returned. fn's context is a child of ctx that
-// carries the lock for package fencing and is canceled when the lock is lost; context.Cause says why.
+// Do acquires the lock, calls fn, and releases the lock when fn has returned. fn's context is a child of ctx. It
+// carries the lock for package fencing, and is canceled when the lock is lost; context.Cause says why.
 //
 // If fn was not called, the error is an *AcquireError. Otherwise it is fn's own, joined with the *holdfast.LostError
 // if the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A release with an unknown
@@ -60,7 +61,7 @@ func (m *mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *Lock
 	return do(ctx, m.named, fn, m.TryLock)
 }
 
-// grant is a *Lock or a *ReadLock.
+// grant is a *Lock, a *ReadLock, a *Permit or a *SetLock.
 type grant interface {
 	WithContext(ctx context.Context) (context.Context, context.CancelFunc)
 	begin(onOverrun hold.OnOverrun) *hold.Work
@@ -93,28 +94,32 @@ func do[G grant](
 // them, on one session in the order of the calls. ctx bounds the acquisition only. When it ends, Lock waits for its
 // entry to be removed, for 250 ms at most.
 //
-// An error is an *AcquireError, whose Err field lists the errors.Is targets and whose Place says which client holds.
-// If the session loses its lease, the call queues again under the next one. Two calls are two contenders, even in one
-// goroutine, which then waits for itself until ctx ends; but with a context of a Lock of the same name and client that
-// is still held, the error Is holdfast.ErrReentrant, or the hold is shared: see Options.Reentrant.
-func (m *mutex) Lock(ctx context.Context) (*Lock, error) {
-	h, err := m.named.acquire(ctx, exclusive, false)
-	if err != nil {
-		return nil, err
-	}
-	return &Lock{writeLock{single{h}}}, nil
-}
+// An error is an *AcquireError: its Err field lists the errors.Is targets, and its Place says which client holds. If
+// the session loses its lease, the call queues again under the next lease. Two calls are two contenders, even in one
+// goroutine: the second waits for itself until ctx ends. But with a context of a Lock of the same name and client,
+// while that is held, the error Is holdfast.ErrReentrant, or the hold is shared: see Options.Reentrant.
+func (m *mutex) Lock(ctx context.Context) (*Lock, error) { return lockOf(m.named.acquire(ctx, false)) }
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
 // who holds, or ErrUnconfirmed. Nothing was queued.
 //
-// TryLock answers at once, except behind a holder that died: if none holds, but the last one went without a release,
-// it waits for the lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's, and a later call of
-// the session waits for the rest only.
+// TryLock answers at once, except behind a dead holder: if the last holder went without a release, it waits for the
+// lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's, and a later call of the session waits
+// for the rest only.
 func (m *mutex) TryLock(ctx context.Context) (*Lock, error) {
-	h, err := m.named.acquire(ctx, exclusive, true)
+	return lockOf(m.named.acquire(ctx, true))
+}
+
+// lockOf returns the Lock of a handle, or the error of acquire.
+func lockOf(h handle, err error) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Lock{writeLock{single{h}}}, nil
+	return &Lock{single{h}}, nil
+}
+
+// LastRun reads what RecordRun has recorded last for this name: by one request, and without the lock. It is the zero
+// Run if nothing is recorded.
+func (m *mutex) LastRun(ctx context.Context) (view.Run, error) {
+	return hold.LastRun(ctx, m.named.first())
 }

@@ -19,7 +19,7 @@ import (
 
 // named is what an acquisition acquires: the name of a lock as writers or as readers use it, or several, with options.
 type named struct {
-	queues queue.Set // the first one's name is that of the lock; none in a Mutex{}
+	queues queue.Set // the first has the name of the lock; none in a Mutex{}
 	text   string    // for errors; empty: the name
 	opts   Options
 	bad    error // what is wrong with the options; set by check
@@ -31,7 +31,7 @@ type named struct {
 // maxMinHold bounds Options.MinHold: only an administrator can free a name that is taken by mistake.
 const maxMinHold = 31 * 24 * time.Hour
 
-// check looks for what is wrong with the options, which is an error of each call.
+// check looks for what is wrong with the options. It is an error of each call.
 func (n *named) check() {
 	bad := func(argument, reason string) {
 		n.bad = &holdfast.ArgumentError{Argument: "Options." + argument, Reason: reason}
@@ -63,9 +63,9 @@ func (n *named) first() *queue.Queue {
 	return n.queues[0]
 }
 
-// acquire acquires what is named: one hold for each queue, which are Together with that of the handle. With try it does
-// not wait. With Options.Reentrant it may return another handle of the hold that ctx comes from.
-func (n *named) acquire(ctx context.Context, mode mode, try bool) (handle, error) {
+// acquire acquires what is named: a hold for each queue, Together with that of the handle. With try it does not wait.
+// With Options.Reentrant, and a context of a hold, it may return another handle of that hold.
+func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 	if n.bad != nil {
 		return handle{}, n.failed(0, n.bad)
 	}
@@ -73,8 +73,8 @@ func (n *named) acquire(ctx context.Context, mode mode, try bool) (handle, error
 		if !n.opts.Reentrant {
 			return handle{}, n.failed(0, n.reentrant(outer.hold))
 		}
-		// A hold that is being released can't be shared, but waited for.
-		if h, err := n.reenter(outer, mode); err != nil {
+		// A hold on its way out can't be shared: this call waits for it.
+		if h, err := n.reenter(outer); err != nil {
 			return handle{}, n.failed(0, err)
 		} else if h.hold != nil {
 			return h, nil
@@ -111,13 +111,13 @@ func (n *named) acquire(ctx context.Context, mode mode, try bool) (handle, error
 }
 
 // lock returns a Lock of a hold.
-func (n *named) lock(h *hold.Hold) *Lock { return &Lock{writeLock{single{n.handle(h, nil)}}} }
+func (n *named) lock(h *hold.Hold) *Lock { return &Lock{single{n.handle(h, nil)}} }
 
 // readLock returns a ReadLock of a hold.
 func (n *named) readLock(h *hold.Hold) *ReadLock { return &ReadLock{single{n.handle(h, nil)}} }
 
-// carriedBy returns the handle that ctx comes from whose hold still has an entry in one of the queues, or nil. If ctx
-// is nil or has ended it returns none: the queue has an error for that.
+// carriedBy returns the handle of ctx whose hold still has an entry in one of the queues, or nil. For a ctx that is nil
+// or has ended it returns nil: the queue has an error for that.
 func (n *named) carriedBy(ctx context.Context) *handle {
 	if ctx == nil || ctx.Err() != nil {
 		return nil

@@ -81,10 +81,10 @@ var invariants = []invariant{
 	}},
 	{"what warms up is joined before the term's function", []string{
 		"election/warm.go Election.standBy, standby.join",
-		"election/turns.go terms.begin",
+		"election/turn.go Election.takeTurn",
 	}},
 	{"functions of one election never overlap on a session", []string{
-		"election/terms.go terms.enter, terms.waitForStragglers",
+		"election/turn.go turn.await, turn.done",
 		"election/run.go Election.elect",
 	}},
 	{"etcd's own locks are contenders", []string{"internal/queue/queue.go At"}},
