@@ -34,7 +34,7 @@ func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) er
 		if err == nil {
 			return nil
 		}
-		// After the end of ctx an error that nobody knows is taken for a consequence of that end.
+		// After the end of ctx an error of unknown kind is taken for a consequence of the end.
 		if !etcderr.Retryable(err) && (ctx.Err() == nil || retry.Judge(err).Known) {
 			return retry.Unmark(err)
 		}

@@ -172,7 +172,10 @@ func TestNextCallWaitsForAWarmThatIgnoresItsContext(t *testing.T) {
 		}
 		called := make(chan struct{})
 		next := later(func() error {
-			return s.election().RunWhileLeader(deadline(t), func(context.Context, *election.Term) error { close(called); return nil })
+			return s.election().RunWhileLeader(deadline(t), func(context.Context, *election.Term) error {
+				close(called)
+				return nil
+			})
 		})
 		time.Sleep(time.Minute)
 		select {

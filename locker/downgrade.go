@@ -10,7 +10,7 @@ import (
 // DowngradableLock is a [Lock] that can become a [ReadLock] with no writer in between.
 // It is a fencing.Holder.
 type DowngradableLock struct {
-	*Lock // contexts carry it
+	Lock  // contexts carry it
 	named named
 }
 
@@ -63,7 +63,7 @@ func (m *RWMutex) doDowngradable(
 		return m.named.failed(0, &holdfast.ArgumentError{Argument: "write, read", Reason: "must not be nil"})
 	}
 	return do(ctx, m.named, func(fctx context.Context, lk *DowngradableLock) error {
-		if err := write(fctx, lk.Lock); err != nil {
+		if err := write(fctx, &lk.Lock); err != nil {
 			return err
 		}
 		return do(ctx, m.readers, read, lk.Downgrade)
@@ -83,7 +83,7 @@ func (m *RWMutex) lockDowngradable(ctx context.Context, try bool) (*Downgradable
 	if err != nil {
 		return nil, err
 	}
-	return &DowngradableLock{lk, n}, nil
+	return &DowngradableLock{*lk, n}, nil
 }
 
 // Downgrade releases the Lock, ends its contexts as Unlock does, and returns a ReadLock. The ReadLock has been held

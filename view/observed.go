@@ -2,10 +2,10 @@ package view
 
 import "time"
 
-// Observed says how far the Snapshot of an Observer can be relied on. Observers are in packages election, member and shard,
-// and have one contract:
+// Observed says how far the Snapshot of an Observer can be relied on. Observers are in packages election, member and
+// shard, and have one contract:
 //
-//   - It starts with a read, which ctx bounds. Then it has one watch, and reads in each third of MaxAge, 15 s by default.
+//   - It starts with a read, bounded by ctx. Then it has one watch, and reads in each third of MaxAge (default 15 s).
 //   - Current returns what the observer knows, from memory: without a request, and without an allocation. What it
 //     returns may have changed since, also if it is trusted. Use it to route and to display, never to write.
 //   - Close ends it and waits for its goroutine. Current then returns what was known last, untrusted.

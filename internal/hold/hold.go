@@ -65,7 +65,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 			h.grant.TakeFor(r.MinHold)
 		}
 		if h.audited() { // nothing can have ended the hold yet: Granted comes before Lost
-			h.tell(h.record(audit.Granted, h.since))
+			h.tell(audit.Record{Event: audit.Granted, At: h.since})
 		}
 		h.telemetry.Held()
 		h.removal.joined = h.host.Joining()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
@@ -130,10 +129,9 @@ type removal struct {
 // wasRemoved is finalize for a hold whose entry its releasing caller has removed.
 func (r *removal) wasRemoved() {
 	close(r.done) // no error is the outcome
-	h := r.hold
 	// An auditor may be slow, and the caller does not wait for it.
-	if !h.audited() || !h.host.Go(func(context.Context) { h.recordEnd() }) { // joined by Close
-		h.recordEnd()
+	if !r.hold.audited() || !r.hold.host.Go(func(context.Context) { r.recordEnd() }) { // joined by Close
+		r.recordEnd()
 	}
 }
 
@@ -150,7 +148,7 @@ func (r *removal) inBackground() {
 func (r *removal) finalize(err error) {
 	r.outcome = r.explain(err)
 	close(r.done)
-	r.hold.recordEnd()
+	r.recordEnd()
 }
 
 // await waits until the entry of a released hold is removed, or ctx ends, and returns what Release does.
@@ -217,27 +215,25 @@ func (r *removal) unknown(err error) error {
 
 // recordEnd reports the end of the hold to its auditor and to telemetry. It is the last thing done for a hold, when the
 // entry is gone or given up: a slow auditor must not block the next holder.
-func (h *Hold) recordEnd() {
-	defer h.removal.joined()
+func (r *removal) recordEnd() {
+	defer r.joined()
+	h := r.hold
 	held := h.until.Sub(h.since) // by the monotonic clock
 	var lost *holdfast.LostError
 	if err := *h.cause.Load(); !errors.Is(err, holdfast.ErrReleased) {
 		errors.As(err, &lost)
-	} else if errors.As(h.removal.outcome, &lost) && endedDuringRelease(lost) {
+	} else if errors.As(r.outcome, &lost) && endedDuringRelease(lost) {
 		lost = nil
 	}
 	switch {
-	case lost != nil:
-		r := h.record(audit.Lost, h.until)
-		r.Held, r.Err = held, lost
-		h.tell(r) // if there is no auditor, as a warning in the log
+	case lost != nil: // if there is no auditor, as a warning in the log
+		h.tell(audit.Record{Event: audit.Lost, At: h.until, Held: held, Err: lost})
 		h.telemetry.Lost(held, lost.Cause.String(), lost.Since)
 		return
 	case h.audited():
-		r := h.record(audit.Released, h.until)
-		r.Held, r.Err = held, h.removal.outcome
-		r.TakenFor = max(0, h.request.MinHold-held)
-		h.tell(r)
+		h.tell(audit.Record{
+			Event: audit.Released, At: h.until, Held: held, Err: r.outcome, TakenFor: max(0, h.request.MinHold-held),
+		})
 	}
 	h.telemetry.Released(held)
 }
@@ -248,14 +244,10 @@ func (h *Hold) audited() bool {
 	return h.request.Auditor != nil || h.host.Logger().Enabled(context.Background(), slog.LevelDebug)
 }
 
-func (h *Hold) record(event audit.Event, at time.Time) audit.Record {
-	return audit.Record{
-		Event: event, At: at, Kind: h.Queue().Kind(), Name: h.Queue().Name(), Key: h.Key(),
-		Lease: h.Lease(), Token: h.Token(), Holder: h.holder(),
-	}
-}
-
+// tell completes a record of the hold, and tells the auditor.
 func (h *Hold) tell(r audit.Record) {
+	r.Kind, r.Name, r.Key = h.Queue().Kind(), h.Queue().Name(), h.Key()
+	r.Lease, r.Token, r.Holder = h.Lease(), h.Token(), h.holder()
 	a := h.request.Auditor
 	if a == nil {
 		a = audit.Log(h.host.Logger())

@@ -25,7 +25,7 @@ type againError struct{ err error }
 func (e *againError) Error() string { return e.err.Error() }
 func (e *againError) Unwrap() error { return e.err }
 
-// Unmark removes the outermost marks of err. It leaves those further down: removing one would lose the errors around it.
+// Unmark removes the outermost marks of err. To remove a mark further down would lose the errors around it.
 func Unmark(err error) error {
 	for {
 		switch e := err.(type) {
