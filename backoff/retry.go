@@ -10,13 +10,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// Retry calls op until it returns nil, fails with an error that is not etcderr.Retryable, or ctx ends; it pauses
+// Retry calls op until it returns nil, fails with an error not etcderr.Retryable, or ctx ends; it pauses
 // between the calls as p says. So op must be a read, or a write that may be carried out twice. Mark an error as final
 // with Permanent of github.com/cenkalti/backoff/v4. The context of op ends with ctx, and after p.Attempt if that is
 // set.
 //
 // Retry returns op's error, without the mark, if it must not be retried; if ctx ended first, an error that wraps
-// ctx.Err(), context.Cause(ctx) and the error of the last attempt that did more than notice the end of ctx; a
+// ctx.Err(), context.Cause(ctx) and the last error that said more than the end of ctx; a
 // *holdfast.ArgumentError if p is invalid or ctx is nil. It does not abandon a call that is running.
 func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) error {
 	if ctx == nil {

@@ -26,13 +26,16 @@ var maxEpoch = holdfast.Token(math.MaxInt64).Epoch()
 // present epoch. It never lowers an epoch, so it may be repeated. A change is recorded in a (nil: the
 // default logger).
 //
-// It is for operators, after a restore of etcd that set its revisions back below the marks: call it
+// It is for operators, after a restore of etcd has set its revisions back below the marks: call it
 // with what the guard's [MarkError] says, and only then let clients in. Locks acquired after the bump
-// have tokens above all earlier ones, which a guard refuses with [ErrStale] once it has seen a newer
-// one.
+// have tokens above all earlier tokens. Once a guard has seen a newer token, it refuses those with [ErrStale]:
+//
+//	rev 900 a lock has token 900; a backup of rev 500 is restored
+//	rev 501 the next lock would have token 501, and the guard with mark 900 would refuse it
+//	        BumpEpoch(1): the next lock has token 1<<48 | 502, and the guard refuses token 900
 //
 // Errors are *holdfast.NameError (namespace), *holdfast.ArgumentError (atLeast is not between 1 and
-// 32767), [ErrEpochStep] (it is above [MaxEpochStep]), one for a value in etcd that is not an epoch
+// 32767), [ErrEpochStep] (it is above [MaxEpochStep]), an error for a value in etcd that is no epoch
 // (it is left unchanged), or that of etcd; then the epoch may be raised or not.
 func BumpEpoch(
 	ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a audit.Auditor,
@@ -65,8 +68,7 @@ func BumpEpoch(
 		if !ours {
 			was = epoch
 		}
-		// The comparison keeps a request that arrives late from lowering an epoch
-		// that was raised further in the meantime.
+		// Without the comparison a late request could lower an epoch that was raised further in the meantime.
 		resp, err := kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
 			Then(clientv3.OpPut(key, strconv.FormatInt(atLeast, 10))).

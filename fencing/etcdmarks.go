@@ -116,8 +116,10 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 				return err
 			}
 		}
-		// The comparison keeps a request that arrives late from lowering a mark
-		// that was raised in the meantime.
+		// Without the comparison a late request could lower a mark that was raised in the meantime:
+		//
+		//	mod 10, mark 5   a request of token 6 compares mod = 10; it is on its way for long
+		//	mod 12, mark 9   the next holder has raised the mark: the request of token 6 does nothing
 		resp, err := m.kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
 			Then(clientv3.OpPut(key, markText(c))).
@@ -163,8 +165,8 @@ func (m *EtcdMarks) markOf(resource string, resp *etcdserverpb.RangeResponse) (m
 	return mark, resp.Kvs[0].ModRevision, err
 }
 
-// Reset deletes the mark of a resource, even one that cannot be parsed; see [MemoryStore.Reset]. A mark
-// that another process sets after the deletion is kept, however often the deletion is sent. If the mark is
+// Reset deletes the mark of a resource, even one that cannot be parsed; see [MemoryStore.Reset]. A new mark
+// of another process after the deletion is kept, however often the deletion is sent. If the mark is
 // raised before it can be deleted, it stays, and Reset fails. The error is a *[ClaimError] for the
 // resource, or says that, or is that of etcd: then the mark may be deleted or not.
 func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor) error {
@@ -214,8 +216,8 @@ func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor)
 	return err
 }
 
-// markDigits is the width of the token in a mark. With a fixed width the order of
-// bytes, which etcd compares, is the order of numbers.
+// markDigits is the width of the token in a mark. Etcd compares bytes: with a fixed width their order is the order of
+// numbers.
 const markDigits = 19
 
 // markText returns the value of a mark: the escaped name, a space, the token. An

@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// MemoryStore is a [Store] in memory, for resources that are written only through it. It holds a
-// resource exclusively from the comparison to the end of the effect. Its marks end with the process: a
-// resource that outlives the process needs marks that do, too.
+// MemoryStore is a [Store] in memory, for resources behind it alone. It holds a resource exclusively from
+// the comparison to the end of the effect. Its marks end with the process, so it is for resources that do,
+// too.
 type MemoryStore struct {
 	maxMarks int
 
@@ -78,7 +78,7 @@ func (s *MemoryStore) Admit(ctx context.Context, resource string, c Claim) error
 }
 
 // Reset deletes the mark of a resource, if it has one, and records that in a (nil: the default
-// logger). Use it for a resource that no longer exists, that gets another lock, or whose mark no token
+// logger). Use it for a resource that no longer exists, or gets another lock, or has a mark no token
 // can reach. No stale holder may be left: the next token is admitted, whatever it is. The error is a
 // *[ClaimError] for the resource, or ctx's.
 func (s *MemoryStore) Reset(ctx context.Context, resource string, a audit.Auditor) error {

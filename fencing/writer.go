@@ -97,7 +97,7 @@ func (w *FencedWriter) Delete(
 	return (*clientv3.DeleteResponse)(del), nil
 }
 
-// request is one write of a FencedWriter, or one commit of EtcdMarks, which has no writer.
+// request is one write of a FencedWriter, or one commit of EtcdMarks, without a writer.
 type request struct {
 	w         *FencedWriter
 	verb      string
@@ -160,8 +160,8 @@ func compares(owned []clientv3.Cmp) bool {
 	return len(owned) > 0 && !slices.ContainsFunc(owned, noKey)
 }
 
-// stale returns the error of a write that etcd refused, and records it. The refusal
-// proves that the holder's entry is gone, so it ends the hold.
+// stale records a write that etcd refused, and returns its error. The refusal proves that the holder's entry is gone,
+// so it ends the hold.
 func (r *request) stale(ctx context.Context, h Hold, owner clientv3.Cmp) error {
 	requests.Refused(h)
 	err := fmt.Errorf("%v: refused, its holder's entry is gone: %w", r, ErrStale)
@@ -183,13 +183,12 @@ func (r *request) String() string {
 	return fmt.Sprintf("%s with token %v", text, r.token)
 }
 
-// refuse returns the error of a write that was not sent.
+// refuse returns the error of a write before it is sent.
 func (r *request) refuse(err error) error {
 	return NotDone(fmt.Errorf("%v: not sent: %w", r, err))
 }
 
-// failed returns the error of a write that was sent and failed, or whose outcome is
-// unknown.
+// failed returns the error of a write that was sent: it failed, or its outcome is unknown.
 func (r *request) failed(ctx context.Context, err error) error {
 	if etcderr.Classify(err) != etcderr.Unknown {
 		return NotDone(fmt.Errorf("%v: %w", r, err))
@@ -208,8 +207,7 @@ func (r *request) failed(ctx context.Context, err error) error {
 
 var errMalformed = errors.New("malformed response from etcd")
 
-// malformed returns the error of a response that etcd never sends. Something in
-// between did, so the outcome is unknown.
+// malformed returns the error of a response that etcd never sends. Something in between did: the outcome is unknown.
 func (r *request) malformed() error {
 	return fmt.Errorf("%v: %w: %w", r, holdfast.ErrOutcomeUnknown, errMalformed)
 }
