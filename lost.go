@@ -9,12 +9,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// LostError says that a lease, or a lock or term on it, is lost for good. It Is ErrLost, and with CauseClosed also
+// LostError: a lease, or a lock or term on it, is lost for good. It Is ErrLost, and with CauseClosed also
 // ErrClosed.
 type LostError struct {
 	Kind  Kind             // empty for the session itself
 	Name  string           // of the lock or election; empty for the session itself
-	Lease clientv3.LeaseID // the lease that is gone
+	Lease clientv3.LeaseID // the lost lease
 	Token Token            // the holder's fencing token; 0 for a reader and for the session itself
 	Cause Cause            // why
 	Since time.Duration    // from the last confirmed renewal to the loss
@@ -77,7 +77,7 @@ const (
 	CauseRevoked
 	// CauseEntryDeleted: the entry of the lock or term is gone from etcd. Usually it was deleted by hand. Or an
 	// administrator removed it while this process was paused: "holdfast explain" and admin's own record say who. After
-	// a refused write the lease may have been revoked instead, which the session reports next.
+	// a refused write the lease may have been revoked instead: the session reports that next.
 	CauseEntryDeleted
 	// CauseClusterChanged: the endpoints now lead to another etcd cluster.
 	CauseClusterChanged
@@ -93,7 +93,7 @@ const (
 	// CauseClientClosed: the etcd client was closed before the session.
 	CauseClientClosed
 	// CauseKicked: an administrator asked the holder to let go. The name stays taken until the holder releases the
-	// lock, which Do does when its work has returned, or resigns, as Run does then. LostError.Err is a *KickError.
+	// lock or resigns. Do and Run do so when their function has returned. LostError.Err is a *KickError.
 	CauseKicked
 	// CauseRemoved: an administrator is taking the lock away. The name is free when the holder releases the lock, and
 	// without that a few seconds later. LostError.Err is a *KickError.
