@@ -1,13 +1,13 @@
 // Package holdfast has the errors, causes and states that the packages of this module share: locks, leader election and
 // fencing for Go services on the etcd cluster they already run.
 //
-// A lock that is held over a network can be lost while its holder is paused, cut off or slow. holdfast tells the holder
-// before another client can acquire the lock. If the holder was paused and missed that, its fencing token makes its
+// A lock over a network can be lost while its holder is paused, cut off or slow. holdfast tells the holder
+// before another client can acquire the lock. If the holder was paused and missed the news, its fencing token makes its
 // late writes fail.
 //
 // # Which one do I need
 //
-//   - One session per process, which all else is built on: package [github.com/holdfast-go/holdfast/session].
+//   - One session per process, the ground of all else: package [github.com/holdfast-go/holdfast/session].
 //   - At most one process does something now: [github.com/holdfast-go/holdfast/locker], Mutex.Do; or skip if the lock
 //     is held or waited for: TryDo; or hold it across functions: Lock, Lock.Unlock.
 //   - One process leads, term after term: [github.com/holdfast-go/holdfast/election], Election.Run; who leads, without
@@ -26,7 +26,7 @@
 //
 // # Words
 //
-// Each kind begins and ends with the words that Go has for it:
+// Each kind begins and ends with Go's own words for it:
 //
 //	Mutex, RWMutex, TreeMutex, Set   Lock, TryLock, RLock   Lock, ReadLock, SetLock: Unlock
 //	Semaphore                        Acquire, TryAcquire    Permit: Release

@@ -10,8 +10,8 @@ var (
 	// ErrLost matches every *[LostError].
 	ErrLost = errors.New("lost")
 
-	// ErrSuspended means that renewals are overdue: the lock or term is probably still held, but that cannot be proved
-	// now. Stop side effects and check again.
+	// ErrSuspended: renewals are overdue. The lock or term is probably still held, but nothing proves it now. Stop side
+	// effects and check again.
 	ErrSuspended = errors.New("session is suspended: renewals are not being confirmed; " +
 		"stop side effects until it is connected again or lost")
 
@@ -21,18 +21,18 @@ var (
 	// ErrClosed is returned by every call on a session that was closed.
 	ErrClosed = errors.New("session is closed")
 
-	// ErrClientClosed means that the etcd client was closed before the session. It is final.
+	// ErrClientClosed: the etcd client was closed before the session. It is final.
 	ErrClientClosed = errors.New("the etcd client was closed: close sessions before their client, " +
 		"and go on with a new client and session")
 
-	// ErrOutcomeUnknown means that a write was sent and not answered: it may have been carried out, or may be later.
+	// ErrOutcomeUnknown: a write was sent and not answered. It may have been carried out, or may be later.
 	// The cause is joined to it.
 	ErrOutcomeUnknown = errors.New("outcome unknown: the request was sent and may or may not take effect")
 
-	// ErrNoToken means that a holder is nil, or its token zero or negative.
+	// ErrNoToken: a holder is nil, or its token zero or negative.
 	ErrNoToken = errors.New("no fencing token")
 
-	// ErrReentrant means that the context already carries a hold of the same lock: the call would wait for itself.
+	// ErrReentrant: the context already carries a hold of the same lock. The call would wait for itself.
 	ErrReentrant = errors.New("this context already holds that lock")
 )
 
@@ -55,13 +55,13 @@ func (e *NameError) Error() string {
 	return fmt.Sprintf("%s name %.128q: %s", e.Kind, e.Name, e.Reason)
 }
 
-// LimitError says that a semaphore has another limit in etcd than the program names, or that a weight is above the
-// limit, so that it could never be acquired. Nothing is held.
+// LimitError: a semaphore has another limit in etcd than in the program, or a weight is above the limit, and could
+// never be acquired. Nothing is held.
 type LimitError struct {
 	Name   string // of the semaphore
-	Limit  int    // in etcd; if nothing was asked of etcd yet, the one that the program names
+	Limit  int    // in etcd; the program's, if etcd was not asked yet
 	Named  int    // by the program
-	Weight int    // what was asked for, if that is above the limit; otherwise 0
+	Weight int    // the weight, if it is above the limit; otherwise 0
 }
 
 func (e *LimitError) Error() string {

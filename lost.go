@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -8,12 +9,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// LostError says that a lease, or a lock or term on it, is lost for good. It Is ErrLost, and with CauseClosed also
+// LostError: a lease, or a lock or term on it, is lost for good. It Is ErrLost, and with CauseClosed also
 // ErrClosed.
 type LostError struct {
 	Kind  Kind             // empty for the session itself
 	Name  string           // of the lock or election; empty for the session itself
-	Lease clientv3.LeaseID // the lease that is gone
+	Lease clientv3.LeaseID // the lost lease
 	Token Token            // the holder's fencing token; 0 for a reader and for the session itself
 	Cause Cause            // why
 	Since time.Duration    // from the last confirmed renewal to the loss
@@ -30,7 +31,7 @@ func (e *LostError) Error() string {
 			fmt.Fprintf(&b, " (token %v)", e.Token)
 		}
 	}
-	fmt.Fprintf(&b, ": lease %x: %s", int64(e.Lease), e.Cause.explain())
+	fmt.Fprintf(&b, ": lease %x: %s", int64(e.Lease), cmp.Or(causes[e.Cause].explained, e.Cause.String()))
 	if e.Since > 0 {
 		fmt.Fprintf(&b, "; last confirmed renewal %s before", e.Since.Round(time.Millisecond))
 	}
@@ -76,7 +77,7 @@ const (
 	CauseRevoked
 	// CauseEntryDeleted: the entry of the lock or term is gone from etcd. Usually it was deleted by hand. Or an
 	// administrator removed it while this process was paused: "holdfast explain" and admin's own record say who. After
-	// a refused write the lease may have been revoked instead, which the session reports next.
+	// a refused write the lease may have been revoked instead: the session reports that next.
 	CauseEntryDeleted
 	// CauseClusterChanged: the endpoints now lead to another etcd cluster.
 	CauseClusterChanged
@@ -92,7 +93,7 @@ const (
 	// CauseClientClosed: the etcd client was closed before the session.
 	CauseClientClosed
 	// CauseKicked: an administrator asked the holder to let go. The name stays taken until the holder releases the
-	// lock, which Do does when its work has returned, or resigns, as Run does then. LostError.Err is a *KickError.
+	// lock or resigns. Do and Run do so when their function has returned. LostError.Err is a *KickError.
 	CauseKicked
 	// CauseRemoved: an administrator is taking the lock away. The name is free when the holder releases the lock, and
 	// without that a few seconds later. LostError.Err is a *KickError.
@@ -101,69 +102,31 @@ const (
 	CauseIdle
 )
 
-// String returns the cause as logs have it, such as "entry deleted".
-func (c Cause) String() string {
-	switch c {
-	case CauseExpired:
-		return "expired"
-	case CauseRevoked:
-		return "revoked"
-	case CauseEntryDeleted:
-		return "entry deleted"
-	case CauseClusterChanged:
-		return "cluster changed"
-	case CauseClosed:
-		return "session closed"
-	case CauseMaxHold:
-		return "max hold exceeded"
-	case CauseNotDrained:
-		return "work not drained"
-	case CauseKeyDeleted:
-		return "session key deleted"
-	case CauseClientClosed:
-		return "client closed"
-	case CauseKicked:
-		return "kicked"
-	case CauseRemoved:
-		return "removed"
-	case CauseIdle:
-		return "no progress"
-	default:
-		return fmt.Sprintf("Cause(%d)", int(c))
-	}
+// causes has what String says of each cause, and how a LostError tells it to an operator.
+var causes = map[Cause]struct{ short, explained string }{
+	CauseExpired: {"expired", "no renewal was confirmed in time (etcd unreachable, or this process was paused)"},
+	CauseRevoked: {"revoked", "etcd no longer knows the lease " +
+		"(revoked by hand, or by a deposed etcd leader; or etcd was restored)"},
+	CauseEntryDeleted: {"entry deleted", "its entry is gone from etcd " +
+		"(deleted by hand; or removed by an administrator, as \"holdfast explain\" tells; " +
+		"or the lease was revoked, which the session will report next)"},
+	CauseClusterChanged: {"cluster changed", "the endpoints lead to another etcd cluster now"},
+	CauseClosed:         {"session closed", "its session was closed"},
+	CauseMaxHold:        {"max hold exceeded", "it was held for longer than MaxHold"},
+	CauseNotDrained: {"work not drained",
+		"its work did not stop in time, so it was given up while the work still runs"},
+	CauseKeyDeleted:   {"session key deleted", "its session key was deleted, and etcd refused to put it again"},
+	CauseClientClosed: {"client closed", "its etcd client was closed: nothing can renew it"},
+	CauseKicked:       {"kicked", "an administrator asked its holder to let go"},
+	CauseRemoved:      {"removed", "an administrator is taking it away; the next holder follows in seconds"},
+	CauseIdle: {"no progress",
+		"its work did not call Progress for MaxIdle (it is stuck, or its process was paused)"},
 }
 
-// explain is the cause as half a sentence, for the operator.
-func (c Cause) explain() string {
-	switch c {
-	case CauseExpired:
-		return "no renewal was confirmed in time (etcd unreachable, or this process was paused)"
-	case CauseRevoked:
-		return "etcd no longer knows the lease " +
-			"(revoked by hand, or by a deposed etcd leader; or etcd was restored)"
-	case CauseEntryDeleted:
-		return "its entry is gone from etcd " +
-			"(deleted by hand; or removed by an administrator, as \"holdfast explain\" tells; " +
-			"or the lease was revoked, which the session will report next)"
-	case CauseClusterChanged:
-		return "the endpoints lead to another etcd cluster now"
-	case CauseClosed:
-		return "its session was closed"
-	case CauseMaxHold:
-		return "it was held for longer than MaxHold"
-	case CauseNotDrained:
-		return "its work did not stop in time, so it was given up while the work still runs"
-	case CauseKeyDeleted:
-		return "its session key was deleted, and etcd refused to put it again"
-	case CauseClientClosed:
-		return "its etcd client was closed: nothing can renew it"
-	case CauseKicked:
-		return "an administrator asked its holder to let go"
-	case CauseRemoved:
-		return "an administrator is taking it away; the next holder follows in seconds"
-	case CauseIdle:
-		return "its work did not call Progress for MaxIdle (it is stuck, or its process was paused)"
-	default:
-		return c.String()
+// String returns the cause as logs have it, such as "entry deleted".
+func (c Cause) String() string {
+	if told, known := causes[c]; known {
+		return told.short
 	}
+	return fmt.Sprintf("Cause(%d)", int(c))
 }

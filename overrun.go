@@ -2,7 +2,7 @@ package holdfast
 
 import "time"
 
-// OverrunFunc is told that a function has not returned in time after its lock, term or shard was lost: the function
+// OverrunFunc is told of a function that has not returned in time after its lock, term or shard was lost: the function
 // does not heed its context, and will soon work beside the next holder's. lost says what is lost and why; since says
 // when. Write the stacks, and end the process:
 //
@@ -15,11 +15,11 @@ import "time"
 // In time is half of session.Options.LockDelay or of the drift margin, whichever is shorter: by default 0.5 s. With
 // CancelOnSuspended, the function was told long before its lease has expired, and after a pause of the process that
 // moment has passed: then the call is made at once. A kick asks, and its name stays taken: the function has 30 s more,
-// unless an administrator removes the lock meanwhile. A function that outlives DrainTimeout is told of before its term
-// or shard is given up, which waits for the return of the call.
+// unless an administrator removes the lock meanwhile. When DrainTimeout is over, the call is made before the term or
+// shard is given up, and its return is waited for.
 //
 // So after an expired lease, a kick, a removal and, as a rule, a revocation, the process ends before the next holder
-// holds. After MaxHold and MaxIdle the name is free at once, and a process that is paused ends nothing: fence what the
+// holds. After MaxHold and MaxIdle the name is free at once, and a paused process ends nothing: fence what the
 // function writes.
 //
 // It is called at most once for each call of the function, on a goroutine of its own or, after DrainTimeout, on that of

@@ -18,16 +18,8 @@ const (
 
 // String returns the state as logs have it, such as "connected".
 func (s State) String() string {
-	switch s {
-	case Connected:
-		return "connected"
-	case Suspended:
-		return "suspended"
-	case Lost:
-		return "lost"
-	case Closed:
-		return "closed"
-	default:
+	if s < Connected || s > Closed {
 		return fmt.Sprintf("State(%d)", int(s))
 	}
+	return [...]string{Connected: "connected", Suspended: "suspended", Lost: "lost", Closed: "closed"}[s]
 }

@@ -8,7 +8,7 @@ import (
 
 // Token is the fencing token of an exclusive holder: epoch<<48 | the create revision of its entry in etcd. The epoch is
 // 0 until an operator raises it with fencing.BumpEpoch. Tokens of different names cannot be compared. Zero means "no
-// token"; tokens of zero or less never pass a guard. A Token is a fencing.Source, for a holder that is elsewhere.
+// token"; tokens of zero or less never pass a guard. A Token is a fencing.Source, for a holder elsewhere.
 type Token int64
 
 const (
@@ -49,7 +49,7 @@ func ParseToken(s string) (Token, error) {
 	return Token(n), nil
 }
 
-// badToken quotes at most 40 bytes of s, which is foreign input.
+// badToken quotes at most 40 bytes of s: it is foreign input.
 func badToken(s string, err error) error {
 	const most = 40
 	if len(s) > most {

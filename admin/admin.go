@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // What Show, Watch, Kick and Remove take beside the kinds of holdfast.
@@ -98,7 +99,7 @@ func (c *Client) usable(ctx context.Context) error {
 	case ctx == nil:
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	default:
-		return backoff.ContextErr(ctx)
+		return retry.ContextErr(ctx)
 	}
 }
 

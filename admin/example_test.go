@@ -52,7 +52,7 @@ func Example() {
 				log.Panic(err)
 			}
 		}
-		if ev.What == admin.Released {
+		if ev.What == audit.Released {
 			break
 		}
 	}
@@ -131,10 +131,10 @@ func ExampleClient_Remove() {
 			if err := adm.Remove(ctx, holdfast.KindLock, "billing/job-7", ev.Entry.Token, "host is wedged"); err != nil {
 				log.Panic(err)
 			}
-		case admin.Removed:
+		case audit.Removed:
 			fmt.Println(ev.Entry.Notice)
 			sess.Close(ctx) // its process is ended; otherwise the name would be free a few seconds later
-		case admin.Released:
+		case audit.Released:
 			fmt.Println("free")
 			return
 		}
@@ -196,7 +196,7 @@ func ExampleClient_Watch() {
 			if _, err := cli.Revoke(ctx, ev.Entry.Lease); err != nil { // as a crash does after the TTL
 				log.Panic(err)
 			}
-		case admin.Lost:
+		case audit.Lost:
 			return
 		}
 	}

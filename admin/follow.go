@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -60,7 +61,7 @@ func (c *Client) Follow(ctx context.Context, kind holdfast.Kind, prefix string) 
 			case errors.Is(err, errLoopLeft):
 				return
 			case ctx.Err() != nil:
-				yield(Queue{}, backoff.ContextErr(ctx))
+				yield(Queue{}, retry.ContextErr(ctx))
 				return
 			case err != nil:
 				yield(Queue{}, fmt.Errorf("follow %ss: %w", kind, err))
@@ -168,7 +169,7 @@ func (f *followed) pages(
 		}, opts...)
 		resp, err := f.client.read(ctx, clientv3.OpGet(from, opts...))
 		if errors.Is(err, rpctypes.ErrCompacted) { // between two pages
-			err = backoff.Again(err)
+			err = retry.Again(err)
 		}
 		if err != nil {
 			return 0, err

@@ -141,46 +141,41 @@ func TestKickedLeaderWhoseFunctionDoesNotEndIsGivenUpAfterDrainTimeout(t *testin
 	})
 }
 
-// The term of a Campaign is the name's until Resign, or Yield, which then fails.
+// The term of a Campaign is the name's until Resign.
 func TestKickedTermIsTakenUntilItIsResigned(t *testing.T) {
-	for how, end := range map[string]func(ctx context.Context, term *election.Term) error{
-		"Resign": func(ctx context.Context, term *election.Term) error { return term.Resign(ctx) },
-		"Yield":  func(ctx context.Context, term *election.Term) error { _, err := term.Yield(ctx); return err },
-	} {
-		inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
-			a, _ := newSession(t, srv, "a")
-			ops := newAdministrator(srv, "ops")
-			el := election.New(a, "led")
-			term, err := el.With(election.Options{Value: "v"}).Campaign(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := ops.Kick(t.Context(), holdfast.KindElection, "led", term.Token(), "deploy"); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := term.WithContext(t.Context())
-			defer cancel()
-			ends(t, term, holdfast.CauseKicked)
-			time.Sleep(time.Minute)
-			if n := len(srv.Keys(candidates)); n != 1 {
-				t.Errorf("%d entries before the end", n)
-			}
-			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-			defer cancel()
-			if _, err := el.With(election.Options{Value: "w"}).Campaign(within); !errors.Is(err, holdfast.ErrReentrant) {
-				t.Errorf("Campaign with the context of the term: %v", err)
-			}
-			if err := term.Proclaim(t.Context(), "w"); !errors.Is(err, holdfast.ErrLost) {
-				t.Errorf("Proclaim: %v", err)
-			}
-			if err := end(t.Context(), term); !errors.Is(err, holdfast.ErrLost) || !errors.As(err, new(*holdfast.KickError)) {
-				t.Errorf("%s: %v", how, err)
-			}
-			if n := len(srv.Keys(candidates)); n != 0 {
-				t.Errorf("%d entries after %s", n, how)
-			}
-		})
-	}
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
+		a, _ := newSession(t, srv, "a")
+		ops := newAdministrator(srv, "ops")
+		el := election.New(a, "led")
+		term, err := el.With(election.Options{Value: "v"}).Campaign(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ops.Kick(t.Context(), holdfast.KindElection, "led", term.Token(), "deploy"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := term.WithContext(t.Context())
+		defer cancel()
+		ends(t, term, holdfast.CauseKicked)
+		time.Sleep(time.Minute)
+		if n := len(srv.Keys(candidates)); n != 1 {
+			t.Errorf("%d entries before the end", n)
+		}
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		if _, err := el.With(election.Options{Value: "w"}).Campaign(within); !errors.Is(err, holdfast.ErrReentrant) {
+			t.Errorf("Campaign with the context of the term: %v", err)
+		}
+		if err := term.Proclaim(t.Context(), "w"); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("Proclaim: %v", err)
+		}
+		if err := term.Resign(t.Context()); !errors.Is(err, holdfast.ErrLost) || !errors.As(err, new(*holdfast.KickError)) {
+			t.Errorf("Resign: %v", err)
+		}
+		if n := len(srv.Keys(candidates)); n != 0 {
+			t.Errorf("%d entries after Resign", n)
+		}
+	})
 }
 
 // A leader that hangs is removed: it is told first, and the next one leads although its function still runs.

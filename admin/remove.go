@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/requests"
@@ -84,7 +83,7 @@ func (r *request) move(ctx context.Context) error {
 			err = r.write(ctx, putUntil, moved, nil, clientv3.WithLease(lease.ID))
 		}
 		if etcderr.Classify(err) == etcderr.LeaseGone {
-			err = backoff.Again(err)
+			err = retry.Again(err)
 		}
 		return err
 	})

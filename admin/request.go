@@ -244,7 +244,7 @@ func (r *request) write(
 		return retry.WithConnection(r.client.ActiveConnection(), err)
 	case !resp.Succeeded:
 		r.unanswered = r.unanswered || resp.Unanswered // perhaps it was a copy of this that has changed the entry
-		return backoff.Again(errEntryChanged)
+		return retry.Again(errEntryChanged)
 	default:
 		r.told = true
 		return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // ErrNoShards: no program has ever run shards of that name, so etcd has no number of them.
@@ -88,7 +89,7 @@ func (r *resizing) try(ctx context.Context) error {
 	}
 	kv := reply.First(count)
 	if kv == nil {
-		return backoff.Final(ErrNoShards)
+		return retry.Final(ErrNoShards)
 	}
 	now, _ := strconv.Atoi(string(kv.Value)) // anything else is replaced
 	if r.before == 0 {
@@ -112,7 +113,7 @@ func (r *resizing) try(ctx context.Context) error {
 	if len(running.Members)+len(running.Entries) > 0 {
 		slices.Sort(running.Members)
 		running.Members = slices.Compact(running.Members)
-		return backoff.Final(running)
+		return retry.Final(running)
 	}
 	return r.put(ctx, reply.Header.Revision, shards, members, end)
 }
@@ -129,7 +130,7 @@ func (r *resizing) put(ctx context.Context, read int64, shards, members, end str
 	}.Once(ctx, r.sender, requests.Write)
 	switch {
 	case err != nil && etcderr.Classify(err) == etcderr.Unknown, err == nil && !reply.Succeeded:
-		return backoff.Again(errors.Join(errChanged, err))
+		return retry.Again(errors.Join(errChanged, err))
 	default:
 		return err
 	}

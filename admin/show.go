@@ -15,11 +15,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -360,7 +360,7 @@ func (c *Client) timesToLive(ctx context.Context, entries []Entry) error {
 		entries[i].TTL = ttls[entries[i].Lease]
 	}
 	if ctx.Err() != nil {
-		return backoff.ContextErr(ctx)
+		return retry.ContextErr(ctx)
 	}
 	return errors.Join(failed...)
 }

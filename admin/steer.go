@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 const (
@@ -236,7 +237,7 @@ func (s *steering) try(ctx context.Context) error {
 		return nil // by a copy whose reply was lost
 	}
 	if err := s.check(reply.Range(group).Kvs, reply.First(count)); err != nil {
-		return backoff.Final(err)
+		return retry.Final(err)
 	}
 	if s.lease == clientv3.NoLease {
 		granted, _, err := requests.Once(ctx, s.sender, requests.Write,
@@ -245,7 +246,7 @@ func (s *steering) try(ctx context.Context) error {
 			})
 		switch {
 		case err != nil && etcderr.Classify(err) == etcderr.Unknown: // a lease without a key ends by itself
-			return backoff.Again(fmt.Errorf("grant a lease: %w", err))
+			return retry.Again(fmt.Errorf("grant a lease: %w", err))
 		case err != nil:
 			return fmt.Errorf("grant a lease: %w", err)
 		}
@@ -256,7 +257,7 @@ func (s *steering) try(ctx context.Context) error {
 	}
 	value, err := s.says.Encode()
 	if err != nil {
-		return backoff.Final(err)
+		return retry.Final(err)
 	}
 	mod := int64(0)
 	if kv != nil {
@@ -269,7 +270,7 @@ func (s *steering) try(ctx context.Context) error {
 	switch {
 	case err != nil && etcderr.Classify(err) == etcderr.Unknown, err == nil && !put.Succeeded:
 		s.before = kv
-		return backoff.Again(errors.Join(errChanged, err))
+		return retry.Again(errors.Join(errChanged, err))
 	case err != nil:
 		return err
 	}

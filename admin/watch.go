@@ -12,43 +12,33 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
-// What is what has happened to an entry.
-type What string
-
+// What an Event tells of an entry, beside audit.Kicked, Removed, Released and Lost.
 const (
 	// Queued: the entry is in the queue. One that holds at once is queued first.
-	Queued What = "queued"
+	Queued audit.Event = "queued"
 	// Acquired: the entry is the first of its queue, or a reader's that no writer is ahead of, and no DeadClaim is ahead.
-	Acquired What = "acquired"
+	Acquired audit.Event = "acquired"
 	// Taken: the holder has released it, and the name stays taken until Entry.TakenUntil
-	// (locker.Options.MinHold). Released follows.
-	Taken What = "taken"
-	// Kicked: an administrator has asked the holder to let go; see Entry.Notice.
-	Kicked What = "kicked"
-	// Removed: an administrator is taking the lock away from its holder; see Entry.Notice. Released follows, at once or
-	// in a few seconds.
-	Removed What = "removed"
-	// Released: the entry was first, and was let go: by its holder or its session, or because MinHold has passed or a
-	// Remove was completed.
-	Released What = "released"
+	// (locker.Options.MinHold). audit.Released follows.
+	Taken audit.Event = "taken"
 	// Left: the entry waited, and was let go.
-	Left What = "left"
-	// Lost: the entry went without a release, and has left its claim: its lease expired or was revoked, or it was deleted
-	// by hand. Those behind wait for the claim: see DeadClaim.
-	Lost What = "lost"
+	Left audit.Event = "left"
 	// Gone: the entry was removed while the watch was interrupted, and how is not known.
-	Gone What = "gone"
+	Gone audit.Event = "gone"
 )
 
-// Event is one change of a queue.
+// Event is one change of a queue. audit.Kicked and audit.Removed have an Entry.Notice; audit.Released follows, after
+// Removed at once or in a few seconds. Those behind audit.Lost wait for the claim of the entry: see DeadClaim.
 type Event struct {
-	What     What
+	What     audit.Event
 	Entry    Entry // as it was last seen; without TTL
 	Revision int64 // of etcd, at which it happened; of the read that found it, if that is not known
 	Waiting  int   // entries behind the holder or holders after this change
@@ -88,7 +78,7 @@ func (c *Client) Watch(ctx context.Context, kind holdfast.Kind, name string) ite
 			case errors.Is(err, errLoopLeft):
 				return
 			case ctx.Err() != nil:
-				yield(Event{}, backoff.ContextErr(ctx))
+				yield(Event{}, retry.ContextErr(ctx))
 				return
 			case err != nil:
 				yield(Event{}, fmt.Errorf("watch %v: %w", q, err))
@@ -188,14 +178,14 @@ func (w *watcher) pause() time.Duration {
 func (w *watcher) ended(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
-		return backoff.ContextErr(ctx)
+		return retry.ContextErr(ctx)
 	case errors.Is(err, rpctypes.ErrCompacted):
 		w.revision = 0
-		return backoff.Again(err)
+		return retry.Again(err)
 	case etcderr.Classify(err) == etcderr.Unauthorized:
 		return err
 	default:
-		return backoff.Again(err)
+		return retry.Again(err)
 	}
 }
 

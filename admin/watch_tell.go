@@ -11,9 +11,10 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // apply tells what a watch has answered. What is not newer than the last read was told by that.
@@ -59,7 +60,9 @@ func inTurn(a, b *clientv3.Event) int {
 }
 
 // change tells one event of the watch.
-func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoch []*mvccpb.KeyValue) (err error) {
+func (w *watcher) change(
+	ctx context.Context, ev *clientv3.Event, how audit.Event, epoch []*mvccpb.KeyValue,
+) (err error) {
 	rev := ev.Kv.ModRevision
 	before, known := w.standing[string(ev.Kv.Key)]
 	switch {
@@ -74,16 +77,16 @@ func (w *watcher) change(ctx context.Context, ev *clientv3.Event, how What, epoc
 		}
 		switch {
 		case before.Released(), !before.Notice.Until.IsZero(): // it no longer stood on the lease of its session
-			how = Released
+			how = audit.Released
 		case how == unclaimedEnd && (before.Unclaimed || w.blind):
-			how = Lost
-		case how == Lost:
+			how = audit.Lost
+		case how == audit.Lost:
 			key := w.queue.ClaimKey(before.Key)
 			w.dead = append(w.dead, DeadClaim{Key: key, Revision: before.Revision, Shared: before.Shared})
 		case how != Gone && !w.holders[before.Revision]:
 			how = Left
 		case how != Gone:
-			how = Released
+			how = audit.Released
 		}
 		if err := w.removed(before, how, rev); err != nil {
 			return err
@@ -152,7 +155,7 @@ const maxEndings = 60
 
 // unclaimedEnd is the end of an entry and its session key while no claim stood: its session has given up its lease, or
 // the entry never had a claim, and was lost.
-const unclaimedEnd What = "without a claim"
+const unclaimedEnd audit.Event = "without a claim"
 
 // ask reads the epoch now, and for each deletion whether the claim of the entry stood at that revision, and its session
 // key. The key of the entry names the lease under which it was put, so that nothing need be known of the entry: the
@@ -160,12 +163,14 @@ const unclaimedEnd What = "without a claim"
 //
 // A claim that stands tells that nothing was released. The session key does not tell it: Close revokes both leases,
 // that of the claims first.
-func (w *watcher) ask(ctx context.Context, events []*clientv3.Event) (how []What, epoch []*mvccpb.KeyValue, err error) {
-	how = make([]What, len(events))
+func (w *watcher) ask(
+	ctx context.Context, events []*clientv3.Event,
+) (how []audit.Event, epoch []*mvccpb.KeyValue, err error) {
+	how = make([]audit.Event, len(events))
 	ops := []clientv3.Op{clientv3.OpGet(names.EpochKey(w.client.namespace))}
 	var asked []int
 	for i, ev := range events {
-		how[i] = Released
+		how[i] = audit.Released
 		key, rev := string(ev.Kv.Key), clientv3.WithRev(ev.Kv.ModRevision)
 		lease, ours := layout.LeaseOf(key)
 		if ev.Type != clientv3.EventTypeDelete || !ours || w.queue.IsClaim(key) {
@@ -196,7 +201,7 @@ func (w *watcher) ask(ctx context.Context, events []*clientv3.Event) (how []What
 		session := resp.Range(1 + each*n)
 		switch {
 		case !w.blind && resp.Range(2+each*n).Count > 0:
-			how[i] = Lost
+			how[i] = audit.Lost
 		case session.Count == 0:
 			how[i] = unclaimedEnd
 		}
@@ -218,14 +223,14 @@ func (w *watcher) modified(before, now Entry, rev int64) error {
 	case now.Notice == told:
 		return nil
 	case now.Notice.Removed:
-		return w.tell(Event{What: Removed, Entry: now, Revision: rev})
+		return w.tell(Event{What: audit.Removed, Entry: now, Revision: rev})
 	default:
-		return w.tell(Event{What: Kicked, Entry: now, Revision: rev})
+		return w.tell(Event{What: audit.Kicked, Entry: now, Revision: rev})
 	}
 }
 
 // removed tells that an entry is gone.
-func (w *watcher) removed(e Entry, how What, rev int64) error {
+func (w *watcher) removed(e Entry, how audit.Event, rev int64) error {
 	delete(w.standing, e.Key)
 	delete(w.holders, e.Revision)
 	if second, ok := w.second[e.Revision]; ok { // downgraded: its holder reads from now on
@@ -258,7 +263,7 @@ func (w *watcher) holding() []Entry {
 func (w *watcher) tell(ev Event) error {
 	ev.Waiting = len(w.standing) - len(w.holding())
 	if !w.yield(ev, nil) {
-		return backoff.Final(errLoopLeft)
+		return retry.Final(errLoopLeft)
 	}
 	return nil
 }

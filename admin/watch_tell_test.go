@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
@@ -88,7 +89,7 @@ func TestWatchTellsThatAHolderWasKicked(t *testing.T) {
 		a, _ := newSession(t, srv, "a")
 		ops := newAdministrator(srv, "ops")
 		lk := mustLock(t, a, "job")
-		var told []admin.What
+		var told []audit.Event
 		for ev, err := range adm.Watch(t.Context(), holdfast.KindLock, "job") {
 			if err != nil {
 				t.Fatal(err)
@@ -100,7 +101,7 @@ func TestWatchTellsThatAHolderWasKicked(t *testing.T) {
 						t.Error(err)
 					}
 				}()
-			case admin.Kicked:
+			case audit.Kicked:
 				if n := ev.Entry.Notice; n.By != "ops" || n.Reason != "deploy" || n.Removed || ev.Entry.Token != lk.Token() {
 					t.Errorf("%+v", ev.Entry)
 				}
@@ -109,11 +110,11 @@ func TestWatchTellsThatAHolderWasKicked(t *testing.T) {
 					_ = lk.Unlock(t.Context())
 				}()
 			}
-			if ev.What == admin.Released {
+			if ev.What == audit.Released {
 				break
 			}
 		}
-		if want := []admin.What{admin.Queued, admin.Acquired, admin.Kicked, admin.Released}; !slices.Equal(told, want) {
+		if want := []audit.Event{admin.Queued, admin.Acquired, audit.Kicked, audit.Released}; !slices.Equal(told, want) {
 			t.Errorf("told %v, want %v", told, want)
 		}
 	})
@@ -127,7 +128,7 @@ func TestWatchTellsThatALockWasRemoved(t *testing.T) {
 		ops := newAdministrator(srv, "ops")
 		lk := mustLock(t, a, "job")
 		link.BlackHole() // dead
-		var told []admin.What
+		var told []audit.Event
 		for ev, err := range adm.Watch(t.Context(), holdfast.KindLock, "job") {
 			if err != nil {
 				t.Fatal(err)
@@ -135,11 +136,11 @@ func TestWatchTellsThatALockWasRemoved(t *testing.T) {
 			if told = append(told, ev.What); ev.What == admin.Acquired {
 				go func() { mustRemove(t, ops, lk) }()
 			}
-			if ev.What == admin.Released || ev.What == admin.Lost {
+			if ev.What == audit.Released || ev.What == audit.Lost {
 				break
 			}
 		}
-		want := []admin.What{admin.Queued, admin.Acquired, admin.Removed, admin.Released}
+		want := []audit.Event{admin.Queued, admin.Acquired, audit.Removed, audit.Released}
 		if !slices.Equal(told, want) {
 			t.Errorf("told %v, want %v", told, want)
 		}

@@ -19,14 +19,15 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// Event is what a [Record] is about.
+// Event is what a [Record] is about. An event of admin.Client.Watch has this type, too: Released, Lost, Kicked and
+// Removed mean the same in both.
 type Event string
 
 // The events.
 const (
 	Granted  Event = "granted"  // a holder acquired a lock or was elected
-	Released Event = "released" // the holder released it
-	Lost     Event = "lost"     // the holder lost it; Err is the cause
+	Released Event = "released" // the holder released it, or its session; or MinHold has passed
+	Lost     Event = "lost"     // it went without a release; Err is the cause
 	Refused  Event = "refused"  // a guard refused a claim; Err is the reason
 	Bumped   Event = "bumped"   // an operator raised the epoch
 	Reset    Event = "reset"    // an operator deleted the mark of a resource

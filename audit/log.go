@@ -30,19 +30,19 @@ func (a logAuditor) Audit(ctx context.Context, r Record) {
 	log.LogAttrs(ctx, level, "holdfast: "+string(r.Event), r.fields()...) // the logger adds the time
 }
 
-// closed reports whether the record is of a hold that the program has ended by Session.Close: that is no surprise.
+// closed reports whether the program has ended the hold by Session.Close. Such a loss is no surprise.
 func (r Record) closed() bool {
 	var lost *holdfast.LostError
 	return r.Event == Lost && errors.As(r.Err, &lost) && lost.Cause == holdfast.CauseClosed
 }
 
-// LogValue returns the fields that are set.
+// LogValue returns the set fields.
 func (r Record) LogValue() slog.Value {
 	attrs := []slog.Attr{slog.String("event", string(r.Event)), slog.Time("at", r.At)}
 	return slog.GroupValue(append(attrs, r.fields()...)...)
 }
 
-// fields returns the fields that are set, except Event and At, the most important first.
+// fields returns the set fields, except Event and At, the most important first.
 func (r Record) fields() []slog.Attr {
 	attrs := make([]slog.Attr, 0, 14)
 	text := func(key, val string) {

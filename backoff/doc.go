@@ -1,6 +1,6 @@
 // Package backoff retries operations with exponential backoff and full jitter: before retry n (from 0) it pauses for a
 // time drawn evenly from [0, min(Max, Initial·Multiplierⁿ)). Nothing but the context bounds the number of attempts:
-// pass one that ends. Package etcderr decides which errors are retried; Again and Final override it for a single error.
+// pass one that ends. Package etcderr decides which errors are retried.
 //
 // [Retry] reports the last attempt. If an earlier one ended with an unknown outcome and a later one was refused, the
 // error says refused. An operation that changes something has to remember the earlier one:

@@ -2,7 +2,6 @@ package backoff_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -30,18 +29,4 @@ func ExampleRetry() {
 	// asked: etcdserver: leader changed
 	// asked: <nil>
 	// result: <nil>
-}
-
-// An operation overrides the verdict on its error.
-func ExampleAgain() {
-	notYet := errors.New("not there yet")
-	tries := 0
-	err := backoff.Retry(context.Background(), backoff.Policy{}, func(context.Context) error {
-		if tries++; tries < 3 {
-			return backoff.Again(notYet)
-		}
-		return backoff.Final(errors.New("changed my mind"))
-	})
-	fmt.Println(tries, err)
-	// Output: 3 changed my mind
 }

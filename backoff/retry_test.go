@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
@@ -44,7 +45,7 @@ func TestRetryPausesAsThePolicySays(t *testing.T) {
 
 func TestRetryReturnsFinalErrorsAtOnce(t *testing.T) {
 	boom := errors.New("boom")
-	wrapped := fmt.Errorf("acquire: %w", backoff.Final(boom))
+	wrapped := fmt.Errorf("acquire: %w", retry.Final(boom))
 	for name, c := range map[string]struct{ said, want error }{
 		"permanent":           {rpctypes.ErrEmptyKey, rpctypes.ErrEmptyKey},
 		"unauthorized":        {rpctypes.ErrPermissionDenied, rpctypes.ErrPermissionDenied},
@@ -52,7 +53,7 @@ func TestRetryReturnsFinalErrorsAtOnce(t *testing.T) {
 		"no space":            {rpctypes.ErrNoSpace, rpctypes.ErrNoSpace},
 		"outcome unknown":     {holdfast.ErrOutcomeUnknown, holdfast.ErrOutcomeUnknown},
 		"not recognized":      {boom, boom},
-		"marked":              {backoff.Final(rpctypes.ErrTimeout), rpctypes.ErrTimeout},
+		"marked":              {retry.Final(rpctypes.ErrTimeout), rpctypes.ErrTimeout},
 		"marked by cenkalti":  {cenkalti.Permanent(boom), boom},
 		"marked further down": {wrapped, wrapped}, // and not only what is below the mark
 	} {
@@ -72,7 +73,7 @@ func TestRetryRepeatsWhatIsMarkedAgain(t *testing.T) {
 		err := backoff.Retry(t.Context(), backoff.Policy{}, func(context.Context) error {
 			if calls++; calls < 4 {
 				// The outermost mark counts, although cenkalti looks for its own mark anywhere.
-				return backoff.Again(fmt.Errorf("watch: %w", backoff.Final(rpctypes.ErrCompacted)))
+				return retry.Again(fmt.Errorf("watch: %w", retry.Final(rpctypes.ErrCompacted)))
 			}
 			return nil
 		})
@@ -232,7 +233,7 @@ func TestNotifyIsCalledBeforeEachPause(t *testing.T) {
 		calls := 0
 		err := backoff.Retry(t.Context(), p, func(context.Context) error {
 			if calls++; calls < 3 {
-				return backoff.Again(fmt.Errorf("no %d", calls))
+				return retry.Again(fmt.Errorf("no %d", calls))
 			}
 			return nil
 		})
@@ -278,33 +279,4 @@ func TestRetryNests(t *testing.T) {
 			t.Errorf("%d rounds, %v", rounds, err)
 		}
 	})
-}
-
-func TestContextErrJoinsTheCauseOnce(t *testing.T) {
-	cause := errors.New("lock lost")
-	for name, c := range map[string]struct {
-		cause error
-		want  string
-	}{
-		"no cause":                     {nil, "context canceled"},
-		"cause says more":              {cause, "context canceled: lock lost"},
-		"cause wraps the context's":    {fmt.Errorf("lost: %w", context.Canceled), "lost: context canceled"},
-		"cause is another context's":   {context.DeadlineExceeded, "context canceled: context deadline exceeded"},
-		"cause is the context's error": {context.Canceled, "context canceled"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			if err := backoff.ContextErr(ctx); err != nil {
-				t.Errorf("alive: %v", err)
-			}
-			cancel(c.cause)
-			err := backoff.ContextErr(ctx)
-			if err == nil || err.Error() != c.want || !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v, want %s", err, c.want)
-			}
-			if c.cause != nil && !errors.Is(err, c.cause) {
-				t.Errorf("%v has lost its cause", err)
-			}
-		})
-	}
 }

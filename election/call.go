@@ -25,18 +25,22 @@ type outcome struct {
 	stack    []byte
 }
 
-// suspended reports whether the function returned because the session was
-// suspended. ended is not set if it has not returned.
+// suspended reports whether the function returned because the session was suspended.
 func (o outcome) suspended() bool { return errors.Is(o.ended, holdfast.ErrSuspended) }
 
-// call calls fn, in a term that elect or resume has entered, and waits for it to end. Once fn's
-// context has ended it waits for at most DrainTimeout; then the term is lost and
-// fn is abandoned.
+// call calls fn and waits for it to end. Once fn's context has ended it waits for at most DrainTimeout; then the term
+// is lost and fn is abandoned:
+//
+//	0 s    the term is kicked: fn's context ends
+//	30 s   DrainTimeout is over: OnOverrun is called, the entry is removed, and others lead
+//	47 s   fn returns: this session may lead again
 func (t *Term) call(ctx context.Context, fn func(context.Context, *Term) error) outcome {
 	fctx, cancel := t.WithContext(ctx)
 	defer cancel()
 	outcomes, abandoned := make(chan outcome), make(chan struct{})
 	work := hold.NewWork(t.hold, nil, t.election.opts.OnOverrun, t.election.opts.CancelOnSuspended)
+	t.turn.users.Add(1)
+	t.turn.term.Store(t)
 	go t.invoke(fctx, fn, work, outcomes, abandoned) // received below, or it ends when fn returns
 
 	o, returned := t.await(fctx, outcomes)
@@ -52,8 +56,7 @@ func (t *Term) call(ctx context.Context, fn func(context.Context, *Term) error) 
 		names.Quote(t.Name()), ErrNotDrained, t.election.opts.drainTimeout(), reason)}
 }
 
-// await receives the outcome, for at most DrainTimeout after ctx, the function's
-// context, has ended.
+// await receives the outcome, for at most DrainTimeout after ctx, the function's context, has ended.
 func (t *Term) await(ctx context.Context, outcomes <-chan outcome) (o outcome, returned bool) {
 	select {
 	case o := <-outcomes:
@@ -75,9 +78,8 @@ func (t *Term) await(ctx context.Context, outcomes <-chan outcome) (o outcome, r
 	}
 }
 
-// invoke calls fn and sends the outcome. If the call was abandoned it reports the
-// end itself: it logs an error and lets a panic end the process, since no caller
-// is left to receive either.
+// invoke calls fn and sends the outcome. If the call was abandoned it reports the end itself: it logs an error and lets
+// a panic end the process, since no caller is left to receive either.
 func (t *Term) invoke(ctx context.Context, fn func(context.Context, *Term) error, work *hold.Work,
 	outcomes chan<- outcome, abandoned <-chan struct{}) {
 	o := outcome{exited: true}
@@ -87,7 +89,8 @@ func (t *Term) invoke(ctx context.Context, fn func(context.Context, *Term) error
 				o.stack = debug.Stack()
 			}
 		}
-		termsOf(t.election).leave(t)
+		t.turn.term.Store(nil)
+		t.turn.done()
 		select {
 		case outcomes <- o:
 		case <-abandoned:
@@ -103,9 +106,8 @@ func (t *Term) invoke(ctx context.Context, fn func(context.Context, *Term) error
 	o.exited = false
 }
 
-// endOf returns why ctx, the context of a function that has just returned err, has
-// ended; nil if it has not. Contexts are canceled asynchronously: a function that
-// polls Check may see a loss or suspension first and return because of it.
+// endOf returns why ctx has ended, the context of a function that has just returned err; nil if it has not. Contexts
+// are canceled asynchronously: a function may find a loss or suspension by Check first, and return because of it.
 func (t *Term) endOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil || err == nil {
 		return context.Cause(ctx)
@@ -117,8 +119,8 @@ func (t *Term) endOf(ctx context.Context, err error) error {
 	return end
 }
 
-// logAbandoned logs that a function keeps running without its term. If the term was
-// held until now, the audit record of its loss says so already.
+// logAbandoned logs a function that keeps running without its term. If the term was held until now, the audit record of
+// its loss says so already.
 func (t *Term) logAbandoned(reason error) {
 	var lost *holdfast.LostError
 	if errors.As(reason, &lost) && lost.Cause == holdfast.CauseNotDrained {
@@ -128,8 +130,8 @@ func (t *Term) logAbandoned(reason error) {
 		"drain_timeout", t.election.opts.drainTimeout(), "error", reason)
 }
 
-// rethrow continues a panic or Goexit of the function on this goroutine. The
-// panic keeps its value; the stack it had is logged.
+// rethrow continues a panic or Goexit of the function on this goroutine. The panic keeps its value; its stack is
+// logged.
 func (t *Term) rethrow(o outcome) {
 	switch {
 	case !o.exited:

@@ -19,8 +19,8 @@
 //     a resignation.
 //   - The entry stays until the function has returned or Options.DrainTimeout is over; then others
 //     lead, and Run waits for the function. Functions of one election on one session never overlap.
-//   - A leader that an administrator kicks (admin.Client.Kick) is told as fast. Its entry stays until its
-//     function has returned, or until Term.Resign, so the next one leads after that.
+//   - A kicked leader (admin.Client.Kick) is told as fast. Its entry stays until its function has returned,
+//     or until Term.Resign: then the next one leads.
 //   - First in, first out; tokens grow; one resignation wakes one candidate. Observers see leaders in
 //     etcd's order.
 //   - A failed campaign leaves no entry. If etcd did not answer, the session removes it later, or it
@@ -28,12 +28,12 @@
 //
 // # Not guaranteed
 //
-//   - That a process paused between a Check and a write, or a function that ignores its context, does
-//     not write. Fence the writes: see package fencing.
+//   - That a process paused between a Check and a write does not write, nor a function without regard
+//     for its context. Fence the writes: see package fencing.
 //   - That a term survives an outage of etcd of about the TTL, or a pause of its process.
-//   - That a leader whose lease is revoked by hand is told before a candidate leads that queued later:
-//     see package session.
-//   - That what an observer sees is still true, or that it sees every leader.
+//   - After a revocation of its lease by hand, that the leader is told before a newcomer leads: see
+//     package session.
+//   - That what an observer sees is still true, or is every leader.
 //   - That functions on two sessions of one process do not overlap after a loss.
 //
 // # States

@@ -36,8 +36,8 @@ func New(sess *session.Session, name string) *Election {
 	return newElection(queue.New(lease.Open(sess), holdfast.KindElection, name))
 }
 
-// NewAt names the election that etcd's concurrency.NewElection(s, prefix), "etcdctl elect" and v3election use for the
-// same prefix, and shares it with them. "/jobs/" is another election than "/jobs": see session.Options.TrailingSlash.
+// NewAt names the election of etcd's concurrency.NewElection(s, prefix), "etcdctl elect" and v3election at the same
+// prefix, and shares it with them. "/jobs/" is another election than "/jobs": see session.Options.TrailingSlash.
 func NewAt(sess *session.Session, prefix string) *Election {
 	return newElection(queue.At(lease.Open(sess), holdfast.KindElection, prefix))
 }
@@ -59,18 +59,18 @@ func (e *Election) With(o Options) *Election {
 func (e *Election) Name() string { return e.queue.Name() }
 
 // Campaign queues as a candidate and returns when it leads: first in, first out, across processes in the order in which
-// etcd received them, on one session in the order of the calls. Observers see Options.Value bytes. ctx
-// bounds the campaign, not the term. Prefer Run, which waits for the work before it resigns.
+// etcd received them, on one session in the order of the calls. ctx bounds the campaign, not the term. Prefer Run: it
+// waits for the work before it resigns.
 //
-// An error is a *CampaignError, whose Err field lists the errors.Is targets. If the session loses its lease, the call
-// queues again under the next one. With a context that carries a live term of the same election and client the error Is
+// An error is a *CampaignError: its Err field lists the errors.Is targets. If the session loses its lease, the call
+// queues again under the next lease. With a context of a live term of the same election and client the error Is
 // holdfast.ErrReentrant.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	start := time.Now()
 	if err := e.validate(ctx); err != nil {
 		return nil, e.failed(0, err)
 	}
-	h, err := hold.AcquireOne(ctx, e.queue, e.request(e.opts.Value))
+	h, err := hold.Acquire(ctx, e.queue, e.request(e.opts.Value))
 	if err != nil {
 		return nil, e.failed(time.Since(start), err)
 	}

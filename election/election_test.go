@@ -242,7 +242,6 @@ func TestCampaignWithAContextOfALiveTermIsReentrant(t *testing.T) {
 			"Campaign":       func() error { _, err := s.election().With(opts{Value: "v"}).Campaign(ctx); return err }(),
 			"RunWhileLeader": el.RunWhileLeader(ctx, nothing),
 			"Run":            el.Run(ctx, nothing),
-			"Yield":          func() error { _, err := term.Yield(ctx); return err }(),
 		} {
 			var failed *election.CampaignError
 			if !errors.Is(err, holdfast.ErrReentrant) || !errors.As(err, &failed) {

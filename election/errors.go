@@ -16,10 +16,7 @@ var (
 	// ErrNoLeader is returned by Leader when no candidate leads.
 	ErrNoLeader = errors.New("the election has no leader")
 
-	// ErrFunctionRuns is returned by Yield for a term of Run or RunWhileLeader: return from the function instead.
-	ErrFunctionRuns = errors.New("the term belongs to a function of Run or RunWhileLeader; return from it to step down")
-
-	// ErrNotDrained means that a function has not returned within Options.DrainTimeout of the end of its context. It is
+	// ErrNotDrained: a function has not returned within Options.DrainTimeout of the end of its context. It is
 	// still running, without its term; only fencing stops its writes.
 	ErrNotDrained = errors.New("the function has not returned after its term ended")
 )
@@ -43,10 +40,10 @@ type CampaignError struct {
 
 	// Err is one of:
 	//   - the context's error, joined with that of the last attempt;
-	//   - holdfast.ErrReentrant, holdfast.ErrClosed, or ErrFunctionRuns (Yield only);
+	//   - holdfast.ErrReentrant or holdfast.ErrClosed;
 	//   - ErrNotDrained, joined with the context's error: a function of an earlier term was still running (Run and
 	//     RunWhileLeader only);
-	//   - a *holdfast.LostError (only under session.Options.StayLost, or from Yield);
+	//   - a *holdfast.LostError (only under session.Options.StayLost);
 	//   - a *holdfast.NameError or *holdfast.ArgumentError: nothing was sent;
 	//   - etcd's error, where a retry cannot help.
 	Err error

@@ -194,25 +194,6 @@ func ExampleTerm_Resign() {
 	// released by its holder
 }
 
-func ExampleTerm_Yield() {
-	sess, close := connect()
-	defer close()
-	ctx := context.Background()
-	term, err := election.New(sess, "scheduler").With(election.Options{Value: "node-1"}).Campaign(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	next, err := term.Yield(ctx) // behind all other candidates; here there is none
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(term.Check())
-	fmt.Println(next.Check(), next.Token() > term.Token())
-	// Output:
-	// released by its holder
-	// <nil> true
-}
-
 func ExampleNewAt() {
 	sess, close := connect()
 	defer close()

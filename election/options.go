@@ -21,7 +21,7 @@ type Options struct {
 	Value string
 
 	// DrainTimeout is how long Run and RunWhileLeader wait for the function after its context has ended; then the term
-	// is lost with holdfast.CauseNotDrained, or the cause that ended it before. Default 30 s. Too short, and the next
+	// is lost with holdfast.CauseNotDrained, or an earlier cause. Default 30 s. Too short, and the next
 	// leader starts beside the function's cleanup; a stuck function blocks the next leader for so long.
 	DrainTimeout time.Duration
 
@@ -35,8 +35,7 @@ type Options struct {
 	// failed, when the term has ended, lost or not, and with that of Run. So what Warm leaves running with it lives as
 	// long as the term. Until Warm returns, this process leads and its function waits: return soon after elected, or
 	// when ctx ends. When ctx has ended, it is waited for during DrainTimeout; then the entry is removed, and
-	// the error of Run Is ErrNotDrained. One call of Run or RunWhileLeader on a session and election uses Warm at a time:
-	// others wait before they queue, until its function and Warm have returned.
+	// the error of Run Is ErrNotDrained. The turn of the call ends when Warm has returned, too: see RunWhileLeader.
 	//
 	// An error ends the campaign or resigns the term, and is returned as a *CampaignError, by Run, too. A panic ends the
 	// process. Default nil.
@@ -65,9 +64,6 @@ type Options struct {
 
 	// OnDeposed is called by Run when a term has ended. reason: a *holdfast.LostError, or holdfast.ErrReleased.
 	OnDeposed func(t *Term, reason error)
-
-	// OnNewLeader is called by Run when a candidate is seen to lead. Of several pending calls only the last is made.
-	OnNewLeader func(Leader)
 
 	// MaxAge is how long ago the last read may have been sent for an Observer's Snapshot to be Trusted. Default 15 s; at
 	// least 30 ms.

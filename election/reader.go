@@ -17,11 +17,59 @@ import (
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
+
+// Leader describes a leader. The zero Leader: no candidate leads. Compare terms by Token.
+type Leader struct {
+	// Token is the Term's. It lacks an epoch raised since the election if etcd has compacted that history.
+	Token holdfast.Token
+
+	Value    string           // as given to Campaign or, since then, to Proclaim
+	Key      string           // of its entry in etcd
+	Lease    clientv3.LeaseID // of its entry; 0 for an entry without one, of another client
+	Revision int64            // etcd's revision at which the entry was last written
+
+	// For people. Zero for a candidate of etcd's own clients. Times are UTC, in
+	// milliseconds, by the clock of the leader's machine.
+	Owner  string    // session.Options.Owner of its session
+	Host   string    // machine name
+	PID    int       // process ID
+	Queued time.Time // when it queued
+	Since  time.Time // when its term began; zero until about a second after that
+}
+
+func leaderOf(f front.Front) Leader {
+	if f.Entry == nil {
+		return Leader{}
+	}
+	return Leader{
+		Token:    f.Token,
+		Value:    f.Value.Data,
+		Key:      string(f.Entry.Key),
+		Lease:    clientv3.LeaseID(f.Entry.Lease),
+		Revision: f.Entry.ModRevision,
+		Owner:    f.Value.Owner,
+		Host:     f.Value.Host,
+		PID:      f.Value.PID,
+		Queued:   f.Value.Queued,
+		Since:    f.Value.Held,
+	}
+}
+
+// equalForObservers reports whether nothing has changed for observers since before. Since may be known now, and an
+// administrator may have asked the leader to resign.
+func (l Leader) equalForObservers(before Leader) bool {
+	if before.Since.IsZero() {
+		before.Since = l.Since
+	}
+	before.Revision = l.Revision
+	return l == before
+}
 
 // Reader reads and watches who leads, without a session and without writing: its role needs to read NAMESPACE/election/
 // and NAMESPACE/epoch; for a prefix PREFIX/, NAMESPACE/claim/PREFIX/ and NAMESPACE/epoch. While a candidate waits for
-// the lock delay after a leader that was lost, no candidate leads. It is immutable, does no I/O when made, and may be
+// the lock delay after a lost leader, no candidate leads. It is immutable, does no I/O when made, and may be
 // used by any number of goroutines.
 type Reader struct {
 	client   *clientv3.Client
@@ -59,15 +107,15 @@ func (o ReaderOptions) validate() (backoff.Policy, error) {
 	return requests.Policy("ReaderOptions.Retry", o.Retry)
 }
 
-// NewReader returns a reader of the election that New names in the default namespace. A bad name, option or client is
+// NewReader returns a reader of the election of New in the default namespace. A bad name, option or client is
 // an error of the first call. Close the client after the reader's observers.
 func NewReader(cli *clientv3.Client, name string) *Reader {
 	return (&Reader{client: cli, name: name}).With(ReaderOptions{})
 }
 
-// NewReaderAt returns a reader of the election that NewAt names. Nothing warns of a prefix that ends in "/". A follower
-// hears up to half a second late that a candidate leads after a leader that was lost. With a role that may read the
-// prefix alone, that one is named at the loss already.
+// NewReaderAt returns a reader of the election of NewAt. Nothing warns of a slash at the end of the prefix. After a
+// lost leader, a follower hears of the next leader up to half a second late. With a role for the prefix alone, the
+// follower is told of the next candidate at the loss already.
 func NewReaderAt(cli *clientv3.Client, prefix string) *Reader {
 	return (&Reader{client: cli, name: prefix, isPrefix: true}).With(ReaderOptions{})
 }
@@ -103,6 +151,15 @@ func (e *Election) reader() *Reader {
 	return r
 }
 
+// Leader is Reader.Leader on the session's client; holdfast.ErrClosed when the session is closed.
+func (e *Election) Leader(ctx context.Context) (Leader, error) { return e.reader().Leader(ctx) }
+
+// Watch is Reader.Watch on the session's client. It ends with holdfast.ErrClosed when the session is closed.
+func (e *Election) Watch(ctx context.Context) iter.Seq2[Leader, error] { return e.reader().Watch(ctx) }
+
+// Observer is Reader.Observer on the session's client. It ends with holdfast.ErrClosed when the session is closed.
+func (e *Election) Observer(ctx context.Context) (*Observer, error) { return e.reader().Observer(ctx) }
+
 // Name is the name or prefix given to NewReader or NewReaderAt.
 func (r *Reader) Name() string { return r.name }
 
@@ -125,7 +182,7 @@ func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 }
 
 // Watch ranges over the leaders: the present one, then each change of the leader or its value, in etcd's order. The
-// zero Leader means that no candidate leads. A slow consumer misses changes, but not the latest; failures of etcd only
+// zero Leader: no candidate leads. A slow consumer misses changes, but not the latest; failures of etcd only
 // delay them.
 //
 //	for leader, err := range r.Watch(ctx) {
@@ -157,11 +214,56 @@ func (r *Reader) Watch(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// Observer starts an observer and returns it after its first read, which ctx bounds. Close it after use. The errors are
-// those of Leader, without ErrNoLeader.
+// Observer starts an observer. Close it after use. The errors are those of Leader, without ErrNoLeader.
 func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
-	return newObserver(ctx, r)
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	if ctx == nil {
+		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	spawn := r.spawn
+	if spawn == nil {
+		spawn = func(run func()) bool { go run(); return true } // joined by Close
+	}
+	memory, err := watching.Remember(ctx, spawn, func(ctx context.Context, tell func(observed)) error {
+		return r.told(ctx, func(f front.Front) { tell(observed{leaderOf(f), f.Sent}) })
+	})
+	if err != nil {
+		return nil, r.failed("observe", err)
+	}
+	return &Observer{r, memory}, nil
 }
+
+// Observer keeps the current leader in memory: see [view.Observed].
+type Observer struct {
+	reader *Reader
+	memory *watching.Memory[observed]
+}
+
+// observed is a leader, and when the read that found it was sent. It is made once, so that Current allocates nothing.
+type observed struct {
+	leader Leader
+	sent   time.Duration
+}
+
+// Snapshot is what an Observer knows.
+type Snapshot struct {
+	Leader Leader // the zero Leader if no candidate leads. The watch may have updated its Value since the read
+	view.Observed
+}
+
+// Current returns what the observer knows now.
+func (o *Observer) Current() Snapshot {
+	latest, ended := o.memory.Latest()
+	age := o.reader.front.Clock()() - latest.sent
+	return Snapshot{latest.leader, view.Observed{
+		Age: age, Trusted: ended == nil && age <= o.reader.maxAge, Err: ended,
+	}}
+}
+
+// Close ends the observer.
+func (o *Observer) Close() { o.memory.Close() }
 
 func (r *Reader) validate() error {
 	if r.err == nil && r.front == nil {
@@ -170,7 +272,7 @@ func (r *Reader) validate() error {
 	return r.err
 }
 
-// failed adds the election to an error, unless that is about an argument.
+// failed adds the election to an error that is not about an argument.
 func (r *Reader) failed(doing string, err error) error {
 	var argument *holdfast.ArgumentError
 	if errors.As(err, &argument) {
@@ -178,9 +280,6 @@ func (r *Reader) failed(doing string, err error) error {
 	}
 	return fmt.Errorf("%s election %s: %w", doing, names.Quote(r.name), err)
 }
-
-// refresh is the time between two reads of a follower.
-func (r *Reader) refresh() time.Duration { return r.maxAge / 3 }
 
 // follow calls handle with the latest front, on the caller's goroutine, until handle returns false (then follow returns
 // nil) or following fails.
@@ -192,5 +291,5 @@ func (r *Reader) follow(ctx context.Context, handle func(front.Front) bool) erro
 }
 
 func (r *Reader) told(ctx context.Context, tell func(front.Front)) error {
-	return r.front.Follow(ctx, r.refresh(), tell)
+	return r.front.Follow(ctx, r.maxAge/3, tell)
 }

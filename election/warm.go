@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // standby is one call of Options.Warm, beside a campaign.
@@ -14,21 +14,21 @@ type standby struct {
 	cancel   context.CancelCauseFunc
 	elected  chan struct{}
 	returned chan struct{} // closed when Warm has returned
-	err      error         // of Warm, if it failed by itself; read after returned
+	err      error         // of a Warm that failed by itself; read after returned
 }
 
-// warmError is an error of Warm, which Run returns.
+// warmError is an error of Warm. It ends Run.
 type warmError struct{ error }
 
 func (e *warmError) Unwrap() error { return e.error }
 
-// standBy campaigns, with Warm beside it, and returns the term when Warm has returned. That term may be lost by then.
-func (e *Election) standBy(ctx context.Context) (*Term, error) {
+// standBy campaigns, with Warm beside it, and returns the term when Warm has returned. The term may be lost by then.
+func (e *Election) standBy(ctx context.Context, turn *turn) (*Term, error) {
 	if e.opts.Warm == nil {
 		return e.Campaign(ctx)
 	}
 	start := time.Now()
-	s := e.warm(ctx)
+	s := e.warm(ctx, turn)
 	t, err := e.Campaign(s.ctx)
 	if err == nil {
 		close(s.elected)
@@ -42,7 +42,7 @@ func (e *Election) standBy(ctx context.Context) (*Term, error) {
 	} else if s.err != nil {
 		err = e.failed(time.Since(start), fmt.Errorf("election: Options.Warm failed: %w", &warmError{s.err}))
 	} else if err == nil && ctx.Err() != nil {
-		err = e.failed(time.Since(start), backoff.ContextErr(ctx))
+		err = e.failed(time.Since(start), retry.ContextErr(ctx))
 	}
 	if err != nil && t != nil {
 		_ = t.hold.ReleaseAfterWork(ctx)
@@ -53,15 +53,14 @@ func (e *Election) standBy(ctx context.Context) (*Term, error) {
 	return t, nil
 }
 
-// warm calls Warm on a goroutine, which join joins, and which has a part in this call's turn: what comes after it
-// may wait for it longer than join. Its failure ends the campaign.
-func (e *Election) warm(ctx context.Context) *standby {
+// warm calls Warm on a goroutine of its own, which join joins. A failure of Warm ends the campaign.
+func (e *Election) warm(ctx context.Context, turn *turn) *standby {
 	s := &standby{elected: make(chan struct{}), returned: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	termsOf(e).join()
+	turn.users.Add(1) // join may give up; the next call must wait for Warm all the same
 	go func() {
 		defer close(s.returned)
-		defer termsOf(e).end()
+		defer turn.done()
 		if err := e.opts.Warm(s.ctx, s.elected); err != nil && s.ctx.Err() == nil {
 			s.err = err
 			s.cancel(err)
@@ -71,7 +70,7 @@ func (e *Election) warm(ctx context.Context) *standby {
 }
 
 // join waits until Warm has returned, for at most drain after its context has ended: with the campaign, the term, or
-// Run. The error Is ErrNotDrained. Meanwhile the entry of a term that was kicked keeps the name from others.
+// Run. The error Is ErrNotDrained. Meanwhile the entry of a kicked term keeps the name from others.
 func (s *standby) join(drain time.Duration) error {
 	select {
 	case <-s.returned:
@@ -85,6 +84,6 @@ func (s *standby) join(drain time.Duration) error {
 		return nil
 	case <-patience.C:
 		return fmt.Errorf("%w: %w: Options.Warm goes on %v after its context has ended",
-			backoff.ContextErr(s.ctx), ErrNotDrained, drain)
+			retry.ContextErr(s.ctx), ErrNotDrained, drain)
 	}
 }

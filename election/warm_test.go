@@ -160,6 +160,36 @@ func TestWarmThatIgnoresItsContextKeepsRunForDrainTimeout(t *testing.T) {
 	})
 }
 
+// The call has returned, and Warm has not: what the next call prepares and does must not run beside it.
+func TestNextCallWaitsForAWarmThatIgnoresItsContext(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		finish := make(chan struct{})
+		el := s.election().With(opts{DrainTimeout: time.Second,
+			Warm: func(context.Context, <-chan struct{}) error { <-finish; return nil }})
+		err := el.RunWhileLeader(within(t, time.Second), func(context.Context, *election.Term) error { return nil })
+		if !errors.Is(err, election.ErrNotDrained) {
+			t.Fatal(err)
+		}
+		called := make(chan struct{})
+		next := later(func() error {
+			return s.election().RunWhileLeader(deadline(t), func(context.Context, *election.Term) error {
+				close(called)
+				return nil
+			})
+		})
+		time.Sleep(time.Minute)
+		select {
+		case <-called:
+			t.Error("the function of the next call runs beside Warm")
+		default:
+		}
+		close(finish)
+		if err := await(t, "the next call leads", next); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A leader that was asked to let go keeps its entry until its work has ended, and Warm is a part of that.
 func TestWarmThatIgnoresAKickKeepsTheNameForDrainTimeout(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {

@@ -63,7 +63,7 @@ func Classify(err error) Class { return Class(retry.Classify(err)) }
 // loop has to check its own context as well.
 //
 // Not retryable are nil, holdfast.ErrOutcomeUnknown, an exhausted quota, messages that are too large, a closed client,
-// and errors that are not recognized. The marks of backoff.Again and backoff.Final override this.
+// errors that are not recognized, and any that is marked with Permanent of github.com/cenkalti/backoff/v4.
 func Retryable(err error) bool {
 	j := retry.Judge(err)
 	return j.Known && j.Again

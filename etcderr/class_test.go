@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	. "github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
@@ -244,7 +243,7 @@ func TestOnlyAFullStoreIsUnknownAndNotPending(t *testing.T) {
 	for name, err := range rpctypesErrors(t) {
 		want := Classify(err) == Unknown && name != "ErrGRPCNoSpace"
 		for _, err := range []error{
-			err, rpctypes.Error(err), fmt.Errorf("wrapped: %w", err), backoff.Again(err), backoff.Final(err),
+			err, rpctypes.Error(err), fmt.Errorf("wrapped: %w", err), retry.Again(err), retry.Final(err),
 		} {
 			if Pending(err) != want {
 				t.Errorf("%s, %v: pending %v", name, err, !want)

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	. "github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 func TestErrorsFromOutsideEtcd(t *testing.T) {
@@ -93,19 +93,19 @@ func TestJoinedErrorsHaveTheGravestClass(t *testing.T) {
 
 func TestMarksDecideRetriesAndNotTheClass(t *testing.T) {
 	boom := errors.New("boom")
-	check(t, backoff.Final(rpctypes.ErrTimeout), verdict{Unknown, false})
-	check(t, fmt.Errorf("x: %w", backoff.Final(rpctypes.ErrTooManyRequests)), verdict{Transient, false})
-	check(t, backoff.Again(rpctypes.ErrLeaseNotFound), verdict{LeaseGone, true})
-	check(t, backoff.Again(boom), verdict{Unknown, true})
-	check(t, backoff.Final(backoff.Again(rpctypes.ErrTimeout)), verdict{Unknown, false})
-	check(t, backoff.Again(fmt.Errorf("x: %w", backoff.Final(rpctypes.ErrTimeout))), verdict{Unknown, true})
-	check(t, errors.Join(rpctypes.ErrTimeout, backoff.Final(boom)), verdict{Unknown, false})
-	check(t, errors.Join(rpctypes.ErrTimeout, backoff.Again(boom)), verdict{Unknown, true})
-	if !errors.Is(backoff.Again(boom), boom) || !errors.Is(backoff.Final(boom), boom) ||
-		backoff.Again(boom).Error() != "boom" {
+	check(t, retry.Final(rpctypes.ErrTimeout), verdict{Unknown, false})
+	check(t, fmt.Errorf("x: %w", retry.Final(rpctypes.ErrTooManyRequests)), verdict{Transient, false})
+	check(t, retry.Again(rpctypes.ErrLeaseNotFound), verdict{LeaseGone, true})
+	check(t, retry.Again(boom), verdict{Unknown, true})
+	check(t, retry.Final(retry.Again(rpctypes.ErrTimeout)), verdict{Unknown, false})
+	check(t, retry.Again(fmt.Errorf("x: %w", retry.Final(rpctypes.ErrTimeout))), verdict{Unknown, true})
+	check(t, errors.Join(rpctypes.ErrTimeout, retry.Final(boom)), verdict{Unknown, false})
+	check(t, errors.Join(rpctypes.ErrTimeout, retry.Again(boom)), verdict{Unknown, true})
+	if !errors.Is(retry.Again(boom), boom) || !errors.Is(retry.Final(boom), boom) ||
+		retry.Again(boom).Error() != "boom" {
 		t.Error("a mark hides what it marks")
 	}
-	if backoff.Again(nil) != nil || backoff.Final(nil) != nil {
+	if retry.Again(nil) != nil || retry.Final(nil) != nil {
 		t.Error("a mark on nil is an error")
 	}
 }

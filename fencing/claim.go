@@ -16,8 +16,8 @@ type Claim struct {
 }
 
 // IsOf reports whether c may be compared with tokens of the lock with this name: it is c's own, or c is
-// of a shard and the lock is a shard of the same name. The claim of a shard is NAME/, which no lock can
-// be called, and NAME/INDEX is such a lock:
+// of a shard and the lock is a shard of the same name. The claim of a shard is NAME/: no lock can have
+// that name. NAME/INDEX is a lock of the shards:
 //
 //	claim "tenants/"    lock "tenants/", "tenants/14": true    "tenants", "tenants/eu/14": false
 //	claim "tenants"     lock "tenants": true                   "tenants/", "tenants/14": false

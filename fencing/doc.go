@@ -13,7 +13,7 @@
 // # Which guard
 //
 //   - For keys in the etcd of the lock: a [FencedWriter].
-//   - For anything else a [Store] that keeps the largest token: package sqlfence for databases,
+//   - For anything else a [Store], with the largest token: package sqlfence for databases,
 //     [EtcdMarks] for another etcd, [MemoryStore] for what a single process writes. Packages httpfence
 //     and grpcfence carry name and token to it.
 //
@@ -36,8 +36,8 @@
 //   - That an unanswered write has no effect later. While its holder's entry exists, it may overwrite
 //     what the same holder wrote since.
 //   - That etcd's client sends a write only once. If a server or proxy answers DeadlineExceeded or
-//     Canceled while the context is alive, which takes 5 s at the least, it sends the write again; if
+//     Canceled while the context is alive, after 5 s at the least, it sends the write again; if
 //     the first copy took effect and the second was refused, the error is ErrStale all the same. So
 //     end the context before.
-//   - Increasing tokens after a restore of etcd that does not move revisions forward.
+//   - Increasing tokens after a restore of etcd without --bump-revision or [BumpEpoch].
 package fencing

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // maxEpoch is that of the largest token.
@@ -25,13 +26,16 @@ var maxEpoch = holdfast.Token(math.MaxInt64).Epoch()
 // present epoch. It never lowers an epoch, so it may be repeated. A change is recorded in a (nil: the
 // default logger).
 //
-// It is for operators, after a restore of etcd that set its revisions back below the marks: call it
+// It is for operators, after a restore of etcd has set its revisions back below the marks: call it
 // with what the guard's [MarkError] says, and only then let clients in. Locks acquired after the bump
-// have tokens above all earlier ones, which a guard refuses with [ErrStale] once it has seen a newer
-// one.
+// have tokens above all earlier tokens. Once a guard has seen a newer token, it refuses those with [ErrStale]:
+//
+//	rev 900 a lock has token 900; a backup of rev 500 is restored
+//	rev 501 the next lock would have token 501, and the guard with mark 900 would refuse it
+//	        BumpEpoch(1): the next lock has token 1<<48 | 502, and the guard refuses token 900
 //
 // Errors are *holdfast.NameError (namespace), *holdfast.ArgumentError (atLeast is not between 1 and
-// 32767), [ErrEpochStep] (it is above [MaxEpochStep]), one for a value in etcd that is not an epoch
+// 32767), [ErrEpochStep] (it is above [MaxEpochStep]), an error for a value in etcd that is no epoch
 // (it is left unchanged), or that of etcd; then the epoch may be raised or not.
 func BumpEpoch(
 	ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a audit.Auditor,
@@ -58,14 +62,13 @@ func BumpEpoch(
 			return nil
 		}
 		if atLeast > MaxEpochStep {
-			return backoff.Final(fmt.Errorf("the epoch is %d, resources without a mark would refuse tokens of epoch %d: %w",
+			return retry.Final(fmt.Errorf("the epoch is %d, resources without a mark would refuse tokens of epoch %d: %w",
 				epoch, atLeast, ErrEpochStep))
 		}
 		if !ours {
 			was = epoch
 		}
-		// The comparison keeps a request that arrives late from lowering an epoch
-		// that was raised further in the meantime.
+		// Without the comparison a late request could lower an epoch that was raised further in the meantime.
 		resp, err := kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
 			Then(clientv3.OpPut(key, strconv.FormatInt(atLeast, 10))).
@@ -75,7 +78,7 @@ func BumpEpoch(
 			return err
 		}
 		if !resp.Succeeded {
-			return backoff.Again(errEpochChanged)
+			return retry.Again(errEpochChanged)
 		}
 		now, ours = atLeast, true
 		return nil
@@ -119,7 +122,7 @@ func readEpoch(ctx context.Context, kv clientv3.KV, key string) (epoch, mod int6
 	got := resp.Kvs[0]
 	epoch, err = strconv.ParseInt(string(got.Value), 10, 64)
 	if err != nil || epoch < 0 || epoch > maxEpoch {
-		return 0, 0, backoff.Final(fmt.Errorf("the value %.64q is not a number from 0 to %d; it was left unchanged",
+		return 0, 0, retry.Final(fmt.Errorf("the value %.64q is not a number from 0 to %d; it was left unchanged",
 			got.Value, maxEpoch))
 	}
 	return epoch, got.ModRevision, nil

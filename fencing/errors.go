@@ -10,26 +10,26 @@ import (
 // What errors.Is finds in the errors of this package, of sqlfence, httpfence and
 // grpcfence. Except for ErrStale, nothing was sent or done.
 var (
-	// ErrStale means that a guard refused a write because its token is not the newest. The write had
+	// ErrStale: a guard refused a write because its token is not the newest. The write had
 	// no effect. Stop the work.
 	ErrStale = errors.New("fencing token is stale")
 
-	// ErrOtherName means that another lock guards the resource. The error is an *[OtherNameError]. Two
-	// shards of one name that write one resource are not told apart: see [Claim.IsOf].
+	// ErrOtherName: another lock guards the resource. The error is an *[OtherNameError]. Two shards of the same
+	// name are not told apart if they write the same resource: see [Claim.IsOf].
 	ErrOtherName = errors.New("fencing token is of another lock")
 
-	// ErrBadClaim means that a name, token or resource is malformed. The error is a *[ClaimError].
+	// ErrBadClaim: a name, token or resource is malformed. The error is a *[ClaimError].
 	ErrBadClaim = errors.New("malformed fencing claim")
 
-	// ErrEpochStep means that the epoch of a claim is more than [MaxEpochStep] above that of the mark
+	// ErrEpochStep: the epoch of a claim is more than [MaxEpochStep] above that of the mark
 	// (then it Is ErrBadClaim as well), or that a bump is.
 	ErrEpochStep = fmt.Errorf("epoch is more than %d ahead", MaxEpochStep)
 
-	// ErrFull means that a store has no room for the mark of a new resource.
+	// ErrFull: a store has no room for the mark of a new resource.
 	ErrFull = NotDone(errors.New("store of fencing marks is full"))
 
-	// ErrNotDone means that nothing was done, or that all of it was rolled back.
-	// The request may be repeated while the lock is held. See [NotDone].
+	// ErrNotDone: nothing was done, or all of it was rolled back. The request may be repeated while the lock is held.
+	// See [NotDone].
 	ErrNotDone = errors.New("nothing was done")
 )
 

@@ -7,7 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // MaxMarkOps is the largest number of operations in one [EtcdMarks.Commit]: etcd's
@@ -18,9 +18,9 @@ const MaxMarkOps = 124
 // some new resources. For comparisons of your own pass a single clientv3.OpTxn. The response has the
 // results of ops in order.
 //
-// Errors are those of [Store].Do, a *holdfast.ArgumentError (more than [MaxMarkOps] operations, an
-// empty key, a zero operation), and holdfast.ErrOutcomeUnknown: it was not answered, is not sent
-// again, and may take effect later, but not after a larger token has written.
+// Errors are those of [Store].Do, and holdfast.ErrOutcomeUnknown: it was not answered, is not sent again, and may
+// take effect later, but not after a larger token has written. Etcd refuses more than [MaxMarkOps] operations and empty
+// keys. A zero clientv3.Op panics, as it does in clientv3.
 func (m *EtcdMarks) Commit(
 	ctx context.Context, resource string, c Claim, ops ...clientv3.Op,
 ) (*clientv3.TxnResponse, error) {
@@ -28,10 +28,7 @@ func (m *EtcdMarks) Commit(
 	if err := checkUse(ctx, resource, c); err != nil {
 		return nil, err
 	}
-	if err := checkTxn(nil, ops, nil, MaxMarkOps); err != nil {
-		return nil, r.refuse(err)
-	}
-	if err := backoff.ContextErr(ctx); err != nil {
+	if err := retry.ContextErr(ctx); err != nil {
 		return nil, r.refuse(err)
 	}
 	mayCreate := m.opts.MaxMarks < 0 || m.room.Load() > 0

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // EtcdMarks keeps marks in etcd, for all replicas of a service. Commit is a guard for work in the same
@@ -105,7 +106,7 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 			return err
 		}
 		if err := c.CheckMark(resource, mark); err != nil {
-			return backoff.Final(err)
+			return retry.Final(err)
 		}
 		if mark == c {
 			return nil
@@ -115,8 +116,10 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 				return err
 			}
 		}
-		// The comparison keeps a request that arrives late from lowering a mark
-		// that was raised in the meantime.
+		// Without the comparison a late request could lower a mark that was raised in the meantime:
+		//
+		//	mod 10, mark 5   a request of token 6 compares mod = 10; it is on its way for long
+		//	mod 12, mark 9   the next holder has raised the mark: the request of token 6 does nothing
 		resp, err := m.kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
 			Then(clientv3.OpPut(key, markText(c))).
@@ -125,7 +128,7 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 		case err != nil:
 			return err
 		case !resp.Succeeded:
-			return backoff.Again(errMarkChanged)
+			return retry.Again(errMarkChanged)
 		case mod == 0:
 			m.room.Add(-1)
 		}
@@ -162,8 +165,8 @@ func (m *EtcdMarks) markOf(resource string, resp *etcdserverpb.RangeResponse) (m
 	return mark, resp.Kvs[0].ModRevision, err
 }
 
-// Reset deletes the mark of a resource, even one that cannot be parsed; see [MemoryStore.Reset]. A mark
-// that another process sets after the deletion is kept, however often the deletion is sent. If the mark is
+// Reset deletes the mark of a resource, even one that cannot be parsed; see [MemoryStore.Reset]. A new mark
+// of another process after the deletion is kept, however often the deletion is sent. If the mark is
 // raised before it can be deleted, it stays, and Reset fails. The error is a *[ClaimError] for the
 // resource, or says that, or is that of etcd: then the mark may be deleted or not.
 func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor) error {
@@ -198,7 +201,7 @@ func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor)
 		}
 		now := resp.Responses[0].GetResponseRange().Kvs
 		if len(now) > 0 && now[0].CreateRevision <= mod { // not deleted since
-			return backoff.Final(errMarkChanged)
+			return retry.Final(errMarkChanged)
 		}
 		return nil // by an earlier copy of ours, or by another call
 	})
@@ -213,8 +216,8 @@ func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor)
 	return err
 }
 
-// markDigits is the width of the token in a mark. With a fixed width the order of
-// bytes, which etcd compares, is the order of numbers.
+// markDigits is the width of the token in a mark. Etcd compares bytes: with a fixed width their order is the order of
+// numbers.
 const markDigits = 19
 
 // markText returns the value of a mark: the escaped name, a space, the token. An
@@ -227,7 +230,7 @@ func markText(c Claim) string {
 // parse reads what markText wrote. Anything else is an error, never "no mark".
 func (m *EtcdMarks) parse(resource string, value []byte) (Claim, error) {
 	bad := func(err error) error {
-		return backoff.Final(fmt.Errorf("fencing: the value of %s is not a mark: %.64q: %w",
+		return retry.Final(fmt.Errorf("fencing: the value of %s is not a mark: %.64q: %w",
 			names.Quote(m.prefix+resource), value, err))
 	}
 	escaped, digits, ok := strings.Cut(string(value), " ")
@@ -256,7 +259,7 @@ func (m *EtcdMarks) makeRoom(ctx context.Context, resource string) error {
 	}
 	free := m.opts.MaxMarks - resp.Count
 	if free <= 0 {
-		return backoff.Final(errFull(resource, resp.Count, "EtcdMarksOptions.MaxMarks"))
+		return retry.Final(errFull(resource, resp.Count, "EtcdMarksOptions.MaxMarks"))
 	}
 	m.room.Store(min(max(free/100, 1), countEvery))
 	return nil

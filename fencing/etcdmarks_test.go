@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
@@ -323,4 +324,39 @@ func TestMarkOfAShardWithItsIndexIsRenamed(t *testing.T) {
 			t.Errorf("%s: a claim that is of no shard: %v", resource, err)
 		}
 	}
+}
+
+// From 5 s on an etcd server may answer so that its client sends a write twice.
+func TestAttemptsEndWithin5s(t *testing.T) {
+	seen := &deadlines{}
+	m, err := fencing.NewEtcdMarks(seen, fencing.EtcdMarksOptions{Timeout: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range map[string]func(context.Context) error{
+		"bump":  func(ctx context.Context) error { _, err := fencing.BumpEpoch(ctx, seen, "", 1, &journal{}); return err },
+		"admit": func(ctx context.Context) error { return m.Admit(ctx, "r", claim(5)) },
+		"reset": func(ctx context.Context) error { return m.Reset(ctx, "r", &journal{}) },
+	} {
+		seen.left = 0
+		if err := call(t.Context()); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if seen.left <= 0 || seen.left >= 5*time.Second {
+			t.Errorf("%s: an attempt may take %v", name, seen.left)
+		}
+	}
+}
+
+// deadlines is a KV that fails, and notes how long its last request could have taken.
+type deadlines struct {
+	clientv3.KV
+	left time.Duration
+}
+
+func (d *deadlines) Get(ctx context.Context, _ string, _ ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if end, ok := ctx.Deadline(); ok {
+		d.left = time.Until(end)
+	}
+	return nil, retry.Final(errors.New("no"))
 }

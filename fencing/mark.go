@@ -9,13 +9,13 @@ import (
 
 // MaxEpochStep is how far the epoch of a claim may be above that of the mark (0 without a mark), and
 // so the largest epoch that [BumpEpoch] sets. Epochs count restores, so a larger step is a mistake or
-// a forged token, which as a mark would lock the resource for good.
+// a forged token: as a mark it would lock the resource for good.
 const MaxEpochStep = 1024
 
 // CheckMark returns nil if c may write to a resource with this mark; a zero mark is none. It is the
 // rule of every [Store], also of your own: call [Claim.Validate] first, and leave the mark unchanged
-// on an error, which is an *[OtherNameError], a *[MarkError], or a *[ClaimError] that Is
-// [ErrEpochStep]. Names are compared as [Claim.IsOf] does, if both are known.
+// on an error: an *[OtherNameError], a *[MarkError], or a *[ClaimError] that Is [ErrEpochStep].
+// Names are compared as [Claim.IsOf] does, if both are known.
 func (c Claim) CheckMark(resource string, mark Claim) error {
 	if c.Name != "" && mark.Name != "" && mark.Token != 0 && !c.IsOf(mark.Name) {
 		return &OtherNameError{Resource: resource, Want: mark.Name, Got: c.Name}

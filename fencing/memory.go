@@ -5,12 +5,12 @@ import (
 	"sync"
 
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// MemoryStore is a [Store] in memory, for resources that are written only through it. It holds a
-// resource exclusively from the comparison to the end of the effect. Its marks end with the process: a
-// resource that outlives the process needs marks that do, too.
+// MemoryStore is a [Store] in memory, for resources behind it alone. It holds a resource exclusively from
+// the comparison to the end of the effect. Its marks end with the process, so it is for resources that do,
+// too.
 type MemoryStore struct {
 	maxMarks int
 
@@ -52,8 +52,8 @@ func NewMemoryStore(o MemoryStoreOptions) *MemoryStore {
 }
 
 // Do implements [Store]. Effects on one resource run one after the other; the wait ends with ctx, and
-// effect must respect it. A Do, Admit or Reset of the same resource with effect's context is a
-// *holdfast.ArgumentError. The mark stays raised if effect fails or panics.
+// effect must respect it. A call for the same resource from within effect waits for the end of effect, so
+// until ctx ends. The mark stays raised if effect fails or panics.
 func (s *MemoryStore) Do(
 	ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error,
 ) error {
@@ -69,9 +69,7 @@ func (s *MemoryStore) Do(
 		return err
 	}
 	m.claim = c
-	within := &effectContext{Context: ctx, store: s, resource: resource}
-	defer within.over.Store(true)
-	return effect(within)
+	return effect(ctx)
 }
 
 // Admit implements [Filter]. It is Do without an effect.
@@ -80,7 +78,7 @@ func (s *MemoryStore) Admit(ctx context.Context, resource string, c Claim) error
 }
 
 // Reset deletes the mark of a resource, if it has one, and records that in a (nil: the default
-// logger). Use it for a resource that no longer exists, that gets another lock, or whose mark no token
+// logger). Use it for a resource that no longer exists, or gets another lock, or has a mark no token
 // can reach. No stale holder may be left: the next token is admitted, whatever it is. The error is a
 // *[ClaimError] for the resource, or ctx's.
 func (s *MemoryStore) Reset(ctx context.Context, resource string, a audit.Auditor) error {
@@ -119,11 +117,8 @@ func (s *MemoryStore) Len() int {
 
 // acquire waits until the caller has the resource exclusively.
 func (s *MemoryStore) acquire(ctx context.Context, resource string) (*memoryMark, error) {
-	if err := backoff.ContextErr(ctx); err != nil {
+	if err := retry.ContextErr(ctx); err != nil {
 		return nil, NotDone(err)
-	}
-	if err := s.checkNesting(ctx, resource); err != nil {
-		return nil, err
 	}
 	s.mu.Lock()
 	m := s.marks[resource]
@@ -142,7 +137,7 @@ func (s *MemoryStore) acquire(ctx context.Context, resource string) (*memoryMark
 		return m, nil
 	case <-ctx.Done():
 		s.giveUp(resource, m)
-		return nil, NotDone(backoff.ContextErr(ctx))
+		return nil, NotDone(retry.ContextErr(ctx))
 	}
 }
 

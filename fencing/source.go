@@ -36,15 +36,15 @@ type Hold interface {
 	// Name returns the name of the lock or election. Tokens are ordered by name.
 	Name() string
 
-	// Client returns the etcd client that the entry was created with.
+	// Client returns the etcd client of the entry.
 	Client() *clientv3.Client
 
-	// Holding returns comparisons for an etcd transaction, at least one, that are all true only while it is held:
-	// while its entry exists, and those of all locks that were acquired together with it.
+	// Holding returns comparisons for an etcd transaction, at least one. They are all true only while it is held: while
+	// its entry exists, and those of all locks that were acquired together with it.
 	Holding() []clientv3.Cmp
 }
 
-// A bare token is a source, for a holder that is elsewhere.
+// A bare token is a source, for a holder elsewhere.
 var _ Source = holdfast.Token(0)
 
 // isNil reports whether s is nil or a nil pointer, such as the *Lock of a failed

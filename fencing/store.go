@@ -7,11 +7,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Store is a guard. It keeps a mark per resource, the largest token that it has admitted, and no
-// effect with a smaller token comes after one with a larger token. It either raises the mark
-// atomically with the effect, or holds the resource exclusively from the comparison to the end of the
-// effect: otherwise 5 is admitted and pauses, 7 is admitted and writes, then 5 overwrites 7. A Store
-// is safe for concurrent use.
+// Store is a guard. It keeps a mark per resource, the largest admitted token, and no effect with a smaller
+// token comes after an effect with a larger token. It either raises the mark atomically with the effect, or
+// holds the resource exclusively from the comparison to the end of the effect. Otherwise:
+//
+//	token 5 is admitted, and its process pauses
+//	token 7 is admitted, and writes
+//	the process of token 5 goes on, and overwrites what token 7 has written
+//
+// A Store is safe for concurrent use.
 type Store interface {
 	// Do runs effect if c's token is not below the mark of the resource, and sets the mark to the
 	// token. effect runs on the caller's goroutine; its context is derived from ctx and carries what
@@ -33,8 +37,8 @@ type Store interface {
 	Do(ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error) error
 }
 
-// Filter keeps marks like a [Store] but does not cover the effect: it does not refuse a holder that
-// pauses between Admit and its effect.
+// Filter keeps marks like a [Store] but does not cover the effect: a holder may pause
+// between Admit and its effect.
 type Filter interface {
 	// Admit returns nil if c's token is not below the mark of the resource, and sets
 	// the mark to the token. Errors are those of Store.Do.

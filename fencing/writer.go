@@ -10,15 +10,21 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// MaxOps is the largest number of comparisons, of Then operations, or of Else operations in a
-// transaction of a [FencedWriter]. Nested transactions share what their outer level leaves. For a lock with n
+// MaxOps is how many comparisons, Then operations, or Else operations a transaction of a [FencedWriter] may have:
+// etcd's default limit, less the fence. Nested transactions share what their outer level leaves. For a lock with n
 // entries in etcd, of a locker.Set or a locker.TreeMutex, it is MaxOps+1-n.
 const MaxOps = 127
+
+// WriterOptions configure a [FencedWriter]. The zero value is the default.
+type WriterOptions struct {
+	// Auditor receives a record of each write that etcd refused as stale. Default: the default logger, at Warn.
+	Auditor audit.Auditor
+}
 
 // FencedWriter writes to etcd on behalf of a holder, and only while the holder's entry exists; of a lock that
 // was acquired together with others (locker.Set, locker.TreeMutex), while all their entries exist. Each
@@ -33,8 +39,8 @@ const MaxOps = 127
 //   - holdfast.ErrOutcomeUnknown, joined with its cause: it was not answered, and not sent again. It may
 //     have taken effect, or may do so while the holder's entry exists.
 //   - any other error: nothing was written ([ErrNotDone]). Before anything is sent these are
-//     *holdfast.ArgumentError, [holdfast.ErrNoToken], ctx's error, and that of the holder's Check (for a
-//     suspended holder see [WriterOptions].WhileSuspended).
+//     *holdfast.ArgumentError, [holdfast.ErrNoToken], ctx's error, and that of the holder's Check: a
+//     suspended holder gets holdfast.ErrSuspended, and may write again when its Check returns nil.
 type FencedWriter struct {
 	owner Hold // nil: every write returns ErrNoToken
 	opts  WriterOptions
@@ -58,9 +64,6 @@ func (w *FencedWriter) Put(
 	ctx context.Context, key, val string, opts ...clientv3.OpOption,
 ) (*clientv3.PutResponse, error) {
 	r := w.request("put", key)
-	if key == "" {
-		return nil, r.refuse(errEmptyKey)
-	}
 	resp, err := r.send(ctx, clientv3.OpPut(key, val, opts...))
 	if err != nil {
 		return nil, err
@@ -79,8 +82,8 @@ func (w *FencedWriter) Delete(
 	ctx context.Context, key string, opts ...clientv3.OpOption,
 ) (*clientv3.DeleteResponse, error) {
 	r := w.request("delete", key)
-	if key == "" {
-		return nil, r.refuse(errEmptyKey)
+	if key == "" { // with clientv3.WithPrefix it would delete all of etcd
+		return nil, r.refuse(invalid("key", "is empty"))
 	}
 	resp, err := r.send(ctx, clientv3.OpDelete(key, opts...))
 	if err != nil {
@@ -94,7 +97,7 @@ func (w *FencedWriter) Delete(
 	return (*clientv3.DeleteResponse)(del), nil
 }
 
-// request is one write of a FencedWriter, or one commit of EtcdMarks, which has no writer.
+// request is one write of a FencedWriter, or one commit of EtcdMarks, without a writer.
 type request struct {
 	w         *FencedWriter
 	verb      string
@@ -116,14 +119,6 @@ func (w *FencedWriter) request(verb, resource string) *request {
 	return r
 }
 
-// maxOps is MaxOps for the owner.
-func (r *request) maxOps() int {
-	if r.w.owner == nil {
-		return MaxOps
-	}
-	return MaxOps + 1 - max(1, len(r.w.owner.Holding()))
-}
-
 // send is the fence: If(Holding) Then(op), in one RPC. It returns etcd's response,
 // with exactly one result, only if the comparison held.
 func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnResponse, error) {
@@ -131,16 +126,13 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 	if h == nil {
 		return nil, r.refuse(holdfast.ErrNoToken)
 	}
-	if err := r.w.opts.validate(); err != nil {
-		return nil, r.refuse(err)
-	}
 	if ctx == nil {
 		return nil, r.refuse(errNilContext)
 	}
-	if err := backoff.ContextErr(ctx); err != nil {
+	if err := retry.ContextErr(ctx); err != nil {
 		return nil, r.refuse(err)
 	}
-	if err := r.w.opts.admit(ctx, h); err != nil {
+	if err := h.Check(); err != nil {
 		return nil, r.refuse(err)
 	}
 	cli, owned := h.Client(), h.Holding()
@@ -168,8 +160,8 @@ func compares(owned []clientv3.Cmp) bool {
 	return len(owned) > 0 && !slices.ContainsFunc(owned, noKey)
 }
 
-// stale returns the error of a write that etcd refused, and records it. The refusal
-// proves that the holder's entry is gone, so it ends the hold.
+// stale records a write that etcd refused, and returns its error. The refusal proves that the holder's entry is gone,
+// so it ends the hold.
 func (r *request) stale(ctx context.Context, h Hold, owner clientv3.Cmp) error {
 	requests.Refused(h)
 	err := fmt.Errorf("%v: refused, its holder's entry is gone: %w", r, ErrStale)
@@ -191,20 +183,19 @@ func (r *request) String() string {
 	return fmt.Sprintf("%s with token %v", text, r.token)
 }
 
-// refuse returns the error of a write that was not sent.
+// refuse returns the error of a write before it is sent.
 func (r *request) refuse(err error) error {
 	return NotDone(fmt.Errorf("%v: not sent: %w", r, err))
 }
 
-// failed returns the error of a write that was sent and failed, or whose outcome is
-// unknown.
+// failed returns the error of a write that was sent: it failed, or its outcome is unknown.
 func (r *request) failed(ctx context.Context, err error) error {
 	if etcderr.Classify(err) != etcderr.Unknown {
 		return NotDone(fmt.Errorf("%v: %w", r, err))
 	}
 	// clientv3 replaces some errors by the context's, without its cause. Others
 	// hide that the context has ended.
-	switch cerr := backoff.ContextErr(ctx); {
+	switch cerr := retry.ContextErr(ctx); {
 	case cerr == nil:
 	case errors.Is(cerr, err):
 		err = cerr
@@ -216,8 +207,13 @@ func (r *request) failed(ctx context.Context, err error) error {
 
 var errMalformed = errors.New("malformed response from etcd")
 
-// malformed returns the error of a response that etcd never sends. Something in
-// between did, so the outcome is unknown.
+// malformed returns the error of a response that etcd never sends. Something in between did: the outcome is unknown.
 func (r *request) malformed() error {
 	return fmt.Errorf("%v: %w: %w", r, holdfast.ErrOutcomeUnknown, errMalformed)
 }
+
+func invalid(argument, reason string, args ...any) error {
+	return &holdfast.ArgumentError{Argument: argument, Reason: fmt.Sprintf(reason, args...)}
+}
+
+var errNilContext = invalid("ctx", "is nil")

@@ -92,8 +92,6 @@ func TestNilHolderWritesNothing(t *testing.T) {
 			forEachWrite(t, func(t *testing.T, write writeFunc) {
 				w := fencing.NewFencedWriter(h)
 				refused(t, kv, write(t.Context(), w), holdfast.ErrNoToken)
-				w = w.With(fencing.WriterOptions{WhileSuspended: fencing.Proceed})
-				refused(t, kv, write(t.Context(), w), holdfast.ErrNoToken)
 			})
 		})
 	}
@@ -101,18 +99,24 @@ func TestNilHolderWritesNothing(t *testing.T) {
 
 func TestLostHolderIsRefusedWithoutAnRPC(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write writeFunc) {
-		for _, policy := range []fencing.WhileSuspended{fencing.Refuse, fencing.Wait, fencing.Proceed} {
-			for _, cause := range []error{errors.New("expired"), rpctypes.ErrTimeout, context.DeadlineExceeded} {
-				h, kv := holding(t)
-				h.check = func() error { return fmt.Errorf("lk: %w", &holdfast.LostError{Err: cause}) }
-				err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.WriterOptions{WhileSuspended: policy}))
-				refused(t, kv, err, holdfast.ErrLost, cause)
-				mustSay(t, err, "token "+h.token.String(), "not sent")
-				if strings.Contains(err.Error(), `""`) {
-					t.Errorf("names an empty key: %v", err)
-				}
+		for _, cause := range []error{errors.New("expired"), rpctypes.ErrTimeout, context.DeadlineExceeded} {
+			h, kv := holding(t)
+			h.check = func() error { return fmt.Errorf("lk: %w", &holdfast.LostError{Err: cause}) }
+			err := write(t.Context(), fencing.NewFencedWriter(h))
+			refused(t, kv, err, holdfast.ErrLost, cause)
+			mustSay(t, err, "token "+h.token.String(), "not sent")
+			if strings.Contains(err.Error(), `""`) {
+				t.Errorf("names an empty key: %v", err)
 			}
 		}
+	})
+}
+
+func TestSuspendedHolderIsRefused(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
+		h, kv := holding(t)
+		h.check = func() error { return fmt.Errorf("lk: %w", holdfast.ErrSuspended) }
+		refused(t, kv, write(t.Context(), fencing.NewFencedWriter(h)), holdfast.ErrSuspended)
 	})
 }
 
@@ -144,21 +148,14 @@ func TestEndedContextSendsNothing(t *testing.T) {
 	})
 }
 
-func TestEmptyKeyIsRefusedBeforeItIsSent(t *testing.T) {
+// With WithPrefix etcd's client takes an empty key for all keys.
+func TestDeletionOfAnEmptyKeyIsRefusedBeforeItIsSent(t *testing.T) {
 	h, kv := holding(t)
-	w := fencing.NewFencedWriter(h)
-	for name, write := range map[string]func() error{
-		"put":    func() error { _, err := w.Put(t.Context(), "", "v"); return err },
-		"delete": func() error { _, err := w.Delete(t.Context(), ""); return err },
-		"delete all of etcd": func() error {
-			_, err := w.Delete(t.Context(), "", clientv3.WithPrefix())
-			return err
-		},
-	} {
-		err := write()
+	for _, opts := range [][]clientv3.OpOption{nil, {clientv3.WithPrefix()}} {
+		_, err := fencing.NewFencedWriter(h).Delete(t.Context(), "", opts...)
 		refused(t, kv, err)
 		if !isArgument(err, "key") {
-			t.Errorf("%s: %v", name, err)
+			t.Error(err)
 		}
 	}
 }
@@ -285,17 +282,17 @@ func TestWriterIsSharedByGoroutines(t *testing.T) {
 
 func TestWithLeavesTheOriginalUnchanged(t *testing.T) {
 	h, kv := holding(t)
-	h.check = func() error { return holdfast.ErrSuspended }
-	w := fencing.NewFencedWriter(h)
-	proceeding := w.With(fencing.WriterOptions{WhileSuspended: fencing.Proceed})
-	_, err := w.Put(t.Context(), "k", "v")
-	refused(t, kv, err, holdfast.ErrSuspended)
-	if _, err := proceeding.Put(t.Context(), "k", "v"); err != nil {
-		t.Error(err)
+	kv.etcd.Delete(entry)
+	var j journal
+	w := fencing.NewFencedWriter(h).With(fencing.WriterOptions{Auditor: quiet})
+	with := w.With(fencing.WriterOptions{Auditor: &j})
+	for _, each := range []*fencing.FencedWriter{w, with, with.With(fencing.WriterOptions{Auditor: quiet})} {
+		if _, err := each.Put(t.Context(), "k", "v"); !errors.Is(err, fencing.ErrStale) {
+			t.Error(err)
+		}
 	}
-	_, err = proceeding.With(fencing.WriterOptions{Auditor: audit.Log(nil)}).Put(t.Context(), "k", "v")
-	if !errors.Is(err, holdfast.ErrSuspended) {
-		t.Errorf("a second With keeps what the first has set: %v", err)
+	if n := len(j.Take()); n != 1 {
+		t.Errorf("%d records", n)
 	}
 }
 

@@ -7,24 +7,18 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-// DowngradableLock is a [Lock] that can become a [ReadLock] without a moment in which a writer could come in between.
+// DowngradableLock is a [Lock] that can become a [ReadLock] with no writer in between.
 // It is a fencing.Holder.
 type DowngradableLock struct {
-	writeLock
-	lock  *Lock // the same, as contexts carry it
+	Lock  // contexts carry it
 	named named
 }
 
 var _ fencing.Holder = (*DowngradableLock)(nil)
 
-// WithContext returns a child of ctx that carries the lock, as a *Lock, and ends with it: see [Lock.WithContext].
-func (l *DowngradableLock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return l.lock.WithContext(ctx)
-}
-
-// LockDowngradable is Lock for a writer that wants to go on as a reader: see DowngradableLock.Downgrade. It has two
-// entries in the queue instead of one, and takes as many requests as Lock; one that waits may wait for
-// session.Options.LockDelay as a Set does. With Options.Reentrant it is refused.
+// LockDowngradable is Lock for a writer on its way to reading: see DowngradableLock.Downgrade. It has two entries in
+// the queue, and takes as many requests as Lock; a call in the queue may wait for session.Options.LockDelay as a Set
+// does. With Options.Reentrant it is refused.
 //
 //	lk, err := m.LockDowngradable(ctx)
 //	… // write
@@ -43,7 +37,7 @@ func (m *RWMutex) TryLockDowngradable(ctx context.Context) (*DowngradableLock, e
 
 // DoDowngradable acquires the lock as LockDowngradable does, calls write, downgrades, calls read, and releases the
 // lock. No writer holds between the two, and readers hold beside read. Each function gets a context as that of Do,
-// which carries what it holds: write's ends with the downgrade.
+// with what it holds: write's ends with the downgrade.
 //
 // The error is that of Do. read is not called if write has returned an error, or if the lock was lost or unlocked
 // before the downgrade: then the error says that, too (*holdfast.LostError, holdfast.ErrReleased).
@@ -69,7 +63,7 @@ func (m *RWMutex) doDowngradable(
 		return m.named.failed(0, &holdfast.ArgumentError{Argument: "write, read", Reason: "must not be nil"})
 	}
 	return do(ctx, m.named, func(fctx context.Context, lk *DowngradableLock) error {
-		if err := write(fctx, lk.lock); err != nil {
+		if err := write(fctx, &lk.Lock); err != nil {
 			return err
 		}
 		return do(ctx, m.readers, read, lk.Downgrade)
@@ -85,20 +79,18 @@ func (m *RWMutex) lockDowngradable(ctx context.Context, try bool) (*Downgradable
 	if q := n.first(); q != nil {
 		n.queues = q.Downgradable()
 	}
-	h, err := n.acquire(ctx, exclusive, try)
+	lk, err := lockOf(n.acquire(ctx, try))
 	if err != nil {
 		return nil, err
 	}
-	lk := &Lock{writeLock{single{h}}}
-	return &DowngradableLock{lk.writeLock, lk, n}, nil
+	return &DowngradableLock{*lk, n}, nil
 }
 
-// Downgrade releases the Lock, whose contexts end as with Unlock, and returns a ReadLock that has been held since
-// before: no writer can hold in between. Readers that waited for the Lock hold beside it. MaxHold and MaxIdle begin
-// again.
+// Downgrade releases the Lock, ends its contexts as Unlock does, and returns a ReadLock. The ReadLock has been held
+// since before: no writer can hold in between. Readers behind the Lock hold beside it. MaxHold and MaxIdle begin again.
 //
 // The error is a *holdfast.LostError or holdfast.ErrReleased if the Lock had ended before, or if one of its entries
-// was deleted; then nothing is held. (A Lock that was kicked keeps the name until Unlock, as any other.) If etcd does
+// was deleted; then nothing is held. (A kicked Lock keeps the name until Unlock, as any other.) If etcd does
 // not answer before ctx ends, the ReadLock is held, and others wait until the session has removed the writer's entry.
 // A ctx that has ended is treated as Unlock does. Unlock of the Lock does nothing after Downgrade: it may be deferred.
 func (l *DowngradableLock) Downgrade(ctx context.Context) (*ReadLock, error) {

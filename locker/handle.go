@@ -2,6 +2,7 @@ package locker
 
 import (
 	"context"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -14,8 +15,8 @@ import (
 // hook is an alias so that the field of handle is not exported.
 type hook = requests.Hook
 
-// handle is an acquisition, until it is released or lost: what Lock, ReadLock, SetLock and Permit have in common. Its
-// documentation is theirs. With Options.Reentrant, several can have the same hold.
+// handle is one acquisition. Lock, ReadLock, SetLock and Permit have it in common; its documentation is theirs. With
+// Options.Reentrant several handles share one hold.
 type handle struct {
 	hook   // ends the hold when a fenced write is refused
 	hold   *hold.Hold
@@ -23,34 +24,34 @@ type handle struct {
 	strict bool // contexts are canceled on suspension
 }
 
-// handle returns a handle of a hold, which it has for itself unless own says otherwise.
+// handle returns a handle of a hold. own is nil if the handle has the hold for itself.
 func (n *named) handle(h *hold.Hold, own *own) handle {
 	return handle{requests.NewHook(h), h, own, n.opts.CancelOnSuspended}
 }
 
-// AcquiredRevision returns the etcd revision at which the hold was found to have begun: the store at that revision has
-// what earlier holders did. It is at least the revision of a Lock's token, for clients that fence on revisions.
-// Otherwise use the token.
+// AcquiredRevision returns the etcd revision of the read which showed the hold: the store at that revision has what
+// earlier holders did. It is at least the revision of a Lock's token. If you fence on revisions, use it; otherwise use
+// the token.
 func (h *handle) AcquiredRevision() int64 { return h.hold.AcquiredRevision() }
 
 // String names what is held, with its token and its lease.
 func (h *handle) String() string { return h.hold.String() }
 
-// Lease returns the lease that the hold depends on.
+// Lease returns the lease of the hold.
 func (h *handle) Lease() clientv3.LeaseID { return h.hold.Lease() }
 
 // Client returns the session's etcd client.
 func (h *handle) Client() *clientv3.Client { return h.hold.Client() }
 
-// Holding returns comparisons for your own Txn, which are all true only during the hold: while all its entries exist.
-// There is one for each entry, of which a TreeMutex and a Set have several.
+// Holding returns comparisons for your own Txn. They are all true only during the hold: while all its entries exist.
+// A TreeMutex and a Set have several entries, with a comparison for each.
 //
 //	cli.Txn(ctx).If(lk.Holding()...).Then(…)
 func (h *handle) Holding() []clientv3.Cmp { return h.hold.Holding() }
 
 // Check reports whether the hold goes on, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects); a
-// *holdfast.LostError, which names the lock of a Set that was lost first; holdfast.ErrReleased. It is right even after
-// a pause. Time passes between a Check and what follows it; only fencing closes that gap.
+// *holdfast.LostError, of a Set with the name of the lock that was lost first; holdfast.ErrReleased. It is right even
+// after a pause. Time passes between a Check and what follows it; only fencing closes that gap.
 func (h *handle) Check() error {
 	if err := h.ended(); err != nil {
 		return err
@@ -88,22 +89,23 @@ func (h *handle) Done() <-chan struct{} {
 
 // context returns a child of ctx that is canceled when the handle ends.
 func (h *handle) context(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := h.hold.Context(ctx, h.strict)
 	if h.own == nil {
-		return h.hold.Context(ctx, h.strict)
+		return ctx, cancel
 	}
-	return h.own.context(ctx, h)
+	return h.own.context(ctx, cancel)
 }
 
 // begin begins the work of a function under the handle.
 func (h *handle) begin(onOverrun hold.OnOverrun) *hold.Work {
-	var givenUp <-chan struct{} // of several handles of one hold each is given up by itself
+	var givenUp <-chan struct{} // each of several handles is given up by itself
 	if h.own != nil {
 		givenUp = h.own.givenUp
 	}
 	return hold.NewWork(h.hold, givenUp, onOverrun, h.strict)
 }
 
-// release ends the handle. The last one of a hold releases that.
+// release ends the handle. The last handle of a hold releases the hold.
 func (h *handle) release(ctx context.Context) error {
 	if ctx == nil || h.own == nil || h.leave() {
 		return h.hold.Release(ctx)
@@ -122,17 +124,110 @@ func (h *handle) releaseAfterWork(ctx context.Context) *holdfast.LostError {
 	return h.lost()
 }
 
-// single is a handle of one name: that of a Lock, a ReadLock or a Permit.
+// single is a handle of one name. Lock, ReadLock and Permit have it in common.
 type single struct{ handle }
 
-// Name returns the name, or the prefix, as it was given to NewMutex, NewMutexAt and the like. It is what the token is
-// valid for.
+// Name returns the name, or the prefix, as it was given to NewMutex, NewMutexAt and the like. The token is valid for
+// it.
 func (s *single) Name() string { return s.hold.Queue().Name() }
 
 // Key returns the key of the entry in etcd.
 func (s *single) Key() string { return s.hold.Key() }
 
-// carried are the holds without a token that a context carries, to find the holder that asks again.
+// Lock is one acquisition of a Mutex. It is held until it is released or lost, and never again after that. It is safe
+// for concurrent use, and a fencing.Holder.
+type Lock struct{ single }
+
+var _ fencing.Holder = (*Lock)(nil)
+
+// Token returns the fencing token: larger than that of every earlier holder of this
+// lock. Send it, with the lock's name, to whatever can compare it.
+func (l *Lock) Token() holdfast.Token { return l.hold.Token() }
+
+// WithContext returns a child of ctx. It carries the lock for fencing.FromContext, and is canceled when the lock is
+// lost or released, or, with Options.CancelOnSuspended, is suspended. context.Cause is Check's error then. Call cancel
+// when you're done with it.
+func (l *Lock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return l.context(fencing.NewContext(ctx, l))
+}
+
+// Unlock releases the lock. After the call the lock is not held, whatever is returned:
+//
+//   - nil: the entry is gone.
+//   - a *holdfast.LostError: the lock had been lost before, or its lease was revoked before etcd answered. If an
+//     administrator has ended the hold (CauseKicked, CauseRemoved), Unlock frees the name.
+//   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before ctx ended. The session goes on removing
+//     the entry, or it expires with the lease. Or the client's KV was replaced and has sent the removal twice: then the
+//     entry is gone.
+//
+// With Options.Reentrant, Unlock of a Lock whose hold has others ends this one and sends nothing: nil, or a
+// *holdfast.LostError. Its contexts end soon after that.
+//
+// Unlock cancels the lock's contexts and waits for etcd until ctx ends or, if ctx is already done, for at most
+// session.Options.CloseTimeout. So ctx may be a context of the lock. Further calls return the same, or a later outcome
+// of the same release.
+func (l *Lock) Unlock(ctx context.Context) error { return l.release(ctx) }
+
+// RecordRun records in etcd when a recurring job has run under this lock, by which process, and its slot: which run it
+// was, such as "2026-03-29". The next run is due within that time; 0: it is not known when. Mutex.LastRun, "holdfast
+// show" and package admin read the record, and processes that record or read it report it as a metric. So you can see
+// an overdue job even when no process is up. See docs/cron.md.
+//
+// Call it when the work is done. It is a fenced write, so a former holder cannot undo it. It tries until ctx ends. If
+// the error Is holdfast.ErrLost, the lock was lost and nothing was recorded; if it Is holdfast.ErrOutcomeUnknown, it
+// may have been. *holdfast.ArgumentError: a slot of more than 256 bytes, a negative time, or a lock made with
+// NewMutexAt.
+//
+// It costs one read and one write. The record is one key for each name, NAMESPACE/lock/NAME/@run, without a lease.
+// Nothing removes it: when the job is given up, delete the key.
+func (l *Lock) RecordRun(ctx context.Context, slot string, within time.Duration) error {
+	return hold.RecordRun(ctx, l.hold.Queue(), l, slot, within)
+}
+
+// ReadLock is one acquisition of an [RWMutex] for reading. It is held until it is released or lost, and never again
+// after that. It is safe for concurrent use.
+//
+// A ReadLock has no token: others read at the same time, so a token could not tell who is late. Guards with tokens do
+// not take it. fencing.NewFencedWriter does, and writes to etcd while the lock's entry exists: while no
+// writer holds.
+type ReadLock struct{ single }
+
+var _ fencing.Hold = (*ReadLock)(nil)
+
+// WithContext returns a child of ctx. It is canceled as that of [Lock.WithContext], and carries no holder:
+// fencing.FromContext finds none, although ctx may carry one.
+func (l *ReadLock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return l.context(carry(ctx, &l.handle))
+}
+
+// Unlock releases the lock, as [Lock.Unlock] does, with the same errors.
+func (l *ReadLock) Unlock(ctx context.Context) error { return l.release(ctx) }
+
+// Permit is one acquisition of a [Semaphore]: one or more permits, which are held until they are released or lost, all
+// together, and never again after that. It is safe for concurrent use.
+//
+// It has no token, as a [ReadLock] has none. Guards with tokens do not take it; fencing.NewFencedWriter does, and
+// writes to etcd while the entry exists.
+type Permit struct {
+	single
+	weight int
+}
+
+var _ fencing.Hold = (*Permit)(nil)
+
+// Weight returns how many permits it is.
+func (p *Permit) Weight() int { return p.weight }
+
+// WithContext returns a child of ctx. It is canceled as that of [Lock.WithContext], and carries no holder:
+// fencing.FromContext finds none, although ctx may carry one.
+func (p *Permit) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return p.context(carry(ctx, &p.handle))
+}
+
+// Release releases the permit, as [Lock.Unlock] does, with the same errors.
+func (p *Permit) Release(ctx context.Context) error { return p.release(ctx) }
+
+// carried are the holds without a token of a context. A holder that asks again is found by them.
 type carried struct {
 	handle *handle
 	outer  *carried

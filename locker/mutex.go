@@ -1,13 +1,23 @@
 package locker
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Mutex is the name of an exclusive lock, with its options. It is immutable, does no I/O when made, and may be copied
@@ -23,8 +33,8 @@ func NewMutex(sess *session.Session, name string) *Mutex {
 	return newMutex(queue.New(lease.Open(sess), holdfast.KindLock, name))
 }
 
-// NewMutexAt names the lock that etcd's concurrency.NewMutex(s, prefix), "etcdctl lock" and v3lock use for the same
-// prefix, and contends with them. "/jobs/" is another lock than "/jobs": see session.Options.TrailingSlash.
+// NewMutexAt names the lock of etcd's concurrency.NewMutex(s, prefix), "etcdctl lock" and v3lock at the same prefix,
+// and contends with them. "/jobs/" is another lock than "/jobs": see session.Options.TrailingSlash.
 func NewMutexAt(sess *session.Session, prefix string) *Mutex {
 	return newMutex(queue.At(lease.Open(sess), holdfast.KindLock, prefix))
 }
@@ -44,8 +54,8 @@ func (m *Mutex) With(o Options) *Mutex {
 // Name returns the name or prefix as it was given.
 func (m *mutex) Name() string { return m.named.first().Name() }
 
-// Do acquires the lock, calls fn, and releases the lock when fn has returned. fn's context is a child of ctx that
-// carries the lock for package fencing and is canceled when the lock is lost; context.Cause says why.
+// Do acquires the lock, calls fn, and releases the lock when fn has returned. fn's context is a child of ctx. It
+// carries the lock for package fencing, and is canceled when the lock is lost; context.Cause says why.
 //
 // If fn was not called, the error is an *AcquireError. Otherwise it is fn's own, joined with the *holdfast.LostError
 // if the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A release with an unknown
@@ -60,7 +70,7 @@ func (m *mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *Lock
 	return do(ctx, m.named, fn, m.TryLock)
 }
 
-// grant is a *Lock or a *ReadLock.
+// grant is a *Lock, a *ReadLock, a *Permit or a *SetLock.
 type grant interface {
 	WithContext(ctx context.Context) (context.Context, context.CancelFunc)
 	begin(onOverrun hold.OnOverrun) *hold.Work
@@ -93,28 +103,190 @@ func do[G grant](
 // them, on one session in the order of the calls. ctx bounds the acquisition only. When it ends, Lock waits for its
 // entry to be removed, for 250 ms at most.
 //
-// An error is an *AcquireError, whose Err field lists the errors.Is targets and whose Place says which client holds.
-// If the session loses its lease, the call queues again under the next one. Two calls are two contenders, even in one
-// goroutine, which then waits for itself until ctx ends; but with a context of a Lock of the same name and client that
-// is still held, the error Is holdfast.ErrReentrant, or the hold is shared: see Options.Reentrant.
-func (m *mutex) Lock(ctx context.Context) (*Lock, error) {
-	h, err := m.named.acquire(ctx, exclusive, false)
-	if err != nil {
-		return nil, err
-	}
-	return &Lock{writeLock{single{h}}}, nil
-}
+// An error is an *AcquireError: its Err field lists the errors.Is targets, and its Place says which client holds. If
+// the session loses its lease, the call queues again under the next lease. Two calls are two contenders, even in one
+// goroutine: the second waits for itself until ctx ends. But with a context of a Lock of the same name and client,
+// while that is held, the error Is holdfast.ErrReentrant, or the hold is shared: see Options.Reentrant.
+func (m *mutex) Lock(ctx context.Context) (*Lock, error) { return lockOf(m.named.acquire(ctx, false)) }
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
 // who holds, or ErrUnconfirmed. Nothing was queued.
 //
-// TryLock answers at once, except behind a holder that died: if none holds, but the last one went without a release,
-// it waits for the lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's, and a later call of
-// the session waits for the rest only.
+// TryLock answers at once, except behind a dead holder: if the last holder went without a release, it waits for the
+// lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's, and a later call of the session waits
+// for the rest only.
 func (m *mutex) TryLock(ctx context.Context) (*Lock, error) {
-	h, err := m.named.acquire(ctx, exclusive, true)
+	return lockOf(m.named.acquire(ctx, true))
+}
+
+// lockOf returns the Lock of a handle, or the error of acquire.
+func lockOf(h handle, err error) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Lock{writeLock{single{h}}}, nil
+	return &Lock{single{h}}, nil
+}
+
+// LastRun reads what RecordRun has recorded last for this name: by one request, and without the lock. It is the zero
+// Run if nothing is recorded.
+func (m *mutex) LastRun(ctx context.Context) (view.Run, error) {
+	return hold.LastRun(ctx, m.named.first())
+}
+
+// named is what an acquisition acquires: the name of a lock as writers or as readers use it, or several, with options.
+type named struct {
+	queues queue.Set // the first has the name of the lock; none in a Mutex{}
+	text   string    // for errors; empty: the name
+	opts   Options
+	bad    error // what is wrong with the options; set by check
+
+	keeps  bool // Options.MinHold is for it: it is a Mutex
+	shares bool // Options.Reentrant is for it: it is a Mutex or an RWMutex
+}
+
+// maxMinHold bounds Options.MinHold: only an administrator can free a name that is taken by mistake.
+const maxMinHold = 31 * 24 * time.Hour
+
+// check looks for what is wrong with the options. It is an error of each call.
+func (n *named) check() {
+	bad := func(argument, reason string) {
+		n.bad = &holdfast.ArgumentError{Argument: "Options." + argument, Reason: reason}
+	}
+	switch least := n.opts.MinHold; {
+	case least < 0:
+		bad("MinHold", "is negative")
+	case least > maxMinHold:
+		bad("MinHold", "is longer than 31 days")
+	case n.opts.MaxHold > 0 && least > n.opts.MaxHold:
+		bad("MinHold", "is longer than Options.MaxHold")
+	case least > 0 && !n.keeps && n.first() != nil:
+		bad("MinHold", "is for a Mutex alone")
+	case n.opts.Reentrant && !n.shares && n.first() != nil:
+		bad("Reentrant", "is for a Mutex and an RWMutex alone")
+	default:
+		n.bad = n.opts.validate()
+	}
+}
+
+// at returns the name of one lock.
+func at(q *queue.Queue) named { return named{queues: queue.Set{q}} }
+
+// first returns the first queue, or nil.
+func (n *named) first() *queue.Queue {
+	if len(n.queues) == 0 {
+		return nil
+	}
+	return n.queues[0]
+}
+
+// acquire acquires what is named: a hold for each queue, Together with that of the handle. With try it does not wait.
+// With Options.Reentrant, and a context of a hold, it may return another handle of that hold.
+func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
+	if n.bad != nil {
+		return handle{}, n.failed(0, n.bad)
+	}
+	if outer := n.carriedBy(ctx); outer != nil {
+		if !n.opts.Reentrant {
+			return handle{}, n.failed(0, n.reentrant(outer.hold))
+		}
+		// A hold on its way out can't be shared: this call waits for it.
+		if h, err := n.reenter(outer); err != nil {
+			return handle{}, n.failed(0, err)
+		} else if h.hold != nil {
+			return h, nil
+		}
+	}
+	start := time.Now()
+	r := hold.Request{
+		Request: queue.Request{Owner: n.opts.Owner, OnWait: n.opts.OnWait, Try: try},
+		MinHold: n.opts.MinHold, MaxHold: n.opts.MaxHold, MaxIdle: n.opts.MaxIdle, Auditor: n.opts.Auditor,
+	}
+	if try {
+		r.OnWait = nil
+	}
+	grants, err := n.queues.Acquire(ctx, r.Request)
+	if err == nil {
+		first := hold.Begin(grants, r)[0]
+		if n.opts.Reentrant {
+			handles := new(atomic.Int64)
+			handles.Store(1)
+			return n.handle(first, newOwn(first, handles)), nil
+		}
+		return n.handle(first, nil), nil
+	}
+	place, err := ahead.Without(err)
+	switch {
+	case errors.Is(err, queue.ErrInDelay):
+		err = fmt.Errorf("%w: %w", ErrLocked, err)
+	case errors.Is(err, queue.ErrOccupied):
+		err = ErrLocked
+	}
+	failed := n.failed(time.Since(start), err)
+	failed.Place = place
+	return handle{}, failed
+}
+
+// lock returns a Lock of a hold.
+func (n *named) lock(h *hold.Hold) *Lock { return &Lock{single{n.handle(h, nil)}} }
+
+// readLock returns a ReadLock of a hold.
+func (n *named) readLock(h *hold.Hold) *ReadLock { return &ReadLock{single{n.handle(h, nil)}} }
+
+// carriedBy returns the handle of ctx whose hold still has an entry in one of the queues, or nil. For a ctx that is nil
+// or has ended it returns nil: the queue has an error for that.
+func (n *named) carriedBy(ctx context.Context) *handle {
+	if ctx == nil || ctx.Err() != nil {
+		return nil
+	}
+	for h := range fencing.Holders(ctx) {
+		var of *handle
+		switch lk := h.(type) {
+		case *Lock:
+			of = &lk.handle
+		case *DowngradableLock:
+			of = &lk.handle
+		default:
+			continue
+		}
+		if n.blockedBy(of.hold) {
+			return of
+		}
+	}
+	for c, _ := ctx.Value(carriedKey{}).(*carried); c != nil; c = c.outer {
+		if n.blockedBy(c.handle.hold) {
+			return c.handle
+		}
+	}
+	return nil
+}
+
+// blockedBy reports whether a hold keeps one of the names taken.
+func (n *named) blockedBy(h *hold.Hold) bool {
+	return h.Blocks() && slices.ContainsFunc(h.Together(), n.meets)
+}
+
+// reentrant returns the error for a caller whose context comes from h. Of several names it says which is held.
+func (n *named) reentrant(h *hold.Hold) error {
+	met := h.Together()[slices.IndexFunc(h.Together(), n.meets)].Queue().Name()
+	switch path := h.Queue(); {
+	case path.Kind() == holdfast.KindTree && path.Name() != met:
+		return fmt.Errorf("%w: %s, for %s", holdfast.ErrReentrant, names.Quote(met), names.Quote(path.Name()))
+	case len(n.queues) > 1:
+		return fmt.Errorf("%w: %s", holdfast.ErrReentrant, names.Quote(met))
+	default:
+		return holdfast.ErrReentrant
+	}
+}
+
+// meets reports whether a hold has its entry in one of the queues.
+func (n *named) meets(h *hold.Hold) bool {
+	return slices.ContainsFunc(n.queues, func(q *queue.Queue) bool { return q.Err() == nil && h.Queue().Same(q) })
+}
+
+func (n *named) failed(waited time.Duration, err error) *AcquireError {
+	e := &AcquireError{Kind: n.first().Kind(), Name: cmp.Or(n.text, n.first().Name()), Waited: waited, Err: err}
+	if host := n.first().Host(); host != nil {
+		e.Lease, e.State = host.Lease().ID(), host.State()
+	}
+	return e
 }

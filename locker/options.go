@@ -10,15 +10,15 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// Options are the options of all locks. The zero value of each field is its default. A value out of range, or one that
-// is not for this kind of lock, is a *holdfast.ArgumentError from Lock.
+// Options are the options of all locks. The zero value of each field is its default. A value out of range, or
+// not for this kind of lock, is a *holdfast.ArgumentError from Lock.
 type Options struct {
 	// Owner names the holder in the entry, for people. Default session.Options.Owner; at most 256 bytes. Two
 	// goroutines with the same Owner exclude each other.
 	Owner string
 
-	// MaxHold ends a hold that lasts longer: the Lock is lost with holdfast.CauseMaxHold, and its
-	// entry is removed. Default 0: no limit.
+	// MaxHold is how long a hold may last: then the Lock is lost with holdfast.CauseMaxHold, and its entry is removed.
+	// Default 0: no limit.
 	MaxHold time.Duration
 
 	// MinHold keeps the name of a Mutex taken until that long after the grant, also after Unlock and after Session.Close:
@@ -30,23 +30,22 @@ type Options struct {
 	// twice as long. Default 0. At most MaxHold, if that is set, and 31 days.
 	MinHold time.Duration
 
-	// Reentrant is for functions that lock a name and call others that lock it, too. Lock, TryLock, Do and TryDo of a
-	// Mutex or RWMutex, with a context of a Lock of the same name and client that is still held, then return at once,
-	// without a request, instead of with holdfast.ErrReentrant. What they return is another Lock of the same hold, with
-	// its token. Both calls need it.
+	// Reentrant lets functions lock a name and call others that lock it, too. With a context of a Lock of the same name
+	// and client, while it is held, Lock, TryLock, Do and TryDo of a Mutex or RWMutex then return at once, without a
+	// request, and without holdfast.ErrReentrant: another Lock of the same hold, with its token. Both calls need it.
 	//
-	// Each Lock ends with its own Unlock, or with the hold; the last Unlock, whichever it is, removes the entry. So the
-	// name stays taken while a goroutine that outlives the outer Do is within a Do of its own. Goroutines with contexts of
-	// one hold do not exclude each other. CancelOnSuspended is that of each call; other options are those of the first.
+	// Each Lock ends with its own Unlock, or with the hold; the last Unlock removes the entry. So the name stays taken
+	// while a goroutine is within a Do of its own, even if it outlives the outer Do. Goroutines with contexts of the same
+	// hold do not exclude each other. Each call has its own CancelOnSuspended; the first call's other options count.
 	Reentrant bool
 
 	// MaxIdle ends a hold whose work does not call Lock.Progress for that long: the Lock is lost with
-	// holdfast.CauseIdle, and its entry is removed. Work that is stuck may ignore its context: fence
-	// what it writes. Default 0: no limit, and Progress need not be called.
+	// holdfast.CauseIdle, and its entry is removed. Stuck work may ignore its context: fence what it
+	// writes. Default 0: no limit, and Progress need not be called.
 	MaxIdle time.Duration
 
-	// CancelOnSuspended cancels the contexts of the lock (that of Do, and those from WithContext) already when the
-	// session is suspended, with cause holdfast.ErrSuspended. By default work continues through a short outage of
+	// CancelOnSuspended cancels the contexts of the lock, of Do and of WithContext, already when the session is
+	// suspended, with cause holdfast.ErrSuspended. By default work continues through a short outage of
 	// etcd, while fenced writers refuse.
 	CancelOnSuspended bool
 
@@ -56,7 +55,7 @@ type Options struct {
 	//
 	//	OnWait: func(p view.Place) { log.Printf("waiting for the lock: %v", p) },
 	//
-	// For each acquisition the calls are made one at a time, in order; of several that are due only the last is made.
+	// For each acquisition the calls are made one at a time, in order; of several due calls only the last is made.
 	// A slow call delays nothing, and a panic is logged. No call begins after Lock has returned; Close waits for a
 	// call. Default nil.
 	OnWait func(view.Place)

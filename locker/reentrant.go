@@ -11,27 +11,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/hold"
 )
 
-type mode bool
-
-const (
-	exclusive mode = false
-	shared    mode = true
-)
-
-// own is what a handle has for itself.
+// own is what a handle has for itself when several share a hold (Options.Reentrant).
 type own struct {
-	handles *atomic.Int64           // of the hold, that are not released; stays 0 once it is 0
+	handles *atomic.Int64           // of the hold, not yet released; stays 0 once it is 0
 	done    context.Context         // ends with the handle, or with the hold and its cause
-	end     context.CancelCauseFunc // of done
+	end     context.CancelCauseFunc // ends done
 	forget  context.CancelFunc      // has the hold forget done
-
-	// contexts are those that context has made: their *context.CancelCauseFunc. Unlock of one of several Locks of a hold
-	// ends that Lock's contexts before it returns, and no others, which the hold's own list of contexts can't tell apart.
-	contexts sync.Map
 
 	release sync.Once
 	givenUp chan struct{} // closed by release
-	last    bool          // this handle was the last one; set by release
+	last    bool          // this handle was the last; set by release
 }
 
 func newOwn(h *hold.Hold, handles *atomic.Int64) *own {
@@ -42,9 +31,9 @@ func newOwn(h *hold.Hold, handles *atomic.Int64) *own {
 }
 
 // reenter returns another handle of the hold of outer. It has no hold if there is none to share.
-func (n *named) reenter(outer *handle, mode mode) (handle, error) {
+func (n *named) reenter(outer *handle) (handle, error) {
 	switch {
-	case mode == exclusive && outer.hold.Token() == 0: // two readers that wait for each other would wait for ever
+	case !n.first().Reader && outer.hold.Token() == 0: // two readers that wait for each other would wait for ever
 		return handle{}, fmt.Errorf("%w for reading: unlock it before you lock it for writing", holdfast.ErrReentrant)
 	case outer.own == nil:
 		return handle{}, fmt.Errorf("%w, and took it without Options.Reentrant", holdfast.ErrReentrant)
@@ -63,16 +52,14 @@ func (n *named) reenter(outer *handle, mode mode) (handle, error) {
 	return handle{}, nil // the last handle is being released
 }
 
-// context returns a child of ctx that is canceled when the handle ends.
-func (o *own) context(ctx context.Context, h *handle) (context.Context, context.CancelFunc) {
+// context returns a child of ctx, a context of the hold. The child ends soon after the handle has ended. No safety
+// depends on the moment: until the last handle is released the name stays taken, and the release of the hold cancels
+// ctx before anything is removed.
+func (o *own) context(ctx context.Context, forget context.CancelFunc) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
-	ctx, forget := h.hold.Context(ctx, h.strict)
-	o.contexts.Store(&end, nil)
-	if err := h.ended(); err != nil { // leave may have missed the new one
-		end(err)
-	}
+	stop := context.AfterFunc(o.done, func() { end(context.Cause(o.done)) }) // ends at once
 	return ctx, func() {
-		o.contexts.Delete(&end)
+		stop()
 		forget()
 		end(nil)
 	}
@@ -86,17 +73,13 @@ func (h *handle) ended() error {
 	return context.Cause(h.own.done)
 }
 
-// leave ends a handle that has own, once, and reports whether it was the last one, so that the hold must be released.
+// leave ends a handle that has own, once, and reports whether it was the last: then the hold must be released.
 func (h *handle) leave() bool {
 	h.own.release.Do(func() {
 		close(h.own.givenUp)
-		_ = h.hold.Check() // which ends the hold if its lease is lost
+		_ = h.hold.Check() // ends the hold if its lease is lost: the loss must be the cause, and no release
 		h.own.end(holdfast.ErrReleased)
 		h.own.forget()
-		h.own.contexts.Range(func(end, _ any) bool {
-			(*end.(*context.CancelCauseFunc))(context.Cause(h.own.done))
-			return true
-		})
 		h.own.last = h.own.handles.Add(-1) == 0
 	})
 	return h.own.last

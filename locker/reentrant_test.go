@@ -107,6 +107,7 @@ func TestReentrantLockEndsWithItsOwnUnlock(t *testing.T) {
 		}
 		late, cancel := inner.WithContext(t.Context())
 		defer cancel()
+		synctest.Wait()
 		for what, err := range map[string]error{
 			"Check": inner.Check(), "Progress": inner.Progress(),
 			"context": context.Cause(ctx), "another context": context.Cause(another), "late": context.Cause(late),

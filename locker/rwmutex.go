@@ -7,13 +7,19 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// RWMutex is the name of a lock that one writer or any number of readers hold. It is the [Mutex] of that name, with
+// RWMutex is the name of a lock for one writer or any number of readers. It is the [Mutex] of that name, with
 // readers: both have one queue, and a Mutex excludes readers as a writer does. It is immutable, does no I/O when made,
 // and may be copied and used by any number of goroutines.
 //
-// Readers that queue one after the other are admitted together. A reader that queues behind a waiting writer waits for
-// it, so a stream of readers does not starve writers. There is no upgrade from reading to writing: two readers that
-// wait for each other to finish would wait for ever. Unlock, and then Lock.
+// Readers in a row in the queue are admitted together. A reader behind a waiting writer waits for it, so a stream of
+// readers does not starve writers:
+//
+//	rev 10  A reads
+//	rev 12  B reads beside A
+//	rev 15  C wants to write: it waits for A and B
+//	rev 16  D wants to read: it waits for C
+//
+// There is no upgrade from reading to writing: two readers would wait for each other for ever. Unlock, and then Lock.
 //
 // A writer behind several readers, or a reader behind several writers, waits for session.Options.LockDelay as well if
 // the lease of one of them has ended meanwhile, also by Session.Close.
@@ -46,9 +52,9 @@ func withReaders(m mutex) *RWMutex {
 
 // With is Mutex.With. For a MinHold of writers use the Mutex of the name.
 //
-// With Options.Reentrant a Lock covers RLock of its name. A ReadLock covers RLock and not Lock, which fails with
-// holdfast.ErrReentrant: two readers that did so would wait for each other. A Lock that is unlocked before an RLock
-// within it keeps other readers out until that one is unlocked: to go on beside them, use LockDowngradable.
+// With Options.Reentrant a Lock covers RLock of its name. A ReadLock covers RLock. It does not cover Lock: two readers
+// would wait for each other, so Lock fails with holdfast.ErrReentrant. After Unlock of the Lock, an RLock within it
+// keeps other readers out until it is unlocked: to go on beside them, use LockDowngradable.
 func (m *RWMutex) With(o Options) *RWMutex {
 	with := m.mutex
 	with.named.opts = o
@@ -67,17 +73,17 @@ func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lk *R
 }
 
 // RLock acquires the lock for reading. It waits until no writer holds the lock or waits ahead of it, and otherwise as
-// Lock does, with the same errors. Each goroutine that reads has an entry in etcd, also within one session. With a
-// context of a Lock or ReadLock of the same name that is still held, the error Is holdfast.ErrReentrant: a writer that
-// waits in between would make both wait for ever. Options.Reentrant shares the hold instead.
+// Lock does, with the same errors. Each reading goroutine has an entry in etcd, also within one session. With a
+// context of a Lock or ReadLock of the same name, while it is held, the error Is holdfast.ErrReentrant: a writer in
+// between would make both wait for ever. Options.Reentrant shares the hold instead.
 func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) {
-	return readLockOf(m.readers.acquire(ctx, shared, false))
+	return readLockOf(m.readers.acquire(ctx, false))
 }
 
 // TryRLock acquires the lock for reading if no writer holds it or waits. Otherwise the error Is ErrLocked, and its
 // Place says who holds, or ErrUnconfirmed. Nothing was queued.
 func (m *RWMutex) TryRLock(ctx context.Context) (*ReadLock, error) {
-	return readLockOf(m.readers.acquire(ctx, shared, true))
+	return readLockOf(m.readers.acquire(ctx, true))
 }
 
 // readLockOf returns the ReadLock of a handle, or the error of acquire.

@@ -16,7 +16,7 @@ const MaxPermits = layout.MaxPermits
 // Semaphore is the name of a semaphore: up to n permits of it are held at a time, by all processes together. Only
 // Resize changes it. It does no I/O when made, and may be copied and used by any number of goroutines.
 //
-// Permits are given first in, first out: a caller that asks for many holds up those that ask for few after it. Each
+// Permits are given first in, first out: a large request holds up small requests behind it. Each
 // caller has an entry in etcd, also within one session.
 //
 // The limit stands in etcd, at NAMESPACE/sem/NAME/@limit, from the first acquisition on and for good: nothing of
@@ -25,17 +25,17 @@ const MaxPermits = layout.MaxPermits
 //
 // # Guaranteed
 //
-// A permit is given only if all permits that are held, by etcd's record, leave room for it in the limit of that
-// revision, and no caller waits that came before. After the limit was lowered, those who hold go on, and no permit is
+// A permit is given only if all held permits, by etcd's record, leave room for it in the limit of that revision, and no
+// earlier caller waits. After the limit was lowered, those who hold go on, and no permit is
 // given until enough of them have released. If a holder goes without a release, because its lease has ended or its
 // entry was deleted, its permits stay taken until it has been told, as with a Mutex: for session.Options.LockDelay, or
-// longer if its session lives. That holds for callers that waited then, and for those that come since.
+// longer if its session lives. That holds for callers in the queue, and for newcomers.
 //
 // # Not guaranteed
 //
 // What is not guaranteed of a Mutex; see the package. A Permit has no fencing token: several hold, so none could tell
 // who is late. A Set takes no permits, and there are no semaphores under foreign prefixes: etcd's own clients
-// know none. To hold after a wait takes a write: while etcd's store is full, callers that wait fail, and their entries
+// know none. To hold after a wait takes a write: while etcd's store is full, waiting callers fail, and their entries
 // stay until there is room.
 type Semaphore struct {
 	latest *atomic.Pointer[queue.Semaphore] // with the limit that it and its copies name; Resize replaces it
@@ -80,23 +80,22 @@ func (s *Semaphore) TryDo(ctx context.Context, weight int, fn func(ctx context.C
 //
 // An error is an *AcquireError, as from Mutex.Lock. It wraps a *holdfast.LimitError if the weight is above the limit,
 // also if that was lowered meanwhile, or if the limit in etcd is another than n when it queues. With a context of a
-// Permit of the same semaphore that is still held, the error Is holdfast.ErrReentrant: holders that wait for more could
-// wait for each other for ever. Ask for all at once.
+// Permit of the same semaphore, while it is held, the error Is holdfast.ErrReentrant: holders could wait for each other
+// for ever. Ask for all at once.
 func (s *Semaphore) Acquire(ctx context.Context, weight int) (*Permit, error) {
 	return s.acquire(ctx, weight, false)
 }
 
-// TryAcquire acquires that many permits if they are free and no caller waits. It returns at once, except behind a
-// holder that went without a release: then it waits for the delay. Otherwise the error Is ErrLocked, and its Place says
-// who holds the oldest permit. Of several callers that try at the same moment, one may be refused because
-// of another that is refused as well.
+// TryAcquire acquires so many permits if they are free and no caller waits. It returns at once, except behind a dead
+// holder: then it waits for the delay. Otherwise the error Is ErrLocked, and its Place says
+// who holds the oldest permit. Callers that try at the same moment may refuse each other.
 func (s *Semaphore) TryAcquire(ctx context.Context, weight int) (*Permit, error) {
 	return s.acquire(ctx, weight, true)
 }
 
 func (s *Semaphore) acquire(ctx context.Context, weight int, try bool) (*Permit, error) {
 	n := s.named(weight)
-	h, err := n.acquire(ctx, exclusive, try)
+	h, err := n.acquire(ctx, try)
 	if err != nil {
 		return nil, err
 	}
@@ -113,12 +112,12 @@ func (s *Semaphore) named(weight int) named {
 // Limit reads the limit in etcd; 0 if there is none yet, because the semaphore was never acquired.
 func (s *Semaphore) Limit(ctx context.Context) (n int, err error) { return s.sem().Limit(ctx) }
 
-// Resize changes the limit in etcd from the one that s names to n. Then s and its copies name n. If the limit in etcd
-// is another one, Resize changes nothing, and the error is a *holdfast.LimitError. If it is n already, that is no
+// Resize changes the limit in etcd from that of s to n. Then s and its copies name n. If etcd has another limit,
+// Resize changes nothing, and the error is a *holdfast.LimitError. If it is n already, that is no
 // error.
 //
-// Callers that wait are given permits as the new limit allows; those that ask for more than n fail. From now on, a
-// Semaphore that names the former limit, in any program, fails with a *holdfast.LimitError when it acquires.
+// Waiting callers get permits as the new limit allows; requests for more than n fail. From now on, a Semaphore with the
+// former limit, in any program, fails with a *holdfast.LimitError when it acquires.
 func (s *Semaphore) Resize(ctx context.Context, n int) error {
 	before := s.sem()
 	if err := before.Resize(ctx, n); err != nil {

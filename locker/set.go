@@ -17,21 +17,21 @@ import (
 // MaxSet is the largest number of names in a Set, 63: etcd limits the operations of one transaction.
 const MaxSet = queue.MaxSet
 
-// Set is the names of several locks that are acquired together: all of them, or none. It is immutable, does no I/O when
+// Set is the names of several locks, to be acquired together: all of them, or none. It is immutable, does no I/O when
 // made, and may be copied and used by any number of goroutines.
 //
 //	both := locker.NewSet(sess, locker.Write("account/7"), locker.Read("rates"))
 //	err := both.Do(ctx, func(ctx context.Context, set *locker.SetLock) error { … })
 //
-// Each name is the Mutex or RWMutex of that name, and its queue is the same. Sets that overlap do not deadlock, in
+// Each name is the Mutex or RWMutex of that name, and its queue is the same. Overlapping Sets do not deadlock, in
 // whatever order they name their locks: one transaction queues a caller in all queues, at one revision of etcd, so any
-// two callers are in the same order in every queue that both are in. (Two Sets that one goroutine locks one inside the
-// other can deadlock, as two mutexes can.)
+// two callers are in the same order in all queues. (Two Sets, the second locked within the first, can deadlock, as two
+// mutexes can.)
 //
-// A caller that waits for one name of the set keeps its place in the queues of the others. Those that queue behind it
-// there wait, too. If a session that was ahead of it has ended meanwhile, also by Session.Close, it may wait for
+// While a caller waits for one name of the set, it keeps its place in the queues of the others. Callers behind it there
+// wait, too. If a session ahead of it has ended meanwhile, also by Session.Close, it may wait for
 // session.Options.LockDelay as well, once. If one of its entries is deleted by hand, or Kick asks it to let go, it
-// loses all of its places and queues again at the back: when it is next in the queue that it waits in, or within 30
+// loses all of its places and queues again at the back: when its turn comes in the queue it waits in, or within 30
 // seconds. Permits of a Semaphore and prefixes of etcd's own locks cannot be members.
 type Set struct {
 	named   named
@@ -44,14 +44,14 @@ type Member struct {
 	read bool
 }
 
-// Write names a lock that the Set acquires alone, as Mutex.Lock does.
+// Write names a lock for the Set to acquire alone, as Mutex.Lock does.
 func Write(name string) Member { return Member{name: name} }
 
-// Read names a lock that the Set acquires for reading, as RWMutex.RLock does.
+// Read names a lock for the Set to acquire for reading, as RWMutex.RLock does.
 func Read(name string) Member { return Member{name: name, read: true} }
 
-// NewSet names 1 to MaxSet locks in the session's namespace, each once. A bad name, a name that is given twice, too
-// many names or none, and a nil session are errors of the first call.
+// NewSet names 1 to MaxSet locks in the session's namespace, each once. A bad name, a name twice, too many
+// names or none, and a nil session are errors of the first call.
 func NewSet(sess *session.Session, members ...Member) *Set {
 	s := &Set{members: slices.Clone(members)}
 	for _, m := range members {
@@ -73,7 +73,7 @@ func (s *Set) With(o Options) *Set {
 	return &with
 }
 
-// Names returns the names of the set's members, in the order in which NewSet was given them. The slice is the caller's.
+// Names returns the names of the set's members, in the order of NewSet's arguments. The slice is the caller's.
 func (s *Set) Names() []string {
 	all := make([]string, len(s.members))
 	for i, m := range s.members {
@@ -94,19 +94,19 @@ func (s *Set) TryDo(ctx context.Context, fn func(ctx context.Context, set *SetLo
 
 // Lock acquires all locks of the set and waits its turn in each queue, as Mutex.Lock does, with the same errors. When
 // the session loses its lease, or one of the entries is deleted, the call queues again for all of them. With a context
-// of a Lock, ReadLock or SetLock of one of the names that is still held, the error Is holdfast.ErrReentrant.
+// of a Lock, ReadLock or SetLock of one of the names, while it is held, the error Is holdfast.ErrReentrant.
 func (s *Set) Lock(ctx context.Context) (*SetLock, error) { return s.lock(ctx, false) }
 
-// TryLock acquires all locks of the set if none is held or waited for by one that excludes it. Otherwise the error Is
-// ErrLocked, and its Place says who holds one of them, or ErrUnconfirmed. Nothing was queued. Like that of a Mutex it
-// waits behind a holder that died.
+// TryLock acquires all locks of the set if nothing in their queues excludes it. Otherwise the error Is ErrLocked, and
+// its Place says who holds one of them, or ErrUnconfirmed. Nothing was queued. Like that of a Mutex it waits behind a
+// dead holder.
 func (s *Set) TryLock(ctx context.Context) (*SetLock, error) { return s.lock(ctx, true) }
 
 func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {
 	if err := s.check(); err != nil {
 		return nil, s.named.failed(0, err)
 	}
-	h, err := s.named.acquire(ctx, exclusive, try)
+	h, err := s.named.acquire(ctx, try)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (s *Set) check() error {
 }
 
 // SetLock is one acquisition of a Set. What ends the hold of one of its locks ends them all, with the same cause: the
-// loss of the lease, an administrator who kicks or removes one holder, an entry that is deleted. It is safe for
+// loss of the lease, an administrator who kicks or removes one holder, a deleted entry. It is safe for
 // concurrent use. It is no fencing.Holder, since a token belongs to one name: see Holder and WithContext.
 type SetLock struct {
 	handle  // of the first name
@@ -149,23 +149,34 @@ type SetLock struct {
 	readers []*ReadLock
 }
 
-// Names returns the names of the locks: first those that are held alone.
-func (s *SetLock) Names() []string { return s.each((*single).Name) }
-
-// Keys returns the keys of the entries in etcd, in the order of Names.
-func (s *SetLock) Keys() []string { return s.each((*single).Key) }
-
-func (s *SetLock) each(text func(*single) string) (all []string) {
+// all returns the locks: first those that are held alone.
+func (s *SetLock) all() (all []*single) {
 	for _, lk := range s.writers {
-		all = append(all, text(&lk.single))
+		all = append(all, &lk.single)
 	}
 	for _, lk := range s.readers {
-		all = append(all, text(&lk.single))
+		all = append(all, &lk.single)
 	}
 	return all
 }
 
-// Holder returns the lock of a name that the set holds alone, with that name's token, for fencing and its guards. For
+// Names returns the names of the locks: first those that are held alone.
+func (s *SetLock) Names() []string { return each(s.all(), (*single).Name) }
+
+// Keys returns the keys of the entries in etcd, in the order of Names.
+func (s *SetLock) Keys() []string { return each(s.all(), (*single).Key) }
+
+// String names the locks, with their token and their lease.
+func (s *SetLock) String() string { return strings.Join(each(s.all(), (*single).String), "; ") }
+
+func each(all []*single, text func(*single) string) (texts []string) {
+	for _, lk := range all {
+		texts = append(texts, text(lk))
+	}
+	return texts
+}
+
+// Holder returns the lock of a name in the set of writers, with that name's token, for fencing and its guards. For
 // any other name the error is a *holdfast.ArgumentError. The tokens of a set are equal: each is compared with those of
 // its own name only.
 func (s *SetLock) Holder(name string) (fencing.Holder, error) {
@@ -177,7 +188,7 @@ func (s *SetLock) Holder(name string) (fencing.Holder, error) {
 	return nil, s.notHeld(name, "alone")
 }
 
-// Reader returns the lock of a name that the set holds for reading, for fencing.NewFencedWriter. For any other name the
+// Reader returns the lock of a name in the set of readers, for fencing.NewFencedWriter. For any other name the
 // error is a *holdfast.ArgumentError.
 func (s *SetLock) Reader(name string) (fencing.Hold, error) {
 	for _, lk := range s.readers {
@@ -188,28 +199,26 @@ func (s *SetLock) Reader(name string) (fencing.Hold, error) {
 	return nil, s.notHeld(name, "for reading")
 }
 
-// notHeld is the error for a name that the set does not hold in that way. It says which names the set has.
+// notHeld is the error for a name that the set does not hold in that way.
 func (s *SetLock) notHeld(name, how string) error {
-	var all []string
-	for _, lk := range s.writers {
-		all = append(all, names.Quote(lk.Name())+" alone")
-	}
-	for _, lk := range s.readers {
-		all = append(all, names.Quote(lk.Name())+" for reading")
-	}
+	held := each(s.all(), func(lk *single) string {
+		if lk.hold.Token() == 0 {
+			return names.Quote(lk.Name()) + " for reading"
+		}
+		return names.Quote(lk.Name()) + " alone"
+	})
 	const most = 9
-	if len(all) > most {
-		all = append(all[:most], "…")
+	if len(held) > most {
+		held = append(held[:most], "…")
 	}
 	return &holdfast.ArgumentError{
 		Argument: "name", Reason: fmt.Sprintf("%s is none that the set holds %s; it holds %s", names.Quote(name), how,
-			strings.Join(all, ", ")),
+			strings.Join(held, ", ")),
 	}
 }
 
-// WithContext returns a child of ctx that is canceled when the locks are lost or released, as [Lock.WithContext] does.
-// If the set holds one name alone, the context carries that lock for fencing.FromContext. With several it carries none
-// for it: use Holder.
+// WithContext returns a child of ctx. It is canceled as that of [Lock.WithContext]. If the set has one writer, it
+// carries that lock for fencing.FromContext; with several it carries none: use Holder.
 func (s *SetLock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	for _, lk := range s.readers {
 		ctx = carry(ctx, &lk.handle)
@@ -221,18 +230,6 @@ func (s *SetLock) WithContext(ctx context.Context) (context.Context, context.Can
 		ctx = fencing.NewContext(ctx, nil)
 	}
 	return s.context(ctx)
-}
-
-// String names the locks, with their token and their lease.
-func (s *SetLock) String() string {
-	var all []string
-	for _, lk := range s.writers {
-		all = append(all, lk.String())
-	}
-	for _, lk := range s.readers {
-		all = append(all, lk.String())
-	}
-	return strings.Join(all, "; ")
 }
 
 // Unlock releases all locks of the set, in one request, as [Lock.Unlock] does, with the same errors.

@@ -19,11 +19,11 @@ import (
 //	locker.NewTreeMutex(sess, "billing/job-8")
 //
 // It is a kind of lock of its own: the Mutex of the same name is another lock. It costs one entry in etcd for each
-// segment of the path, put by one transaction, so an acquisition takes as many requests as that of a Mutex. Callers are
-// served in order: one that waits for "billing" holds up those that ask for "billing/job-9" after it.
+// segment of the path, put by one transaction, so an acquisition takes as many requests as with a Mutex. Callers are
+// served in order: while "billing" is waited for, later callers of "billing/job-9" wait, too.
 //
-// The path names the resource for guards that compare tokens, so those do not compare the holder of "billing" with that
-// of "billing/job-7". A fencing.FencedWriter does: it writes only while all entries of the lock exist.
+// The path names the resource for guards with tokens. They do not compare the holder of "billing" with the holder of
+// "billing/job-7". A fencing.FencedWriter does: it writes only while all entries of the lock exist.
 //
 // There is no tree lock for reading. It is immutable, does no I/O when made, and may be copied and used by any number
 // of goroutines.
@@ -67,14 +67,13 @@ func (t *TreeMutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *
 	return do(ctx, t.named, fn, t.TryLock)
 }
 
-// Lock acquires the lock as Mutex.Lock does, with the same errors. With a context of a Lock of a TreeMutex that shares
-// a segment from the root and is still held, the error Is holdfast.ErrReentrant, also for siblings: a client that
-// waits for the path above in between would make both wait for ever.
+// Lock acquires the lock as Mutex.Lock does, with the same errors. With a context of a Lock of a TreeMutex with the
+// same first segment, while it is held, the error Is holdfast.ErrReentrant, also for siblings: a client that waits for
+// the path above in between would make both wait for ever.
 func (t *TreeMutex) Lock(ctx context.Context) (*Lock, error) { return t.lock(ctx, false) }
 
-// TryLock acquires the lock if no lock that excludes it is held or waited for. Otherwise the error Is ErrLocked, and
-// its Place says who holds one, or ErrUnconfirmed. Nothing was queued. Like that of a Mutex it waits behind a holder
-// that died.
+// TryLock acquires the lock if nothing in its queues excludes it. Otherwise the error Is ErrLocked, and its Place says
+// who holds, or ErrUnconfirmed. Nothing was queued. Like that of a Mutex it waits behind a dead holder.
 func (t *TreeMutex) TryLock(ctx context.Context) (*Lock, error) { return t.lock(ctx, true) }
 
 func (t *TreeMutex) lock(ctx context.Context, try bool) (*Lock, error) {
@@ -82,9 +81,5 @@ func (t *TreeMutex) lock(ctx context.Context, try bool) (*Lock, error) {
 		reason := fmt.Sprintf("has %d segments: etcd takes at most %d in one transaction", n, MaxSet)
 		return nil, t.named.failed(0, &holdfast.NameError{Kind: string(holdfast.KindTree), Name: t.Name(), Reason: reason})
 	}
-	h, err := t.named.acquire(ctx, exclusive, try)
-	if err != nil {
-		return nil, err
-	}
-	return &Lock{writeLock{single{h}}}, nil
+	return lockOf(t.named.acquire(ctx, try))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // againAfter is the pause after etcd has refused a member's key, as it does when a permission was withdrawn.
@@ -124,7 +125,7 @@ func (k *key) put(ctx context.Context, want wanted) error {
 		Retiring: want.retiring, Joined: m.joined,
 	}.Encode()
 	if err != nil {
-		return backoff.Final(err)
+		return retry.Final(err)
 	}
 	gate := k.lease.Key()
 	var other requests.Ops
@@ -140,7 +141,7 @@ func (k *key) put(ctx context.Context, want wanted) error {
 	k.unanswered = k.unanswered || r.Unanswered || etcderr.Pending(err)
 	switch {
 	case err != nil && etcderr.Classify(err) == etcderr.Unknown:
-		return backoff.Again(err) // the comparisons allow to send it again
+		return retry.Again(err) // the comparisons allow to send it again
 	case err != nil:
 		return err
 	case r.Succeeded:
@@ -151,7 +152,7 @@ func (k *key) put(ctx context.Context, want wanted) error {
 	if kv := r.First(own); kv != nil {
 		k.mod = kv.ModRevision // put by a copy whose reply was lost
 	}
-	return backoff.Again(errMoved)
+	return retry.Again(errMoved)
 }
 
 // remove deletes the key. If a put was not answered, the session key is put first: copies that are late then fail.
@@ -166,7 +167,7 @@ func (k *key) remove(ctx context.Context, _ wanted) error {
 	}
 	_, err := requests.Txn{Then: []clientv3.Op{clientv3.OpDelete(k.name)}}.Once(ctx, k.m.host.Sender(), requests.Write)
 	if err != nil && etcderr.Classify(err) == etcderr.Unknown {
-		return backoff.Again(err)
+		return retry.Again(err)
 	}
 	return err
 }

@@ -12,10 +12,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -303,9 +303,9 @@ func (m *Member) await(ctx context.Context, number int) error {
 		case <-changed:
 		case <-ctx.Done():
 			if failure != nil {
-				return fmt.Errorf("%w; last error: %w", backoff.ContextErr(ctx), failure)
+				return fmt.Errorf("%w; last error: %w", retry.ContextErr(ctx), failure)
 			}
-			return fmt.Errorf("%w; etcd has not answered", backoff.ContextErr(ctx))
+			return fmt.Errorf("%w; etcd has not answered", retry.ContextErr(ctx))
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Info is a member as its key describes it.
@@ -68,17 +69,7 @@ type Pin struct {
 // Snapshot is what an Observer knows.
 type Snapshot struct {
 	Group
-
-	// Age is how old that may be: the time since the last read was sent that found the group as it is here, or before
-	// changes that the watch has told since.
-	Age time.Duration
-
-	// Trusted means that Age is at most ReaderOptions.MaxAge and the observer has not ended.
-	Trusted bool
-
-	// Err is why the observer has ended, nil while it runs: context.Canceled after Close, holdfast.ErrClientClosed, or
-	// etcd's error.
-	Err error
+	view.Observed
 }
 
 // Reader reads groups, without a session and without writing: its role needs to read NAMESPACE/member/GROUP/. It is
@@ -176,11 +167,10 @@ func (r *Reader) Watch(ctx context.Context) iter.Seq2[Group, error] {
 	}
 }
 
-// Observer keeps a group in memory. It may be used by any number of goroutines.
+// Observer keeps a group in memory: see [view.Observed].
 type Observer struct{ of *watching.Observer[Group] }
 
-// Observer starts an observer and returns it after its first read, which ctx bounds. Close it after use. It has a
-// watch, and reads in each third of MaxAge. The errors are those of Members.
+// Observer starts an observer. Close it after use. The errors are those of Members.
 func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
 	if err := r.listing.Usable(ctx, r.err); err != nil {
 		return nil, err
@@ -192,13 +182,13 @@ func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
 	return &Observer{of}, nil
 }
 
-// Current returns what the observer knows now, without a request or an allocation. Do not change its Members.
+// Current returns what the observer knows now. Do not change its Members.
 func (o *Observer) Current() Snapshot {
 	now := o.of.Current()
-	return Snapshot{now.Value, now.Age, now.Trusted, now.Err}
+	return Snapshot{now.Value, view.Observed{Age: now.Age, Trusted: now.Trusted, Err: now.Err}}
 }
 
-// Close ends the observer and waits for its goroutine. Current then returns the last known group, untrusted.
+// Close ends the observer.
 func (o *Observer) Close() { o.of.Close() }
 
 // failed adds the group to an error.

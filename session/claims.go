@@ -149,9 +149,9 @@ func (k *keeper) pursue(op func(ctx context.Context) error) {
 	policy.Attempt = 0 // requests.Once bounds each request
 	_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error {
 		if err := k.lease.Check(); errors.Is(err, holdfast.ErrLost) {
-			return backoff.Final(err)
+			return retry.Final(err)
 		}
-		return backoff.Again(op(ctx))
+		return retry.Again(op(ctx))
 	})
 }
 

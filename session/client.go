@@ -108,7 +108,7 @@ func NewClient(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, erro
 		_ = cli.Close() // its error is that of life, which is canceled
 	}
 	if late {
-		err = backoff.ContextErr(ctx)
+		err = retry.ContextErr(ctx)
 	}
 	if why != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
 		err = why
@@ -202,7 +202,7 @@ func (s *startup) explain(ctx context.Context, cc *grpc.ClientConn, refused erro
 	if s.isFinished() {
 		return
 	}
-	ended := backoff.ContextErr(s.ctx)
+	ended := retry.ContextErr(s.ctx)
 	if ended == nil {
 		ended = ctx.Err()
 	}

@@ -35,7 +35,7 @@ func (g *granter) obtainOwn(ctx context.Context) (*lease.Lease, error) {
 	if err := l.Check(); err != nil {
 		// The reply took so long that the lease is no longer trusted: etcd's client may have repeated the
 		// Grant. The lease is left to expire.
-		return nil, backoff.Again(fmt.Errorf("grant a lease: %w", err))
+		return nil, retry.Again(fmt.Errorf("grant a lease: %w", err))
 	}
 	return l, g.announce(ctx, l)
 }
@@ -87,7 +87,7 @@ func (g *granter) refused(err error) error {
 	case etcderr.OK:
 		return nil
 	case etcderr.LeaseGone:
-		return backoff.Again(err) // it took too long
+		return retry.Again(err) // it took too long
 	case etcderr.Unauthorized:
 		if errors.Is(err, rpctypes.ErrPermissionDenied) { // and not, say, a token that has expired
 			err = fmt.Errorf("%w; grant it to a role of this user: "+
@@ -112,7 +112,7 @@ func (g *granter) obtainNext(refused func(error)) (*lease.Lease, error) {
 		case etcderr.Classify(err) == etcderr.Unauthorized:
 			refused(err)
 		}
-		return backoff.Again(err)
+		return retry.Again(err)
 	})
 	return l, err
 }
@@ -168,7 +168,7 @@ func (g *granter) endLease(ctx context.Context, l *lease.Lease) (*pair, error) {
 	policy.Attempt = 0 // hooks and requests have timeouts of their own
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		if g.clientClosed() {
-			return backoff.Final(holdfast.ErrClientClosed)
+			return retry.Final(holdfast.ErrClientClosed)
 		}
 		g.work.beforeRevoke(ctx, l)
 		return g.revokePair(ctx, requests.Write, p)

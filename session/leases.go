@@ -9,9 +9,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // leases knows the latest lease, and wakes those who wait for the next one.
@@ -117,7 +117,7 @@ func (ls *leases) Await(ctx context.Context) (*lease.Lease, error) {
 		case <-ls.client.Ctx().Done():
 		case <-ls.ctx.Done():
 		case <-ctx.Done():
-			return nil, backoff.ContextErr(ctx)
+			return nil, retry.ContextErr(ctx)
 		}
 	}
 }

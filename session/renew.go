@@ -57,7 +57,7 @@ func (k *keeper) renewOnce(ctx context.Context, began time.Duration) error {
 		k.telemetry.RenewalFailed(tried, renewalOutcome(err), etcderr.Classify(err).String())
 	}
 	if k.lease.Context().Err() == nil {
-		err = backoff.Again(err)
+		err = retry.Again(err)
 	}
 	return err
 }

@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // leaseKeepAlive is the RPC that renews. Its constant in etcdserverpb is new in 3.7.
@@ -56,7 +56,7 @@ func grantAs(
 	case err != nil:
 		return nil, clientv3.ContextError(ctx, err)
 	case resp.Header.GetClusterId() == 0:
-		return nil, backoff.Final(ErrNotEtcd)
+		return nil, retry.Final(ErrNotEtcd)
 	}
 	return &clientv3.LeaseGrantResponse{ResponseHeader: resp.Header, ID: clientv3.LeaseID(resp.ID), TTL: resp.TTL}, nil
 }

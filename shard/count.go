@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // counted is the number of shards as it was compared under one lease.
@@ -65,14 +66,14 @@ func (s *Shards) tryCount(ctx context.Context) error {
 	}
 	kv := resp.First(len(resp.Responses) - 1)
 	if kv == nil {
-		return backoff.Again(fmt.Errorf("another client has deleted %s", names.Quote(key)))
+		return retry.Again(fmt.Errorf("another client has deleted %s", names.Quote(key)))
 	}
 	switch n, err := strconv.Atoi(string(kv.Value)); {
 	case err != nil || n < 1:
-		return backoff.Final(fmt.Errorf("the number of shards %s at %s is %.64q: put %q there", names.Quote(s.name),
+		return retry.Final(fmt.Errorf("the number of shards %s at %s is %.64q: put %q there", names.Quote(s.name),
 			names.Quote(key), kv.Value, strconv.Itoa(s.n)))
 	case n != s.n:
-		return backoff.Final(&CountError{Name: s.name, Count: n, Named: s.n, Key: key})
+		return retry.Final(&CountError{Name: s.name, Count: n, Named: s.n, Key: key})
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Owner is the owner of a shard as its entry describes it. The zero Owner means that the shard has none.
@@ -52,18 +53,7 @@ func (o Owners) Owner(index int) Owner {
 // Snapshot is what an Observer knows.
 type Snapshot struct {
 	Owners
-
-	// Age is how old that may be: the time since the last read was sent that found the owners as they are here, or before
-	// changes that the watch has told since.
-	Age time.Duration
-
-	// Trusted means that Age is at most ReaderOptions.MaxAge and the observer has not ended. It says nothing of what has
-	// happened since: let the owner compare its token.
-	Trusted bool
-
-	// Err is why the observer has ended, nil while it runs: context.Canceled after Close, holdfast.ErrClientClosed, or
-	// etcd's error.
-	Err error
+	view.Observed
 }
 
 // Reader reads who owns which shard, without a session and without writing: its role needs to read
@@ -141,11 +131,10 @@ func (r *Reader) Watch(ctx context.Context) iter.Seq2[Owners, error] {
 	}
 }
 
-// Observer keeps the owners in memory. It may be used by any number of goroutines.
+// Observer keeps the owners in memory: see [view.Observed].
 type Observer struct{ of *watching.Observer[Owners] }
 
-// Observer starts an observer and returns it after its first read, which ctx bounds. Close it after use. It has a
-// watch, and reads in each third of MaxAge. The errors are those of Owners.
+// Observer starts an observer. Close it after use. The errors are those of Owners.
 func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
 	if err := r.listing.Usable(ctx, r.err); err != nil {
 		return nil, err
@@ -157,16 +146,16 @@ func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
 	return &Observer{of}, nil
 }
 
-// Current returns what the observer knows now, without a request or an allocation. Do not change its Owners.
+// Current returns what the observer knows now, for the owner to compare its token. Do not change its Owners.
 func (o *Observer) Current() Snapshot {
 	now := o.of.Current()
-	return Snapshot{now.Value, now.Age, now.Trusted, now.Err}
+	return Snapshot{now.Value, view.Observed{Age: now.Age, Trusted: now.Trusted, Err: now.Err}}
 }
 
 // Owner returns who owned a shard when the observer last heard of it, as Current does.
 func (o *Observer) Owner(index int) Owner { return o.Current().Owner(index) }
 
-// Close ends the observer and waits for its goroutine. Current then returns the last known owners, untrusted.
+// Close ends the observer.
 func (o *Observer) Close() { o.of.Close() }
 
 func (r *Reader) failed(doing string, err error) error {

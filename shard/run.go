@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/callback"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/member"
 )
@@ -274,7 +274,7 @@ func (r *run) result(ctx context.Context, ended error) error {
 	r.mu.Unlock()
 	err := r.shards.failed(ended)
 	if ctx.Err() != nil {
-		err = backoff.ContextErr(ctx)
+		err = retry.ContextErr(ctx)
 	}
 	if notDrained != nil {
 		return errors.Join(err, notDrained)

@@ -101,7 +101,7 @@ func (w *worker) run(ctx context.Context) {
 
 func (w *worker) acquire(ctx context.Context) (*hold.Hold, error) {
 	opts := w.r.shards.opts
-	h, err := hold.AcquireOne(ctx, w.queue, hold.Request{
+	h, err := hold.Acquire(ctx, w.queue, hold.Request{
 		Request: queue.Request{Owner: w.r.member.Name(), Data: opts.Value}, Auditor: opts.Auditor,
 	})
 	_, err = ahead.Without(err)

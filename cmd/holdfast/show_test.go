@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/audit"
 )
 
 // None holds while a dead claim is ahead: who went, and what ends the wait, is said instead.
@@ -55,11 +56,11 @@ func TestLiveViewShowsNoHolderDuringALockDelay(t *testing.T) {
 	s := screen{queue: admin.Queue{Kind: holdfast.KindLock, Name: "x"}}
 	a, b := admin.Entry{Key: "a", Owner: "a", Revision: 10}, admin.Entry{Key: "b", Owner: "b", Revision: 12}
 	for _, step := range []struct {
-		what  admin.What
+		what  audit.Event
 		entry admin.Entry
 		holds string // "": none
 	}{
-		{admin.Queued, a, "a"}, {admin.Acquired, a, "a"}, {admin.Queued, b, "a"}, {admin.Lost, a, ""},
+		{admin.Queued, a, "a"}, {admin.Acquired, a, "a"}, {admin.Queued, b, "a"}, {audit.Lost, a, ""},
 		{admin.Acquired, b, "b"},
 	} {
 		s.apply(admin.Event{What: step.what, Entry: step.entry}, now)

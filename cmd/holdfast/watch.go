@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/audit"
 )
 
 const watchHelp = `Watch a lock: who queues, who acquires, who releases, who is lost. It begins with
@@ -87,10 +88,10 @@ func newWatch(a *app) *cobra.Command {
 }
 
 type eventJSON struct {
-	Event    admin.What `json:"event"`
-	Revision int64      `json:"revision"`
-	Waiting  int        `json:"waiting"`
-	Entry    entryJSON  `json:"entry"`
+	Event    audit.Event `json:"event"`
+	Revision int64       `json:"revision"`
+	Waiting  int         `json:"waiting"`
+	Entry    entryJSON   `json:"entry"`
 }
 
 func (a *app) printEvents(w io.Writer, events iter.Seq2[admin.Event, error]) error {
@@ -179,13 +180,13 @@ const keptEvents = 8
 func (s *screen) apply(ev admin.Event, now time.Time) {
 	entries := slices.DeleteFunc(slices.Clone(s.queue.Entries), func(e admin.Entry) bool { return e.Key == ev.Entry.Key })
 	switch ev.What {
-	case admin.Queued, admin.Acquired, admin.Taken, admin.Kicked, admin.Removed:
+	case admin.Queued, admin.Acquired, admin.Taken, audit.Kicked, audit.Removed:
 		entries = append(entries, ev.Entry)
 		slices.SortFunc(entries, func(a, b admin.Entry) int { return int(a.Revision - b.Revision) })
-	case admin.Lost: // which its claim outlives, and delays those behind
+	case audit.Lost: // which its claim outlives, and delays those behind
 		lost := admin.DeadClaim{Lease: ev.Entry.Lease, Revision: ev.Entry.Revision, Shared: ev.Entry.Shared}
 		s.queue.Dead = append(s.queue.Dead, lost)
-	case admin.Released, admin.Left, admin.Gone:
+	case audit.Released, admin.Left, admin.Gone:
 	}
 	if ev.What == admin.Acquired { // all claims ahead that delay it have gone
 		s.queue.Dead = slices.DeleteFunc(s.queue.Dead, func(d admin.DeadClaim) bool {

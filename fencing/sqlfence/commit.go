@@ -7,8 +7,8 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // commit ends the transaction after fn has returned nil.
@@ -59,7 +59,7 @@ func (r *request) workFailed(ctx context.Context, tx *sql.Tx, err error) (again 
 
 // verifyTx returns an error unless fn has run entirely in tx, and tx is still open.
 func (r *request) verifyTx(ctx context.Context, tx *sql.Tx) (again bool, _ error) {
-	if err := backoff.ContextErr(ctx); err != nil {
+	if err := retry.ContextErr(ctx); err != nil {
 		// The database cannot be asked any more, and fn may have committed by SQL.
 		return false, fmt.Errorf("%v: not committed: %w", r, err)
 	}
@@ -124,7 +124,7 @@ func (r *request) commitFailed(ctx context.Context, err error) (again bool, _ er
 	switch {
 	case errors.Is(err, sql.ErrTxDone) && ctx.Err() != nil:
 		// database/sql rolled back when the context ended.
-		return false, fencing.NotDone(fmt.Errorf("%v: rolled back: %w", r, backoff.ContextErr(ctx)))
+		return false, fencing.NotDone(fmt.Errorf("%v: rolled back: %w", r, retry.ContextErr(ctx)))
 	case errors.Is(err, sql.ErrTxDone):
 		return false, fmt.Errorf("%v: %w: %w", r, ErrTxEnded, err)
 	case r.g.transient(err) || r.m.dialect.refusedCommit(err):

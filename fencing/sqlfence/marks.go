@@ -8,10 +8,10 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/fence"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // Marks raises marks in transactions of your own. It can share a table with guards. It is safe for
@@ -259,7 +259,7 @@ func (c *claimant) failed(ctx context.Context, step string, err error) error {
 // withContext joins ctx's error and its cause to err, if ctx has ended: drivers replace
 // the one by the other, or hide it.
 func withContext(ctx context.Context, err error) error {
-	switch cerr := backoff.ContextErr(ctx); {
+	switch cerr := retry.ContextErr(ctx); {
 	case cerr == nil:
 		return err
 	case errors.Is(cerr, err):

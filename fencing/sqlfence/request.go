@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // request is one guarded write.
@@ -19,8 +20,8 @@ type request struct {
 	callerAudits bool // a refusal is recorded by the caller
 }
 
-func (r *request) do(ctx context.Context, retry *backoff.Policy) error {
-	err := r.repeat(ctx, retry)
+func (r *request) do(ctx context.Context, policy *backoff.Policy) error {
+	err := r.repeat(ctx, policy)
 	if !r.refused {
 		return err
 	}
@@ -36,8 +37,8 @@ func (r *request) do(ctx context.Context, retry *backoff.Policy) error {
 	return err
 }
 
-// repeat makes as many attempts as retry allows, one if it is nil.
-func (r *request) repeat(ctx context.Context, retry *backoff.Policy) error {
+// repeat makes as many attempts as policy allows, one if it is nil.
+func (r *request) repeat(ctx context.Context, policy *backoff.Policy) error {
 	switch {
 	case ctx == nil:
 		return errNilContext
@@ -50,16 +51,16 @@ func (r *request) repeat(ctx context.Context, retry *backoff.Policy) error {
 	if err := r.checkNesting(ctx); err != nil {
 		return err
 	}
-	if retry == nil {
+	if policy == nil {
 		_, err := r.attempt(ctx)
 		return err
 	}
-	return backoff.Retry(ctx, *retry, func(ctx context.Context) error {
+	return backoff.Retry(ctx, *policy, func(ctx context.Context) error {
 		again, err := r.attempt(ctx)
 		if again {
-			return backoff.Again(err)
+			return retry.Again(err)
 		}
-		return backoff.Final(err)
+		return retry.Final(err)
 	})
 }
 
@@ -69,7 +70,7 @@ func (r *request) attempt(ctx context.Context) (again bool, err error) {
 	if err := r.admit(); err != nil {
 		return false, err
 	}
-	if err := backoff.ContextErr(ctx); err != nil {
+	if err := retry.ContextErr(ctx); err != nil {
 		return false, fencing.NotDone(fmt.Errorf("%v: not sent: %w", r, err))
 	}
 	r.g.addFloor(ctx)

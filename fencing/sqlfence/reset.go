@@ -7,9 +7,9 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // Reset deletes the mark of a resource, if it has one, and records that in a (nil: Options.Auditor).
@@ -30,7 +30,7 @@ func (g *Guard) Reset(ctx context.Context, resource string, a audit.Auditor) err
 		a = g.opts.Auditor
 	}
 	for {
-		if err := backoff.ContextErr(ctx); err != nil {
+		if err := retry.ContextErr(ctx); err != nil {
 			return resetError(ctx, resource, err)
 		}
 		mark, found, err := g.mark(ctx, resource)

@@ -21,9 +21,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // Of says which queue a Story is of.
@@ -136,7 +136,7 @@ func (r *reader) read(ctx context.Context) error {
 		case answer, open := <-events:
 			switch {
 			case !open:
-				return cmp.Or(backoff.ContextErr(ctx), errors.New("the watch of etcd's history was closed"))
+				return cmp.Or(retry.ContextErr(ctx), errors.New("the watch of etcd's history was closed"))
 			case answer.CompactRevision > 0:
 				return compactedError{answer.CompactRevision}
 			case answer.Err() != nil:
@@ -149,10 +149,10 @@ func (r *reader) read(ctx context.Context) error {
 			}
 		case <-ask.C:
 			if err := r.cli.RequestProgress(wctx); err != nil {
-				return cmp.Or(backoff.ContextErr(ctx), err)
+				return cmp.Or(retry.ContextErr(ctx), err)
 			}
 		case <-ctx.Done():
-			return backoff.ContextErr(ctx)
+			return retry.ContextErr(ctx)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func (r *reader) firstRevision(ctx context.Context) error {
 			return compactedError{answer.CompactRevision}
 		}
 	}
-	return cmp.Or(backoff.ContextErr(ctx), rpctypes.ErrCompacted)
+	return cmp.Or(retry.ContextErr(ctx), rpctypes.ErrCompacted)
 }
 
 // apply replays events. Those of one revision belong together: an entry and the next one may change places in it.

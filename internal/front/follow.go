@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -37,7 +38,7 @@ func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Fron
 	for {
 		err := backoff.Retry(open, policy, watched.Watch)
 		if ctx.Err() != nil {
-			return backoff.ContextErr(ctx)
+			return retry.ContextErr(ctx)
 		}
 		if err = r.reason(ctx, err); err != nil {
 			return err

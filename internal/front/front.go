@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -128,7 +129,7 @@ func (r *Reader) ended(ctx context.Context) error {
 	case ctx == nil:
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	case ctx.Err() != nil:
-		return backoff.ContextErr(ctx)
+		return retry.ContextErr(ctx)
 	default:
 		return r.closedErr()
 	}

@@ -107,7 +107,7 @@ func TestReaderFindsTheEpochOfAnEarlierRevision(t *testing.T) {
 
 func mustAcquire(t *testing.T, p *kit.Process, data string) *hold.Hold {
 	t.Helper()
-	h, err := hold.AcquireOne(kit.Within(t, time.Minute), queue.New(p.Host, holdfast.KindLock, "x"),
+	h, err := hold.Acquire(kit.Within(t, time.Minute), queue.New(p.Host, holdfast.KindLock, "x"),
 		hold.Request{Request: queue.Request{Data: data}})
 	if err != nil {
 		t.Fatal(err)

@@ -8,12 +8,14 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
-// Downgrade ends a hold of a queue.Downgradable, the writer's, and returns the reader's, which goes
-// on. Writers behind it go on waiting; readers that only waited for it hold. MaxHold and
-// MaxIdle begin again.
+// Downgrade ends a hold of a queue.Downgradable, the writer's, and returns the reader's. Writers behind
+// it go on waiting; readers behind nothing else hold. MaxHold and MaxIdle begin again.
 //
-// If the hold had ended before, Downgrade returns Check's result. If etcd does not answer
-// before ctx ends, the session goes on removing the writer's entry, and the reader holds.
+//	rev 10  A puts two entries: a writer's and a reader's. B, a writer, and C, a reader, queue behind both
+//	rev 20  A downgrades: its writer's entry is deleted. A reads on, C holds beside it, and B waits for A's reader
+//
+// If the hold had ended before, Downgrade returns Check's result. If etcd does not answer before ctx ends, the session
+// goes on removing the writer's entry, and the reader holds.
 func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	if ctx == nil {
 		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -21,7 +23,7 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	if !h.Live() || !h.stop(holdfast.ErrReleased) {
 		return nil, h.Check()
 	}
-	before := &h.holds[1].removal // for which Release of h waits
+	before := &h.holds[1].removal // Release of h waits for it
 	reader := h.holds[1].goOn()
 	defer close(before.done) // the entry is the reader's now
 	ctx, cancel := h.host.Detached(ctx)
@@ -47,7 +49,7 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	return reader, nil
 }
 
-// endLost ends a hold that no caller has, and returns how it has ended. Perhaps an administrator has ended it before:
+// endLost ends a hold without a caller, and returns how it has ended. Perhaps an administrator has ended it before:
 // then no Release will remove its entry.
 func (l *life) endLost(lost error) error {
 	l.endAndRelease(lost)
@@ -55,8 +57,8 @@ func (l *life) endLost(lost error) error {
 	return l.holds[0].Check()
 }
 
-// goOn returns a hold of the same entry with a life of its own. h itself has ended. What is
-// known of the entry's value is read again: a Notice in it may have been seen for h.
+// goOn returns a hold of the same entry with a life of its own. h itself has ended. The entry's value is read again: a
+// notice in it may have ended h.
 func (h *Hold) goOn() *Hold {
 	next := newHold(h.grant, h.request, nil)
 	next.removal.joined, next.telemetry = h.removal.joined, h.holds[0].telemetry

@@ -209,7 +209,7 @@ func TestNoticeIsNotForgottenByADowngrade(t *testing.T) {
 		holdtest.Notify(t, srv, srv.Keys(before.Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
 		// The poller reads the notice after Downgrade has ended the hold, and before the next one is known.
 		h.StopWith(holdfast.ErrReleased)
-		hold.SawEntry(before, srv.Keys(before.Key())[0])
+		hold.NoteEntry(before, srv.Keys(before.Key())[0])
 		reader := before.GoOn()
 		h.Remove()
 		lost, after := noticed(t, reader)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
-// entry is what a hold holds: an entry that the queue has granted, and what is known of its value.
+// entry is what a hold holds: an entry from the queue, and what is known of its value.
 type entry struct {
 	grant    *queue.Grant
 	host     lease.Host
@@ -28,10 +29,10 @@ type entry struct {
 // Token is the fencing token of the hold.
 func (e *entry) Token() holdfast.Token { return e.grant.Token }
 
-// AcquiredRevision is the store's revision at the read that verified the hold.
+// AcquiredRevision is the store's revision at the read of the entry at the front.
 func (e *entry) AcquiredRevision() int64 { return e.grant.AcquiredRevision }
 
-// Lease is the ID of the lease that the entry is bound to.
+// Lease is the ID of the entry's lease.
 func (e *entry) Lease() clientv3.LeaseID { return e.grant.Lease.ID() }
 
 // Key is the entry's key in etcd.
@@ -49,8 +50,8 @@ func (e *entry) Queue() *queue.Queue { return e.grant.Queue }
 // known is the newest mod revision of the entry whose value is known.
 func (e *entry) known() int64 { return max(e.modified.Load(), e.Created()) }
 
-// sawModified records a mod revision of the entry. They only grow.
-func (e *entry) sawModified(rev int64) {
+// noteModified records a mod revision of the entry. Replies come in any order, and mod revisions only grow.
+func (e *entry) noteModified(rev int64) {
 	for {
 		known := e.modified.Load()
 		if known >= rev || e.modified.CompareAndSwap(known, rev) {
@@ -59,21 +60,21 @@ func (e *entry) sawModified(rev int64) {
 	}
 }
 
-// unchanged is true in a Txn as long as the entry stands with the value that is known.
+// unchanged is true in a Txn as long as the entry stands with the known value.
 func (e *entry) unchanged() clientv3.Cmp {
 	if e.Queue().Layout().Verbatim { // with no place for a notice
 		return e.grant.Holding()
 	}
-	return clientv3.Compare(clientv3.ModRevision(e.Key()), "=", e.known())
+	return e.unmodifiedSince(e.known())
 }
 
-// unknown reports whether the value that was put at mod is yet to be read.
+// unknown reports whether the value put at mod is yet to be read.
 func (e *entry) unknown(mod int64) bool { return !e.Queue().Layout().Verbatim && mod > e.known() }
 
-// unmodifiedSince is true in a Txn as long as the entry stands with the value that
-// was put at mod.
-func (e *entry) unmodifiedSince(mod int64) []clientv3.Cmp {
-	return []clientv3.Cmp{e.grant.Holding(), clientv3.Compare(clientv3.ModRevision(e.Key()), "=", mod)}
+// unmodifiedSince is true in a Txn as long as the entry stands with the value put at mod. A key that is
+// deleted and put again has another mod revision, so the create revision need not be compared.
+func (e *entry) unmodifiedSince(mod int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(e.Key()), "=", mod)
 }
 
 // value returns the entry's value as it was put, if it has our form.
@@ -82,8 +83,8 @@ func (e *entry) value() (v layout.Value, ours bool) {
 	return v, ok && !e.Queue().Layout().Verbatim
 }
 
-// heldValue returns the value of an entry that is held since then, with new data. If
-// the entry's value does not have our form, it returns data.
+// heldValue returns the value of an entry that is held since then, with new data: data alone, if the entry's value does
+// not have our form.
 func (e *entry) heldValue(since time.Time, data string) string {
 	v, ours := e.value()
 	if !ours {
@@ -93,8 +94,19 @@ func (e *entry) heldValue(since time.Time, data string) string {
 	return v.Encode()
 }
 
-// stands reads whether the entry is in etcd. Nothing can have joined the queue ahead of
-// it.
+// maxHolder bounds what a record says of the holder, in bytes.
+const maxHolder = 256
+
+// holder is what a record says of the holder.
+func (e *entry) holder() string {
+	holder := e.grant.Value
+	if v, ours := e.value(); ours {
+		holder = v.Holder()
+	}
+	return strings.ToValidUTF8(holder[:min(len(holder), maxHolder)], "")
+}
+
+// stands reads whether the entry is in etcd. If so, the hold is first: nothing joins the queue ahead of it.
 func (e *entry) stands(ctx context.Context) (bool, error) {
 	resp, err := e.host.Sender().Get(ctx, ahead.Meta(e.Key()))
 	return err == nil && e.grant.Is(requests.First(resp.Kvs)), err

@@ -22,10 +22,10 @@ func TestNewestRevisionThatWasSeenStays(t *testing.T) {
 		e := new(entry)
 		var both sync.WaitGroup
 		for _, rev := range []int64{4, 5} {
-			both.Go(func() { e.sawModified(rev) })
+			both.Go(func() { e.noteModified(rev) })
 		}
 		both.Wait()
-		if e.sawModified(3); e.modified.Load() != 5 {
+		if e.noteModified(3); e.modified.Load() != 5 {
 			t.Fatalf("after 3, 4 and 5 it is %d", e.modified.Load())
 		}
 	}
@@ -43,11 +43,11 @@ func TestPollComparesValuesThatMayHaveANotice(t *testing.T) {
 			"an election":                {queue.New(p.Host, holdfast.KindElection, "x"), true},
 			"an election under a prefix": {queue.At(p.Host, holdfast.KindElection, "/legacy/x"), false},
 		} {
-			h, err := AcquireOne(t.Context(), c.q, Request{})
+			h, err := Acquire(t.Context(), c.q, Request{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			h.sawModified(h.Created() + 7)
+			h.noteModified(h.Created() + 7)
 			want := h.grant.Holding()
 			if c.notices {
 				want = clientv3.Compare(clientv3.ModRevision(h.Key()), "=", h.Created()+7)
@@ -63,7 +63,7 @@ func TestPollComparesValuesThatMayHaveANotice(t *testing.T) {
 func TestUpdateUnderAPrefixReplacesWhatLooksLikeANotice(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		h, err := AcquireOne(t.Context(), queue.At(p.Host, holdfast.KindElection, "/legacy/x"), Request{})
+		h, err := Acquire(t.Context(), queue.At(p.Host, holdfast.KindElection, "/legacy/x"), Request{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestUpdateUnderAPrefixReplacesWhatLooksLikeANotice(t *testing.T) {
 func TestUpdateSendsNothingOnceTheHoldHasEnded(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		h, err := AcquireOne(t.Context(), queue.New(p.Host, holdfast.KindElection, "x"), Request{})
+		h, err := Acquire(t.Context(), queue.New(p.Host, holdfast.KindElection, "x"), Request{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,10 +18,10 @@ const (
 func (l *life) Contexts() int { return len(l.contexts) }
 
 // Polled is the number of holds that the poller knows on the lease of the hold.
-func (h *Hold) Polled() int { return len(h.poll.roster.on(h.grant.Lease)) }
+func (h *Hold) Polled() int { return len(h.poll.roster.on(h.grant.Lease, false)) }
 
-// SawEntry is called by the poller with what it has read.
-var SawEntry = (*Hold).sawEntry
+// NoteEntry is called by the poller with what it has read.
+var NoteEntry = (*Hold).noteEntry
 
 // StopWith ends the hold and leaves its entry.
 func (l *life) StopWith(cause error) { l.stop(cause) }
@@ -38,8 +38,8 @@ func (h *Hold) BeforeRevoke(ctx context.Context) { h.poll.beforeRevoke(ctx, h.gr
 // StayTaken keeps the name taken as a release does before MinHold has passed.
 func (h *Hold) StayTaken() { h.removal.stayTaken() }
 
-// Acquire is holdtest.AcquireSet.
-func Acquire(ctx context.Context, queues queue.Set, r Request) ([]*Hold, error) {
+// AcquireSet is holdtest.AcquireSet.
+func AcquireSet(ctx context.Context, queues queue.Set, r Request) ([]*Hold, error) {
 	grants, err := queues.Acquire(ctx, r.Request)
 	if err != nil {
 		return nil, err

@@ -14,52 +14,47 @@ import (
 )
 
 const (
-	// heldAfter is how long a hold must have lasted before its entry says since
-	// when it is held.
+	// heldAfter is how long a hold must have lasted before its entry says since when it is held.
 	heldAfter = time.Second
 
-	// heldEvery is the time between two requests of a heldWriter, maxHeld the number
-	// of entries that one of them updates, and maxHeldBytes their size: etcd takes
-	// 1.5 MiB, and candidates' values may be large. One alone is smaller.
+	// heldEvery is the time between two requests of a heldWriter. A request updates at most maxHeld entries, of at most
+	// maxHeldBytes: etcd takes 1.5 MiB, and candidates' values may be large. An entry alone is smaller.
 	heldEvery    = time.Second
 	maxHeld      = 16
 	maxHeldBytes = 256 << 10
 )
 
-// heldWriter adds to entries since when they are held. The put of an entry cannot
-// say that, and a second write for each grant would make every lock slower. So it is
-// done once for each hold that has lasted a while: those are the ones that people
-// look for.
+// heldWriter adds to entries since when they are held. The put of an entry cannot say that, and a second write for each
+// grant would make every lock slower. So each hold that has lasted a while gets one: people look for those.
 //
-// It is information for people. Nothing waits for it, and what etcd refuses is not
-// tried again: then the entry goes on saying since when it is queued.
+// It is information for people. Nothing waits for it, and what etcd refuses is not tried again: then the entry goes on
+// saying since when it is queued.
 type heldWriter struct {
 	busy   atomic.Bool // a request is in flight
-	latest time.Time   // when one was made; of the poller's goroutine
+	latest time.Time   // when a request was made; of the poller's goroutine
 }
 
-// write updates the entries of those holds that need it. The poller calls it at each
-// poll with the holds on one lease; it makes at most one request a second.
+// write updates the entries of holds that need it, by at most one request a second. The poller calls it at each
+// look with the holds on one lease.
 func (w *heldWriter) write(host lease.Work, holds []*Hold) {
-	if time.Since(w.latest) < heldEvery || !w.busy.CompareAndSwap(false, true) {
+	if time.Since(w.latest) < heldEvery || w.busy.Load() {
 		return
 	}
 	due, ops := heldUpdates(holds)
-	sent := len(due) > 0 && host.Go(func(ctx context.Context) { // joined by Close
+	if len(due) == 0 {
+		return
+	}
+	w.latest = time.Now()
+	w.busy.Store(true)
+	host.Go(func(ctx context.Context) { // joined by Close
 		defer w.busy.Store(false)
 		sendHeld(ctx, due, ops)
 	})
-	if sent {
-		w.latest = time.Now()
-	} else {
-		w.busy.Store(false)
-	}
 }
 
-// heldUpdates chooses the holds to update and makes an operation for each. It
-// compares the mod revision with the create revision: Update may have put another
-// value, which also says since when it is held, or an administrator a Notice. Neither
-// must be undone.
+// heldUpdates chooses the holds to update and makes an operation for each. The operation compares that the entry stands
+// as it was created: Update may have put another value, with the time in it, or an administrator a notice. Neither must
+// be undone.
 func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 	bytes := 0
 	for _, h := range holds {
@@ -69,7 +64,7 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 		created := h.grant.Created
 		v, ours := h.value()
 		if !ours {
-			h.sawModified(created) // the value has no place for it
+			h.noteModified(created) // the value has no place for it
 			continue
 		}
 		value := h.heldValue(h.since, v.Data)
@@ -77,13 +72,14 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 			break
 		}
 		due = append(due, h)
-		ops = append(ops, clientv3.OpTxn(h.unmodifiedSince(created), []clientv3.Op{queue.PutValue(h.Key(), value)}, nil))
+		ops = append(ops, clientv3.OpTxn(
+			[]clientv3.Cmp{h.unmodifiedSince(created)}, []clientv3.Op{queue.PutValue(h.Key(), value)}, nil))
 	}
 	return due, ops
 }
 
-// sendHeld sends the operations as one Txn. If it is not answered, the next poll makes another; should both be carried
-// out, the second changes nothing.
+// sendHeld sends the operations as one Txn. Without a reply the next look makes another; should both be carried out,
+// the second changes nothing.
 func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
 	r, err := holds[0].grant.Commit(ctx, requests.Txn{Then: ops})
 	if ctx.Err() != nil || etcderr.Pending(err) {
@@ -94,6 +90,6 @@ func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
 		if err == nil && r.Inner(i).Succeeded {
 			mod = r.Header.Revision
 		}
-		h.sawModified(mod)
+		h.noteModified(mod)
 	}
 }

@@ -50,14 +50,14 @@ func TestLongHoldsSaySinceWhenOnceInBatches(t *testing.T) {
 		held := time.Now()
 		var locks []*hold.Hold
 		for i := range many {
-			h, err := hold.AcquireOne(t.Context(), p.Queue(fmt.Sprint("long", i)), hold.Request{})
+			h, err := hold.Acquire(t.Context(), p.Queue(fmt.Sprint("long", i)), hold.Request{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			locks = append(locks, h)
 		}
 		for range 5 {
-			h, err := hold.AcquireOne(t.Context(), p.Queue("short"), hold.Request{})
+			h, err := hold.Acquire(t.Context(), p.Queue("short"), hold.Request{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +127,7 @@ func TestEntryAtAForeignPrefixSaysWhoHolds(t *testing.T) {
 	t.Parallel()
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
-		if _, err := hold.AcquireOne(t.Context(), p.QueueAt("/legacy/x"),
+		if _, err := hold.Acquire(t.Context(), p.QueueAt("/legacy/x"),
 			hold.Request{Request: queue.Request{Owner: "me"}}); err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package hold
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,25 +29,23 @@ type Request struct {
 	Auditor audit.Auditor // is told of the hold; nil: the session's logger is
 }
 
-// Hold is one acquisition, from the moment it is granted to its end. Locks and
-// terms are made of it.
+// Hold is one acquisition, from its grant to its end. A Lock or a Term is made of it.
 //
-// It ends once, in stop: by a release, by the loss of its lease, because its entry
-// was deleted, or after MaxHold. The first cause stays. Of an acquisition of several
-// names each has a Hold: see queue.Set.
+// It ends once, in stop, and the first cause stays: a release, the loss of its lease, the deletion of its entry, a
+// notice of an administrator, MaxHold, or MaxIdle. An acquisition of several names has a Hold for each: see queue.Set.
 type Hold struct {
 	entry
 	request   Request
-	telemetry *telemetry.Acquisition // of a Set only the first hold has one
+	telemetry *telemetry.Acquisition // nil for all holds of a Set but the first
 	removal   removal
 
 	*life
-	ownLife life     // of a hold that is not in a Set, and of a Set's first
-	alone   [1]*Hold // room for a set of one
+	ownLife life     // of a hold in no Set, and of a Set's first
+	alone   [1]*Hold // room for ownLife.holds
 }
 
-// AcquireOne queues in one queue, waits, and returns the hold: see queue.Set.Acquire.
-func AcquireOne(ctx context.Context, q *queue.Queue, r Request) (*Hold, error) {
+// Acquire queues in one queue, waits, and returns the hold: see queue.Set.Acquire.
+func Acquire(ctx context.Context, q *queue.Queue, r Request) (*Hold, error) {
 	grants, err := queue.Set{q}.Acquire(ctx, r.Request)
 	if err != nil {
 		return nil, err
@@ -65,8 +64,8 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 		if r.MinHold > 0 {
 			h.grant.TakeFor(r.MinHold)
 		}
-		if rec := (recorder{h}); rec.audited() { // before anything can end the hold
-			rec.tell(rec.record(audit.Granted, h.since))
+		if h.audited() { // nothing can have ended the hold yet: Granted comes before Lost
+			h.tell(audit.Record{Event: audit.Granted, At: h.since})
 		}
 		h.telemetry.Held()
 		h.removal.joined = h.host.Joining()
@@ -79,7 +78,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 	return first.holds
 }
 
-// newHold makes the hold of a grant. of is the life of its Set; nil: it has one of its own, which is yet to begin.
+// newHold makes the hold of a grant. of is the life of its Set; nil: the hold begins a life of its own.
 func newHold(g *queue.Grant, r Request, of *life) *Hold {
 	h := &Hold{request: r, telemetry: g.Telemetry, life: of}
 	h.grant, h.host = g, g.Host
@@ -98,7 +97,17 @@ func newHold(g *queue.Grant, r Request, of *life) *Hold {
 	return h
 }
 
-// Together returns the holds that end with h, itself among them, in the order of the set.
+// String says what is held, such as
+//
+//	lock "billing/job-7", token 120, lease 694d
+func (h *Hold) String() string {
+	if h == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("%s, %slease %x", h.Queue(), h.tokenText(), int64(h.Lease()))
+}
+
+// Together returns the holds with the life of h, itself among them, in the order of the set.
 func (h *Hold) Together() []*Hold { return h.holds }
 
 // Holding is true in a Txn as long as all entries of the hold and of its Set stand, its own first.
@@ -112,8 +121,8 @@ func (h *Hold) Holding() []clientv3.Cmp {
 	return cmps
 }
 
-// Check judges now: nil, holdfast.ErrSuspended, a *holdfast.LostError, or
-// holdfast.ErrReleased. It allocates nothing while held.
+// Check judges now: nil, holdfast.ErrSuspended, a *holdfast.LostError, or holdfast.ErrReleased. It allocates nothing
+// while held.
 func (h *Hold) Check() error {
 	if cause := h.cause.Load(); cause != nil {
 		return *cause
@@ -136,12 +145,11 @@ func (h *Hold) Live() bool {
 	return err == nil || errors.Is(err, holdfast.ErrSuspended)
 }
 
-// Context returns a child of ctx that is canceled when the hold ends and, if
-// strict, when its session is suspended. The cause is Check's answer. If that is so
-// already, the context is done when Context returns.
+// Context returns a child of ctx. It ends with the hold and, if strict, with a suspension of its session. The cause is
+// Check's answer. If that is so already, the context is done when Context returns.
 func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	err := h.Check() // which ends the hold if its lease is lost
+	err := h.Check() // ends the hold if its lease is lost
 	if !h.addContext(&cancel) {
 		cancel(h.Check())
 		return ctx, func() {}
@@ -160,21 +168,20 @@ func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, conte
 	}
 }
 
-// Shown returns what people see of the hold's entry, which another client would read a
-// second later. It reports false once the hold has ended.
+// Shown returns what people see of the hold's entry. Another client would read the same a second later. It reports
+// false once the hold has ended.
 func (h *Hold) Shown() (view.Entry, bool) {
 	if h.cause.Load() != nil {
 		return view.Entry{}, false
 	}
-	seen := h.Queue().Layout().View(&mvccpb.KeyValue{
+	shown := h.Queue().Layout().View(&mvccpb.KeyValue{
 		Key: []byte(h.Key()), Value: []byte(h.grant.Value), CreateRevision: h.Created(), Lease: int64(h.Lease()),
 	})
-	seen.Token, seen.HeldAt = h.Token(), layout.Millis(h.since)
-	return seen, true
+	shown.Token, shown.HeldAt = h.Token(), layout.Millis(h.since)
+	return shown, true
 }
 
-// life is the time from the grant to the end. The holds of a Set have one in common: they
-// end together, with one cause.
+// life is the time from the grant to the end. The holds of a Set have one life: they end together, with one cause.
 type life struct {
 	holds []*Hold
 	poll  *poller // of the session
@@ -187,7 +194,7 @@ type life struct {
 
 	mu       sync.Mutex                            // protects what follows
 	done     signal                                // the hold has ended: its contexts are canceled
-	contexts map[*context.CancelCauseFunc]struct{} // of the contexts that Context has made
+	contexts map[*context.CancelCauseFunc]struct{} // of the contexts of Context
 	limit    *time.Timer                           // of MaxHold
 	forced   signal                                // a kept entry is taken away
 	released signal                                // Release has been called
@@ -231,25 +238,29 @@ func (l *life) removeContext(cancel *context.CancelCauseFunc) {
 	delete(l.contexts, cancel)
 }
 
-// stop ends the holds with their cause, once. It returns true to the
-// call that has ended them, which must then remove the entries.
+// stop ends the holds with their cause, once. It reports true to the call that has ended them: this call must remove
+// the entries.
 //
-// When stop returns, to any of its callers, every context of the holds is done. So
-// no entry is ever removed while work still runs that believes it holds.
+// When stop returns, to any of its callers, every context of the holds is done. So no entry is ever removed while work
+// still runs that believes it holds:
+//
+//	goroutine 1: stop cancels the contexts          goroutine 2: stop waits for goroutine 1
+//	goroutine 1: removes the entry                  goroutine 2: goes on
 func (l *life) stop(cause error) (ended bool) {
 	l.stopped.Do(func() {
 		ended = true
 		l.until = time.Now()
 		for _, each := range l.holds {
+			// MinHold is for a hold ended by its program. After a loss the name is free as soon as the entry goes.
 			if !errors.Is(cause, holdfast.ErrReleased) && !errors.Is(cause, holdfast.ErrClosed) {
 				each.grant.TakeFor(0)
 			}
 		}
-		l.cause.Store(&cause)
+		l.cause.Store(&cause) // before the contexts: who is woken asks Check
 		for cancel := range l.takeContexts() {
 			(*cancel)(cause)
 		}
-		if !keepsEntry(cause) {
+		if !keepsEntry(cause) { // the poller still asks about a kept entry: an administrator may take it away
 			l.poll.roster.remove(l.holds)
 		}
 	})
@@ -263,11 +274,45 @@ func (l *life) takeContexts() map[*context.CancelCauseFunc]struct{} {
 	if l.limit != nil {
 		l.limit.Stop()
 	}
-	if l.idle != nil && l.idle.timer != nil {
+	if l.idle != nil && l.idle.timer != nil { // nil: limitTime has not run yet
 		l.idle.timer.Stop()
 	}
 	l.done.close()
 	contexts := l.contexts
 	l.contexts = nil
 	return contexts
+}
+
+// signal is a channel, made with the first wait for it. The mutex of its life protects it.
+type signal struct {
+	given bool
+	c     chan struct{} // nil: nothing has waited
+}
+
+// channel returns the channel, for give to close.
+func (s *signal) channel(mu *sync.Mutex) <-chan struct{} {
+	mu.Lock()
+	defer mu.Unlock()
+	if s.c == nil {
+		s.c = make(chan struct{})
+		if s.given {
+			close(s.c)
+		}
+	}
+	return s.c
+}
+
+// give closes the channel, once.
+func (s *signal) give(mu *sync.Mutex) {
+	mu.Lock()
+	defer mu.Unlock()
+	s.close()
+}
+
+// close is give under the mutex.
+func (s *signal) close() {
+	if !s.given && s.c != nil {
+		close(s.c)
+	}
+	s.given = true
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// idle ends a hold whose work makes no progress. The clock decides, the session's own:
-// Check and Progress read it, so both are right after a pause, before any timer has
-// fired. The timer is for work that calls neither.
+// idle ends a hold whose work makes no progress. The session's own clock decides: Check and Progress read it, so both
+// are right after a pause, before any timer has fired. The timer is for work that calls neither.
 type idle struct {
 	most  time.Duration
 	clock func() time.Duration
@@ -28,7 +27,7 @@ func newIdle(most time.Duration, clock func() time.Duration) *idle {
 
 // lookIdle ends the holds if their work is idle, or looks again when it may be.
 func (l *life) lookIdle() {
-	_ = l.holds[0].Check() // which may end them
+	_ = l.holds[0].Check() // may end them
 	left := l.idle.left()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,9 +36,8 @@ func (l *life) lookIdle() {
 	}
 }
 
-// Progress records that the work goes on. It returns what has ended the hold, or nil.
-// If MaxIdle has passed since the last call, the hold ends. It takes no lock and
-// allocates nothing while held.
+// Progress records that the work goes on, and returns what has ended the hold, or nil. If MaxIdle has passed since the
+// last call, the hold ends. Progress takes no lock and allocates nothing while held.
 func (h *Hold) Progress() error {
 	if cause := h.cause.Load(); cause != nil {
 		return *cause
@@ -56,7 +54,7 @@ func (h *Hold) endIdle() { h.endAndRelease(h.lost(holdfast.CauseIdle)) }
 // left is the time until the work counts as idle.
 func (i *idle) left() time.Duration { return i.most - (i.clock() - time.Duration(i.last.Load())) }
 
-// progress reports whether it came in time.
+// progress records progress, and reports whether it came in time.
 func (i *idle) progress() bool {
 	last, now := i.last.Load(), i.clock()
 	if last == tooLate || now-time.Duration(last) >= i.most {
@@ -67,8 +65,7 @@ func (i *idle) progress() bool {
 	return i.last.Load() != tooLate
 }
 
-// over reports whether the work was idle for too long. That is final: no progress can
-// be recorded any more.
+// over reports whether the work was idle for too long. The finding is final: no progress can be recorded any more.
 func (i *idle) over() bool {
 	for {
 		last := i.last.Load()

@@ -12,18 +12,18 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// RecordRun records for h, and only while h holds the name of q, that its job has run and is due again within that
-// time; 0: it is not known when. It tries until ctx ends.
+// RecordRun records for h that its job has run, and only while h holds the name of q. The job is due again within that
+// time; 0: it is not known when. RecordRun tries until ctx ends.
 func RecordRun(ctx context.Context, q *queue.Queue, h fencing.Holder, slot string, within time.Duration) error {
 	if err := errors.Join(usable(q), check(slot, within)); err != nil {
 		return err
@@ -50,8 +50,11 @@ func RecordRun(ctx context.Context, q *queue.Queue, h fencing.Holder, slot strin
 	return nil
 }
 
-// try puts the value, unless an earlier try has put it. Each put compares what was read just before it: so a copy
-// that arrives late does not replace what a later call has put.
+// try puts the value, unless an earlier try has put it. Each put compares the record read just before it:
+//
+//	rev 10  the record of run 1
+//	        run 2 reads it, and sends a put that compares mod = 10; its reply is lost
+//	rev 14  run 2 reads again, and puts its record, comparing mod = 10; its first copy arrives, and does nothing
 func try(ctx context.Context, q *queue.Queue, h fencing.Holder, value string) error {
 	kv, err := get(ctx, q)
 	if err != nil {
@@ -70,14 +73,14 @@ func try(ctx context.Context, q *queue.Queue, h fencing.Holder, value string) er
 	w := fencing.NewFencedWriter(h).With(fencing.WriterOptions{Auditor: audit.Log(q.Host().Logger())})
 	put, err := w.Txn(ctx).If(unchanged).Then(clientv3.OpPut(q.Layout().RunKey(), value)).Commit()
 	switch {
-	case errors.Is(err, fencing.ErrStale): // that has ended the hold
-		return backoff.Final(errors.Join(err, h.Check()))
+	case errors.Is(err, fencing.ErrStale): // the refusal has ended the hold
+		return retry.Final(errors.Join(err, h.Check()))
 	case errors.Is(err, holdfast.ErrLost):
-		return backoff.Final(err)
+		return retry.Final(err)
 	case errors.Is(err, holdfast.ErrSuspended), errors.Is(err, holdfast.ErrOutcomeUnknown):
-		return backoff.Again(err)
+		return retry.Again(err)
 	case err == nil && !put.Succeeded:
-		return backoff.Again(errMoved)
+		return retry.Again(errMoved)
 	default:
 		return err
 	}
@@ -85,7 +88,7 @@ func try(ctx context.Context, q *queue.Queue, h fencing.Holder, value string) er
 
 var errMoved = errors.New("another record was put meanwhile")
 
-// LastRun reads the last run that was recorded for the name of q, the zero Run if there is none, and reports it as a
+// LastRun reads the last recorded run for the name of q, the zero Run if there is none, and reports it as a
 // metric.
 func LastRun(ctx context.Context, q *queue.Queue) (r view.Run, err error) {
 	if err := usable(q); err != nil {

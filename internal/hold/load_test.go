@@ -316,7 +316,7 @@ func (c crowd) serve(t *testing.T, sessions int, each time.Duration) (s servedCr
 }
 
 func acquireAndRelease(ctx context.Context, t *testing.T, q *queue.Queue) bool {
-	h, err := hold.AcquireOne(ctx, q, hold.Request{})
+	h, err := hold.Acquire(ctx, q, hold.Request{})
 	if err != nil {
 		t.Error(err)
 		return false
@@ -362,7 +362,7 @@ func (c crowd) comeAgain(t *testing.T, srv *etcdfake.Server, lasts time.Duration
 	for i := range callers {
 		running.Go(func() {
 			for time.Now().Before(end) {
-				h, err := hold.AcquireOne(kit.Within(t, patience), c.of(all[i%sessions], i), hold.Request{})
+				h, err := hold.Acquire(kit.Within(t, patience), c.of(all[i%sessions], i), hold.Request{})
 				if err != nil {
 					gaveUp.Add(1)
 				} else if err := h.Release(t.Context()); err != nil {
@@ -386,7 +386,7 @@ func (c crowd) comeAgain(t *testing.T, srv *etcdfake.Server, lasts time.Duration
 	if n := float64(after.Load()) / sessions / 20; n > 1 || writes.Load() > 0 {
 		t.Errorf("5 s later each session sends %.2f requests a second; %d are writes and watches", n, writes.Load())
 	}
-	h, err := hold.AcquireOne(kit.Within(t, time.Second), c.of(all[0], 0), hold.Request{})
+	h, err := hold.Acquire(kit.Within(t, time.Second), c.of(all[0], 0), hold.Request{})
 	if err != nil {
 		t.Fatalf("25 s later: %v", err)
 	}

@@ -3,18 +3,25 @@ package hold
 import (
 	"context"
 	"errors"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
-// lost returns the loss of this hold, by a cause that its lease does not share.
+// lost returns the loss of this hold by a cause of its own. Its lease lives.
 func (h *Hold) lost(cause holdfast.Cause) *holdfast.LostError {
 	return h.named(&holdfast.LostError{Lease: h.Lease(), Cause: cause})
 }
 
-// named returns a copy of a loss that names this hold. In the set of a tree lock, or of a Downgradable, all holds have
-// the name of the first: what its caller has asked for.
+// named returns a copy of a loss, with the name of this hold. In the set of a tree lock, or of a Downgradable, all
+// holds have the name of the first: its caller has asked for that name.
 func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
 	of := h
 	if first := h.holds[0]; h.Queue().Kind() == holdfast.KindTree || h.Queue().Name() == first.Queue().Name() {
@@ -34,28 +41,25 @@ func (h *Hold) lossOfEntry(cause holdfast.Cause) *holdfast.LostError {
 	return h.lost(cause)
 }
 
-// EndStale ends the hold because etcd has refused a write that compared its entry.
-// It is called through internal/requests. The refusal does not say whether the lease
-// is gone, too, so etcd is asked afterwards.
+// EndStale ends the hold because etcd has refused a fenced write. internal/requests calls it.
 func (h *Hold) EndStale() {
 	if h.endAndRelease(h.lossOfEntry(holdfast.CauseEntryDeleted)) {
-		h.poll.checkLease(h.grant.Lease)
+		h.poll.checkLease(h.grant.Lease) // the refusal does not say whether the lease is gone, too
 	}
 }
 
-// askWhyGone returns the loss of a hold whose entry is not in etcd although the
-// session knows of no loss. It asks etcd whether the lease exists.
+// askWhyGone returns the loss of a hold whose entry is not in etcd although the session knows of no loss. It asks etcd
+// whether the lease exists.
 func (h *Hold) askWhyGone() *holdfast.LostError {
 	l := h.grant.Lease
 	ctx, cancel := context.WithTimeout(l.Context(), h.host.RetryPolicy().Attempt)
 	defer cancel()
 	h.poll.askLease(ctx, l)
-	// Another hold may have found it out before, which has ended this request.
+	// Another hold may have found it out before: the loss of the lease has ended this request.
 	return h.lossOfEntry(holdfast.CauseEntryDeleted)
 }
 
-// explain turns the error of the removal of a released entry into the loss that
-// caused it, if there is one.
+// explain turns the error of the removal of a released entry into the loss behind it, if there is any.
 func (r *removal) explain(err error) error {
 	h := r.hold
 	if err == nil || !errors.Is(*h.cause.Load(), holdfast.ErrReleased) {
@@ -76,9 +80,8 @@ func (r *removal) explain(err error) error {
 	return err
 }
 
-// lossBefore returns the loss of the hold if etcd has ended its lease, or
-// nil. That may have been before the release began. So if no reply tells
-// otherwise, the hold counts as lost.
+// lossBefore returns the loss of the hold if etcd has ended its lease, or nil. The lease may have ended before the
+// release began. So if no reply tells otherwise, the hold counts as lost.
 func (r *removal) lossBefore() *holdfast.LostError {
 	lost := r.hold.grant.Lease.Lost()
 	if lost == nil || lost.Cause != holdfast.CauseRevoked && lost.Cause != holdfast.CauseClusterChanged {
@@ -87,14 +90,13 @@ func (r *removal) lossBefore() *holdfast.LostError {
 	return r.hold.named(lost)
 }
 
-// endedDuringRelease reports whether a loss that a release met came after the
-// release had begun: this session gave the lease up, and etcd had not ended it
-// before.
+// endedDuringRelease reports whether a loss that a release met came after the release had begun: this session gave the
+// lease up, and etcd had not ended it before.
 func endedDuringRelease(lost *holdfast.LostError) bool {
 	return lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed
 }
 
-// Join returns the error of a function and the loss of its hold as one error. That is err alone if err wraps this very
+// Join returns the error of a function and the loss of its hold as one error. It is err alone if err wraps this very
 // loss, as it does if the function returned the cause of its context.
 func Join(err error, lost *holdfast.LostError) error {
 	var found *holdfast.LostError
@@ -102,4 +104,102 @@ func Join(err error, lost *holdfast.LostError) error {
 		return err
 	}
 	return errors.Join(err, lost)
+}
+
+// An administrator ends a hold by a notice in the value of its entry. The entry is kept until Release is called, and of
+// a Remove at most until the holder must have been told:
+//
+//	rev 10  A puts its entry, and holds
+//	rev 20  an administrator puts the notice into it, and the session key as it is: the bell
+//	        A's session polls at once: mod(entry) is 20. It reads the entry, and A's contexts end
+//	rev 25  A's work has returned, and Release deletes the entry: B holds
+
+// Blocks reports whether the hold keeps its name from other callers of its session: it has not ended, or its entry is
+// left to Release.
+func (h *Hold) Blocks() bool {
+	return h.Live() || keepsEntry(*h.cause.Load()) && !h.removal.taken.Load()
+}
+
+// readNotices reads the entries of holds whose values have changed. Without a reply the next look polls them again.
+func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
+	if len(holds) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.host.RetryPolicy().Attempt)
+	defer cancel()
+	gets := make([]clientv3.Op, len(holds))
+	for i, h := range holds {
+		gets[i] = clientv3.OpGet(h.Key())
+	}
+	resp, err := requests.Txn{Then: gets}.Once(ctx, p.host.Sender(), requests.Proof)
+	if err != nil {
+		p.roster.notePolled(holds, never)
+		return
+	}
+	for i, h := range holds {
+		if kv := resp.First(i); h.grant.Is(kv) {
+			h.noteEntry(kv)
+		}
+	}
+}
+
+// noteEntry records the entry's value, and ends the hold if that has a notice.
+func (h *Hold) noteEntry(kv *mvccpb.KeyValue) {
+	defer h.noteModified(kv.ModRevision) // last: an Update replaces a value that is known, and the notice must stay
+	v, _ := layout.DecodeValue(kv.Value) // a value of another form has no notice
+	if h.Queue().Layout().Verbatim || !v.Notice.Given() {
+		return
+	}
+	n := v.Notice
+	lost := h.lost(n.Cause())
+	lost.Err = n.Kick()
+	if h.stop(lost) {
+		h.log().Warn("holdfast: an administrator has ended a hold; its entry stays until it is released",
+			"token", h.Token(), "cause", lost.Cause.String(), "by", n.By, "reason", n.Reason)
+	}
+	if n.Removed {
+		h.forced.give(&h.mu)
+		time.AfterFunc(lease.ToldWithin(h.host.LockDelay()), h.removeKept)
+	}
+	if h.grant.Lease.Context().Err() != nil {
+		h.removeKept() // endHolds may have missed it
+	}
+}
+
+// takeKept returns true to a single caller. It has to remove the kept entry of a hold that has ended.
+func (r *removal) takeKept() bool {
+	h := r.hold
+	if !keepsEntry(*h.cause.Load()) || !r.taken.CompareAndSwap(false, true) {
+		return false
+	}
+	h.poll.roster.remove([]*Hold{h})
+	return true
+}
+
+// removeKept removes a kept entry without a wait for Release, with those of its Set, on goroutines of the
+// session.
+func (l *life) removeKept() {
+	for _, each := range l.holds {
+		if each.removal.takeKept() {
+			each.removal.inBackground()
+		}
+	}
+}
+
+// releaseKept removes a kept entry, with those of its Set, and waits for that until ctx ends. It returns the loss: the
+// hold has ended before.
+func (l *life) releaseKept(ctx context.Context) error {
+	for _, each := range l.holds {
+		switch {
+		case !each.removal.takeKept():
+		case each.grant.RemoveNow(ctx):
+			each.removal.wasRemoved()
+		default:
+			each.removal.inBackground()
+		}
+	}
+	for _, each := range l.holds {
+		each.removal.leave(ctx)
+	}
+	return *l.cause.Load()
 }

@@ -10,21 +10,26 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// With MinHold a name stays taken until that has passed since the grant, although the hold was released before, or its
-// session closed. For the rest of that time the entry is moved to its own lease, which nothing renews, so it needs
-// neither this session nor this process. To waiters it is an entry like any other.
+// With MinHold a name stays taken for so long from the grant on, although the hold was released before, or its
+// session closed. For the rest of that time the entry moves to a lease of its own. Nothing renews the lease, so the
+// entry needs neither this session nor this process. To waiters it is an entry like any other:
+//
+//	0 s    rev 10  A puts its entry on its session's lease, and holds, with MinHold 60 s
+//	20 s           A unlocks, and grants a lease of 40 s
+//	       rev 11  A puts the entry again, on that lease, and deletes its claim
+//	60 s           the lease expires: B holds, without a delay
 //
 //   - The move compares the create revision and the lease. So a copy that arrives late moves the entry of this hold, or
 //     does nothing, and none undoes what an administrator has done meanwhile (admin.Remove).
-//   - A move without a reply may have been carried out. So its lease is not revoked, which would free the name; an
+//   - A move without a reply may have been carried out. So its lease is not revoked: that would free the name. An
 //     unused lease expires.
 //   - Until the move has a reply, the session accounts for the entry. If etcd refuses the move, the session removes the
 //     entry when the time is over.
@@ -34,7 +39,7 @@ import (
 const movesInFlight = 8
 
 // stayTaken moves the entry of a released hold to its own lease, on a goroutine of the session. The next goroutine in
-// the line does not wait for that: it queues behind the entry.
+// the line does not wait for the move: it queues behind the entry.
 func (r *removal) stayTaken() {
 	r.hold.grant.LeaveLine()
 	if !r.hold.host.Go(func(context.Context) { r.keepName() }) { // joined by Close
@@ -68,7 +73,7 @@ func (r *removal) removeInTime(refused error) {
 	_ = g.Remove() // on a lost lease it sends nothing
 }
 
-// move is the move of one entry. It does not change the entry, so beforeRevoke can make another move on a different
+// move is one try to move an entry. It does not change the grant, so beforeRevoke can make another move on a different
 // goroutine.
 type move struct {
 	grant      *queue.Grant
@@ -114,7 +119,7 @@ func (m *move) try(ctx context.Context) error {
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone: // the entry's own: it was revoked by hand
 		m.lease = clientv3.NoLease
-		return backoff.Again(err)
+		return retry.Again(err)
 	case err != nil:
 		return err
 	case r.Succeeded || g.Is(r.First(0)):
@@ -124,8 +129,8 @@ func (m *move) try(ctx context.Context) error {
 	}
 }
 
-// grantLease obtains a lease for the rest of MinHold. etcd makes short ones longer. Surplus
-// leases, of Grants that were sent twice or have no reply, have no keys and expire.
+// grantLease obtains a lease for the rest of MinHold. etcd makes short leases longer. Surplus leases, of Grants that
+// were sent twice or have no reply, have no keys and expire.
 func (m *move) grantLease(ctx context.Context) error {
 	seconds := int64((m.grant.TakenFor() + time.Second - 1) / time.Second)
 	resp, _, err := requests.Once(ctx, m.host.Sender(), requests.Write,

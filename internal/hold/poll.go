@@ -15,16 +15,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
-// pollsInFlight bounds the batches of holds that are checked at the same time.
+// pollsInFlight bounds the batches of holds that are polled at the same time.
 const pollsInFlight = 8
 
-// poller ends the holds of a session with their lease, and it ends those whose entries another client has deleted:
-// while the session holds anything, one goroutine asks etcd now and then whether the entries still stand. The same
-// question tells it that an administrator has put a Notice into one. When it asks about which, its roster says.
+// poller ends the holds of a session with their lease, and those whose entries another client has deleted or put a
+// notice into. While the session holds anything, one goroutine asks etcd now and then whether the entries still stand
+// as they were put. Its roster says when it asks about which.
 type poller struct {
 	host   lease.Host
 	roster roster
-	late   chan struct{} // has a value if a new hold, whose lease is not watched, must be asked about at once
+	late   chan struct{} // has a value if a new hold, whose lease is not watched, must be polled at once
 
 	mu     sync.Mutex   // protects what follows
 	asking *lease.Lease // etcd is being asked whether it exists
@@ -43,8 +43,8 @@ func pollerOf(host lease.Host) *poller {
 	}).(*poller)
 }
 
-// beforeRevoke ends the holds on a lease that is about to be revoked: no work may believe that it still holds. Then it
-// moves the entries that MinHold keeps.
+// beforeRevoke ends the holds on a lease before its revocation: no work may believe that it still holds. Then it
+// moves the entries kept by MinHold.
 func (p *poller) beforeRevoke(ctx context.Context, l *lease.Lease) {
 	p.endHolds(l)
 	moveTaken(ctx, p.host, l)
@@ -75,8 +75,8 @@ func (p *poller) add(holds []*Hold) {
 
 // endHolds ends the holds on a lost lease.
 func (p *poller) endHolds(lease *lease.Lease) {
-	for _, h := range p.roster.on(lease) {
-		_ = h.holds[0].Check() // which finds the loss, and ends the hold
+	for _, h := range p.roster.on(lease, false) {
+		_ = h.holds[0].Check() // finds the loss, and ends the hold
 		h.removeKept()
 	}
 }
@@ -98,38 +98,36 @@ func (p *poller) run(ctx context.Context) {
 		if !more {
 			return
 		}
-		p.checkAll(ctx, p.roster.due(held))
+		p.pollAll(ctx, p.roster.due(held))
 		for _, holds := range held {
 			p.since.write(p.host, holds)
 		}
 	}
 }
 
-// checkAll checks the holds in batches, several at a time. One after the other, the
-// last of many holds would be told seconds after the first if etcd is far away.
-func (p *poller) checkAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
+// pollAll polls the holds in batches, several at a time. With one batch after the other, the last of many holders would
+// be told seconds after the first if etcd is far away.
+func (p *poller) pollAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 	var all sync.WaitGroup
-	defer all.Wait()
+	defer all.Wait() // the next look waits: holders ask less often when etcd is slow
 	slots := make(chan struct{}, pollsInFlight)
 	for lease, holds := range due {
 		for batch := range slices.Chunk(holds, requests.MaxOps) {
 			slots <- struct{}{}
 			all.Go(func() { // joined above
 				defer func() { <-slots }()
-				p.check(ctx, lease, batch)
+				p.poll(ctx, lease, batch)
 			})
 		}
 	}
 }
 
-// check ends the holds of a batch whose entries are gone. Without a reply it
-// decides nothing: renewals judge the connection.
-//
-// The next check waits for this one, so holders ask less often when etcd is slow.
-func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
+// poll ends the holds of a batch whose entries are gone. Without a reply it decides nothing: renewals judge the
+// connection.
+func (p *poller) poll(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 	within, cancel := context.WithTimeout(ctx, p.host.RetryPolicy().Attempt)
 	defer cancel()
-	sent := p.roster.asks()
+	sent := p.roster.noteSent()
 	resp, err := p.read(within, lease, holds)
 	if ctx.Err() != nil {
 		return
@@ -137,7 +135,7 @@ func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 	if p.report(err); err != nil {
 		return
 	}
-	p.roster.asked(holds, sent)
+	p.roster.notePolled(holds, sent)
 	if resp.Succeeded {
 		return
 	}
@@ -159,8 +157,8 @@ func (p *poller) check(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 	}
 }
 
-// read compares the entries of a batch in one read-only Txn, those of locks with what is known of their values. Its
-// else-branch reads them, and the session key. That also makes the Txn linearizable: without a range a member would
+// read compares the entries of a batch in one read-only Txn, those of locks with what is known of their values. The
+// else-branch reads them, and the session key. A range also makes the Txn linearizable: without one a member would
 // answer from its own state, however old.
 func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (requests.Reply, error) {
 	cmps := make([]clientv3.Cmp, len(holds))
@@ -173,8 +171,8 @@ func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (r
 	return requests.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender(), requests.Proof)
 }
 
-// causeOf returns why an entry is gone, from the reply that shows it: another cluster has sent it; or the session key,
-// response i, is gone, too, so the lease was revoked; or only the entry was deleted.
+// causeOf returns why an entry is gone, by the reply without it: another cluster has sent the reply; or the session
+// key, response i, is gone, too, so the lease was revoked; or only the entry was deleted.
 func (p *poller) causeOf(resp requests.Reply, i int) holdfast.Cause {
 	switch {
 	case resp.Header.ClusterId != p.host.Lease().Cluster():
@@ -186,9 +184,9 @@ func (p *poller) causeOf(resp requests.Reply, i int) holdfast.Cause {
 	}
 }
 
-// report counts polls that were not answered, and logs the first of a row.
+// report counts polls without a reply, and logs the first of a row.
 func (p *poller) report(err error) {
-	first := p.roster.answered(err == nil)
+	first := p.roster.noteReply(err == nil)
 	if err == nil {
 		return
 	}
@@ -200,9 +198,8 @@ func (p *poller) report(err error) {
 	}
 }
 
-// checkLease asks etcd whether a lease exists, on a goroutine of the session, and
-// ends the lease if not. One question at a time is enough, however many entries are
-// gone.
+// checkLease asks etcd whether a lease exists, on a goroutine of the session, and ends the lease if not. One question
+// at a time is enough, however many entries are gone.
 func (p *poller) checkLease(lease *lease.Lease) {
 	if lease.Context().Err() != nil {
 		return
@@ -234,11 +231,11 @@ func (p *poller) askLease(ctx context.Context, lease *lease.Lease) {
 	}
 }
 
-// errand has the read that proves the next renewal ask about the holds on a lease that were polled before, if one Txn
-// takes them. So a session at rest does not poll. What has changed is polled at the next look.
+// errand has the next renewal's read ask about the holds on a lease, if they were polled before and fit one Txn. So a
+// session at rest does not poll. What has changed is polled at the next look.
 func (p *poller) errand(l *lease.Lease) *lease.Errand {
 	var e lease.Errand
-	holds := p.roster.polled(l)
+	holds := p.roster.on(l, true)
 	if len(holds) == 0 || len(holds) > requests.MaxOps {
 		return nil
 	}
@@ -249,7 +246,7 @@ func (p *poller) errand(l *lease.Lease) *lease.Errand {
 		if !yes {
 			sent = never
 		}
-		p.roster.askedAgain(holds, sent)
+		p.roster.noteErrand(holds, sent)
 	}
 	return &e
 }

@@ -20,7 +20,7 @@ func TestErrandHidesNoBellAndNoLaterPoll(t *testing.T) {
 		{time.Second, never, never}, // something has changed
 	} {
 		r.holds[known] = c.asked
-		r.askedAgain([]*Hold{known, gone}, c.told)
+		r.noteErrand([]*Hold{known, gone}, c.told)
 		if r.holds[known] != c.want || len(r.holds) != 1 {
 			t.Errorf("case %d: asked at %v, want %v; %d holds", i, r.holds[known], c.want, len(r.holds))
 		}

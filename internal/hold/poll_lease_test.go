@@ -25,7 +25,7 @@ import (
 // mustHold returns the hold of a lock.
 func mustHold(t *testing.T, p *kit.Process, name string) *Hold {
 	t.Helper()
-	h, err := AcquireOne(kit.Within(t, time.Minute), queue.New(p.Host, holdfast.KindLock, name), Request{})
+	h, err := Acquire(kit.Within(t, time.Minute), queue.New(p.Host, holdfast.KindLock, name), Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,11 +168,11 @@ func TestErrandIsForAHundredHoldsAtMost(t *testing.T) {
 			if e == nil {
 				continue
 			}
-			if e.Told(now+time.Second, true); len(poll.roster.polled(l)) != n {
-				t.Errorf("all stand, and %d of %d count as polled", len(poll.roster.polled(l)), n)
+			if e.Told(now+time.Second, true); len(poll.roster.on(l, true)) != n {
+				t.Errorf("all stand, and %d of %d count as polled", len(poll.roster.on(l, true)), n)
 			}
-			if e.Told(now+2*time.Second, false); len(poll.roster.polled(l)) != 0 {
-				t.Errorf("something has changed, and %d of %d count as polled", len(poll.roster.polled(l)), n)
+			if e.Told(now+2*time.Second, false); len(poll.roster.on(l, true)) != 0 {
+				t.Errorf("something has changed, and %d of %d count as polled", len(poll.roster.on(l, true)), n)
 			}
 		}
 		clear(poll.roster.holds)
@@ -189,10 +189,10 @@ func TestEntryWhoseNoticeCouldNotBeReadCountsAsNeverPolled(t *testing.T) {
 		p := kit.Start(t, srv)
 		h := mustHold(t, p, "x")
 		for refused, want := range map[bool]int{true: 0, false: 1} {
-			h.poll.roster.asked(h.holds, p.Host.Clock()())
+			h.poll.roster.notePolled(h.holds, p.Host.Clock()())
 			p.PlanAll("read", etcdfake.Fate{LoseRequest: refused, Code: codes.PermissionDenied})
 			h.poll.readNotices(context.Background(), h.holds)
-			if polled := h.poll.roster.polled(h.grant.Lease); len(polled) != want {
+			if polled := h.poll.roster.on(h.grant.Lease, true); len(polled) != want {
 				t.Errorf("refused %v: %d count as polled", refused, len(polled))
 			}
 		}
@@ -210,7 +210,7 @@ func TestNoticeOnALostLeaseLeavesNoEntry(t *testing.T) {
 		h.grant.Lease.Lose(holdfast.CauseRevoked, nil)
 		synctest.Wait()
 		v := layout.Value{Queued: time.Now(), Notice: layout.Notice{By: "ops", Reason: "deploy", At: time.Now()}}
-		h.sawEntry(&mvccpb.KeyValue{Value: []byte(v.Encode()), ModRevision: h.Created() + 1})
+		h.noteEntry(&mvccpb.KeyValue{Value: []byte(v.Encode()), ModRevision: h.Created() + 1})
 		if !hasEnded(h) || h.Blocks() || !keepsEntry(*h.cause.Load()) {
 			t.Errorf("ended: %v, and it keeps its name: %v", h.Check(), h.Blocks())
 		}

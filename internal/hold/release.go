@@ -4,19 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
-// Release ends the hold and waits until its entry is gone or, before MinHold has
-// passed, on a lease of its own. nil: it is.
-// *holdfast.LostError: the hold had been lost before. holdfast.ErrOutcomeUnknown:
-// ctx ended first, and the session goes on removing the entry; or queue.ErrRepeated.
-// With a ctx that is dead, or that ends with the hold, Release waits for the
-// session's CloseTimeout. It is idempotent.
+// Release ends the hold and waits until its entry is gone or, before MinHold has passed, on a lease of its own. nil: it
+// is. *holdfast.LostError: the hold had been lost before. holdfast.ErrOutcomeUnknown: ctx ended first, and the session
+// goes on removing the entry; or queue.ErrRepeated. With a ctx that is dead, or of the hold, Release waits
+// for the session's CloseTimeout. It is idempotent.
 func (h *Hold) Release(ctx context.Context) (err error) {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -46,7 +46,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	case h.grant.RemoveNow(ctx):
 		h.removal.wasRemoved()
 		return nil
-	default:
+	default: // another goroutine waits in the line, or the removal got no reply
 		h.removal.inBackground()
 	}
 	if cause := *h.cause.Load(); !errors.Is(cause, holdfast.ErrReleased) {
@@ -71,8 +71,7 @@ func (l *life) endAndRelease(cause error) (ended bool) {
 	return ended
 }
 
-// keepsEntry reports whether a hold that ended with that cause leaves its entry to
-// Release.
+// keepsEntry reports whether a hold leaves its entry to Release when it ends with that cause.
 func keepsEntry(cause error) bool {
 	if errors.Is(cause, holdfast.ErrReleased) { // the usual end: nothing is allocated for it
 		return false
@@ -81,8 +80,8 @@ func keepsEntry(cause error) bool {
 	return errors.As(cause, &lost) && (lost.Cause == holdfast.CauseKicked || lost.Cause == holdfast.CauseRemoved)
 }
 
-// removeTogether removes the entries of a released Set by one Txn, and reports whether
-// that succeeded. If not, each is to be removed by itself.
+// removeTogether removes the entries of a released Set by one Txn, and reports whether that succeeded. If not, each is
+// to be removed by itself.
 func (l *life) removeTogether(ctx context.Context) bool {
 	grants := make([]*queue.Grant, len(l.holds))
 	for i, each := range l.holds {
@@ -97,10 +96,9 @@ func (l *life) removeTogether(ctx context.Context) bool {
 	return true
 }
 
-// ReleaseAfterWork is Release for work that has finished. It returns the loss, if
-// the hold was already lost when the work ended, even if only the release reveals
-// it. What happens after that is not a failure of the work: an unknown outcome is
-// logged, and a lease that expires during the release is not reported.
+// ReleaseAfterWork is Release for work that has finished. It returns the loss, if the hold was already lost when the
+// work ended, even if only the release reveals it. What happens later is no failure of the work: an unknown
+// outcome is logged, and a lease that expires during the release is not reported.
 func (h *Hold) ReleaseAfterWork(ctx context.Context) *holdfast.LostError {
 	err := h.Release(ctx)
 	if errors.Is(err, holdfast.ErrOutcomeUnknown) {
@@ -117,29 +115,28 @@ func (h *Hold) ReleaseAfterWork(ctx context.Context) *holdfast.LostError {
 	return lost
 }
 
-// removal is how the entry of a hold that has ended leaves etcd.
+// removal is how the entry leaves etcd after the end of its hold.
 type removal struct {
 	hold    *Hold
 	joined  func()        // must be called when the end is recorded: Close waits for it
 	done    chan struct{} // closed when the entry is out of etcd, or given up
 	outcome error         // set before done is closed
-	instead *removal      // the one that the entry leaves by; nil: this one; set before done is closed
+	instead *removal      // removes the entry in place of this one; nil: none; set before done is closed
 
-	taken atomic.Bool // of an entry that outlives its hold: it is being removed
+	taken atomic.Bool // the entry has outlived its hold, and is being removed
 }
 
 // wasRemoved is finalize for a hold whose entry its releasing caller has removed.
 func (r *removal) wasRemoved() {
 	close(r.done) // no error is the outcome
-	rec := recorder{r.hold}
 	// An auditor may be slow, and the caller does not wait for it.
-	if !rec.audited() || !rec.host.Go(func(context.Context) { rec.recordEnd() }) { // joined by Close
-		rec.recordEnd()
+	if !r.hold.audited() || !r.hold.host.Go(func(context.Context) { r.recordEnd() }) { // joined by Close
+		r.recordEnd()
 	}
 }
 
-// inBackground removes the entry, or hands it off to the next goroutine in
-// the line, on a goroutine of the session, which Close joins.
+// inBackground removes the entry, or hands it off to the next goroutine in the line, on a goroutine of the session.
+// Close joins it.
 func (r *removal) inBackground() {
 	remove := func(context.Context) { r.finalize(r.hold.grant.HandOff()) }
 	if !r.hold.host.Go(remove) {
@@ -151,11 +148,10 @@ func (r *removal) inBackground() {
 func (r *removal) finalize(err error) {
 	r.outcome = r.explain(err)
 	close(r.done)
-	recorder{r.hold}.recordEnd()
+	r.recordEnd()
 }
 
-// await waits until the entry of a released hold is removed, or ctx ends, and
-// returns what Release does.
+// await waits until the entry of a released hold is removed, or ctx ends, and returns what Release does.
 func (r *removal) await(ctx context.Context) error {
 	select {
 	case <-r.done:
@@ -215,4 +211,46 @@ func (r *removal) unknown(err error) error {
 	}
 	return fmt.Errorf("release %s (%slease %x, session %s): %w; %s",
 		h.Queue(), h.tokenText(), int64(h.Lease()), h.host.State(), err, next)
+}
+
+// recordEnd reports the end of the hold to its auditor and to telemetry. It is the last thing done for a hold, when the
+// entry is gone or given up: a slow auditor must not block the next holder.
+func (r *removal) recordEnd() {
+	defer r.joined()
+	h := r.hold
+	held := h.until.Sub(h.since) // by the monotonic clock
+	var lost *holdfast.LostError
+	if err := *h.cause.Load(); !errors.Is(err, holdfast.ErrReleased) {
+		errors.As(err, &lost)
+	} else if errors.As(r.outcome, &lost) && endedDuringRelease(lost) {
+		lost = nil
+	}
+	switch {
+	case lost != nil: // if there is no auditor, as a warning in the log
+		h.tell(audit.Record{Event: audit.Lost, At: h.until, Held: held, Err: lost})
+		h.telemetry.Lost(held, lost.Cause.String(), lost.Since)
+		return
+	case h.audited():
+		h.tell(audit.Record{
+			Event: audit.Released, At: h.until, Held: held, Err: r.outcome, TakenFor: max(0, h.request.MinHold-held),
+		})
+	}
+	h.telemetry.Released(held)
+}
+
+// audited reports whether a grant and a release are recorded: by an auditor, or in the log of a session that logs at
+// Debug. Either may take time.
+func (h *Hold) audited() bool {
+	return h.request.Auditor != nil || h.host.Logger().Enabled(context.Background(), slog.LevelDebug)
+}
+
+// tell completes a record of the hold, and tells the auditor.
+func (h *Hold) tell(r audit.Record) {
+	r.Kind, r.Name, r.Key = h.Queue().Kind(), h.Queue().Name(), h.Key()
+	r.Lease, r.Token, r.Holder = h.Lease(), h.Token(), h.holder()
+	a := h.request.Auditor
+	if a == nil {
+		a = audit.Log(h.host.Logger())
+	}
+	audit.Tell(context.Background(), a, r)
 }

@@ -84,7 +84,7 @@ func TestReleaseOfASetTellsOfItsFirstEntry(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			set = append(set, queue.New(p.Host, holdfast.KindLock, name))
 		}
-		holds, err := Acquire(t.Context(), set, Request{})
+		holds, err := AcquireSet(t.Context(), set, Request{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestErrorOfAnUnconfirmedReleaseTellsWhatFollows(t *testing.T) {
 			if c.reads {
 				q = q.Readers()
 			}
-			h, err := AcquireOne(t.Context(), q, Request{MinHold: c.minHold})
+			h, err := Acquire(t.Context(), q, Request{MinHold: c.minHold})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +143,7 @@ func TestDowngradeWarnsIfTheWritersEntryMayStand(t *testing.T) {
 		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 			var log bytes.Buffer
 			p := kit.Start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-			holds, err := Acquire(t.Context(), queue.New(p.Host, holdfast.KindLock, "x").Downgradable(), Request{})
+			holds, err := AcquireSet(t.Context(), queue.New(p.Host, holdfast.KindLock, "x").Downgradable(), Request{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -48,7 +48,7 @@ func TestRemovalThatTheClientHasRepeatedIsOfUnknownOutcomeAndNoLoss(t *testing.T
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					p := holdtest.Start(t, srv)
 					records := make(chan audit.Record, 10)
-					holds, err := hold.Acquire(t.Context(), of(p), hold.Request{
+					holds, err := hold.AcquireSet(t.Context(), of(p), hold.Request{
 						Auditor: audit.Func(func(_ context.Context, r audit.Record) {
 							if r.Event != audit.Granted {
 								records <- r
@@ -61,7 +61,7 @@ func TestRemovalThatTheClientHasRepeatedIsOfUnknownOutcomeAndNoLoss(t *testing.T
 					next := make(chan error, 1)
 					if waits { // a goroutine of the same session: the removal hands the name off to it
 						go func() {
-							h, err := hold.Acquire(kit.Within(t, time.Minute), of(p), hold.Request{})
+							h, err := hold.AcquireSet(kit.Within(t, time.Minute), of(p), hold.Request{})
 							if err == nil {
 								err = h[0].Release(t.Context())
 							}

@@ -8,30 +8,31 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// never was a hold asked about, or not since the bell has rung.
+// never is the time of the last poll if there was none, or none since the bell rang.
 const never = time.Duration(math.MinInt64 / 2)
 
-// roster is the holds of a session, and when etcd was asked about each.
+// roster is the holds of a session, and when each was polled.
 //
-// While the lease is watched, a hold is asked about once when it is new, when the
-// bell has rung, and every few seconds, as a rule by the read that proves a renewal.
-// While it is not, twice in a lock delay: a watch of the session key may hang with its
-// member, and then nothing else would tell a holder that its lease was revoked before
-// the waiter behind it holds.
+// While the lease is watched, a hold is polled when it is new, when the bell has rung, and every few seconds, as a rule
+// by the read with a renewal. Without the watches it is polled twice in a lock delay: the one watch of the
+// session key may hang with its member. Nothing else would tell the holder before the next one holds. With a lock delay
+// of 2 s, and no watches:
 //
-// That waiter's lock delay may have begun right after the read by which the holder
-// holds, however late its reply came. So a hold is as old as that read.
+//	0 s     the request by which A holds is sent; right after it A's lease is revoked, and B's delay begins
+//	0.7 s   the reply arrives, late: A begins to hold. It is 0.7 s old, so its poll is due at once
+//	1 s     at the latest the poll is sent
+//	2 s     B holds; half a delay was left for the reply to A's poll
 type roster struct {
 	clock    func() time.Duration
 	interval time.Duration // between two polls of a lease that is not watched
-	look     time.Duration // between two looks whether to ask
+	look     time.Duration // between two looks at what is due
 
 	mu      sync.Mutex              // protects what follows
-	holds   map[*Hold]time.Duration // when the latest poll that was answered was sent, by the session's clock; or never
+	holds   map[*Hold]time.Duration // when the latest poll with a reply was sent, by the session's clock; or never
 	bound   *lease.Lease            // its end ends the holds on it
 	running bool                    // a goroutine looks
-	sent    time.Duration           // when the latest poll was, by the session's clock
-	failing bool                    // it was not answered
+	sent    time.Duration           // when the latest poll was sent, by the session's clock
+	failing bool                    // it got no reply
 }
 
 func newRoster(host lease.Host) roster {
@@ -41,8 +42,8 @@ func newRoster(host lease.Host) roster {
 	}
 }
 
-// add adds holds on one lease. It reports whether they are the first ones on it, and whether no goroutine looks: then
-// the caller starts one.
+// add adds holds on one lease. It reports whether they are the first on it, and whether no goroutine looks: then the
+// caller starts one.
 func (r *roster) add(holds []*Hold) (first, idle bool) {
 	l := holds[0].grant.Lease
 	r.mu.Lock()
@@ -63,19 +64,19 @@ func (r *roster) remove(holds []*Hold) {
 	}
 }
 
-func (r *roster) on(l *lease.Lease) []*Hold {
+// on returns the holds on a lease; with polled, those with a poll, and no bell since.
+func (r *roster) on(l *lease.Lease, polled bool) (holds []*Hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var all []*Hold
-	for h := range r.holds {
-		if h.grant.Lease == l {
-			all = append(all, h)
+	for h, at := range r.holds {
+		if h.grant.Lease == l && (!polled || at != never) {
+			holds = append(holds, h)
 		}
 	}
-	return all
+	return holds
 }
 
-// bell rings for the lease of the latest hold. What is held on another one is lost.
+// bell rings for the lease of the latest hold. What is held on another lease is lost.
 func (r *roster) bell() <-chan struct{} {
 	r.mu.Lock()
 	bound := r.bound
@@ -83,9 +84,8 @@ func (r *roster) bell() <-chan struct{} {
 	return bound.Bell()
 }
 
-// ready returns the holds that may be asked about, by lease: those that are old, and
-// once the bell has rung, all. If nothing is held at all, more is false and the
-// goroutine ends.
+// ready returns the holds that may be polled, by lease: the old holds, and once the bell has rung, all. If nothing
+// is held at all, more is false and the goroutine ends.
 func (r *roster) ready(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
 	old := time.Now().Add(-r.look)
 	r.mu.Lock()
@@ -106,12 +106,12 @@ func (r *roster) ready(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
 	return held, true
 }
 
-// due returns the holds to ask about now. If one was last asked about long ago, all
-// of its lease are, so that they are asked about together from then on.
+// due returns the holds to poll now. If one was last polled long ago, all of its lease are due, so that one request
+// polls them from then on.
 func (r *roster) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
-	now := r.clock() + r.look/2 // so that what is due is asked about at the nearest look, not the next
+	now := r.clock() + r.look/2 // what is due is polled at the nearest look, not the next
 	r.mu.Lock()
-	pauses := r.failing && r.sent > now-r.interval
+	pauses := r.failing && r.sent > now-r.interval // etcd is slow: no more requests than before
 	r.mu.Unlock()
 	if pauses {
 		return nil
@@ -130,18 +130,17 @@ func (r *roster) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
 	return due
 }
 
-// dueOf returns those of some holds on one lease that are due: all, or if none was asked about before late, those that
-// never were.
+// dueOf returns the due holds on one lease: all, if any was polled before late; otherwise those without a poll.
 func (r *roster) dueOf(holds []*Hold, late time.Duration) (due []*Hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := false
 	for _, h := range holds {
-		switch asked, held := r.holds[h]; {
+		switch polled, held := r.holds[h]; {
 		case !held: // not any more
-		case asked == never:
+		case polled == never:
 			due = append(due, h)
-		case asked <= late:
+		case polled <= late:
 			all = true
 		}
 	}
@@ -151,8 +150,8 @@ func (r *roster) dueOf(holds []*Hold, late time.Duration) (due []*Hold) {
 	return due
 }
 
-// asks records that a poll is sent, and returns when.
-func (r *roster) asks() time.Duration {
+// noteSent records the sending of a poll, now, and returns the time.
+func (r *roster) noteSent() time.Duration {
 	sent := r.clock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,16 +159,16 @@ func (r *roster) asks() time.Duration {
 	return sent
 }
 
-// answered records whether a poll was answered, and reports whether the one before was.
-func (r *roster) answered(yes bool) (before bool) {
+// noteReply records whether a poll got a reply, and reports whether the one before did.
+func (r *roster) noteReply(yes bool) (before bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, r.failing = !r.failing, !yes
 	return before
 }
 
-// asked records when a poll was sent that was answered; or never, for holds that are to be asked about again.
-func (r *roster) asked(holds []*Hold, at time.Duration) {
+// notePolled records when a poll with a reply was sent; or never: the holds must be polled again.
+func (r *roster) notePolled(holds []*Hold, at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range holds {
@@ -179,24 +178,12 @@ func (r *roster) asked(holds []*Hold, at time.Duration) {
 	}
 }
 
-// polled returns the holds on a lease that were polled, and for which the bell has not rung since.
-func (r *roster) polled(l *lease.Lease) (holds []*Hold) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for h, asked := range r.holds {
-		if asked != never && h.grant.Lease == l {
-			holds = append(holds, h)
-		}
-	}
-	return holds
-}
-
-// askedAgain is asked, for holds that nothing else was asked about or has rung for since.
-func (r *roster) askedAgain(holds []*Hold, at time.Duration) {
+// noteErrand is notePolled for an errand. It leaves out holds with a bell since, and those of a later poll.
+func (r *roster) noteErrand(holds []*Hold, at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range holds {
-		if asked, held := r.holds[h]; held && asked != never && (at == never || at > asked) {
+		if polled, held := r.holds[h]; held && polled != never && (at == never || at > polled) {
 			r.holds[h] = at
 		}
 	}

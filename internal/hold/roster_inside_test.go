@@ -37,19 +37,19 @@ func TestRosterTellsTheHoldsOfALeaseFromOthers(t *testing.T) {
 			t.Errorf("%d: the first on its lease: %v; a goroutine is to be started: %v", i, first, idle)
 		}
 	}
-	if len(r.polled(a)) != 0 {
+	if len(r.on(a, true)) != 0 {
 		t.Error("what is new was polled")
 	}
-	r.asked([]*Hold{onA, onB}, time.Hour)
+	r.notePolled([]*Hold{onA, onB}, time.Hour)
 	for l, h := range map[*lease.Lease]*Hold{a: onA, b: onB} {
-		if on, polled := r.on(l), r.polled(l); !slices.Equal(on, []*Hold{h}) || !slices.Equal(polled, on) {
+		if on, polled := r.on(l, false), r.on(l, true); !slices.Equal(on, []*Hold{h}) || !slices.Equal(polled, on) {
 			t.Errorf("%d holds on one lease, of which %d were polled", len(on), len(polled))
 		}
 	}
-	if held, _ := r.ready(false); len(held) != 2 || len(r.polled(a)) != 1 {
+	if held, _ := r.ready(false); len(held) != 2 || len(r.on(a, true)) != 1 {
 		t.Errorf("holds of %d leases are ready", len(held))
 	}
-	if r.ready(true); len(r.polled(a)) != 0 {
+	if r.ready(true); len(r.on(a, true)) != 0 {
 		t.Error("what the bell has rung for counts as polled")
 	}
 	r.remove([]*Hold{onA, onB})
@@ -84,7 +84,7 @@ func TestHoldIsDueAtTheNearestLook(t *testing.T) {
 		l, h := newLease()
 		l.SetWatched(c.watched)
 		r.holds[h], r.sent = c.asked, c.sent
-		r.answered(!c.failing)
+		r.noteReply(!c.failing)
 		if due := r.due(map[*lease.Lease][]*Hold{l: {h}})[l]; (len(due) == 1) != c.due {
 			t.Errorf("%s: %d are due", name, len(due))
 		}
@@ -104,7 +104,7 @@ func TestWhatWasReleasedIsNotDue(t *testing.T) {
 func TestPollIsRecordedWhenItIsSent(t *testing.T) {
 	t.Parallel()
 	r := rosterAt(time.Hour)
-	if sent := r.asks(); sent != time.Hour || r.sent != sent {
+	if sent := r.noteSent(); sent != time.Hour || r.sent != sent {
 		t.Errorf("sent at %v, recorded %v", sent, r.sent)
 	}
 }

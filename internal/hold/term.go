@@ -9,16 +9,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// What follows is for terms of an election, which last long: locks do not use it.
+// What follows is for terms of an election. They last long; locks do not use it.
 
 // errModified: another update of the same entry came first.
 var errModified = errors.New("the value was changed in the meantime")
@@ -28,8 +28,13 @@ var errModified = errors.New("the value was changed in the meantime")
 // joined with holdfast.ErrOutcomeUnknown if a request was not answered: the update may still take effect while the
 // entry exists and no later Update has succeeded.
 //
-// Besides the holder only administrators change the value, whose notice must not be replaced (tests/models/quietmodel
-// has why). So if the mod revision has moved, the reply says which value is there, and who has put it.
+// Besides the holder only administrators change the value, and an update must not replace their notice:
+//
+//	rev 10  the leader's entry
+//	rev 20  an administrator puts a notice into it
+//	rev 21  an update that compared nothing would put a value without the notice: the leader would never be told
+//
+// So the update compares the known mod revision. If it has moved, the reply has the value, and who has put it.
 func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	if ctx == nil {
 		return 0, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -73,11 +78,11 @@ type update struct {
 func (u *update) try(ctx context.Context) error {
 	h := u.hold
 	known := h.known()
-	if !h.Live() { // asked after known: what finds a notice ends the hold first
+	if !h.Live() { // after known: noteEntry ends the hold first, and then records the mod revision
 		return h.Check()
 	}
 	r, err := h.grant.Commit(ctx, requests.Txn{
-		If:   h.unmodifiedSince(known),
+		If:   []clientv3.Cmp{h.unmodifiedSince(known)},
 		Then: []clientv3.Op{queue.PutValue(h.Key(), u.value)},
 		Else: []clientv3.Op{clientv3.OpGet(h.Key()), ahead.Meta(h.grant.Lease.Key())},
 	})
@@ -87,7 +92,7 @@ func (u *update) try(ctx context.Context) error {
 	}
 	if r.Succeeded {
 		u.since = r.Header.Revision
-		h.sawModified(u.since)
+		h.noteModified(u.since)
 		return nil
 	}
 	kv := r.First(0)
@@ -96,30 +101,13 @@ func (u *update) try(ctx context.Context) error {
 		return queue.ErrEntryGone
 	}
 	u.since = kv.ModRevision
-	if h.sawEntry(kv); !h.Live() {
+	if h.noteEntry(kv); !h.Live() {
 		return h.Check()
 	}
 	if string(kv.Value) == u.value {
 		return nil // an earlier request was carried out after all
 	}
-	return backoff.Again(errModified)
-}
-
-// Requeue ends the hold and queues again, at the back, in one Txn: see queue.Request.Release.
-//
-// If the hold had ended before, Requeue queues nothing and returns Check's result. Otherwise the hold is released, and
-// the rest is as with Acquire.
-func (h *Hold) Requeue(ctx context.Context, r Request) (*Hold, error) {
-	if ctx != nil && ctx.Err() == nil && !h.Live() {
-		return nil, h.Check()
-	}
-	r.Release = func() error {
-		if h.endAndRelease(holdfast.ErrReleased) {
-			return nil
-		}
-		return h.Check() // it has ended since Live was asked
-	}
-	return AcquireOne(ctx, h.Queue(), r)
+	return retry.Again(errModified)
 }
 
 // abandonWait is for how long Abandon waits.
@@ -152,7 +140,7 @@ func (h *Hold) Resume(ctx context.Context) error {
 		case !h.Live():
 			return h.Check()
 		case ctx.Err() != nil:
-			return backoff.ContextErr(ctx)
+			return retry.ContextErr(ctx)
 		case err != nil:
 			return err
 		case !stands:

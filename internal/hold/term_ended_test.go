@@ -28,9 +28,8 @@ func TestCallsRefuseANilContext(t *testing.T) {
 			before := h.Check()
 			for range 2 {
 				since, updated := h.Update(none, "new")
-				_, requeued := h.Requeue(none, hold.Request{})
 				_, downgraded := h.Downgrade(none)
-				for i, err := range []error{updated, requeued, downgraded, h.Release(none)} {
+				for i, err := range []error{updated, downgraded, h.Release(none)} {
 					var wrong *holdfast.ArgumentError
 					if !errors.As(err, &wrong) || wrong.Argument != "ctx" || since != 0 || h.Check() != before {
 						t.Errorf("%d: %v; Check: %v", i, err, h.Check())
@@ -66,33 +65,6 @@ func TestUpdateOfAHoldThatEndsReturnsItsEnd(t *testing.T) {
 		p.Plan(nil)
 		if since, err := h.Update(t.Context(), "new"); since != 0 || err != h.Check() || len(p.Counts()) != 0 {
 			t.Errorf("after the loss: %v; sent %v", err, p.Counts())
-		}
-	})
-}
-
-// A hold that had ended queues nothing: it says how it ended, at once, although the session has no lease to queue with.
-// A context that had ended before says so.
-func TestRequeueOfAHoldThatHadEnded(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		h := mustLead(t, p)
-		p.Link.BlackHole()
-		<-h.Done()
-		began := time.Now()
-		next, err := h.Requeue(kit.Within(t, time.Minute), hold.Request{})
-		if next != nil || err != h.Check() || !errors.Is(err, holdfast.ErrLost) || time.Since(began) != 0 {
-			t.Errorf("Requeue: %v after %v", err, time.Since(began))
-		}
-		dead, cancel := context.WithCancel(t.Context())
-		cancel()
-		if next, err = h.Requeue(dead, hold.Request{}); next != nil || !errors.Is(err, context.Canceled) ||
-			errors.Is(err, holdfast.ErrLost) {
-			t.Errorf("with a dead context: %v", err)
-		}
-		p.Heal()
-		holdtest.MustClose(t, p)
-		if next, err = h.Requeue(t.Context(), hold.Request{}); next != nil || err != h.Check() {
-			t.Errorf("on a closed session: %v", err)
 		}
 	})
 }

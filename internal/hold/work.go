@@ -3,20 +3,23 @@ package hold
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 )
 
-// OnOverrun is told of work that goes on after the loss of its hold.
+// OnOverrun is told of work beyond the loss of its hold.
 type OnOverrun = func(lost *holdfast.LostError, since time.Time)
 
 // Work is a user's function under a hold. It begins with the call. It ends when the function returns, when the program
-// gives up what the function holds (Unlock, Resign), and when it closes the session. Unlock ends it after a loss, too:
-// the function may go on with something else. If the hold is lost and the work has not ended a grace later, Work tells
-// OnOverrun, once. A nil Work tells nothing, and costs nothing.
+// gives up what the function holds (Unlock, Resign), and when the program closes the session. Unlock ends it after a
+// loss, too: the function may go on with something else. If the hold is lost and the work has not ended a grace later,
+// Work tells OnOverrun, once. A nil Work tells nothing, and costs nothing.
+//
+//	0 s      the lease is revoked: the function's context ends
+//	0.5 s    the grace is over, half of the drift margin. The function goes on: OnOverrun is called
+//	2 s      the lock delay is over: the next one holds
 type Work struct {
 	hold    *Hold
 	tell    OnOverrun
@@ -28,9 +31,9 @@ type Work struct {
 	forget   func()        // the end of the hold
 }
 
-// NewWork returns the work of a function under a hold, which is about to be called; the caller calls End when that has
-// returned. givenUp is closed when the function's own share of the hold is given up; nil: it has the hold for itself,
-// which Release gives up. Without tell NewWork returns nil.
+// NewWork begins the work of a function under a hold. The caller calls the function, and End when it has returned.
+// givenUp is closed when the function's own share of the hold is given up; nil: the function has the hold for itself,
+// and Release gives it up. Without tell NewWork returns nil.
 func NewWork(h *Hold, givenUp <-chan struct{}, tell OnOverrun, strict bool) *Work {
 	if tell == nil {
 		return nil
@@ -45,7 +48,7 @@ func NewWork(h *Hold, givenUp <-chan struct{}, tell OnOverrun, strict bool) *Wor
 	return w
 }
 
-// End says that the function has returned.
+// End is called when the function has returned.
 func (w *Work) End() {
 	if w == nil {
 		return
@@ -61,7 +64,7 @@ func (w *Work) watch() {
 	if lost == nil {
 		return
 	}
-	if lost.Cause == holdfast.CauseKicked && !w.goesOn(kickGrace, w.hold.forcing()) {
+	if lost.Cause == holdfast.CauseKicked && !w.goesOn(kickGrace, w.hold.forced.channel(&w.hold.mu)) {
 		return
 	}
 	late := w.late(lost)
@@ -100,8 +103,8 @@ func (w *Work) ended() bool {
 	return true
 }
 
-// Overrun tells OnOverrun now, unless it was told: the hold is about to be lost by cause, because the function goes on
-// since its context has ended. It returns when OnOverrun does.
+// Overrun tells OnOverrun now, unless it was told, and returns when OnOverrun does: the hold is about to be lost by
+// cause, because the function goes on since its context has ended.
 func (w *Work) Overrun(cause holdfast.Cause, since time.Time) {
 	if w == nil {
 		return
@@ -115,7 +118,7 @@ func (w *Work) Overrun(cause holdfast.Cause, since time.Time) {
 	}
 }
 
-// overrunnable returns the loss that has ended a hold; nil if the program has released it or closed its session.
+// overrunnable returns the loss that has ended a hold; nil if the program has released the hold or closed its session.
 func overrunnable(cause error) (lost *holdfast.LostError) {
 	if errors.As(cause, &lost) && lost.Cause == holdfast.CauseClosed {
 		return nil
@@ -129,7 +132,7 @@ func (w *Work) overrun(lost *holdfast.LostError, since time.Time) {
 	}
 }
 
-// late is how long after its cause the loss was noticed: by a process that was paused, long after.
+// late is how long after its cause the loss was noticed: long after, by a process on pause.
 func (w *Work) late(lost *holdfast.LostError) time.Duration {
 	l := w.hold.life
 	switch lost.Cause {
@@ -142,9 +145,9 @@ func (w *Work) late(lost *holdfast.LostError) time.Duration {
 	}
 }
 
-// grace is the time that the function has after a loss. After a revocation the next holder may hold one lock delay
-// later; after an expiry, one drift margin and one lock delay. A function whose context has ended when the session was
-// suspended has had its time.
+// grace is how long the function may go on after a loss. After a revocation the next holder may hold one lock delay
+// later; after an expiry, one drift margin and one lock delay. A function has had its time if its context ended when
+// the session was suspended.
 func (w *Work) grace(lost *holdfast.LostError) time.Duration {
 	if w.strict && lost.Cause == holdfast.CauseExpired {
 		return 0
@@ -152,39 +155,5 @@ func (w *Work) grace(lost *holdfast.LostError) time.Duration {
 	return min(w.hold.host.LockDelay(), w.hold.grant.Lease.Margin()) / 2
 }
 
-// givenUp returns a channel that is closed when Release has been called, be it after a loss.
+// givenUp returns a channel. It closes when Release is called, be it after a loss.
 func (l *life) givenUp() <-chan struct{} { return l.released.channel(&l.mu) }
-
-// signal is a channel that is made with the first wait for it. The mutex of its life protects it.
-type signal struct {
-	given bool
-	c     chan struct{} // nil: nothing has waited
-}
-
-// channel returns the channel, which give closes.
-func (s *signal) channel(mu *sync.Mutex) <-chan struct{} {
-	mu.Lock()
-	defer mu.Unlock()
-	if s.c == nil {
-		s.c = make(chan struct{})
-		if s.given {
-			close(s.c)
-		}
-	}
-	return s.c
-}
-
-// give closes the channel, once.
-func (s *signal) give(mu *sync.Mutex) {
-	mu.Lock()
-	defer mu.Unlock()
-	s.close()
-}
-
-// close is give for a caller that has locked the mutex.
-func (s *signal) close() {
-	if !s.given && s.c != nil {
-		close(s.c)
-	}
-	s.given = true
-}

@@ -11,12 +11,12 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// MaxPermits is the largest limit of a semaphore: a waiter may have to read that many entries.
+// MaxPermits is the largest limit of a semaphore: a waiter may have to read so many entries.
 const MaxPermits = 1024
 
 // Limit is the limit of a semaphore. Nothing but Resize changes it, and nothing of holdfast deletes it.
 //
-// It is one number: clients of format 1, which know no turns, expect two and refuse it.
+// It is one number: clients of format 1 know no turns; they expect two numbers, and refuse it.
 type Limit struct {
 	Permits int
 	Mod     int64 // the key's mod revision
@@ -28,7 +28,7 @@ func ValidLimit(n int) bool { return 0 < n && n <= MaxPermits }
 // String returns the limit as it is written in etcd.
 func (l Limit) String() string { return strconv.Itoa(l.Permits) }
 
-// LimitIn returns the limit that the value of a limit's key says, and false if it says none.
+// LimitIn reads the value of a limit's key. It returns false if the value is none.
 func LimitIn(kv *mvccpb.KeyValue) (Limit, bool) {
 	l := Limit{weightIn(string(kv.Value)), kv.ModRevision}
 	return l, l.Permits != 0
@@ -64,7 +64,7 @@ func EncodeRun(r view.Run) (string, error) {
 	return string(b), err
 }
 
-// RunIn returns the run that the value of a RunKey says, and false if it says none.
+// RunIn reads the value of a RunKey. It returns false if the value is none.
 func RunIn(kv *mvccpb.KeyValue) (view.Run, bool) {
 	var enc encodedRun
 	if len(kv.Value) > maxValue || json.Unmarshal(kv.Value, &enc) != nil || enc.V < format || !plausible(enc.At) ||

@@ -11,7 +11,7 @@ import (
 )
 
 // A claim is put beside each entry by the same Txn, so both have one create revision. It is on a lease of its own, and
-// is deleted with the entry. So one that stands without its entry tells that nothing was released:
+// is deleted with the entry. So a claim without its entry tells: nothing was released.
 //
 //	rev 10  A puts entry and claim, and holds
 //	rev 15  A's lease is revoked: its entry is gone, its claim stands
@@ -40,7 +40,7 @@ func (q Queue) ClaimKey(entry string) string {
 	return q.Claims + part
 }
 
-// EntryOf is the key of the entry that a claim belongs to.
+// EntryOf is the key of the entry of a claim.
 func (q Queue) EntryOf(claim string) string {
 	part := strings.TrimPrefix(claim, q.Claims)
 	if id, reader := strings.CutPrefix(part, readersClaim); reader && !q.Foreign {
@@ -69,7 +69,7 @@ func (q Queue) WritersClaims() (from, end string) {
 // takes the larger of each and its own.
 type Claim struct {
 	LockDelay  time.Duration // to be waited for once the session key of its holder is gone, too
-	ToldWithin time.Duration // to be waited for in any case: by then the holder has found that its entry is gone
+	ToldWithin time.Duration // to be waited for in any case: by then the holder knows: its entry is gone
 }
 
 // maxDelay bounds what a claim may ask others to wait for.

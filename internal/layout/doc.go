@@ -1,5 +1,5 @@
-// Package layout says what stands in etcd: keys and values, how they are made and how they are read. No other package
-// knows that, but internal/names, which has the rules for names, and the keys of the epoch and of sessions.
+// Package layout says what stands in etcd: keys and values, how they are made and how they are read. Only
+// internal/names knows of it, too: it has the rules for names, and the keys of the epoch and of sessions.
 //
 //	NAMESPACE/KIND/NAME/@/LEASE-NONCE         the entry of a lock ("lock"), a path ("tree"), a candidate ("election")
 //	                                          or a shard ("shard", whose NAME ends in its index)

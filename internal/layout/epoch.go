@@ -29,9 +29,12 @@ func Epoch(found []*mvccpb.KeyValue, rev int64) (int64, error) {
 	return epoch, nil
 }
 
-// Token makes the fencing token of the entry that was put at rev, by what a read of the epoch's key has found. A later
-// epoch must not be used, which is ErrEpochMoved: entries behind this one may have the older epoch, and would hold
-// later with smaller tokens.
+// Token makes the fencing token of the entry put at rev, by what a read of the epoch's key has found. A later epoch is
+// ErrEpochMoved. It must not be used:
+//
+//	rev 10  A's entry, in epoch 0; the reply is lost
+//	rev 12  B's entry behind it: its token is of epoch 0
+//	rev 14  the epoch is raised to 1; A reads it with its retry, and would hold first, with the larger token
 func Token(found []*mvccpb.KeyValue, rev int64) (holdfast.Token, error) {
 	epoch, err := Epoch(found, rev)
 	if err != nil {

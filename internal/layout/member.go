@@ -17,7 +17,7 @@ const (
 	// MaxWeight is the largest weight of a member.
 	MaxWeight = 1000
 
-	// DrainedFor is the TTL of a DrainedKey's lease, which the member renews each 15 minutes.
+	// DrainedFor is the TTL of a DrainedKey's lease. The member renews it each 15 minutes.
 	DrainedFor = 75 * time.Minute
 )
 
@@ -28,7 +28,7 @@ type Member struct {
 	Data     string    // any bytes, at most MaxMember
 	Capacity           // what it takes of the shards
 	Retiring bool      // it is about to leave
-	Reserved bool      // it is the reservation of a member, which may be absent
+	Reserved bool      // it is the reservation of a member, perhaps of an absent one
 	Joined   time.Time // by its clock, in milliseconds
 }
 
@@ -65,8 +65,8 @@ func (m Member) Encode() (string, error) {
 	})
 }
 
-// DecodeMember decodes a value that Encode has written, in this version or a later one. It reports false for any other.
-// A capacity that no member may have counts as the default.
+// DecodeMember decodes a value of Encode, of this version or a later one. It reports false for any other. An invalid
+// capacity counts as the default.
 func DecodeMember(b []byte) (Member, bool) {
 	var enc encodedMember
 	if len(b) == 0 || b[0] != '{' || len(b) > maxValue || json.Unmarshal(b, &enc) != nil {
@@ -84,8 +84,8 @@ func DecodeMember(b []byte) (Member, bool) {
 	return m, ok
 }
 
-// Steer is the value of a key beside the members, by which an operator takes a member out of service, or pins a shard
-// to it. Members of versions that do not know it leave it out, since it has no time of joining.
+// Steer is the value of a key beside the members. By it an operator takes a member out of service, or pins a shard to
+// it. Older members leave it out, since it has no time of joining.
 type Steer struct {
 	Member string    // its name
 	By     string    // who has asked for it; cut to 256 bytes
@@ -106,7 +106,7 @@ func (s Steer) Encode() (string, error) {
 	return toJSON(encodedSteer{format, s.Member, cut(s.By), Millis(s.At), Millis(s.Until)})
 }
 
-// DecodeSteer decodes a value that Encode has written. It reports false for any other.
+// DecodeSteer decodes a value of Encode. It reports false for any other.
 func DecodeSteer(b []byte) (Steer, bool) {
 	var enc encodedSteer
 	if len(b) == 0 || b[0] != '{' || len(b) > maxValue || json.Unmarshal(b, &enc) != nil {

@@ -34,9 +34,11 @@ var Kinds = []holdfast.Kind{
 const (
 	endOfName = "/@" // begins what follows a name in a key; no segment of a name begins with "@"
 
-	// readerMark begins the last part of a reader's key, and afterReaders is the first string that sorts behind all
-	// that begin with it. So the readers of a queue stand before all other entries, and the entries that a reader
-	// waits for are one range.
+	// readerMark begins the last part of a reader's key, and afterReaders is the first string behind all of them. So the
+	// readers of a queue stand before all other entries, and a reader waits for one range of entries:
+	//
+	//	NAME/@/!s694d-A   a reader
+	//	NAME/@/694d-B     a writer: the range from NAME/@/" on
 	readerMark   = "!s"
 	afterReaders = "\""
 )
@@ -67,7 +69,7 @@ func segment(kind holdfast.Kind) string {
 	return string(kind)
 }
 
-// Of returns the queue in a namespace that a key is an entry of, and false if it is not below a name.
+// Of returns the queue of an entry in a namespace, and false if the key is not below a name.
 func Of(namespace, key string) (Queue, bool) {
 	rest, found := strings.CutPrefix(key, namespace+"/")
 	first, rest, _ := strings.Cut(rest, "/")
@@ -82,7 +84,7 @@ func Of(namespace, key string) (Queue, bool) {
 	return Named(namespace, Kinds[i], name), true
 }
 
-// About returns the queue in a namespace that a key is an entry, a claim or the limit of, and false for any other key.
+// About returns the queue of an entry, a claim or a limit in a namespace, and false for any other key.
 func About(namespace, key string) (Queue, bool) {
 	if q, isEntry := Of(namespace, key); isEntry {
 		return q, true
@@ -120,18 +122,18 @@ func (q Queue) Writers() (from, end string) {
 	return q.Entries + afterReaders, clientv3.GetPrefixRangeEnd(q.Entries)
 }
 
-// The random part of a key, which rand.Text makes, has idNonce of the nonceLetters.
+// The random part of a key is of rand.Text: it has idNonce of the nonceLetters.
 const (
 	idNonce      = 16
 	nonceLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 )
 
-// NewID returns a last part of a key that no other entry has.
+// NewID returns the last part of a new key: no other entry has it.
 func NewID(lease clientv3.LeaseID) string {
 	return fmt.Sprintf("%x-%s", int64(lease), rand.Text()[:idNonce])
 }
 
-// Keys are the keys of an entry that excludes all others, and of its claim.
+// Keys are the keys of an exclusive entry, and of its claim.
 func (q Queue) Keys(id string) (entry, claim string) { return q.Entries + id, q.Claims + id }
 
 // ReaderKey is the key of a reader's entry.
@@ -142,14 +144,14 @@ func (q Queue) PermitKey(weight int, id string) string {
 	return q.Entries + strconv.Itoa(weight) + "-" + id
 }
 
-// IsOn reports whether a key is that of an entry of this queue and of ours, which was put under that lease.
+// IsOn reports whether a key is of an entry of this queue, and of ours, and was put under that lease.
 func (q Queue) IsOn(lease clientv3.LeaseID, key string) bool {
 	id, ours := LeaseOf(key)
 	return ours && id == lease && strings.TrimSuffix(q.PermitOf(key), lastPart(key)) == q.Entries
 }
 
-// LeaseOf returns the lease under which an entry was put, which its key names. It reports
-// false for an entry of another client, whose key has another form.
+// LeaseOf returns the lease of an entry, by its key. It reports false for an entry of another client: its key has
+// another form.
 func LeaseOf(key string) (id clientv3.LeaseID, ours bool) {
 	hex, nonce, _ := strings.Cut(withoutMode(lastPart(key)), "-")
 	if len(nonce) != idNonce || strings.Trim(nonce, nonceLetters) != "" { // of a UUID or of etcd's own lease-ID keys, say
@@ -171,7 +173,7 @@ func withoutMode(part string) string {
 // IsReader reports whether an entry of ours is a reader's.
 func IsReader(key string) bool { return strings.HasPrefix(lastPart(key), readerMark) }
 
-// WeightOf returns the weight of a permit, which its key names; 0 for a key of another form.
+// WeightOf returns the weight of a permit, by its key; 0 for a key of another form.
 func WeightOf(key string) int {
 	weight, _, _ := strings.Cut(lastPart(key), "-")
 	return weightIn(weight)

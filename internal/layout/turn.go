@@ -6,17 +6,21 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// A permit of a semaphore stands at NAME/@/. A caller that does not get one at once has a turn at NAME/@turn/ instead,
-// with the same last part. A turn that was put a second time is a permit, and stays where it is.
+// A permit of a semaphore stands at NAME/@/. A caller that has to wait has a turn at NAME/@turn/ instead, with the same
+// last part. Put a second time, a turn is a permit, and stays where it is:
+//
+//	rev 10  NAME/@/3-694d-A      A holds 3 permits of 3
+//	rev 12  NAME/@turn/1-694d-B  B waits
+//	rev 15  A's permit is deleted; rev 16: B's turn is put again, version 2: B holds
 const (
 	turns      = "turn/" // follows NAME/@
 	turnsClaim = "t"     // begins the last part of a turn's claim; those of permits begin with a weight
 )
 
-// TurnKey is the key of the turn of the caller whose permit has that key.
+// TurnKey is the key of the turn that goes with the key of a permit.
 func (q Queue) TurnKey(permit string) string { return q.Own() + turns + lastPart(permit) }
 
-// PermitOf is the key of the permit of the caller whose turn has that key. Any other key it returns as it is.
+// PermitOf is the key of the permit that goes with the key of a turn. Any other key it returns as it is.
 func (q Queue) PermitOf(key string) string {
 	if q.IsTurn(key) {
 		return q.Entries + lastPart(key)
@@ -24,7 +28,7 @@ func (q Queue) PermitOf(key string) string {
 	return key
 }
 
-// IsTurn reports whether a key is that of a turn of the semaphore.
+// IsTurn reports whether a key is of a turn of the semaphore.
 func (q Queue) IsTurn(key string) bool {
 	return q.Kind == holdfast.KindSemaphore && strings.HasPrefix(key, q.Own()+turns)
 }

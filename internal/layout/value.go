@@ -22,9 +22,8 @@ const (
 	// two bytes at most.
 	maxValue = 2*MaxData + 8<<10
 
-	// format is the number of the format that is written. Readers ignore
-	// fields that they do not know, so fields may be added to a format. The number
-	// changes when the meaning of a field does.
+	// format is the number of the written format. Readers ignore unknown fields, so a format may get new fields. The
+	// number changes when the meaning of a field does.
 	format = 2
 )
 
@@ -39,21 +38,20 @@ type Value struct {
 	Held   time.Time // since when it is held; zero if it is not, or does not say so yet
 	Data   string    // a candidate's value: any bytes, at most MaxData; in an entry above a tree lock, its path
 
-	// Of an entry that MinHold keeps after its release: when that was, and when the
-	// lease of its own ends. Zero otherwise.
+	// Of an entry kept by MinHold: when it was released, and when its own lease ends. Zero otherwise.
 	Released, TakenUntil time.Time
 
-	// ToldWithin bounds the time until the holder is told of a Notice that is put into
-	// its entry, while it reaches etcd. 0: it does not look for one.
+	// ToldWithin bounds the time until the holder is told of a Notice in its entry, while it reaches etcd. 0: it does not
+	// look for notices.
 	ToldWithin time.Duration
 	Notice     Notice // of an administrator; zero if there is none
 }
 
-// maxToldWithin bounds Value.ToldWithin, by which an administrator chooses a lease.
+// maxToldWithin bounds Value.ToldWithin. An administrator chooses a lease by it.
 const maxToldWithin = 10 * time.Minute
 
-// encodedValue is a Value as it is written in etcd: JSON, which people can read with
-// etcdctl. The values of session keys have the same form.
+// encodedValue is a Value as it is written in etcd: JSON, for people with etcdctl. The values of session keys have the
+// same form.
 type encodedValue struct {
 	V int `json:"v"`
 	Identity
@@ -95,7 +93,7 @@ func (d encodedData) decode() string {
 	return d.Text
 }
 
-// toJSON returns JSON that people can read: "<" stays "<".
+// toJSON returns JSON for people: "<" stays "<".
 func toJSON(enc any) (string, error) {
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)
@@ -125,9 +123,8 @@ func (v Value) Encode() string {
 	return text
 }
 
-// DecodeValue decodes a value that Encode has written, in this version or a later
-// one. It reports false for any other value, such as that of an entry of etcd's own
-// clients.
+// DecodeValue decodes a value of Encode, of this version or a later one. It reports false for any other value, such as
+// that of an entry of etcd's own clients.
 func DecodeValue(b []byte) (Value, bool) {
 	var enc encodedValue
 	if len(b) == 0 || b[0] != '{' || len(b) > maxValue || json.Unmarshal(b, &enc) != nil {

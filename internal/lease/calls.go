@@ -104,7 +104,7 @@ func RetryAfter(
 ) error {
 	ctx, cancel := UntilLost(ctx, l)
 	defer cancel()
-	if ended := backoff.ContextErr(ctx); ended != nil {
+	if ended := retry.ContextErr(ctx); ended != nil {
 		return fmt.Errorf("%w; last error: %w", ended, retry.WithConnection(host.Client().ActiveConnection(), err))
 	}
 	called := true
@@ -134,7 +134,7 @@ func (p *Pauses) Next(ctx context.Context, host Env, failed error) error {
 	ctx, cancel := WithSession(ctx, host)
 	defer cancel()
 	Sleep(ctx, pause)
-	return backoff.ContextErr(ctx)
+	return retry.ContextErr(ctx)
 }
 
 // Reset has Next begin with the first pause again.

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -75,7 +76,7 @@ func TestRetryUnderALeaseEndsWithIt(t *testing.T) {
 		notYet := errors.New("not yet")
 		err = lease.RetryUnder(t.Context(), host, l, func(context.Context) error {
 			if called++; called < 3 {
-				return backoff.Again(notYet)
+				return retry.Again(notYet)
 			}
 			return nil
 		})
@@ -83,7 +84,7 @@ func TestRetryUnderALeaseEndsWithIt(t *testing.T) {
 			t.Errorf("after %v: %d calls, %v", time.Since(began), called, err)
 		}
 		time.AfterFunc(time.Minute, func() { srv.Revoke(l.ID()) })
-		err = lease.RetryUnder(t.Context(), host, l, func(context.Context) error { return backoff.Again(notYet) })
+		err = lease.RetryUnder(t.Context(), host, l, func(context.Context) error { return retry.Again(notYet) })
 		if !errors.Is(err, holdfast.ErrLost) || !errors.Is(err, notYet) {
 			t.Errorf("after the lease was lost: %v", err)
 		}
@@ -95,7 +96,7 @@ func TestRetriesLeaveNothingThatListensToTheirContext(t *testing.T) {
 		ctx, called := &kit.Listened{Context: t.Context()}, 0
 		err := lease.RetryUnder(ctx, host, host.Lease(), func(context.Context) error {
 			if called++; called == 1 {
-				return backoff.Again(errors.New("not yet"))
+				return retry.Again(errors.New("not yet"))
 			}
 			return nil
 		})

@@ -6,7 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // claims is the lease of the claims of a Lease: of the keys that are put beside its entries, and outlive them by
@@ -39,7 +39,7 @@ func (l *Lease) AwaitClaims(ctx context.Context) (clientv3.LeaseID, error) {
 		case <-l.ctx.Done():
 			return clientv3.NoLease, l.Lost()
 		case <-ctx.Done():
-			return clientv3.NoLease, backoff.ContextErr(ctx)
+			return clientv3.NoLease, retry.ContextErr(ctx)
 		}
 	}
 }

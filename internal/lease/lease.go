@@ -18,7 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // Lease is one lease in etcd as this process knows it. It is safe for concurrent use.
@@ -163,7 +163,7 @@ func (l *Lease) AwaitConnected(ctx context.Context) error {
 		case <-changed:
 		case <-l.ctx.Done():
 		case <-ctx.Done():
-			return backoff.ContextErr(ctx)
+			return retry.ContextErr(ctx)
 		}
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // Sweeper removes what unanswered requests of ended attempts have put, or may yet put. It puts the session key again;
@@ -36,7 +36,7 @@ type Sweeper struct {
 }
 
 // errPutsInFlight: the sweeper must not put the session key yet.
-var errPutsInFlight = backoff.Again(errors.New("puts refused by the new session key are still in flight"))
+var errPutsInFlight = retry.Again(errors.New("puts refused by the new session key are still in flight"))
 
 // Add makes the sweeper responsible for an entry whose attempt has ended.
 func (s *Sweeper) Add(e Suspect) {

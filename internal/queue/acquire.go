@@ -7,9 +7,9 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -32,7 +32,7 @@ func (q *Queue) Downgradable() Set { return Set{q, q.Readers()} }
 // Acquire queues, waits, and returns a grant for each queue. With Request.Try it does so only if all are empty.
 // Otherwise it queues in none, and returns ErrOccupied, with the place that the caller would have had, or
 // ErrUnconfirmed. It waits for etcd's answers then, and for no other holder. It ends with ctx's error,
-// holdfast.ErrClosed, what Request.Release returned, or what etcd said that no retry can mend; then nothing is held.
+// holdfast.ErrClosed, or what etcd said that no retry can mend; then nothing is held.
 // With ctx's error comes the place in the queue, as a *ahead.Error. If etcd did not answer, an entry may still stand
 // or appear, which the session removes once etcd answers.
 //
@@ -110,7 +110,7 @@ func (s Set) usable(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
-	return backoff.ContextErr(ctx)
+	return retry.ContextErr(ctx)
 }
 
 // join gives the caller a ticket in each queue. Each ticket of a Set of several queues has a line of its own, so it is
@@ -134,20 +134,15 @@ func (s Set) join(r Request) []*ticket {
 	return tickets
 }
 
-// awaitTurn calls Request.Release, and waits until each ticket is the head of its line. After an error the tickets have
+// awaitTurn waits until each ticket is the head of its line. After an error the tickets have
 // left their lines.
 func awaitTurn(ctx context.Context, tickets []*ticket) (err error) {
 	t := tickets[0] // the only one that may have to wait: see join
-	if t.request.Release != nil {
-		err = t.request.Release()
-	}
-	if err == nil {
-		select {
-		case <-t.Turn():
-			return nil
-		default:
-			err = t.awaitTurn(ctx)
-		}
+	select {
+	case <-t.Turn():
+		return nil
+	default:
+		err = t.awaitTurn(ctx)
 	}
 	if err != nil && !t.Cancel() { // its turn has come meanwhile
 		<-t.Turn()

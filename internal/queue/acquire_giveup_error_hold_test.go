@@ -19,7 +19,7 @@ func TestCallWithoutALeaseSaysSo(t *testing.T) {
 		p := holdtest.Start(t, srv)
 		p.Link.BlackHole()
 		time.Sleep(kit.TTL)
-		_, err := hold.AcquireOne(kit.Within(t, time.Second), p.Queue("x"), hold.Request{})
+		_, err := hold.Acquire(kit.Within(t, time.Second), p.Queue("x"), hold.Request{})
 		if err == nil || !strings.Contains(err.Error(), "; the session had no lease") {
 			t.Errorf("%v", err)
 		}
@@ -37,7 +37,7 @@ func TestCallThatIsCanceledBeforeItsPutIsAnsweredHasNoPlace(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
 		p.PlanAll("enqueue", holdtest.Silence)
-		_, err := hold.AcquireOne(kit.Within(t, time.Second), p.Queue("x"), hold.Request{})
+		_, err := hold.Acquire(kit.Within(t, time.Second), p.Queue("x"), hold.Request{})
 		place, bare := ahead.Without(err)
 		if place.Known() || !errors.Is(bare, context.DeadlineExceeded) ||
 			!strings.Contains(err.Error(), "etcd has not answered the request to queue") {
@@ -52,7 +52,7 @@ func TestErrorOfACallThatEndsAfterAFailureHasThatFailure(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
 		p.PlanAll("enqueue", etcdfake.Fate{LoseRequest: true})
-		_, err := hold.AcquireOne(kit.Within(t, kit.OneWay), p.Queue("x"), hold.Request{})
+		_, err := hold.Acquire(kit.Within(t, kit.OneWay), p.Queue("x"), hold.Request{})
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "last error: ") {
 			t.Errorf("Acquire: %v", err)
 		}

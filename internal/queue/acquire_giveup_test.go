@@ -91,7 +91,7 @@ func TestTimeoutSaysWhatTheCallWaitedFor(t *testing.T) {
 		p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
 		expect := func(q *queue.Queue, want string) {
 			t.Helper()
-			_, err := hold.AcquireOne(kit.Within(t, 100*time.Millisecond), q, hold.Request{})
+			_, err := hold.Acquire(kit.Within(t, 100*time.Millisecond), q, hold.Request{})
 			place, err := ahead.Without(err)
 			text := fmt.Sprint(err, "; ", place)
 			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(text, want) {
@@ -127,7 +127,7 @@ func TestCloseEndsCallsWhileEtcdIsAway(t *testing.T) {
 		},
 		"Acquire, between two attempts": { // its lease was lost after 13.5 s
 			func(ctx context.Context, q *queue.Queue) error {
-				_, err := hold.AcquireOne(ctx, q, hold.Request{})
+				_, err := hold.Acquire(ctx, q, hold.Request{})
 				return err
 			},
 			backoff.Policy{Initial: time.Minute, Max: time.Minute, Rand: func() float64 { return 1 }}, 15 * time.Second,

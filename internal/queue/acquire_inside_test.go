@@ -16,23 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// The old hold is released, so the entry of this call is put; and then the call fails all the same.
-func TestCallThatFailsAsItsTurnComesLeavesNothing(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		old, failed := mustAcquire(t, p.queue("x")), errors.New("failed")
-		_, err := Set{p.queue("x")}.Acquire(kit.Within(t, time.Minute), Request{Release: func() error {
-			mustHandOff(t, old)
-			return failed
-		}})
-		if !errors.Is(err, failed) {
-			t.Errorf("Acquire: %v", err)
-		}
-		kit.NothingStands(t, srv)
-		mustHandOff(t, mustAcquire(t, p.queue("x"))) // the line has been left
-	})
-}
-
 // The call ends in the pause before it would queue again, and says why it would.
 func TestCallThatEndsBetweenTwoRoundsSendsNothing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // attempt is one round of an acquisition, under one lease: the entries that one Txn puts, one in each queue, until they
@@ -109,7 +109,7 @@ func (a *attempt) awaitFront(ctx context.Context) error {
 			return err
 		}
 	}
-	return backoff.ContextErr(ctx)
+	return retry.ContextErr(ctx)
 }
 
 // waiting returns the first entry with something ahead of it, or that no look has placed yet; nil if there is none.

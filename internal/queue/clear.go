@@ -7,10 +7,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // lookAgain is the time between two looks during a delay. A holder that was told meanwhile has deleted its claim.
@@ -37,7 +37,7 @@ func (a *attempt) passClaims(ctx context.Context) error {
 			a.waiting().wait.tell(ctx)
 		}
 		if !lease.Sleep(ctx, min(left, lookAgain)) {
-			return backoff.ContextErr(ctx)
+			return retry.ContextErr(ctx)
 		}
 		if left > lookAgain {
 			return a.lookBehindClaims(ctx)
@@ -121,7 +121,7 @@ func (a *attempt) noteReply(due time.Time) {
 func (a *attempt) delayOnceMore(ctx context.Context) error {
 	a.late = false
 	if !lease.Sleep(ctx, a.q.shared.lockDelay) {
-		return backoff.ContextErr(ctx)
+		return retry.ContextErr(ctx)
 	}
 	return a.entries[0].wait.look(ctx)
 }

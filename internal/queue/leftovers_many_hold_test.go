@@ -27,7 +27,7 @@ func giveUpMany(t *testing.T, p *holdtest.Process, n int, d time.Duration) {
 			defer func() { <-room }()
 			ctx, cancel := context.WithTimeout(context.Background(), d)
 			defer cancel()
-			if h, err := hold.AcquireOne(ctx, p.Queue(fmt.Sprint("n", i)), hold.Request{}); err == nil {
+			if h, err := hold.Acquire(ctx, p.Queue(fmt.Sprint("n", i)), hold.Request{}); err == nil {
 				_ = h.Release(context.Background())
 			} else if !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
@@ -112,7 +112,7 @@ func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
 					busy.Go(func() {
 						for n := 0; stop.Err() == nil; n++ {
 							ctx, cancel := context.WithTimeout(context.Background(), 150*time.Millisecond)
-							if h, err := hold.AcquireOne(ctx, p.Queue(fmt.Sprintf("busy%d-%d", i, n)), hold.Request{}); err == nil {
+							if h, err := hold.Acquire(ctx, p.Queue(fmt.Sprintf("busy%d-%d", i, n)), hold.Request{}); err == nil {
 								_ = h.Release(context.Background())
 							}
 							cancel()
@@ -122,7 +122,7 @@ func TestOthersGetInWhileAThirdOfAllRequestsIsNotAnswered(t *testing.T) {
 				const most = 45 * time.Second // copies must be paid for: see package requests
 				for i := range 15 {
 					began := time.Now()
-					h, err := hold.AcquireOne(kit.Within(t, 2*time.Minute), p.Queue(fmt.Sprint("other", i)), hold.Request{})
+					h, err := hold.Acquire(kit.Within(t, 2*time.Minute), p.Queue(fmt.Sprint("other", i)), hold.Request{})
 					if took := time.Since(began); err != nil || took > most {
 						t.Fatalf("attempt %d: after %v: %v", i, took, err)
 					}

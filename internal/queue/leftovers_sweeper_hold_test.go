@@ -33,7 +33,7 @@ func unansweredPut(t *testing.T, p *holdtest.Process, srv *etcdfake.Server) (rel
 		return etcdfake.Fate{}
 	})
 	before := len(srv.Keys(holdtest.EntriesX))
-	_, err := hold.AcquireOne(kit.Within(t, 50*time.Millisecond), p.Queue("x"), hold.Request{})
+	_, err := hold.Acquire(kit.Within(t, 50*time.Millisecond), p.Queue("x"), hold.Request{})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestSweeperForgetsTheEntriesOfALostLease(t *testing.T) {
 		var log bytes.Buffer
 		p := holdtest.Start(t, srv, holdtest.LogTo(&log))
 		p.Link.BlackHole()
-		if _, err := hold.AcquireOne(kit.Within(t, time.Second), p.Queue("x"), hold.Request{}); !errors.Is(err,
+		if _, err := hold.Acquire(kit.Within(t, time.Second), p.Queue("x"), hold.Request{}); !errors.Is(err,
 			context.DeadlineExceeded) {
 			t.Fatal(err)
 		}

@@ -177,7 +177,7 @@ func TestFrontThatHangsHoldsUpNone(t *testing.T) {
 func TestCallsWithADeadlineBelowTheDelayGetIn(t *testing.T) {
 	for name, acquire := range map[string]func(ctx context.Context, q *queue.Queue) (*hold.Hold, error){
 		"Acquire": func(ctx context.Context, q *queue.Queue) (*hold.Hold, error) {
-			return hold.AcquireOne(ctx, q, hold.Request{})
+			return hold.Acquire(ctx, q, hold.Request{})
 		},
 		"TryAcquire": holdtest.TryAcquire,
 	} {

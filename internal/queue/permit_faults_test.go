@@ -226,7 +226,7 @@ func TestTheCopyOfAPermitsPutThatArrivesLateIsRemoved(t *testing.T) {
 		p.PlanAll("enqueue", etcdfake.Fate{Request: time.Minute})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := hold.AcquireOne(ctx, p.Permits(1, 1), hold.Request{}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := hold.Acquire(ctx, p.Permits(1, 1), hold.Request{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 		p.Plan(nil)

@@ -77,7 +77,7 @@ func TestWaitersOfASemaphoreAreServedInOrder(t *testing.T) {
 		got, queued := make(chan struct{}, n), make(chan struct{})
 		for i := range n {
 			go func() {
-				h, err := hold.AcquireOne(ctx, []*holdtest.Process{one, other}[i%2].Permits(limit, 1), hold.Request{})
+				h, err := hold.Acquire(ctx, []*holdtest.Process{one, other}[i%2].Permits(limit, 1), hold.Request{})
 				if err != nil {
 					t.Error(err)
 					return

@@ -7,10 +7,10 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
@@ -23,7 +23,7 @@ func (p *permit) await(ctx context.Context) error {
 		var err error
 		switch {
 		case ctx.Err() != nil:
-			err = backoff.ContextErr(ctx)
+			err = retry.ContextErr(ctx)
 		case p.next.TooHeavy:
 			err = e.q.limitErr(p.limit.Permits, e.q.weight)
 		case len(p.next.Batch) > 0:

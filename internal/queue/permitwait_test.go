@@ -62,7 +62,7 @@ func TestWaitersOfASemaphoreCostConstantRequestsEach(t *testing.T) {
 		got := make(chan holdtest.Result)
 		for range n {
 			go func() {
-				h, err := hold.AcquireOne(ctx, p.Permits(limit, 1), hold.Request{})
+				h, err := hold.Acquire(ctx, p.Permits(limit, 1), hold.Request{})
 				got <- holdtest.Result{H: h, Err: err}
 			}()
 		}

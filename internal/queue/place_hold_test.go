@@ -19,7 +19,7 @@ func TestPlaceBehindManyEntriesIsMaxAhead(t *testing.T) {
 		for i := range view.MaxAhead + 2 {
 			srv.Put(fmt.Sprintf("%s%d", holdtest.EntriesX, i), "")
 		}
-		_, err := hold.AcquireOne(kit.Within(t, time.Second), holdtest.Start(t, srv).Queue("x"), hold.Request{})
+		_, err := hold.Acquire(kit.Within(t, time.Second), holdtest.Start(t, srv).Queue("x"), hold.Request{})
 		if place, _ := ahead.Without(err); place.Ahead != view.MaxAhead {
 			t.Errorf("%+v, %v", place, err)
 		}

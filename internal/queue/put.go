@@ -10,11 +10,11 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -57,7 +57,7 @@ func (a *attempt) putAgain(ctx, rctx context.Context, err error) error {
 	try := func(ctx context.Context) error {
 		err := errSendAgain
 		for errors.Is(err, errSendAgain) {
-			if err = backoff.ContextErr(ctx); err == nil {
+			if err = retry.ContextErr(ctx); err == nil {
 				err = a.tryPut(rctx)
 			}
 		}
@@ -205,7 +205,7 @@ func (a *attempt) tryPut(ctx context.Context) error {
 	switch {
 	case class == etcderr.LeaseGone: // etcd has told this attempt before the session
 		if a.q.host.LeaseGone(ctx, a.lease, p.claims, err) == nil {
-			return backoff.Again(err) // the claims' lease was gone, and another one follows
+			return retry.Again(err) // the claims' lease was gone, and another one follows
 		}
 		return err
 	case errors.Is(err, rpctypes.ErrPermissionDenied) && a.dropClaims():
@@ -319,7 +319,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, refused int64) err
 	}
 	switch key := r.First(1); {
 	case key == nil || key.ModRevision < gate: // revoked, or deleted by hand: the session finds out which
-		return backoff.Again(errKeyGone)
+		return retry.Again(errKeyGone)
 	case key.ModRevision > gate:
 		a.lease.SawGate(key.ModRevision)
 		return errSendAgain

@@ -18,7 +18,7 @@ func TestCopyThatArrivesAfterTheSessionKeyWasPutAgainDoesNothing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
 		p.PlanAll("enqueue", etcdfake.Fate{Request: 10 * time.Second})
-		_, err := hold.AcquireOne(kit.Within(t, 50*time.Millisecond), p.Queue("x"), hold.Request{})
+		_, err := hold.Acquire(kit.Within(t, 50*time.Millisecond), p.Queue("x"), hold.Request{})
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestSessionKeyOfAnOlderRevisionIsReadWithPauses(t *testing.T) {
 		lease := p.Host.Lease()
 		lease.SawGate(lease.Gate() + 1000)
 		p.Plan(nil)
-		_, err := hold.AcquireOne(kit.Within(t, 5*time.Second), p.Queue("x"), hold.Request{})
+		_, err := hold.Acquire(kit.Within(t, 5*time.Second), p.Queue("x"), hold.Request{})
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}

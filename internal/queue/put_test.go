@@ -133,7 +133,7 @@ func TestFullStoreEndsAnAttemptAndLeavesNothing(t *testing.T) {
 			}
 			return nil
 		})
-		if _, err := hold.AcquireOne(kit.Within(t, time.Minute), p.Queue("x"), hold.Request{}); !errors.Is(err,
+		if _, err := hold.Acquire(kit.Within(t, time.Minute), p.Queue("x"), hold.Request{}); !errors.Is(err,
 			rpctypes.ErrNoSpace) {
 			t.Errorf("Acquire: %v", err)
 		}
@@ -157,7 +157,7 @@ func TestPermissionDeniedEndsAnAttemptWithOneRequest(t *testing.T) {
 			}
 			return nil
 		})
-		_, err := hold.AcquireOne(kit.Within(t, time.Minute), p.Queue("x"), hold.Request{})
+		_, err := hold.Acquire(kit.Within(t, time.Minute), p.Queue("x"), hold.Request{})
 		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("Acquire: %v", err)
 		}
@@ -230,7 +230,7 @@ func TestPutRefusedByItsOwnEarlierCopyLeavesNothing(t *testing.T) {
 			}
 			return f
 		})
-		if _, err := hold.AcquireOne(kit.Within(t, time.Second), p.Queue("x"), hold.Request{}); !errors.Is(err,
+		if _, err := hold.Acquire(kit.Within(t, time.Second), p.Queue("x"), hold.Request{}); !errors.Is(err,
 			context.DeadlineExceeded) {
 			t.Errorf("Acquire: %v", err)
 		}

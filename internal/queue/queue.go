@@ -39,11 +39,6 @@ type Request struct {
 
 	OnWait func(view.Place) // is called by Acquire while it waits; may be nil
 
-	// Release ends the caller's present hold of the name; nil for a caller that holds nothing. Acquire calls it once the
-	// caller has a place in the line. HandOff finds that place, so one Txn removes the old entry and puts the new one.
-	// Goroutines of this session that were already waiting go first. If Release fails, Acquire queues nothing.
-	Release func() error
-
 	Try bool // queues only if the queues are empty
 
 	telemetry *telemetry.Acquisition // set by the queue

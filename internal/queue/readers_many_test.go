@@ -98,7 +98,7 @@ func TestStreamOfReadersDoesNotPassAWriter(t *testing.T) {
 		got := make(chan holdtest.Result, before+after)
 		read := func(i int) {
 			go func() {
-				h, err := hold.AcquireOne(ctx, sessions[i%len(sessions)].Readers("x"), hold.Request{})
+				h, err := hold.Acquire(ctx, sessions[i%len(sessions)].Readers("x"), hold.Request{})
 				got <- holdtest.Result{H: h, Err: err, At: time.Now()}
 				time.Sleep(50 * kit.OneWay)
 				if err == nil {

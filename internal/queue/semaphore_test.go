@@ -120,7 +120,7 @@ func TestLimitThatIsNoNumberIsAnError(t *testing.T) {
 		if _, err := srv.Client(t).Put(t.Context(), kit.LimitX, "many"); err != nil {
 			t.Fatal(err)
 		}
-		_, err := hold.AcquireOne(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(1, 1), hold.Request{})
+		_, err := hold.Acquire(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(1, 1), hold.Request{})
 		if err == nil || !strings.Contains(err.Error(), kit.LimitX) {
 			t.Error(err)
 		}
@@ -166,13 +166,13 @@ func TestBadPermitsAreRefusedBeforeAnyRequest(t *testing.T) {
 		for _, c := range []struct{ limit, weight int }{
 			{0, 1}, {-1, 1}, {layout.MaxPermits + 1, 1}, {3, 0}, {3, -1}, {3, 4},
 		} {
-			_, err := hold.AcquireOne(t.Context(), p.Permits(c.limit, c.weight), hold.Request{})
+			_, err := hold.Acquire(t.Context(), p.Permits(c.limit, c.weight), hold.Request{})
 			argument, limit := (*holdfast.ArgumentError)(nil), (*holdfast.LimitError)(nil)
 			if !errors.As(err, &argument) && !errors.As(err, &limit) {
 				t.Errorf("%+v: %v", c, err)
 			}
 		}
-		_, err := hold.AcquireOne(t.Context(), queue.NewSemaphore(p.Host, "a//b", 1).Permits(1), hold.Request{})
+		_, err := hold.Acquire(t.Context(), queue.NewSemaphore(p.Host, "a//b", 1).Permits(1), hold.Request{})
 		if name := (*holdfast.NameError)(nil); !errors.As(err, &name) || name.Kind != "semaphore" {
 			t.Error(err)
 		}
@@ -263,7 +263,7 @@ func TestLimitThatCannotBeReadOrPutIsAnError(t *testing.T) {
 		if err := sem.Resize(t.Context(), 5); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("Resize without the right to write: %v", err)
 		}
-		_, err := hold.AcquireOne(t.Context(), p.Permits(3, 1), hold.Request{})
+		_, err := hold.Acquire(t.Context(), p.Permits(3, 1), hold.Request{})
 		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("Acquire without the right to put the limit: %v", err)
 		}

@@ -9,11 +9,11 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -111,7 +111,7 @@ func (s *semaphores) enter(ctx context.Context) (leave func(), err error) {
 	case s.puts <- struct{}{}:
 		return func() { <-s.puts }, nil
 	case <-ctx.Done():
-		return nil, backoff.ContextErr(ctx)
+		return nil, retry.ContextErr(ctx)
 	}
 }
 

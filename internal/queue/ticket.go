@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -50,7 +50,7 @@ func (t *ticket) awaitTurn(ctx context.Context) error {
 	case <-t.Turn():
 		return nil
 	case <-ctx.Done():
-		err := fmt.Errorf("%w; queued behind a goroutine of this session, perhaps this one", backoff.ContextErr(ctx))
+		err := fmt.Errorf("%w; queued behind a goroutine of this session, perhaps this one", retry.ContextErr(ctx))
 		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.GiveUpWait)
 		defer cancel()
 		return &ahead.Error{Place: t.place(patience), Err: err}

@@ -100,18 +100,3 @@ func TestCloseEndsATryAcquireThatAsksForItsPlace(t *testing.T) {
 		mustHandOff(t, h)
 	})
 }
-
-// A caller that could not end its hold does not wait, and no other one waits for it.
-func TestRequeueOfAHoldThatDoesNotEndLeavesTheLine(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p, failed := start(t, srv), errors.New("it has ended")
-		q := p.queue("x")
-		h := mustAcquire(t, q)
-		r := Request{Release: func() error { return failed }}
-		if _, err := (Set{q}).Acquire(t.Context(), r); !errors.Is(err, failed) {
-			t.Errorf("Acquire: %v", err)
-		}
-		mustHandOff(t, h) // would put the entry of the next in line
-		kit.NothingStands(t, srv)
-	})
-}

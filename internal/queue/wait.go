@@ -8,9 +8,9 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
@@ -50,7 +50,7 @@ func (w *wait) untilNoEntryAhead(ctx context.Context) error {
 	}
 	for w.e.stage < placed || w.ahead != nil {
 		if ctx.Err() != nil {
-			return backoff.ContextErr(ctx)
+			return retry.ContextErr(ctx)
 		}
 		if w.e.stage < placed {
 			if err := w.look(ctx); err != nil {

@@ -94,7 +94,7 @@ func Once[T any](
 func OnceWithin[T any](
 	ctx context.Context, s *Sender, k Kind, left func() time.Duration, op func(ctx context.Context) (T, error),
 ) (v T, open bool, err error) {
-	if err := backoff.ContextErr(ctx); err != nil {
+	if err := retry.ContextErr(ctx); err != nil {
 		return v, false, err
 	}
 	if k == Unhurried {
@@ -111,7 +111,7 @@ func OnceWithin[T any](
 	if o.won {
 		return o.v, o.pending, o.err
 	}
-	switch ended := backoff.ContextErr(ctx); {
+	switch ended := retry.ContextErr(ctx); {
 	case ended == nil:
 		return o.v, o.pending, o.err
 	case errors.Is(o.err, context.Canceled) || errors.Is(o.err, context.DeadlineExceeded):

@@ -1,7 +1,7 @@
 // Package retry says what an error of etcd means, and how long a loop pauses before it asks again.
 //
-// judge.go judges an error for package etcderr, the retries and the requests of this module; jitter.go draws pauses as
-// package backoff documents them.
+// judge.go judges an error for package etcderr, the retries and the requests of this module; mark.go marks
+// errors that a loop decides on by itself; jitter.go draws pauses as package backoff documents them.
 package retry
 
 import (
@@ -57,14 +57,6 @@ func Pending(err error) bool {
 	return err != nil && (!j.Known || j.class == Unknown && !j.settled)
 }
 
-// Mark is an error that decides whether its request is sent again; the error it wraps decides the class. See
-// backoff.Again.
-type Mark interface {
-	error
-	Again() bool
-	Unwrap() error
-}
-
 // LeaderRequired returns err as an error of class Transient if it is "no leader" and nothing else. Use it for a single
 // request, not a stream, made with clientv3.WithRequireLeader: a member refuses it before it reads it.
 func LeaderRequired(err error) error {
@@ -105,8 +97,8 @@ func Judge(err error) Judgment {
 		return Judgment{Known: true, class: Classify(e.Err), settled: !Pending(e.Err)}
 	case *refusedError:
 		return known(Transient, true)
-	case Mark:
-		return Judgment{Known: true, class: Classify(e.Unwrap()), Again: e.Again(), settled: !Pending(e.Unwrap())}
+	case *againError: // it decides whether the request is sent again; the error that it wraps decides the class
+		return Judgment{Known: true, class: Classify(e.err), Again: true, settled: !Pending(e.err)}
 	case rpctypes.EtcdError:
 		return judgeStatus(e.Code(), e.Error())
 	case interface{ GRPCStatus() *status.Status }:

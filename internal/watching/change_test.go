@@ -3,6 +3,7 @@ package watching_test
 import (
 	"context"
 	"errors"
+	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 	"slices"
 	"testing"
@@ -14,7 +15,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
@@ -285,7 +285,7 @@ func TestWaitThatIsOverNeedsNoFurtherWatch(t *testing.T) {
 	test(t, func(t *testing.T, srv *etcdfake.Server, _ *kit.Process, w *waiter) {
 		w.Hear = func(context.Context, []*clientv3.Event) error {
 			w.gone = true
-			return backoff.Again(errors.New("not answered"))
+			return retry.Again(errors.New("not answered"))
 		}
 		done := w.await(kit.Within(t, time.Hour))
 		time.Sleep(time.Second)

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // Listing is what stands below a prefix, at one revision.
@@ -145,7 +146,7 @@ func (r *Reader[T, V]) follow(caller context.Context, tell func(dated[V])) error
 		err := backoff.Retry(ctx, r.retry(), watched.Watch)
 		switch {
 		case caller.Err() != nil:
-			return backoff.ContextErr(caller)
+			return retry.ContextErr(caller)
 		case open.Err() != nil:
 			return holdfast.ErrClientClosed
 		case err != nil:

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // Follow calls tell with what etcd says of something, then after each change, until ctx ends or following fails.
@@ -85,7 +85,7 @@ func Remember[T any](ctx context.Context, spawn func(func()) bool, follow Follow
 	case <-m.ended:
 		err = m.err
 	case <-ctx.Done():
-		err = backoff.ContextErr(ctx)
+		err = retry.ContextErr(ctx)
 	}
 	m.Close()
 	return nil, err

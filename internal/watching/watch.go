@@ -20,7 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 const (
@@ -133,7 +133,7 @@ func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 		return w, nil
 	}
 	if ctx.Err() != nil {
-		err = backoff.ContextErr(ctx)
+		err = retry.ContextErr(ctx)
 	}
 	if r.Look == nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 		return nil, err
 	}
 	st.drop()
-	return nil, backoff.Again(fmt.Errorf("%w: %w", ErrUnarmed, err))
+	return nil, retry.Again(fmt.Errorf("%w: %w", ErrUnarmed, err))
 }
 
 // create creates a watch on wctx, which cancel ends, and returns when etcd has answered or patience has ended.
@@ -197,7 +197,7 @@ func (w *Watch) Next(ctx context.Context, tick <-chan time.Time) (clientv3.Watch
 	case <-tick:
 		return clientv3.WatchResponse{}, ErrTick
 	case <-ctx.Done():
-		return clientv3.WatchResponse{}, backoff.ContextErr(ctx)
+		return clientv3.WatchResponse{}, retry.ContextErr(ctx)
 	}
 }
 
@@ -218,14 +218,14 @@ func (w *Watch) Ended(ctx context.Context, err error) error {
 	if w.Healthy() && ctx.Err() == nil {
 		return nil
 	}
-	return backoff.Again(err)
+	return retry.Again(err)
 }
 
 // GiveUp makes later watches use other streams, because this one is silent although etcd answers. It returns the error
 // with which the user of the watch arms another one.
 func (w *Watch) GiveUp(why string) error {
 	w.stream.drop()
-	return backoff.Again(errors.New(why))
+	return retry.Again(errors.New(why))
 }
 
 // AskProgress makes etcd send something to all watches of the stream, if none of them has asked a moment ago.

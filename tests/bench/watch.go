@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/locker"
 )
 
@@ -41,7 +42,7 @@ func watchUnlock(e *env) (op, error) {
 				return err
 			case ev.What == admin.Acquired:
 				err = e.send(acquired)
-			case ev.What == admin.Released:
+			case ev.What == audit.Released:
 				err = e.send(released)
 			}
 			if err != nil {

@@ -19,8 +19,8 @@ var invariants = []invariant{
 		"session/grant.go granter.revokeLost",
 	}},
 	{"forced removal within 6 s", []string{
-		"internal/hold/roster.go roster.dueOf, roster.askedAgain",
-		"internal/hold/poll.go poller.check",
+		"internal/hold/roster.go roster.dueOf, roster.noteErrand",
+		"internal/hold/poll.go poller.poll",
 	}},
 	{"a session at rest costs etcd little", []string{
 		"internal/hold/roster.go roster.dueOf",
@@ -81,10 +81,10 @@ var invariants = []invariant{
 	}},
 	{"what warms up is joined before the term's function", []string{
 		"election/warm.go Election.standBy, standby.join",
-		"election/turns.go terms.begin",
+		"election/turn.go Election.takeTurn",
 	}},
 	{"functions of one election never overlap on a session", []string{
-		"election/terms.go terms.enter, terms.waitForStragglers",
+		"election/turn.go turn.await, turn.done",
 		"election/run.go Election.elect",
 	}},
 	{"etcd's own locks are contenders", []string{"internal/queue/queue.go At"}},
@@ -118,7 +118,7 @@ var invariants = []invariant{
 	{"a slow etcd is not kept slow", []string{
 		"internal/requests/budget.go budget.borrow, budget.pay",
 		"internal/requests/pace.go Sender.pauses, Kind.isOwn",
-		"internal/hold/poll.go poller.check",
+		"internal/hold/poll.go poller.poll",
 		"internal/hold/roster.go roster.due",
 		"session/grant.go granter.revokeLost",
 	}},
@@ -141,7 +141,7 @@ var invariants = []invariant{
 		"internal/lease/polls.go LookLasts",
 	}},
 	{"17 A removed holder is told before a waiter holds", []string{
-		"internal/hold/notice.go Hold.sawEntry, life.releaseKept",
+		"internal/hold/loss.go Hold.noteEntry, life.releaseKept",
 		"admin/request.go request.find, request.bell, request.write",
 		"internal/lease/hearing.go Lease.Heard",
 		"admin/remove.go request.move",

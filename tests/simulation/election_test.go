@@ -80,7 +80,7 @@ func useElections(s *simulation, c *process, i int) {
 		term, err := el.With(election.Options{Value: who}).Campaign(ctx)
 		s.checkDuration(who+" campaigning", start, bound+giveUp)
 		cancel()
-		for step := 0; err == nil; step++ {
+		if err == nil {
 			h := s.granted(c, who, term, oracle.Part{Prefix: oracle.Keys + "election/" + el.Name() + "/@/"})
 			select {
 			case <-term.Done():
@@ -89,25 +89,17 @@ func useElections(s *simulation, c *process, i int) {
 			ctx, cancel := context.WithTimeout(context.Background(), bound)
 			if r.IntN(2) == 0 {
 				start = s.now()
-				err := term.Proclaim(ctx, fmt.Sprint(who, step))
+				err := term.Proclaim(ctx, who+" proclaimed")
 				s.checkDuration(who+" proclaiming", start, bound)
 				if held := term.Check(); err == nil && errors.Is(held, holdfast.ErrReleased) {
 					s.fail("%s: Proclaim succeeded, and Check returns %v", who, held)
 				}
-			}
-			if step < 3 && r.IntN(3) == 0 && ctx.Err() == nil {
-				start = s.now()
-				term, err = term.Yield(ctx)
-				s.checkDuration(who+" yielding", start, bound+giveUp)
-				cancel()
-				continue
 			}
 			start = s.now()
 			resigned := term.Resign(ctx)
 			s.checkDuration(who+" resigning", start, max(bound, closeTimeout))
 			cancel()
 			s.released(h, resigned)
-			break
 		}
 		time.Sleep(family.UpTo(r, 100*time.Millisecond) + time.Microsecond)
 	}

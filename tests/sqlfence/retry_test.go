@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+	marks "github.com/holdfast-go/holdfast/internal/retry"
 )
 
 func TestTransientFailureIsRepeatedOnlyWithRetry(t *testing.T) {
@@ -35,7 +36,7 @@ func TestTransientFailureIsRepeatedOnlyWithRetry(t *testing.T) {
 			{fmt.Errorf("wrapped: %w", mine), nil, 1},
 			{fmt.Errorf("wrapped: %w", mine), retry(), 3},
 			{errors.New("another"), retry(), 1},
-			{backoff.Again(errors.New("marked by the caller's code")), retry(), 1},
+			{marks.Again(errors.New("marked by the caller's code")), retry(), 1},
 		} {
 			transient := func(err error) bool { return errors.Is(err, mine) }
 			g := d.guard(t, &sqlfence.Options{Retry: c.retry, Transient: transient})

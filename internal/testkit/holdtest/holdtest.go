@@ -85,7 +85,7 @@ func MustAcquire(t *testing.T, q *queue.Queue) *hold.Hold { return MustAcquireAs
 
 func MustAcquireAs(t *testing.T, q *queue.Queue, r hold.Request) *hold.Hold {
 	t.Helper()
-	h, err := hold.AcquireOne(kit.Within(t, time.Minute), q, r)
+	h, err := hold.Acquire(kit.Within(t, time.Minute), q, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ type Result struct {
 func AcquireLater(ctx context.Context, q *queue.Queue) <-chan Result {
 	done := make(chan Result, 1)
 	go func() {
-		h, err := hold.AcquireOne(ctx, q, hold.Request{})
+		h, err := hold.Acquire(ctx, q, hold.Request{})
 		done <- Result{h, err, time.Now()}
 	}()
 	return done

@@ -344,7 +344,7 @@ func TestEtcdAgreesOnTheLimitOfOperations(t *testing.T) {
 			if c.OK != (err == nil) || c.OK && !resp.Succeeded {
 				t.Errorf("the writer: %v", err)
 			}
-			// The same without the writer's own check.
+			// The same without the writer.
 			_, err = f.cli.Txn(t.Context()).If(f.Holding()...).Then(clientv3.OpTxn(c.Cmps, c.Then, c.Els)).Commit()
 			if c.OK != (err == nil) || !c.OK && !errors.Is(err, rpctypes.ErrTooManyOps) {
 				t.Errorf("etcd: %v", err)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
@@ -166,9 +167,8 @@ func TestLargestSetAndDeepestTreeLockFitIntoATransaction(t *testing.T) {
 	if _, err := w.Txn(deadline(t)).Then(puts...).Commit(); err != nil {
 		t.Errorf("a fenced transaction of %d operations: %v", len(puts), err)
 	}
-	var argument *holdfast.ArgumentError
 	puts = append(puts, clientv3.OpPut("state/more", ""))
-	if _, err := w.Txn(deadline(t)).Then(puts...).Commit(); !errors.As(err, &argument) {
+	if _, err := w.Txn(deadline(t)).Then(puts...).Commit(); !errors.Is(err, rpctypes.ErrTooManyOps) {
 		t.Errorf("a fenced transaction of %d operations: %v", len(puts), err)
 	}
 	if err := set.Unlock(deadline(t)); err != nil {

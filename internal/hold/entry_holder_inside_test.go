@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
 // A record says who held: of a candidate its value, where that is all that there is.
@@ -27,7 +29,12 @@ func TestRecordSaysWhoHeld(t *testing.T) {
 		"of another form":            {"node-1", false, "node-1"},
 		"a long one":                 {"x" + long, true, "x" + long[:maxHolder-2]},
 	} {
-		if got := holderIn(c.value, c.verbatim); got != c.want {
+		q := queue.New(nil, holdfast.KindElection, "x")
+		if c.verbatim {
+			q = queue.At(nil, holdfast.KindElection, "x")
+		}
+		e := entry{grant: &queue.Grant{Queue: q, Value: c.value}}
+		if got := e.holder(); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}

@@ -93,13 +93,13 @@ func TestEachAcquisitionThatGetsNoHoldIsCountedByHowItEnded(t *testing.T) {
 			t.Error(err)
 		}
 		expect("TryAcquire", "occupied")
-		if _, err := hold.AcquireOne(kit.Within(t, time.Second), p.Queue("x"), hold.Request{}); !errors.Is(err,
+		if _, err := hold.Acquire(kit.Within(t, time.Second), p.Queue("x"), hold.Request{}); !errors.Is(err,
 			context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		expect("Acquire", "canceled")
 		p.KV.Refuse(denied)
-		if _, err := hold.Acquire(t.Context(), p.Set("y", "z"), hold.Request{}); !errors.Is(err,
+		if _, err := hold.AcquireSet(t.Context(), p.Set("y", "z"), hold.Request{}); !errors.Is(err,
 			rpctypes.ErrPermissionDenied) {
 			t.Error(err)
 		}
