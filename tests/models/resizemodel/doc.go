@@ -1,6 +1,6 @@
 // Package resizemodel searches every interleaving of a change of the number of shards while their members run, for one
-// in which a tenant has two owners, or a late write passes. Package shard has no such change: see "Changing the number
-// while members run" in docs/shards.md. Build it by these rules, and change them here first.
+// in which a tenant has two owners, or a late write passes. Package shard has no such change:
+// docs/decisions.md says why. Build it by these rules, and change them here first.
 //
 //	model.go   scenarios, the rules that are broken on purpose, the steps of the operator, what must hold
 //	member.go  a member: it queues, looks, confirms, writes, hands over
