@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -39,8 +41,10 @@ func (e *MembersError) Error() string {
 }
 
 // ResizeShards changes how many shards of a name there are (see package shard) to n, 1 to 16,384, and returns how many
-// there were. It does so only while no member runs and no shard is owned, which it compares in the same Txn. A member
-// that begins or comes back afterwards with another number ends with a *shard.CountError, before it calls a function.
+// there were. It does so only while no member runs and no shard is owned, which it compares in the same Txn. If an
+// owner went without a release in the last minutes, it may not have been told yet: then ResizeShards first waits for
+// the LockDelay of that owner, 2 s by default. A member that begins or comes back afterwards with another number ends
+// with a *shard.CountError, before it calls a function.
 //
 // Errors: *MembersError; ErrNoShards; *holdfast.ArgumentError and *holdfast.NameError before anything is sent; ctx's,
 // joined with that of the last attempt: then the number may have been changed, or be changed later, if no member runs
@@ -82,7 +86,7 @@ func (r *resizing) try(ctx context.Context) error {
 	of := requests.Ops{}
 	count := of.Add(clientv3.OpGet(r.at.CountKey()))
 	group := of.Add(clientv3.OpGet(members, clientv3.WithRange(end)))
-	all := of.Add(clientv3.OpGet(shards, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
+	all := of.Add(clientv3.OpGet(shards, clientv3.WithPrefix()))
 	reply, err := r.read(ctx, of...)
 	if err != nil {
 		return err
@@ -115,7 +119,29 @@ func (r *resizing) try(ctx context.Context) error {
 		running.Members = slices.Compact(running.Members)
 		return retry.Final(running)
 	}
+	select {
+	case <-time.After(untold(shards, reply.Range(all).Kvs)):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	return r.put(ctx, reply.Header.Revision, shards, members, end)
+}
+
+// untold returns for how long an owner may not know that it has lost its shard, by the keys of shards without entries:
+// the claims that stand are dead.
+//
+//	rev 10: A owns orders/0 of 1 · rev 20: A's lease is revoked, and its entry and its member's key go
+//	rev 21: the number is 2 · B owns orders/1, while A, which is told at rev 22, still serves the same tenants
+//	→ the resize waits until A has been told, and then compares that nothing has changed since rev 20
+func untold(shards string, kvs []*mvccpb.KeyValue) (longest time.Duration) {
+	for _, kv := range kvs {
+		index, part, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), shards), "/")
+		if _, err := strconv.Atoi(index); err == nil && strings.HasPrefix(part, "@claim/") {
+			says := layout.DecodeClaim(kv.Value)
+			longest = max(longest, says.LockDelay, says.ToldWithin)
+		}
+	}
+	return longest
 }
 
 var errChanged = errors.New("another client has written meanwhile")

@@ -17,8 +17,8 @@ const (
 	MaxZone = layout.MaxText // 256
 )
 
-// Capacity is what a member takes of the shards that it shares with others; see package shard. The zero value of each
-// field is its default. A member whose version does not know a field has the default.
+// Capacity is what a member takes of the shards; see package shard. The zero value of each field is its default.
+// Members of earlier versions, without a field, have the default.
 type Capacity struct {
 	// Weight is how much the member takes beside others: one of weight 8 takes twice as many shards as one of weight 4.
 	// The number of its processors is a good one. Default 1; at most MaxWeight.
@@ -36,7 +36,7 @@ type Capacity struct {
 	Zone string
 }
 
-// Validate returns a *holdfast.ArgumentError that names the argument, if no member may say that.
+// Validate returns nil, or a *holdfast.ArgumentError that names the argument and the field.
 func (c Capacity) Validate(argument string) error {
 	bad := func(field, reason string) error {
 		return &holdfast.ArgumentError{Argument: argument + "." + field, Reason: reason}

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// againAfter is the pause after etcd has refused a member's key, as it does when a permission was withdrawn.
+// againAfter is the pause after etcd has refused a member's key, such as while a permission is withdrawn.
 const againAfter = 5 * time.Second
 
 // key is a member's key under one lease. One goroutine uses it.
@@ -84,8 +84,8 @@ func (k *key) keep() error {
 	}
 }
 
-// discard removes what an unanswered put may have left, or may leave later, after etcd has refused a further one. It
-// returns why.
+// discard removes the key after a refusal: an earlier put, without a reply, may have left it, or may leave it later.
+// It returns why there is no member.
 func (k *key) discard(ctx context.Context, policy backoff.Policy, refused error) error {
 	if !k.unanswered {
 		return refused
@@ -99,7 +99,7 @@ func (k *key) discard(ctx context.Context, policy backoff.Policy, refused error)
 	return refused
 }
 
-// bringUpToDate has etcd confirm what is wanted now, and returns that.
+// bringUpToDate has etcd confirm the latest wanted, and returns it.
 func (k *key) bringUpToDate(ctx context.Context) (wanted, error) {
 	want := k.m.wants()
 	act := k.put
@@ -116,13 +116,13 @@ func (k *key) bringUpToDate(ctx context.Context) (wanted, error) {
 
 var errMoved = errors.New("another request has changed the key, or the session key")
 
-// put puts the key. It compares the session key and the key itself, so that a copy that is late cannot undo what a
-// later put or a removal has done.
+// put puts the key. It compares the session key and the key itself: a late copy undoes neither a later put nor a
+// removal.
 func (k *key) put(ctx context.Context, want wanted) error {
 	m := k.m
 	value, err := layout.Member{
 		Identity: m.host.Identity(), Name: m.name, Data: want.value, Capacity: layout.Capacity(want.capacity),
-		Retiring: want.retiring, Joined: m.joined,
+		Retiring: want.retiring, Joined: m.joined, Settle: m.settle,
 	}.Encode()
 	if err != nil {
 		return retry.Final(err)
@@ -155,7 +155,7 @@ func (k *key) put(ctx context.Context, want wanted) error {
 	return retry.Again(errMoved)
 }
 
-// remove deletes the key. If a put was not answered, the session key is put first: copies that are late then fail.
+// remove deletes the key. If a put was not answered, it puts the session key first: then late copies fail.
 func (k *key) remove(ctx context.Context, _ wanted) error {
 	if k.unanswered {
 		if _, err := k.m.host.PutSessionKey(ctx, k.lease); err != nil {
@@ -206,8 +206,8 @@ func (m *Member) end(err error) {
 	m.changedLocked()
 }
 
-// untilChanged waits until something is wanted that etcd has not confirmed, until ctx ends, or, after an error, until
-// it is time to try again.
+// untilChanged waits for a change that etcd has not confirmed, for the end of ctx, or, after an error, until it is time
+// to try again.
 func (m *Member) untilChanged(ctx context.Context, confirmed wanted, failed error) {
 	var again <-chan time.Time
 	if failed != nil {

@@ -31,12 +31,15 @@ const (
 
 	// MaxRejoin is the largest Options.Rejoin: a day.
 	MaxRejoin = 24 * time.Hour
+
+	// MaxSettle is the largest Options.Settle: an hour.
+	MaxSettle = time.Hour
 )
 
 // Options describe a member. The zero value of each field is its default.
 type Options struct {
-	// Name says which member of the group this is, such as os.Getenv("POD_NAME"). Default: the session's Owner. UTF-8, at
-	// most MaxName bytes. Two members may have one name, as a process and its successor have during a restart.
+	// Name names the member in its group, such as os.Getenv("POD_NAME"). Default: the session's Owner. UTF-8, at most
+	// MaxName bytes. Two members may have one name, such as a process and its successor during a restart.
 	Name string
 
 	// Value is what the member says of itself, such as its address: any bytes, at most MaxValue.
@@ -45,10 +48,14 @@ type Options struct {
 	// Capacity is what it takes of the shards; see package shard. Other groups have no use for it.
 	Capacity Capacity
 
-	// Rejoin is how long readers list the member in Group.Absent after it has left, or has died and its key has gone: in
-	// that time a process of its Name is expected back. After a death it is up to half as long again, and twice as long
-	// if it cannot be said when the member leaves. It costs a lease more, and a renewal in each half of Rejoin. Default 0:
-	// not at all. MinRejoin to MaxRejoin.
+	// Settle is for how long the member takes no shards after it has joined. Package shard says it here for readers, and
+	// waits by itself. Default 0: the member takes shards at once. At most MaxSettle.
+	Settle time.Duration
+
+	// Rejoin is how long readers list the member in Group.Absent after it has left, or has died and its key has gone:
+	// meanwhile a process of its Name is expected back. After a death it is up to half as long again, and up to twice as
+	// long if etcd cannot be told when the member leaves. It costs a lease more, and a renewal in each half of Rejoin.
+	// Default 0: not at all. MinRejoin to MaxRejoin.
 	Rejoin time.Duration
 }
 
@@ -58,13 +65,14 @@ type Member struct {
 	at       layout.Queue
 	name     string
 	joined   time.Time
+	settle   time.Duration
 	reserved *reservation // nil without Rejoin
 
 	mu      sync.Mutex    // protects what follows
 	want    wanted        // what is to stand in etcd
-	stands  int           // the number of the latest wanted that etcd has confirmed
-	lease   *lease.Lease  // under which that was; nil before
-	key     string        // which that was; "" before
+	stands  int           // the number of the latest confirmed wanted
+	lease   *lease.Lease  // of the latest confirmed key; nil before
+	key     string        // the latest confirmed key; "" before
 	ended   error         // why nothing is put any more
 	failure error         // of the latest request; nil if that has succeeded
 	changed chan struct{} // closed at the next change of any of these
@@ -79,7 +87,7 @@ type wanted struct {
 	left     bool // nothing
 }
 
-// change is what one call changes of that.
+// change is what one call changes of wanted.
 type change struct {
 	value         *string   // nil: it stays
 	capacity      *Capacity // likewise
@@ -89,9 +97,9 @@ type change struct {
 // Join puts the member's key and returns when etcd has confirmed it. It tries until ctx ends.
 //
 // Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is sent; holdfast.ErrClosed,
-// holdfast.ErrClientClosed, and, under session.Options.StayLost, the *holdfast.LostError; an error of etcd that no
-// retry can mend; ctx's error. After an error the process is no member: what an unanswered request may have put is
-// removed, before Join returns unless ctx has ended. If etcd refuses that too, the error says so; then the key stands
+// holdfast.ErrClientClosed, and, under session.Options.StayLost, the *holdfast.LostError; an error of etcd where a
+// retry cannot help; ctx's error. After an error the process is no member: the key of an unanswered request is removed,
+// before Join returns unless ctx has ended. If etcd refuses the removal, too, the error says so; then the key stands
 // until the lease ends.
 func Join(ctx context.Context, sess *session.Session, group string, o Options) (*Member, error) {
 	if err := check(ctx, sess, group, o); err != nil {
@@ -100,7 +108,7 @@ func Join(ctx context.Context, sess *session.Session, group string, o Options) (
 	host := lease.Open(sess)
 	m := &Member{
 		host: host, at: layout.Members(host.Namespace(), group), name: cmp.Or(o.Name, host.Identity().Owner),
-		joined: time.Now(), changed: make(chan struct{}),
+		joined: time.Now(), settle: o.Settle, changed: make(chan struct{}),
 		want: wanted{number: 1, value: o.Value, capacity: o.Capacity},
 	}
 	if m.name == "" {
@@ -134,6 +142,8 @@ func check(ctx context.Context, sess *session.Session, group string, o Options) 
 		return bad("Options.Name", "is not UTF-8")
 	case o.Rejoin != 0 && (o.Rejoin < MinRejoin || o.Rejoin > MaxRejoin):
 		return bad("Options.Rejoin", fmt.Sprintf("is not between %v and %v", MinRejoin, MaxRejoin))
+	case o.Settle < 0 || o.Settle > MaxSettle:
+		return bad("Options.Settle", fmt.Sprintf("is not between 0 and %v", MaxSettle))
 	}
 	if err := names.Check("group", group); err != nil {
 		return err
@@ -162,7 +172,7 @@ func (m *Member) String() string {
 // Name returns the member's name in its group.
 func (m *Member) Name() string { return m.name }
 
-// Key returns the member's key in etcd, which is another one under each lease: the latest that etcd has confirmed.
+// Key returns the member's key in etcd, the latest that etcd has confirmed: each lease has another one.
 func (m *Member) Key() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -183,7 +193,7 @@ func (m *Member) Lease() clientv3.LeaseID {
 // Client returns the session's etcd client.
 func (m *Member) Client() *clientv3.Client { return m.host.Client() }
 
-// Update replaces the value, and returns when etcd has confirmed that. A value of more than MaxValue bytes is a
+// Update replaces the value, and returns when etcd has confirmed the new one. A value of more than MaxValue bytes is a
 // *holdfast.ArgumentError. After ctx's error the new value is put all the same, as soon as etcd can be reached. After
 // Leave the error is holdfast.ErrReleased; after the end of the session it is holdfast.ErrClosed.
 func (m *Member) Update(ctx context.Context, value string) error {
@@ -193,14 +203,14 @@ func (m *Member) Update(ctx context.Context, value string) error {
 	return m.change(ctx, "update", change{value: &value})
 }
 
-// Retire says in the member's key that it is about to leave, for good. It returns as Update does.
+// Retire says in the member's key: it is about to leave, for good. It returns as Update does.
 func (m *Member) Retire(ctx context.Context) error {
 	return m.change(ctx, "retire from", change{retire: true})
 }
 
-// Leave removes the member's key, and returns when etcd has confirmed that, or when the lease is lost, with which the
-// key goes. After ctx's error the session goes on removing it. A further Leave is nil once the key is gone.
-// With Options.Rejoin readers list the member as absent from then on.
+// Leave removes the member's key. It returns when etcd has confirmed the removal, or when the lease is lost, and the
+// key with it. After ctx's error the session goes on removing it. A further Leave is nil once the key is gone. With
+// Options.Rejoin readers list the member as absent from then on.
 func (m *Member) Leave(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -287,7 +297,7 @@ func (m *Member) changedLocked() {
 	m.changed = make(chan struct{})
 }
 
-// await waits until what was wanted under a number, or something newer, stands in etcd.
+// await waits until etcd has confirmed the wanted of a number, or a newer one.
 func (m *Member) await(ctx context.Context, number int) error {
 	for {
 		m.mu.Lock()

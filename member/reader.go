@@ -24,45 +24,46 @@ import (
 type Info struct {
 	Name     string           // in its group
 	Value    string           // what it says of itself
-	Capacity                  // what it takes of the shards
+	Capacity                  // its part of the shards
 	Retiring bool             // it is about to leave
 	Joined   time.Time        // by its own clock, in UTC and milliseconds
+	Settle   time.Duration    // Options.Settle: for how long it takes no shards after that
 	Owner    string           // session.Options.Owner of its session
 	Host     string           // empty if the session is anonymous
 	PID      int              // 0 if the session is anonymous
 	Key      string           // in etcd
 	Lease    clientv3.LeaseID // of its session
-	Created  int64            // the revision at which the key was put under this lease
+	Created  int64            // the revision of the first put under this lease
 	Modified int64            // the revision of the latest put
 }
 
 // Group is a group at one revision.
 type Group struct {
-	Revision int64  // the store at that revision, or a later one before the next change of the group
-	Members  []Info // by name; those of one name in the order in which they were put
+	Revision int64  // the store at this revision, or a later one before the next change of the group
+	Members  []Info // by name; those of one name by age
 
-	// Absent are those with Options.Rejoin that have left or died less than that ago, one for each name, by name. None is
-	// in Members under that name. Value is empty.
+	// Absent are the members with Options.Rejoin that have left or died, and are expected back, one for each name, by
+	// name. No name is in Members, too. Value is empty.
 	Absent []Info
 
-	// Drained and Pins are what operators have asked for, in a group that shares shards: by member, and by shard.
+	// Drained and Pins are the wishes of operators, in a group of shards: by member, and by shard.
 	Drained []Drain
 	Pins    []Pin
 }
 
-// Drain says that an operator has taken a member out of service.
+// Drain is an operator's wish: the member is to be out of service.
 type Drain struct {
 	Member string           // its name
-	By     string           // who has asked for it
-	At     time.Time        // when, by the operator's clock
-	Lease  clientv3.LeaseID // of its key, which the member renews while it is there
+	By     string           // the operator
+	At     time.Time        // by the operator's clock
+	Lease  clientv3.LeaseID // of its key; the member renews it while it is there
 }
 
-// Pin says that an operator has given a shard to a member for a while.
+// Pin is an operator's wish: the shard is to be the member's for a while.
 type Pin struct {
 	Shard     int
 	Member    string    // its name
-	By        string    // who has asked for it
+	By        string    // the operator
 	At, Until time.Time // by the operator's clock
 }
 
@@ -196,7 +197,7 @@ func (r *Reader) failed(doing string, err error) error {
 	return fmt.Errorf("%s group %s: %w", doing, names.Quote(r.group), err)
 }
 
-// item is a member, the reservation of one, or what an operator has asked for.
+// item is a member, its reservation, or an operator's wish.
 type item struct {
 	Info
 	reserved bool
@@ -204,8 +205,8 @@ type item struct {
 	pin      Pin
 }
 
-// decoder returns the function that decodes the keys of a group. It leaves out a key that no member of ours, and no
-// operator, has put.
+// decoder returns the function for the keys of a group. It leaves out keys of strangers: neither a member nor an
+// operator has put them.
 func decoder(at layout.Queue) func(kv *mvccpb.KeyValue) (item, bool) {
 	return func(kv *mvccpb.KeyValue) (item, bool) {
 		lease := clientv3.LeaseID(kv.Lease)
@@ -217,7 +218,7 @@ func decoder(at layout.Queue) func(kv *mvccpb.KeyValue) (item, bool) {
 		m, ok := layout.DecodeMember(kv.Value)
 		return item{Info: Info{
 			Name: m.Name, Value: m.Data, Capacity: Capacity(m.Capacity), Retiring: m.Retiring, Joined: m.Joined,
-			Owner: m.Owner, Host: m.Host, PID: m.PID,
+			Settle: m.Settle, Owner: m.Owner, Host: m.Host, PID: m.PID,
 			Key: string(kv.Key), Lease: lease, Created: kv.CreateRevision, Modified: kv.ModRevision,
 		}, reserved: m.Reserved}, ok
 	}

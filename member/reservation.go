@@ -13,14 +13,17 @@ import (
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
-// reservation has readers list a member as absent once its key has gone, for Options.Rejoin: a second key, under a
-// lease of its own that outlives the session's.
+// reservation is a second key of a member, on a lease of its own: while it stands, and the member's key does not,
+// readers list the member as absent.
 //
-// The lease is renewed once in half of Rejoin. Its TTL is that of the session, Rejoin,
-// and the time between two renewals. So after a crash the reservation stands for at least Rejoin longer than the
-// member's key, and for at most one and a half times Rejoin. A member that leaves puts another one, for Rejoin.
+//	TTL 15 s, Rejoin 60 s: the lease has 15+60+30 s, and is renewed every 30 s
+//	0 s: renewed, and the process dies · by 15 s: the member's key goes · 105 s: the reservation goes
+//	had it died just before the next renewal: the key goes by 45 s, the reservation at 105 s
 //
-// Nothing compares this key. A late copy of a put brings it back under a lease that nothing renews, or that has ended.
+// So after a crash a reservation outlives the member's key by Rejoin to one and a half times Rejoin. A member that
+// leaves puts another reservation, for Rejoin.
+//
+// Nothing compares this key. A late copy of a put brings it back on a lease without renewals, or finds the lease gone.
 type reservation struct {
 	m      *Member
 	rejoin time.Duration
@@ -28,9 +31,9 @@ type reservation struct {
 	ended  chan struct{} // closed when nothing renews it any more
 	leave  sync.Once
 
-	lease    clientv3.LeaseID // of the key that stands; 0: none. After ended it is leave's
+	lease    clientv3.LeaseID // of the key; 0: there is none. After ended it is leave's
 	key      string
-	capacity Capacity // that it says
+	capacity Capacity // in the key
 }
 
 // reserve puts a reservation, and keeps it until the member leaves or its session closes.
@@ -69,8 +72,7 @@ func (r *reservation) keep(ctx context.Context) {
 	}
 }
 
-// wait waits until the lease is to be renewed, or the reservation says no more what the member takes. It reports false
-// when ctx has ended.
+// wait waits until the lease is due, or the member's capacity has changed. It reports false when ctx has ended.
 func (r *reservation) wait(ctx context.Context, pause time.Duration, failed error) bool {
 	due := time.NewTimer(pause)
 	defer due.Stop()
@@ -91,7 +93,7 @@ func (r *reservation) wait(ctx context.Context, pause time.Duration, failed erro
 	}
 }
 
-// renew renews the lease, or puts the key under a new one if that has ended, or if it is to say something else.
+// renew renews the lease, or puts the key under a new lease, if the old one has ended or the capacity has changed.
 func (r *reservation) renew(ctx context.Context) error {
 	if r.lease != clientv3.NoLease && r.capacity == r.m.Capacity() {
 		err := r.m.host.Renew(ctx, r.lease)
@@ -102,13 +104,14 @@ func (r *reservation) renew(ctx context.Context) error {
 	return r.put(ctx, r.m.host.Lease().TTL()+r.rejoin+r.rejoin/2)
 }
 
-// shorten ends the renewals, and has the reservation end in Rejoin. If that fails, it ends when its lease does.
+// shorten ends the renewals, and has the reservation end in Rejoin. If etcd cannot be told, it ends when its lease
+// does.
 func (r *reservation) shorten(ctx context.Context) {
 	r.leave.Do(func() {
 		r.cancel()
 		<-r.ended
 		if r.m.host.Context().Err() != nil {
-			return // what is sent now is not joined by Close
+			return // Close would not wait for a request that is sent now
 		}
 		if err := r.put(ctx, r.rejoin); err != nil {
 			r.m.host.Logger().Warn("holdfast: a member leaves without a reservation of the right length; "+
@@ -118,7 +121,7 @@ func (r *reservation) shorten(ctx context.Context) {
 	})
 }
 
-// put puts the key under a new lease, and deletes the one before. The lease of that expires.
+// put puts the key under a new lease, and deletes the key before, whose lease expires.
 func (r *reservation) put(ctx context.Context, ttl time.Duration) error {
 	host := r.m.host
 	granted, _, err := requests.Once(ctx, host.Sender(), requests.Write,

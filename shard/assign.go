@@ -19,26 +19,26 @@ func Of(key string, n int) int {
 	return int(hash(key) % uint64(n)) //nolint:gosec // less than n
 }
 
-// hash returns a number for a text. It must never change: processes of two versions would assign shards unlike each
-// other, and find keys in other shards.
+// hash returns a number for a text. It must never change: two versions would assign shards unlike each other, and find
+// keys in other shards.
 func hash(text string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text)) // has no error
 	return mix(h.Sum64())
 }
 
-// mix is the last step of SplitMix64. Of FNV-1a alone the last letters of a text change only some of the bits, and
-// names of processes often differ in their last letters.
+// mix is the last step of SplitMix64. Names of processes often differ in their last letters only, and by FNV-1a alone
+// the last letters change few of the bits.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// Assigned returns the name of the member that each of n shards is assigned to, by index, as all members of this
-// version compute it from their group (see [Reader.Group]); "" if no member has room for it. Those that retire or are
-// out of service are assigned none; those that are absent and expected back keep theirs. A pin comes before all else
-// but its member's MaxShards. It is advice: who owns a shard is in [Owners].
+// Assigned returns, for each of n shards, the name of its assigned member, by index; "" if no member has room for it.
+// All members of this version compute the same from their group (see [Reader.Group]). Members that retire or are out of
+// service are assigned none; members that are absent and expected back keep theirs. A pin comes before all else but its
+// member's MaxShards. This is advice: [Owners] says who owns a shard.
 func Assigned(group member.Group, n int) []string {
 	all := candidates(group)
 	names := make([]string, max(0, n))
@@ -51,21 +51,21 @@ func Assigned(group member.Group, n int) []string {
 	return names
 }
 
-// candidate is a member that shards can be assigned to.
+// candidate is a member in service.
 type candidate struct {
 	name string
 	member.Capacity
 }
 
-// candidates returns those of a group by name, each once. Processes of one name count as one that takes what the
-// youngest says: the other is about to go.
+// candidates returns the members of a group that are in service, by name, each name once. Of several processes of one
+// name the capacity of the youngest counts: the others are about to go.
 func candidates(group member.Group) (all []candidate) {
 	drained := make(map[string]bool)
 	for _, d := range group.Drained {
 		drained[d.Member] = true
 	}
 	says := make(map[string]member.Capacity)
-	for _, m := range slices.Concat(group.Members, group.Absent) { // those of one name by age
+	for _, m := range slices.Concat(group.Members, group.Absent) { // of one name: by age
 		if !m.Retiring && !m.OutOfService && !drained[m.Name] {
 			says[m.Name] = m.Capacity
 		}
@@ -76,8 +76,8 @@ func candidates(group member.Group) (all []candidate) {
 	return all
 }
 
-// pin gives shards to the members they are pinned to, but for those that are not there or have no room. Pins change
-// nothing else: a member has its pins beside its part, so that one moves one shard, and its end moves it back.
+// pin gives shards to the members they are pinned to. It ignores a pin whose member is not there, or has no room. A
+// member has its pins beside its part. So a pin moves one shard, and its end moves that one back.
 func pin(pins []member.Pin, all []candidate, names []string) {
 	load := make(map[string]int)
 	for _, name := range names {
@@ -99,10 +99,9 @@ func pin(pins []member.Pin, all []candidate, names []string) {
 
 // assign returns the owner of each of n shards: an index into members, or -1 if none has room. All processes of one
 // version with one list compute the same. members are sorted and without doubles.
-//
-// It shares the shards among the zones, and those of each zone among its members: what changes in one zone moves none
-// of another. What no member has room for goes to one that does not exist, so that it, too, stays as it is.
 func assign(members []candidate, n int) []int {
+	// First the shards are shared among the zones, then those of each zone among its members: a change in one zone moves
+	// none of another. The shards without room are those of a zone without members, so that they, too, stay as they are.
 	zones := rooms(members, n)
 	owners, all := make([]int, n), make([]int, n)
 	for shard := range n {

@@ -66,23 +66,32 @@ func TestJoinCostsRequestsForTheShardsThatMove(t *testing.T) {
 // A change of what a member takes, a drain and a pin cost what the moves cost, and their own few requests.
 func TestSteeringCostsRequestsForTheShardsThatMove(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		n, m := size()
+		n, m := 24, 4
+		if *full {
+			n, m = 10_000, 20
+		}
 		f := newFleet(t, srv, n)
 		all := startAll(f, m, 0)
+		time.Sleep(time.Minute)
 		link := srv.Link()
 		adm := admin.New(link.Client(), admin.Options{})
+		update := func(c shard.Capacity) func() error {
+			return func() error { return all[0].shards.Update(t.Context(), c) }
+		}
 		for _, c := range []struct {
 			what   string
 			change func() error
 			own    int // requests of the operator
 		}{
-			{"twice the weight", func() error { return all[0].shards.Update(t.Context(), shard.Capacity{Weight: 2}) }, 0},
+			{"twice the weight", update(shard.Capacity{Weight: 2}), 0},
+			{"at most three", update(shard.Capacity{Weight: 2, MaxShards: 3}), 0},
+			{"no limit", update(shard.Capacity{Weight: 2}), 0},
 			{"a pin", func() error { _, err := adm.MoveShard(t.Context(), "orders", 0, "m1", 0); return err }, 3},
 			{"drain", func() error { return adm.DrainMember(t.Context(), "orders", "m0") }, 3},
 			{"undrain", func() error { _, err := adm.UndrainMember(t.Context(), "orders", "m0"); return err }, 2},
 		} {
 			for _, r := range all {
-				r.Plan(nil)
+				r.delayed()
 			}
 			operator := 0
 			link.Plan(func(c etcdfake.Call) etcdfake.Fate {
@@ -91,18 +100,15 @@ func TestSteeringCostsRequestsForTheShardsThatMove(t *testing.T) {
 				}
 				return etcdfake.Fate{}
 			})
-			before := f.calls()
+			before, began := f.calls(), time.Now()
+			f.longest, f.latest = 0, began
 			if err := c.change(); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(settled)
-			moved, sent := f.calls()-before, make(map[string]int)
-			for _, r := range all {
-				for kind, n := range r.shared() {
-					sent[kind] += n
-				}
-			}
-			t.Logf("%d shards, %d members, %s: %d moved, sent %v, the operator %d", n, m, c.what, moved, sent, operator)
+			time.Sleep(time.Minute)
+			moved, sent := f.calls()-before, sharedBy(all)
+			t.Logf("%d shards, %d members, %s: %d moved within %v, at most %v without an owner, sent %v, the operator %d", n, m,
+				c.what, moved, f.latest.Sub(began), f.longest, sent, operator)
 			if writes := sent["enqueue"] + sent["remove"] + sent["hand-off"]; writes > 2*moved+2 || sent["watch"] > moved+1 ||
 				sent["read"] > 2*moved+m || operator > c.own {
 				t.Errorf("%s: %d moved, sent %v, the operator %d, want %d at most", c.what, moved, sent, operator, c.own)
@@ -133,12 +139,7 @@ func TestRollingRestart(t *testing.T) {
 			time.Sleep(settled)
 		}
 		moved := f.calls() - before
-		mean, sent := float64(moved)/float64(n), make(map[string]int)
-		for _, r := range all {
-			for kind, n := range r.shared() {
-				sent[kind] += n
-			}
-		}
+		mean, sent := float64(moved)/float64(n), sharedBy(all)
 		t.Logf("%d shards, %d members: %.1f moves of a shard, at most %v without an owner after its function has returned; "+
 			"sent %v", n, m, mean, f.longest, sent)
 		if mean > 3 {

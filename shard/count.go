@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// counted is the number of shards as it was compared under one lease.
+// counted is one comparison of the number of shards, under one lease.
 type counted struct {
 	lease clientv3.LeaseID
 	done  chan struct{} // closed when err is set

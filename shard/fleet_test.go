@@ -39,6 +39,7 @@ type fleet struct {
 
 	freed   map[int]time.Time // when the shard's function has returned
 	longest time.Duration     // for which a shard had no owner
+	latest  time.Time         // when a function was called last
 }
 
 func newFleet(t *testing.T, srv *etcdfake.Server, n int) *fleet {
@@ -85,6 +86,7 @@ func (f *fleet) begin(name string, s *shard.Shard) {
 	}
 	f.owner[s.Index()], f.last[s.Index()] = name, s.Token()
 	f.begun[s.Index()]++
+	f.latest = time.Now()
 	if freed, ever := f.freed[s.Index()]; ever {
 		f.longest = max(f.longest, time.Since(freed))
 	}
@@ -145,6 +147,17 @@ func (r *running) shared() map[string]int {
 		return !slices.Contains([]string{"enqueue", "hand-off", "remove", "read", "watch"}, kind)
 	})
 	return all
+}
+
+// sharedBy returns how many requests that share shards all of them have sent, by kind.
+func sharedBy(all []*running) map[string]int {
+	sum := make(map[string]int)
+	for _, r := range all {
+		for kind, n := range r.shared() {
+			sum[kind] += n
+		}
+	}
+	return sum
 }
 
 // even checks that these members own all shards, with loads that differ by at most one.

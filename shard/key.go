@@ -9,20 +9,20 @@ import (
 )
 
 var (
-	// ErrCountUnknown means that etcd has no number of shards of that name, so a key cannot be said to be in one: none has
-	// been run yet, or the name is wrong.
+	// ErrCountUnknown means: etcd has no number of shards of that name, so no key is in a shard. None has been run yet,
+	// or the name is wrong.
 	ErrCountUnknown = errors.New("the number of shards is not known: the first program that runs them puts it; check " +
 		"the name and the namespace")
 
-	// ErrResized means that the number of shards was changed, and no shard has an owner under the new one: the members
+	// ErrResized means: the number of shards was changed, and no shard has an owner under the new number. The members
 	// have not been started yet, or all have stopped again.
 	ErrResized = errors.New("the number of shards was changed, and none has an owner since; start the members with the " +
 		"new number, and try again")
 )
 
-// OwnerOf returns the owner of the shard that a key is in, by the number of shards that stood in etcd at that revision:
-// zero if the shard has none. It is right after a resize, too, where a number in the program is not. The error is
-// ErrCountUnknown, or, from a resize until a shard is owned, ErrResized.
+// OwnerOf returns the owner of a key's shard, by the number of shards in etcd at that revision: zero if the shard has
+// none. It is right after a resize, too; a number in the program is not. The error is ErrCountUnknown, or, from a
+// resize until a shard is owned, ErrResized.
 func (o Owners) OwnerOf(key string) (Owner, error) {
 	if err := o.routable(); err != nil {
 		return Owner{}, fmt.Errorf("owner of the key %s: %w", names.Quote(key), err)
@@ -35,7 +35,7 @@ func (o Owners) OwnerOf(key string) (Owner, error) {
 //	rev 10: the number is put · rev 20: orders/3 is queued for · rev 30: the last entry goes
 //	rev 31: another number is put → ErrResized · rev 40: orders/5 is queued for → nil
 //
-// A resize compares that no entry stands, so one that stands is of the present number, unless both were put by hand.
+// A resize compares that no entry stands. So each entry is of the present number, unless someone put it by hand.
 func (o Owners) routable() error {
 	if len(o.Owners) == 0 {
 		return ErrCountUnknown
@@ -51,8 +51,8 @@ func (o Owners) routable() error {
 	return ErrResized
 }
 
-// OwnerOf asks etcd who owns the shard that a key is in, as Owners.OwnerOf says, with one read of all owners. For many
-// keys use an Observer. The errors are those of Owners, ErrCountUnknown and ErrResized.
+// OwnerOf asks etcd for the owner of a key's shard, as Owners.OwnerOf says, with one read of all owners. For many keys
+// use an Observer. The errors are those of Owners, ErrCountUnknown and ErrResized.
 func (r *Reader) OwnerOf(ctx context.Context, key string) (Owner, error) {
 	now, err := r.Owners(ctx)
 	if err != nil {
@@ -65,6 +65,6 @@ func (r *Reader) OwnerOf(ctx context.Context, key string) (Owner, error) {
 	return owner, nil
 }
 
-// OwnerOf returns who owned the shard that a key is in when the observer last heard of it, without a request: as
-// Owners.OwnerOf says, whose errors it has. How old that may be is in Current.
+// OwnerOf returns the owner of a key's shard as the observer last heard of it, without a request, with the errors of
+// Owners.OwnerOf. Current says how old that may be.
 func (o *Observer) OwnerOf(key string) (Owner, error) { return o.Current().OwnerOf(key) }

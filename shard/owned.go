@@ -12,7 +12,7 @@ import (
 // here is what the calls of Run that go on have in this process.
 type here struct {
 	members set[*member.Member]
-	shards  set[*Shard] // that are held
+	shards  set[*Shard] // held now
 }
 
 // set is a set for any number of goroutines.
@@ -41,9 +41,9 @@ func (s *set[T]) now() []T {
 	return slices.Collect(maps.Keys(s.all))
 }
 
-// Owned returns the shards that this process owns now, by index, without a request: those whose Check is nil, of each
-// Run of s and of what With has made of it. None is owned before Run, nor while the session is suspended. Between two
-// calls any of them may be lost: what must not happen twice is done by the function, and fenced.
+// Owned returns the shards this process owns now, by index, without a request: their Check is nil. They are those of
+// each Run of s and of its copies by With. None is owned before Run, nor while the session is suspended. Any of them
+// may be lost at any moment: do in the function, behind a fence, what must not happen twice.
 func (s *Shards) Owned() []*Shard {
 	if s == nil || s.here == nil {
 		return nil

@@ -22,21 +22,21 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// Owner is the owner of a shard as its entry describes it. The zero Owner means that the shard has none.
+// Owner is the owner of a shard as its entry describes it. The zero Owner: the shard has none.
 type Owner struct {
 	Member   string           // Options.Member
 	Value    string           // Options.Value, such as its address
 	Host     string           // machine name; empty if its session is anonymous
 	PID      int              // 0 if its session is anonymous
-	Since    time.Time        // since when it owns the shard, by its clock; zero until about a second after that
+	Since    time.Time        // since when it owns the shard, by its clock; zero for about the first second
 	Key      string           // of its entry in etcd
 	Lease    clientv3.LeaseID // of its session
-	Revision int64            // at which it queued: that of its token, without an epoch
+	Revision int64            // at which it queued: its token, without an epoch
 }
 
 // Owners are the owners of all shards, at one revision.
 type Owners struct {
-	Revision int64   // the store at that revision, or a later one before the next change
+	Revision int64   // the store at this revision, or a later one before the next change
 	Owners   []Owner // by index; empty before the first Run
 
 	resized int64 // the revision of the latest change of their number; 0: there was none
@@ -62,7 +62,7 @@ type Reader struct {
 	client  *clientv3.Client
 	name    string
 	prefix  string                         // of all keys of the shards
-	count   string                         // the key that says how many there are
+	count   string                         // the key of their number
 	listing *watching.Reader[item, Owners] // nil if err is not
 	err     error                          // why the reader cannot be used
 }
@@ -99,7 +99,7 @@ func (r *Reader) Name() string { return r.name }
 // Group returns the group of the members, for member.NewReader; its role needs to read NAMESPACE/member/shard/NAME/.
 func (r *Reader) Group() string { return layout.ShardGroup(r.name) }
 
-// Owners asks etcd who owns which shard, with one linearizable read, and retries until ctx ends.
+// Owners asks etcd for the owners of all shards, with one linearizable read, and retries until ctx ends.
 //
 // Errors: ctx's, joined with that of the last attempt; holdfast.ErrClientClosed; etcd's where a retry cannot help. A
 // *holdfast.NameError or *holdfast.ArgumentError comes before anything is sent.
@@ -152,7 +152,7 @@ func (o *Observer) Current() Snapshot {
 	return Snapshot{now.Value, view.Observed{Age: now.Age, Trusted: now.Trusted, Err: now.Err}}
 }
 
-// Owner returns who owned a shard when the observer last heard of it, as Current does.
+// Owner returns the owner of a shard, as the observer last heard of it.
 func (o *Observer) Owner(index int) Owner { return o.Current().Owner(index) }
 
 // Close ends the observer.
@@ -162,15 +162,15 @@ func (r *Reader) failed(doing string, err error) error {
 	return fmt.Errorf("%s owners of shards %s: %w", doing, names.Quote(r.name), err)
 }
 
-// item is a key of the shards: an entry, a claim, or how many shards there are.
+// item is a key of the shards: an entry, a claim, or their number.
 type item struct {
 	count   int   // 0: it is an entry or a claim
 	resized int64 // of the number, if it is not the first
 	index   int
-	owner   Owner // if it is the first entry of its shard; of a claim its revision alone
+	owner   Owner // of an entry; of a claim its revision alone
 }
 
-// decode returns what a key is. Keys of other names, such as "orders/eu" of "orders", are left out.
+// decode returns the item of a key. It leaves out keys of other names: "orders/eu" is none of "orders".
 func (r *Reader) decode(kv *mvccpb.KeyValue) (item, bool) {
 	if string(kv.Key) == r.count {
 		n, err := strconv.Atoi(string(kv.Value))
@@ -200,8 +200,8 @@ func (r *Reader) decode(kv *mvccpb.KeyValue) (item, bool) {
 	return item{index: index, owner: o}, true
 }
 
-// ownersOf returns the owners. Of the entries of a shard the oldest one holds, unless a claim is older than all: then
-// the entry of that has gone without a release, and the shard has no owner until the lock delay is over.
+// ownersOf returns the owners. The oldest entry of a shard holds, unless a claim is older: then the entry of the claim
+// has gone without a release, and the shard has no owner until the lock delay is over.
 func ownersOf(l watching.Listing[item]) Owners {
 	n, resized := 0, int64(0)
 	for _, it := range l.Items {

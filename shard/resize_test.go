@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/shard"
 )
 
@@ -131,6 +132,36 @@ func TestResizeComparesWhatItHasRead(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Its lease was revoked, and the event is late: its entries have gone, and it goes on for a moment.
+func TestResizeWaitsForAnOwnerThatIsNotToldYet(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 4)
+		p := kit.Start(t, srv, func(o *session.Options) { o.StayLost = true })
+		a := f.startWith(p, "a", f.work("a", 0))
+		time.Sleep(settled)
+		p.Link.Plan(func(c etcdfake.Call) (fate etcdfake.Fate) {
+			if c.Request == nil {
+				fate.Reply = kit.LockDelay / 2
+			}
+			return fate
+		})
+		srv.Revoke(p.Sess.Lease())
+		if n := f.owned(); n != 4 {
+			t.Errorf("%d functions run after the revocation", n)
+		}
+		if _, err := admin.New(srv.Client(t), admin.Options{}).ResizeShards(t.Context(), "orders", 8); err != nil {
+			t.Error(err)
+		}
+		if n := f.owned(); n != 0 {
+			t.Errorf("%d functions run by the old number after the change", n)
+		}
+		<-a.done
+		if !errors.Is(a.err, holdfast.ErrLost) {
+			t.Errorf("Run: %v", a.err)
+		}
+	})
 }
 
 // While it had no lease, the number was changed. It calls no function with the old one.

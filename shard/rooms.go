@@ -8,22 +8,21 @@ import (
 
 // part is what a member, or a zone, has of the shards.
 type part struct {
-	hash         uint64
-	weight, most int    // most at most
-	room         int    // how many it is to have
-	ideal        uint64 // the same before it is rounded, of [whole]
+	hash   uint64
+	weight int
+	most   int    // its room at most
+	room   int    // how many shards it is to have
+	ideal  uint64 // room before it is rounded, of [whole]
 
 	index   int    // of a member
 	members []part // of a zone
 }
 
-// rooms returns the zones, and how many of n shards each of them and each of its members is to have. If shards are left
-// over, the last zone has those, and no members.
-//
-// Each zone has as many as any other, within one; the members of a zone by their weights, within one. One that takes
-// fewer, by MaxShards, leaves the rest to the others. Zones count once each member names one: else the first process
-// that does would be given half of all shards.
+// rooms returns the zones, and how many of n shards each zone and each of its members is to have. Zones have equally
+// many, and the members of a zone as many as their weights say, within one shard. What a member leaves by its MaxShards
+// goes to the others. If shards are left over, a last zone has them, and no members.
 func rooms(members []candidate, n int) (zones []part) {
+	// Zones count once each member names one. Else the first process with a zone would be given half of all shards.
 	named := !slices.ContainsFunc(members, func(c candidate) bool { return c.Zone == "" })
 	at := make(map[string]int)
 	for index, c := range members {
@@ -54,9 +53,7 @@ func rooms(members []candidate, n int) (zones []part) {
 	return zones
 }
 
-// divide sets the room of each part: by its weight, and most at most. It returns what is left over. What remains after
-// rounding down goes to those that lost the most by it, of several to the smallest hashes: so a small change of a
-// weight changes few rooms.
+// divide sets the room of each part: by its weight, and most at most. It returns how many shards are left over.
 func divide(n int, parts []part) (left int) {
 	weights, free := 0, make([]*part, 0, len(parts))
 	for i := range parts {
@@ -64,7 +61,7 @@ func divide(n int, parts []part) (left int) {
 		weights += parts[i].weight
 	}
 	total := n
-	for full := true; full; { // a part that is full leaves more to the others, so those that are full stay so
+	for full := true; full; { // a full part leaves more to the others, so a full part stays full
 		rest, all := n, weights
 		free = slices.DeleteFunc(free, func(p *part) bool {
 			if rest*p.weight <= p.most*all {
@@ -82,6 +79,8 @@ func divide(n int, parts []part) (left int) {
 		p.room, p.ideal = n*p.weight/weights, ratio(n*p.weight, total*weights)
 		left -= p.room
 	}
+	// What remains after rounding down goes to the parts that lost the most by it, of several to the smallest hashes. So
+	// a small change of a weight changes few rooms.
 	slices.SortFunc(free, func(a, b *part) int {
 		return cmp.Or(cmp.Compare(n*b.weight%weights, n*a.weight%weights), cmp.Compare(a.hash, b.hash))
 	})

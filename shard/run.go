@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +23,7 @@ const (
 	// announceWithin bounds how long Run tells the others that it retires before the contexts of functions end.
 	announceWithin = time.Second
 
-	// maxAge is that of the reader of the members, which reads them once in a third of it, in case that its watch is
-	// silent although its connection lives.
+	// maxAge is three times the pause between two reads of the members: a watch may be silent on a living connection.
 	maxAge = 15 * time.Minute
 )
 
@@ -32,24 +32,24 @@ const (
 // when the shard is lost, when it is assigned to another member (with cause ErrMoved), and after ctx has ended. When fn
 // has returned, the shard is released, and its next owner, which already waits, holds it.
 //
-//   - fn returned while the shard is still assigned to this member: its error is told to OnError, or ErrReturned if it
+//   - fn returned while the shard is still assigned to this member: OnError gets its error, or ErrReturned if it
 //     returned nil. After a pause the member queues for the shard again: after an error as Options.Retry says; after
 //     nil up to a minute later, if fn returns nil at once each time. A function without work waits for ctx.Done().
-//   - It was suspended, under Options.CancelOnSuspended: when the suspension has ended and a read finds the entry, fn
+//   - fn was suspended, under Options.CancelOnSuspended: when the suspension has ended and a read finds the entry, fn
 //     is called again with the same Shard.
-//   - It did not return within Options.DrainTimeout: the shard is lost, and the next owner may hold it. This member
+//   - fn did not return within Options.DrainTimeout: the shard is lost, and the next owner may hold it. This member
 //     queues for it again once fn has returned.
-//   - It panicked, or called runtime.Goexit: Run ends as if ctx had ended, and continues it on its own goroutine.
+//   - fn panicked, or called runtime.Goexit: Run ends as if ctx had ended, and continues it on its own goroutine.
 //
-// When ctx ends, Run says in etcd that this member retires, so that others queue for its shards; that may take 1 s.
-// With Options.Rejoin it does not: the shards are for the next process of this name. Then it ends the functions'
-// contexts.
+// When ctx ends, Run says in etcd that this member retires, and others queue for its shards; that may take 1 s. With
+// Options.Rejoin it does not: the shards are for the next process of this name. Then Run ends the functions' contexts.
 // It returns when all functions have returned and their shards are released, with ctx's error; joined with
 // ErrNotDrained, if a function is still running DrainTimeout after that.
 //
 // Other errors, after which the functions were joined in the same way: a *holdfast.ArgumentError or *holdfast.NameError
 // before anything is sent; a *CountError; holdfast.ErrClosed, holdfast.ErrClientClosed; under session.Options.StayLost
-// the *holdfast.LostError; an error of etcd that no retry can mend, as to a role that may not read the members.
+// the *holdfast.LostError; an error of etcd where a retry cannot help, such as a role without the permission to read
+// the members.
 func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error) error {
 	if err := s.validate(ctx, fn); err != nil {
 		return s.failed(err)
@@ -64,15 +64,17 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	if err != nil {
 		return s.failed(err)
 	}
+	settling := newSettling(s.opts.settle(), before)
 	m, err := member.Join(ctx, s.sess, s.Group(), member.Options{
 		Name: s.opts.Member, Value: s.opts.Value, Rejoin: s.opts.Rejoin, Capacity: s.opts.Capacity,
+		Settle: settling.waits(cmp.Or(s.opts.Member, s.host.Identity().Owner)),
 	})
 	if err != nil {
 		return s.failed(err)
 	}
 	r := &run{
 		shards: s, member: m, fn: fn, telemetry: s.host.Telemetry().Shards(s.name),
-		followed: followed{settling: newSettling(s.opts.settle(), before), slots: make(map[int]slot)},
+		followed: followed{settling: settling, slots: make(map[int]slot)},
 	}
 	following, end := context.WithCancelCause(ctx)
 	r.end = end
@@ -112,17 +114,17 @@ type run struct {
 // followed is what a member has made of its group so far.
 type followed struct {
 	settling *settling
-	slots    map[int]slot // of the shards that were ever wanted
+	slots    map[int]slot // by shard, once it was wanted
 	drained  renewal
 }
 
 // failures are what Run ends with.
 type failures struct {
-	notDrained error    // of a function that is still running
+	notDrained error    // of a function that still runs
 	exit       *outcome // of the first function that panicked
 }
 
-// slot is what works for one shard.
+// slot has the worker of one shard.
 type slot struct {
 	stop context.CancelCauseFunc // nil: the shard is not wanted
 	done chan struct{}           // closed when the latest worker has ended
@@ -142,10 +144,7 @@ func (r *run) follow(ctx context.Context, members *member.Reader) error {
 	return context.Cause(ctx)
 }
 
-// assign wants the shards that are assigned to this member, and gives up the others.
-//
-// A member whose key was deleted by hand counts itself, and puts the key again: it would give up its shards for
-// nothing.
+// assign wants the shards of this member, and gives up the others.
 func (r *run) assign(group member.Group) {
 	own, key := r.member.Name(), r.member.Key()
 	there := slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own && !m.Retiring })
@@ -155,12 +154,14 @@ func (r *run) assign(group member.Group) {
 		r.compareCount(group.Members[at].Lease)
 	case errors.Is(state, holdfast.ErrLost):
 		why = state // its shards are lost with its lease
-		// The watch may tell of the key under the next lease before the reply to its put does, and tells it once.
+		// The watch tells once of the key under the next lease, perhaps before the reply to its put.
 		lease := r.shards.host.Lease().ID()
 		if slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own && m.Lease == lease }) {
 			r.compareCount(lease)
 		}
-	case state == nil: // also if a twin of its name is there, which may leave
+	case state == nil: // also if a twin of its name is there, for that may leave
+		// Someone deleted the key by hand. That is no reason to give up all shards: the member counts itself, and puts the
+		// key again.
 		self := member.Info{Name: own, Capacity: r.member.Capacity()}
 		group.Members, there = append(slices.Clone(group.Members), self), true
 		ended, cancel := context.WithCancel(context.Background())
@@ -183,11 +184,11 @@ func (r *run) assign(group member.Group) {
 	}
 }
 
-// compareCount compares the number of shards under a lease of which the member's key stands: a resize is
-// refused from then on. A member that is assigned no shard compares it, too: nothing else would tell it.
+// compareCount compares the number of shards once the member's key stands under a lease: from then on a resize is
+// refused. A member without a shard compares it, too, for nothing else would tell it.
 //
 //	rev 10: the lease ends, and the key goes · rev 11: a resize, from 1 to 64 · rev 12: the key stands again
-//	→ the member compares, finds 64, and ends, although the one shard that it knows of is another member's
+//	→ the member compares, finds 64, and ends, although the one shard it knows of is another member's
 func (r *run) compareCount(lease clientv3.LeaseID) {
 	r.mu.Lock()
 	done := r.counted != nil && r.counted.lease == lease
@@ -202,7 +203,7 @@ func (r *run) compareCount(lease clientv3.LeaseID) {
 	})
 }
 
-// reserved returns how many shards are assigned to members that are absent and expected back.
+// reserved returns how many shards are assigned to absent members.
 func reserved(group []member.Info, assigned []string) (count int) {
 	absent := make(map[string]bool)
 	for _, m := range group {
@@ -216,7 +217,8 @@ func reserved(group []member.Info, assigned []string) (count int) {
 	return count
 }
 
-// want has a worker hold the shard. It begins when the one before has ended: two functions of a shard never overlap.
+// want has a worker hold the shard. The worker begins when the one before it has ended: two functions of a shard never
+// overlap.
 func (r *run) want(index int) {
 	s := r.slots[index]
 	if s.stop != nil {
@@ -282,7 +284,7 @@ func (r *run) result(ctx context.Context, ended error) error {
 	return err
 }
 
-// tell tells an error that Run survives.
+// tell tells OnError of an error, after which Run goes on.
 func (r *run) tell(index int, err error) {
 	onError := r.shards.opts.OnError
 	if onError == nil {

@@ -13,36 +13,42 @@ const (
 	defaultSettle = 3 * time.Second
 
 	// maxSettle bounds Options.Settle: a larger one is meant in another unit.
-	maxSettle = time.Hour
+	maxSettle = member.MaxSettle
 
 	// longestSettle is how many times Options.Settle a member waits while others go on joining.
 	longestSettle = 10
 )
 
-// settling is what a member knows of the names in its group: which have settled, and so are assigned shards. A name
-// that joins settles when no other has joined for a while, or after ten times as long.
+// settling says which names of a group have settled, and so are assigned shards. A new name settles when no other has
+// joined for a while, or after ten times as long.
 //
-// Each member settles by its own clock what it has seen itself, and all come to the same: they see one list. A member
-// that has just joined does not know since when the others are there, and need not: they joined before it, so they
-// settle no later, and until it has settled itself it wants no shard.
+//	0 s: a joins · 2 s: b joins · 5 s: Settle after b both settle, and take shards at once
+//
+// Each member goes by its own clock, and all come to the same, for they see one list. A member that has just joined
+// does not know when the others joined, and need not: they joined before it, so they settle no later than it does.
 type settling struct {
 	after time.Duration        // Options.Settle; negative: at once
-	known map[string]time.Time // the names that are there; those that have not settled since when
+	known map[string]time.Time // by name: since when it settles; zero: it has settled
 	last  time.Time            // when the latest name joined
-	taken bool                 // a name that has settled takes shards: it is not out of service
+	taken bool                 // a settled name is in service
 	timer *time.Timer          // fires when the next one settles
 }
 
-// newSettling begins with the group as it was before this member joined. All names of it count as settled. So a process
-// that is expected back under its name, as by Rejoin, does not wait.
+// newSettling begins with the group as it was before this member joined. All its names count as settled. So a process
+// does not wait if it is expected back under its name, as by Rejoin.
 func newSettling(after time.Duration, before member.Group) *settling {
-	s := &settling{after: after, known: make(map[string]time.Time), timer: time.NewTimer(maxSettle)}
+	s := &settling{after: after, known: namesOf(before), timer: time.NewTimer(maxSettle)}
 	s.timer.Stop()
-	for name := range namesOf(before) {
-		s.known[name] = time.Time{}
-	}
 	s.taken = s.takes(before)
 	return s
+}
+
+// waits returns how long a name will settle when it joins; 0: not at all.
+func (s *settling) waits(name string) time.Duration {
+	if _, there := s.known[name]; there {
+		return 0
+	}
+	return max(0, s.after)
 }
 
 // settled returns a group without the members that have not settled, and sets the timer for the next of them.
@@ -76,8 +82,8 @@ func (s *settling) update(group member.Group, now time.Time) {
 		}
 		s.known[name] = since
 	}
-	// When the last one that had settled goes, or is taken out of service, its shards have no owner. Those that are there
-	// take them: nothing else moves.
+	// The last settled name has gone, or is out of service, so its shards have no owner. All that are there take them:
+	// nothing else can move.
 	alone := s.taken && !s.takes(group)
 	for name, since := range s.known {
 		if s.after < 0 || alone || !now.Before(s.when(since)) {
@@ -87,21 +93,58 @@ func (s *settling) update(group member.Group, now time.Time) {
 	s.taken = s.takes(group)
 }
 
-// takes reports whether shards can be assigned to a name that has settled.
+// takes reports whether a settled name is in service.
 func (s *settling) takes(group member.Group) bool {
 	return slices.ContainsFunc(candidates(group), func(c candidate) bool { return s.known[c.name].IsZero() })
 }
 
-// when returns when a name settles that has joined at a time, if no other joins.
-func (s *settling) when(since time.Time) time.Time {
-	quiet, longest := s.last.Add(s.after), since.Add(longestSettle*s.after)
+// when returns when a name settles, by the time it joined at, if no other joins.
+func (s *settling) when(since time.Time) time.Time { return settles(since, s.last, s.after) }
+
+// settles returns when a name settles that joined at since, if the latest name joined at last.
+func settles(since, last time.Time, after time.Duration) time.Time {
+	quiet, longest := last.Add(after), since.Add(longestSettle*after)
 	if longest.Before(quiet) {
 		return longest
 	}
 	return quiet
 }
 
-// namesOf returns the names of a group. One that is out of service settles, too: it waits no more when it is back.
+// Settling returns the names of the members that have not settled by now, sorted: they have joined, and take no shard
+// yet (see Options.Settle). It judges by the clocks of the members and by yours, so show it to people and decide
+// nothing by it. Two things it does not know: a member that has lost its lease settles again; and when the last settled
+// member goes, the others settle at once.
+func Settling(group member.Group, now time.Time) (all []string) {
+	var waiting []member.Info // the oldest of each name, if it waits or has waited
+	name := ""
+	for _, m := range group.Members { // by name, and those of one name by age
+		if m.Retiring || m.Name == name {
+			continue
+		}
+		name = m.Name
+		if m.Settle > 0 { // else its name was there when it joined, or it does not wait
+			waiting = append(waiting, m)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b member.Info) int { return a.Joined.Compare(b.Joined) })
+	for i, m := range waiting {
+		last := m.Joined
+		for _, next := range waiting[i+1:] {
+			if !next.Joined.Before(settles(m.Joined, last, m.Settle)) { // m had settled
+				break
+			}
+			last = next.Joined
+		}
+		if now.Before(settles(m.Joined, last, m.Settle)) {
+			all = append(all, m.Name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// namesOf returns the names of a group, also those out of service: they settle meanwhile, and do not wait when they are
+// back.
 func namesOf(group member.Group) map[string]time.Time {
 	names := make(map[string]time.Time, len(group.Members))
 	for _, m := range group.Members {
@@ -115,7 +158,7 @@ func namesOf(group member.Group) map[string]time.Time {
 	return names
 }
 
-// again ranges over groups, and over the latest one again when another of its names has settled.
+// again ranges over groups, and over the latest again when another of its names has settled.
 func (s *settling) again(ctx context.Context, groups iter.Seq2[member.Group, error]) iter.Seq2[member.Group, error] {
 	type told struct {
 		group member.Group
@@ -127,7 +170,7 @@ func (s *settling) again(ctx context.Context, groups iter.Seq2[member.Group, err
 		defer func() {
 			s.timer.Stop()
 			cancel()
-			for range all { // until the goroutine has ended
+			for range all { // joins the goroutine
 			}
 		}()
 		go func() { // joined above

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/shard"
 )
 
@@ -207,6 +209,57 @@ func TestNegativeSettleIsNoWait(t *testing.T) {
 		f.start("b", 0, withSettle(-1))
 		time.Sleep(settle / 3)
 		f.even("both", "a", "b")
+	})
+}
+
+// The reader sees who has not settled, by what the members say: each beside a fleet that has, and one that comes back
+// under a name that is there.
+func TestMembersThatHaveNotSettledAreNamed(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 8)
+		r := member.NewReader(srv.Client(t), "shard/orders")
+		expect := func(what string, names ...string) {
+			t.Helper()
+			group, err := r.Members(t.Context())
+			must(t, err)
+			if got := shard.Settling(group, time.Now()); !slices.Equal(got, names) {
+				t.Errorf("%s: %q have not settled, want %q", what, got, names)
+			}
+		}
+		f.start("a", 0)
+		f.start("b", 0)
+		time.Sleep(settle / 2)
+		expect("at the start", "a", "b")
+		time.Sleep(settle)
+		expect("afterwards")
+		f.start("c", 0)
+		time.Sleep(settle / 2)
+		f.start("a", 0) // beside its twin, which has settled
+		d := f.start("d", 0)
+		time.Sleep(settle * 3 / 4)
+		expect("d has joined later than c", "c", "d")
+		f.even("c and d have not settled", "a", "b")
+		time.Sleep(settle / 2)
+		expect("both have settled")
+		f.even("both have settled", "a", "b", "c", "d")
+		d.stop()
+		e := f.start("e", 0, withSettle(-1))
+		time.Sleep(settle / 10)
+		expect("e does not wait")
+		e.stop()
+		var wait []string
+		for i := range 18 { // for longer than ten times Settle
+			name := fmt.Sprint("m", i)
+			f.start(name, 0)
+			time.Sleep(2 * time.Second)
+			if i > 3 {
+				wait = append(wait, name)
+			}
+		}
+		time.Sleep(time.Second / 2)
+		slices.Sort(wait)
+		expect("the first four have waited ten times as long", wait...)
+		f.even("the first four have waited ten times as long", "a", "b", "c", "m0", "m1", "m2", "m3")
 	})
 }
 

@@ -36,11 +36,11 @@ const defaultDrainTimeout = 30 * time.Second
 // *holdfast.ArgumentError of Run.
 type Options struct {
 	// Member names this member, and stays the same when its process is started again: os.Getenv("POD_NAME") of a
-	// StatefulSet. What is assigned depends on the members' names and capacities. UTF-8, at most member.MaxName bytes.
+	// StatefulSet. Shards are assigned by the members' names and capacities. UTF-8, at most member.MaxName bytes.
 	// Default: the session's Owner. Members of one name count as one, and the first of them to queue holds.
 	Member string
 
-	// Value is what readers see of the owner of a shard, such as its address; at most member.MaxValue bytes. It stands in
+	// Value is shown to readers of the owners, such as the member's address; at most member.MaxValue bytes. It stands in
 	// the entry of each shard.
 	Value string
 
@@ -48,21 +48,21 @@ type Options struct {
 	Capacity Capacity
 
 	// Rejoin is how long the others leave the shards of this member to the next process of its name, after it has left or
-	// died: a restart within that time moves no shard. A member that does not come back leaves its shards without an owner
-	// for so long; see docs/shards.md. It costs a lease more, and a renewal in each half of Rejoin. It needs Member.
-	// Default 0: the others take over at once. member.MinRejoin (1 s) to member.MaxRejoin (24 h).
+	// died: a restart within that time moves no shard. If the member does not come back, its shards have no owner for so
+	// long; see docs/shards.md. It costs a lease more, and a renewal in each half of Rejoin. It needs Member. Default 0:
+	// the others take over at once. member.MinRejoin (1 s) to member.MaxRejoin (24 h).
 	Rejoin time.Duration
 
-	// Settle is how long members that join are assigned no shard: until no other has joined for so long, at most ten times
-	// as long. So a fleet that starts moves each shard once. It counts at the first start, too. A member that leaves, dies
-	// or goes out of service is not waited for, nor is one that is back in service, or a name that is expected back
-	// (Rejoin). All members name the same: one that waits longer than the others leaves shards without an owner for the
-	// difference. Default 3 s; negative: no wait. At most 1 h.
+	// Settle is how long a new member takes no shards: until no other has joined for so long, at most ten times as long.
+	// So a fleet that starts moves each shard once. It counts at the first start, too. There is no wait when a member
+	// leaves, dies, goes out of service or comes back into it, or joins under a name that is expected back (Rejoin). All
+	// members must name the same: if one waits longer, its shards have no owner for the difference. Default 3 s;
+	// negative: no wait. At most 1 h.
 	Settle time.Duration
 
 	// DrainTimeout is how long Run waits for a function after its context has ended; then the shard is lost with
-	// holdfast.CauseNotDrained. Default 30 s. Too short, and the next owner starts beside the function's cleanup; a stuck
-	// function keeps its shard from the next owner for so long.
+	// holdfast.CauseNotDrained. Default 30 s. If it is too short, the next owner starts beside the function's cleanup; a
+	// stuck function keeps its shard from the next owner for so long.
 	DrainTimeout time.Duration
 
 	// CancelOnSuspended cancels the functions' contexts already when the session is suspended, with cause
@@ -75,14 +75,14 @@ type Options struct {
 	// Auditor is told when a shard begins to be held, is released, or is lost. Default: the session's Logger.
 	Auditor audit.Auditor
 
-	// Retry sets the pauses before a member queues again for a shard whose function has returned, or for which it could
-	// not queue; they start over after a hold of 1 s. After functions that return nil they grow up to a minute. Default:
-	// up to 10 ms at first, up to 1 s later. Attempt is not used.
+	// Retry sets the pauses before a member queues again for a shard, after its function has returned or etcd has
+	// refused; they start over after a hold of 1 s. After functions that return nil they grow up to a minute. Default: up
+	// to 10 ms at first, up to 1 s later. Attempt is not used.
 	Retry backoff.Policy
 
-	// OnError is told what Run survives: an error of a function, unless it only says that its context has ended; a
-	// function that returned nil, although its shard is still assigned to this member (ErrReturned); a function that has
-	// not returned within DrainTimeout (ErrNotDrained); an error of etcd, after which the member queues again. Calls are
+	// OnError is called for failures after which Run goes on: an error of a function, unless it only says its context has
+	// ended; ErrReturned, if a function returned nil while its shard is still assigned to this member; ErrNotDrained, if
+	// a function has not returned within DrainTimeout; an error of etcd, after which the member queues again. Calls are
 	// made one at a time, in order, on a goroutine of their own. Default: a warning in the session's log.
 	OnError func(shard int, err error)
 }
@@ -120,7 +120,7 @@ func (o Options) settle() time.Duration { return cmp.Or(o.Settle, defaultSettle)
 func (o Options) drainTimeout() time.Duration { return cmp.Or(o.DrainTimeout, defaultDrainTimeout) }
 
 // Shards are the shards of one name, with policies. They do no I/O when made, and may be copied and used by any number
-// of goroutines. Nothing of them changes but what Owned and Update use, which copies share.
+// of goroutines. Copies share what Owned and Update use; nothing else of them changes.
 type Shards struct {
 	sess *session.Session
 	host lease.Host // nil without a session
@@ -128,7 +128,7 @@ type Shards struct {
 	n    int
 	opts Options
 
-	here *here // what Run has in this process; copies share it; nil of the zero value
+	here *here // copies share it; nil of the zero value
 }
 
 // New names n shards, 1 to MaxCount, in the session's namespace; see CheckName. A bad name, a bad n or a nil session is
@@ -154,8 +154,8 @@ func (s *Shards) Name() string { return s.name }
 // Count returns the number of shards.
 func (s *Shards) Count() int { return s.n }
 
-// Group returns the group that members of the shards join: "shard/NAME". Read it with member.NewReader; only Run should
-// join it, because every member of it is assigned shards.
+// Group returns the group of the members: "shard/NAME". Read it with member.NewReader. Only Run should join it, because
+// each of its members is assigned shards.
 func (s *Shards) Group() string { return layout.ShardGroup(s.name) }
 
 // queue returns the queue of one shard: that of the name NAME/INDEX.
@@ -196,7 +196,7 @@ func (s *Shards) log() *slog.Logger {
 	return s.host.Logger().With("kind", string(holdfast.KindShard), "name", s.name)
 }
 
-// hook is an alias so that Shard's field is not exported.
+// hook is an alias: it keeps Shard's field from being exported.
 type hook = requests.Hook
 
 // Shard is one hold of a shard, until it is released or lost, and never again after. It may be used by any number of
@@ -216,20 +216,20 @@ func (s *Shard) Index() int { return s.index }
 // Name is the name of the shard's lock: NAME/INDEX, such as "orders/7". Guards compare ClaimName.
 func (s *Shard) Name() string { return s.hold.Queue().Name() }
 
-// ClaimName is the name that guards compare, as in fencing.Present: NAME/, such as "orders/", which another number of
-// shards does not change. So a resource that lies in another shard after that keeps its mark, and stale owners of the
-// old number are refused.
+// ClaimName is the name for guards, as in fencing.Present: NAME/, such as "orders/". Another number of shards does not
+// change it. So a resource keeps its mark when it comes to lie in another shard, and stale owners of the old number are
+// refused.
 func (s *Shard) ClaimName() string { return strings.TrimSuffix(s.Name(), strconv.Itoa(s.index)) }
 
 // String names the shard, with its token and its lease.
 func (s *Shard) String() string { return s.hold.String() }
 
-// Token is the fencing token, larger than that of every earlier owner of this shard. Send it, with ClaimName, to what
-// can compare it.
+// Token is the fencing token, larger than the token of every earlier owner of this shard. Send it, with ClaimName, to
+// whatever can compare it.
 func (s *Shard) Token() holdfast.Token { return s.hold.Token() }
 
-// AcquiredRevision is the etcd revision at which the shard was found to be held, at least the token's, for clients that
-// fence on revisions. Otherwise use Token.
+// AcquiredRevision is the etcd revision at which the shard was found to be held, at least the token's, for a fence on
+// revisions. Otherwise use Token.
 func (s *Shard) AcquiredRevision() int64 { return s.hold.AcquiredRevision() }
 
 // Lease is the lease of the shard's entry.
@@ -245,8 +245,8 @@ func (s *Shard) Client() *clientv3.Client { return s.hold.Client() }
 func (s *Shard) Holding() []clientv3.Cmp { return s.hold.Holding() }
 
 // Check reports whether the shard is held now, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects);
-// a *holdfast.LostError; holdfast.ErrReleased. It is right even after a pause. Time passes between a Check and what
-// follows it; only fencing closes that gap.
+// a *holdfast.LostError; holdfast.ErrReleased. It is right even after a pause. Time passes between a Check and your
+// next line; only fencing closes that gap.
 func (s *Shard) Check() error { return s.hold.Check() }
 
 // end returns why the contexts of the shard are to end, or nil.
@@ -261,7 +261,7 @@ func (s *Shard) end() error {
 // Done is closed when the hold has ended. Check says how.
 func (s *Shard) Done() <-chan struct{} { return s.hold.Done() }
 
-// WithContext returns a child of ctx that carries the shard for fencing.FromContext and is canceled when the hold ends,
+// WithContext returns a child of ctx. It carries the shard for fencing.FromContext, and is canceled when the hold ends
 // or, with Options.CancelOnSuspended, is suspended. context.Cause is Check's error then. Call cancel when done with it.
 func (s *Shard) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return s.hold.Context(fencing.NewContext(ctx, s), s.strict)

@@ -6,18 +6,13 @@ import (
 	"math/bits"
 )
 
-// share returns which of the shards each part has: as many as it has room for. It goes through
-// all pairs of a shard and a part, in their order, and takes a pair if the shard is free and the part has room. So a
-// change of the parts moves few shards beyond those that must move.
-//
-// The order is that of the pairs' hashes, stretched by what the part is to have of all: a part that is to have twice as
-// many is as often the first choice. Else a part that has few would refuse most of those that come, and what it refuses
-// would move at each change.
-//
-// All pairs are too many to be sorted. The same comes of it if each shard asks the parts in the order of its pairs, and
-// a part without room gives up its last pair, whose shard asks on (Gale and Shapley): the outcome does not depend on
-// who asks first.
+// share returns the shards of each part: as many as it has room for. It goes through all pairs of a shard and a part,
+// in their order, and takes a pair if the shard is free and the part has room. So a change of the parts moves few
+// shards beyond those that must move. docs/decisions.md says how many, and why.
 func share(shards []int, parts []part) [][]int {
+	// All pairs are too many to be sorted. The outcome is the same if each shard asks the parts in the order of its
+	// pairs, and a full part gives up its last pair, whose shard asks on (Gale and Shapley). Who asks first does not
+	// matter.
 	m := &matching{parts: parts, taken: make([][]pair, len(parts))}
 	for _, p := range parts {
 		m.stretch = m.stretch || p.ideal != parts[0].ideal
@@ -38,7 +33,7 @@ func share(shards []int, parts []part) [][]int {
 	return all
 }
 
-// pair is a shard, and a part that may have it.
+// pair is a shard and a part.
 type pair struct {
 	order, hash uint64 // by the one, then by the other
 	shard, part int
@@ -50,17 +45,19 @@ func (p pair) before(other pair) bool {
 
 type matching struct {
 	parts   []part
-	stretch bool     // they are to have different parts
+	stretch bool     // their ideals differ
 	taken   [][]pair // by part: a heap, the last pair first
 }
 
-// next returns the first pair of p's shard behind p, or of all if p has no part; it has none if there is none.
+// next returns the pair behind p, of p's shard, or its first pair if p has no part. The last pair has no part.
 func (m *matching) next(p pair) pair {
 	first := pair{math.MaxUint64, math.MaxUint64, p.shard, -1}
 	of := mix(uint64(p.shard) + 1) //nolint:gosec // not negative
 	for i := range m.parts {
 		q := pair{hash: mix(m.parts[i].hash ^ of), shard: p.shard, part: i}
 		if q.order = q.hash; m.stretch {
+			// A part that is to have twice as many is the first choice twice as often. Else a small part would refuse most
+			// shards that come, and those would move at each change.
 			q.order = logOf(q.hash) << 24 / m.parts[i].ideal
 		}
 		if !first.before(q) && (p.part < 0 || p.before(q)) {
@@ -70,7 +67,7 @@ func (m *matching) next(p pair) pair {
 	return first
 }
 
-// take gives the pair's shard to its part. If that has no room, it returns the pair that is given up.
+// take gives the pair's shard to its part. If the part is full, it returns the pair it gives up.
 func (m *matching) take(p pair) (out pair, full bool) {
 	room := m.parts[p.part].room
 	if room == 0 {
@@ -87,7 +84,7 @@ func (m *matching) take(p pair) (out pair, full bool) {
 	return heap.Pop((*lastFirst)(taken)).(pair), true
 }
 
-// lastFirst is a heap with the last pair first.
+// lastFirst is a heap. Its first element is the pair that comes last.
 type lastFirst []pair
 
 func (l lastFirst) Len() int           { return len(l) }
@@ -101,13 +98,13 @@ func (l *lastFirst) Pop() any {
 	return p
 }
 
-// logOf returns -log2(1-hash/2^64), with 32 bits behind the point: numbers that are exponentially distributed, so that
-// the smallest of several, each divided by a weight, is as often that of one as its weight is of all. It is made of
-// integers: each processor is to compute the same.
+// logOf returns -log2(1-hash/2^64), with 32 bits behind the point: an exponentially distributed number. Of several,
+// each divided by a weight, a number is the smallest as often as its weight is of all weights. It is computed with
+// integers, so each processor computes the same.
 func logOf(hash uint64) uint64 {
 	x := ^hash
 	zeros := bits.LeadingZeros64(x | 1)
-	x = x << zeros << 1 // what follows the first bit
+	x = x << zeros << 1 // without the first bit
 	i, rest := x>>56, x<<8>>32
 	return uint64(zeros+1)<<32 - (logs[i] + (logs[i+1]-logs[i])*rest>>32) //nolint:gosec // 1 to 64
 }

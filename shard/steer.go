@@ -15,16 +15,16 @@ import (
 	"github.com/holdfast-go/holdfast/member"
 )
 
-// Capacity is what a member takes of the shards: its weight beside others, how many at most, whether it is out of
-// service, and its zone.
+// Capacity is what a member takes of the shards: its weight beside others, its limit, its zone, and whether it is out
+// of service.
 type Capacity = member.Capacity
 
 // ErrNotRunning is Update's error if no Run goes on.
 var ErrNotRunning = errors.New("this process does not run the shards: Run begins with the capacity of Options")
 
-// Update replaces the capacity of the running member: all of it. It returns when etcd has confirmed that; shards move
-// afterwards, and those that go to others are handed over in order. It is for each Run that goes on of these shards and
-// their copies; the next Run begins with Options.Capacity again.
+// Update replaces the capacity of the running member: all of it. It returns when etcd has confirmed the new one. Shards
+// move afterwards, and are handed over in order. Update is for each Run of these shards and their copies; the next Run
+// begins with Options.Capacity again.
 //
 // Errors: a *holdfast.ArgumentError before anything is sent; ErrNotRunning; holdfast.ErrClosed; ctx's: then the
 // capacity is put all the same, as soon as etcd can be reached.
@@ -66,17 +66,17 @@ func leftOver(assigned []string) (count int) {
 	return count
 }
 
-// renewDrained is how often a member renews what has taken it out of service, a lease of layout.DrainedFor. So it is
-// back in service only if it was gone for an hour, and at most 15 minutes more.
+// renewDrained is how often a drained member renews the lease of its drain, which is one of layout.DrainedFor. So a
+// drain ends when its member has been gone for an hour, or up to 15 minutes more.
 const renewDrained = 15 * time.Minute
 
-// renewal keeps the lease of a key by which an operator has taken this member out of service.
+// renewal keeps the lease of an operator's drain of this member.
 type renewal struct {
 	lease clientv3.LeaseID
-	end   context.CancelFunc // nil: the member is in service
+	end   context.CancelFunc // nil: the member is not drained
 }
 
-// keepDrained renews the lease of the key that takes this member out of service, as long as it stands.
+// keepDrained renews the lease of this member's drain, as long as the drain stands.
 func (r *run) keepDrained(drained []member.Drain) {
 	lease := clientv3.NoLease
 	if at := slices.IndexFunc(drained, func(d member.Drain) bool { return d.Member == r.member.Name() }); at >= 0 {

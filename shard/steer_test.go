@@ -72,6 +72,30 @@ func TestLoadsFollowTheCapacities(t *testing.T) {
 	})
 }
 
+// One shard is an election with a preferred leader, as docs/elections.md says.
+func TestOneShardIsForTheMemberWithTheLargestWeight(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 1)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			f.start(name, 0)
+		}
+		time.Sleep(settled)
+		for _, name := range []string{"p", "q"} {
+			preferred := f.start(name, 0, withCapacity(shard.Capacity{Weight: 100}))
+			f.expect("it is there", name+"=1")
+			preferred.stop()
+			time.Sleep(settled)
+			if got := f.loads(); strings.Contains(got, name) || !strings.HasSuffix(got, "=1") {
+				t.Errorf("%s has left: %s", name, got)
+			}
+		}
+		e := f.start("e", 0)
+		time.Sleep(settled)
+		must(t, e.shards.Update(t.Context(), shard.Capacity{Weight: 2}))
+		f.expect("one says so while it runs", "e=1")
+	})
+}
+
 func TestMemberOutOfServiceHandsItsShardsOver(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		f := newFleet(t, srv, 8)

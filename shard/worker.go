@@ -23,23 +23,23 @@ import (
 // steadyHold is how long a shard must be held for the pauses to start over.
 const steadyHold = time.Second
 
-// The states of a shard that are counted.
+// The states of a shard in the metrics.
 const (
 	waiting = "waiting"
 	owned   = "owned"
 )
 
-// worker holds one shard, as long as this member wants it, and runs the function.
+// worker holds one shard while this member wants it, and runs the function.
 type worker struct {
 	r      *run
 	index  int
 	queue  *queue.Queue
 	pauses *retry.Pauses
-	idle   *retry.Pauses // after a function that returned nil
+	idle   *retry.Pauses // after nil from a function
 }
 
-// maxIdle is the longest pause after a function has returned nil. Each further call costs two revisions for
-// nothing, and no other member may own the shard.
+// maxIdle is the longest pause after a function has returned nil. Each further call costs two revisions for nothing,
+// and no other member may own the shard.
 const maxIdle = time.Minute
 
 func newWorker(r *run, index int) *worker {
@@ -111,7 +111,7 @@ func (w *worker) acquire(ctx context.Context) (*hold.Hold, error) {
 	return h, nil
 }
 
-// hold runs the function of a shard that is held, and releases the shard after it.
+// hold runs the function under a hold, and releases the shard after it.
 func (w *worker) hold(ctx context.Context, h *hold.Hold) outcome {
 	s := &Shard{requests.NewHook(h), h, w.index, w.r.shards.opts.CancelOnSuspended}
 	defer w.r.shards.here.shards.add(s)()
@@ -135,14 +135,14 @@ type outcome struct {
 	stack    []byte
 }
 
-// isContextEnd reports whether the error only says that the context has ended.
+// isContextEnd reports whether the error only says: the context has ended.
 func (o outcome) isContextEnd() bool {
 	return o.ended != nil && (errors.Is(o.err, context.Canceled) || status.Code(o.err) == codes.Canceled ||
 		errors.Is(o.err, o.ended))
 }
 
-// call calls the function and waits for it. Once its context has ended it waits for at most DrainTimeout; then the
-// shard is lost, and call waits on, until Run ends.
+// call calls the function and waits for it. Once its context has ended, call waits for at most DrainTimeout; then the
+// shard is lost, and call waits on until Run ends.
 func (w *worker) call(ctx context.Context, s *Shard) outcome {
 	fctx, cancel := s.WithContext(ctx)
 	defer cancel()
@@ -178,15 +178,15 @@ func (w *worker) call(ctx context.Context, s *Shard) outcome {
 	}
 }
 
-// abandon records that a function is still running when Run returns.
+// abandon records a function that still runs when Run returns.
 func (r *run) abandon(late error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.notDrained = late
 }
 
-// invoke calls the function and sends the outcome. If the call was abandoned it reports the end itself: it logs an
-// error and lets a panic end the process, since no caller is left to receive either.
+// invoke calls the function and sends the outcome. After an abandoned call no caller is left to receive it: then invoke
+// logs the error, and lets a panic end the process.
 func (w *worker) invoke(
 	ctx context.Context, s *Shard, work *hold.Work, outcomes chan<- outcome, abandoned <-chan struct{},
 ) {
@@ -210,13 +210,13 @@ func (w *worker) invoke(
 	o.err = w.r.fn(ctx, s)
 	o.ended = context.Cause(ctx)
 	if o.ended == nil && o.err != nil {
-		o.ended = s.end() // a function that polls Check may see the end before its context is canceled
+		o.ended = s.end() // by Check the function may see the end before its context is canceled
 	}
 	o.exited = false
 }
 
-// permanent reports whether an acquisition failed for a reason that a retry cannot change. It survives the loss of its
-// lease, so ErrLost means StayLost.
+// permanent reports whether a retry cannot help after this error. An acquisition goes on after the loss of its lease,
+// so ErrLost says: the session has StayLost.
 func permanent(err error) bool {
 	var name *holdfast.NameError
 	var argument *holdfast.ArgumentError

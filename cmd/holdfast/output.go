@@ -56,7 +56,8 @@ An entry, one holder or waiter:
            last_run (of a job whose runs are recorded): at, slot, token, owner, host,
            pid, due (when the next one is), overdue
 "show --kind shard NAME": kind, name, revision, members (name, owned, processes
-           of that name, retiring, absent, out_of_service, drained (by an operator), weight, max_shards, zone),
+           of that name, retiring, settling (it has joined, and takes no shards yet), absent, out_of_service,
+           drained (by an operator), weight, max_shards, zone),
            left_over (for how many no member has room), pins (shard, member, by, at, until, in_force),
            shards (shard, owner, value, host, pid, held_at, revision, assigned)
 "watch --kind shard NAME": event ("owned", "unowned"), before (the owner), store_revision,

@@ -85,6 +85,7 @@ type memberJSON struct {
 	Owned     int    `json:"owned"`
 	Processes int    `json:"processes"` // of that name; more than one, for longer than a moment, is a mistake
 	Retiring  bool   `json:"retiring,omitempty"`
+	Settling  bool   `json:"settling,omitempty"` // it has joined, and waits for others before it takes shards
 	Absent    bool   `json:"absent,omitempty"`
 
 	OutOfService bool       `json:"out_of_service,omitempty"`
@@ -119,7 +120,7 @@ func shardAsJSON(index int, o shard.Owner) shardJSON {
 }
 
 func (s shards) asJSON() shardsJSON {
-	j := shardsJSON{Kind: holdfast.KindShard, Name: s.name, Revision: s.owners.Revision, Members: s.members()}
+	j := shardsJSON{Kind: holdfast.KindShard, Name: s.name, Revision: s.owners.Revision, Members: s.members(time.Now())}
 	assigned := shard.Assigned(s.group, len(s.owners.Owners))
 	j.LeftOver, j.Pins = leftOver(assigned), s.pins(assigned)
 	for index, o := range s.owners.Owners {
@@ -131,8 +132,8 @@ func (s shards) asJSON() shardsJSON {
 }
 
 // members are those of the group, each name once, and those that are gone and were drained.
-func (s shards) members() (all []memberJSON) {
-	owned := make(map[string]int)
+func (s shards) members(now time.Time) (all []memberJSON) {
+	settling, owned := shard.Settling(s.group, now), make(map[string]int)
 	for _, o := range s.owners.Owners {
 		owned[o.Member]++
 	}
@@ -140,6 +141,7 @@ func (s shards) members() (all []memberJSON) {
 		return memberJSON{
 			Name: m.Name, Owned: owned[m.Name], Retiring: m.Retiring, OutOfService: m.OutOfService, Weight: m.Weight,
 			MaxShards: m.MaxShards, Zone: m.Zone,
+			Settling: owned[m.Name] == 0 && slices.Contains(settling, m.Name), // by clocks; who owns a shard has settled
 		}
 	}
 	for _, m := range s.group.Members {
@@ -178,6 +180,7 @@ func (m memberJSON) state() (all string) {
 		}
 	}
 	add(m.Retiring, "retiring")
+	add(m.Settling, "has not settled")
 	add(m.Absent, "absent, expected back")
 	add(m.OutOfService, "out of service")
 	if m.Drained != nil {
@@ -219,7 +222,7 @@ func (s shards) describe(now time.Time, columns int) []string {
 	}
 	title := fmt.Sprintf("shard %s: %d shards, %d without an owner", clean(s.name, 0), len(s.owners.Owners), unowned)
 	lines := []string{title}
-	for _, m := range s.members() {
+	for _, m := range s.members(now) {
 		lines = append(lines, fmt.Sprintf("  member  %5d owned  %s%s", m.Owned, clean(m.Name, 0), m.state()))
 	}
 	assigned := shard.Assigned(s.group, len(s.owners.Owners))

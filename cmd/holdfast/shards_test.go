@@ -20,15 +20,19 @@ func TestTableOfShards(t *testing.T) {
 			{Member: long, Key: "0", Since: now.Add(-2 * time.Minute)}, {Member: "b\x1b[2J", Key: "1"}, {}, {Key: "3"},
 		}},
 		group: member.Group{
-			Members: []member.Info{{Name: "b\x1b[2J", Retiring: true}, {Name: long}, {Name: long}},
-			Absent:  []member.Info{{Name: "a"}},
+			Members: []member.Info{
+				{Name: "b\x1b[2J", Retiring: true}, {Name: "joins", Settle: 3 * time.Second, Joined: now.Add(-time.Second)},
+				{Name: long}, {Name: long},
+			},
+			Absent: []member.Info{{Name: "a"}},
 		},
 	}
 	assigned := shard.Assigned(s.group, 4)
 	lines := s.describe(now, 80)
 	want := []string{
 		"shard orders: 4 shards, 1 without an owner", "  member      0 owned  a, absent, expected back",
-		`  member      1 owned  "b\x1b[2J", retiring`, "  member      1 owned  " + long + ", 2 processes have this name", "",
+		`  member      1 owned  "b\x1b[2J", retiring`, "  member      0 owned  joins, has not settled",
+		"  member      1 owned  " + long + ", 2 processes have this name", "",
 		" SHARD      FOR  GOES TO                   OWNER",
 	}
 	if !slices.Equal(lines[:len(want)], want) {
@@ -46,6 +50,13 @@ func TestTableOfShards(t *testing.T) {
 	}
 	if age := strings.Fields(lines[len(want)])[1]; age != "2m00s" {
 		t.Errorf("owned for %s", age)
+	}
+	if lines := s.describe(now.Add(2*time.Second), 80); !slices.Contains(lines, "  member      0 owned  joins") {
+		t.Errorf("2 s later: %q", lines)
+	}
+	s.owners.Owners[2] = shard.Owner{Member: "joins", Key: "2"} // its clock is ahead
+	if lines := s.describe(now, 80); !slices.Contains(lines, "  member      1 owned  joins") {
+		t.Errorf("it owns a shard: %q", lines)
 	}
 	s.group, s.unknown = member.Group{}, errors.New("refused")
 	if lines := s.describe(now, 0); !strings.Contains(strings.Join(lines, "\n"), "members not known: refused") ||

@@ -21,6 +21,9 @@ const (
 	DrainedFor = 75 * time.Minute
 )
 
+// maxSettle bounds Member.Settle, in milliseconds: an hour.
+const maxSettle = 3_600_000
+
 // Member is the value of a member's key: who has joined a group, and what it says of itself.
 type Member struct {
 	Identity           // each text is cut to 256 bytes
@@ -30,6 +33,9 @@ type Member struct {
 	Retiring bool      // it is about to leave
 	Reserved bool      // it is the reservation of a member, perhaps of an absent one
 	Joined   time.Time // by its clock, in milliseconds
+
+	// Settle is how long it takes no shards after it has joined, in milliseconds; 0: it takes them at once.
+	Settle time.Duration
 }
 
 // Capacity is what a member takes of the shards. The zero value of each field is its default.
@@ -54,6 +60,7 @@ type encodedMember struct {
 	Retiring bool      `json:"draining,omitempty"` // its first name
 	Reserved bool      `json:"reserved,omitempty"`
 	Joined   time.Time `json:"joined_at"`
+	Settle   int64     `json:"settle_ms,omitempty"`
 }
 
 // Encode returns the value as it is written in etcd.
@@ -61,7 +68,7 @@ func (m Member) Encode() (string, error) {
 	return toJSON(encodedMember{ // an error for a year of more than four digits
 		V: format, Identity: Identity{Owner: cut(m.Owner), Host: cut(m.Host), PID: m.PID}, Name: m.Name,
 		encodedData: encodeData(m.Data), Capacity: m.Capacity, Retiring: m.Retiring, Reserved: m.Reserved,
-		Joined: Millis(m.Joined),
+		Joined: Millis(m.Joined), Settle: m.Settle.Milliseconds(),
 	})
 }
 
@@ -78,6 +85,7 @@ func DecodeMember(b []byte) (Member, bool) {
 	m := Member{
 		Identity: enc.Identity, Name: enc.Name, Data: enc.decode(), Capacity: enc.Capacity, Retiring: enc.Retiring,
 		Reserved: enc.Reserved, Joined: Millis(enc.Joined),
+		Settle: time.Duration(min(max(0, enc.Settle), maxSettle)) * time.Millisecond,
 	}
 	ok := enc.V >= format && len(m.Data) <= MaxMember && plausible(m.Joined) &&
 		max(len(m.Owner), len(m.Host), len(m.Name)) <= MaxText

@@ -196,7 +196,7 @@ var invariants = []invariant{
 		"shard/assign.go pin, candidates", "shard/steer.go run.keepDrained", "admin/steer.go steering.try, Client.endSteer",
 	}},
 	{"no functions run with two numbers of shards", []string{
-		"admin/shards.go resizing.try, resizing.put",
+		"admin/shards.go resizing.try, untold, resizing.put",
 		"shard/run.go run.compareCount",
 		"shard/count.go run.confirmCount",
 		"shard/shards.go Shard.ClaimName",

@@ -4,11 +4,14 @@ import (
 	"context"
 
 	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/fencing"
 )
 
 var (
 	jobs chan struct{ Key, Result string }
 	o    *election.Observer
+
+	weight int
 
 	cache interface {
 		Fill(ctx context.Context) error
@@ -17,3 +20,5 @@ var (
 )
 
 func show(election.Leader, error) {}
+
+func lead(context.Context, *fencing.FencedWriter) error { return nil }
