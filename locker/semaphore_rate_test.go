@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"flag"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,11 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+)
+
+var (
+	crowdSize = flag.Int("crowd", 240, "callers of a semaphore in the test of crowds")
+	rounds    = flag.Int("rounds", 4, "how often each permit is held at most in the test of permits in use")
 )
 
 // crowd is some sessions that use one semaphore.
@@ -97,7 +103,7 @@ func TestPermitsAreInUse(t *testing.T) {
 		{25, 50 * time.Millisecond, 10 * time.Millisecond, 13},
 		{25, 50 * time.Millisecond, 40 * time.Millisecond, 5},
 	} {
-		within := max(5*time.Second, 20*c.hold)
+		within := max(2*time.Second, time.Duration(*rounds)*c.hold)
 		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 			crowd := &crowd{limit: c.limit, sessions: 10, callers: 2 * c.limit / 10, hold: c.hold, oneWay: c.trip / 2}
 			crowd.runs(t, srv, within, 0)
@@ -116,10 +122,10 @@ func TestCrowdOfASemaphore(t *testing.T) {
 		limit, sessions, callers int
 		txns, watches            float64 // at most, for each caller
 	}{
-		{25, 16, 60, 4.5, 1.5}, {25, 1, 960, 4.5, 1.5}, {1000, 1, 960, 4.5, 1.5},
+		{25, *crowdSize / 60, 60, 4.5, 1.5}, {25, 1, *crowdSize, 4.5, 1.5}, {1000, 1, *crowdSize, 4.5, 1.5},
 		// The mark of the turn ahead makes a caller the front, and leaves no room. So each one looks twice more, and has a
 		// second watch. The third is its session's own.
-		{1, 300, 1, 8, 3},
+		{1, *crowdSize * 5 / 16, 1, 8, 3},
 	} {
 		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 			crowd := &crowd{limit: c.limit, sessions: c.sessions, callers: c.callers, hold: 5 * time.Millisecond,

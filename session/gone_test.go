@@ -161,7 +161,8 @@ func TestLossSaysWhichRequestNoEndpointHasAnswered(t *testing.T) {
 		"Range":          "the read that confirms the renewal" + none,
 	} {
 		start(t, func(t *testing.T, c *cluster) {
-			events, cli := newRecorder(), c.dial(t)
+			events := newRecorder()
+			cli, _ := c.connect(t, plain())
 			cli.SetEndpoints(cli.Endpoints()[0], "passthrough:///user:secret@other")
 			c.openOn(t, cli, session.Options{OnStateChange: events.record})
 			c.hang(method)

@@ -84,7 +84,7 @@ func TestSessionBeginsWithoutTheRenewalBesideThePut(t *testing.T) {
 // is gone.
 func TestGrantsAndRevocationsThatAreRepeatedUnnoticedHarmNothing(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
-		cli := c.dial(t)
+		cli, _ := c.connect(t, plain())
 		cli.Lease = repeating{cli.Lease}
 		events := newRecorder()
 		sess, err := session.New(t.Context(), cli, quiet(session.Options{OnStateChange: events.record}))

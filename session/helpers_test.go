@@ -23,14 +23,16 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
+	"github.com/holdfast-go/holdfast/internal/testkit/fakedial"
 	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// cluster is an etcd in memory. Clients have real gRPC connections to it; only their watches go directly to the link,
-// because clientv3's own would stop virtual time.
+// cluster is an etcd in memory. Clients of connect have real gRPC connections to it; those of dial send directly to the
+// link, which costs a fraction. All watches but a session's own go directly to the link, because clientv3's would stop
+// virtual time.
 type cluster struct {
 	*etcdfake.Server
 	link     *etcdfake.Link
@@ -93,7 +95,10 @@ func (c *cluster) connect(t *testing.T, cfg clientv3.Config) (*clientv3.Client, 
 
 func (c *cluster) dial(t *testing.T) *clientv3.Client {
 	t.Helper()
-	cli, _ := c.connect(t, plain())
+	cli := fakedial.Direct(c.link, c.Members()[:1])
+	cli.KV, cli.Lease = clientv3.NewKV(cli), clientv3.NewLease(cli) // a session trusts only etcd's own to repeat nothing
+	cli.Watcher = c.link.Client().Watcher
+	t.Cleanup(func() { _ = cli.Close() })
 	return cli
 }
 

@@ -1,7 +1,6 @@
 package hold_test
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -193,18 +192,18 @@ func TestLeaderChangeBesideSlowCommitsLosesNoSession(t *testing.T) {
 	})
 }
 
-var crowdSize = flag.Int("crowd", 240, "callers of a Mutex, or readers, in the tests of crowds")
+var crowdSize = flag.Int("crowd", 120, "callers in the tests of crowds; at most 240 where each waits by itself")
 
 var crowds = map[string]crowd{
 	"Mutex":   {of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Queue("x") }},
 	"readers": {of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Readers("x") }},
-	"RWMutex": {callers: 240, behind: true, of: func(p *holdtest.Process, i int) *queue.Queue {
+	"RWMutex": {most: 240, behind: true, of: func(p *holdtest.Process, i int) *queue.Queue {
 		if i%10 == 0 {
 			return p.Queue("x")
 		}
 		return p.Readers("x")
 	}},
-	"Semaphore": {callers: 240, of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Permits(25, 1) }},
+	"Semaphore": {most: 240, of: func(p *holdtest.Process, _ int) *queue.Queue { return p.Permits(25, 1) }},
 }
 
 // Where each request takes seconds, so does each watch. It is not made again for that.
@@ -226,12 +225,11 @@ func TestCrowdIsServedByABusyEtcd(t *testing.T) {
 	for kind, c := range crowds {
 		for _, sessions := range []int{1, 16} {
 			t.Run(fmt.Sprintf("%s, %d sessions", kind, sessions), func(t *testing.T) {
-				c.callers = cmp.Or(c.callers, *crowdSize)
 				rest := c.serve(t, sessions, 30*time.Microsecond)
 				busy := c.serve(t, sessions, 3*time.Millisecond)
 				// The first two rounds of copies of a session are free, and it finds out once whether slow puts were carried out;
 				// of a permit that does not fit twice, since a turn is put for it.
-				free := 10 * float64(sessions) / float64(c.callers)
+				free := 10 * float64(sessions) / float64(c.callers())
 				if kind == "Semaphore" {
 					free *= 2
 				}
@@ -242,7 +240,7 @@ func TestCrowdIsServedByABusyEtcd(t *testing.T) {
 					t.Errorf("%.2f watches for each call, at rest %.2f", busy.watches, rest.watches)
 				}
 				t.Logf("%d calls served in %v, with %.2f requests each, %.2f watches; at rest %v, %.2f, %.2f",
-					c.callers, busy.took, busy.requests, busy.watches, rest.took, rest.requests, rest.watches)
+					c.callers(), busy.took, busy.requests, busy.watches, rest.took, rest.requests, rest.watches)
 			})
 		}
 	}
@@ -250,9 +248,16 @@ func TestCrowdIsServedByABusyEtcd(t *testing.T) {
 
 // crowd is callers that acquire and release at once.
 type crowd struct {
-	callers int
-	behind  bool // another session holds while they queue, so that all wait
-	of      func(p *holdtest.Process, i int) *queue.Queue
+	most   int  // callers; 0: no limit
+	behind bool // another session holds while they queue, so that all wait
+	of     func(p *holdtest.Process, i int) *queue.Queue
+}
+
+func (c crowd) callers() int {
+	if c.most > 0 {
+		return min(c.most, *crowdSize)
+	}
+	return *crowdSize
 }
 
 // servedCrowd is what a crowd has cost: requests of each call, without those by which sessions keep their leases.
@@ -263,7 +268,6 @@ type servedCrowd struct {
 
 // serve has a crowd served by an etcd that takes so long for each request.
 func (c crowd) serve(t *testing.T, sessions int, each time.Duration) (s servedCrowd) {
-	c.callers = cmp.Or(c.callers, *crowdSize)
 	three(t, func(t *testing.T, srv *etcdfake.Server) {
 		var requests, watches, lost, served atomic.Int64
 		cluster := new(busyCluster)
@@ -290,7 +294,7 @@ func (c crowd) serve(t *testing.T, sessions int, each time.Duration) (s servedCr
 		watches.Store(0)
 		ctx, began := kit.Within(t, 10*time.Minute), time.Now()
 		var callers sync.WaitGroup
-		for i := range c.callers {
+		for i := range c.callers() {
 			callers.Go(func() {
 				if acquireAndRelease(ctx, t, c.of(all[i%sessions], i)) {
 					served.Add(1)
@@ -302,10 +306,10 @@ func (c crowd) serve(t *testing.T, sessions int, each time.Duration) (s servedCr
 			holdtest.MustRelease(t, ahead)
 		}
 		callers.Wait()
-		n := float64(c.callers)
+		n := float64(c.callers())
 		s = servedCrowd{float64(requests.Load()) / n, float64(watches.Load()) / n, time.Since(began)}
-		if served.Load() != int64(c.callers) || lost.Load() > 0 {
-			t.Errorf("%d of %d served in %v, %d sessions lost", served.Load(), c.callers, s.took, lost.Load())
+		if served.Load() != int64(c.callers()) || lost.Load() > 0 {
+			t.Errorf("%d of %d served in %v, %d sessions lost", served.Load(), c.callers(), s.took, lost.Load())
 		}
 		time.Sleep(5 * time.Second)
 		if n := cluster.count(20*time.Second) * busySessions / float64(sessions); n > 1 {

@@ -38,7 +38,7 @@ type simulation struct {
 	// once acquires and releases; it returns the operation that failed.
 	once    func(ctx context.Context, p *process, name string) (string, error)
 	busy    bool // so many goroutines that Txns are batched
-	crowd   bool // sixty goroutines of each session want one name
+	crowd   bool // crowdSize goroutines of each session want one name
 	family  bool // of locks: see family.Draw
 	permits bool // of semaphores
 	minHold bool // half of the holds keep the name taken
@@ -111,7 +111,7 @@ func (s *simulation) run() {
 	case s.busy:
 		names, goroutines = 8, 12
 	case s.crowd:
-		names, goroutines = 1, 60
+		names, goroutines = 1, *crowdSize
 	case s.family:
 		names, goroutines = s.drawFamily(r)
 	case s.permits:

@@ -19,7 +19,8 @@ var (
 	firstSeed = flag.Uint64("simulation.seed", 1, "seed of the first schedule")
 	count     = flag.Int("simulation.count", 0, "number of schedules of each test, each with the next seed; 0: "+
 		"as many as show something in a few seconds")
-	trace = flag.Bool("simulation.trace", false, "print a trace of each schedule")
+	crowdSize = flag.Int("simulation.crowd", 24, "goroutines of each session in a crowd")
+	trace     = flag.Bool("simulation.trace", false, "print a trace of each schedule")
 )
 
 // Sessions and mutexes run against etcdfake in virtual time under faults drawn from a seed.
@@ -40,7 +41,7 @@ func TestSimulationOfBusySessions(t *testing.T) {
 
 // A crowd wants one name, under the same faults: it is served in order, one at a time, and leaves nothing.
 func TestSimulationOfACrowd(t *testing.T) {
-	simulateAll(t, 2, shows{oracle.Granted: 60}, func(seed uint64) *simulation {
+	simulateAll(t, 2, shows{oracle.Granted: 20}, func(seed uint64) *simulation {
 		return &simulation{seed: seed, work: useMutexes, once: mutexOnce, crowd: true, administered: true}
 	})
 }
@@ -158,7 +159,7 @@ func (s *simulation) simulate(t *testing.T) {
 		for _, v := range s.violations {
 			test, _, _ := strings.Cut(t.Name(), "/")
 			t.Errorf("seed %d: %s\nrepeat: go test ./tests/simulation -run %s -simulation.seed=%d -simulation.count=1 "+
-				"-simulation.trace -v", s.seed, v, test, s.seed)
+				"-simulation.crowd=%d -simulation.trace -v", s.seed, v, test, s.seed, *crowdSize)
 		}
 	}()
 	bubble.Test(t, func(*testing.T) { s.run() })
