@@ -16,7 +16,7 @@ test: ## the root module's tests: seconds, no server
 
 .PHONY: race
 race: ## README's first test command: the root, and what needs one member of etcd
-	go test -race -vet=off ./tests/simulation ./tests/etcd/... ./... ./cmd/holdfast/...
+	go test -race -vet=off ./tests/simulation ./tests/etcd/... ./shard ./... ./cmd/holdfast/...
 
 .PHONY: all
 all: ## the tests of all modules, under the race detector: minutes

@@ -181,8 +181,8 @@ func (s *store) between(from, to int64) []Change {
 	return all[:sort.Search(len(all), func(i int) bool { return all[i].Revision > to })]
 }
 
-// clone returns a copy of kv for a client. Its bytes are those of the store, which no put changes: a third of the time of
-// a large read went into copying them.
+// clone returns a copy of kv for a client. Its bytes are those of the store, which no put changes: copying them was
+// a part of what a large read costs.
 func clone(kv *mvccpb.KeyValue) *mvccpb.KeyValue {
 	if kv == nil {
 		return nil

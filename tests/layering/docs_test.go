@@ -174,7 +174,7 @@ func TestREADMEIsShortAndItsExamplesAreReal(t *testing.T) {
 	}
 	for _, command := range []string{
 		"go run ./examples/quickstart",
-		"go test -race -vet=off ./tests/simulation ./tests/etcd/... ./... ./cmd/holdfast/...",
+		"go test -race -vet=off ./tests/simulation ./tests/etcd/... ./shard ./... ./cmd/holdfast/...",
 		"go test -race ./tests/robustness work",
 	} {
 		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(command) + `( *#.*)?$`).MatchString(readme) {

@@ -13,8 +13,8 @@ import (
 
 // StartQuiet starts a process with an endpoint for each member, so that its session watches several of them and polls
 // little. Its requests reach the link without a connection: a real one, as of Dial, costs many times as much, and these
-// tests are about the session. All watches but the session's go directly to the link, because those of etcd's own Watcher
-// stop virtual time.
+// tests are about the session. All watches but the session's go directly to the link, because those of etcd's own
+// Watcher stop virtual time.
 func StartQuiet(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options)) *Process {
 	t.Helper()
 	link := srv.Link()
