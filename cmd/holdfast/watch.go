@@ -187,6 +187,7 @@ func (s *screen) apply(ev admin.Event, now time.Time) {
 		lost := admin.DeadClaim{Lease: ev.Entry.Lease, Revision: ev.Entry.Revision, Shared: ev.Entry.Shared}
 		s.queue.Dead = append(s.queue.Dead, lost)
 	case audit.Released, admin.Left, admin.Gone:
+	case audit.Granted, audit.Refused, audit.Bumped, audit.Reset: // a watch has none of these
 	}
 	if ev.What == admin.Acquired { // all claims ahead that delay it have gone
 		s.queue.Dead = slices.DeleteFunc(s.queue.Dead, func(d admin.DeadClaim) bool {

@@ -28,7 +28,7 @@ func (e *againError) Unwrap() error { return e.err }
 // Unmark removes the outermost marks of err. To remove a mark further down would lose the errors around it.
 func Unmark(err error) error {
 	for {
-		switch e := err.(type) {
+		switch e := err.(type) { //nolint:errorlint // the outermost marks only
 		case *againError:
 			err = e.err
 		case *cenkalti.PermanentError:
