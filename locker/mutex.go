@@ -55,7 +55,7 @@ func (m *mutex) Do(ctx context.Context, fn func(ctx context.Context, lk *Lock) e
 	return do(ctx, m.named, fn, m.Lock)
 }
 
-// TryDo is Do with TryLock: it does not call fn if the error Is ErrLocked or ErrUnconfirmed.
+// TryDo is Do with TryLock: it does not call fn if the error Is ErrLocked.
 func (m *mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
 	return do(ctx, m.named, fn, m.TryLock)
 }
@@ -106,7 +106,7 @@ func (m *mutex) Lock(ctx context.Context) (*Lock, error) {
 }
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
-// who holds, or ErrUnconfirmed. Nothing was queued.
+// who holds. Nothing was queued.
 //
 // TryLock answers at once, except behind a holder that died: if none holds, but the last one went without a release,
 // it waits for the lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's, and a later call of

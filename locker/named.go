@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -98,7 +97,7 @@ func (n *named) acquire(ctx context.Context, mode mode, try bool) (handle, error
 		}
 		return n.handle(first, nil), nil
 	}
-	place, err := ahead.Without(err)
+	place, err := queue.Without(err)
 	switch {
 	case errors.Is(err, queue.ErrInDelay):
 		err = fmt.Errorf("%w: %w", ErrLocked, err)

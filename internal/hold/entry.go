@@ -10,7 +10,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -96,7 +95,7 @@ func (e *entry) heldValue(since time.Time, data string) string {
 // stands reads whether the entry is in etcd. Nothing can have joined the queue ahead of
 // it.
 func (e *entry) stands(ctx context.Context) (bool, error) {
-	resp, err := e.host.Sender().Get(ctx, ahead.Meta(e.Key()))
+	resp, err := e.host.Sender().Get(ctx, queue.Meta(e.Key()))
 	return err == nil && e.grant.Is(requests.First(resp.Kvs)), err
 }
 

@@ -172,7 +172,6 @@ func (r *removal) await(ctx context.Context) error {
 	if lost := r.lossBefore(); lost != nil {
 		return lost
 	}
-	r.hold.grant.CallerReturned()
 	return r.unknown(context.Cause(ctx))
 }
 
@@ -181,7 +180,6 @@ func (r *removal) leave(ctx context.Context) {
 	select {
 	case <-r.done:
 	case <-ctx.Done():
-		r.hold.grant.CallerReturned()
 	}
 }
 
