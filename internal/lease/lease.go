@@ -274,12 +274,10 @@ func (l *Lease) Gate() int64 {
 // SawGate records a mod revision of the session key. The gate only grows. The first one, of the put after the Grant,
 // rings no bell: nothing is held yet.
 func (l *Lease) SawGate(rev int64) {
-	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gate == 0 {
 		l.heard = rev
-		l.Say(Step{Action: Announced, At: now})
 	}
 	l.gate = max(l.gate, rev)
 }

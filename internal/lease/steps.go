@@ -15,8 +15,8 @@ type Action string
 const (
 	// Granted: etcd has granted the lease.
 	Granted Action = "granted"
-	// Announced: its session key is put. From now on the session keeps the lease, and tells what becomes of it.
-	Announced Action = "announced"
+	// Begins: the session has put its key, and keeps the lease from now on. It tells what becomes of the lease.
+	Begins Action = "begins"
 	// Renews: a copy of a renewal is about to be sent.
 	Renews Action = "renews"
 	// Reads: a copy of the read that proves the renewal, or of a put of the session key, is about to be sent.

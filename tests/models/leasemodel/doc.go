@@ -58,15 +58,16 @@
 // Follow compares the leases of tests/campaign and tests/simulation with the model, while members and processes fail.
 // Which leader has carried out a renewal is not known there, and when. What a session may conclude does not depend on
 // that. So etcd may do anything: each request that was sent may be answered, in any term. The session says its steps
-// through lease.Observe, with the times of its own clock, which may be fast or slow: the lease is granted; a renewal or
-// its proof is sent; a reply arrives, with its term; the renewal counts; the suspension is told; the lease is lost.
+// through lease.Observe, with the times of its own clock, which may be fast or slow: the lease is granted; the session
+// begins to keep it; a renewal or its proof is sent; a reply arrives, with its term; the renewal counts; the suspension
+// is told; the lease is lost.
 //
 // A renewal must count from the sends that were said, with the terms that arrived, before trusted-until, and never
 // after the loss. A suspension is not told before half of the time is over, a loss by the clock not before
-// trusted-until. Both may be told a drift margin later: timers come late on a busy machine, and those of Go do not
-// follow the clock of a session that is fast on purpose. They may be later still if the process was stopped or had no
-// processor. All of this goes by what the session says at its clock's time, and not by when goroutines ran: the oracle
-// judges what holders saw.
+// trusted-until. Both may be told a drift margin later, counted from when the session began, since no holder had the
+// lease before: timers come late on a busy machine, and those of Go do not follow the clock of a session that is fast
+// on purpose. They may be later still if the process was stopped or had no processor. All of this goes by what the
+// session says at its clock's time, and not by when goroutines ran: the oracle judges what holders saw.
 //
 // What is not compared: requests that are not answered; replies after the last confirmation; whether a renewal that may
 // count does; leases of more than 300 s; what comes half an hour after the Grant.

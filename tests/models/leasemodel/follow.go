@@ -74,7 +74,7 @@ type follower struct {
 
 	events []event
 	now    moment
-	begun  moment // how late after the suspension the session key was put, if no renewal counts yet; -1: it was not put
+	begun  moment // how late after the suspension the session began, if no renewal counts yet; -1: it has not begun
 	told   bool   // of the suspension
 	until  moment
 	due    bool // the suspension, when the latest renewal was confirmed
@@ -168,7 +168,7 @@ func (f *follower) add(s Said) {
 	case lease.Granted:
 		f.until, f.begun = f.since(s.Until), -1
 		e.action, e.until = isTrusted, f.until
-	case lease.Announced:
+	case lease.Begins:
 		f.begun = max(0, f.now-f.model.suspendAt(&state{trusted: f.until}))
 		return
 	case lease.Renews:

@@ -1,13 +1,18 @@
 package leasemodel
 
 import (
+	"context"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	client "github.com/holdfast-go/holdfast/session"
 )
 
 // What a session says, in seconds since the Grant was sent. The lease has a TTL of 6 s and is trusted for 4 s, so it is
@@ -20,8 +25,8 @@ func granted(until float64) Said {
 		TTL: 6 * time.Second, Margin: 2 * time.Second}}
 }
 
-// begins is a lease whose session key is put at a time.
-func begins(at float64) []Said { return []Said{granted(4), says(lease.Announced, at)} }
+// begins is a lease that its session keeps from a time on.
+func begins(at float64) []Said { return []Said{granted(4), says(lease.Begins, at)} }
 
 func says(a lease.Action, at float64) Said {
 	return Said{Step: lease.Step{Action: a, At: second(at), Sent: second(at)}}
@@ -142,7 +147,7 @@ func TestForgedStepsOfSessionsAreRefused(t *testing.T) {
 		"a suspension is told within the margin": {
 			begins(0), []Said{says(lease.Suspends, 3.9)}, []Said{says(lease.Suspends, 4.1)},
 		},
-		"a suspension is told within the margin after the session key was put": {
+		"a suspension is told within the margin after the session began to keep the lease": {
 			begins(3), []Said{says(lease.Suspends, 4.9)}, []Said{loses(5.1, holdfast.CauseClosed)},
 		},
 		"a suspension is told again after a renewal": {
@@ -195,4 +200,49 @@ func TestFollowCounts(t *testing.T) {
 			t.Errorf("%s: %d, want %d", what, got.Counts[what], n)
 		}
 	}
+}
+
+// The reply to the put of the session key comes after the suspension, and the renewal beside the put hangs for longer
+// than the margin. No holder has the lease meanwhile, so it is soon enough to tell the suspension as the session
+// begins.
+func TestSessionThatBeginsSuspendedIsARunOfTheModel(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		link := srv.Link()
+		link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+			switch call.Method {
+			case "LeaseGrant", "Put":
+				return etcdfake.Fate{Request: 385 * time.Millisecond, Reply: 385 * time.Millisecond}
+			case "LeaseKeepAlive":
+				return etcdfake.Fate{LoseRequest: true, Silent: true}
+			}
+			return etcdfake.Fate{}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var mu sync.Mutex // protects said
+		var said []Said
+		observed := lease.Observe(ctx, func(s lease.Step) {
+			mu.Lock()
+			defer mu.Unlock()
+			said = append(said, Said{Step: s})
+		})
+		sess, err := client.New(observed, link.Client(), client.Options{TTL: 3 * time.Second,
+			Clock: client.MonotonicClock(), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		link.Heal()
+		time.Sleep(10 * time.Second)
+		if err := sess.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		r := Follow(said)
+		if len(r.Refused) > 0 {
+			t.Error(r.Refused[0])
+		}
+		if r.Counts[Suspended] != 1 || r.Counts[Renewed] == 0 {
+			t.Errorf("%v, want a suspension, and renewals after it", r.Counts)
+		}
+	})
 }
