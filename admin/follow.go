@@ -16,7 +16,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
@@ -50,24 +49,15 @@ func (c *Client) Follow(ctx context.Context, kind holdfast.Kind, prefix string) 
 		}
 		from := f.root + prefix
 		watched := watching.Follower{
-			Client: c.client, Open: ctx, Streams: new(watching.Streams), From: from,
+			Client: c.client, Open: ctx, Policy: c.policy, Streams: new(watching.Streams), From: from,
 			End: clientv3.GetPrefixRangeEnd(from), Within: armTimeout, Every: followReread, Read: f.read, Hear: f.hear,
 		}
-		policy := c.policy
-		policy.Attempt = 0 // a watch lasts as long as it does
-		for {
-			err := backoff.Retry(ctx, policy, watched.Watch)
-			switch {
-			case errors.Is(err, errLoopLeft):
-				return
-			case ctx.Err() != nil:
-				yield(Queue{}, retry.ContextErr(ctx))
-				return
-			case err != nil:
-				yield(Queue{}, fmt.Errorf("follow %ss: %w", kind, err))
-				return
-			}
-			// The watch was healthy before it ended, so the pauses start anew.
+		switch err := watched.Follow(ctx); {
+		case errors.Is(err, errLoopLeft):
+		case ctx.Err() != nil:
+			yield(Queue{}, retry.ContextErr(ctx))
+		default:
+			yield(Queue{}, fmt.Errorf("follow %ss: %w", kind, err))
 		}
 	}
 }

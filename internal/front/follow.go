@@ -6,17 +6,15 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
-// Follow calls tell with the front of the queue, then after each change, in order, and after each regular read, one in
-// every; then only Sent has changed. It returns when ctx, the session or the client ends, or when etcd returns an error
-// that no retry can mend. It survives every failure of its watch.
+// Follow calls tell with the front of the queue, then after each change, in order, and after each regular read: at
+// least once in every, perhaps with a new Sent only. It returns when ctx, the session or the client ends, or when etcd
+// returns an error beyond retry. It survives every failure of its watch.
 //
-// tell is called on the caller's goroutine and must not block: until it returns, the client buffers events without a
-// bound.
+// tell runs on the caller's goroutine and must not block: until it returns, the client buffers events without a bound.
 func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Front)) error {
 	if err := r.ended(ctx); err != nil {
 		return err
@@ -24,33 +22,27 @@ func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Fron
 	open, cancel := r.whileOpen(ctx)
 	defer cancel()
 
-	policy := r.policy
-	policy.Attempt = 0 // a watch has no timeout
 	f := follower{r: r, tell: tell}
 	from, end := r.followed()
 	watched := watching.Follower{
-		Client: r.client, Open: r.open, Streams: &r.streams, From: from, End: end, Within: r.policy.Attempt, Every: every,
-		Read: f.read, Hear: f.hear,
+		Client: r.client, Open: r.open, Policy: r.policy, Streams: &r.streams, From: from, End: end,
+		Within: r.policy.Attempt, Every: every, Read: f.read, Hear: f.hear,
 	}
-	if r.at.Foreign { // then the watch does not tell when the claim ahead has gone
+	if r.at.Foreign { // the watch does not tell when the claim ahead has gone
 		watched.Soon = func() bool { return f.seen.Behind != "" }
 	}
-	for {
-		err := backoff.Retry(open, policy, watched.Watch)
-		if ctx.Err() != nil {
-			return retry.ContextErr(ctx)
-		}
-		if err = r.reason(ctx, err); err != nil {
-			return err
-		}
+	err := watched.Follow(open)
+	if ctx.Err() != nil {
+		return retry.ContextErr(ctx)
 	}
+	return r.reason(ctx, err)
 }
 
 // follower is the state of one call of Follow.
 type follower struct {
 	r    *Reader
 	tell func(Front)
-	seen Front // the latest that tell was called with
+	seen Front // the latest that was told
 }
 
 // read reads the front, calls tell with it, and reports whether it has changed since the read before.
@@ -74,9 +66,8 @@ func (f *follower) hear(ctx context.Context, changes []*clientv3.Event) error {
 	return err
 }
 
-// apply applies events. A new value of the front entry goes to tell. apply returns false for any other event that may
-// change the front: then a read decides. While the first entry waits for a dead claim, nothing but the end of that
-// claim lets any entry hold.
+// apply applies events. It tells a new value of the front entry. It returns false for any other event that may change
+// the front: then a read decides.
 func (f *follower) apply(changes []*clientv3.Event) bool {
 	for _, ev := range changes {
 		key := string(ev.Kv.Key)
@@ -84,12 +75,12 @@ func (f *follower) apply(changes []*clientv3.Event) bool {
 			continue
 		}
 		switch {
-		case f.seen.Behind != "" && !f.r.at.Foreign:
+		case f.seen.Behind != "" && !f.r.at.Foreign: // until this claim has gone, no entry can hold
 			if key == f.seen.Behind && ev.Type == clientv3.EventTypeDelete {
 				return false
 			}
 		case f.r.at.IsClaim(key):
-			// Each entry has one, which is put and deleted with it.
+			// An entry and its claim are put and deleted together, and the entry tells.
 		case f.seen.Entry == nil && ev.Type == clientv3.EventTypePut:
 			return false
 		case f.seen.Entry == nil || key != string(f.seen.Entry.Key):

@@ -20,13 +20,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
-// Front is the front of a queue as a read has seen it: the entry that holds.
+// Front is the front of a queue as a read has seen it: the entry of the holder.
 type Front struct {
 	Entry    *mvccpb.KeyValue // nil if none holds
 	Token    holdfast.Token   // of Entry
 	Value    layout.Value     // of Entry; only Data is set if it does not have our form
-	Revision int64            // of the store, at which this was true
-	Sent     time.Duration    // when the read was sent that saw Entry, by the reader's clock
+	Revision int64            // of the store, when this was true
+	Sent     time.Duration    // when the read of Entry was sent, by the reader's clock
 
 	// Behind is the key of the oldest dead claim, for which the first entry waits, if there is one. Then none holds:
 	//
@@ -50,9 +50,8 @@ func (f Front) holds(kv *mvccpb.KeyValue) bool {
 	return f.Entry != nil && string(f.Entry.Key) == string(kv.Key) && f.Entry.CreateRevision == kv.CreateRevision
 }
 
-// Reader reads and watches the front of a queue. It writes nothing, so it needs a client and no session. So that client
-// may be one that clientv3 did not make, as in a test: its Ctx is nil, and nothing closes it. A Reader is safe for
-// concurrent use.
+// Reader reads and watches the front of a queue. It writes nothing, so it needs a client and no session. A test may
+// give it a client without clientv3.New: its Ctx is nil, and nothing closes it. A Reader is safe for concurrent use.
 type Reader struct {
 	client  *clientv3.Client
 	sender  *requests.Sender
@@ -62,7 +61,7 @@ type Reader struct {
 	epoch   string           // key of the fencing epoch
 	streams watching.Streams // of its watches; creating those of others would delay them
 
-	open context.Context // done when the session that it was made with is closed; never without one
+	open context.Context // done when the session of the reader is closed; never without a session
 }
 
 // Options are the options of a Reader.
@@ -96,8 +95,7 @@ func New(cli *clientv3.Client, name string, foreign bool, o Options) (*Reader, e
 	}, nil
 }
 
-// Of returns a reader of a queue's front that uses the session's client and
-// ends with the session.
+// Of returns a reader of a queue's front with the session's client. It ends with the session.
 func Of(host lease.Env, at layout.Queue) *Reader {
 	return &Reader{
 		client: host.Client(), sender: host.Sender(), policy: host.RetryPolicy(), clock: host.Clock(),
@@ -109,7 +107,7 @@ func Of(host lease.Env, at layout.Queue) *Reader {
 func (r *Reader) Clock() func() time.Duration { return r.clock }
 
 // Read reads which entry holds, in one linearizable read. It returns ctx's error, holdfast.ErrClosed,
-// holdfast.ErrClientClosed, or an error of etcd that no retry can mend.
+// holdfast.ErrClientClosed, or an error of etcd beyond retry.
 func (r *Reader) Read(ctx context.Context) (Front, error) {
 	if err := r.ended(ctx); err != nil {
 		return Front{}, err
@@ -147,7 +145,7 @@ func (r *Reader) closedErr() error {
 	}
 }
 
-// whileOpen returns a child of ctx that the end of the session or the client cancels, too.
+// whileOpen returns a child of ctx. The end of the session or of the client cancels it, too.
 func (r *Reader) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stops := []func() bool{context.AfterFunc(r.open, cancel)}
@@ -162,7 +160,7 @@ func (r *Reader) whileOpen(ctx context.Context) (context.Context, context.Cancel
 	}
 }
 
-// reason returns why a call that has failed with err ended.
+// reason returns why a call ended that has failed with err.
 func (r *Reader) reason(ctx context.Context, err error) error {
 	if closed := r.closedErr(); closed != nil && ctx.Err() == nil {
 		return closed
@@ -170,7 +168,7 @@ func (r *Reader) reason(ctx context.Context, err error) error {
 	return err
 }
 
-// read reads the front. If the entry is the one of before, it has the token of before.
+// read reads the front. If the entry is still that of before, read keeps its token.
 func (r *Reader) read(ctx context.Context, before Front) (Front, error) {
 	return requests.Ask(ctx, r.sender, requests.Read, func(ctx context.Context) (Front, error) {
 		f := Front{Sent: r.clock()}
@@ -208,11 +206,10 @@ func (r *Reader) read(ctx context.Context, before Front) (Front, error) {
 // ask reads the epoch and the oldest keys of entries and claims in one Txn, so at one revision. A Txn of reads is
 // linearizable as its reads are.
 //
-// The entries and the claims of a name are one range. Its two oldest keys tell all: an entry and its claim are as old
-// as each other, so an entry that holds is one of the two, and a claim without its entry is dead.
+// The entries and the claims of a name are one range. Its two oldest keys tell all: an entry and its claim are equally
+// old, so the holder's entry is among the two, and a claim without its entry is dead.
 //
-// The claims below a foreign prefix are elsewhere. A role that may read the prefix alone sees the first entry as
-// holding a lock delay early.
+// The claims below a foreign prefix are elsewhere. A role without the claims sees a new holder a lock delay early.
 func (r *Reader) ask(ctx context.Context) (*clientv3.TxnResponse, error) {
 	epoch := clientv3.OpGet(r.epoch)
 	if from, end := r.followed(); !r.at.Foreign {
@@ -230,7 +227,8 @@ func (r *Reader) ask(ctx context.Context) (*clientv3.TxnResponse, error) {
 
 var oldestFirst = clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
 
-// first returns the first entry, out of the oldest keys, and the dead claim that keeps it from holding.
+// first returns the first entry, out of the oldest keys, and the dead claim ahead of it: until that has gone, it does
+// not hold.
 func (r *Reader) first(oldest []*mvccpb.KeyValue) (entry, claim *mvccpb.KeyValue) {
 	for _, kv := range oldest {
 		switch {
@@ -252,7 +250,7 @@ func (r *Reader) first(oldest []*mvccpb.KeyValue) (entry, claim *mvccpb.KeyValue
 	return entry, claim
 }
 
-// followed is the range in which a change may be one of the front: the entries, and of a name the claims right behind
+// followed returns the range where a change may be about the front: the entries, and of a name the claims right behind
 // them.
 func (r *Reader) followed() (from, end string) {
 	from, end = r.at.All()
@@ -262,8 +260,7 @@ func (r *Reader) followed() (from, end string) {
 	return from, end
 }
 
-// valueOf returns the value of an entry. If it does not have our form, it is a
-// candidate's data.
+// valueOf returns the value of an entry. If it does not have our form, it is a candidate's data.
 func (r *Reader) valueOf(kv *mvccpb.KeyValue) layout.Value {
 	if v, ok := layout.DecodeValue(kv.Value); ok && !r.at.Verbatim {
 		return v
@@ -271,8 +268,8 @@ func (r *Reader) valueOf(kv *mvccpb.KeyValue) layout.Value {
 	return layout.Value{Data: string(kv.Value)}
 }
 
-// epochAt returns the epoch at revision rev; now is what stands at present. If the
-// history is compacted it returns 0: a token that is too small shuts no holder out.
+// epochAt returns the epoch at revision rev; now is what stands at present. If the history is compacted it returns 0:
+// too small a token shuts no holder out.
 func (r *Reader) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) (int64, error) {
 	epoch, err := layout.Epoch(now, rev)
 	switch {

@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// RecheckAfter is the time between two looks beside a watch that lives. It bounds the harm of one that has still
-	// missed a change. No such watch is known. It also bounds how long a waiter does not know what only its look finds.
+	// RecheckAfter is the time between two looks beside a living watch. It bounds how long a waiter misses what only a
+	// look finds, and the harm of a watch that misses a change. No such watch is known.
 	RecheckAfter = 30 * time.Second
 
 	// maxPatience bounds by how much a waiter's patience with its watch grows.
 	maxPatience = 16
 )
 
-// Change is what a waiter waits for, and what it watches for that.
+// Change says what a waiter waits for, and what it watches meanwhile.
 type Change struct {
 	Host    lease.Env // the waiter's
 	Streams *Streams
 	Key     string
 	Opts    []clientv3.OpOption
 
-	Recheck time.Duration                   // between two looks beside a watch that lives; 0: RecheckAfter
+	Recheck time.Duration                   // between two looks beside a living watch; 0: RecheckAfter
 	Again   func(ctx context.Context) error // such a look; nil: Look
 
 	Over func() bool                                               // the wait is over
@@ -41,12 +41,12 @@ func (c Change) Await(ctx context.Context) error {
 	patience := time.Duration(1)
 	for {
 		err := lease.Retry(ctx, c.Host, func(ctx context.Context) error {
-			if c.Over() { // found by the look after a watch that failed
+			if c.Over() { // the look after a failed watch has found it
 				return nil
 			}
 			err := c.once(ctx, patience)
-			// The member may hang, or it may be overloaded. Watches that are made
-			// again and again would add to the load, so wait longer each time.
+			// The member may hang, or be overloaded. A watch made again and again would add to the load, so wait longer
+			// each time.
 			patience = min(2*patience, maxPatience)
 			return err
 		})
@@ -62,8 +62,8 @@ func (c Change) Await(ctx context.Context) error {
 	}
 }
 
-// once watches until the wait is over. It returns nil before that if a healthy watch
-// ended. patience multiplies the times after which a silent watch is given up.
+// once watches until the wait is over. It returns nil before that if a healthy watch has ended. patience multiplies the
+// times after which it gives up a silent watch.
 func (c Change) once(ctx context.Context, patience time.Duration) error {
 	st, limit := c.Streams.Pick()
 	armed, err := st.Arm(ctx, Request{
@@ -80,8 +80,8 @@ func (c Change) once(ctx context.Context, patience time.Duration) error {
 	return c.listen(ctx, armed, patience*AnswerWithin)
 }
 
-// listen looks once, and then handles what a watch that stands tells, until it was asked for progress and has answered
-// nothing for that long. It returns as once does.
+// listen looks once, and then handles what the watch tells. It gives up the watch after a request for progress without
+// any answer for so long. It returns like once.
 func (c Change) listen(ctx context.Context, armed *Watch, answer time.Duration) error {
 	if err := c.Look(ctx); err != nil || c.Over() {
 		return err
@@ -102,10 +102,10 @@ func (c Change) listen(ctx context.Context, armed *Watch, answer time.Duration) 
 		case errors.Is(err, ErrTick) && ask <= 0:
 			armed.AskProgress()
 			ask = AskAgain
-		case errors.Is(err, ErrTick): // time to look
+		case errors.Is(err, ErrTick): // it is time to look
 		case err != nil:
 			return armed.Ended(ctx, err)
-		default: // progress, which any response is
+		default: // any response is progress
 			heard, ask = time.Now(), ProgressAfter
 			if err := c.Hear(ctx, news.Events); err != nil || c.Over() {
 				return err

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backoff"
 )
 
-// How old an observer lets its knowledge get, by default and at the least. A Follower reads in each third of that.
+// How old an observer lets its knowledge get: by default, and the shortest. A Follower reads in each third of that.
 const (
 	DefaultMaxAge = 15 * time.Second
 	MinMaxAge     = 30 * time.Millisecond
@@ -17,29 +19,42 @@ const (
 // soonAfter is the time between two reads while Follower.Soon asks for them.
 const soonAfter = 500 * time.Millisecond
 
-// Follower follows the keys of a range: by one watch after the other, and by regular reads in case that one is silent.
+// Follower follows the keys of a range: by one watch after the other, and by regular reads in case a watch is silent.
 type Follower struct {
 	Client  *clientv3.Client
 	Open    context.Context // as in Request
+	Policy  backoff.Policy  // of the pauses between watches that fail
 	Streams *Streams
 	From    string
 	End     string        // the first key behind the range
-	Within  time.Duration // bounds the creation of a watch, which has longer on a stream that is busy
+	Within  time.Duration // bounds the creation of a watch; on a busy stream it has longer
 	Every   time.Duration // the time between two reads
 
-	// Read reads the keys, and reports whether they are not as was known, from the read before and from Hear.
+	// Read reads the keys, and reports whether they differ from what the read before and Hear have told.
 	Read func(ctx context.Context) (changed bool, err error)
-	// Soon reports whether the next read is to come soon, because something changes that no event tells. nil: none does.
+	// Soon reports whether the next read must come soon: no event will tell the change. nil: events tell all.
 	Soon func() bool
-	// Hear handles events, of which the first may be older than the latest read.
+	// Hear handles events. The first of them may be older than the latest read.
 	Hear func(ctx context.Context, events []*clientv3.Event) error
 }
 
-// Watch follows the keys until its watch ends. It returns nil if that was healthy, so that the pauses start anew.
+// Follow follows the keys until ctx ends, or until etcd returns an error that no retry can mend. It survives every
+// failure of its watch.
+func (f *Follower) Follow(ctx context.Context) error {
+	policy := f.Policy
+	policy.Attempt = 0 // a watch lasts as long as it does
+	for {
+		if err := backoff.Retry(ctx, policy, f.watch); err != nil {
+			return err
+		}
+		// The watch was healthy before it ended, so the pauses start anew.
+	}
+}
+
+// watch follows the keys until its watch ends. It returns nil if that was healthy.
 //
-// The revision of the read that follows the creation of the watch is not smaller than that of the watch, so nothing is
-// missed in between.
-func (f *Follower) Watch(ctx context.Context) error {
+// The read after the creation of the watch has at least the revision of the watch, so nothing is missed in between.
+func (f *Follower) watch(ctx context.Context) error {
 	look := func(ctx context.Context) error { _, err := f.Read(ctx); return err }
 	st, limit := f.Streams.Pick()
 	armed, err := st.Arm(ctx, Request{
@@ -73,8 +88,8 @@ func (f *Follower) Watch(ctx context.Context) error {
 				return err
 			}
 			if changed && !soon {
-				// The watch has not told this. It may only be late, or silent for
-				// good: its connection is dead, or its member hangs.
+				// The watch has not told this. It may only be late, or silent for good: its connection is dead, or its member
+				// hangs.
 				return armed.GiveUp("the watch is behind")
 			}
 		case err != nil:

@@ -51,7 +51,7 @@ func newFollowed(t *testing.T, srv *etcdfake.Server) *followed {
 // watch runs one watch, on a goroutine.
 func (f *followed) watch(ctx context.Context) <-chan error {
 	done := make(chan error, 1)
-	go func() { done <- f.Watch(ctx) }()
+	go func() { done <- f.Follower.watch(ctx) }()
 	return done
 }
 
@@ -217,7 +217,7 @@ func TestFollowerWaitsForItsWatch(t *testing.T) {
 					f.slow(takes)
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 					defer cancel()
-					if err := f.Watch(ctx); errors.Is(err, ErrUnarmed) != late {
+					if err := f.Follower.watch(ctx); errors.Is(err, ErrUnarmed) != late {
 						t.Errorf("created after %v: %v", takes, err)
 					}
 				})

@@ -18,22 +18,22 @@ import (
 // Listing is what stands below a prefix, at one revision.
 type Listing[T comparable] struct {
 	Revision int64
-	Sent     time.Duration // when the read was sent that it began with, by the reader's clock
+	Sent     time.Duration // when its first read was sent, by the reader's clock
 	Items    map[string]T  // by key
 }
 
-// Options are the policies of a Reader: those of the ReaderOptions of other packages.
+// Options are the policies of a Reader, from the ReaderOptions of other packages.
 type Options struct {
 	// Retry sets the pauses between attempts. Its Attempt bounds how long a watch may take to begin.
 	Retry backoff.Policy
-	// MaxAge is how old a listing may get: a watch is checked by a read in each third of it.
+	// MaxAge is how old a listing may get: in each third of it a read checks the watch.
 	MaxAge time.Duration
 	// Clock is elapsed time.
 	Clock func() time.Duration
 }
 
-// Resolve returns the options with the defaults of Retry and MaxAge. A value out of range is a *holdfast.ArgumentError
-// of ReaderOptions, and so is a client that cannot read.
+// Resolve returns the options with the defaults of Retry and MaxAge. A value out of range, or a client without KV or
+// Watcher, is a *holdfast.ArgumentError.
 func (o Options) Resolve(cli *clientv3.Client) (Options, error) {
 	retry, err := requests.Policy("ReaderOptions.Retry", o.Retry)
 	switch {
@@ -46,8 +46,8 @@ func (o Options) Resolve(cli *clientv3.Client) (Options, error) {
 	return o, err
 }
 
-// Reader reads what stands below a prefix, as a value V that is made of the listing. It is immutable, and may be used
-// by any number of goroutines.
+// Reader reads what stands below a prefix, and makes a value V of the listing. It is immutable, and may be used by any
+// number of goroutines.
 type Reader[T comparable, V any] struct {
 	client  *clientv3.Client
 	prefix  string
@@ -58,15 +58,15 @@ type Reader[T comparable, V any] struct {
 	streams *Streams
 }
 
-// NewReader returns a reader with resolved options. A key for which decode returns false is left out.
+// NewReader returns a reader with resolved options. It leaves out a key if decode returns false.
 func NewReader[T comparable, V any](
 	cli *clientv3.Client, prefix string, o Options, decode func(*mvccpb.KeyValue) (T, bool), value func(Listing[T]) V,
 ) *Reader[T, V] {
 	return &Reader[T, V]{cli, prefix, o, decode, value, requests.NewSender(cli, o.Retry), new(Streams)}
 }
 
-// Usable returns why a reader that is built on r cannot be called, or nil. wrong is what its constructor has found. If
-// that reader is the zero value, r is nil.
+// Usable returns why a caller cannot use a reader on top of r, or nil. wrong is what its constructor has found. If the
+// reader is the zero value, r is nil.
 func (r *Reader[T, V]) Usable(ctx context.Context, wrong error) error {
 	switch {
 	case wrong != nil:
@@ -93,13 +93,6 @@ func (r *Reader[T, V]) Read(ctx context.Context) (now V, err error) {
 	return r.value(l), nil
 }
 
-// retry returns the policy without a limit for an attempt: the sender bounds each request, and a watch has no timeout.
-func (r *Reader[T, V]) retry() backoff.Policy {
-	policy := r.opts.Retry
-	policy.Attempt = 0
-	return policy
-}
-
 func (r *Reader[T, V]) list(ctx context.Context) (Listing[T], error) {
 	l := Listing[T]{Sent: r.opts.Clock(), Items: make(map[string]T)}
 	resp, err := r.sender.Get(ctx, clientv3.OpGet(r.prefix, clientv3.WithPrefix()))
@@ -121,17 +114,16 @@ func (r *Reader[T, V]) put(l Listing[T], kv *mvccpb.KeyValue) {
 	}
 }
 
-// dated is a value, and when the read was sent that its listing began with.
+// dated is a value, and when the first read of its listing was sent.
 type dated[V any] struct {
 	value V
 	sent  time.Duration
 }
 
-// follow calls tell with the value, after each change, and after each regular read. It survives every failure of its
-// watch.
+// follow calls tell with the value, after each change, and after each regular read.
 func (r *Reader[T, V]) follow(caller context.Context, tell func(dated[V])) error {
 	open := r.client.Ctx()
-	if open == nil { // a client that clientv3 did not make
+	if open == nil { // clientv3 did not make this client
 		open = context.Background()
 	}
 	ctx, cancel := context.WithCancel(caller)
@@ -139,21 +131,18 @@ func (r *Reader[T, V]) follow(caller context.Context, tell func(dated[V])) error
 	defer context.AfterFunc(open, cancel)()
 	f := follower[T, V]{r: r, tell: func(l Listing[T]) { tell(dated[V]{r.value(l), l.Sent}) }}
 	watched := Follower{
-		Client: r.client, Open: ctx, Streams: r.streams, From: r.prefix, End: clientv3.GetPrefixRangeEnd(r.prefix),
+		Client: r.client, Open: ctx, Policy: r.opts.Retry, Streams: r.streams,
+		From: r.prefix, End: clientv3.GetPrefixRangeEnd(r.prefix),
 		Within: r.opts.Retry.Attempt, Every: r.opts.MaxAge / 3, Read: f.read, Hear: f.hear,
 	}
-	for {
-		err := backoff.Retry(ctx, r.retry(), watched.Watch)
-		switch {
-		case caller.Err() != nil:
-			return retry.ContextErr(caller)
-		case open.Err() != nil:
-			return holdfast.ErrClientClosed
-		case err != nil:
-			return err
-		}
-		// The watch was healthy before it ended, so the pauses start anew.
+	err := watched.Follow(ctx)
+	switch {
+	case caller.Err() != nil:
+		return retry.ContextErr(caller)
+	case open.Err() != nil:
+		return holdfast.ErrClientClosed
 	}
+	return err
 }
 
 // follower is one call of follow.
@@ -163,7 +152,7 @@ type follower[T comparable, V any] struct {
 	seen Listing[T]
 }
 
-// read reads the keys, tells them, and reports whether they have changed since what was told before.
+// read reads the keys, tells them, and reports whether they differ from what it has told before.
 func (f *follower[T, V]) read(ctx context.Context) (changed bool, err error) {
 	now, err := f.r.list(ctx)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 type Follow[T any] func(ctx context.Context, tell func(T)) error
 
 // Latest calls handle with what follow tells, on the caller's goroutine, until handle returns false (then Latest
-// returns nil) or follow returns. While handle runs, what is newer replaces what waits.
+// returns nil) or follow returns. While handle runs, a newer value replaces the waiting value.
 func Latest[T any](ctx context.Context, follow Follow[T], handle func(T) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	latest := make(chan T, 1)
@@ -48,7 +48,7 @@ func Latest[T any](ctx context.Context, follow Follow[T], handle func(T) bool) e
 
 var errClosed = fmt.Errorf("the observer was closed: %w", context.Canceled)
 
-// Memory keeps the latest that a Follow has told.
+// Memory keeps the latest value of a Follow.
 type Memory[T any] struct {
 	cancel context.CancelFunc
 	first  chan struct{} // closed when something was told
@@ -57,8 +57,8 @@ type Memory[T any] struct {
 	latest atomic.Pointer[T]
 }
 
-// Remember returns a Memory once follow has told something, which ctx bounds. spawn runs a function on a goroutine; if
-// it reports false, it has not, because a session is closed. After an error there is nothing to close.
+// Remember waits until follow has told something, or ctx ends, and returns a Memory. spawn runs a function on a
+// goroutine; it reports false if it has not, because a session is closed. After an error there is nothing to close.
 func Remember[T any](ctx context.Context, spawn func(func()) bool, follow Follow[T]) (*Memory[T], error) {
 	m := &Memory[T]{first: make(chan struct{}), ended: make(chan struct{})}
 	mctx, cancel := context.WithCancel(context.Background())
@@ -91,7 +91,7 @@ func Remember[T any](ctx context.Context, spawn func(func()) bool, follow Follow
 	return nil, err
 }
 
-// Latest returns the latest that was told, and, if nothing more will be, why.
+// Latest returns the latest value and, if no other will follow, why.
 func (m *Memory[T]) Latest() (now T, ended error) {
 	select {
 	case <-m.ended:

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Watch calls handle with the value as it is now, then after each change, until handle returns false. Values that are
-// the same are one. It misses changes if handle is slow, but not the latest. It returns nil, or one of Read's errors.
+// Watch calls handle with the value as it is now, then after each change, until handle returns false. It skips a value
+// that is the same as the last. It misses changes if handle is slow, but not the latest. It returns nil, or an error of
+// Read.
 func (r *Reader[T, V]) Watch(ctx context.Context, same func(a, b V) bool, handle func(V) bool) error {
 	var last *V
 	return Latest(ctx, r.follow, func(now dated[V]) bool {
@@ -37,7 +38,7 @@ func (r *Reader[T, V]) Observe(ctx context.Context) (*Observer[V], error) {
 // Snapshot is what an Observer knows.
 type Snapshot[V any] struct {
 	Value   V
-	Age     time.Duration // since the read was sent that the value began with
+	Age     time.Duration // since the first read of the value was sent
 	Trusted bool          // it is at most MaxAge old, and the observer has not ended
 	Err     error         // why the observer has ended, or nil
 }

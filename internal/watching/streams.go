@@ -16,38 +16,38 @@ const (
 	// maxStreams bounds the streams of a session.
 	maxStreams = 512
 
-	// armWait is how long creating one watch may take. If it takes longer, the
-	// stream is presumed to be on a member that hangs.
+	// armWait is how long the creation of one watch may take. If it takes longer, the member of the stream probably
+	// hangs.
 	armWait = time.Second
 )
 
-// Streams are streams of watches. The zero value has none. A watch uses the first stream that is not busy creating
-// watches, so a session with few waiters has one stream. etcd's client closes a stream with its last watch.
+// Streams are streams of watches. The zero value has none. A watch uses the first stream with few watches in creation,
+// so a session with few waiters has one stream. etcd's client closes a stream with its last watch.
 //
-// A stream stays with one member, and with the auth token it was opened with. If the member hangs, or the token expires
-// or predates a change of roles, the stream creates no further watch, while older watches may keep it open. Later
+// A stream stays with one member, and with the auth token of its opening. If the member hangs, or the token expires or
+// is older than a change of roles, the stream creates no further watch, while older watches may keep it open. Later
 // watches then use another stream.
 type Streams struct {
 	mu   sync.Mutex // protects what follows
 	open []*Stream
 }
 
-// Stream is what one watch or several are created on.
+// Stream is a stream for one watch or several.
 type Stream struct {
 	of       *Streams
 	number   int64
-	turn     chan struct{} // full while a watch is being created, also one whose caller has given up
-	arming   int           // watches that are being created on it; protected by Streams.mu
+	turn     chan struct{} // full while a watch is being created, even if its caller has given up
+	arming   int           // watches in creation; protected by Streams.mu
 	progress time.Time     // when progress was requested last; protected by Streams.mu
 }
 
-// NewStream returns a stream that no other watch uses. It goes to the next member.
+// NewStream returns a stream without other watches. It goes to the next member.
 func NewStream() *Stream {
 	st, _ := new(Streams).Pick()
 	return st
 }
 
-// Pick returns the stream for a new watch, which the caller must arm, and how long that may take.
+// Pick returns the stream for a new watch, and how long its creation may take. The caller must arm it.
 func (s *Streams) Pick() (*Stream, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,14 +78,14 @@ func (st *Stream) creating() int {
 	return st.arming
 }
 
-// armed records that a watch was created on st, or failed for a reason other than the stream.
+// armed records the end of a creation on st.
 func (st *Stream) armed() {
 	st.of.mu.Lock()
 	defer st.of.mu.Unlock()
 	st.arming--
 }
 
-// drop makes later watches use other streams, because st is silent, or creates no watch, although etcd answers.
+// drop makes later watches use other streams: st is silent, or creates no watch, although etcd answers.
 func (st *Stream) drop() {
 	st.of.mu.Lock()
 	defer st.of.mu.Unlock()

@@ -1,12 +1,17 @@
 // Package watching is how a change in etcd is heard: it keeps watches of etcd alive. etcd's client by itself does not
 // notice that a member hangs.
 //
-// A watch starts from now, not from a known revision: etcd serves that by a loop which brings late watchers up to date
-// every 100 ms. What happened before the watch stood is found by a read that follows. So a user arms a watch, reads,
-// and then hears; whatever ends the watch, the answer is to read and to arm another one, after a pause.
+// A watch starts from now. From a known revision etcd would serve it by a loop of 100 ms for late watchers. A read
+// finds what has happened before the watch stood. So you arm a watch, read, and then hear:
 //
-// change.go waits for one change, as an entry waits for the one ahead of it to go. listing.go reads all keys below a
-// prefix and follows them: by a watch, and by regular reads in case that it is silent.
+//	rev 10  you read: A holds
+//	rev 11  A goes
+//	rev 12  your watch stands, and tells what comes after 12. Without a second read you would wait for A for ever
+//
+// Whatever ends the watch, pause, arm another, and read again.
+//
+// watch.go arms a watch on a stream of streams.go. change.go waits for one change, as an entry waits until the entry
+// ahead has gone. follow.go follows the keys of a range. listing.go makes a value of them, and memory.go keeps it.
 package watching
 
 import (
@@ -24,22 +29,22 @@ import (
 )
 
 const (
-	// ProgressAfter is the time without any response after which progress is requested on a stream. A watch on a member
-	// that hangs is as silent as one that has nothing to tell.
+	// ProgressAfter is how long a stream may be silent before progress is requested on it. A watch on a hung member is as
+	// silent as a watch with nothing to tell.
 	ProgressAfter = 7 * time.Second
 
-	// AnswerWithin is the time after that in which etcd must answer, or the stream is given up.
+	// AnswerWithin is how long etcd may take for the answer. After that the stream is given up.
 	AnswerWithin = 3 * time.Second
 
-	// AskAgain is the time between two such requests while none is answered: etcd does not answer one that comes while
-	// it brings a watch of the stream up to date.
+	// AskAgain is the time between two such requests while none has an effect: etcd skips a request while it brings a
+	// watch of the stream up to date.
 	AskAgain = time.Second
 
-	// HealthyAfter: a watch that lived for this long resets the backoff.
+	// HealthyAfter is how long a watch must live to reset the pauses.
 	HealthyAfter = time.Second
 
-	// streamKey is the metadata key that tells streams apart: etcd's client opens one
-	// stream for each set of metadata. etcd ignores it.
+	// streamKey is a metadata key to tell streams apart: etcd's client opens a stream for each set of metadata. etcd
+	// ignores it.
 	streamKey = "holdfast-stream"
 )
 
@@ -55,18 +60,18 @@ var (
 // Request says what is watched.
 type Request struct {
 	Client *clientv3.Client
-	Open   context.Context // ends the watch; its values, and not those of a caller, are those of the stream
+	Open   context.Context // ends the watch; the stream has its values, and not those of a caller
 	Key    string
 	Opts   []clientv3.OpOption
-	Within time.Duration // Arm doubts the stream if the watch is not created in that time
+	Within time.Duration // after that Arm doubts the stream
 
-	// Look reads what no event tells. Arm calls it if the watch was not created, which may be the stream's fault or
-	// etcd's: it is sent to other members if one hangs, gets a new token if that of the stream has expired, and fails
-	// for good if a permission was withdrawn. nil: Arm returns why there is no watch.
+	// Look reads what no event tells. Arm calls it if the watch was not created, to find out whether that is the stream's
+	// fault or etcd's: a read goes to other members if one hangs, gets a new token if that of the stream has expired, and
+	// fails for good if a permission was withdrawn. nil: Arm returns why there is no watch.
 	Look func(ctx context.Context) error
 }
 
-// Watch is a watch that stands. Close must be called.
+// Watch is a watch after its creation. Call Close.
 type Watch struct {
 	client *clientv3.Client
 	stream *Stream
@@ -79,12 +84,12 @@ type Watch struct {
 	asked      sync.WaitGroup
 }
 
-// Arm creates a watch and returns when it stands: what happens from now on is told. It ends with ctx. If it is not
-// created, Arm returns Look's error, or ErrUnarmed, which a retry may mend on another stream.
+// Arm creates a watch and returns when it stands: it tells what happens from then on. The watch ends with ctx. If it is
+// not created, Arm returns Look's error, or ErrUnarmed: then a retry may help, on another stream.
 //
-// Within is no deadline. Where all of etcd is slow, a watch made anew would stand at the end of the same line. So Arm
-// looks beside the creation then, and gives up the stream only if the look is answered first. A watch behind another
-// one of its stream has as many times as long as the look took:
+// Within is no deadline. Where all of etcd is slow, a new watch would stand at the end of the same line. So after
+// Within Arm looks beside the creation, and gives up the stream only if the look is answered first. A watch behind n
+// others of its stream then has n times as long as the look took:
 //
 //	0 s  two watches are requested; etcd takes 4 s for each request, and creates one after the other
 //	2 s  a look is sent
@@ -145,14 +150,14 @@ func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 	return nil, retry.Again(fmt.Errorf("%w: %w", ErrUnarmed, err))
 }
 
-// create creates a watch on wctx, which cancel ends, and returns when etcd has answered or patience has ended.
+// create creates a watch on wctx, and returns when etcd has answered or patience has ended. cancel ends wctx.
 //
-// etcd's client drops what etcd says of a watch that was canceled before: etcd then keeps the watch, and the client its
-// stream and goroutines, until the client is closed. So a caller that gives up leaves its watch to a goroutine, which
-// cancels it once etcd has answered.
+// etcd's client ignores what etcd says of a canceled watch: etcd then keeps the watch, and the client its stream and
+// goroutines, until the client is closed. So a caller that gives up leaves its watch to a goroutine, and that cancels
+// it once etcd has answered.
 //
-// A stream creates one watch at a time, as etcd's client does by itself. So it has one such goroutine at most, however
-// many callers give up and come again while etcd does not answer.
+// A stream creates one watch at a time, as etcd's client does by itself. So a stream has one such goroutine at most,
+// however many callers give up and come again while etcd does not answer.
 func (st *Stream) create(patience, wctx context.Context, cancel func(), r Request) (clientv3.WatchChan, error) {
 	select {
 	case st.turn <- struct{}{}:
@@ -201,7 +206,7 @@ func (w *Watch) Next(ctx context.Context, tick <-chan time.Time) (clientv3.Watch
 	}
 }
 
-// responseErr returns why a watch has ended with that response, or without one; nil: it goes on.
+// responseErr returns why a watch has ended with that response, or without any; nil: it goes on.
 func responseErr(resp clientv3.WatchResponse, ok bool) error {
 	if !ok {
 		return errors.New("the watch was closed")
@@ -209,10 +214,10 @@ func responseErr(resp clientv3.WatchResponse, ok bool) error {
 	return resp.Err()
 }
 
-// Healthy reports whether the watch has lived for so long that pauses may start anew.
+// Healthy reports whether the watch has lived long enough for the pauses to start anew.
 func (w *Watch) Healthy() bool { return time.Since(w.stands) >= HealthyAfter }
 
-// Ended returns why the user of the watch arms another one, when Next has failed with err. It is nil if the watch was
+// Ended returns the error of a watch after Next has failed with err: its user arms another. It is nil if the watch was
 // healthy, and ctx has not ended.
 func (w *Watch) Ended(ctx context.Context, err error) error {
 	if w.Healthy() && ctx.Err() == nil {
@@ -221,14 +226,14 @@ func (w *Watch) Ended(ctx context.Context, err error) error {
 	return retry.Again(err)
 }
 
-// GiveUp makes later watches use other streams, because this one is silent although etcd answers. It returns the error
-// with which the user of the watch arms another one.
+// GiveUp makes later watches use other streams: this stream is silent although etcd answers. It returns the error of
+// the watch: its user arms another.
 func (w *Watch) GiveUp(why string) error {
 	w.stream.drop()
 	return retry.Again(errors.New(why))
 }
 
-// AskProgress makes etcd send something to all watches of the stream, if none of them has asked a moment ago.
+// AskProgress makes etcd send something to all watches of the stream, unless another of them has just asked.
 func (w *Watch) AskProgress() {
 	if !w.stream.progressDue() {
 		return
@@ -240,9 +245,9 @@ func (w *Watch) AskProgress() {
 	})
 }
 
-// Close ends the watch. A request for progress that outlived it would open a stream of its own, and leave it open. So
-// that is joined before.
+// Close ends the watch.
 func (w *Watch) Close() {
+	// Before: a request for progress without a watch would open a stream of its own, and leave it open.
 	w.stopAsking()
 	w.asked.Wait()
 	w.end()
