@@ -13,29 +13,29 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// race is one call of Once: sends of the same request, side by side.
+// race is a call of Once: sends of the same request, side by side.
 type race[T any] struct {
 	s      *Sender
 	kind   Kind
 	op     func(ctx context.Context) (T, error)
 	ctx    context.Context // of all sends
 	cancel context.CancelFunc
-	pauses pauses         // of the timer, which runs once at a time
+	pauses pauses         // of the timer; it runs once at a time
 	copies sync.WaitGroup // all sends but the first
 
 	mu      sync.Mutex // protects what follows
 	timer   *time.Timer
-	rounds  int  // that were borrowed
+	rounds  int  // borrowed from the budget
 	last    bool // nothing more is sent
-	running int  // sends that have not returned
+	running int  // sends in flight
 	outcome outcome[T]
 }
 
-// outcome is what the sends of a request have come to.
+// outcome sums up what became of the sends of a request.
 type outcome[T any] struct {
 	v       T
 	err     error
-	won     bool // v and err are etcd's reply; otherwise err is the error of a failed send
+	won     bool // v and err are etcd's reply; otherwise err is that of a failed send
 	pending bool // a send other than the winner may have been carried out, or may be later
 }
 
@@ -66,8 +66,8 @@ func (r *race[T]) repeat() {
 	}
 }
 
-// sendCopies sends n copies, a round or one alone, on goroutines that end joins, and sets the timer for the next time.
-// It returns false if nothing more is to be sent.
+// sendCopies sends n copies, a round or a single copy, and sets the timer for the next. end joins their goroutines. It
+// returns false if the race is over.
 func (r *race[T]) sendCopies(n, rounds int) bool {
 	pause := r.pauses.pause()
 	r.mu.Lock()
@@ -84,7 +84,7 @@ func (r *race[T]) sendCopies(n, rounds int) bool {
 	return true
 }
 
-// send sends the request. If that decides the race, it cancels the other sends.
+// send sends the request. If its reply decides the race, send cancels the other sends.
 func (r *race[T]) send(again bool) {
 	ctx := r.ctx
 	if r.kind == Write && r.s.attempt > 0 {
@@ -97,12 +97,12 @@ func (r *race[T]) send(again bool) {
 	took := time.Since(began)
 	answered, pending := true, false
 	if err != nil {
-		if r.kind != Renewal { // a renewal is a stream for etcd, which may end like this after the renewal was passed on
+		if r.kind != Renewal { // etcd may end the stream of a renewal like this after the renewal was passed on
 			err = retry.LeaderRequired(err)
 		}
 		pending = etcderr.Pending(err)
-		// An error that may pass, or that leaves the outcome unknown, must not end a race in which other copies may
-		// still be answered.
+		// An error may pass, or leave the outcome unknown. Then another copy may still have a reply, so it does not end the
+		// race.
 		answered = !etcderr.Retryable(err) && !pending
 	}
 	if !r.returned(v, err, answered, pending) {
@@ -117,7 +117,7 @@ func (r *race[T]) send(again bool) {
 	b.pay(answers)
 }
 
-// returned records the result of a send, and reports whether it wins.
+// returned records the result of a send, and reports whether it wins the race.
 func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,7 +127,7 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
 	if o.won {
 		return false
 	}
-	if !pending || o.err == nil { // the error of a send that was refused says more than that of one that hung
+	if !pending || o.err == nil { // a refusal says more than the error of a send that hung
 		o.v, o.err, o.won = v, err, answered
 	}
 	if answered || r.running == 0 {
@@ -137,8 +137,8 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
 	return answered
 }
 
-// end joins the copies in flight, and sends no more: a slow etcd answers "request timed out" to a first send that it
-// carries out all the same, and more copies would only hear that, too.
+// end joins the copies in flight, and sends no more: a slow etcd answers "request timed out" to a first send, and
+// carries it out all the same; more copies would only hear the same.
 func (r *race[T]) end() {
 	r.mu.Lock()
 	r.last = true
@@ -147,10 +147,10 @@ func (r *race[T]) end() {
 	r.copies.Wait()
 }
 
-// leaderRequired is shared by all requests; code that adds metadata copies it first.
+// leaderRequired is shared by all requests. Copy it before you add metadata.
 var leaderRequired = metadata.Pairs(rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
 
-// requireLeader is clientv3.WithRequireLeader, without copying metadata for a context that has none.
+// requireLeader is clientv3.WithRequireLeader. For a context without metadata it copies none.
 func requireLeader(ctx context.Context) context.Context {
 	if _, ok := metadata.FromOutgoingContext(ctx); ok {
 		return clientv3.WithRequireLeader(ctx)
@@ -158,8 +158,8 @@ func requireLeader(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, leaderRequired)
 }
 
-// withoutDeadline hides the deadline of a context, which still ends at that time. gRPC would send the deadline to the
-// member, which could then be the first to give up; etcd's client would repeat the request, a write as well.
+// withoutDeadline hides the deadline of a context; the context still ends at that time. gRPC would send the deadline to
+// the member. If the member then gave up first, etcd's client would repeat the request, even a write.
 type withoutDeadline struct{ context.Context }
 
 func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }

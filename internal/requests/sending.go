@@ -1,24 +1,53 @@
+// Package requests gets a request to a member of the cluster that replies, and says what became of it.
+//
+// etcd's client sends each request to the next endpoint in turn. If that member hangs, the request hangs, although the
+// others would answer at once; and the client keeps the member as long as it answers pings. So if no reply comes after
+// a pause, [Once] sends the request again beside the first, unless it must not be carried out twice:
+//
+//	0 ms    a read goes to B, and B hangs. Replies take 20 ms now
+//	150 ms  a round: three copies go to C, A and B. C and A reply
+//
+// A round has a copy for each endpoint, sent at the same moment. The client's round robin gives requests of a moment to
+// different endpoints, so each healthy member gets a copy. Copies sent after each other have no such guarantee: other
+// traffic can move the round robin until each of them goes to the hung member. A round also leaves the round robin
+// where a single request would have left it.
+//
+// Copies must not keep a slow etcd slow. So the pause before a round is twice what replies take now, and rounds pay for
+// themselves: see budget. A request without a waiting caller is sent once.
+//
+// sending.go has the calls, race.go the copies of a request, pace.go the pauses between them and who pays. txns.go
+// sends Txns, several in one request if many are due, and says what became of each. docs/performance.md promises: many
+// free locks at once are faster than with etcd's own package. Batches make them so: with each Txn sent alone, 256 at
+// once took twice as long as there, and four times as long as in batches.
 package requests
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// Sender sends the requests of one session or reader. It is safe for concurrent use.
+// Sender sends the requests of a session or a reader. It is safe for concurrent use.
 type Sender struct {
 	client  *clientv3.Client
 	kv      clientv3.KV
 	policy  backoff.Policy
-	attempt time.Duration       // bounds each send of a write; 0: nothing but its context does
+	attempt time.Duration       // bounds each send of a write; 0: only its context does
 	latest  [kinds]atomic.Int64 // how long the latest reply took; an election must not slow down what comes after it
 	callers budget              // of Read and Write
 	own     budget
@@ -37,11 +66,11 @@ func NewSender(cli *clientv3.Client, policy backoff.Policy) *Sender {
 	return s
 }
 
-// Txn begins a Txn that only the Sender repeats, unless the client's KV was replaced.
+// Txn begins a Txn. Only the Sender repeats it, unless the client's KV was replaced.
 func (s *Sender) Txn(ctx context.Context) clientv3.Txn { return s.kv.Txn(ctx) }
 
-// RepeatsUnnoticed reports that etcd's client may have sent a Txn twice, because the client's KV was replaced: then a
-// refusal may be the reply to the second copy, and the first may have been carried out.
+// RepeatsUnnoticed reports whether a Txn may have been sent twice, because the client's KV was replaced: then a refusal
+// may be the reply to the second copy, and the first may have been carried out.
 func (s *Sender) RepeatsUnnoticed() bool { return s.attempt != 0 }
 
 // Get asks by a linearizable read, as [Ask] does.
@@ -64,33 +93,34 @@ func (s *Sender) budgetOf(k Kind) *budget {
 	return &s.callers
 }
 
-// endpoints is how many copies a round has.
+// endpoints returns how many copies a round has.
 func (s *Sender) endpoints() int {
 	return max(1, len(s.client.Endpoints())) // a client without endpoints still has its connection
 }
 
-// Once calls op until one call is answered: first on the caller's goroutine, then, after each pause, beside it, once
-// for each endpoint if its budget allows that; never for [Unhurried]. The first reply wins, and the other calls are
-// canceled. A reply is a nil error, or an error by which etcd has decided the request for good: refused permission, a
-// lease that is gone, a malformed request. Once returns another error when no call is left in flight. It does not pause
-// then, so a loop around it has to; see [Ask].
+// Once calls op until a call has a reply: first on the caller's goroutine, then, after each pause, beside it, once for
+// each endpoint if the budget allows it; never again for [Unhurried]. The first reply wins, and Once cancels the other
+// calls. A reply is a nil error, or an error by which etcd has decided the request for good: refused permission, a lost
+// lease, a malformed request. Once returns another error when no call is left in flight. It does not pause then, so a
+// loop around it has to; see [Ask].
 //
-// Once ends with ctx, and its calls before it; what is unhurried also ends after 5 s. A slow disk may take seconds for
-// each write, so nothing shorter cuts one off, unless the client's KV was replaced: see [New].
+// Once ends with ctx, and its calls before it; an unhurried request also ends after 5 s. A slow disk may take seconds
+// for each write, so nothing shorter cuts a write off, unless the client's KV was replaced: see [NewSender].
 //
 // op runs on several goroutines at once, and must return its result by value only, soon after the end of its context.
 // That context requires a leader, and sends no deadline to the server.
 //
-// open reports that the outcome of some call is unknown: its request may have been carried out, or may be carried
-// out at any later time. open may be true although err is nil, when another call was answered first. The class of
-// err says nothing about the other calls.
+// open reports whether the outcome of some call is unknown: its request may have been carried out, or may be at any
+// later time. open may be true although err is nil: another call had a reply first. The class of err says nothing about
+// the other calls.
 func Once[T any](
 	ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error),
 ) (v T, open bool, err error) {
 	return OnceWithin(ctx, s, k, nil, op)
 }
 
-// OnceWithin is Once for a request that is of use only while time is left, such as a renewal. A nil left is no limit.
+// OnceWithin is Once for a request with a limited use, such as a renewal: left returns the time that is left for it. A
+// nil left is no limit.
 func OnceWithin[T any](
 	ctx context.Context, s *Sender, k Kind, left func() time.Duration, op func(ctx context.Context) (T, error),
 ) (v T, open bool, err error) {
@@ -131,4 +161,91 @@ func Ask[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Cont
 		return err
 	})
 	return v, err
+}
+
+// kvOf returns a KV on which etcd's client does not repeat requests. By itself it sends even a write again if a proxy or a
+// member answers Canceled or DeadlineExceeded before the context has ended, and says nothing of the first copy. The
+// reply to the second copy would then look as if another client had done what the first copy did.
+//
+// If the client's KV was replaced, also by etcd's package namespace, kvOf returns that, and own is false.
+func kvOf(cli *clientv3.Client) (kv clientv3.KV, own bool) {
+	rpc := clientv3.RetryKVClient(cli)
+	if remoteOf(cli.KV) != reflect.TypeOf(rpc) {
+		return cli.KV, false
+	}
+	return clientv3.NewKVFromKVClient(unrepeated{rpc}, cli), true
+}
+
+// remoteOf returns the type to which etcd's own KV passes its requests; nil for another KV.
+func remoteOf(kv clientv3.KV) reflect.Type {
+	if !IsEtcds(kv) {
+		return nil
+	}
+	remote := reflect.ValueOf(kv).Elem().FieldByName("remote") // of 3.5 to 3.7; the tests with a proxy notice another name
+	if !remote.IsValid() || remote.IsNil() {
+		return nil
+	}
+	return remote.Elem().Type()
+}
+
+// IsEtcds reports whether kv is etcd's own KV, without a wrapper.
+func IsEtcds(kv clientv3.KV) bool { return reflect.TypeOf(kv) == kvType }
+
+var kvType = reflect.TypeOf(clientv3.NewKVFromKVClient(nil, nil))
+
+// unrepeated sends each request once: an error that would make etcd's client send it again ends its context.
+type unrepeated struct{ pb.KVClient }
+
+func (u unrepeated) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
+	return once(ctx, u.KVClient.Txn, r, opts, codes.Canceled, codes.DeadlineExceeded)
+}
+
+func (u unrepeated) Range(ctx context.Context, r *pb.RangeRequest, opts ...grpc.CallOption) (*pb.RangeResponse, error) {
+	// While no member leads, etcd's client would repeat each copy of a read many times a second, and so keep members
+	// busy that are to elect a leader.
+	return once(ctx, u.KVClient.Range, r, opts, codes.Canceled, codes.DeadlineExceeded, codes.Unavailable)
+}
+
+// once calls send, which repeats a request after the given codes, and ends it after the first of these. It returns that
+// failure, not the end of the context.
+func once[Q, R any](
+	ctx context.Context, send func(context.Context, Q, ...grpc.CallOption) (R, error), r Q, opts []grpc.CallOption,
+	repeated ...codes.Code,
+) (R, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var failure error
+	finished := func(err error) {
+		if err != nil && slices.Contains(repeated, status.Code(err)) {
+			failure = err
+			cancel()
+		}
+	}
+	resp, err := send(ctx, r, append(opts[:len(opts):len(opts)], grpc.OnFinish(finished))...)
+	if err != nil && failure != nil {
+		err = failure
+	}
+	return resp, err
+}
+
+// DefaultAttempt is the Attempt of a policy without one. After maxAttempt a member may answer DeadlineExceeded: then
+// etcd's client sends the write again, unnoticed if the client's KV was replaced.
+const DefaultAttempt, maxAttempt = 4 * time.Second, 5 * time.Second
+
+// Policy checks the retry policy in a user's option, and returns it with the default for Attempt. The error is a
+// *holdfast.ArgumentError with the name of the field, such as "Options.Retry.Max".
+func Policy(option string, p backoff.Policy) (backoff.Policy, error) {
+	err := p.Validate()
+	var bad *holdfast.ArgumentError
+	switch {
+	case errors.As(err, &bad):
+		field := strings.TrimPrefix(bad.Argument, "Policy.")
+		return p, &holdfast.ArgumentError{Argument: option + "." + field, Reason: bad.Reason}
+	case p.Attempt >= maxAttempt:
+		return p, &holdfast.ArgumentError{Argument: option + ".Attempt", Reason: fmt.Sprintf("is %v; "+
+			"it must be less than %v, after which etcd's client may send a write twice", p.Attempt, maxAttempt)}
+	case p.Attempt == 0:
+		p.Attempt = DefaultAttempt
+	}
+	return p, nil
 }

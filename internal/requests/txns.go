@@ -47,27 +47,22 @@ func (t Txn) through(s *Sender) func(ctx context.Context) (Reply, error) {
 	}
 }
 
-// Reply is what etcd has answered to a Txn. Unanswered is also set beside an error.
+// Reply is etcd's reply to a Txn. Unanswered is also set beside an error.
 type Reply struct {
 	Succeeded bool // the comparisons were true
 	Header    *pb.ResponseHeader
 	Responses []*pb.ResponseOp
 
-	// Unanswered: a copy of the Txn was sent and not answered. It may have been carried out, or may still be, even if
-	// another copy was answered.
+	// Unanswered: a copy of the Txn was sent and has no reply. It may have been carried out, or may still be, whatever
+	// the other copies have.
 	Unanswered bool
 }
 
 // Range returns the reply to operation i, which reads.
 func (r Reply) Range(i int) *pb.RangeResponse { return r.Responses[i].GetResponseRange() }
 
-// First returns the first key that operation i has read, or nil.
-func (r Reply) First(i int) *mvccpb.KeyValue {
-	if kvs := r.Responses[i].GetResponseRange().Kvs; len(kvs) != 0 {
-		return kvs[0]
-	}
-	return nil
-}
+// First returns the first key of operation i, a read, or nil.
+func (r Reply) First(i int) *mvccpb.KeyValue { return First(r.Range(i).Kvs) }
 
 // Inner returns the reply to operation i, which is a Txn.
 func (r Reply) Inner(i int) Reply {
@@ -86,7 +81,7 @@ func First(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 // MaxOps keeps a Txn below etcd's default limit of 128 operations, with room for some more.
 const MaxOps = 100
 
-// Ops collects the operations of a Txn. Add tells the number by which the reply to an operation is read.
+// Ops collects the operations of a Txn. The number that Add returns finds the reply to an operation.
 type Ops []clientv3.Op
 
 // Add adds operations and returns the number of the first. The others follow it.
@@ -96,8 +91,8 @@ func (o *Ops) Add(ops ...clientv3.Op) (first int) {
 	return first
 }
 
-// AddGroups adds groups of reads, of at most MaxOps each. Only if there is no room for all is each a Txn in the Txn:
-// etcd takes that for a write, whatever is in it, commits it, and waits for its disks.
+// AddGroups adds groups of reads, of at most MaxOps each. If there is no room for all, it makes each a Txn in the Txn.
+// Etcd takes a nested Txn for a write, whatever is in it: it commits it, and waits for its disks.
 func (o *Ops) AddGroups(groups [][]clientv3.Op) Groups {
 	all := slices.Concat(groups...)
 	if len(*o)+len(all) > MaxOps {
@@ -115,13 +110,13 @@ func (o *Ops) AddGroups(groups [][]clientv3.Op) Groups {
 	return g
 }
 
-// Groups says where the replies are to what AddGroups has added.
+// Groups finds the replies to the groups of AddGroups.
 type Groups struct {
 	nested bool
-	from   []int // the first operation of each group and, unless they are nested, what follows the last
+	from   []int // the first operation of each group and, unless they are nested, the end of the last
 }
 
-// Of returns the replies to group i, out of that to the Txn.
+// Of returns the replies to group i, out of the reply to the Txn.
 func (g Groups) Of(r Reply, i int) Reply {
 	if g.nested {
 		return r.Inner(g.from[i])
@@ -143,18 +138,20 @@ const (
 	maxWait = time.Millisecond
 )
 
-// Committer sends the Txns of a session. It groups them as a database groups the commits in its log: while maxInFlight
-// requests are in flight, further Txns wait, and are then sent as one Txn that contains them all. That is one message,
-// one entry in etcd's log and one wait for its disks. Each Txn in a batch keeps its own comparisons and its own answer.
+// Committer sends the Txns of a session. It groups them like a database the commits in its log: while maxInFlight
+// requests are in flight, further Txns wait for a batch. A batch is a single Txn with all of them in it: one message,
+// one entry in etcd's log and one wait for its disks. Each Txn in a batch keeps its own comparisons and its own reply.
 //
-// The keys that a batch puts have one create revision, so none of them would be ahead of another. Therefore a batch has
-// at most one Txn about each queue, and a Txn about keys that may belong to several is sent alone. It also follows that
-// the Txns of a batch are about different keys, so it makes no difference that etcd evaluates all comparisons before it
-// writes anything.
+//	four Txns are in flight · Txns about the queues a, b, c come: they wait, for 1 ms at most
+//	a reply comes: a batch of a, b and c is sent · rev 20: all their keys have create revision 20
 //
-// A batch that is not answered leaves the outcome of each Txn unknown. If etcd refuses it, perhaps because of a single
-// Txn, each Txn is sent alone and has its own verdict. If it does so because its store is full, it may have carried out
-// the batch before.
+// All keys of a batch have the same create revision, so none would be ahead of another. Therefore a batch has at most
+// one Txn about each queue, and a Txn about several queues goes alone. So the Txns of a batch are about different keys,
+// and it does no harm that etcd evaluates all comparisons before it writes anything.
+//
+// If a batch has no reply, the outcome of each Txn is unknown. If etcd refuses a batch, perhaps because of a single
+// Txn, each Txn goes alone and gets its own verdict. If etcd refuses it because its store is full, it may have carried
+// out the batch before.
 type Committer struct {
 	Sender *Sender
 	Go     func(f func(ctx context.Context)) bool // runs f on a goroutine of the session, unless that is closed
@@ -164,7 +161,7 @@ type Committer struct {
 	waits    *batch // nil: no Txn waits
 }
 
-// batch is some Txns that are sent as one.
+// batch is a group of Txns, sent as one.
 type batch struct {
 	txns []Txn
 	done chan struct{} // closed when the rest is set
@@ -174,8 +171,8 @@ type batch struct {
 }
 
 // Commit sends t, alone or in a batch, and returns etcd's reply or error, or ctx's error. After an error, Reply says
-// what may have happened: a caller that gives up does not cancel the Txns of others, nor its own. Unless t is sent
-// alone, ctx must be done when the session is closed.
+// what may have happened: a caller that gives up cancels neither the Txns of others nor its own. Unless t is sent
+// alone, ctx must end with the session.
 func (c *Committer) Commit(ctx context.Context, t Txn) (Reply, error) {
 	if t.About == "" {
 		return t.Once(ctx, c.Sender, Write)
@@ -203,9 +200,9 @@ func (c *Committer) Commit(ctx context.Context, t Txn) (Reply, error) {
 	return r, err
 }
 
-// join adds t to the batch that waits, and returns it and the place of t. A batch that is full now must be sent. It
-// returns no batch if fewer than maxInFlight requests are in flight, or if that has a Txn about the same queue: then
-// the caller must send t.
+// join adds t to the waiting batch, and returns the batch and the place of t. If the batch is full now, the caller must
+// send it. join returns no batch if fewer than maxInFlight requests are in flight, or if the waiting batch has a Txn
+// about the same queue: then the caller must send t.
 func (c *Committer) join(t Txn) (b *batch, i int, full *batch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,7 +223,7 @@ func (c *Committer) join(t Txn) (b *batch, i int, full *batch) {
 	return b, i, full
 }
 
-// take returns a batch, which must be sent, if it waits; otherwise nil.
+// take returns b if it still waits, or nil. The caller must send it.
 func (c *Committer) take(b *batch) *batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,7 +233,7 @@ func (c *Committer) take(b *batch) *batch {
 	return c.takeLocked()
 }
 
-// replied records that a request was answered, and returns the batch to send in its place, or nil.
+// replied records the end of a request, and returns the batch to send in its place, or nil.
 func (c *Committer) replied() *batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,8 +249,8 @@ func (c *Committer) takeLocked() (b *batch) {
 	return b
 }
 
-// send sends a batch, and after its reply the next one, on a goroutine that Close joins. If the session is closed, it
-// sends nothing: then the context of each caller is done.
+// send sends a batch, and after its reply the next, on a goroutine that Close joins. If the session is closed, it sends
+// nothing: then the context of each caller is done.
 func (c *Committer) send(b *batch) {
 	if b == nil {
 		return
@@ -268,4 +265,21 @@ func (c *Committer) send(b *batch) {
 			close(b.done)
 		}
 	})
+}
+
+// Hook connects a fenced writer with the hold it writes for. If etcd refuses a fenced write, an entry of the hold is
+// gone, and the hold ends at once. A lock or term embeds a Hook under an unexported name. Its methods are unexported,
+// too, so users cannot call them.
+type Hook struct{ hold interface{ EndStale() } }
+
+// NewHook returns the hook of a hold. EndStale ends the hold because an entry of it is gone.
+func NewHook(hold interface{ EndStale() }) Hook { return Hook{hold} }
+
+func (h Hook) refused() { h.hold.EndStale() }
+
+// Refused ends the hold of a lock or term. It does nothing for other holders, such as a user's own.
+func Refused(holder any) {
+	if h, ok := holder.(interface{ refused() }); ok {
+		h.refused()
+	}
 }
