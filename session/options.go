@@ -116,11 +116,6 @@ type Telemetry struct {
 	// and name. Default none. It is called on the goroutine that acquires. Each set of attributes is a
 	// time series, so return "billing" rather than "billing/job-7".
 	Attributes func(kind holdfast.Kind, name string) []attribute.KeyValue
-
-	// Profile has the stack of each wait and each hold in the profile "holdfast" of runtime/pprof, which net/http/pprof
-	// serves with the others: "go tool pprof http://localhost:6060/debug/pprof/holdfast" shows who waits where. The
-	// stack of a hold is that of the call that has acquired it. Default false: each stack costs about a microsecond.
-	Profile bool
 }
 
 // validate validates the options as a whole, and returns them with the defaults.

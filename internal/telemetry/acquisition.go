@@ -3,7 +3,6 @@ package telemetry
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -14,22 +13,19 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// Acquisition reports one lock or term, from the call that asks for it to its
-// release or loss: one span for the wait, and one for the release or loss. Of several
-// locks that are acquired together, one reports for all; the others have a nil
-// Acquisition, which reports nothing.
+// Acquisition reports one lock or term, from the call that asks for it to its release or loss: one span for the wait,
+// and another for the release or loss. Locks that are acquired together share the reports of the first; the others have
+// a nil Acquisition, and it reports nothing.
 type Acquisition struct {
 	t         *Telemetry
 	attrs     []attribute.KeyValue
 	withAttrs trace.SpanStartEventOption
 	span      trace.Span
 	asked     time.Time
-	counted   metric.MeasurementOption // the attributes of what waits and holds; nil: it is not counted
-	profiled  *atomic.Int32            // how many ends are to come before it leaves the profile; nil: it is in none
+	counted   metric.MeasurementOption // the attributes of its counts; nil: it is not counted
 }
 
-// Acquire starts an acquisition. The returned context carries its span, for
-// Queued, Armed and Woken.
+// Acquire starts an acquisition. The returned context carries its span, for Queued, Armed and Woken.
 func (t *Telemetry) Acquire(ctx context.Context, kind holdfast.Kind, name string) (context.Context, *Acquisition) {
 	a := &Acquisition{t: t, asked: time.Now()}
 	a.attrs = []attribute.KeyValue{kindKey.String(string(kind))}
@@ -38,30 +34,26 @@ func (t *Telemetry) Acquire(ctx context.Context, kind holdfast.Kind, name string
 	}
 	a.withAttrs = trace.WithAttributes(a.attrs...)
 	ctx, a.span = t.tracer.Start(ctx, "holdfast.acquire", a.withAttrs)
-	// If nothing collects what waits now, nothing of a is counted later: a counter that goes up and down must not go
-	// down alone. Attributes cost allocations, so they are made here, once.
+	// If nothing collects the counts now, a is not counted later either: a counter must not only go down. Attributes cost
+	// allocations, so they are made here, once.
 	if isCollected(t.present.waiting) {
 		a.counted = metric.WithAttributes(a.attrs...)
 		t.present.waiting.Add(context.Background(), 1, a.counted)
 	}
-	if t.profile {
-		a.profiled = new(atomic.Int32)
-		profileWait(a)
-	}
 	return ctx, a
 }
 
-// Queued adds the event that the entry stands, with ahead entries before it.
+// Queued adds an event: the entry stands, with ahead entries before it.
 func Queued(ctx context.Context, ahead int64) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent("queued", trace.WithAttributes(positionKey.Int64(ahead)))
 	}
 }
 
-// Armed adds the event that the watch of the entry ahead was created.
+// Armed adds an event: the watch of the entry ahead was created.
 func Armed(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("armed") }
 
-// Woken adds the event that the entry ahead is gone.
+// Woken adds an event: the entry ahead is gone.
 func Woken(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("woken") }
 
 // Held ends the wait: a read has found the entry, and the lock or term is held.
@@ -73,19 +65,13 @@ func (a *Acquisition) Held() {
 		a.t.present.waiting.Add(context.Background(), -1, a.counted)
 		a.t.present.held.Add(context.Background(), 1, a.counted)
 	}
-	if a.profiled != nil {
-		a.profiled.Store(1)
-		profile().Remove(a)
-		profileHold(a)
-	}
 	if a.span.IsRecording() {
 		a.span.AddEvent("verified")
 	}
 	a.endWait("held")
 }
 
-// Failed ends the wait without a hold. isError tells an error from an outcome, such
-// as that a lock is taken.
+// Failed ends the wait without a hold. isError tells an error from an outcome, such as "occupied".
 func (a *Acquisition) Failed(outcome string, isError bool) {
 	a.ended(a.t.present.waiting)
 	if isError {
@@ -102,7 +88,7 @@ func (a *Acquisition) endWait(outcome string) {
 	a.span.End()
 }
 
-// Release starts the span of a release. Call end with the error that the release returns, or nil.
+// Release starts the span of a release. Call end with the error of the release, or nil.
 func (a *Acquisition) Release(ctx context.Context) (end func(err error)) {
 	if a == nil || !a.span.SpanContext().IsValid() {
 		return func(error) {} // no SDK collects spans
@@ -123,7 +109,7 @@ func (a *Acquisition) Release(ctx context.Context) (end func(err error)) {
 	}
 }
 
-// failureOf is the outcome of a release that has returned an error.
+// failureOf returns the outcome of a release by its error.
 func failureOf(err error) string {
 	switch {
 	case errors.Is(err, holdfast.ErrOutcomeUnknown):
@@ -143,8 +129,7 @@ func (a *Acquisition) Released(held time.Duration) {
 	}
 }
 
-// Lost records the end of a hold by its loss. unproven is the time since the last
-// confirmed renewal was sent.
+// Lost records the end of a hold by its loss. unproven is the time since the last confirmed renewal was sent.
 func (a *Acquisition) Lost(held time.Duration, cause string, unproven time.Duration) {
 	if a == nil {
 		return
@@ -154,14 +139,27 @@ func (a *Acquisition) Lost(held time.Duration, cause string, unproven time.Durat
 	a.t.lost(a.span.SpanContext(), a.attrs, cause, unproven)
 }
 
-// isCollected asks an instrument whether anything collects it. OpenTelemetry can tell from 1.40 on; before that the
-// answer is yes.
+// GoesOn notes that Released or Lost will be called once more: a downgraded lock ends as a writer and as a reader.
+func (a *Acquisition) GoesOn() {
+	if a != nil && a.counted != nil {
+		a.t.present.held.Add(context.Background(), 1, a.counted)
+	}
+}
+
+// ended subtracts one from counter: from what waits, or from what is held.
+func (a *Acquisition) ended(counter metric.Int64UpDownCounter) {
+	if a.counted != nil {
+		counter.Add(context.Background(), -1, a.counted)
+	}
+}
+
+// isCollected asks an instrument whether anything collects it. Before OpenTelemetry 1.40 the answer is yes.
 func isCollected(instrument any) bool {
 	i, ok := instrument.(interface{ Enabled(context.Context) bool })
 	return !ok || i.Enabled(context.Background())
 }
 
-// record adds a duration to h, if anything collects it. The context carries the span, for exemplars.
+// record adds a duration to h, if anything collects that. The context carries the span, for exemplars.
 func (a *Acquisition) record(h metric.Float64Histogram, d time.Duration, outcome string) {
 	if !isCollected(h) {
 		return
@@ -170,14 +168,14 @@ func (a *Acquisition) record(h metric.Float64Histogram, d time.Duration, outcome
 	h.Record(trace.ContextWithSpan(context.Background(), a.span), d.Seconds(), metric.WithAttributes(attrs...))
 }
 
-// Ambiguous counts a request (enqueue, remove, move or proclaim) that was not answered,
-// so that it may or may not have been carried out.
+// Ambiguous counts a request (enqueue, remove, move or proclaim) without a reply, so it is not known whether it was
+// carried out.
 func (t *Telemetry) Ambiguous(kind holdfast.Kind, request string) {
 	attrs := metric.WithAttributes(kindKey.String(string(kind)), requestKey.String(request))
 	t.ambiguous.Add(context.Background(), 1, attrs)
 }
 
-// Sweeping counts an entry that etcd has refused to remove.
+// Sweeping counts an entry after etcd has refused to remove it.
 func (t *Telemetry) Sweeping(kind holdfast.Kind) {
 	t.sweeps.Add(context.Background(), 1, metric.WithAttributes(kindKey.String(string(kind))))
 }

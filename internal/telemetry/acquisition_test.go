@@ -33,7 +33,6 @@ func BenchmarkTelemetry(b *testing.B) {
 		}
 	}
 	b.Run("no SDK", func(b *testing.B) { run(b, telemetry.New(telemetry.Options{})) })
-	b.Run("profile", func(b *testing.B) { run(b, telemetry.New(telemetry.Options{Profile: true})) })
 	b.Run("SDK", func(b *testing.B) {
 		run(b, telemetry.New(telemetry.Options{
 			TracerProvider: sdktrace.NewTracerProvider(),

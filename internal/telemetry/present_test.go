@@ -1,14 +1,10 @@
 package telemetry_test
 
 import (
-	"bytes"
 	"context"
 	"maps"
-	"runtime"
-	"runtime/pprof"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -18,7 +14,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
-	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
 // present returns the points of what waits and is held, by "metric attributes", in number.
@@ -102,7 +97,7 @@ func (uncollectedMeter) Float64Histogram(
 func (uncollectedSum) Enabled(context.Context) bool   { return false }
 func (uncollectedTimes) Enabled(context.Context) bool { return false }
 
-// While nothing collects the counters, and without the profile, a hold and its end cost no allocation.
+// While nothing collects the counters, a hold and its end cost no allocation.
 func TestPresenceAllocatesNothing(t *testing.T) {
 	tel := telemetry.New(telemetry.Options{MeterProvider: uncollected{}})
 	_, a := tel.Acquire(context.Background(), holdfast.KindLock, "x")
@@ -111,65 +106,5 @@ func TestPresenceAllocatesNothing(t *testing.T) {
 		a.Released(time.Second)
 	}); n != 0 {
 		t.Errorf("%v allocations for a hold and its end", n)
-	}
-}
-
-// Nor does anything wake up for it: no goroutine runs, with the counters and the profile on.
-func TestNothingWakesUpForWhatWaitsAndIsHeld(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		s := newSDK()
-		s.options.Profile = true
-		tel := telemetry.New(s.options)
-		before := runtime.NumGoroutine()
-		waits, held := acquireHere(tel), acquireHere(tel)
-		held.Held()
-		synctest.Wait()
-		if n := runtime.NumGoroutine(); n > before { // one of another test may end meanwhile
-			t.Errorf("%d goroutines, %d before", n, before)
-		}
-		waits.Failed("canceled", false)
-		held.Released(time.Second)
-	})
-}
-
-// profiled returns the profile as text.
-func profiled(t *testing.T) string {
-	t.Helper()
-	p := pprof.Lookup("holdfast")
-	if p == nil {
-		return ""
-	}
-	var text bytes.Buffer
-	if err := p.WriteTo(&text, 1); err != nil {
-		t.Fatal(err)
-	}
-	return text.String()
-}
-
-func acquireHere(tel *telemetry.Telemetry) *telemetry.Acquisition {
-	_, a := tel.Acquire(context.Background(), holdfast.KindLock, "x")
-	return a
-}
-
-// The profile has the stack of each wait and of each hold, as long as it lasts, and only if it is asked for.
-func TestProfileHasTheStackOfEachWaitAndHold(t *testing.T) {
-	off := telemetry.New(telemetry.Options{})
-	defer acquireHere(off).Failed("canceled", false)
-	if text := profiled(t); strings.Contains(text, "acquireHere") {
-		t.Errorf("nobody asked for it:\n%s", text)
-	}
-	on := telemetry.New(telemetry.Options{Profile: true})
-	waits, held := acquireHere(on), acquireHere(on)
-	held.Held()
-	text := profiled(t)
-	for _, part := range []string{"profile: total 2\n", "profileWait", "profileHold", "acquireHere", "TestProfileHas"} {
-		if !strings.Contains(text, part) {
-			t.Errorf("one waits, one holds, and it lacks %q:\n%s", part, text)
-		}
-	}
-	waits.Failed("canceled", false)
-	held.Released(time.Second)
-	if text := profiled(t); !strings.HasPrefix(text, "holdfast profile: total 0\n") {
-		t.Errorf("all has ended:\n%s", text)
 	}
 }

@@ -1,15 +1,11 @@
-// Package telemetry defines the spans and metrics that holdfast reports through
-// OpenTelemetry: their names, units and attributes. It imports OpenTelemetry's API
-// only; a program that wants to see them adds an SDK.
+// Package telemetry defines the spans and metrics that holdfast reports through OpenTelemetry: their names, units and
+// attributes. It imports OpenTelemetry's API only; to see them add an SDK. docs/telemetry.md lists all of them for
+// users, and this package's test compares the two.
 //
-// docs/telemetry.md lists all of them for users; this package's test compares the
-// two.
-//
-// No span or metric carries the name of a lock or the text of an error, which may
-// quote one: names have no bounded number of values, and not every backend may see
-// them. A user's function may add attributes (see [Options]). The metrics of
-// recurring jobs carry a name, because an alert must say which job is overdue. There are
-// such metrics only for names whose runs the user records.
+// No span or metric carries the name of a lock or the text of an error, which may quote one: names have no bounded
+// number of values, and not every backend may see them. A user's function may add attributes (see [Options]). The
+// metrics of recurring jobs carry a name, because an alert must say which job is overdue. There are such metrics only
+// for names whose runs the user records.
 package telemetry
 
 import (
@@ -31,12 +27,8 @@ type Options struct {
 	// MeterProvider provides the meter. nil: the global one.
 	MeterProvider metric.MeterProvider
 
-	// Attributes returns attributes to add for a lock or election; it is called at
-	// every acquisition. nil: none.
+	// Attributes returns attributes to add for a lock or election; each acquisition calls it. nil: none.
 	Attributes func(kind holdfast.Kind, name string) []attribute.KeyValue
-
-	// Profile has the stack of each wait and each hold in the profile "holdfast" of runtime/pprof.
-	Profile bool
 }
 
 // Telemetry holds the instruments of one session. It is safe for concurrent use.
@@ -44,12 +36,10 @@ type Telemetry struct {
 	tracer trace.Tracer
 	extra  func(kind holdfast.Kind, name string) []attribute.KeyValue // nil: none
 
-	profile bool
-
 	instruments
 }
 
-// instruments are those that are recorded when something happens.
+// instruments has all instruments.
 type instruments struct {
 	sessions metric.Int64UpDownCounter
 	renewals metric.Float64Histogram
@@ -79,9 +69,8 @@ type shardInstruments struct {
 	failures                           metric.Int64Counter
 }
 
-// New creates the instruments. If the SDK refuses one, OpenTelemetry's error
-// handler is told and the instrument does nothing: a missing metric must not keep
-// a session from starting.
+// New creates the instruments. If the SDK refuses one, OpenTelemetry's error handler is told and the instrument does
+// nothing: a missing metric must not keep a session from starting.
 func New(o Options) *Telemetry {
 	if o.TracerProvider == nil {
 		o.TracerProvider = otel.GetTracerProvider()
@@ -93,7 +82,6 @@ func New(o Options) *Telemetry {
 	return &Telemetry{
 		tracer:      o.TracerProvider.Tracer(scope),
 		extra:       o.Attributes,
-		profile:     o.Profile,
 		instruments: newInstruments(m),
 	}
 }
@@ -152,13 +140,11 @@ func newShardInstruments(m metric.Meter) shardInstruments {
 	}
 }
 
-// buckets are the boundaries of all histograms, in seconds: from a hand-off on a
-// fast disk to a hold of minutes.
+// buckets are the boundaries of all histograms, in seconds: from a hand-off on a fast disk to a hold of minutes.
 var buckets = metric.WithExplicitBucketBoundaries(
 	.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
 
-// orNothing reports an instrument's error. The instrument beside it is usable: it
-// records nothing.
+// orNothing reports an instrument's error. The instrument beside it is usable: it records nothing.
 func orNothing[T any](instrument T, err error) T {
 	if err != nil {
 		otel.Handle(err)
