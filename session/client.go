@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
@@ -24,18 +21,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// ClientConfig returns settings of etcd's client that suit sessions. Add TLS, Username and Password;
-// append to DialOptions. A session works with any client, but with etcd's defaults it recovers up to
-// two minutes after an outage, and the client logs a lot. Changed are:
+// ClientConfig returns settings of etcd's client for sessions. Add TLS, Username and Password; append to DialOptions. A
+// session works with any client, but with etcd's defaults it recovers up to two minutes after an outage, and the client
+// logs a lot. ClientConfig changes:
 //
 //   - DialTimeout 5 s bounds the login in clientv3.New, which otherwise waits forever.
-//   - DialKeepAliveTime 10 s (gRPC's minimum) and DialKeepAliveTimeout 3 s: otherwise a half-open
-//     connection is kept for a quarter of an hour. On Linux the 3 s also bound unacknowledged bytes.
+//   - DialKeepAliveTime 10 s (gRPC's minimum) and DialKeepAliveTimeout 3 s: otherwise a half-open connection lasts for
+//     a quarter of an hour. On Linux the 3 s also bound unacknowledged bytes.
 //   - PermitWithoutStream false: etcd closes connections that ping while no request is in flight.
-//   - Pauses between attempts to connect: 100 ms, growing to 2 s, with jitter. An attempt may take 5
-//     s.
-//   - MaxUnaryRetries 5, BackoffWaitBetween 50 ms, BackoffJitterFraction 0.5; after that the session
-//     repeats.
+//   - Pauses between attempts to connect: 100 ms, growing to 2 s, with jitter. An attempt may take 5 s.
+//   - MaxUnaryRetries 5, BackoffWaitBetween 50 ms, BackoffJitterFraction 0.5; after that the session repeats.
 //   - AutoSyncInterval 0: advertised addresses may not be reachable.
 //   - Message sizes: 2 MiB to send, more than etcd accepts; no limit to receive.
 //   - Logger zap.NewNop(). Set one to debug the client.
@@ -61,18 +56,16 @@ func ClientConfig(endpoints ...string) clientv3.Config {
 	}
 }
 
-// NewClient is clientv3.New with an error that says why it failed: it Is etcderr.ErrNotConnected and
-// has the reason, such as an untrusted certificate. The client's errors also say which certificate of cfg.TLS has
-// expired, and that a server asks for one and there is none. Close the client after its sessions.
+// NewClient is clientv3.New with an error that says why it failed: it Is etcderr.ErrNotConnected and has the reason,
+// such as an untrusted certificate. Close the client after its sessions.
 //
-// clientv3.New connects in the background, and waits only to log in (Username and Password) or to ask
-// for versions (RejectOldCluster). Otherwise the first call that waits, such as New, reports the
-// reason.
+// clientv3.New connects in the background. It waits only to log in (Username and Password) or to ask for versions
+// (RejectOldCluster). Without these the first call that waits, such as New, reports the reason.
 //
-// ctx and cfg.DialTimeout bound the call, cfg.Context the client's life. Until then the login is repeated while etcd
-// changes its leader or cannot be reached. Other errors:
-// rpctypes.ErrAuthFailed (wrong user or password), clientv3.ErrOldCluster, and *holdfast.ArgumentError
-// for a cfg without Endpoints, or with a Username and no Password. No error contains the password.
+// ctx and cfg.DialTimeout bound the call, cfg.Context the client's life. NewClient logs in again while etcd changes its
+// leader. Other errors: rpctypes.ErrAuthFailed (wrong user or password), clientv3.ErrOldCluster, and
+// *holdfast.ArgumentError for a cfg without Endpoints, or with a Username and no Password. No error contains the
+// password.
 func NewClient(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, error) {
 	switch {
 	case ctx == nil:
@@ -82,36 +75,41 @@ func NewClient(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, erro
 	case cfg.Username != "" && cfg.Password == "":
 		return nil, &holdfast.ArgumentError{Argument: "cfg.Password", Reason: "is empty, but there is a Username"}
 	}
-	life := cfg.Context
-	if life == nil {
-		life = context.Background()
+	if cfg.Context == nil {
+		cfg.Context = context.Background()
 	}
-	life, cancel := context.WithCancel(life)
-	start, shown := &startup{ctx: ctx}, &certificate{}
+	life, end := context.WithCancel(cfg.Context)
 	cfg.Context = life
-	if cfg.TLS != nil {
-		cfg.TLS = shown.watch(cfg.TLS)
+	limit := ctx
+	if cfg.DialTimeout > 0 {
+		var cancel context.CancelFunc
+		limit, cancel = context.WithTimeout(ctx, cfg.DialTimeout)
+		defer cancel()
 	}
-	cfg.DialOptions = append(slices.Clip(cfg.DialOptions),
-		grpc.WithChainUnaryInterceptor(start.intercept, shown.intercept))
+	tried := attempt{limit: limit}
+	cfg.DialOptions = append(slices.Clip(cfg.DialOptions), grpc.WithChainUnaryInterceptor(tried.intercept))
 
-	stop := context.AfterFunc(ctx, cancel)
-	cli, err := clientv3.New(cfg)
-	late := !stop()
-	why := start.finish()
-	if err == nil && !late {
-		context.AfterFunc(cli.Ctx(), cancel) // releases life when the client is closed
+	stop := context.AfterFunc(limit, end) // clientv3.New takes no context but that of the client's life
+	var cli *clientv3.Client
+	err := backoff.Retry(limit, backoff.Policy{}, func(ctx context.Context) (err error) {
+		// etcd's client gives up a login after MaxUnaryRetries, before a cluster has elected another leader.
+		if cli, err = clientv3.New(cfg); err != nil && ctx.Err() != nil {
+			return ctx.Err() // err says the same, and would hide the reply to the attempt before
+		}
+		return err
+	})
+	tried.over.Store(true)
+	if err == nil && stop() {
+		context.AfterFunc(cli.Ctx(), end) // releases life when the client is closed
 		return cli, nil
 	}
-	cancel()
+	end()
 	if err == nil {
 		_ = cli.Close() // its error is that of life, which is canceled
+		err = retry.ContextErr(limit)
 	}
-	if late {
-		err = retry.ContextErr(ctx)
-	}
-	if why != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
-		err = why
+	if why := tried.why.Load(); why != nil {
+		err = *why
 	}
 	user := ""
 	if cfg.Username != "" {
@@ -120,110 +118,46 @@ func NewClient(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, erro
 	return nil, fmt.Errorf("holdfast: no client of etcd at %s%s: %w", quoteEndpoints(cfg.Endpoints), user, err)
 }
 
-// quoteEndpoints lists endpoints for a message, without what a URL may have before its host: a password.
-func quoteEndpoints(endpoints []string) string {
-	const most = 9
-	var list []string
-	for _, endpoint := range endpoints[:min(most, len(endpoints))] {
-		list = append(list, names.Quote(withoutUser(endpoint)))
+// attempt finds out why clientv3.New does not connect. Only an interceptor sees the connection: New closes it before it
+// returns its error.
+type attempt struct {
+	limit context.Context // of NewClient
+	over  atomic.Bool     // NewClient has its result
+	why   atomic.Pointer[error]
+}
+
+func (a *attempt) intercept(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	if err == nil || ctx.Err() == nil || a.over.Load() {
+		return err
 	}
-	if len(endpoints) > most {
-		list = append(list, "…")
+	ended := retry.ContextErr(a.limit) // with its cause
+	if ended == nil {
+		ended = ctx.Err()
+	}
+	if why := retry.WithConnection(cc, ended); errors.Is(why, etcderr.ErrNotConnected) {
+		a.why.CompareAndSwap(nil, &why)
+	}
+	return err
+}
+
+// quoteEndpoints lists endpoints for a message, without their passwords.
+func quoteEndpoints(endpoints []string) string {
+	var list []string
+	for _, endpoint := range endpoints {
+		list = append(list, names.Quote(withoutUser(endpoint)))
 	}
 	return strings.Join(list, ", ")
 }
 
-// withoutUser is an endpoint without what a URL may have before its host.
+// withoutUser cuts off what a URL may have before its host: a user and a password.
 func withoutUser(endpoint string) string {
 	scheme, host, ok := strings.Cut(endpoint, "://")
 	if !ok {
-		scheme, host = "", endpoint
+		return endpoint[strings.LastIndexByte(endpoint, '@')+1:]
 	}
-	host = host[strings.LastIndexByte(host, '@')+1:]
-	if ok {
-		host = scheme + "://" + host
-	}
-	return host
-}
-
-// startup repeats the requests of clientv3.New, and finds out why they fail. Only an interceptor sees their connection:
-// it is closed when New returns the error.
-type startup struct {
-	ctx context.Context // NewClient's
-
-	mu       sync.Mutex // protects the fields below
-	finished bool
-	why      error
-}
-
-// authenticate is the login. Its constant in etcdserverpb is new in 3.7.
-const authenticate = "/etcdserverpb.Auth/Authenticate"
-
-// intercept repeats the login until its context ends, for up to DialTimeout. etcd's client gives up after
-// MaxUnaryRetries, which are over before a cluster has elected another leader. Nothing else is repeated: explain asks
-// the same connection.
-func (s *startup) intercept(
-	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
-	opts ...grpc.CallOption,
-) error {
-	var refused error // the latest reply of etcd
-	once := func(ctx context.Context) error {
-		err := invoke(ctx, method, req, reply, cc, opts...)
-		// gRPC's own timer may fire before that of ctx, and is no reply.
-		if err != nil && ctx.Err() == nil && status.Code(err) != codes.DeadlineExceeded {
-			refused = rpctypes.Error(err)
-		}
-		return err
-	}
-	if method != authenticate || s.isFinished() {
-		err := once(ctx)
-		if err != nil && ctx.Err() != nil {
-			s.explain(ctx, cc, nil)
-		}
-		return err
-	}
-	err := backoff.Retry(ctx, backoff.Policy{}, once)
-	if err == nil || ctx.Err() == nil {
-		return err
-	}
-	s.explain(ctx, cc, refused)
-	return status.FromContextError(ctx.Err()).Err()
-}
-
-func (s *startup) isFinished() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.finished
-}
-
-// explain remembers why cc is not connected, or what etcd has replied, for the end of ctx or of NewClient's context,
-// which canceled ctx.
-func (s *startup) explain(ctx context.Context, cc *grpc.ClientConn, refused error) {
-	if s.isFinished() {
-		return
-	}
-	ended := retry.ContextErr(s.ctx)
-	if ended == nil {
-		ended = ctx.Err()
-	}
-	why := retry.WithConnection(cc, ended)
-	if !errors.Is(why, etcderr.ErrNotConnected) {
-		why = nil
-		if refused != nil {
-			why = fmt.Errorf("%w; last error: %w", ended, refused)
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.why == nil {
-		s.why = why
-	}
-}
-
-// finish ends the search, and returns the reason if there is one.
-func (s *startup) finish() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.finished = true
-	return s.why
+	return scheme + "://" + host[strings.LastIndexByte(host, '@')+1:]
 }

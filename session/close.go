@@ -4,19 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// joinGrace is the least time that Close waits for the session's goroutines after the lease has ended. Unless they
+// joinGrace is the least time for which Close waits for the session's goroutines after the lease has ended. Unless they
 // are in a callback, they end with the session.
 const joinGrace = time.Second
 
+// CallbackError names the callbacks that had not returned when Close stopped waiting for them. Everything else is
+// closed. A callback that calls Close gets a CallbackError that names itself.
+type CallbackError struct {
+	Callbacks []string      // each by its name and place in the source
+	Waited    time.Duration // at most: Options.CloseTimeout
+}
+
+func (e *CallbackError) Error() string {
+	return fmt.Sprintf("callback still running (Close waits %v for it; see Options.CloseTimeout): %s",
+		e.Waited, strings.Join(e.Callbacks, ", "))
+}
+
 // Close cancels the contexts of the session's locks and terms (cause *holdfast.LostError with holdfast.CauseClosed),
-// removes its entries from etcd, revokes the lease, and joins every goroutine and callback. It does not wait for work
-// under a lock.
+// removes its entries from etcd, revokes the lease, and joins every goroutine and callback. Work under a lock it does
+// not wait for.
 //
 // Close returns when ctx ends; if ctx is already dead or, as the context of a lock, ends with the session, after
 // Options.CloseTimeout. The rest ends in the background within CloseTimeout. Errors: holdfast.ErrOutcomeUnknown and
@@ -38,33 +53,25 @@ func (s *Session) Close(ctx context.Context) error {
 	patience, cancel := s.work.Detached(ctx)
 	defer cancel()
 	waitFor(s.done, patience)
-	if errors.Is(context.Cause(patience), holdfast.ErrClosed) { // ctx comes from a lock, which this has ended
+	if errors.Is(context.Cause(patience), holdfast.ErrClosed) { // ctx comes from a lock, and this call has ended it
 		patience, cancel = s.work.Detached(ctx)
 		defer cancel()
 		waitFor(s.done, patience)
 	}
-	select {
-	case <-s.done:
-		return s.closeErr()
-	default:
-	}
-	select {
-	case <-s.joined:
+	switch {
+	case isClosed(s.done):
+		if stuck := s.stuck(); len(stuck.Callbacks) > 0 {
+			return errors.Join(s.revokeErr, stuck)
+		}
+		return s.revokeErr
+	case isClosed(s.joined):
 		return fmt.Errorf("holdfast: session of lease %x: %w: %w", int64(l.ID()), context.Cause(patience), s.stuck())
-	default:
-		return fmt.Errorf("holdfast: session of lease %x is not closed yet: %w: %w",
-			int64(l.ID()), holdfast.ErrOutcomeUnknown, context.Cause(patience))
 	}
+	return fmt.Errorf("holdfast: session of lease %x is not closed yet: %w: %w",
+		int64(l.ID()), holdfast.ErrOutcomeUnknown, context.Cause(patience))
 }
 
-// closeErr is the result of Close when everything is done or given up.
-func (s *Session) closeErr() error {
-	if stuck := s.stuck(); len(stuck.Callbacks) > 0 {
-		return errors.Join(s.revokeErr, stuck)
-	}
-	return s.revokeErr
-}
-
+// finish ends the lease, and joins what runs on the session.
 func (s *Session) finish(l *lease.Lease) {
 	defer close(s.done)
 	defer s.unwatchClient()
@@ -75,7 +82,7 @@ func (s *Session) finish(l *lease.Lease) {
 	}
 	go func() { // joined below, unless a callback never returns
 		defer close(s.joined)
-		s.work.wait()
+		s.work.running.Wait()
 	}()
 	grace, cancelGrace := context.WithTimeout(context.WithoutCancel(ctx), joinGrace)
 	defer cancelGrace()
@@ -83,7 +90,16 @@ func (s *Session) finish(l *lease.Lease) {
 	s.events.wait(ctx)
 }
 
-// waitFor returns when c is closed, or when all of the contexts have ended.
+// stuck returns an error with the names of the callbacks that have not returned.
+func (s *Session) stuck() *CallbackError {
+	stuck := &CallbackError{Waited: s.env.opts.CloseTimeout, Callbacks: s.events.stuck()}
+	if !isClosed(s.joined) {
+		stuck.Callbacks = append(stuck.Callbacks, "an audit.Auditor, OnWait or Retry.Notify")
+	}
+	return stuck
+}
+
+// waitFor waits until c is closed, or until all of the contexts have ended.
 func waitFor(c <-chan struct{}, until ...context.Context) {
 	for _, ctx := range until {
 		select {
@@ -94,14 +110,97 @@ func waitFor(c <-chan struct{}, until ...context.Context) {
 	}
 }
 
-// stuck returns an error that names the callbacks that have not returned.
-func (s *Session) stuck() *CallbackError {
-	stuck := &CallbackError{Waited: s.env.opts.CloseTimeout}
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-s.joined:
+	case <-c:
+		return true
 	default:
-		stuck.Callbacks = append(stuck.Callbacks, "an audit.Auditor, OnWait or Retry.Notify")
+		return false
 	}
-	stuck.Callbacks = append(stuck.Callbacks, s.events.stuck()...)
-	return stuck
+}
+
+// work runs the goroutines of a session and of its locks, and keeps what locks store in it. Close joins it. lease.Work
+// has the contract of its exported methods.
+type work struct {
+	*env
+
+	mu         sync.Mutex // protects what follows
+	closed     bool
+	running    sync.WaitGroup // Add only while !closed
+	extensions map[any]any
+
+	hooks hooks
+}
+
+// hooks are the functions registered with BeforeRevoke. They need a mutex of their own: an extension registers them
+// while it is made, under the mutex of work.
+type hooks struct {
+	mu   sync.Mutex // protects list
+	list []func(ctx context.Context, l *lease.Lease)
+}
+
+func (w *work) Go(f func(ctx context.Context)) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return false
+	}
+	w.running.Go(func() { f(w.ctx) })
+	return true
+}
+
+func (w *work) Joining() (done func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return func() {}
+	}
+	w.running.Add(1)
+	return w.running.Done
+}
+
+// close makes Go and Joining refuse what begins later.
+func (w *work) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+}
+
+func (w *work) Extension(key any, create func() any) any {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ext, ok := w.extensions[key]
+	if !ok {
+		ext = create()
+		w.extensions[key] = ext
+	}
+	return ext
+}
+
+func (w *work) BeforeRevoke(hook func(ctx context.Context, l *lease.Lease)) {
+	w.hooks.mu.Lock()
+	defer w.hooks.mu.Unlock()
+	w.hooks.list = append(w.hooks.list, hook)
+}
+
+// beforeRevoke runs the hooks before l is revoked.
+func (w *work) beforeRevoke(ctx context.Context, l *lease.Lease) {
+	if lost := l.Lost(); lost == nil || lost.Cause == holdfast.CauseRevoked || lost.Cause == holdfast.CauseClusterChanged {
+		return // never used; gone with its entries; or of another cluster
+	}
+	w.hooks.mu.Lock()
+	list := w.hooks.list
+	w.hooks.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, min(w.opts.CloseTimeout, w.opts.Retry.Attempt)/2)
+	defer cancel()
+	for _, hook := range slices.Backward(list) {
+		hook(ctx, l)
+	}
+}
+
+func (w *work) Detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), w.opts.CloseTimeout)
 }

@@ -1,6 +1,5 @@
-// Package session keeps one etcd lease alive and reports its loss before etcd can expire it. One
-// session per process serves any number of locks and elections; renewal traffic does not grow with
-// what is held.
+// Package session keeps one etcd lease alive and reports its loss before etcd can expire it. One session per process
+// serves any number of locks and elections; renewal traffic does not grow with what is held.
 //
 //	sess, err := session.New(ctx, cli, session.Options{})
 //	if err != nil { … }
@@ -14,33 +13,32 @@
 //	           └───────────────────┘ ◀───────────────────── (probably held)
 //	             ▲        the same lease, renewed after all     │
 //	             │ a new lease                                  │ trusted-until has passed,
-//	             └──────────────────── Lost ◀───────────────────┘ or etcd says that the lease is gone
+//	             └──────────────────── Lost ◀───────────────────┘ or etcd says: the lease is gone
 //
 //	Close, from any state ─────▶ Closed
 //
-// The trusted time is the TTL (300 s at most) minus [Options].DriftMargin, counted from when the last
-// confirmed renewal was sent: by default 13.5 s. A renewal is sent after three eighths of it (5.06 s), or earlier where
-// round trips take more than a twelfth of it.
+// The trusted time is the TTL (300 s at most) minus [Options].DriftMargin, counted from when the last confirmed renewal
+// was sent: by default 13.5 s. The session sends a renewal after three eighths of it (5.06 s), or earlier where round
+// trips take more than a twelfth of it.
 //
 // # Guarantees
 //
-//   - A loss is reported (by Check, contexts and events) before any etcd leader can expire the lease.
-//     A renewal counts only if a read, sent together with it, proves that the leader which
-//     acknowledged it had not been deposed before.
-//   - A loss is final. Locks and terms of the old lease stay lost when the session gets a new one.
+//   - You are told of a loss (by Check, contexts and events) before any etcd leader can expire the lease. A renewal
+//     counts only if a read, sent together with it, proves: the leader was not deposed before it acknowledged.
+//   - A loss is final. Locks and terms of the old lease stay lost when the session gets a new lease.
 //   - Callbacks cannot delay renewals.
 //
 // # Not guaranteed
 //
-//   - That code is still right when it acts on a nil Check: the process may be paused in between.
-//     Fence the writes: see package fencing.
-//   - That the holder of a lease that was revoked, by hand or by a deposed etcd leader, is told before
-//     another client acquires its lock. Watches of the session key on a majority of the members report it,
-//     usually within milliseconds; if those hang, the next poll or renewal; if no member is reached, the end of the
-//     trusted time. Clients that waited for it wait Options.LockDelay for that. Those that queue later do
-//     not, whatever they wait for: nothing in etcd tells them of it.
-//   - Anything through etcd's grpc-proxy, or by a server that serves a part of etcd's API (kine, as in
-//     k3s): New refuses that with ErrNotEtcd.
+//   - Code may act on a nil Check after the lease is lost: the process may be paused in between. Fence the writes: see
+//     package fencing.
+//   - The holder of a lease that was revoked, by hand or by a deposed etcd leader, may be told after another client
+//     has acquired its lock. Watches of the session key on a majority of the members tell it, usually within
+//     milliseconds; if those hang, the next poll or renewal; if no member is reached, the end of the trusted time.
+//     Clients that waited for the lock wait Options.LockDelay for that. Clients that queue later do not, whatever they
+//     wait for: nothing in etcd tells them of it.
+//   - Nothing is promised through etcd's grpc-proxy, or by a server with a part of etcd's API (kine, as in k3s): New
+//     refuses the latter with ErrNotEtcd.
 //
 // # What happens when
 //
@@ -58,6 +56,8 @@
 //	the session key is deleted     put again, with a warning; Lost if etcd does not answer in LockDelay/4
 //	the etcd client is closed      Lost at once, and for good: holdfast.ErrClientClosed
 //
-// The session key, NAMESPACE/session/LEASE (in hex), is deleted with the lease. Its value is JSON: v,
-// the format number, 1; owner; host; pid.
+// The session key, NAMESPACE/session/LEASE (in hex), is deleted with the lease. Its value is JSON: v, the format
+// number, 1; owner; host; pid.
+//
+// If you read the source, begin with session.go.
 package session

@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -19,10 +21,79 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
+// A session has a pair of leases. L1 has the session key and the entries; L2 has the claims. L2 outlives L1 by minutes,
+// so a claim without its entry tells: the entry went with L1, without a release. Each L1 has an L2 of its own.
+const (
+	// claimsTTLs: the TTL of L2 is so many times that of L1.
+	claimsTTLs = 20
+
+	// minClaimsTTL is the shortest TTL of L2. Nothing proves a renewal of L2. If only a deposed leader has seen it, the
+	// rest of the TTL must last until the next renewal.
+	minClaimsTTL = 300 * time.Second
+)
+
+// claimsTTL returns the TTL of the lease of the claims.
+func (o Options) claimsTTL() time.Duration { return max(claimsTTLs*o.TTL, minClaimsTTL) }
+
 // granter obtains leases from etcd, and revokes them.
 type granter struct {
 	*env
 	work *work
+}
+
+// await obtains a lease, and tries until ctx ends. judge turns the error of an attempt into what backoff.Retry decides
+// on.
+func (g *granter) await(ctx context.Context, judge func(error) error) (l *lease.Lease, err error) {
+	policy := g.opts.Retry
+	policy.Attempt = 0 // requests.Once bounds each request
+	var last atomic.Pointer[error]
+	defer g.tellWait(ctx, &last)()
+	err = backoff.Retry(ctx, policy, func(ctx context.Context) error {
+		obtained, err := g.obtain(ctx)
+		if err != nil {
+			last.Store(&err)
+			return judge(err)
+		}
+		l = obtained
+		return nil
+	})
+	return l, err
+}
+
+// obtain obtains a lease with its session key and, side by side, the lease of its claims.
+func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
+	beside, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var claims clientv3.LeaseID
+	var granting sync.WaitGroup
+	granting.Go(func() { claims, _ = g.grantClaims(beside) })
+	l, err := g.obtainOwn(ctx)
+	if l == nil {
+		cancel() // nothing needs these claims
+	} else {
+		// If the claims have no lease by the time the first renewal is due, the session begins without. Its keeper goes
+		// on asking.
+		defer time.AfterFunc(l.UntilRenewal(), cancel).Stop()
+	}
+	granting.Wait()
+	if l == nil {
+		return nil, err
+	}
+	l.SetClaims(claims)
+	if err != nil {
+		if !etcderr.Pending(err) || g.ctx.Err() != nil { // etcd has answered, or Close must leave no lease behind
+			g.drop(ctx, l)
+		}
+		return nil, err
+	}
+	// No holder has relied on the lease before. So a suspension that has begun is told in time from now on:
+	//
+	//	0 s     the Grant is sent, and is trusted for 2.7 s: the suspension begins at 1.35 s
+	//	0.8 s   the reply to the Grant. The put is sent, and a renewal beside it
+	//	1.54 s  the reply to the put. The renewal hangs
+	//	1.88 s  the renewal is given up. The session begins, and tells that it is suspended
+	l.Say(lease.Step{Action: lease.Begins, At: g.opts.Clock()})
+	return l, nil
 }
 
 // obtainOwn obtains a lease and puts its session key. It returns the lease together with the error if that put failed.
@@ -40,9 +111,11 @@ func (g *granter) obtainOwn(ctx context.Context) (*lease.Lease, error) {
 	return l, g.announce(ctx, l)
 }
 
-// grant sends a Grant, and further ones while it is not answered. Each has its own ID, chosen here, so a late Grant
-// cannot bring back a lease that was lost. Surplus leases have no keys. They are left to expire, which costs etcd less
-// than to revoke them.
+func newLeaseID() clientv3.LeaseID { return clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64)) }
+
+// grant sends a Grant, and copies of it until one has a reply. Each copy has an ID of its own, chosen here: a late copy
+// with the same ID would bring a lost lease back. Surplus leases have no keys. They expire by themselves, and to revoke
+// them would cost etcd more.
 func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
 	l, _, err := requests.Once(ctx, g.sender, requests.Grant, func(ctx context.Context) (*lease.Lease, error) {
 		sent := g.opts.Clock()
@@ -58,13 +131,25 @@ func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
 	return l, err
 }
 
-// announce puts the session key of a lease that was just granted. If the Grant took long, a renewal goes beside the
-// put: otherwise the Grant, the put and the first renewal would have to fit into one trusted time. The put proves the
+// grantClaims grants a lease of claims. Like grant, it sends each copy with an ID of its own.
+func (e *env) grantClaims(ctx context.Context) (clientv3.LeaseID, error) {
+	id, _, err := requests.Once(ctx, e.sender, requests.Grant, func(ctx context.Context) (clientv3.LeaseID, error) {
+		resp, err := grantAs(ctx, e.client, newLeaseID(), int64(e.opts.claimsTTL()/time.Second))
+		if err != nil {
+			return clientv3.NoLease, err
+		}
+		return resp.ID, nil
+	})
+	return id, err
+}
+
+// announce puts the session key of a new lease. If the Grant took long, announce sends a renewal beside the put:
+// otherwise the Grant, the put and the first renewal would have to fit into one trusted time. The put proves the
 // renewal as a linearizable read would; see renewAndProve.
 func (g *granter) announce(ctx context.Context, l *lease.Lease) error {
 	if !l.BeganSlowly() {
 		_, err := g.keyOf(l).put(ctx, requests.Grant)
-		return g.refused(err)
+		return g.explain(err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var renewing sync.WaitGroup
@@ -74,122 +159,21 @@ func (g *granter) announce(ctx context.Context, l *lease.Lease) error {
 	put, err := g.keyOf(l).put(ctx, requests.Grant)
 	if err != nil {
 		cancel()
-		return g.refused(err)
+		return g.explain(err)
 	}
 	l.Prove(put.sent, put.Header.RaftTerm)
 	time.AfterFunc(l.Trust()/8, cancel) // the renewal's member may hang
 	return nil
 }
 
-// refused returns the error of a put of a new lease's session key, with what to do about it.
-func (g *granter) refused(err error) error {
-	switch etcderr.Classify(err) {
-	case etcderr.OK:
-		return nil
-	case etcderr.LeaseGone:
+// explain adds to the error of a first put of the session key what to do about it.
+func (g *granter) explain(err error) error {
+	switch {
+	case etcderr.Classify(err) == etcderr.LeaseGone:
 		return retry.Again(err) // it took too long
-	case etcderr.Unauthorized:
-		if errors.Is(err, rpctypes.ErrPermissionDenied) { // and not, say, a token that has expired
-			err = fmt.Errorf("%w; grant it to a role of this user: "+
-				"etcdctl role grant-permission --prefix ROLE readwrite %s", err, names.SessionKeys(g.opts.Namespace))
-		}
-	case etcderr.Transient, etcderr.Permanent, etcderr.Unknown:
+	case errors.Is(err, rpctypes.ErrPermissionDenied): // unlike, say, a token that has expired
+		return fmt.Errorf("%w; grant it to a role of this user: "+
+			"etcdctl role grant-permission --prefix ROLE readwrite %s", err, names.SessionKeys(g.opts.Namespace))
 	}
 	return err
-}
-
-// obtainNext obtains the lease that follows a loss. It tries until the session or the client is closed, and calls
-// refused each time that permission for it is refused.
-func (g *granter) obtainNext(refused func(error)) (*lease.Lease, error) {
-	var l *lease.Lease
-	policy := g.opts.Retry
-	policy.Attempt = 0 // requests.Once bounds each request
-	err := backoff.Retry(g.ctx, policy, func(ctx context.Context) (err error) {
-		l, err = g.obtain(ctx)
-		switch {
-		case err == nil || g.clientClosed():
-			return err
-		case etcderr.Classify(err) == etcderr.Unauthorized:
-			refused(err)
-		}
-		return retry.Again(err)
-	})
-	return l, err
-}
-
-// revokeLost revokes a lost lease a drift margin after its loss, about when etcd would have expired it. That
-// deletes its entries and makes late requests that name it fail. The wait gives holders time to notice the loss, on
-// a busy machine as well, before another client can acquire. Close cuts the wait short.
-//
-// It is tried once. If etcd does not answer, the lease expires, and all sessions may have lost theirs.
-func (g *granter) revokeLost(ctx context.Context, l *lease.Lease) {
-	grace := time.NewTimer(l.Margin())
-	defer grace.Stop()
-	select {
-	case <-grace.C:
-		g.work.beforeRevoke(ctx, l)
-		p := pairOf(l)
-		if err := g.revokePair(ctx, requests.Unhurried, p); !etcderr.Pending(err) {
-			g.notRevoked(ctx, l, p, err)
-		}
-	case <-ctx.Done():
-	}
-	if ctx.Err() != nil {
-		g.dropLease(l)
-	}
-}
-
-// dropLease revokes a lease other than the latest after Close has begun. It has its own timeout, since g.ctx is done.
-func (g *granter) dropLease(l *lease.Lease) {
-	ctx, cancel := context.WithTimeout(context.Background(), g.opts.CloseTimeout)
-	defer cancel()
-	g.revoke(ctx, l)
-}
-
-// revoke ends a lease in etcd, and tries until ctx ends. After that the lease expires.
-func (g *granter) revoke(ctx context.Context, l *lease.Lease) {
-	p, err := g.endLease(ctx, l)
-	g.notRevoked(ctx, l, p, err)
-}
-
-// notRevoked logs why a lost lease could not be revoked, if it could not.
-func (g *granter) notRevoked(ctx context.Context, l *lease.Lease, p *pair, err error) {
-	if err != nil && ctx.Err() == nil {
-		g.opts.Logger.Warn("holdfast: could not revoke a lost lease: "+p.stands(l, g.opts),
-			"lease", names.Lease(l.ID()), "error", err)
-	}
-}
-
-// endLease runs the hooks and revokes l, which deletes the entries that they have left, and the lease of its claims
-// before. It returns what it could not revoke.
-func (g *granter) endLease(ctx context.Context, l *lease.Lease) (*pair, error) {
-	p := pairOf(l)
-	policy := g.opts.Retry
-	policy.Attempt = 0 // hooks and requests have timeouts of their own
-	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
-		if g.clientClosed() {
-			return retry.Final(holdfast.ErrClientClosed)
-		}
-		g.work.beforeRevoke(ctx, l)
-		return g.revokePair(ctx, requests.Write, p)
-	})
-	if etcderr.Pending(err) && !errors.Is(err, holdfast.ErrClientClosed) {
-		return p, fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
-	}
-	return p, err
-}
-
-// revokeOnce revokes a lease, unless that is clientv3.NoLease. If it exists no longer, revokeOnce sets it to that.
-func (g *granter) revokeOnce(ctx context.Context, k requests.Kind, id *clientv3.LeaseID) error {
-	if *id == clientv3.NoLease {
-		return nil
-	}
-	_, _, err := requests.Once(ctx, g.sender, k, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, revokeRequest(ctx, g.client, *id)
-	})
-	if err != nil && etcderr.Classify(err) != etcderr.LeaseGone {
-		return fmt.Errorf("revoke lease %x: %w", int64(*id), err)
-	}
-	*id = clientv3.NoLease
-	return nil
 }

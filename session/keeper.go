@@ -1,15 +1,25 @@
 package session
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// keeper keeps one lease alive: it renews it, watches its session key, and tells its changes of state.
+// keeper keeps one lease alive, and tells its changes of state. It has three loops: watchdog, renew and keepClaims.
 type keeper struct {
 	*env
 	events *events
@@ -37,7 +47,7 @@ func (k *keeper) keep() bool {
 // the last state published.
 func (k *keeper) watchdog() holdfast.State {
 	l, state := k.lease, holdfast.Connected
-	timer := time.NewTimer(0) // it may be suspended already, if the session key was put late
+	timer := time.NewTimer(0) // the lease may be suspended already, if the session key was put late
 	defer timer.Stop()
 	for {
 		select {
@@ -54,11 +64,151 @@ func (k *keeper) watchdog() holdfast.State {
 		case errors.Is(err, holdfast.ErrSuspended) && state == holdfast.Connected:
 			state = holdfast.Suspended
 			l.Enter(holdfast.Suspended)
-			k.explainFailure()
 			k.events.publish(Event{
-				State: holdfast.Suspended, Previous: holdfast.Connected, Lease: l.ID(), Err: l.Failure(), roundTrip: l.TooLong(),
+				State: holdfast.Suspended, Previous: holdfast.Connected, Lease: l.ID(), Err: k.whySuspended(),
 			})
 		}
 		timer.Reset(l.UntilChange())
 	}
+}
+
+// whySuspended returns why the last renewal failed, or has no reply yet. A LostError that follows has the same reason.
+func (k *keeper) whySuspended() error {
+	if trip := k.lease.TooLong(); trip > 0 {
+		return fmt.Errorf("round trips to etcd take %v, more than a quarter of the time for which a renewal is trusted, so "+
+			"this will happen at each renewal: choose a TTL of at least %v", trip, lease.TTLFor(trip))
+	}
+	failure := k.lease.Failure()
+	k.lease.Explain(failure, retry.WithConnection(k.client.ActiveConnection(), cmp.Or(failure, errNoReply)))
+	return k.lease.Failure()
+}
+
+// renew renews the lease when that is due, and again after a failure, until it is lost.
+func (k *keeper) renew() {
+	// The pauses of the user's policy may be too long for a renewal.
+	policy := k.opts.Retry
+	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), k.lease.Trust()/6)
+	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
+	policy.Attempt = 0  // requests.Once bounds each request, and the loss of the lease bounds the loop
+	policy.Notify = nil // a callback could delay the renewal
+	timer := time.NewTimer(k.lease.UntilRenewal())
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-k.lease.Context().Done():
+			return
+		}
+		if k.lease.UntilRenewal() <= 0 {
+			// Until the loss nothing but a verdict on the lease ends the retries, no refused permission either: tokens are
+			// refreshed and roles are repaired.
+			began := k.opts.Clock()
+			_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error { return k.renewOnce(ctx, began) })
+		}
+		timer.Reset(k.lease.UntilRenewal())
+	}
+}
+
+// renewOnce renews the lease once, by requests that are sent after began, and records the result.
+func (k *keeper) renewOnce(ctx context.Context, began time.Duration) error {
+	tried := time.Now()
+	left, err := k.renewAndProve(ctx, began)
+	if err == nil {
+		k.telemetry.Renewed(tried, left)
+		return nil
+	}
+	err = retry.WithConnection(k.client.ActiveConnection(), err)
+	k.lease.Failed(err)
+	if k.ctx.Err() == nil {
+		k.telemetry.RenewalFailed(tried, renewalOutcome(err), etcderr.Classify(err).String())
+	}
+	if k.lease.Context().Err() == nil {
+		err = retry.Again(err)
+	}
+	return err
+}
+
+func renewalOutcome(err error) string {
+	switch {
+	case errors.Is(err, errUnconfirmed):
+		return "unconfirmed"
+	case errors.Is(err, errArrivedLate):
+		return "late"
+	case errors.Is(err, errClusterChanged):
+		return "cluster changed"
+	case etcderr.Classify(err) == etcderr.LeaseGone:
+		return "lease gone"
+	default:
+		return "failed"
+	}
+}
+
+// keepClaims renews the lease of the claims after each third of its TTL, and grants another lease if etcd has lost it.
+// It ends with the session's lease: from then on nothing extends the claims.
+func (k *keeper) keepClaims() {
+	third := k.opts.claimsTTL() / 3
+	// Sessions that begin together do not renew together.
+	early := retry.NewPauses(third/10, third/10, 1, k.opts.Retry.Rand)
+	last := k.lease.Claims()
+	for k.lease.Context().Err() == nil {
+		id, changed := k.lease.ClaimsNow()
+		if id == clientv3.NoLease {
+			last = k.replaceClaims(last)
+			continue
+		}
+		select {
+		case <-time.After(third - early.NextBackOff()):
+			k.renewClaims(id)
+		case <-changed:
+		case <-k.lease.Context().Done():
+		}
+	}
+}
+
+// replaceClaims grants the next lease of the claims. It tells of the loss of the former lease, unless that is
+// clientv3.NoLease: then there was none yet.
+func (k *keeper) replaceClaims(lost clientv3.LeaseID) (next clientv3.LeaseID) {
+	if lost != clientv3.NoLease {
+		k.telemetry.ClaimsLost()
+		k.opts.Logger.Warn("holdfast: etcd has lost the lease of a session's claims; later entries have claims again; "+
+			"entries that stand keep their order, but if their own lease is revoked early, those behind do not wait for "+
+			"the lock delay; nothing is lost", "lease", names.Lease(k.lease.ID()), "claims", names.Lease(lost))
+	}
+	k.pursue(func(ctx context.Context) (err error) {
+		next, err = k.grantClaims(ctx)
+		return err
+	})
+	k.lease.SetClaims(next)
+	return next
+}
+
+// renewClaims renews the lease of the claims. Nothing is trusted by that lease, so its renewal needs no proof, and no
+// haste.
+func (k *keeper) renewClaims(id clientv3.LeaseID) {
+	k.pursue(func(ctx context.Context) error {
+		_, _, err := requests.Once(ctx, k.sender, requests.Unhurried, func(ctx context.Context) (struct{}, error) {
+			_, err := keepAlive(ctx, k.client, id)
+			return struct{}{}, err
+		})
+		switch {
+		case err == nil:
+			k.lease.ConfirmClaims(id)
+		case etcderr.Classify(err) == etcderr.LeaseGone:
+			k.lease.LoseClaims(id)
+			return nil
+		}
+		return err
+	})
+}
+
+// pursue calls op until it returns nil or the session's lease is lost.
+func (k *keeper) pursue(op func(ctx context.Context) error) {
+	policy := k.opts.Retry
+	policy.Attempt = 0 // requests.Once bounds each request
+	_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error {
+		if err := k.lease.Check(); errors.Is(err, holdfast.ErrLost) { // perhaps by a clock ahead of the timers
+			return retry.Final(err)
+		}
+		return retry.Again(op(ctx))
+	})
 }

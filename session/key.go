@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
-// sessionKey is the session key of one lease, and exists as long as that. Its watches report a revoked lease at once.
-// Txns compare its mod revision, the gate, so that late requests fail. Its absence tells other clients that an entry
-// was deleted together with its lease.
+// sessionKey is the session key of one lease, and stands as long as the lease. It has three uses. Its watches report a
+// revoked lease at once. Txns compare its mod revision, the gate, so late requests fail. And its absence tells other
+// clients: this entry was deleted together with its lease.
 type sessionKey struct {
 	*env
 	lease *lease.Lease
@@ -27,7 +27,7 @@ type sessionKey struct {
 func (e *env) keyOf(l *lease.Lease) sessionKey { return sessionKey{e, l, e.SessionKey(l.ID())} }
 
 // put puts the key. The reply has the new gate, the key's mod revision. A superfluous copy only moves the gate once
-// more, so it is repeated as what kind says: the first put with the Grant that it belongs to, a later one as early as a
+// more, so kind says how soon one is sent: the first put is repeated like the Grant before it, a later put as soon as a
 // read, since restore has a quarter of the lock delay.
 func (k sessionKey) put(ctx context.Context, kind requests.Kind) (putReply, error) {
 	resp, _, err := requests.Once(ctx, k.sender, kind, func(ctx context.Context) (putReply, error) {
@@ -48,7 +48,7 @@ type putReply struct {
 	sent time.Duration // by the session's clock
 }
 
-// read is a linearizable read. It serves as the proof of renewals as well.
+// read sends a linearizable read. It serves as the proof of renewals as well.
 func (k sessionKey) read(ctx context.Context) (*clientv3.GetResponse, error) {
 	resp, err := k.sender.Read(ctx, clientv3.OpGet(k.name))
 	if err != nil {
@@ -57,8 +57,7 @@ func (k sessionKey) read(ctx context.Context) (*clientv3.GetResponse, error) {
 	return resp, nil
 }
 
-// readWith is read, and runs an errand, unless that is nil. If etcd refuses the errand, the key is read alone: a lease
-// must not be lost because a role lacks a right to what is held on it.
+// readWith reads the key, and runs an errand with the same request, unless that is nil.
 func (k sessionKey) readWith(ctx context.Context, errand *lease.Errand) (keyRead, error) {
 	if errand != nil {
 		key := []clientv3.Op{clientv3.OpGet(k.name)}
@@ -70,6 +69,7 @@ func (k sessionKey) readWith(ctx context.Context, errand *lease.Errand) (keyRead
 		case etcderr.Retryable(err) || etcderr.Pending(err):
 			return keyRead{}, fmt.Errorf("read session key %q: %w", k.name, err)
 		}
+		// Etcd refuses the errand. A lease must not be lost because a role lacks a right to what is held on it.
 	}
 	read, err := k.read(ctx)
 	return keyRead{GetResponse: read}, err
@@ -78,15 +78,15 @@ func (k sessionKey) readWith(ctx context.Context, errand *lease.Errand) (keyRead
 // keyRead is the reply to a read of the session key.
 type keyRead struct {
 	*clientv3.GetResponse
-	told, yes bool // of an errand: etcd has answered it; its comparisons were true
+	told, yes bool // of an errand: etcd has replied to it; its comparisons were true
 }
 
-// isIn reports whether a read shows that the key exists and is attached to the lease.
+// isIn reports whether a read shows the key, attached to the lease.
 func (k sessionKey) isIn(read *clientv3.GetResponse) bool {
 	return len(read.Kvs) == 1 && read.Kvs[0].Lease == int64(k.lease.ID())
 }
 
-// check restores the key unless read shows it. It returns an error if the key could not be restored.
+// check restores the key unless read shows it. Its error says why the key could not be restored.
 func (k sessionKey) check(read *clientv3.GetResponse) error {
 	switch {
 	case read.Header.ClusterId != k.lease.Cluster():
@@ -99,15 +99,17 @@ func (k sessionKey) check(read *clientv3.GetResponse) error {
 	return k.restore(read.Header.Revision)
 }
 
-// restore puts the key again, which did not exist at revision seen. If the key was deleted by hand, that succeeds and
-// nothing is lost. If the lease was revoked, etcd refuses it. If etcd does not answer in time, the lease is given up: a
-// waiter may acquire the lock a LockDelay after a revocation. That is told as a revocation, too, because little else
-// deletes the key.
+// restore puts the key again: it did not exist at revision seen. If it was deleted by hand, the put succeeds and
+// nothing is lost. If the lease was revoked, etcd refuses the put. For example, with a lock delay of 2 s:
+//
+//	0 s    the key goes. If the lease was revoked, a waiter sees it now and may hold at 2 s
+//	0.1 s  the watch tells it, and the put is sent
+//	0.6 s  no reply yet. The lease is given up, and its holders have 1.4 s to stop
 func (k sessionKey) restore(seen int64) error {
 	if k.lease.Context().Err() != nil || k.lease.Gate() > seen {
 		return nil // lost, or put again in the meantime
 	}
-	within := cmp.Or(k.opts.LockDelay, defaultLockDelay) / 4
+	within := cmp.Or(k.opts.LockDelay, defaultLockDelay) / 4 // three quarters are left for the holders
 	ctx, cancel := context.WithTimeout(k.lease.Context(), within)
 	defer cancel()
 	policy := k.opts.Retry
@@ -123,10 +125,38 @@ func (k sessionKey) restore(seen int64) error {
 		return nil
 	case etcderr.Classify(err) == etcderr.LeaseGone:
 		return k.lease.Lose(holdfast.CauseRevoked, err)
-	case ctx.Err() != nil:
+	case ctx.Err() != nil: // little else deletes the key
 		return k.lease.Lose(holdfast.CauseRevoked,
 			fmt.Errorf("its session key is gone, and for %v etcd did not say whether the lease exists: %w", within, err))
 	default:
 		return k.lease.Lose(holdfast.CauseKeyDeleted, err)
 	}
+}
+
+// goneWait bounds the search for the cause of a loss. It must be much shorter than the lock delay.
+const goneWait = 250 * time.Millisecond
+
+// oneGone finds out which lease etcd does not know: that of the key, or claims, the lease of its claims, unless that is
+// clientv3.NoLease. It reads the key. If the key stands, its lease stands, too: claims are gone, and oneGone returns
+// nil. Otherwise it makes the lease lost, and returns the loss.
+func (k sessionKey) oneGone(ctx context.Context, claims clientv3.LeaseID, err error) *holdfast.LostError {
+	if lost := k.lease.Lost(); lost != nil {
+		return lost
+	}
+	if claims != clientv3.NoLease && claims != k.lease.Claims() {
+		return nil // the loss of these claims is known, and another lease follows
+	}
+	ctx, cancel := context.WithTimeout(ctx, goneWait)
+	defer cancel()
+	resp, _, rerr := requests.Once(ctx, k.sender, requests.Read, k.read)
+	switch {
+	case rerr != nil:
+	case resp.Header.ClusterId != k.lease.Cluster():
+		// A cluster that was set up anew knows no lease either. To call that a revocation would mislead the operator. (err
+		// itself does not name the cluster.)
+		return k.lease.Lose(holdfast.CauseClusterChanged, err)
+	case claims != clientv3.NoLease && k.isIn(resp) && k.lease.BlameClaims(claims):
+		return nil
+	}
+	return k.lease.Lose(holdfast.CauseRevoked, err)
 }

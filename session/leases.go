@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// leases knows the latest lease, and wakes those who wait for the next one.
+// leases knows the latest lease, and wakes those who wait for the next. lease.Leases has the contract of its exported
+// methods.
 type leases struct {
 	*env
 
@@ -52,7 +53,7 @@ func (ls *leases) State() holdfast.State {
 	}
 }
 
-// install makes next the latest lease. It reports false if the session was closed in the meantime.
+// install makes next the latest lease. It reports false if the session was closed meanwhile.
 func (ls *leases) install(next *lease.Lease) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -64,7 +65,7 @@ func (ls *leases) install(next *lease.Lease) bool {
 	return true
 }
 
-// refuse tells callers of Await that permission for a new lease is refused. The session keeps trying, since roles get
+// refuse tells callers of Await that permission for a new lease is refused. The session keeps trying: roles get
 // repaired.
 func (ls *leases) refuse(err error) {
 	ls.mu.Lock()
@@ -83,7 +84,7 @@ func (ls *leases) wakeLocked() {
 	ls.replaced = make(chan struct{})
 }
 
-// close returns the last lease: no other one will follow. It reports whether this is the first call.
+// close makes the latest lease the last, and returns it. It reports whether this is the first call.
 func (ls *leases) close() (last *lease.Lease, first bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -122,7 +123,7 @@ func (ls *leases) Await(ctx context.Context) (*lease.Lease, error) {
 	}
 }
 
-// endedErr returns why no lease will follow l, which is lost, or nil if one will.
+// endedErr returns why no lease will follow the lost lease l, or nil.
 func (ls *leases) endedErr(l *lease.Lease) error {
 	lost := l.Lost()
 	switch {
@@ -134,7 +135,7 @@ func (ls *leases) endedErr(l *lease.Lease) error {
 	return nil
 }
 
-// endWithClient has the latest lease be lost as soon as the client is closed: nothing else can renew it.
+// endWithClient makes the latest lease lost as soon as the client is closed: nothing else can renew it.
 func (ls *leases) endWithClient() (stop func() bool) {
 	return context.AfterFunc(ls.client.Ctx(), func() {
 		ls.Lease().Lose(holdfast.CauseClientClosed, holdfast.ErrClientClosed)

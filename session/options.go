@@ -26,9 +26,9 @@ const (
 
 	defaultCloseTimeout = 5 * time.Second
 
-	// defaultLockDelay: the watch of the session key told holders of a revoked lease within 150 ms. For the case
-	// that the watch hangs, two polls of the held entries fit into the delay. And so does an ordinary pause: with 1 s, a
-	// holder whose process or link stalled for 1.5 s as its lease was revoked was told after the next one held.
+	// defaultLockDelay: the watch of the session key told holders of a revoked lease within 150 ms. If the watch hangs,
+	// two polls of the held entries fit into the delay. And so does an ordinary pause: with 1 s, a holder whose process
+	// or link stalled for 1.5 s as its lease was revoked was told after another client held.
 	defaultLockDelay = 2 * time.Second
 
 	// minLockDelay leaves room for those 150 ms. After maxLockDelay, with the usual TTL, a holder has given up by
@@ -46,7 +46,7 @@ type Options struct {
 	// TTL is how long etcd keeps the locks of a process that has vanished. Default 15 s; whole seconds from 1 s to 600
 	// s; etcd grants at least 1.5 election timeouts (2 s with its defaults). Shorter frees locks sooner after a crash,
 	// and tolerates shorter pauses and outages. Choose six round trips to etcd or more: below 4.5 the session is
-	// suspended at each renewal, which a warning says. "holdfast check" measures them.
+	// suspended at each renewal, and logs a warning. "holdfast check" measures them.
 	TTL time.Duration
 
 	// Namespace is the first segment of every key, except below prefixes given to NewMutexAt and NewAt. Default
@@ -54,9 +54,8 @@ type Options struct {
 	Namespace string
 
 	// TrailingSlash says that prefixes given to NewMutexAt, NewRWMutexAt and NewAt end in "/" on purpose. "/jobs/" is
-	// another lock than "/jobs": the entries stand below "/jobs//", as those of etcd's own clients do, and a client
-	// that uses "/jobs" holds beside them. Default false: the first such prefix is logged at Warn. It changes nothing
-	// else.
+	// another lock than "/jobs": its entries stand below "/jobs//", like those of etcd's own clients, and a client of
+	// "/jobs" holds beside them. Default false: the first such prefix is logged at Warn. It changes nothing else.
 	TrailingSlash bool
 
 	// Owner names this process in the session key and in every entry, for people. Default "host:pid"; at most 256
@@ -71,8 +70,8 @@ type Options struct {
 	// short outages cost the lease.
 	DriftMargin time.Duration
 
-	// LockDelay is how long a waiter of this session waits when the holder ahead lost its lease instead of releasing,
-	// so that this holder learns of its loss. It protects the holders ahead: use the same value in all processes.
+	// LockDelay is how long a waiter of this session waits when the holder ahead lost its lease instead of releasing:
+	// meanwhile that holder learns of its loss. It protects the holders ahead: use the same value in all processes.
 	// Default 2 s; 200 ms (holders have learned of a loss up to 150 ms late) to 60 s. Negative: no delay, for tests.
 	LockDelay time.Duration
 
@@ -88,8 +87,8 @@ type Options struct {
 	CloseTimeout time.Duration
 
 	// Retry paces the retries; for renewals at most TTL/6, and without Notify. A request lasts as long as its caller's
-	// context, and is sent again beside the first. Attempt, default 4 s, less than 5 s, bounds each poll, and each write
-	// that is sent if the client's KV was replaced: then etcd's client may repeat what takes longer.
+	// context, and is sent again beside the first. Attempt, default 4 s, less than 5 s, bounds each poll. If the client's
+	// KV was replaced it also bounds each write, since etcd's client may repeat a write that takes longer.
 	Retry backoff.Policy
 
 	// Clock returns the time since some fixed moment. It must never run backwards, must count on while the machine
@@ -113,12 +112,12 @@ type Telemetry struct {
 	MeterProvider metric.MeterProvider
 
 	// Attributes returns additional attributes for the spans and metrics of a lock or election, given its kind
-	// and name. Default none. It is called on the goroutine that acquires. Each set of attributes is a
-	// time series, so return "billing" rather than "billing/job-7".
+	// and name. Default none. It runs on the goroutine that acquires. Each set of attributes is a time series, so return
+	// "billing" rather than "billing/job-7".
 	Attributes func(kind holdfast.Kind, name string) []attribute.KeyValue
 }
 
-// validate validates the options as a whole, and returns them with the defaults.
+// validate checks the options as a whole, and returns them with the defaults.
 func (r Options) validate() (Options, error) {
 	if r.TTL == 0 {
 		r.TTL = DefaultTTL
@@ -164,4 +163,17 @@ func (r Options) validate() (Options, error) {
 		r.Logger = slog.Default()
 	}
 	return r, nil
+}
+
+// SystemClock returns the default clock: the larger of Go's monotonic clock, which stops while the machine sleeps, and,
+// on Linux, CLOCK_BOOTTIME. That is real even in a testing/synctest bubble: use MonotonicClock there.
+func SystemClock() func() time.Duration {
+	mono, boot := MonotonicClock(), bootClock()
+	return func() time.Duration { return max(mono(), boot()) }
+}
+
+// MonotonicClock returns Go's monotonic clock.
+func MonotonicClock() func() time.Duration {
+	start := time.Now()
+	return func() time.Duration { return time.Since(start) }
 }

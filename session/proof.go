@@ -15,20 +15,32 @@ import (
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
+var (
+	errUnconfirmed    = errors.New("renewal not confirmed: the member that answered it is not of the term that now leads")
+	errClusterChanged = errors.New("the reply came from another etcd cluster")
+	errArrivedLate    = errors.New("the reply arrived after trusted-until")
+)
+
 // renewAndProve sends a renewal and, at the same time, a linearizable read of the session key. The renewal alone proves
-// nothing: an etcd leader that was paused and resumed acknowledges renewals which the cluster, led by another member
-// by now, has never seen. It counts from the earlier of the two sends if both replies have the same Raft term:
+// nothing: a leader of etcd that was paused and goes on acknowledges renewals from its memory, and its successor has
+// never seen them. The renewal counts from the earlier of the two sends if both replies have the same Raft term:
 //
 //   - If the member that acknowledged it still led at that moment, the lease has its full TTL from then on.
 //   - If it did not, its successor was elected after the read: no read succeeds at term T once a quorum has voted for
-//     T+1. The lease existed when it was read, and a new leader gives every lease its full TTL.
+//     T+1. The lease existed at the read, and a new leader gives every lease its full TTL.
+//
+// For example, with a lease that is trusted until 18:
+//
+//	10  A, the leader of term 5, is paused; B leads term 6 from 12 on. Nothing renews the lease there: it expires at 27
+//	13  a renewal and a read are sent. A goes on, and acknowledges the renewal: term 5
+//	13  B answers the read: term 6. The acknowledgement is dropped, and the renewal is sent again
+//	14  B acknowledges it: term 6. The lease is trusted from 13
 //
 // tests/models/leasemodel searches all interleavings of this. DESIGN.md has its one gap: a member that caught up by a
 // snapshot.
 //
-// The lease keeps the replies. When one of the two requests fails, the next call sends only that, unless the other one
-// was sent before the renewal began. The read is not pursued without a renewal: it proves nothing alone. left is the
-// trusted time that remained.
+// The lease keeps the replies. When only one of the two requests fails, the next call sends only that, unless the other
+// was sent before began. left is how much trusted time remained.
 func (k *keeper) renewAndProve(ctx context.Context, began time.Duration) (left time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -39,14 +51,12 @@ func (k *keeper) renewAndProve(ctx context.Context, began time.Duration) (left t
 		proving.Go(func() { unproved = k.prove(ctx) })
 	}
 	if !acked {
-		k.noteRequest("renewal")
 		if err = k.acknowledge(ctx); err != nil {
-			cancel()
+			cancel() // the read proves nothing alone
 			proving.Wait()
 			return 0, err
 		}
 	}
-	k.noteRequest("read that confirms the renewal")
 	proving.Wait()
 	left, renewed := k.lease.RenewedSince(began)
 	switch {
@@ -65,7 +75,7 @@ func (k *keeper) acknowledge(ctx context.Context) error {
 	cluster, err := k.key.renew(ctx)
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone:
-		k.key.leaseGone(ctx, err)
+		k.key.oneGone(ctx, clientv3.NoLease, err)
 		return err
 	case err != nil:
 		return fmt.Errorf("renew lease %x: %w", int64(k.lease.ID()), err)
@@ -76,7 +86,7 @@ func (k *keeper) acknowledge(ctx context.Context) error {
 	return nil
 }
 
-// renew sends a renewal of the lease, and records its reply if that is of the lease's cluster.
+// renew sends a renewal of the lease, and records the reply if the lease's cluster sent it.
 func (k sessionKey) renew(ctx context.Context) (cluster uint64, err error) {
 	type reply struct {
 		sent time.Duration
@@ -97,8 +107,8 @@ func (k sessionKey) renew(ctx context.Context) (cluster uint64, err error) {
 	return got.ClusterId, nil
 }
 
-// prove sends a linearizable read of the session key, and with it the errand of the lease. It sees to it that the key
-// exists.
+// prove sends a linearizable read of the session key, and with it the errand of the lease. If the key is gone it puts
+// it again.
 func (k *keeper) prove(ctx context.Context) error {
 	type reply struct {
 		sent time.Duration

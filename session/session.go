@@ -1,22 +1,46 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
-// Session keeps one lease alive, and gets another one after a loss. It is safe for concurrent use and meant to be
-// shared.
+// Where to read on, from Session.run below:
+//
+//	grant.go    a lease is obtained: a pair of leases, the session key
+//	keeper.go   a lease is kept alive, and its changes of state are noticed
+//	proof.go    a renewal counts only if a read proves it
+//	revoke.go   a lost lease is revoked, and so is the last one
+//	key.go      the session key: its put, its reads, what its absence means
+//	watches.go  the session key is watched on a majority of the members
+//	leases.go   what calls of Lock see: the latest lease, or the next one
+//	events.go   what users see of the states
+//	close.go    what runs on a session, and how Close joins it
+//	wire.go     the requests and streams that etcd's client cannot send
+//	servers.go  what the log says about the servers
+//
+// internal/lease has the arithmetic: until when a lease is trusted, when it is suspended, when the next renewal is due.
+
+// Session keeps one lease alive, and gets another one after a loss. It is safe for concurrent use: share it.
 type Session struct {
 	ref              // opens the session to packages of this module
 	env     *env     // what stays the same: the client, the options
@@ -33,9 +57,8 @@ type Session struct {
 	revokeErr     error         // of Close; set before done is closed
 }
 
-// New obtains a lease and keeps it alive until Close. New tries until ctx ends, which
-// bounds nothing else; after a second, and then each minute, it logs what each endpoint says. The session never closes
-// cli.
+// New obtains a lease and keeps it alive until Close. New tries until ctx ends, which bounds nothing else. After a
+// second, and then each minute, it logs why it has none. The session never closes cli.
 //
 // Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is sent; otherwise etcd's error, joined with
 // ctx's. Test for etcderr.ErrNotConnected, ErrNotEtcd, holdfast.ErrClientClosed, rpctypes.ErrPermissionDenied (of the
@@ -58,15 +81,7 @@ func New(ctx context.Context, cli *clientv3.Client, o Options) (*Session, error)
 	}
 	s := newSession(cli, resolved)
 	s.env.observer = lease.ObserverIn(ctx)
-	policy := resolved.Retry
-	policy.Attempt = 0 // requests.Once bounds each request
-	var first *lease.Lease
-	stop := s.env.tellWait(ctx)
-	err = backoff.Retry(ctx, policy, func(ctx context.Context) (err error) {
-		first, err = s.granter.obtain(ctx)
-		return err
-	})
-	stop()
+	first, err := s.granter.await(ctx, func(err error) error { return err })
 	if errors.Is(err, rpctypes.ErrNoSpace) {
 		err = fmt.Errorf("%w: the store of etcd is full; \"holdfast check\" says what to do", err)
 	}
@@ -78,7 +93,7 @@ func New(ctx context.Context, cli *clientv3.Client, o Options) (*Session, error)
 	return s, nil
 }
 
-// newSession puts the parts together. Nothing runs yet.
+// newSession puts the parts together, and starts nothing.
 func newSession(cli *clientv3.Client, o Options) *Session {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := newEnv(ctx, cli, o)
@@ -107,7 +122,7 @@ func (s *Session) start(first *lease.Lease) {
 	s.work.Go(s.env.warnOfOldServers)
 }
 
-// run keeps one lease after the other alive until no further one will follow.
+// run keeps one lease after the other alive until no further one will follow. This loop is the session's life.
 func (s *Session) run(first *lease.Lease) {
 	defer close(s.ended)
 	for k := s.keeperOf(first); k != nil; k = s.next() {
@@ -118,7 +133,7 @@ func (s *Session) run(first *lease.Lease) {
 	}
 }
 
-// keeperOf returns the keeper of a lease. The watches of the session key have begun.
+// keeperOf returns the keeper of a lease, and starts the watches of its session key.
 func (s *Session) keeperOf(l *lease.Lease) *keeper {
 	k := &keeper{env: s.env, events: s.events, lease: l, key: s.env.keyOf(l)}
 	newWatches(s.work, k.key).start()
@@ -130,14 +145,20 @@ func (s *Session) next() *keeper {
 	if s.leases.endedErr(s.leases.Lease()) != nil {
 		return nil
 	}
-	stop := s.env.tellWait(s.env.ctx)
-	l, err := s.granter.obtainNext(s.leases.refuse)
-	stop()
+	l, err := s.granter.await(s.env.ctx, func(err error) error {
+		switch {
+		case s.env.clientClosed():
+			return err
+		case etcderr.Classify(err) == etcderr.Unauthorized:
+			s.leases.refuse(err)
+		}
+		return retry.Again(err)
+	})
 	if err != nil {
 		return nil // closed
 	}
 	if !s.leases.install(l) {
-		s.granter.dropLease(l)
+		s.granter.drop(s.env.ctx, l)
 		return nil
 	}
 	k := s.keeperOf(l)
@@ -149,7 +170,7 @@ func (s *Session) next() *keeper {
 func (s *Session) State() holdfast.State { return s.leases.State() }
 
 // Check judges the session now, by the clock and without an RPC, so it is right even after a pause. It returns nil,
-// holdfast.ErrSuspended, a *holdfast.LostError (until a new lease has followed), or holdfast.ErrClosed.
+// holdfast.ErrSuspended, a *holdfast.LostError (until there is a new lease), or holdfast.ErrClosed.
 func (s *Session) Check() error { return s.leases.Check() }
 
 // String names the latest lease, and says how it is.
@@ -164,7 +185,7 @@ func (s *Session) String() string {
 // Options.StayLost. Check says which.
 func (s *Session) Done() <-chan struct{} { return s.ended }
 
-// Remaining is how long the latest lease is trusted without a further renewal; 0 when lost or closed.
+// Remaining returns how long the latest lease is trusted without a further renewal; 0 when lost or closed.
 func (s *Session) Remaining() time.Duration {
 	if s.env.ctx.Err() != nil {
 		return 0
@@ -183,3 +204,61 @@ func (s *Session) Namespace() string { return s.env.opts.Namespace }
 
 // Logger returns the logger in use.
 func (s *Session) Logger() *slog.Logger { return s.env.opts.Logger }
+
+// env has what stays the same as long as a session lives. All parts of the session have it. lease.Env has the contract
+// of its exported methods.
+type env struct {
+	client    *clientv3.Client
+	opts      Options // with the defaults
+	telemetry *telemetry.Telemetry
+	sender    *requests.Sender
+	streams   *grpc.ClientConn // for watches of session keys; nil: the client's Watcher is used
+	identity  layout.Identity
+	ctx       context.Context  // until Close
+	observer  func(lease.Step) // see lease.Observe
+}
+
+func newEnv(ctx context.Context, cli *clientv3.Client, o Options) *env {
+	return &env{
+		client: cli, opts: o, sender: requests.NewSender(cli, o.Retry), streams: streamConn(cli), identity: o.identity(),
+		ctx: ctx, telemetry: telemetry.New(telemetry.Options(o.Telemetry)),
+	}
+}
+
+func (o Options) identity() layout.Identity {
+	if o.Anonymous {
+		return layout.Identity{Owner: o.Owner}
+	}
+	host, _ := os.Hostname() // unknown is as good as empty here
+	pid := os.Getpid()
+	return layout.Identity{Owner: cmp.Or(o.Owner, fmt.Sprintf("%s:%d", host, pid)), Host: host, PID: pid}
+}
+
+// clientClosed reports whether the etcd client is closed.
+func (e *env) clientClosed() bool { return e.client.Ctx().Err() != nil }
+
+func (e *env) Client() *clientv3.Client              { return e.client }
+func (e *env) Namespace() string                     { return e.opts.Namespace }
+func (e *env) Logger() *slog.Logger                  { return e.opts.Logger }
+func (e *env) Telemetry() *telemetry.Telemetry       { return e.telemetry }
+func (e *env) Clock() func() time.Duration           { return e.opts.Clock }
+func (e *env) RetryPolicy() backoff.Policy           { return e.opts.Retry }
+func (e *env) Sender() *requests.Sender              { return e.sender }
+func (e *env) Identity() layout.Identity             { return e.identity }
+func (e *env) LockDelay() time.Duration              { return e.opts.LockDelay }
+func (e *env) TrailingSlash() bool                   { return e.opts.TrailingSlash }
+func (e *env) EpochKey() string                      { return names.EpochKey(e.opts.Namespace) }
+func (e *env) SessionKey(id clientv3.LeaseID) string { return names.SessionKey(e.opts.Namespace, id) }
+func (e *env) Context() context.Context              { return e.ctx }
+
+// host shows locks and elections three parts of a session.
+type host struct {
+	*env
+	*leases
+	*work
+}
+
+var _ lease.Host = host{}
+
+// ref is an alias, so the field of Session is not exported.
+type ref = lease.Ref

@@ -8,7 +8,10 @@ import (
 	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/requests"
@@ -17,74 +20,128 @@ import (
 )
 
 const (
-	// armTimeout bounds the creation of a watch. A member creates it without asking the others, so one that takes
-	// longer hangs.
+	// armTimeout bounds the creation of a watch. A member creates it without asking the others: if it takes longer, it
+	// hangs.
 	armTimeout = time.Second
 
 	// The timeout doubles up to maxArmTimeout. If all members are slow, more watches add to their load.
 	maxArmTimeout = 8 * time.Second
 
-	// listEvery is the time between two lists of the members.
+	// The members are listed every listEvery, or listAgain after a list without a reply. Nothing is urgent: if a member
+	// has left meanwhile, at worst too many watches are needed, and what is held is polled.
 	listEvery = 30 * time.Second
+	listAgain = 5 * time.Second
 
-	// When a watch ends, or a list was not answered, the members are listed within so long. Nothing is urgent: a member
-	// that has left lets no more watches be needed. And one that dies ends watches of all sessions at once.
-	listSpread = 5 * time.Second
-
-	// A slot that no member is left for rests at least so long, and at most as long as the members are not listed.
+	// A slot rests if no member is left for it: at least so long, and at most until the members are listed again.
 	shortestRest = time.Second
 )
 
-// watches are the watches of the session key of one lease. The lease is watched while they stand on a majority of the
-// voting members, no two on one: then one is on a member that is well, while a minority hangs, lags, or is cut off from
-// this client alone. What is held on the lease need then not be asked about, but now and then. tests/models/quietmodel
-// searches what can happen.
+// watches keeps the watches of the session key of one lease. The lease is watched while they stand on a majority of the
+// voting members, no two on the same: while a minority hangs, lags, or is cut off from this client alone, at least one
+// watch is on a member that is well. Holders then ask etcd rarely. For example, with members A, B and C:
 //
-// How many members vote is what they say themselves, never what the client is configured with. As long as that is not
-// known, or the client has fewer endpoints than must be watched, or its KV, Lease or Watcher was replaced, there is one
-// watch, and the lease is never watched.
+//	0 s  the key is watched on A and B: the lease is watched
+//	1 s  A hangs. Its watch says nothing, and still counts
+//	2 s  the lease is revoked. B tells it
+//
+// tests/models/quietmodel searches what else can happen. The members themselves say who votes, never the client's
+// endpoints. While that is not known, or the client has fewer endpoints than must be watched, or its KV, Lease or
+// Watcher was replaced, there is a single watch, and the lease does not count as watched.
 type watches struct {
 	key       sessionKey
 	work      *work
-	replaced  *watching.Stream // what the watch is created on if the client's Watcher was replaced
+	replaced  *watching.Stream // for the watch, if the client's Watcher was replaced
 	restoring chan struct{}    // full while a slot checks or restores the key
-	again     *time.Timer      // lists the members
 
 	mu        sync.Mutex      // protects what follows
 	voters    map[uint64]bool // nil: not known
 	endpoints int             // of the client, when the members were listed
-	listing   bool
-	hurried   bool // again lists them soon
 	slots     []slot
 }
 
 // slot is a place for one watch.
 type slot struct {
 	runs   bool
-	member uint64 // that its stream is on, or 0
-	end    func() // ends that
-	stands bool   // a read that was sent after its creation was answered
+	member uint64 // where its stream is, or 0
+	end    func() // ends the stream
+	stands bool   // etcd has replied to a read sent after the creation of the watch
 }
 
-// errNoMember: each member that was met has the watch of another slot, or does not vote.
+// errNoMember: every member met has the watch of another slot, or does not vote.
 var errNoMember = errors.New("no other voting member was met")
 
 func newWatches(w *work, key sessionKey) *watches {
 	return &watches{key: key, work: w, replaced: watching.NewStream(), restoring: make(chan struct{}, 1)}
 }
 
-// start starts what ends with the lease, and is joined by Close.
+// start starts the goroutines of the watches. They end with the lease, and Close joins them.
 func (w *watches) start() {
-	if w.key.streams != nil {
-		w.again = time.AfterFunc(listEvery, w.list)
-		context.AfterFunc(w.key.lease.Context(), func() { w.again.Stop() })
-	}
 	w.openSlots()
-	w.list()
+	if w.key.streams != nil {
+		w.work.Go(func(context.Context) { w.list() })
+	}
 }
 
-// planLocked returns how many slots to have, and how many watches must stand for the lease to be watched; 0: none
-// suffice.
+// list lists the members, and opens and ends watches by what it finds, until the lease is lost.
+func (w *watches) list() {
+	for {
+		pause := listEvery
+		voters := w.members()
+		if voters == nil {
+			pause = listAgain
+		}
+		w.listed(voters, len(w.key.client.Endpoints()))
+		select {
+		case <-time.After(pause):
+		case <-w.key.lease.Context().Done():
+			return
+		}
+	}
+}
+
+// members returns the IDs of the members that vote, or nil if they are not known.
+func (w *watches) members() map[uint64]bool {
+	resp, _, err := requests.Once(w.key.lease.Context(), w.key.sender, requests.Unhurried,
+		func(ctx context.Context) (*pb.MemberListResponse, error) {
+			request := &pb.MemberListRequest{Linearizable: true}
+			resp, err := pb.NewClusterClient(w.key.streams).MemberList(ctx, request, grpc.WaitForReady(true))
+			return resp, clientv3.ContextError(ctx, err)
+		})
+	if err != nil || resp.Header.GetClusterId() != w.key.lease.Cluster() {
+		return nil
+	}
+	voters := make(map[uint64]bool)
+	for _, m := range resp.Members {
+		if !m.IsLearner {
+			voters[m.ID] = true
+		}
+	}
+	return voters
+}
+
+// listed records who votes. nil: there was no reply, and the former voters go on counting.
+func (w *watches) listed(voters map[uint64]bool, endpoints int) {
+	if voters == nil {
+		return
+	}
+	var strays []func()
+	w.mu.Lock()
+	w.voters, w.endpoints = voters, endpoints
+	for _, s := range w.slots {
+		if s.member != 0 && !voters[s.member] {
+			strays = append(strays, s.end)
+		}
+	}
+	w.publishLocked()
+	w.mu.Unlock()
+	for _, end := range strays {
+		end()
+	}
+	w.openSlots()
+}
+
+// planLocked returns how many slots to have, and how many watches must stand for the lease to be watched. needed is 0
+// if no number suffices.
 func (w *watches) planLocked() (slots, needed int) {
 	n := len(w.voters)
 	needed = n/2 + 1
@@ -92,14 +149,14 @@ func (w *watches) planLocked() (slots, needed int) {
 	case n == 0 || w.endpoints < needed:
 		return 1, 0
 	case n == 3 && w.endpoints >= 3 && w.key.client.Username == "":
-		// The third one tells if both others are on members that are sick. With a password each stream costs etcd a
-		// login, and while a member is down this slot would try again and again.
+		// The third tells if the members of both others are sick. With a password each stream costs etcd a login, and
+		// while a member is down this slot would try again and again.
 		return 3, needed
 	}
 	return needed, needed
 }
 
-// publishLocked tells whether the lease is watched.
+// publishLocked tells the lease whether it is watched.
 func (w *watches) publishLocked() {
 	stand := 0
 	for _, s := range w.slots {
@@ -111,7 +168,7 @@ func (w *watches) publishLocked() {
 	w.key.lease.SetWatched(needed > 0 && stand >= needed)
 }
 
-// openSlots starts the slots that are missing.
+// openSlots starts the missing slots.
 func (w *watches) openSlots() {
 	var start []int
 	w.mu.Lock()
@@ -131,7 +188,7 @@ func (w *watches) openSlots() {
 	}
 }
 
-// goesOn reports whether a slot is still to have a watch.
+// goesOn reports whether a slot still has to have a watch.
 func (w *watches) goesOn(i int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,7 +214,7 @@ func (w *watches) keep(i int) {
 			within = armTimeout
 		}
 		pause := pauses.NextBackOff()
-		if errors.Is(err, errNoMember) || w.key.lease.Watched() { // it is of no use now, or not needed
+		if errors.Is(err, errNoMember) || w.key.lease.Watched() { // no use now, or no need
 			pause = shortestRest + rests.NextBackOff()
 		}
 		select {
@@ -171,9 +228,8 @@ func (w *watches) keep(i int) {
 	}
 }
 
-// hear watches the key, and restores it when it is deleted. It returns then, or when the watch fails or is not created
-// within the given time, and says whether it was healthy. What happened before the watch was created is found by a read
-// that is sent afterwards; only when that is answered, the watch counts.
+// hear watches the key, and restores it when it is deleted. It returns after that, or when the watch fails, or if it is
+// not created within the given time. It says whether the watch was healthy.
 func (w *watches) hear(i int, within time.Duration) (healthy bool, err error) {
 	ctx, clock := w.key.lease.Context(), w.key.opts.Clock
 	st, err := w.open(ctx, i, within)
@@ -184,8 +240,8 @@ func (w *watches) hear(i int, within time.Duration) (healthy bool, err error) {
 	defer func() { healthy = clock()-stands >= watching.HealthyAfter }()
 	defer st.end()
 	defer w.ends(i) // it counts no more, before anything else
-	// Until it is answered, polls tell what the watch would tell. So it needs no copies: when a leader is gone, all
-	// watches of all sessions begin anew at once.
+	// A read after the creation finds what has happened before. Until its reply the watch does not count, and polls tell
+	// what it would tell. So the read needs no copies: when a leader is gone, all watches of all sessions begin anew.
 	read, err := requests.Ask(ctx, w.key.sender, requests.Unhurried, w.key.read)
 	if err == nil {
 		err = w.settle(func() error { return w.key.check(read) })
@@ -207,7 +263,8 @@ func (w *watches) hear(i int, within time.Duration) (healthy bool, err error) {
 	return false, err
 }
 
-// settle lets one slot after the other check or restore the key: all of them hear that it was deleted.
+// settle makes the slots check or restore the key one after the other: all of them hear its deletion, and one put will
+// do.
 func (w *watches) settle(f func() error) error {
 	select {
 	case w.restoring <- struct{}{}:
@@ -218,7 +275,7 @@ func (w *watches) settle(f func() error) error {
 	return f()
 }
 
-// open opens the stream of a slot, on a member that no other slot has.
+// open opens the stream of a slot, on a member without another slot.
 func (w *watches) open(ctx context.Context, i int, within time.Duration) (*stream, error) {
 	if w.key.streams == nil {
 		return armStream(ctx, w.replaced, w.key.client, w.key.name, within)
@@ -236,7 +293,7 @@ func (w *watches) open(ctx context.Context, i int, within time.Duration) (*strea
 	return nil, errNoMember
 }
 
-// claim reports whether a slot may have its watch on the member that a stream is on, and notes that it has.
+// claim gives a slot the member of a stream. It reports false if another slot has that member, or if it does not vote.
 func (w *watches) claim(i int, st *stream) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -248,7 +305,7 @@ func (w *watches) claim(i int, st *stream) bool {
 	return true
 }
 
-// count records that the watch of a slot stands.
+// count records: the watch of a slot stands.
 func (w *watches) count(i int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -256,16 +313,10 @@ func (w *watches) count(i int) {
 	w.publishLocked()
 }
 
-// ends records that the watch of a slot has ended. Perhaps its member was removed, so the members are listed soon.
+// ends records: the watch of a slot has ended.
 func (w *watches) ends(i int) {
-	mayList := w.again != nil && w.key.lease.Context().Err() == nil
 	w.mu.Lock()
-	hurry := w.slots[i].stands && !w.hurried && mayList
-	w.hurried = w.hurried || hurry
+	defer w.mu.Unlock()
 	w.slots[i].stands, w.slots[i].member = false, 0
 	w.publishLocked()
-	w.mu.Unlock()
-	if hurry {
-		w.again.Reset(retry.NewPauses(listSpread, listSpread, 1, w.key.opts.Retry.Rand).NextBackOff())
-	}
 }

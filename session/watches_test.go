@@ -1,7 +1,6 @@
 package session_test
 
 import (
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // onMembers runs a test in virtual time with a session on a cluster of so many members.
@@ -165,49 +163,6 @@ func TestClientWithAPasswordHasNoThirdWatch(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		if all, most := watches(srv); all != 2 || most != 1 || !p.Host.Lease().Watched() {
 			t.Errorf("%d watches, %d on one member, watched %v", all, most, p.Host.Lease().Watched())
-		}
-	})
-}
-
-// A member that dies ends watches of all sessions at once. They list the members one after the other, each once.
-func TestSessionsDoNotListTheMembersAllAtOnce(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		srv := etcdfake.New(etcdfake.Options{Members: 3})
-		t.Cleanup(srv.Close)
-		const sessions, within = 12, 5 * time.Second
-		var mu sync.Mutex // protects listed
-		var listed []time.Time
-		for i := range sessions {
-			draw := float64(i+1) / (sessions + 1) // evenly, so that chance cannot bring many together
-			p := kit.StartQuiet(t, srv, func(o *session.Options) { o.Retry.Rand = func() float64 { return draw } })
-			p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
-				if c.Method == "MemberList" {
-					mu.Lock()
-					defer mu.Unlock()
-					listed = append(listed, time.Now())
-				}
-				return etcdfake.Fate{}
-			})
-		}
-		time.Sleep(3 * time.Second)
-		mu.Lock()
-		listed = nil
-		mu.Unlock()
-		srv.Members()[0].Reset()
-		for range 3 { // watches that end meanwhile change nothing
-			time.Sleep(within / 4)
-			srv.Members()[1].Reset()
-		}
-		time.Sleep(within / 2)
-		mu.Lock()
-		defer mu.Unlock()
-		if n := len(listed); n < sessions || n > 2*sessions {
-			t.Errorf("%d sessions have listed the members %d times", sessions, n)
-		}
-		for i := range len(listed) - sessions/2 {
-			if took := listed[i+sessions/2].Sub(listed[i]); took < within/10 {
-				t.Errorf("%d have listed the members within %v", sessions/2, took)
-			}
 		}
 	})
 }

@@ -180,8 +180,14 @@ func (c *connection) tls() (*tls.Config, error) {
 			pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 			return &pair, err
 		}
-		if _, err := load(); err != nil {
+		pair, err := load()
+		if err != nil {
 			return nil, usage("--cert and --key: %w", err)
+		}
+		// A server that refuses a certificate closes the connection, and says as a rule "broken pipe".
+		if leaf := pair.Leaf; time.Now().After(leaf.NotAfter) {
+			return nil, usage("--cert: the certificate %q (serial %x) expired at %s", leaf.Subject, leaf.SerialNumber,
+				leaf.NotAfter.UTC().Format(time.RFC3339))
 		}
 		// Read at each connection: the files of a long "run" may be replaced.
 		t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }

@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// WithSession returns ctx, ended also by the end of the session, with
-// holdfast.ErrClosed as its cause then.
+// WithSession returns a child of ctx. The end of the session ends it, too, with holdfast.ErrClosed as the cause.
 func WithSession(ctx context.Context, host Env) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if host.Context().Err() != nil { // AfterFunc would say so a moment later
@@ -23,12 +22,12 @@ func WithSession(ctx context.Context, host Env) (context.Context, func()) {
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// GiveUpWait is how long a call continues after its context has ended: for the reply to a request in flight, then for
-// the removal of its entry. A healthy etcd needs far less. Otherwise the call returns, and the session continues in the
+// GiveUpWait is how long a call goes on after its context has ended: for the reply to a request in flight, then for the
+// removal of its entry. A healthy etcd needs far less. After that the call returns, and the session goes on in the
 // background.
 const GiveUpWait = 250 * time.Millisecond
 
-// UntilLost returns a child of ctx that the loss of the lease cancels, as its cause.
+// UntilLost returns a child of ctx. The loss of the lease cancels it, and is its cause.
 func UntilLost(ctx context.Context, lease *Lease) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(lease.Context(), func() { cancel(lease.Lost()) })
@@ -36,16 +35,14 @@ func UntilLost(ctx context.Context, lease *Lease) (context.Context, func()) {
 }
 
 // ForRequest returns the context of a request about an entry under a lease. It has ctx's values and ends with the
-// lease, or grace after ctx. A request that is cut off has an unknown outcome; one that is answered a moment later has
-// not.
+// lease, or grace after ctx: a request that is cut off has an unknown outcome, and its reply may come a moment later.
 func ForRequest(ctx context.Context, lease *Lease, grace time.Duration) (context.Context, func()) {
 	rctx, cancel := context.WithCancel(leaseContext{lease.Context(), ctx})
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
 	return rctx, func() { stop(); cancel() }
 }
 
-// leaseContext is the context of a lease with the values of another context, such
-// as its span and its credentials.
+// leaseContext is the context of a lease with the values of another context, such as its span and its credentials.
 type leaseContext struct {
 	context.Context
 	values context.Context
@@ -59,8 +56,8 @@ func (c leaseContext) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// EndedBy returns holdfast.ErrClosed or holdfast.ErrClientClosed if the session or its
-// client, not ctx, ended the call that failed with err; otherwise err.
+// EndedBy returns why a call failed with err: holdfast.ErrClosed or holdfast.ErrClientClosed if the session or its
+// client ended it, not ctx; otherwise err.
 func EndedBy(ctx context.Context, host Env, err error) error {
 	client := host.Client().Ctx()
 	switch {
@@ -75,8 +72,8 @@ func EndedBy(ctx context.Context, host Env, err error) error {
 	}
 }
 
-// Retry calls op, and again with the session's pauses while its error says that
-// repeating can help. Each request of op bounds itself.
+// Retry calls op, and again with the session's pauses while its error is worth a retry. Each request of op bounds
+// itself.
 func Retry(ctx context.Context, host Env, op func(ctx context.Context) error) error {
 	policy := host.RetryPolicy()
 	policy.Attempt = 0
@@ -89,16 +86,16 @@ func Retry(ctx context.Context, host Env, op func(ctx context.Context) error) er
 	})
 }
 
-// RetryUnder is Retry until the lease is lost. Contexts and pauses are made only after the first failure.
+// RetryUnder is Retry until the lease is lost.
 func RetryUnder(ctx context.Context, host Env, l *Lease, op func(ctx context.Context) error) error {
 	err := op(ctx)
 	if err == nil {
-		return nil
+		return nil // most calls need no context and no pauses
 	}
 	return RetryAfter(ctx, host, l, err, op)
 }
 
-// RetryAfter is RetryUnder for a caller that has called op once. That call failed with err.
+// RetryAfter is RetryUnder after a first call of op, by the caller, that failed with err.
 func RetryAfter(
 	ctx context.Context, host Env, l *Lease, err error, op func(ctx context.Context) error,
 ) error {
@@ -120,8 +117,8 @@ func RetryAfter(
 // Pauses are the session's pauses between the rounds of a loop.
 type Pauses struct{ backoff *retry.Pauses }
 
-// Next makes the next pause. failed is what the round before has ended with; nil: it
-// is not reported. It returns early when ctx or the session ends, with the reason.
+// Next makes the next pause, and reports failed, the error of the round before, unless that is nil. It returns early
+// when ctx or the session ends, with the reason.
 func (p *Pauses) Next(ctx context.Context, host Env, failed error) error {
 	policy := host.RetryPolicy()
 	if p.backoff == nil {
@@ -137,7 +134,7 @@ func (p *Pauses) Next(ctx context.Context, host Env, failed error) error {
 	return retry.ContextErr(ctx)
 }
 
-// Reset has Next begin with the first pause again.
+// Reset makes Next begin with the first pause again.
 func (p *Pauses) Reset() { p.backoff = nil }
 
 // Sleep reports whether d has passed before ctx ended.

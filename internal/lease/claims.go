@@ -9,25 +9,24 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// claims is the lease of the claims of a Lease: of the keys that are put beside its entries, and outlive them by
-// minutes. So a claim without its entry tells that the entry has gone without a release. No two Leases have one lease
-// of claims.
+// claims is the lease of the claims of a Lease. A claim is a key beside an entry, and outlives it by minutes: a claim
+// without its entry tells: the entry went without a release. Each Lease has a lease of claims of its own.
 type claims struct {
 	mu      sync.Mutex       // protects what follows
-	id      clientv3.LeaseID // NoLease: etcd has lost it, and another one has not followed yet
+	id      clientv3.LeaseID // NoLease: etcd has lost it, and has granted no other yet
 	changed chan struct{}    // closed when id changes; nil: not made yet
 	doubted bool             // see BlameClaims
 }
 
-// Claims returns the lease of the claims; clientv3.NoLease while etcd has none.
+// Claims returns the lease of the claims; clientv3.NoLease while there is none.
 func (l *Lease) Claims() clientv3.LeaseID {
 	l.claims.mu.Lock()
 	defer l.claims.mu.Unlock()
 	return l.claims.id
 }
 
-// AwaitClaims returns the lease of the claims once there is one. It returns the *holdfast.LostError when the Lease is
-// lost, and ctx's error when ctx ends first.
+// AwaitClaims waits for the lease of the claims. It returns the *holdfast.LostError when the Lease is lost, and ctx's
+// error when ctx ends first.
 func (l *Lease) AwaitClaims(ctx context.Context) (clientv3.LeaseID, error) {
 	for {
 		id, changed := l.ClaimsNow()
@@ -44,7 +43,7 @@ func (l *Lease) AwaitClaims(ctx context.Context) (clientv3.LeaseID, error) {
 	}
 }
 
-// ClaimsNow is Claims, with a channel that is closed when the answer changes.
+// ClaimsNow returns the lease of the claims, and a channel: it is closed when the answer changes.
 func (l *Lease) ClaimsNow() (id clientv3.LeaseID, changed <-chan struct{}) {
 	c := &l.claims
 	c.mu.Lock()
@@ -55,14 +54,14 @@ func (l *Lease) ClaimsNow() (id clientv3.LeaseID, changed <-chan struct{}) {
 	return c.id, c.changed
 }
 
-// SetClaims records the lease that etcd has granted for the claims.
+// SetClaims records a new lease of the claims.
 func (l *Lease) SetClaims(id clientv3.LeaseID) {
 	l.claims.mu.Lock()
 	defer l.claims.mu.Unlock()
 	l.claims.setLocked(id)
 }
 
-// LoseClaims records that etcd does not know the lease id. It reports false if another one has taken its place.
+// LoseClaims records that etcd does not know the lease id. It reports false if another lease has taken its place.
 func (l *Lease) LoseClaims(id clientv3.LeaseID) bool {
 	c := &l.claims
 	c.mu.Lock()
@@ -74,15 +73,16 @@ func (l *Lease) LoseClaims(id clientv3.LeaseID) bool {
 	return true
 }
 
-// BlameClaims is LoseClaims for a refusal that meant the lease id or the Lease itself, which seems to stand. It reports
-// false, and changes nothing, if a lease before id was blamed and etcd has renewed none since: then it is the Lease.
+// BlameClaims records that etcd has refused a request about the Lease and the lease id, although the Lease seems to
+// stand: so the lease id is gone. It reports false, and changes nothing, if a lease of claims was blamed before and
+// etcd has renewed none since: then it is the Lease after all.
 func (l *Lease) BlameClaims(id clientv3.LeaseID) bool {
 	c := &l.claims
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.id != id:
-		return true // blamed already, and another one follows
+		return true // blamed already, and another lease follows
 	case c.doubted:
 		return false
 	}

@@ -34,14 +34,14 @@ func Open[S any, P interface {
 	return sess.open()
 }
 
-// Host is a session as locks and elections see it. What needs one of its parts takes that.
+// Host is a session as locks and elections see it. Code that needs only a part of it takes that part.
 type Host interface {
 	Env
 	Leases
 	Work
 }
 
-// Env is what stays the same as long as a session lives.
+// Env has what stays the same as long as a session lives.
 type Env interface {
 	// Client is the etcd client of the session.
 	Client() *clientv3.Client
@@ -67,7 +67,7 @@ type Env interface {
 	EpochKey() string
 	// SessionKey is the session key of the lease with that ID.
 	SessionKey(id clientv3.LeaseID) string
-	// Context is done when Close begins. It carries no values, so that all watches made on it share one stream.
+	// Context is done when Close begins. It carries no values, so all watches made on it can share a stream.
 	Context() context.Context
 }
 
@@ -80,29 +80,29 @@ type Leases interface {
 	// Lease returns the latest lease, which may be lost.
 	Lease() *Lease
 
-	// Await returns the latest lease once it is not lost: at once if it is connected or suspended, otherwise when a new
-	// one has followed. Errors: ctx's; holdfast.ErrClosed; holdfast.ErrClientClosed; under StayLost the
-	// *holdfast.LostError; or why a new lease was refused.
+	// Await returns the latest lease if it is connected or suspended. If it is lost, Await waits for the next. Errors:
+	// ctx's; holdfast.ErrClosed; holdfast.ErrClientClosed; under StayLost the *holdfast.LostError; or why a new lease was
+	// refused.
 	Await(ctx context.Context) (*Lease, error)
 
-	// LeaseGone is told that etcd has refused a request about l because it does not know a lease. The request named l, or
-	// also claims, the lease of its claims; clientv3.NoLease if it did not. Etcd does not say which of them is gone, so
-	// LeaseGone reads the session key. If that stands, it was claims: another one will follow, and LeaseGone returns nil.
-	// Otherwise it makes l lost and returns the loss. The cause is CauseClusterChanged if the endpoints lead to another
-	// cluster, CauseExpired if l is not trusted any more, and CauseRevoked otherwise. The read takes at most a quarter of
-	// a second.
+	// LeaseGone finds out which lease is gone after etcd has refused a request with "lease not found". The request named
+	// l, and perhaps claims, the lease of its claims; clientv3.NoLease if it did not. Etcd does not say which it misses,
+	// so LeaseGone reads the session key, for at most a quarter of a second. If the key stands, claims are gone: another
+	// lease will follow, and LeaseGone returns nil. Otherwise it makes l lost and returns the loss. The cause is
+	// CauseClusterChanged if the endpoints lead to another cluster, CauseExpired if l is not trusted any more, and
+	// CauseRevoked otherwise.
 	LeaseGone(ctx context.Context, l *Lease, claims clientv3.LeaseID, err error) *holdfast.LostError
 
-	// PutSessionKey puts the session key of l again and returns the new gate. Every request that compares an older gate
-	// fails from then on.
+	// PutSessionKey puts the session key of l again and returns the new gate. From then on every request with an older
+	// gate fails.
 	PutSessionKey(ctx context.Context, l *Lease) (int64, error)
 
-	// Renew renews another lease than the session's, once: a key that is to outlive the session has one of its own. The
-	// reply is not proved, so nothing may be held by that lease.
+	// Renew renews another lease than the session's, once: a key may have a lease of its own and outlive the session.
+	// Nothing proves the reply, so nothing may be held by that lease.
 	Renew(ctx context.Context, id clientv3.LeaseID) error
 }
 
-// Work is what runs on a session, and is kept there, until Close.
+// Work runs goroutines on a session, and keeps what packages store there, until Close.
 type Work interface {
 	// Go runs f on a goroutine that Close joins. f must return soon after its context, the session's, is done. Go
 	// reports false, and runs nothing, once the session is closed.
@@ -112,21 +112,20 @@ type Work interface {
 	// Close begins. Once the session is closed nothing waits for it.
 	Joining() (done func())
 
-	// BeforeRevoke registers a hook that runs each time the session is about to revoke a lease that may still be alive:
-	// at Close, and after the lease was lost by the clock.
+	// BeforeRevoke registers a hook. It runs before the session revokes a lease that may still be alive: at Close, and
+	// after the lease was lost by the clock.
 	//
 	// l is lost by then, but its context.AfterFuncs may still be running. ctx belongs neither to the lease nor to the
 	// session, so requests can be sent on it. It ends after half of CloseTimeout, or of Retry.Attempt if that is less;
-	// the revocation follows in any case. Hooks run one after another, the latest first, as deferred calls do: what was
-	// built on top of something ends before it. They run again if the revocation is repeated. At Close, Go refuses by
-	// then.
+	// the revocation follows in any case. Hooks run one after another, the latest first, like deferred calls. They run
+	// again if the revocation is repeated. At Close, Go refuses by then.
 	BeforeRevoke(hook func(ctx context.Context, l *Lease))
 
-	// Extension returns what a package keeps per session under key; the first call makes it with create, which runs
-	// under a mutex and so must only build.
+	// Extension returns what a package keeps per session under key. The first call makes it with create. That runs under
+	// a mutex, so it must only build.
 	Extension(key any, create func() any) any
 
-	// Detached returns a context, with ctx's values, for finishing what a caller began: ctx itself, or if that is
-	// already dead, one that ends after CloseTimeout.
+	// Detached returns a context, with ctx's values, to finish what a caller began: ctx itself, or if that is already
+	// dead, a context of CloseTimeout.
 	Detached(ctx context.Context) (context.Context, context.CancelFunc)
 }

@@ -4,9 +4,9 @@
 // Locks and terms are bound to a Lease, never to a session: a lock that was lost with one lease does not come back with
 // the next.
 //
-// calls.go says how long a call goes on: the contexts that end it with its session or its lease, the pauses before it
-// asks again, and what its error says when the session or the client was closed meanwhile. polls.go says when holds are
-// polled, and so how soon a holder is told that its entry is to go, or is gone.
+// In lease.go a Lease is trusted, suspended and lost. renewal.go judges its renewals, and says when the next is due.
+// claims.go has the lease of its claims, hearing.go what its holders hear and when they poll. calls.go says how long a
+// call goes on: which contexts end it, how it pauses, and what its error says when the session was closed meanwhile.
 package lease
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// Lease is one lease in etcd as this process knows it. It is safe for concurrent use.
+// Lease is a lease in etcd as this process knows it. It is safe for concurrent use.
 type Lease struct {
 	Hearing
 	claims  claims
@@ -35,20 +35,19 @@ type Lease struct {
 	trust trust
 	lost  *holdfast.LostError // written once
 	gate  int64               // mod revision of the session key
-	heard int64               // the largest one that has rung the bell
+	heard int64               // the largest mod revision that has rung the bell
 	evidence
 	connection
 }
 
-// connection is what tells that the lease is suspended, or connected again.
+// connection tells those who wait: the lease is suspended, or connected again.
 type connection struct {
 	connected context.Context
 	suspend   context.CancelCauseFunc // cancels connected
 	changed   chan struct{}           // closed at the next change of state, and at each confirmed renewal
 }
 
-// New returns the lease that was granted. It is trusted from the moment the request was sent. clock returns elapsed
-// time.
+// New returns the lease of a Grant. It is trusted from the moment the request was sent. clock returns elapsed time.
 func New(g Grant, clock func() time.Duration) *Lease {
 	if g.Margin == 0 {
 		g.Margin = max(g.TTL/10, 200*time.Millisecond)
@@ -64,23 +63,23 @@ func New(g Grant, clock func() time.Duration) *Lease {
 	return l
 }
 
-// ID is the lease's ID in etcd.
+// ID returns the lease's ID in etcd.
 func (l *Lease) ID() clientv3.LeaseID { return l.grant.ID }
 
-// Key is the lease's session key.
+// Key returns the lease's session key.
 func (l *Lease) Key() string { return l.grant.Key }
 
-// Cluster is the ID of the etcd cluster that granted the lease.
+// Cluster returns the ID of the etcd cluster of the lease.
 func (l *Lease) Cluster() uint64 { return l.grant.Cluster }
 
-// TTL is the time to live that etcd granted.
+// TTL returns the time to live, as etcd granted it.
 func (l *Lease) TTL() time.Duration { return l.grant.TTL }
 
-// Margin is the drift margin.
+// Margin returns the drift margin.
 func (l *Lease) Margin() time.Duration { return l.grant.Margin }
 
-// Trust is how long the lease is trusted after a renewal was sent.
-func (l *Lease) Trust() time.Duration { return l.grant.longest(l.grant.TTL) }
+// Trust returns how long the lease is trusted after a renewal was sent.
+func (l *Lease) Trust() time.Duration { return l.grant.trustFor(l.grant.TTL) }
 
 // Renewed receives a value after a confirmed renewal. It has one reader, the session's watchdog.
 func (l *Lease) Renewed() <-chan struct{} { return l.renewed }
@@ -88,8 +87,8 @@ func (l *Lease) Renewed() <-chan struct{} { return l.renewed }
 // Context is canceled when the lease is lost; its cause is the *holdfast.LostError.
 func (l *Lease) Context() context.Context { return l.ctx }
 
-// ConnectedContext returns a context that is canceled when the lease is suspended (cause holdfast.ErrSuspended) or lost
-// (cause *holdfast.LostError). After a reconnection there is a new one.
+// ConnectedContext returns a context that ends when the lease is suspended (cause holdfast.ErrSuspended) or lost (cause
+// *holdfast.LostError). After a reconnection it returns a new context.
 func (l *Lease) ConnectedContext() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,8 +98,12 @@ func (l *Lease) ConnectedContext() context.Context {
 // Check judges the lease now: nil, holdfast.ErrSuspended or a *holdfast.LostError. It reads the clock in every call,
 // because timers fire late after a pause.
 //
-// If trusted-until has passed, Check makes the loss final before it reports it. Otherwise a renewal that is confirmed a
-// moment later could bring back a lock whose holder has been told that it is lost.
+// If trusted-until has passed, Check makes the loss final before it reports it. Otherwise a renewal could bring back a
+// lock after its holder was told of the loss:
+//
+//	18.0 s  trusted-until. The watchdog's timer is late
+//	18.1 s  a holder calls Check, and hears: lost. It stops its work
+//	18.2 s  the replies to a renewal come. They must not count
 func (l *Lease) Check() error {
 	now := l.clock()
 	l.mu.Lock()
@@ -138,7 +141,7 @@ func (l *Lease) Lost() *holdfast.LostError {
 func (l *Lease) loseLocked(cause holdfast.Cause, now time.Duration, err error) *holdfast.LostError {
 	if l.lost == nil {
 		if cause == holdfast.CauseRevoked && now >= l.trust.until {
-			cause = holdfast.CauseExpired // a paused process may hear from etcd before it looks at its clock
+			cause = holdfast.CauseExpired // after a pause a process may hear from etcd before it looks at its clock
 		}
 		if err == nil && cause == holdfast.CauseExpired {
 			err = l.failure
@@ -168,7 +171,7 @@ func (l *Lease) AwaitConnected(ctx context.Context) error {
 	}
 }
 
-// confirmLocked extends the trust by a renewal that counts.
+// confirmLocked extends the trust by a confirmed renewal.
 func (l *Lease) confirmLocked(now time.Duration, t trust) {
 	l.trust = t
 	l.Say(Step{Action: Confirmed, At: now, Until: l.trust.until})
@@ -209,7 +212,7 @@ func (l *Lease) Explain(failure, more error) {
 	}
 }
 
-// Enter records a change of state that the watchdog has seen, and wakes AwaitConnected.
+// Enter records a change of state, as the watchdog sees it, and wakes AwaitConnected.
 func (l *Lease) Enter(s holdfast.State) {
 	now := l.clock()
 	l.mu.Lock()
@@ -226,15 +229,15 @@ func (l *Lease) Enter(s holdfast.State) {
 	suspend(holdfast.ErrSuspended)
 }
 
-// reconnectLocked replaces a canceled connected context. confirmLocked calls it as well: code that acts on the renewal
-// before the watchdog has woken must not get the context that the suspension has canceled.
+// reconnectLocked replaces a canceled connected context. confirmLocked calls it as well: who acts on the renewal before
+// the watchdog has woken must not get the context of the suspension.
 func (l *Lease) reconnectLocked() {
 	if l.connected.Err() != nil {
 		l.connected, l.suspend = context.WithCancelCause(l.ctx)
 	}
 }
 
-// UntilChange is the time until Check next changes its answer, if no renewal is confirmed before.
+// UntilChange returns the time until Check changes its answer, if no renewal is confirmed before.
 func (l *Lease) UntilChange() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
@@ -245,7 +248,7 @@ func (l *Lease) UntilChange() time.Duration {
 	return l.trust.until - now
 }
 
-// Remaining is the time until trusted-until; 0 once lost.
+// Remaining returns the time until trusted-until; 0 once lost.
 func (l *Lease) Remaining() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
@@ -256,7 +259,7 @@ func (l *Lease) Remaining() time.Duration {
 	return max(0, l.trust.until-now)
 }
 
-// Unconfirmed is the time since the last confirmed renewal was sent.
+// Unconfirmed returns the time since the last confirmed renewal was sent.
 func (l *Lease) Unconfirmed() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
@@ -264,20 +267,19 @@ func (l *Lease) Unconfirmed() time.Duration {
 	return now - l.trust.from
 }
 
-// Gate is the last known mod revision of the lease's session key.
+// Gate returns the last known mod revision of the lease's session key.
 func (l *Lease) Gate() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.gate
 }
 
-// SawGate records a mod revision of the session key. The gate only grows. The first one, of the put after the Grant,
-// rings no bell: nothing is held yet.
+// SawGate records a mod revision of the session key. The gate only grows.
 func (l *Lease) SawGate(rev int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gate == 0 {
-		l.heard = rev
+		l.heard = rev // the put after the Grant rings no bell: nothing is held yet
 	}
 	l.gate = max(l.gate, rev)
 }

@@ -1,15 +1,57 @@
 package lease
 
-import "time"
+import (
+	"time"
 
-// evidence is what shows that the lease was renewed: the latest replies that no renewal has counted from yet.
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// maxTrusted bounds how long a renewal is trusted. A cluster with lease checkpoints may resume a longer lease with less
+// than its TTL.
+const maxTrusted = 300 * time.Second
+
+// Grant is etcd's reply to the request for a lease.
+type Grant struct {
+	ID      clientv3.LeaseID
+	Key     string        // its session key
+	Cluster uint64        // the ID of the cluster that answered
+	TTL     time.Duration // as granted
+	Margin  time.Duration // taken off the TTL; 0: the larger of TTL/10 and 200 ms
+	Sent    time.Duration // when the request was sent, by the clock of the lease
+
+	Observer func(Step) // see Observe; nil: none
+}
+
+// trustFor returns how long a renewal is trusted if its reply has this TTL.
+func (g Grant) trustFor(ttl time.Duration) time.Duration {
+	return min(g.TTL, ttl, maxTrusted) - g.Margin
+}
+
+// trusted returns the trust by the Grant, or by a renewal, with this TTL in the reply. from is when it was sent: etcd
+// starts to count after that.
+func (g Grant) trusted(from, ttl time.Duration) trust { return trust{from, from + g.trustFor(ttl)} }
+
+// trust is the time for which a lease is trusted, by its clock.
+type trust struct {
+	from  time.Duration // send time of the last confirmed renewal, at first of the Grant
+	until time.Duration // trusted-until
+}
+
+// length returns for how long the lease is trusted after a renewal was sent.
+func (t trust) length() time.Duration { return t.until - t.from }
+
+// suspendAt returns when the lease becomes suspended: half of the trusted time after the last confirmed renewal. The
+// same rule covers a paused process, since the clock counts the pause.
+func (t trust) suspendAt() time.Duration { return t.from + (t.until-t.from)/2 }
+
+// evidence has the latest replies that have not counted for a renewal yet, and how the last renewals went.
 type evidence struct {
 	ack     *reply           // to a renewal
-	proof   *reply           // to a linearizable request that found the lease
+	proof   *reply           // to a linearizable request; it found the lease
 	failure error            // of the last failed renewal
-	left    time.Duration    // trusted time that was left when the latest renewal was confirmed
+	left    time.Duration    // trusted time, when the latest renewal was confirmed
 	trips   [3]time.Duration // what the last renewals took; 0: there were less
-	trip    int              // where the next one goes
+	trip    int              // where the next goes
 }
 
 // reply is a member's reply.
@@ -20,18 +62,18 @@ type reply struct {
 	term uint64        // of Raft
 }
 
-// Acknowledge records that a renewal which was sent at that time has been answered.
+// Acknowledge records the reply to a renewal.
 func (l *Lease) Acknowledge(sent, ttl time.Duration, term uint64) {
 	l.heardReply(Acknowledged, &l.ack, reply{sent: sent, ttl: ttl, term: term})
 }
 
-// Prove records the reply to a linearizable read of the session key, which has found it, or to the key's put.
+// Prove records the reply to a linearizable read of the session key, if that has found it, or to the key's put.
 func (l *Lease) Prove(sent time.Duration, term uint64) {
 	l.heardReply(Proved, &l.proof, reply{sent: sent, term: term})
 }
 
-// heardReply keeps a reply, unless a later request was answered before, and has the lease renewed if both replies that
-// are kept have the same term. For example, the reply to one of two requests gets lost, and a leader is elected:
+// heardReply keeps a reply, unless the reply to a later request came before. It renews the lease if it keeps two
+// replies of the same term. For example, the reply to one of two requests gets lost, and a leader is elected:
 //
 //	sent at 10: a renewal and a read · at 11 the reply to the renewal, of term 5 · the read is not answered
 //	sent at 13: another read · at 14 its reply, of term 6: the reply to the renewal is dropped
@@ -49,13 +91,12 @@ func (l *Lease) heardReply(a Action, kept **reply, r reply) {
 	l.judgeLocked(now)
 }
 
-// judgeLocked has the lease renewed by the replies that are kept. The one of an earlier term is dropped.
-//
-// A renewal that is confirmed after trusted-until is too late: a holder may have been told that its lock is lost.
+// judgeLocked renews the lease by the kept replies, or drops the reply of the earlier term.
 func (l *Lease) judgeLocked(now time.Duration) {
 	ack, proof := l.ack, l.proof
 	switch {
-	case ack == nil || proof == nil || l.lost != nil || now >= l.trust.until:
+	case ack == nil || proof == nil:
+	case l.lost != nil || now >= l.trust.until: // a holder may have been told of the loss
 	case ack.term < proof.term:
 		l.ack = nil
 	case ack.term > proof.term:
@@ -70,22 +111,22 @@ func (l *Lease) judgeLocked(now time.Duration) {
 	}
 }
 
-// Answered reports which replies to requests sent since then are kept: to a renewal, and to a read.
+// Answered reports which replies are kept of requests sent since then: to a renewal, and to a read.
 func (l *Lease) Answered(since time.Duration) (ack, proof bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ack != nil && l.ack.sent >= since, l.proof != nil && l.proof.sent >= since
 }
 
-// RenewedSince reports whether a renewal has counted whose requests were sent since then, and how much trusted time was
-// left when the latest one did.
+// RenewedSince reports whether a renewal has counted with requests sent since then, and how much trusted time was left
+// when the latest did.
 func (l *Lease) RenewedSince(since time.Duration) (left time.Duration, renewed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.left, l.trust.from >= since && l.lost == nil
 }
 
-// UntilRenewal is the time until the next renewal; zero or less when it is due.
+// UntilRenewal returns the time until the next renewal; zero or less when it is due.
 func (l *Lease) UntilRenewal() time.Duration {
 	now := l.clock()
 	l.mu.Lock()
@@ -93,7 +134,7 @@ func (l *Lease) UntilRenewal() time.Duration {
 	return l.trust.from + period(l.trust.length(), l.longestTripLocked()) - now
 }
 
-// TooLong returns how long renewals take if that suspends the lease at each of them; otherwise 0.
+// TooLong returns how long renewals take, if each of them is so slow that it comes after the suspension; otherwise 0.
 func (l *Lease) TooLong() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,20 +151,19 @@ func TTLFor(roundTrip time.Duration) time.Duration {
 	return max(2*time.Second, (6*roundTrip + time.Second - 1).Truncate(time.Second))
 }
 
-// BeganSlowly reports whether the first reply has taken so long that the lease would be suspended before a renewal that
-// is sent when it is due could be answered.
+// BeganSlowly reports whether the reply to the Grant was so slow that the first renewal, sent when it is due, would be
+// answered after the suspension.
 func (l *Lease) BeganSlowly() bool { return l.Unconfirmed() > l.Trust()/8 }
 
 func (l *Lease) longestTripLocked() time.Duration { return max(l.trips[0], l.trips[1], l.trips[2]) }
 
-// period returns the time from the sending of a renewal that counts to that of the next one. trusted is how long the
-// lease is trusted, trip how long a renewal takes. By default it is three eighths of the trusted time, about a third of
-// the TTL.
+// period returns the time from one confirmed renewal to the next, send to send. trusted is how long the lease is
+// trusted, trip how long a renewal takes. By default it is three eighths of the trusted time, about a third of the TTL.
 //
-// A renewal must do until the next one is confirmed: for a period and a round trip, less than half of the trusted time,
-// where the suspension begins. So long round trips make the period shorter, and leave half a round trip to spare. The
-// next renewal is not sent before the one before is answered: two side by side would bear longer round trips, but an
-// etcd that is slow for lack of power would get slower by them, until all sessions are lost.
+// A renewal must last until the next is confirmed: for a period and a round trip, less than half of the trusted time,
+// where the suspension begins. So long round trips make the period shorter, and leave half a round trip to spare. No
+// renewal is sent before the reply to the last: two side by side would bear longer round trips, but they would make an
+// etcd slower that is slow for lack of power, until all sessions are lost.
 //
 //	trusted for 12 s, suspended after 6 · round trip 1 s: sent at 0, 4.5, 9 · 5.5 s old at most
 //	                                    · round trip 2 s: sent at 0, 3, 6   · 5 s old at most

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// An Action is a step of the models in tests/models that only a session, or an attempt, knows of.
+// An Action is a step of the models in tests/models. Only a session, or an attempt, knows of it.
 type Action string
 
 const (
@@ -19,7 +19,7 @@ const (
 	Begins Action = "begins"
 	// Renews: a copy of a renewal is about to be sent.
 	Renews Action = "renews"
-	// Reads: a copy of the read that proves the renewal, or of a put of the session key, is about to be sent.
+	// Reads: a copy of a proof, or of a put of the session key, is about to be sent.
 	Reads Action = "reads"
 	// Acknowledged: one of the copies of the renewal was answered.
 	Acknowledged Action = "acknowledged"
@@ -42,7 +42,7 @@ const (
 	Holds Action = "holds"
 )
 
-// A Step is what a session has just done with a lease, or an attempt with an entry. All times are by the session's
+// A Step tells what a session has just done with a lease, or an attempt with an entry. All times are by the session's
 // clock.
 type Step struct {
 	Action Action
@@ -58,15 +58,15 @@ type Step struct {
 	EntryStep
 }
 
-// EntryStep is what is known of a step of an attempt.
+// EntryStep has the details of a step of an attempt.
 type EntryStep struct {
 	Key     string `json:",omitzero"` // of the entry; empty: a step of the session
 	Created int64  `json:",omitzero"` // the create revision of the entry; 0 of Sends
 	Gate    int64  `json:",omitzero"` // of Sends: the mod revision of the session key that the put compares
 
 	// Of Judged: the key and the create revision of the entry ahead, or nothing; whether the lock delay begins; and the
-	// revision of the read that told it, at which the entry itself stood. A permit may be told by a watch instead: then
-	// the revision of the mark; 0 if too many sessions have ended to be read.
+	// revision of the read that told it. The entry itself stood at that revision. A watch may have told a permit instead:
+	// then the revision of the mark; 0 if too many sessions have ended to be read.
 	Ahead        string `json:",omitzero"`
 	AheadCreated int64  `json:",omitzero"`
 	Delays       bool   `json:",omitzero"`
@@ -75,14 +75,14 @@ type EntryStep struct {
 
 type observerKey struct{}
 
-// Observe returns a context for session.New with which f is called at each step of the session and of its attempts, for
-// a test that compares them with those of a model. Steps of entries, requests and replies are told by the goroutines
-// that know of them; all else under the mutex of the lease, so that it is in order. f must not call this package then.
+// Observe returns a context for session.New. The session then calls f at each step of its own and of its attempts, for
+// a test that compares them with a model. The goroutines that know of them tell the steps of entries, requests and
+// replies; all else is told under the mutex of the lease, in order. f must not call this package.
 func Observe(ctx context.Context, f func(Step)) context.Context {
 	return context.WithValue(ctx, observerKey{}, f)
 }
 
-// ObserverIn returns what Observe has put into a context; nil if it has not.
+// ObserverIn returns the f of Observe in a context, or nil.
 func ObserverIn(ctx context.Context) func(Step) {
 	f, _ := ctx.Value(observerKey{}).(func(Step))
 	return f

@@ -16,26 +16,15 @@ import (
 // ErrNotConnected is etcderr.ErrNotConnected.
 var ErrNotConnected = errors.New("no connection to etcd")
 
-// askConnection bounds the question to a connection. The answer is immediate,
-// unless the connection has just come up: then a member is asked for its status.
+// askConnection bounds the question to a connection. The answer is immediate, unless the connection has just come up:
+// then a member is asked for its status.
 const askConnection = 100 * time.Millisecond
 
-// MaintenanceStatus is etcd's Status RPC. Its constant in etcdserverpb is new in 3.7.
-const MaintenanceStatus = "/etcdserverpb.Maintenance/Status"
+// maintenanceStatus is etcd's Status RPC. Its constant in etcdserverpb is new in 3.7.
+const maintenanceStatus = "/etcdserverpb.Maintenance/Status"
 
-// Leader asks the member at the other end of conn for the ID of its leader, 0 if it has none. If it does not answer
-// before ctx ends, the error is that of WithConnection.
-func Leader(ctx context.Context, conn *grpc.ClientConn) (uint64, error) {
-	var resp pb.StatusResponse
-	err := conn.Invoke(ctx, MaintenanceStatus, &pb.StatusRequest{}, &resp, grpc.WaitForReady(true))
-	if err != nil && ctx.Err() != nil {
-		return 0, WithConnection(conn, ctx.Err())
-	}
-	return resp.Leader, err
-}
-
-// WithConnection adds to err, the end of a context, why conn, the ActiveConnection of a client, is not connected, or
-// that it is still connecting. It returns other errors unchanged, and err if conn is nil or connected.
+// WithConnection adds to err, the end of a context, why conn is not connected, or that it is still connecting. conn is
+// the ActiveConnection of a client. WithConnection returns other errors unchanged, and err if conn is nil or connected.
 //
 // etcd's client waits for a connection and returns only the context's error. gRPC gives the reason only to calls that
 // do not wait, so WithConnection makes such a call, which is not sent.
@@ -53,7 +42,7 @@ func WithConnection(conn *grpc.ClientConn, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askConnection)
 	defer cancel()
-	why := conn.Invoke(ctx, MaintenanceStatus, &pb.StatusRequest{}, &pb.StatusResponse{}, grpc.WaitForReady(false))
+	why := conn.Invoke(ctx, maintenanceStatus, &pb.StatusRequest{}, &pb.StatusResponse{}, grpc.WaitForReady(false))
 	if status.Code(why) != codes.Unavailable {
 		return err // it is connected by now, or cannot say
 	}

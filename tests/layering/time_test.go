@@ -12,20 +12,18 @@ import (
 // deadlines above all, must use Options.Clock: it counts while the machine sleeps, does not jump when the wall clock is
 // set, and tests can replace it.
 var mayReadNow = map[string]string{
-	"session/clock.go MonotonicClock":          "is the clock: the difference of two monotonic readings",
-	"session/renew.go keeper.renewOnce":        "duration of a renewal, for telemetry",
-	"session/events.go events.publish":         "Event.At, for display",
-	"session/certificate.go certificate.watch": "whether a certificate has expired, for an error's text",
+	"session/options.go MonotonicClock":  "is the clock: the difference of two monotonic readings",
+	"session/keeper.go keeper.renewOnce": "duration of a renewal, for telemetry",
+	"session/events.go events.publish":   "Event.At, for display",
 }
 
 // mayUseTheWall maps the functions that may read the wall clock to their purpose. They never compare it, because it
 // jumps when it is set.
 var mayUseTheWall = map[string]string{
-	"internal/layout/value.go Millis":    "the queueing time in an entry's value, for display",
-	"session/certificate.go problemWith": "a certificate's dates, for display",
-	"internal/telemetry/run.go seconds":  "for display",
-	"view/run.go Run.String":             "for display",
-	"view/view.go Entry.String":          "for display",
+	"internal/layout/value.go Millis":      "the queueing time in an entry's value, for display",
+	"internal/telemetry/states.go seconds": "for display",
+	"view/run.go Run.String":               "for display",
+	"view/view.go Entry.String":            "for display",
 }
 
 // onlyOfTime lists methods of time.Time that drop the monotonic reading and that time.Duration does not have. Round and

@@ -9,14 +9,13 @@ type invariant struct {
 // invariants are what a promise of README.md rests on. Each has a saboteur at least, which takes out one of its rules.
 var invariants = []invariant{
 	{"1 Told before it expires", []string{
-		"internal/lease/trust.go Grant.trusted",
-		"internal/lease/renewal.go Lease.heardReply, Lease.judgeLocked",
+		"internal/lease/renewal.go Grant.trusted, Lease.heardReply, Lease.judgeLocked",
 		"internal/lease/lease.go Lease.Check",
 		"session/proof.go keeper.renewAndProve",
 		"session/keeper.go keeper.watchdog",
 		"session/watches.go watches.hear",
 		"session/key.go sessionKey.restore",
-		"session/grant.go granter.revokeLost",
+		"session/revoke.go granter.revokeLost",
 	}},
 	{"forced removal within 6 s", []string{
 		"internal/hold/roster.go roster.dueOf, roster.noteErrand",
@@ -66,11 +65,11 @@ var invariants = []invariant{
 		"internal/callback/queue.go Queue.Add, Call.make, Queue.dropOneLocked",
 	}},
 	{"12 Every goroutine has an owner", []string{
-		"session/work.go work.Go, work.Joining",
+		"session/close.go work.Go, work.Joining",
 		"session/close.go Session.finish",
 	}},
 	{"13 A dead context releases too", []string{
-		"session/work.go work.Detached",
+		"session/close.go work.Detached",
 		"internal/hold/release.go Hold.Release",
 		"session/close.go Session.Close",
 	}},
@@ -97,13 +96,14 @@ var invariants = []invariant{
 		"internal/queue/remove.go entry.tryRemove",
 		"session/watches.go watches.hear, watches.claim, watches.ends, watches.publishLocked",
 		"internal/hold/roster.go roster.due",
-		"internal/lease/polls.go PollInterval",
+		"internal/lease/hearing.go PollInterval",
 	}},
 	{"claims outlive their session, and not for long", []string{
-		"session/claims.go Options.claimsTTL, granter.obtain, keeper.keepClaims, keeper.pursue, granter.revokePair",
-		"session/gone.go sessionKey.oneGone",
+		"session/grant.go Options.claimsTTL, granter.obtain",
+		"session/keeper.go keeper.keepClaims, keeper.pursue",
+		"session/key.go sessionKey.oneGone",
 		"internal/lease/claims.go Lease.BlameClaims",
-		"session/grant.go granter.revokeLost",
+		"session/revoke.go granter.revokeLost, granter.revokePair",
 	}},
 	{"no leader is named before it leads", []string{
 		"internal/front/front.go Reader.ask, Reader.first",
@@ -116,11 +116,10 @@ var invariants = []invariant{
 		"internal/explain/explain.go reader.judgeBatch",
 	}},
 	{"a slow etcd is not kept slow", []string{
-		"internal/requests/budget.go budget.borrow, budget.pay",
-		"internal/requests/pace.go Sender.pauses, Kind.isOwn",
+		"internal/requests/pace.go Sender.pauses, Kind.isOwn, budget.borrow, budget.pay",
 		"internal/hold/poll.go poller.poll",
 		"internal/hold/roster.go roster.due",
-		"session/grant.go granter.revokeLost",
+		"session/revoke.go granter.revokeLost",
 	}},
 	{"readers hold together, writers alone", []string{
 		"internal/ahead/reads.go Scope.Conflicting",
@@ -138,7 +137,7 @@ var invariants = []invariant{
 		"internal/queue/look.go attempt.standIn",
 		"internal/queue/clear.go attempt.clearing",
 		"internal/queue/attempt.go attempt.mayHold",
-		"internal/lease/polls.go LookLasts",
+		"internal/lease/hearing.go LookLasts",
 	}},
 	{"17 A removed holder is told before a waiter holds", []string{
 		"internal/hold/loss.go Hold.noteEntry, life.releaseKept",

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/session"
@@ -22,8 +21,7 @@ import (
 type versions struct {
 	clientv3.Maintenance // nil: a session calls Status only
 
-	of   map[string]string
-	auth authStatus
+	of map[string]string
 
 	mu    sync.Mutex // protects what follows
 	asked []string
@@ -39,36 +37,17 @@ func (v *versions) Status(ctx context.Context, endpoint string) (*clientv3.Statu
 		return nil, ctx.Err()
 	case "refuse":
 		return nil, errors.New("refused")
-	case "deny":
-		return nil, rpctypes.ErrPermissionDenied
 	default:
 		return (*clientv3.StatusResponse)(&pb.StatusResponse{Version: version}), nil
 	}
-}
-
-// authStatus answers whether auth is on.
-type authStatus struct {
-	clientv3.Auth // nil: a session calls AuthStatus only
-
-	on  bool
-	err error
-}
-
-func (a authStatus) AuthStatus(context.Context) (*clientv3.AuthStatusResponse, error) {
-	return (*clientv3.AuthStatusResponse)(&pb.AuthStatusResponse{Enabled: a.on}), a.err
 }
 
 // logOf opens a session with servers of these versions, waits two minutes, closes it, and returns the lines of its log.
 func logOf(t *testing.T, c *cluster, of map[string]string, endpoints ...string) (lines []string, v *versions) {
 	t.Helper()
 	v = &versions{of: of}
-	return v.log(t, c, endpoints...), v
-}
-
-func (v *versions) log(t *testing.T, c *cluster, endpoints ...string) []string {
-	t.Helper()
 	cli := c.dial(t)
-	cli.Maintenance, cli.Auth = v, v.auth
+	cli.Maintenance = v
 	cli.SetEndpoints(append([]string{cli.Endpoints()[0]}, endpoints...)...)
 	v.of[cli.Endpoints()[0]] = "3.7.3"
 	var log bytes.Buffer
@@ -86,7 +65,7 @@ func (v *versions) log(t *testing.T, c *cluster, endpoints ...string) []string {
 	if err := sess.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	return strings.Split(strings.TrimSpace(log.String()), "\n")
+	return strings.Split(strings.TrimSpace(log.String()), "\n"), v
 }
 
 func TestUnsupportedServersAreLoggedOnce(t *testing.T) {
@@ -95,7 +74,7 @@ func TestUnsupportedServersAreLoggedOnce(t *testing.T) {
 		"3.6.0": true, "3.6.8": true, "3.6.9-rc.0": true, "3.6.9": false, "3.6.10": false, "3.6.10-rc.0": false,
 		"3.7.0-alpha.0": false, "3.7.3": false, "3.10.0": false, "4.0.0": false,
 		"3.5.28+dist.2": false, "3.5.2+dist.9": true,
-		"": false, "not a version": false, "3.5": false, "3.5.x": false, "3.5.27.1": false,
+		"": false, "not a version": false, "3.5": false, "3.5.x": false,
 	} {
 		t.Run(version, func(t *testing.T) {
 			start(t, func(t *testing.T, c *cluster) {
@@ -148,37 +127,6 @@ func TestServersThatDoNotKeepUsersToTheirRolesAreRecognized(t *testing.T) {
 	}
 }
 
-// GHSA-xg4h-6gfc-h4m8 matters where auth is on, and that is asked of servers that lack the fix only.
-func TestServersThatDoNotKeepUsersToTheirRolesAreLoggedWhereAuthIsOn(t *testing.T) {
-	for version, leaks := range map[string]bool{
-		"3.7.0": true, "3.7.1": false, "not a version": false,
-		"deny": true, // servers with the fix tell every user their version
-	} {
-		for name, auth := range map[string]authStatus{
-			"on": {on: true}, "off": {}, "refused": {err: rpctypes.ErrPermissionDenied}, "no user": {err: rpctypes.ErrUserEmpty},
-			"not answered": {err: errors.New("refused")},
-		} {
-			on := auth.on || errors.Is(auth.err, rpctypes.ErrPermissionDenied) || errors.Is(auth.err, rpctypes.ErrUserEmpty)
-			want := leaks && (on || version == "deny")
-			start(t, func(t *testing.T, c *cluster) {
-				v := &versions{of: map[string]string{"passthrough:///a": version}, auth: auth}
-				warned := 0
-				for _, line := range v.log(t, c, "passthrough:///a") {
-					if strings.Contains(line, "level=WARN") && strings.Contains(line, "GHSA-xg4h-6gfc-h4m8") {
-						warned++
-						if !strings.Contains(line, "/a ") || !strings.Contains(line, "3.5.33, 3.6.14, 3.7.1 or newer") {
-							t.Errorf("the warning lacks the server or what is needed: %s", line)
-						}
-					}
-				}
-				if warned != map[bool]int{true: 1}[want] {
-					t.Errorf("version %s, auth %s: %d warnings, want one: %v", version, name, warned, want)
-				}
-			})
-		}
-	}
-}
-
 // A session that is opened and closed at once does not wait for the replies, and one whose client has no
 // Maintenance does without them.
 func TestVersionsDelayNeitherNewNorClose(t *testing.T) {
@@ -199,4 +147,87 @@ func TestVersionsDelayNeitherNewNorClose(t *testing.T) {
 			}
 		}
 	})
+}
+
+// lines collects what a logger writes.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(bytes.Clone(line))
+	return len(line), nil
+}
+
+// While etcd grants no lease, New says so after a second and each minute.
+func TestNewSaysThatItWaits(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		cli := c.dial(t)
+		c.hang()
+		told := make(lines, 10)
+		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Second)
+		defer cancel()
+		_, _ = session.New(ctx, cli, session.Options{Logger: slog.New(slog.NewTextHandler(told, nil))})
+		if len(told) != 3 {
+			t.Errorf("told %d times in 150 s, want after 1 s, 61 s and 121 s", len(told))
+		}
+		for range len(told) {
+			if line := <-told; !strings.Contains(line, "etcd has granted no lease yet") {
+				t.Error(line)
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		if len(told) > 0 {
+			t.Errorf("told after New has returned: %s", <-told)
+		}
+	})
+}
+
+// A session that gets no lease after a loss says so, too, and no more once it has one.
+func TestSessionWithoutALeaseSaysThatItWaits(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		told := make(lines, 100)
+		c.open(t, session.Options{Logger: slog.New(slog.NewTextHandler(told, nil))})
+		count := func() (n int) {
+			for len(told) > 0 {
+				if strings.Contains(<-told, "etcd has granted no lease yet") {
+					n++
+				}
+			}
+			return n
+		}
+		c.hang()
+		time.Sleep(5 * time.Minute)
+		if n := count(); n < 4 || n > 5 {
+			t.Errorf("told %d times in five minutes", n)
+		}
+		c.heal()
+		time.Sleep(time.Minute)
+		if count(); count() > 0 {
+			t.Error("told without a reason")
+		}
+		time.Sleep(5 * time.Minute)
+		if n := count(); n > 0 {
+			t.Errorf("told %d times with a lease", n)
+		}
+	})
+}
+
+// The line has the reply to the latest attempt, or why there is no connection.
+func TestWaitingNewSaysWhy(t *testing.T) {
+	for want, fail := range map[string]func(c *cluster, n *network){
+		"etcdserver: no leader": func(c *cluster, _ *network) { c.LoseLeader() },
+		"no connection to etcd": func(_ *cluster, n *network) { n.refuse(true) },
+		"etcd has not replied":  func(c *cluster, _ *network) { c.hang() },
+	} {
+		start(t, func(t *testing.T, c *cluster) {
+			cli, n := c.connect(t, plain())
+			fail(c, n)
+			told := make(lines, 10)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			_, _ = session.New(ctx, cli, session.Options{Logger: slog.New(slog.NewTextHandler(told, nil))})
+			if line := <-told; !strings.Contains(line, want) {
+				t.Errorf("want %q: %s", want, line)
+			}
+		})
+	}
 }
