@@ -163,7 +163,7 @@ func Ask[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Cont
 	return v, err
 }
 
-// kvOf returns a KV on which etcd's client does not repeat requests. By itself it sends even a write again if a proxy or a
+// kvOf returns a KV on which etcd's client repeats no request. By itself it sends even a write again if a proxy or a
 // member answers Canceled or DeadlineExceeded before the context has ended, and says nothing of the first copy. The
 // reply to the second copy would then look as if another client had done what the first copy did.
 //
