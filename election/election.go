@@ -8,7 +8,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/front"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/layout"
@@ -123,7 +122,7 @@ func validateValue(argument, value string) error {
 
 func (e *Election) failed(waited time.Duration, err error) error {
 	c := &CampaignError{Name: e.Name(), Waited: waited}
-	c.Place, c.Err = ahead.Without(err)
+	c.Place, c.Err = queue.Without(err)
 	if host := e.queue.Host(); host != nil {
 		c.Lease, c.State = host.Lease().ID(), host.State()
 	}

@@ -29,8 +29,7 @@ func (m *RWMutex) LockDowngradable(ctx context.Context) (*DowngradableLock, erro
 }
 
 // TryLockDowngradable is LockDowngradable if the lock is neither held nor waited for. Otherwise the error Is
-// ErrLocked, and its Place says who holds, or ErrUnconfirmed. Nothing was queued. Like TryLock it waits behind a holder
-// that died.
+// ErrLocked, and its Place says who holds. Nothing was queued. Like TryLock it waits behind a holder that died.
 func (m *RWMutex) TryLockDowngradable(ctx context.Context) (*DowngradableLock, error) {
 	return m.lockDowngradable(ctx, true)
 }
@@ -47,8 +46,7 @@ func (m *RWMutex) DoDowngradable(
 	return m.doDowngradable(ctx, write, read, m.LockDowngradable)
 }
 
-// TryDoDowngradable is DoDowngradable with TryLockDowngradable: it calls neither function if the error Is ErrLocked or
-// ErrUnconfirmed.
+// TryDoDowngradable is DoDowngradable with TryLockDowngradable: it calls neither function if the error Is ErrLocked.
 func (m *RWMutex) TryDoDowngradable(
 	ctx context.Context, write func(context.Context, *Lock) error, read func(context.Context, *ReadLock) error,
 ) error {

@@ -10,18 +10,14 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/view"
 )
 
 var (
-	// ErrLocked is returned by TryLock and TryDo if another session or goroutine holds the lock or waits for it, and by
-	// Semaphore.TryAcquire if fewer permits are free than asked for, or another one waits.
+	// ErrLocked is returned by TryLock and TryDo if another session or goroutine holds the lock or waits for it, or if
+	// the removal of an earlier entry of this session was not answered yet; and by Semaphore.TryAcquire if fewer permits
+	// are free than asked for, or another one waits.
 	ErrLocked = errors.New("held or waited for")
-
-	// ErrUnconfirmed is returned by TryLock and TryDo if only an entry of this session may still exist, whose removal
-	// etcd has not answered. Try again: the session is removing it, or it expires with the lease.
-	ErrUnconfirmed = queue.ErrUnconfirmed
 )
 
 // CheckName returns nil, or a *holdfast.NameError if name cannot name a lock. A name is one or more non-empty segments
@@ -48,7 +44,7 @@ type AcquireError struct {
 	Place view.Place
 
 	// Err is the reason: ctx's error with that of the last attempt, ErrLocked,
-	// ErrUnconfirmed, holdfast.ErrReentrant, holdfast.ErrClosed, a *holdfast.NameError, a
+	// holdfast.ErrReentrant, holdfast.ErrClosed, a *holdfast.NameError, a
 	// *holdfast.ArgumentError, a *holdfast.LimitError, or an error of etcd.
 	Err error
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -65,7 +64,7 @@ func (m *mutex) Do(ctx context.Context, fn func(ctx context.Context, lk *Lock) e
 	return do(ctx, m.named, fn, m.Lock)
 }
 
-// TryDo is Do with TryLock: it does not call fn if the error Is ErrLocked or ErrUnconfirmed.
+// TryDo is Do with TryLock: it does not call fn if the error Is ErrLocked.
 func (m *mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
 	return do(ctx, m.named, fn, m.TryLock)
 }
@@ -110,7 +109,7 @@ func do[G grant](
 func (m *mutex) Lock(ctx context.Context) (*Lock, error) { return lockOf(m.named.acquire(ctx, false)) }
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
-// who holds, or ErrUnconfirmed. Nothing was queued.
+// who holds. Nothing was queued.
 //
 // TryLock answers at once, except behind a dead holder: if the last holder went without a release, it waits for the
 // lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's, and a later call of the session waits
@@ -214,7 +213,7 @@ func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 		}
 		return n.handle(first, nil), nil
 	}
-	place, err := ahead.Without(err)
+	place, err := queue.Without(err)
 	switch {
 	case errors.Is(err, queue.ErrInDelay):
 		err = fmt.Errorf("%w: %w", ErrLocked, err)

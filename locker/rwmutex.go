@@ -67,7 +67,7 @@ func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context, lk *Read
 	return do(ctx, m.readers, fn, m.RLock)
 }
 
-// TryRDo is Do with TryRLock: it does not call fn if the error Is ErrLocked or ErrUnconfirmed.
+// TryRDo is Do with TryRLock: it does not call fn if the error Is ErrLocked.
 func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lk *ReadLock) error) error {
 	return do(ctx, m.readers, fn, m.TryRLock)
 }
@@ -81,7 +81,7 @@ func (m *RWMutex) RLock(ctx context.Context) (*ReadLock, error) {
 }
 
 // TryRLock acquires the lock for reading if no writer holds it or waits. Otherwise the error Is ErrLocked, and its
-// Place says who holds, or ErrUnconfirmed. Nothing was queued.
+// Place says who holds. Nothing was queued.
 func (m *RWMutex) TryRLock(ctx context.Context) (*ReadLock, error) {
 	return readLockOf(m.readers.acquire(ctx, true))
 }

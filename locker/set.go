@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// MaxSet is the largest number of names in a Set, 63: etcd limits the operations of one transaction.
+// MaxSet is the largest number of names in a Set, 42: etcd limits the comparisons of one transaction.
 const MaxSet = queue.MaxSet
 
 // Set is the names of several locks, to be acquired together: all of them, or none. It is immutable, does no I/O when
@@ -87,7 +87,7 @@ func (s *Set) Do(ctx context.Context, fn func(ctx context.Context, set *SetLock)
 	return do(ctx, s.named, fn, s.Lock)
 }
 
-// TryDo is Do with TryLock: it does not call fn if the error Is ErrLocked or ErrUnconfirmed.
+// TryDo is Do with TryLock: it does not call fn if the error Is ErrLocked.
 func (s *Set) TryDo(ctx context.Context, fn func(ctx context.Context, set *SetLock) error) error {
 	return do(ctx, s.named, fn, s.TryLock)
 }
@@ -97,9 +97,9 @@ func (s *Set) TryDo(ctx context.Context, fn func(ctx context.Context, set *SetLo
 // of a Lock, ReadLock or SetLock of one of the names, while it is held, the error Is holdfast.ErrReentrant.
 func (s *Set) Lock(ctx context.Context) (*SetLock, error) { return s.lock(ctx, false) }
 
-// TryLock acquires all locks of the set if nothing in their queues excludes it. Otherwise the error Is ErrLocked, and
-// its Place says who holds one of them, or ErrUnconfirmed. Nothing was queued. Like that of a Mutex it waits behind a
-// dead holder.
+// TryLock acquires all locks of the set if none is held or waited for by one that excludes it. Otherwise the error Is
+// ErrLocked, and its Place says who holds one of them. Nothing was queued. Like that of a Mutex it waits behind a
+// holder that died.
 func (s *Set) TryLock(ctx context.Context) (*SetLock, error) { return s.lock(ctx, true) }
 
 func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {

@@ -72,8 +72,8 @@ func (t *TreeMutex) TryDo(ctx context.Context, fn func(ctx context.Context, lk *
 // the path above in between would make both wait for ever.
 func (t *TreeMutex) Lock(ctx context.Context) (*Lock, error) { return t.lock(ctx, false) }
 
-// TryLock acquires the lock if nothing in its queues excludes it. Otherwise the error Is ErrLocked, and its Place says
-// who holds, or ErrUnconfirmed. Nothing was queued. Like that of a Mutex it waits behind a dead holder.
+// TryLock acquires the lock if no lock that excludes it is held or waited for. Otherwise the error Is ErrLocked, and
+// its Place says who holds one. Nothing was queued. Like that of a Mutex it waits behind a holder that died.
 func (t *TreeMutex) TryLock(ctx context.Context) (*Lock, error) { return t.lock(ctx, true) }
 
 func (t *TreeMutex) lock(ctx context.Context, try bool) (*Lock, error) {

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -104,7 +103,7 @@ func (w *worker) acquire(ctx context.Context) (*hold.Hold, error) {
 	h, err := hold.Acquire(ctx, w.queue, hold.Request{
 		Request: queue.Request{Owner: w.r.member.Name(), Data: opts.Value}, Auditor: opts.Auditor,
 	})
-	_, err = ahead.Without(err)
+	_, err = queue.Without(err)
 	if err != nil {
 		return nil, fmt.Errorf("shard %s not acquired: %w", names.Quote(w.queue.Name()), err)
 	}

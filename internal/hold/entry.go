@@ -11,7 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -108,7 +107,7 @@ func (e *entry) holder() string {
 
 // stands reads whether the entry is in etcd. If so, the hold is first: nothing joins the queue ahead of it.
 func (e *entry) stands(ctx context.Context) (bool, error) {
-	resp, err := e.host.Sender().Get(ctx, ahead.Meta(e.Key()))
+	resp, err := e.host.Sender().Get(ctx, queue.Meta(e.Key()))
 	return err == nil && e.grant.Is(requests.First(resp.Kvs)), err
 }
 

@@ -9,9 +9,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
@@ -163,10 +163,10 @@ func (p *poller) poll(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (requests.Reply, error) {
 	cmps := make([]clientv3.Cmp, len(holds))
 	gets := make([]clientv3.Op, 1, len(holds)+1)
-	gets[0] = ahead.Meta(lease.Key())
+	gets[0] = queue.Meta(lease.Key())
 	for i, h := range holds {
 		cmps[i] = h.unchanged()
-		gets = append(gets, ahead.Meta(h.Key()))
+		gets = append(gets, queue.Meta(h.Key()))
 	}
 	return requests.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender(), requests.Proof)
 }

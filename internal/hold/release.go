@@ -168,7 +168,6 @@ func (r *removal) await(ctx context.Context) error {
 	if lost := r.lossBefore(); lost != nil {
 		return lost
 	}
-	r.hold.grant.CallerReturned()
 	return r.unknown(context.Cause(ctx))
 }
 
@@ -177,7 +176,6 @@ func (r *removal) leave(ctx context.Context) {
 	select {
 	case <-r.done:
 	case <-ctx.Done():
-		r.hold.grant.CallerReturned()
 	}
 }
 

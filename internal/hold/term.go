@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -84,7 +83,7 @@ func (u *update) try(ctx context.Context) error {
 	r, err := h.grant.Commit(ctx, requests.Txn{
 		If:   []clientv3.Cmp{h.unmodifiedSince(known)},
 		Then: []clientv3.Op{queue.PutValue(h.Key(), u.value)},
-		Else: []clientv3.Op{clientv3.OpGet(h.Key()), ahead.Meta(h.grant.Lease.Key())},
+		Else: []clientv3.Op{clientv3.OpGet(h.Key()), queue.Meta(h.grant.Lease.Key())},
 	})
 	u.unanswered = h.Queue().ReportUnknown("proclaim", err) || r.Unanswered || u.unanswered
 	if err != nil {

@@ -141,9 +141,9 @@ func TestResumeReturnsToAConnectedHold(t *testing.T) {
 	})
 }
 
-// A kicked hold is released, and an election is abandoned, and etcd does not answer. When their callers have returned,
-// the name is held by none, but it is not known to be free.
-func TestNameIsUnconfirmedWhenTheCallerHasReturned(t *testing.T) {
+// A kicked hold is released, and an election is abandoned, and etcd does not answer. The callers have returned, but the
+// name is not known to be free.
+func TestNameIsTakenUntilItsReleaseIsAnswered(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, h *hold.Hold){
 		"kicked":    func(t *testing.T, h *hold.Hold) { _ = h.Release(kit.Within(t, time.Second)) },
 		"abandoned": func(_ *testing.T, h *hold.Hold) { _ = h.Abandon(holdfast.CauseNotDrained) },
@@ -157,7 +157,7 @@ func TestNameIsUnconfirmedWhenTheCallerHasReturned(t *testing.T) {
 			}
 			p.Link.BlackHole()
 			end(t, h)
-			if _, err := holdtest.TryAcquire(kit.Within(t, time.Second), p.Queue("x")); !errors.Is(err, queue.ErrUnconfirmed) {
+			if _, err := holdtest.TryAcquire(kit.Within(t, time.Second), p.Queue("x")); !errors.Is(err, queue.ErrOccupied) {
 				t.Errorf("%s: TryAcquire: %v", name, err)
 			}
 			p.Heal()

@@ -7,6 +7,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
+// at returns what uses a key, or nil.
+func (k *Keys) at(key string) Entry {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.inUse[key].entry
+}
+
 // An entry that the scanner has found has no ending of its own, and an ending names the lease.
 func TestOnlyEndingsOfThePresentLeaseAreKept(t *testing.T) {
 	t.Parallel()
@@ -30,15 +37,15 @@ func TestOnlyEndingsOfThePresentLeaseAreKept(t *testing.T) {
 func TestLeaseIsRefusedAndForgottenAlone(t *testing.T) {
 	t.Parallel()
 	k := Keys{inUse: make(map[string]use)}
-	lost, next := &suspect{key: "a", lease: new(lease.Lease)}, &suspect{key: "b", lease: new(lease.Lease)}
-	k.Register("a", lost.lease, lost)
-	k.Register("b", next.lease, next)
-	k.refuse(lost.lease)
-	if of, others := k.of(lost.lease, true), k.of(next.lease, true); len(of) != 1 || of[0] != lost || others != nil {
+	lost, next := newSuspect("a", "", new(lease.Lease)), newSuspect("b", "", new(lease.Lease))
+	k.Register("a", lost.Lease, lost)
+	k.Register("b", next.Lease, next)
+	k.refuse(lost.Lease)
+	if of, others := k.Of(lost.Lease, true), k.Of(next.Lease, true); len(of) != 1 || of[0] != lost || others != nil {
 		t.Errorf("refused are %v, and of the other lease %v", of, others)
 	}
-	k.Forget(lost.lease)
-	if k.At("a") != nil || k.At("b") != next {
-		t.Errorf("the keys are in use by %v and %v", k.At("a"), k.At("b"))
+	k.Forget(lost.Lease)
+	if k.at("a") != nil || k.at("b") != next {
+		t.Errorf("the keys are in use by %v and %v", k.at("a"), k.at("b"))
 	}
 }

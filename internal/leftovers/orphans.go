@@ -18,27 +18,23 @@ const (
 	// ScanEvery is the time between two scans.
 	ScanEvery = 30 * time.Second
 
-	// ScanAgainAfter is the time after which a scan is repeated before an orphan is
-	// removed: longer than any request of an attempt that may yet account for it.
+	// ScanAgainAfter is the time between the two lists of a scan: longer than any request of an attempt.
 	ScanAgainAfter = 5 * time.Second
 )
 
-// Scanner finds entries on the session's lease that no attempt accounts for.
-//
-// etcd's client repeats a write if a proxy or a member answers that its time is over. If the first copy is carried out
-// after the entry of the second was released, it passes the gate, and nothing else would remove its entry.
+// Scanner finds entries on the session's lease without an attempt.
 type Scanner struct {
 	host    lease.Host
 	keys    *Keys
 	sweeper *Sweeper
-	orphan  func(at layout.Queue, key string, l *lease.Lease) Suspect
+	orphan  func(at layout.Queue, key string, l *lease.Lease) *Suspect
 	start   sync.Once // of run
 
 	mu      sync.Mutex              // protects foreign
-	foreign map[string]layout.Queue // those of foreign prefixes that this session has used, by Entries
+	foreign map[string]layout.Queue // those of foreign prefixes used by this session, by Entries
 }
 
-// Used records that the session uses a queue. The first use starts the scanner.
+// Used records a queue as used by the session. The first use starts the scanner.
 func (s *Scanner) Used(at layout.Queue) {
 	if at.Foreign {
 		s.mu.Lock()
@@ -54,12 +50,17 @@ func (s *Scanner) run(ctx context.Context) {
 	}
 }
 
-// scan hands to the sweeper the entries that two lists show and no attempt accounts
-// for in between. Between the lists their keys are claimed: keys are used again, and
-// an attempt that took one of them would be mistaken for the orphan.
+// scan hands an entry to the sweeper if two lists show it, and no attempt has it in between. Between the lists its key
+// is claimed: keys are used again, and a new entry at this key would be mistaken for the orphan.
 func (s *Scanner) scan(ctx context.Context) {
+	// etcd's client repeats a write if a proxy or a member answers that its time is over. If the first copy is carried
+	// out after the entry of the second was released, it passes the gate, and nothing else would remove its entry:
+	//
+	//	rev 10  the second copy puts the entry
+	//	rev 12  the entry is released
+	//	rev 15  the first copy puts it again. No caller waits for this reply, and the session renews its lease
 	l := s.host.Lease()
-	var orphans []Suspect
+	var orphans []*Suspect
 	for key, at := range s.list(ctx, l) {
 		if e := s.orphan(at, key, l); s.keys.Register(key, l, e) {
 			orphans = append(orphans, e)
@@ -70,17 +71,17 @@ func (s *Scanner) scan(ctx context.Context) {
 	}
 	still := s.list(ctx, l)
 	for _, e := range orphans {
-		if _, stands := still[e.Key()]; !stands {
-			s.keys.Unregister(e.Key())
+		if _, stands := still[e.Key]; !stands {
+			s.keys.Unregister(e.Key)
 			continue
 		}
-		e.Log().Warn("holdfast: removing an orphaned entry, which etcd's client put by repeating a request")
+		e.Log.Warn("holdfast: removing an orphaned entry, which etcd's client put by repeating a request")
 		s.sweeper.Add(e)
 	}
 }
 
-// list returns the keys on the lease that have the form of an entry of this
-// session, and their queues. Any other key there is the user's.
+// list returns the keys on the lease with the form of an entry of this session, and their queues. Any other key there
+// is the user's.
 func (s *Scanner) list(ctx context.Context, l *lease.Lease) map[string]layout.Queue {
 	ctx, cancel := context.WithTimeout(ctx, ScanAgainAfter)
 	defer cancel()
@@ -104,8 +105,7 @@ func (s *Scanner) list(ctx context.Context, l *lease.Lease) map[string]layout.Qu
 	return entries
 }
 
-// queueOf returns the queue that a key is an entry of. It reports false if the key does not have the form of an entry
-// on that lease.
+// queueOf returns the queue of an entry. It reports false unless the key has the form of an entry on this lease.
 func (s *Scanner) queueOf(key string, l *lease.Lease) (at layout.Queue, found bool) {
 	prefix := key[:strings.LastIndexByte(key, '/')+1]
 	s.mu.Lock()

@@ -83,9 +83,10 @@ func TestOnlyWhatTwoListsShowIsAnOrphan(t *testing.T) {
 				var log bytes.Buffer
 				p := kit.Start(t, srv, logTo(&log))
 				var made []*suspect
-				keys, _, s := New(p.Host, func(_ layout.Queue, key string, l *lease.Lease) Suspect {
-					made = append(made, &suspect{key: key, lease: l, log: p.Host.Logger()})
-					return made[0]
+				keys, _, s := New(p.Host, func(_ layout.Queue, key string, l *lease.Lease) *Suspect {
+					made = append(made, newSuspect(key, "", l))
+					made[0].Log = p.Host.Logger()
+					return &made[0].Suspect
 				})
 				at := layout.Named(p.Host.Namespace(), holdfast.KindLock, "x")
 				key := at.Entries + layout.NewID(p.Host.Lease().ID())
@@ -104,8 +105,8 @@ func TestOnlyWhatTwoListsShowIsAnOrphan(t *testing.T) {
 				}()
 				time.Sleep(ScanAgainAfter / 2)
 				synctest.Wait()
-				if len(made) != 1 || keys.At(key) != made[0] {
-					t.Fatalf("after the first list the key is in use by %v", keys.At(key))
+				if len(made) != 1 || keys.at(key) != &made[0].Suspect {
+					t.Fatalf("after the first list the key is in use by %v", keys.at(key))
 				}
 				c.between(t, p, srv, key)
 				<-scanned

@@ -29,32 +29,34 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 var discard = slog.New(slog.DiscardHandler)
 
-// suspect is a Suspect without a queue.
+// suspect is a Suspect without a queue, and what is to be removed of it.
 type suspect struct {
-	key, claim   string
-	lease        *lease.Lease
-	inFlight     bool
-	unansweredAt int64
-	kept         int64
-	found        []int64 // what was to be removed
-	whenFound    func()
-	log          *slog.Logger
+	Suspect
+	inFlight  bool
+	found     []int64
+	whenFound func()
 }
 
-func (s *suspect) Key() string         { return s.key }
-func (s *suspect) Keys() []string      { return []string{s.key, cmp.Or(s.claim, s.key)} }
-func (s *suspect) Lease() *lease.Lease { return s.lease }
-func (s *suspect) InFlight() bool      { return s.inFlight }
-func (s *suspect) UnansweredAt() int64 { return s.unansweredAt }
-func (s *suspect) Kept() int64         { return s.kept }
-func (s *suspect) Log() *slog.Logger   { return cmp.Or(s.log, discard) }
-
-func (s *suspect) RemoveFound(kv *mvccpb.KeyValue) {
-	s.found = append(s.found, kv.CreateRevision)
-	if s.whenFound != nil {
-		s.whenFound()
+// newSuspect returns a suspect whose claim, without a key of its own, is not told from its entry.
+func newSuspect(key, claim string, l *lease.Lease) *suspect {
+	s := &suspect{Suspect: Suspect{Key: key, Keys: []string{key, cmp.Or(claim, key)}, Lease: l, Log: discard}}
+	s.Remove = func(kv *mvccpb.KeyValue) {
+		s.found = append(s.found, kv.CreateRevision)
+		if s.whenFound != nil {
+			s.whenFound()
+		}
 	}
+	return s
 }
+
+// unanswered returns a suspect with an unanswered copy at the present gate of a lease.
+func unanswered(key string, l *lease.Lease) *suspect {
+	s := newSuspect(key, "", l)
+	s.UnansweredAt = l.Gate()
+	return s
+}
+
+func (s *suspect) InFlight() bool { return s.inFlight }
 
 // logTo has a session log everything to a buffer.
 func logTo(b *bytes.Buffer) func(*session.Options) {
@@ -69,9 +71,9 @@ func TestSessionKeyIsNotPutAgainWhileRefusedPutsAreInFlight(t *testing.T) {
 		p := kit.Start(t, srv)
 		keys, s, _ := New(p.Host, nil)
 		lease := p.Host.Lease()
-		inFlight := &suspect{key: "x", lease: lease, inFlight: true}
+		inFlight := &suspect{inFlight: true}
 		keys.Register("x", lease, inFlight)
-		suspects := []Suspect{&suspect{lease: lease, unansweredAt: lease.Gate()}}
+		suspects := []*Suspect{&unanswered("y", lease).Suspect}
 		p.PlanOne("gate", etcdfake.Fate{LoseReply: true})
 		if err := s.moveGate(t.Context(), lease, suspects); err == nil {
 			t.Fatal("the put was answered: this tests nothing")
@@ -117,28 +119,28 @@ func TestWhatTheSweeperFindsIsRemovedUnlessMinHoldKeepsIt(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := kit.Start(t, srv)
 				keys, s, _ := New(p.Host, nil)
-				e := &suspect{key: "x", claim: "claim", lease: p.Host.Lease()}
-				keys.Register(e.key, e.lease, e)
-				s.suspects[e] = true
+				e := newSuspect("x", "claim", p.Host.Lease())
+				keys.Register(e.Key, e.Lease, e)
+				s.suspects[&e.Suspect] = true
 				var want []int64
-				for _, key := range []string{e.key, e.claim} {
-					if key == e.key && c.stands || key == e.claim && c.claim {
+				for _, key := range e.Keys {
+					if key == e.Key && c.stands || key != e.Key && c.claim {
 						srv.Put(key, "")
 						want = append(want, srv.Keys(key)[0].CreateRevision)
 					}
 				}
 				want = want[:min(1, len(want))] // they have one revision, as a rule
 				if c.kept {
-					e.kept = cmp.Or(append(want, 1)...)
+					e.Kept = cmp.Or(append(want, 1)...)
 				}
 				if !c.found {
 					want = nil
 				}
-				if err := s.removeStanding(t.Context(), []Suspect{e}, c.final); err != nil {
+				if err := s.removeStanding(t.Context(), []*Suspect{&e.Suspect}, c.final); err != nil {
 					t.Fatal(err)
 				}
-				if cleared := !s.suspects[e]; cleared != c.cleared || (keys.At(e.key) == nil) != c.cleared {
-					t.Errorf("cleared: %v, and the key is in use by %v", cleared, keys.At(e.key))
+				if cleared := !s.suspects[&e.Suspect]; cleared != c.cleared || (keys.at(e.Key) == nil) != c.cleared {
+					t.Errorf("cleared: %v, and the key is in use by %v", cleared, keys.at(e.Key))
 				}
 				if !slices.Equal(e.found, want) {
 					t.Errorf("entries of revisions %v were to be removed, want %v", e.found, want)
@@ -156,9 +158,9 @@ func TestSweeperReadsManyInBatches(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := kit.Start(t, srv)
 				_, s, _ := New(p.Host, nil)
-				var all []Suspect
+				var all []*Suspect
 				for i := range n {
-					e := &suspect{key: fmt.Sprint(i), lease: p.Host.Lease()}
+					e := &newSuspect(fmt.Sprint(i), "", p.Host.Lease()).Suspect
 					s.suspects[e] = true
 					all = append(all, e)
 				}
@@ -182,7 +184,7 @@ func TestSessionKeyThatIsRefusedForItsLeaseEndsTheLease(t *testing.T) {
 		lease := p.Host.Lease()
 		p.Unheard(srv, func() {
 			srv.Revoke(lease.ID())
-			err := s.moveGate(t.Context(), lease, []Suspect{&suspect{lease: lease, unansweredAt: lease.Gate()}})
+			err := s.moveGate(t.Context(), lease, []*Suspect{&unanswered("y", lease).Suspect})
 			if lost := lease.Lost(); err == nil || lost == nil || lost.Cause != holdfast.CauseRevoked {
 				t.Errorf("%v, and the loss is %v", err, lost)
 			}
@@ -199,7 +201,9 @@ func TestSweeperThatFindsItsLeaseGoneReportsNoRefusal(t *testing.T) {
 		lease := p.Host.Lease()
 		p.Unheard(srv, func() {
 			srv.Revoke(lease.ID())
-			s.suspects[&suspect{key: "x", lease: lease, unansweredAt: lease.Gate(), log: p.Host.Logger()}] = true
+			e := unanswered("x", lease)
+			e.Log = p.Host.Logger()
+			s.suspects[&e.Suspect] = true
 			s.run(t.Context())
 			if len(s.suspects) != 0 || lease.Lost() == nil || strings.Contains(log.String(), "refuses to clean up") {
 				t.Errorf("%d suspects are left, the loss is %v; logged:\n%s", len(s.suspects), lease.Lost(), &log)
@@ -215,18 +219,19 @@ func TestSweeperForgetsSuspectsOfALostLeaseAlone(t *testing.T) {
 		return lease.New(lease.Grant{TTL: time.Minute}, func() time.Duration { return 0 })
 	}
 	keys, s, _ := New(nil, nil)
-	lost, alive := &suspect{key: "a", lease: granted()}, &suspect{key: "b", lease: granted()}
+	lost, alive := newSuspect("a", "", granted()), newSuspect("b", "", granted())
 	for _, e := range []*suspect{lost, alive} {
-		keys.Register(e.key, e.lease, e)
-		s.suspects[e] = true
+		keys.Register(e.Key, e.Lease, e)
+		s.suspects[&e.Suspect] = true
 	}
 	s.running = true
-	lost.lease.Lose(holdfast.CauseRevoked, nil)
-	if left := s.suspectsLeft(); len(left) != 1 || left[0] != alive || keys.At("a") != nil || keys.At("b") != alive {
-		t.Errorf("left are %v, the keys are in use by %v and %v", left, keys.At("a"), keys.At("b"))
+	lost.Lease.Lose(holdfast.CauseRevoked, nil)
+	left := s.suspectsLeft()
+	if len(left) != 1 || left[0] != &alive.Suspect || keys.at("a") != nil || keys.at("b") != alive {
+		t.Errorf("left are %v, the keys are in use by %v and %v", left, keys.at("a"), keys.at("b"))
 	}
-	alive.lease.Lose(holdfast.CauseRevoked, nil)
-	if left := s.suspectsLeft(); left != nil || keys.InUse() != 0 || s.running {
+	alive.Lease.Lose(holdfast.CauseRevoked, nil)
+	if left = s.suspectsLeft(); left != nil || keys.InUse() != 0 || s.running {
 		t.Errorf("left are %v, %d keys are in use, the sweeper goes on: %v", left, keys.InUse(), s.running)
 	}
 }
@@ -237,7 +242,7 @@ func TestRoundOfTheSweeperLeavesNothingThatListens(t *testing.T) {
 		p := kit.Start(t, srv)
 		_, s, _ := New(p.Host, nil)
 		ctx := &kit.Listened{Context: t.Context()}
-		if err := s.sweep(ctx, []Suspect{&suspect{key: "x", lease: p.Host.Lease()}}); err != nil {
+		if err := s.sweep(ctx, []*Suspect{&newSuspect("x", "", p.Host.Lease()).Suspect}); err != nil {
 			t.Fatal(err)
 		}
 		ctx.NothingListens(t, "a round of the sweeper")
@@ -265,11 +270,11 @@ func TestSweeperIsQuickAgainAfterARoundThatSucceeds(t *testing.T) {
 		refuseReads(p, map[string]int{"a": 10, "b": 1}, func() {})
 		var found []time.Time
 		note := func() { found = append(found, time.Now()) }
-		b := &suspect{key: "b", lease: p.Host.Lease(), whenFound: note}
-		a := &suspect{key: "a", lease: b.lease, whenFound: func() { note(); s.Add(b) }}
+		a, b := newSuspect("a", "", p.Host.Lease()), newSuspect("b", "", p.Host.Lease())
+		a.whenFound, b.whenFound = func() { note(); s.Add(&b.Suspect) }, note
 		srv.Put("a", "")
 		srv.Put("b", "")
-		s.Add(a)
+		s.Add(&a.Suspect)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if len(found) != 2 {
@@ -287,12 +292,13 @@ func TestSweeperEndsWithItsSessionAndLogsNothing(t *testing.T) {
 		var log bytes.Buffer
 		p := kit.Start(t, srv, logTo(&log))
 		_, s, _ := New(p.Host, nil)
-		e := &suspect{key: "x", lease: p.Host.Lease(), log: p.Host.Logger()}
-		s.suspects[e] = true
+		e := newSuspect("x", "", p.Host.Lease())
+		e.Log = p.Host.Logger()
+		s.suspects[&e.Suspect] = true
 		ctx, cancel := context.WithCancel(t.Context())
 		refuseReads(p, map[string]int{"x": 1000}, cancel)
 		s.run(ctx)
-		if !s.suspects[e] || strings.Contains(log.String(), "refuses to clean up") {
+		if !s.suspects[&e.Suspect] || strings.Contains(log.String(), "refuses to clean up") {
 			t.Errorf("suspects: %v; logged:\n%s", s.suspects, &log)
 		}
 	})

@@ -5,17 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/ahead"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// MaxSet is the largest number of queues in a Set: etcd limits a Txn to 128 comparisons, and Request.Try makes two for
-// each queue.
-const MaxSet = 63
+// MaxSet is the largest number of queues in a Set: etcd limits a Txn to 128 comparisons, and Request.Try makes three
+// for each queue.
+const MaxSet = 42
 
 // Set is several queues in which one attempt has an entry each. One Txn puts all entries, so they have one create
 // revision, and two attempts that meet in several queues are in the same order in all of them. So they never wait for
@@ -30,14 +31,12 @@ type Set []*Queue
 func (q *Queue) Downgradable() Set { return Set{q, q.Readers()} }
 
 // Acquire queues, waits, and returns a grant for each queue. With Request.Try it does so only if all are empty.
-// Otherwise it queues in none, and returns ErrOccupied, with the place that the caller would have had, or
-// ErrUnconfirmed. It waits for etcd's answers then, and for no other holder. It ends with ctx's error,
-// holdfast.ErrClosed, or what etcd said that no retry can mend; then nothing is held.
-// With ctx's error comes the place in the queue, as a *ahead.Error. If etcd did not answer, an entry may still stand
-// or appear, which the session removes once etcd answers.
+// Otherwise it queues in none, and returns ErrOccupied, with the place of a caller at the back. It waits for etcd's
+// answers then, and for no other holder. It ends with ctx's error, holdfast.ErrClosed, or an error of etcd without a
+// remedy; then nothing is held. With ctx's error comes the place in the queue, as a *Error. If etcd did not answer, an
+// entry may still stand or appear; the session removes it once etcd answers.
 //
-// A lease that is lost on the way costs the place in the queue and does not end the call: it queues again, at the back,
-// under the next lease.
+// The loss of the lease does not end the call: it queues again, at the back, under the next lease.
 func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -59,13 +58,13 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 		return nil, ErrOccupied // by a goroutine of this session, since checkFree
 	}
 	if r.OnWait != nil {
-		defer heads[0].teller.End()
+		defer heads[0].teller.end()
 	}
 	if err := awaitTurn(ctx, heads); err != nil {
 		return nil, err
 	}
 	var pauses lease.Pauses
-	for a := heads[0].attempt; ; a = nil { // a round that loses its lease or an entry is followed by another one
+	for a := heads[0].attempt; ; a = nil { // another round, after the loss of a lease or an entry
 		if a == nil {
 			lease, err := q.host.Await(ctx)
 			if err != nil {
@@ -77,13 +76,13 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 		if err == nil && (ctx.Err() != nil || !a.mayHold()) {
 			err = a.awaitFront(ctx)
 		}
-		if errors.Is(err, ErrOccupied) && !r.Try { // a permit that does not fit
+		if errors.Is(err, ErrOccupied) && !r.Try { // the permit does not fit
 			if a, err = a.takeTurn(ctx); err == nil {
 				err = a.awaitFront(ctx)
 			}
 		}
 		if err == nil {
-			return newGrants(a), nil
+			return a.granted(), nil
 		}
 		if !a.canQueueAgain(ctx, err) {
 			return nil, fail(ctx, heads, a, err)
@@ -114,19 +113,19 @@ func (s Set) usable(ctx context.Context) error {
 }
 
 // join gives the caller a ticket in each queue. Each ticket of a Set of several queues has a line of its own, so it is
-// the head at once. A call that tries gets no tickets, if the line of its only queue is not empty.
+// the head at once. With Request.Try it gets none if the line of its only queue is not empty.
 func (s Set) join(r Request) []*ticket {
 	tickets := make([]*ticket, len(s))
 	for i, q := range s {
 		q.shared.orphans.Used(q.At)
 		t := newTicket(q, r)
 		if len(s) > 1 {
-			t.Alone, t.inSet = true, true
+			t.alone, t.inSet = true, true
 		}
 		if i > 0 {
 			t.teller, t.request.telemetry = tickets[0].teller, nil
 		}
-		if !q.shared.lines.Join(&t.Ticket, q.At.Entries, r.Try) {
+		if !q.shared.lines.join(t, r.Try) {
 			return nil
 		}
 		tickets[i] = t
@@ -134,24 +133,109 @@ func (s Set) join(r Request) []*ticket {
 	return tickets
 }
 
-// awaitTurn waits until each ticket is the head of its line. After an error the tickets have
-// left their lines.
+// awaitTurn waits until each ticket is the head of its line. After an error the tickets have left their lines.
 func awaitTurn(ctx context.Context, tickets []*ticket) (err error) {
-	t := tickets[0] // the only one that may have to wait: see join
+	t := tickets[0] // the others have lines of their own: see join
 	select {
-	case <-t.Turn():
+	case <-t.turn:
 		return nil
 	default:
 		err = t.awaitTurn(ctx)
 	}
-	if err != nil && !t.Cancel() { // its turn has come meanwhile
-		<-t.Turn()
+	if err != nil && !t.cancel() { // its turn has come meanwhile
+		<-t.turn
 		giveUp(tickets, t.attempt)
 	}
 	return err
 }
 
-// reportFailure reports to telemetry that a call failed with err. A grant's owner reports how that ends.
+// mayHold reports whether the attempt holds, by what the latest look or the put has shown: nothing is ahead of its
+// entries, neither an entry nor a claim, the lease is trusted, and the look is not old.
+func (a *attempt) mayHold() bool {
+	isOld := time.Since(a.readSent) > a.q.shared.lookLasts
+	return a.waiting() == nil && !a.late && a.lease.Check() == nil && !isOld
+}
+
+// awaitFront waits until the attempt holds. It waits for one queue after the other: what is free ahead of an entry
+// stays free. It ends with the lease, because then the entries are gone, or will be, whatever happens ahead of them.
+func (a *attempt) awaitFront(ctx context.Context) error {
+	ctx, cancel := lease.UntilLost(ctx, a.lease)
+	defer cancel()
+	for _, e := range a.entries {
+		if err := e.awaitNoEntryAhead(ctx); err != nil {
+			return err
+		}
+	}
+	for ctx.Err() == nil {
+		var err error
+		switch {
+		case a.waiting() != nil:
+			err = a.passClaims(ctx)
+		case a.late:
+			err = a.delayOnceMore(ctx)
+		case a.mayHold():
+			return nil
+		default:
+			// The session is suspended, or the latest look is old. Meanwhile another client may have deleted an entry.
+			if err = a.lease.AwaitConnected(ctx); err == nil {
+				err = a.entries[0].look(ctx)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return retry.ContextErr(ctx)
+}
+
+// granted returns the entries; the attempt holds.
+func (a *attempt) granted() []*Grant {
+	for _, e := range a.entries {
+		e.Granted = Granted{e.modRevision(), a.revision, a.readSent, e.ticket.request.telemetry}
+		e.say(lease.Holds, lease.EntryStep{Read: a.revision})
+	}
+	return a.entries
+}
+
+// waiting returns the first entry with something ahead of it, or not placed yet; nil if there is none.
+func (a *attempt) waiting() *entry {
+	for _, e := range a.entries {
+		if !e.isFree() {
+			return e
+		}
+	}
+	return nil
+}
+
+// canQueueAgain reports whether another attempt, with new entries, may succeed after this one failed with err. If so,
+// it has removed the old entries, unless they go with their lease.
+func (a *attempt) canQueueAgain(ctx context.Context, err error) bool {
+	switch {
+	case errors.Is(err, holdfast.ErrClosed):
+		return false
+	case a.lease.Lost() != nil:
+		for _, e := range a.entries {
+			e.finish()
+		}
+		return true
+	case ctx.Err() != nil:
+		return false
+	case errors.Is(err, ErrEntryGone) || errors.Is(err, layout.ErrEpochMoved):
+		a.entries[0].Log().Warn("holdfast: queueing again at the back: the waiting entry can no longer be used",
+			"reason", err)
+		// Otherwise the session would wait for itself:
+		//
+		//	rev 10  the attempt puts entry and claim
+		//	rev 12  the entry is deleted by hand. The session lives, and the claim stands
+		//	rev 14  the next attempt puts its entry, with the claim of rev 10 ahead: ToldWithin passes before it may hold
+		a.leave(ctx, (*entry).Remove)
+		return true
+	default:
+		return false
+	}
+}
+
+// reportFailure counts a call as failed with err. A grant's owner reports how that ends.
 func (r Request) reportFailure(ctx context.Context, err error) {
 	switch {
 	case errors.Is(err, ErrOccupied):
@@ -173,13 +257,13 @@ func fail(ctx context.Context, heads []*ticket, a *attempt, err error) error {
 	switch {
 	case a != nil:
 		e := cmp.Or(a.waiting(), a.entries[0])
-		t, rev = e.ticket, e.rev
-		isFirst := e.stage >= placed && e.wait.ahead == nil && (e.wait.permit == nil || len(e.wait.claims) > 0)
+		t, rev = e.ticket, e.Created
+		isFirst := e.stage >= placed && e.ahead == nil && (e.permit == nil || len(e.claims) > 0)
 		asked = asked && !isFirst && (rev != 0 || t.request.Try)
 		if t.request.Try && isFirst && ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", ErrInDelay, err)
 		}
-		if text := e.wait.describe(ctx); text != "" {
+		if text := e.describe(ctx); text != "" {
 			err = fmt.Errorf("%w%s", err, text)
 		}
 	case ctx.Err() != nil:
@@ -196,42 +280,40 @@ func fail(ctx context.Context, heads []*ticket, a *attempt, err error) error {
 	if err = lease.EndedBy(ctx, t.q.host, err); !asked {
 		return err
 	}
-	return &ahead.Error{Place: <-place, Err: err}
+	return &Error{Place: <-place, Err: err}
 }
 
-// giveUp ends turns without a hold. It waits for the entries to be removed, for
-// lease.GiveUpWait at most; the session goes on with it.
+// giveUp ends turns without a hold. It waits for the entries to be removed, for lease.GiveUpWait at most; the session
+// goes on with it.
 func giveUp(heads []*ticket, a *attempt) {
 	if a == nil {
 		for _, t := range heads {
-			t.Next() // nothing was put
+			t.next() // nothing was put
 		}
 		return
 	}
-	removed := make([]<-chan struct{}, len(heads))
-	for i, e := range a.entries { // each leaves by itself
-		removed[i] = inBackground(e.q.host, func() { _ = handOff(e) })
-	}
 	patience, cancel := context.WithTimeout(context.Background(), lease.GiveUpWait)
 	defer cancel()
-	for i, e := range a.entries {
-		select {
-		case <-removed[i]:
-		case <-patience.Done():
-			e.ticket.Returned()
-		}
-	}
+	a.leave(patience, (*entry).HandOff)
 }
 
-// inBackground runs f on a goroutine of the session, which Close joins. The channel closes when f has returned.
-func inBackground(host lease.Host, f func()) <-chan struct{} {
-	done := make(chan struct{})
-	run := func(context.Context) {
-		defer close(done)
-		f()
+// leave calls remove for each entry, on goroutines of the session, which Close joins. It waits for them until ctx ends.
+func (a *attempt) leave(ctx context.Context, remove func(*entry) error) {
+	left := make(chan struct{}, len(a.entries))
+	for _, e := range a.entries {
+		run := func(context.Context) {
+			_ = remove(e) // what stays open is the sweeper's
+			left <- struct{}{}
+		}
+		if !a.q.host.Go(run) {
+			run(nil) // closed: the lease is lost, so this sends nothing
+		}
 	}
-	if !host.Go(run) {
-		run(nil) // closed: the lease is lost, so f sends nothing
+	for range a.entries {
+		select {
+		case <-left:
+		case <-ctx.Done():
+			return
+		}
 	}
-	return done
 }

@@ -32,6 +32,6 @@ func TestCallsLeaveNothingThatListensToTheCallersContext(t *testing.T) {
 			}
 			ctx.NothingListens(t, name)
 		}
-		mustHandOff(t, newGrants(a)[0])
+		mustHandOff(t, a.granted()[0])
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
@@ -38,7 +38,7 @@ func TestCallThatIsCanceledBeforeItsPutIsAnsweredHasNoPlace(t *testing.T) {
 		p := holdtest.Start(t, srv)
 		p.PlanAll("enqueue", holdtest.Silence)
 		_, err := hold.Acquire(kit.Within(t, time.Second), p.Queue("x"), hold.Request{})
-		place, bare := ahead.Without(err)
+		place, bare := queue.Without(err)
 		if place.Known() || !errors.Is(bare, context.DeadlineExceeded) ||
 			!strings.Contains(err.Error(), "etcd has not answered the request to queue") {
 			t.Errorf("%+v, %v", place, err)

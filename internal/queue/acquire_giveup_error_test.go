@@ -7,7 +7,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 )
 
 func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
@@ -15,7 +14,7 @@ func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
 		q := start(t, srv).queue("x")
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		ahead, dead := &mvccpb.KeyValue{Key: []byte("ahead"), CreateRevision: 3}, []ahead.Claim{{Key: "dead", Rev: 4}}
+		ahead, dead := &mvccpb.KeyValue{Key: []byte("ahead"), CreateRevision: 3}, []deadClaim{{key: "dead", rev: 4}}
 		for name, c := range map[string]struct {
 			e     *entry
 			inSet bool
@@ -40,11 +39,11 @@ func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
 			"another":                   {&entry{stage: placed, wait: wait{ahead: ahead}}, false, ""},
 			"another, and a dead claim": {&entry{stage: placed, wait: wait{ahead: ahead, claims: dead}}, false, ""},
 		} {
-			c.e.wait.e, c.e.q, c.e.ticket = c.e, q, &ticket{q: q, inSet: c.inSet}
-			if got := c.e.wait.describe(canceled); got != c.want {
+			c.e.Queue, c.e.ticket = q, &ticket{q: q, inSet: c.inSet}
+			if got := c.e.describe(canceled); got != c.want {
 				t.Errorf("%s: %q, want %q", name, got, c.want)
 			}
-			if got := c.e.wait.describe(t.Context()); got != "" {
+			if got := c.e.describe(t.Context()); got != "" {
 				t.Errorf("%s, of a call that was not canceled: %q", name, got)
 			}
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
@@ -92,7 +91,7 @@ func TestTimeoutSaysWhatTheCallWaitedFor(t *testing.T) {
 		expect := func(q *queue.Queue, want string) {
 			t.Helper()
 			_, err := hold.Acquire(kit.Within(t, 100*time.Millisecond), q, hold.Request{})
-			place, err := ahead.Without(err)
+			place, err := queue.Without(err)
 			text := fmt.Sprint(err, "; ", place)
 			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(text, want) {
 				t.Errorf("%v lacks %q", text, want)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -107,7 +106,7 @@ func TestCallThatEndsInItsLockDelayHasNoPlace(t *testing.T) {
 		time.Sleep(kit.LockDelay / 2)
 		giveUp()
 		err := <-done
-		if err == nil || !strings.Contains(err.Error(), "lock delay had not passed") || errors.As(err, new(*ahead.Error)) {
+		if err == nil || !strings.Contains(err.Error(), "lock delay had not passed") || errors.As(err, new(*Error)) {
 			t.Errorf("Acquire: %v", err)
 		}
 	})

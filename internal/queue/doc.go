@@ -8,8 +8,8 @@
 //
 // # Entries and claims
 //
-// One Txn puts an entry, which is on the session's lease, and a claim, which is on a lease that outlives that by
-// minutes. Both have one create revision, and both are deleted together. So what stands now tells all:
+// One Txn puts an entry on the session's lease, and a claim on a second lease, which lives for minutes longer. Both
+// have one create revision, and both are deleted together. So what stands now tells all, and no rule asks for the past:
 //
 //	rev 10  A puts entry and claim, and holds
 //	rev 12  B puts, and watches A's entry
@@ -18,17 +18,15 @@
 //	rev 16  C comes, sees the claim and B's entry, and waits for B
 //	rev 17  B deletes A's claim, comparing its own entry, and holds
 //
-// No rule asks for the past.
-//
 // # Acquire
 //
-// Goroutines of one session that want the same name wait in a line in memory. Only the head of the line has an entry in
-// etcd. The Txn that puts it reads whether an entry or a claim stands before it. If none does, the head holds: one
-// round trip. Otherwise:
+// Goroutines of one session wait for a name in a line in memory. Only the head of the line has an entry in etcd. The
+// Txn for it also reads whether an entry or a claim stands before it. If none does, the head holds: one round trip.
+// Otherwise:
 //
-//   - An entry is ahead: the attempt watches the nearest one, so that a release wakes one waiter, and looks when it has
-//     gone. A look is one flat Txn that reads the present.
-//   - No entry is ahead, and claims are: their delays run side by side. Then one Txn deletes the claims.
+//   - An entry is ahead: the attempt watches the nearest one, so a release wakes one waiter, and looks when it has
+//     gone. A look is one flat Txn. It reads the present.
+//   - No entry is ahead, but claims are: their delays run side by side. Then one Txn deletes the claims.
 //   - Neither: the attempt holds, if all its entries stand as this session has written them.
 //
 // Nothing comes ahead of an entry, so what a look has shown to be free stays free.
@@ -36,31 +34,27 @@
 // # Release
 //
 // One Txn deletes the entry and its claim, and compares the entry's create revision. If another goroutine waits in the
-// line, the same Txn puts that goroutine's entry, at the back of the queue. An attempt that gives up
-// leaves in the same way, at any time.
+// line, the same Txn puts that goroutine's entry, at the back of the queue. An attempt leaves in the same way, at any
+// time.
 //
 // # Several queues
 //
 // An attempt of a Set has an entry in each of several queues, put by one Txn, so with one create revision. It waits for
-// one queue after the other. Each look reads that all its entries stand, and what is ahead in as many queues as one Txn
-// has room for. If an entry was deleted or written to, all leave, and the attempt queues again. Each entry has a hold;
-// the holds share one life, so they end together.
+// one queue after the other. If an entry was deleted or written to, all leave, and the attempt queues again.
 //
-// # Requests that are not answered
+// # Requests without a reply
 //
 // A request without a reply may have been carried out, or may be at any later time. The put of an entry is sent again
-// until it is answered, and compares the session key. Package leftovers has the keys of entries, and removes what
-// copies of a put may leave when their attempt has ended.
+// until it is answered, and compares the session key. Package leftovers has the keys of entries, and removes what late
+// copies of a put leave.
 //
 // # Where to begin
 //
-// Set.Acquire in acquire.go is the whole way of a lock, from the call to the hold: the line, the put, the wait. A free
-// lock goes on through ticket.go, attempt.go, put.go, entry.go, grant.go and remove.go; TryLock adds try.go. What
-// becomes of a Grant while it is held is not known here: see package hold. A waiter adds wait.go and look.go; after a
-// crash clear.go and sights.go; a line in memory, lines.go and handoff.go; semaphores, semaphore.go and permit.go.
-// leftovers.go is what package leftovers asks of an entry. Package ahead has the operations that read entries and
-// claims, package watching the wait for a change, calls.go of package lease how long a call lasts.
+// Set.Acquire in acquire.go is the whole way of a lock, from the call to the hold. A free lock goes on through line.go,
+// entry.go, put.go and reads.go; its release is in remove.go. A waiter adds wait.go, and delay.go after a crash;
+// TryLock adds try.go, and a semaphore permit.go and semaphore.go. place.go is for people. Package hold has what
+// becomes of a Grant, package watching the wait for a change, and calls.go of package lease how long a call lasts.
 //
-// DESIGN.md at the root of the module has the reasons. tests/models/queuemodel and
-// tests/models/semmodel are models of this algorithm that are searched for mistakes.
+// DESIGN.md at the root of the module has the reasons. tests/models/queuemodel and tests/models/semmodel search this
+// algorithm for mistakes.
 package queue

@@ -15,7 +15,7 @@ import (
 
 func TestStageOnlyGrows(t *testing.T) {
 	e := &entry{}
-	for _, to := range []stage{sent, placed, sent, held, placed, ended, held} {
+	for _, to := range []stage{sent, placed, sent, created, ended, placed} {
 		before := e.stage
 		e.reach(to)
 		if e.stage != max(before, to) {
@@ -56,7 +56,7 @@ func TestEntryIsFinishedOnce(t *testing.T) {
 		if second.Key != first.Key {
 			t.Fatal("the key was not used again: this tests nothing")
 		}
-		first.entry.finish()
+		first.finish()
 		if kept := q.Kept(second.Lease); len(kept) != 1 {
 			t.Errorf("kept: %v", kept)
 		}
@@ -67,9 +67,9 @@ func TestEntryIsFinishedOnce(t *testing.T) {
 // The sweeper puts the session key again when no put of the lease is under way, which that would refuse.
 func TestEntryIsInFlightUntilItsRevisionIsKnown(t *testing.T) {
 	for s, want := range map[stage]bool{
-		unsent: true, sent: true, created: false, placed: false, held: false, ended: false,
+		unsent: true, sent: true, created: false, placed: false, ended: false,
 	} {
-		if got := (suspect{&entry{stage: s}}).InFlight(); got != want {
+		if got := (&entry{stage: s}).InFlight(); got != want {
 			t.Errorf("at stage %v: %v", s, got)
 		}
 	}
@@ -85,7 +85,7 @@ func TestEntryIsKeptUntilItsLeaseIsGoneFromEtcd(t *testing.T) {
 			g := mustAcquire(t, p.queue("x"))
 			p.Link.BlackHole() // so it is not revoked
 			g.Lease.Lose(cause, nil)
-			g.entry.abandon()
+			g.finish()
 			if n := len(g.Queue.Kept(g.Lease)); n != kept {
 				t.Errorf("%v: %d entries are kept", cause, n)
 			}
@@ -101,9 +101,9 @@ func TestOnlyACallerWhoWaitsIsToldThePlace(t *testing.T) {
 		q := start(t, srv).queue("x")
 		told := make(chan view.Place, 1)
 		tk := Set{q}.join(Request{OnWait: func(p view.Place) { told <- p }})[0]
-		w := &wait{e: &entry{q: q}, ahead: &mvccpb.KeyValue{}}
+		w := &entry{Queue: q, wait: wait{ahead: &mvccpb.KeyValue{}}}
 		w.tell(t.Context())
-		w.e.ticket = tk
+		w.ticket = tk
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		w.tell(over)
@@ -120,8 +120,8 @@ func TestOnlyACallerWhoWaitsIsToldThePlace(t *testing.T) {
 		if p := <-told; p.Ahead != 0 || !p.Seen.Equal(time.Now()) {
 			t.Errorf("the first is told %+v", p)
 		}
-		tk.teller.End()
-		tk.Next()
+		tk.teller.end()
+		tk.next()
 	})
 }
 

@@ -26,8 +26,13 @@ func (q *Queue) Used() int { return q.shared.keys.InUse() }
 
 // Kept names the entries of a lease that the session accounts for.
 func (q *Queue) Kept(l *lease.Lease) (kept []string) {
-	for _, e := range q.shared.entriesOf(l) {
-		kept = append(kept, fmt.Sprintf("%s, stage %v", e.key, e.stage))
+	for _, of := range q.shared.keys.Of(l, false) {
+		switch e := of.(type) {
+		case *entry:
+			kept = append(kept, fmt.Sprintf("%s, stage %v", e.Key, e.stage))
+		case *leftovers.Suspect:
+			kept = append(kept, e.Key+", swept")
+		}
 	}
 	return kept
 }

@@ -9,7 +9,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
@@ -157,7 +156,7 @@ func TestTryPermit(t *testing.T) {
 		}
 		p.Plan(nil)
 		_, err = holdtest.TryAcquire(ctx, p.Permits(2, 1))
-		place, err := ahead.Without(err)
+		place, err := queue.Without(err)
 		if !errors.Is(err, queue.ErrOccupied) || place.Ahead != 1 || place.Holder.Key != h.Key() {
 			t.Errorf("%v, place %v", err, place)
 		}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/view"
@@ -20,7 +20,7 @@ func TestPlaceBehindManyEntriesIsMaxAhead(t *testing.T) {
 			srv.Put(fmt.Sprintf("%s%d", holdtest.EntriesX, i), "")
 		}
 		_, err := hold.Acquire(kit.Within(t, time.Second), holdtest.Start(t, srv).Queue("x"), hold.Request{})
-		if place, _ := ahead.Without(err); place.Ahead != view.MaxAhead {
+		if place, _ := queue.Without(err); place.Ahead != view.MaxAhead {
 			t.Errorf("%+v, %v", place, err)
 		}
 	})

@@ -2,12 +2,10 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -19,7 +17,7 @@ func (k keyOf) Shown() (view.Entry, bool) { return view.Entry{Key: k.Key}, true 
 
 // newcomer is the place of a caller who does not join the line.
 func newcomer(q *Queue) (p view.Place) {
-	if placed := (*ahead.Error)(nil); errors.As(q.occupancy(context.Background()), &placed) {
+	if placed := q.occupancy(context.Background()); placed != nil {
 		p = placed.Place
 	}
 	return p
@@ -50,7 +48,7 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 				var line []*ticket
 				for range view.MaxAhead + 2 {
 					tk := newTicket(q, Request{})
-					q.shared.lines.Join(&tk.Ticket, q.At.Entries, false)
+					q.shared.lines.join(tk, false)
 					line = append(line, tk)
 				}
 				bound := view.MaxAhead - ahead - 1
@@ -66,7 +64,7 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 					if p, want := newcomer(q), min(ahead+1+i+1, view.MaxAhead); p.Ahead != want {
 						t.Errorf("a caller who does not join, behind %d in the line: %+v, want %d ahead", i+1, p, want)
 					}
-					line[i].Cancel()
+					line[i].cancel()
 				}
 				if holds {
 					mustHandOff(t, held)
@@ -83,8 +81,8 @@ func TestPlaceInALineIsToldThoughEtcdIsAway(t *testing.T) {
 		p := start(t, srv)
 		q := p.queue("x")
 		head, behind := newTicket(q, Request{}), newTicket(q, Request{})
-		q.shared.lines.Join(&head.Ticket, q.At.Entries, false)
-		q.shared.lines.Join(&behind.Ticket, q.At.Entries, false)
+		q.shared.lines.join(head, false)
+		q.shared.lines.join(behind, false)
 		p.Link.BlackHole()
 		patience, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -99,7 +97,7 @@ func TestPlaceInALineIsToldThoughEtcdIsAway(t *testing.T) {
 		if p := head.place(t.Context()); p.Name != "x" {
 			t.Errorf("of a set: %+v", p)
 		}
-		head.Next()
-		behind.Next()
+		head.next()
+		behind.next()
 	})
 }

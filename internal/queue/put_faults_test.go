@@ -83,7 +83,7 @@ func TestGateStaysAfterAPutThatIsRefused(t *testing.T) {
 		if e := a.entries[0]; e.stage != unsent {
 			t.Errorf("stage %v", e.stage)
 		}
-		_ = handOff(a.entries[0])
+		_ = a.entries[0].HandOff()
 		time.Sleep(time.Minute)
 		if n := p.GateMoves(srv); n != 0 {
 			t.Errorf("the session key was put again %d times", n)

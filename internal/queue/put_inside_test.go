@@ -43,12 +43,12 @@ func TestTxnDeletesThenReadsThenPuts(t *testing.T) {
 		if handed == nil {
 			t.Fatal("not granted")
 		}
-		e := handed.entry
+		e := handed
 		if want := []string{"delete", "delete", "read", "read", "put", "put"}; !slices.Equal(order, want) {
 			t.Errorf("the Txn has %v, want %v", order, want)
 		}
-		if e.wait.ahead != nil || e.wait.position != 0 {
-			t.Errorf("ahead %v, %d entries before it, want none", e.wait.ahead, e.wait.position)
+		if e.ahead != nil || e.position != 0 {
+			t.Errorf("ahead %v, %d entries before it, want none", e.ahead, e.position)
 		}
 	})
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
@@ -22,14 +21,14 @@ import (
 type Queue struct {
 	host   lease.Host
 	shared *shared
-	ahead.Scope
-	below string // of a reader: the path below this name that is locked, for people; or empty
+	scope
+	below string // of a reader: the locked path below this name, for people; or empty
 	err   error  // why the queue cannot be used
 
 	limit  int // of a semaphore, as the program names it; otherwise 0
-	weight int // of a semaphore: the permits that an attempt asks for at once
+	weight int // of a semaphore: the permits of one attempt
 
-	youngest []clientv3.Op // what a put reads: see ahead.Scope.Youngest
+	youngest []clientv3.Op // what a put reads: see youngestKeys
 }
 
 // Request is what a caller wants of a queue.
@@ -46,46 +45,44 @@ type Request struct {
 
 // New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
 func New(host lease.Host, kind holdfast.Kind, name string) *Queue {
-	namespace := ""
-	if host != nil {
-		namespace = host.Namespace()
-	}
-	return newQueue(host, layout.Named(namespace, kind, name))
+	return newQueue(host, layout.Named(namespaceOf(host), kind, name))
 }
 
-// At returns the queue of a foreign prefix, as etcd's concurrency package takes it.
-// Its entries are PREFIX/…, and every key there counts as an entry.
+// At returns the queue of a foreign prefix, as etcd's concurrency package takes it. Its entries are PREFIX/…, and every
+// key there counts as an entry.
 func At(host lease.Host, kind holdfast.Kind, prefix string) *Queue {
-	namespace := ""
-	if host != nil {
-		namespace = host.Namespace()
-	}
-	q := newQueue(host, layout.At(namespace, kind, prefix))
+	q := newQueue(host, layout.At(namespaceOf(host), kind, prefix))
 	if q.err == nil && strings.HasSuffix(prefix, "/") {
 		q.shared.warnOfSlash(q.At)
 	}
 	return q
 }
 
+func namespaceOf(host lease.Host) string {
+	if host == nil {
+		return "" // newQueue reports the missing session
+	}
+	return host.Namespace()
+}
+
 func newQueue(host lease.Host, at layout.Queue) *Queue {
-	q := &Queue{host: host, Scope: ahead.Scope{At: at}, err: at.Check()}
+	q := &Queue{host: host, scope: scope{At: at}, err: at.Check()}
 	if host == nil {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
 		return q
 	}
-	q.shared, q.youngest = sharedBy(q.host), q.Youngest()
+	q.shared, q.youngest = sharedBy(q.host), q.youngestKeys()
 	return q
 }
 
-// Readers returns the queue as readers use it: an entry that is put through it is
-// excluded by all entries but those of other readers.
+// Readers returns the queue as readers use it: only writers exclude an entry put through it.
 func (q *Queue) Readers() *Queue {
 	if q == nil {
 		return nil
 	}
 	readers := *q
 	readers.Reader = true
-	readers.youngest = readers.Youngest()
+	readers.youngest = readers.youngestKeys()
 	return &readers
 }
 
@@ -96,7 +93,7 @@ func (q *Queue) Above(path string) *Queue {
 	return above
 }
 
-// keys returns a key of an entry that is put through q, and that of its claim; empty without the right to it.
+// keys returns the key of an entry put through q, and the key of its claim; empty without the right to it.
 func (q *Queue) keys(id string) (entry, claim string) {
 	switch {
 	case q.Reader:
@@ -120,11 +117,11 @@ func (q *Queue) claimKey(entry string) string {
 	return q.At.ClaimKey(entry)
 }
 
-// withoutClaims returns the queue as a client uses it that has no right to its claims.
+// withoutClaims returns the queue as a client without the right to its claims uses it.
 func (q *Queue) withoutClaims() *Queue {
 	unclaimed := *q
 	unclaimed.Unclaimed = true
-	unclaimed.youngest = unclaimed.Youngest()
+	unclaimed.youngest = unclaimed.youngestKeys()
 	return &unclaimed
 }
 
@@ -134,7 +131,7 @@ var errNoQueue = &holdfast.ArgumentError{
 	Reason:   "is a zero value: make it with one of the constructors, which take a session and a name",
 }
 
-// Host returns the session that the queue was made with; nil without one.
+// Host returns the session behind the queue; nil without one.
 func (q *Queue) Host() lease.Host {
 	if q == nil {
 		return nil
@@ -189,7 +186,7 @@ func (q *Queue) Same(other *Queue) bool {
 	return q.At.Entries == other.At.Entries && q.host.Client() == other.host.Client()
 }
 
-// entryValue returns the value of an entry that is about to be put for a caller.
+// entryValue returns the value of an entry for a caller.
 func (q *Queue) entryValue(r Request) string {
 	if q.At.Verbatim {
 		return r.Data

@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
@@ -78,15 +77,15 @@ func TestEntrySaysInWhichModeItHolds(t *testing.T) {
 	})
 }
 
-// The entries of a set are left over from an earlier attempt whose removal was not answered, so no place is told.
-func TestTryAcquireOfASetTellsAnUnconfirmedEntry(t *testing.T) {
+// An entry of the set is left over from an earlier attempt whose removal was not answered.
+func TestTryAcquireOfASetTellsAnEntryOfItsOwnSession(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		g := mustAcquire(t, p.queue("other"))
 		left := kit.Entries("y") + g.Key[len(kit.Entries("other")):]
 		srv.Put(left, "")
 		_, err := Set{p.queue("x"), p.queue("y")}.TryAcquire(kit.Within(t, time.Minute), Request{})
-		if !errors.Is(err, ErrUnconfirmed) || errors.As(err, new(*ahead.Error)) {
+		if place, err := Without(err); !errors.Is(err, ErrOccupied) || place.Name != "y" || place.Holder.Key != left {
 			t.Errorf("TryAcquire: %v", err)
 		}
 		srv.Delete(left)

@@ -247,25 +247,6 @@ func TestTryAcquireAmongReadersAndWriters(t *testing.T) {
 	})
 }
 
-// A reader of this session that could not be removed is no lock.
-func TestTryAcquireTellsALeftoverReaderFromALock(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		h := holdtest.MustAcquire(t, p.Readers("x"))
-		p.PlanAll("remove", holdtest.Silence)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := h.Release(ctx); err == nil {
-			t.Fatal("Release was answered")
-		}
-		if _, err := holdtest.TryAcquire(kit.Within(t, time.Minute), p.Queue("x")); !errors.Is(err,
-			queue.ErrUnconfirmed) {
-			t.Errorf("TryAcquire: %v, want ErrUnconfirmed", err)
-		}
-		p.Plan(nil)
-	})
-}
-
 // inBatches calls f while a process has so many Txns in flight that others are batched, and checks that some are.
 func inBatches(t *testing.T, f func(ctx context.Context, t *testing.T, srv *etcdfake.Server, p *holdtest.Process)) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

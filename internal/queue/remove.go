@@ -1,32 +1,52 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/leftovers"
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // removeRetry is the pause after etcd has refused to remove an entry.
 const removeRetry = time.Second
 
+// RemoveNow removes the entry with one request, on the caller's goroutine, and reports whether that succeeded. It does
+// nothing if another goroutine waits in the line: then the caller must hand the entry off.
+func (e *entry) RemoveNow(ctx context.Context) bool {
+	// HandOff could do all of this. But it must not end with ctx, so it needs a goroutine of its own, and to start one
+	// and be woken by it costs a free lock some ten microseconds.
+	if !e.ticket.isLast() {
+		return false
+	}
+	ctx, cancel := lease.ForRequest(ctx, e.Lease, 0)
+	defer cancel()
+	if e.tryRemove(ctx) != nil {
+		return false
+	}
+	e.finish()
+	e.ticket.next()
+	return true
+}
+
 // tryRemove removes the entry and its claim. It may at any time, whatever stands ahead: nothing is hidden from those
 // behind. nil: the entry existed, or may have existed, and is gone. ErrEntryGone: another client had deleted it; then
-// the claim is gone now. ErrRepeated: both are gone, perhaps by this session. It ends with ctx, for a caller that
-// waits; remove does not.
+// the claim is gone now. ErrRepeated: both are gone, perhaps by this session. It ends with ctx, for a waiting caller;
+// Remove does not.
 func (e *entry) tryRemove(ctx context.Context) error {
-	r, err := e.q.shared.commits.Commit(ctx, requests.Txn{
-		About: e.q.At.Entries, If: []clientv3.Cmp{e.owned()}, Then: e.deletions(make([]clientv3.Op, 0, 2)),
+	r, err := e.Queue.shared.commits.Commit(ctx, requests.Txn{
+		About: e.Queue.At.Entries, If: []clientv3.Cmp{e.Holding()}, Then: e.deletions(make([]clientv3.Op, 0, 2)),
 	})
-	e.removing = err != nil && e.q.ReportUnknown("remove", err) || r.Unanswered || e.removing
+	e.removing = err != nil && e.Queue.ReportUnknown("remove", err) || r.Unanswered || e.removing
 	if err != nil || r.Succeeded {
 		return err
 	}
@@ -35,67 +55,49 @@ func (e *entry) tryRemove(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case e.deleted: // by no removal of ours, which takes both
+	case e.deleted: // not by us: our removals take both
 		return ErrEntryGone
-	case e.removing: // by a copy of ours that was not answered
+	case e.removing: // by an unanswered copy of ours
 		return nil
-	case e.q.host.Sender().RepeatsUnnoticed():
+	case e.Queue.host.Sender().RepeatsUnnoticed():
 		return ErrRepeated
 	default:
 		return ErrEntryGone
 	}
 }
 
-// removeClaim removes the claim of an entry that another client has deleted, or has moved. It reports whether the claim
+// removeClaim removes the claim after another client has deleted or moved the entry. It reports whether the claim
 // stood.
 func (e *entry) removeClaim(ctx context.Context) (stood bool, err error) {
-	if e.claim == "" {
+	if e.Claim == "" {
 		return false, nil
 	}
-	r, err := e.q.shared.commits.Commit(ctx, requests.Txn{
-		If: []clientv3.Cmp{ahead.CreatedAt(e.claim, e.rev)}, Then: []clientv3.Op{clientv3.OpDelete(e.claim)},
+	// The revision is compared, because the key may have the claim of a later entry.
+	r, err := e.Commit(ctx, requests.Txn{
+		If: []clientv3.Cmp{createdAt(e.Claim, e.Created)}, Then: []clientv3.Op{clientv3.OpDelete(e.Claim)},
 	})
 	return r.Succeeded, err
 }
 
-// stands reads what a removal of the entry would delete.
-func (e *entry) stands() []clientv3.Op {
-	reads := []clientv3.Op{clientv3.OpGet(e.key, clientv3.WithKeysOnly())}
-	if e.claim != "" {
-		reads = append(reads, clientv3.OpGet(e.claim, clientv3.WithKeysOnly()))
-	}
-	return reads
-}
-
-// stood reports whether some of what stands has read was there: then no removal of ours was carried out before it.
-func (e *entry) stood(r requests.Reply) bool {
-	for i := range r.Responses {
-		if kv := r.First(i); kv != nil && kv.CreateRevision == e.rev {
-			return true
-		}
-	}
-	return false
-}
-
 // deletions adds what deletes the entry and its claim.
 func (e *entry) deletions(to []clientv3.Op) []clientv3.Op {
-	to = append(to, clientv3.OpDelete(e.key))
-	if e.claim != "" {
-		to = append(to, clientv3.OpDelete(e.claim))
+	to = append(to, clientv3.OpDelete(e.Key))
+	if e.Claim != "" {
+		to = append(to, clientv3.OpDelete(e.Claim))
 	}
 	return to
 }
 
-// remove removes the entry, retrying while that can help, and finishes the attempt. It returns what tryRemove does, or
-// the error of the last try, joined with ErrOutcomeUnknown if a try was not answered.
-//
-// An entry whose create revision is unknown is left to the sweeper.
-func (e *entry) remove(ctx context.Context) error {
-	if e.stage < created {
+// Remove removes the entry, retrying while that can help, and finishes the attempt. It returns what tryRemove does, or
+// the error of the last try, joined with ErrOutcomeUnknown if a try was not answered. It runs on the lease's context,
+// so no caller interrupts it.
+func (e *entry) Remove() error {
+	if e.stage < created { // its create revision is unknown: this is left to the sweeper
 		e.finish()
 		return nil
 	}
-	err := e.retry(ctx, e.tryRemove)
+	ctx := e.Lease.Context()
+	err := e.Retry(ctx, e.tryRemove)
 	unknown := e.removing
 	switch {
 	case errors.Is(err, ErrEntryGone), errors.Is(err, ErrRepeated):
@@ -105,17 +107,17 @@ func (e *entry) remove(ctx context.Context) error {
 	case err == nil:
 		e.finish()
 		return nil
-	case e.of.lease.Lost() != nil:
-		e.abandon()
+	case e.Lease.Lost() != nil:
+		e.finish()
 	case etcderr.Classify(err) == etcderr.LeaseGone:
-		e.q.host.LeaseGone(ctx, e.of.lease, clientv3.NoLease, err)
+		e.Queue.host.LeaseGone(ctx, e.Lease, clientv3.NoLease, err)
 		e.finish()
 		return err
 	default: // etcd refuses it
 		e.Log().Error("holdfast: etcd refuses to remove an entry; the session retries until the lease ends",
 			"error", err)
-		e.q.host.Telemetry().Sweeping(e.q.At.Kind)
-		e.q.host.Go(e.removeInBackground) // ends with the lease
+		e.Queue.host.Telemetry().Sweeping(e.Queue.At.Kind)
+		e.Queue.host.Go(e.removeInBackground) // ends with the lease
 	}
 	if unknown && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
@@ -123,25 +125,188 @@ func (e *entry) remove(ctx context.Context) error {
 	return err
 }
 
-// removeInBackground keeps removing an entry that etcd refuses to remove. A permission that was withdrawn may be
-// granted again.
+// removeInBackground keeps trying although etcd refuses. A withdrawn permission may be granted again.
 func (e *entry) removeInBackground(context.Context) {
-	ctx := e.of.lease.Context()
+	ctx := e.Lease.Context()
 	for lease.Sleep(ctx, lease.Jittered(removeRetry)) {
-		err := e.retry(ctx, e.tryRemove)
+		err := e.Retry(ctx, e.tryRemove)
 		if err == nil || errors.Is(err, ErrEntryGone) || errors.Is(err, ErrRepeated) {
 			e.Log().Info("holdfast: removed the entry that etcd had refused to remove")
 			e.finish()
 			return
 		}
 	}
-	e.abandon()
+	e.finish()
 }
 
-// abandon finishes an entry whose lease is lost. If etcd may still have the lease, the entry stays registered until the
-// session has revoked that: then MinHold may have to move the entry.
-func (e *entry) abandon() {
-	if cause := e.of.lease.Lost().Cause; cause == holdfast.CauseRevoked || cause == holdfast.CauseClusterChanged {
-		e.finish()
+// finish ends what the attempt has to do with the entry. If a copy of its put was not answered, or the entry may exist
+// with an unknown revision, the sweeper takes over.
+func (e *entry) finish() {
+	before := e.stage
+	e.reach(ended)
+	shared := e.Queue.shared
+	switch {
+	case before == ended:
+	case e.Lease.Lost() != nil: // then the entry ends with it
+		// If etcd may still have the lease, the entry stays registered until the session has revoked it: MinHold may have
+		// to move the entry.
+		if cause := e.Lease.Lost().Cause; cause == holdfast.CauseRevoked || cause == holdfast.CauseClusterChanged {
+			shared.keys.Unregister(e.home)
+		}
+	// The gate may have moved since. The copy may all the same have been carried out between the removal and this move.
+	case before == sent || e.of.unansweredAt != 0:
+		shared.sweeper.Add(e.suspect())
+	case e.taken.moved: // the entry stands at its key
+		shared.keys.Unregister(e.home)
+	default:
+		shared.keys.Recycle(e.home, e.id)
 	}
+}
+
+// RemoveTogether removes the entries of some grants by one Txn. The Txn compares each of them, and the entry of beside,
+// which stays; beside may be nil. After an error the caller must hand off each. ErrEntryGone: one of the entries was
+// deleted.
+func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
+	first := grants[0]
+	ctx, cancel := lease.ForRequest(ctx, first.Lease, 0)
+	defer cancel()
+	var t requests.Txn
+	for _, g := range grants {
+		t.If = append(t.If, g.Holding())
+		t.Then = g.deletions(t.Then)
+	}
+	if beside != nil {
+		t.If = append(t.If, beside.Holding())
+	}
+	t.Else = []clientv3.Op{Meta(first.Key), Meta(cmp.Or(first.Claim, first.Key))}
+	r, err := first.Commit(ctx, t)
+	if r.Succeeded {
+		for _, g := range grants {
+			g.finish()
+			g.ticket.next()
+		}
+		return nil
+	}
+	unknown := first.Queue.ReportUnknown("remove", err) || r.Unanswered
+	for _, g := range grants {
+		g.removing = unknown
+	}
+	switch {
+	case err != nil:
+		return err
+	case r.Unanswered, first.Queue.host.Sender().RepeatsUnnoticed() && !first.Is(cmp.Or(r.First(0), r.First(1))):
+		return holdfast.ErrOutcomeUnknown // a copy of ours may have done it: nothing of the first stands
+	default:
+		return ErrEntryGone
+	}
+}
+
+// HandOff removes the entry, and makes the next goroutine in the line the head. If a goroutine waits, one Txn removes
+// the entry and puts the next one, at the back of the queue. HandOff returns ErrEntryGone, or the error of the last
+// try, joined with holdfast.ErrOutcomeUnknown if etcd left a try unanswered.
+//
+// It runs on the lease's context, until etcd has answered or the lease is lost, so neither caller interrupts it by
+// giving up.
+func (e *entry) HandOff() error {
+	next := e.ticket.takeFirst()
+	if next == nil {
+		err := e.Remove()
+		e.ticket.next() // another may have joined since
+		return err
+	}
+	successor, err := e.replace(next)
+	next.attempt = successor
+	switch {
+	case next.passTurn():
+	case successor == nil: // its caller was canceled since
+		next.next()
+	default: // and its entry stands
+		_ = successor.entries[0].HandOff()
+	}
+	return err
+}
+
+// replace removes the entry and puts one for t in one Txn. It returns no attempt if t must queue by itself. The error
+// is what Remove says of the entry.
+func (e *entry) replace(t *ticket) (*attempt, error) {
+	if e.stage < created {
+		return nil, e.Remove()
+	}
+	next := newAttempt([]*ticket{t}, e.Lease)
+	successor := next.entries[0]
+	next.after = e
+	err := next.put(e.Lease.Context())
+	if successor.stage >= created { // so the same Txn has removed e
+		e.finish()
+		if err == nil {
+			return next, nil
+		}
+		_ = successor.Remove() // its token cannot be used; what stays open is the sweeper's
+		return nil, nil
+	}
+	successor.finish()
+	maybe := next.unansweredAt != 0 // an unanswered copy of the put may have removed e
+	err = e.Remove()
+	switch {
+	case !maybe:
+		return nil, err
+	case err == nil, errors.Is(err, ErrEntryGone), errors.Is(err, ErrRepeated):
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
+	}
+}
+
+// LeaveLine makes the next goroutine in the line the head. It queues behind the entry, which stands.
+func (e *entry) LeaveLine() { e.ticket.next() }
+
+// Left ends a grant after LeaveLine, by what has come of its entry. nil: the entry has a lease of its own, so it stays.
+// After an error it reports false if the entry is still to be removed: it was not deleted by another client, and the
+// lease lives.
+func (e *entry) Left(err error) bool {
+	if err != nil && !errors.Is(err, ErrEntryGone) && e.Lease.Lost() == nil {
+		return false
+	}
+	e.taken.moved = err == nil
+	e.finish()
+	return true
+}
+
+// InFlight reports whether the entry is about to be put: see leftovers.Entry.
+func (e *entry) InFlight() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stage < created
+}
+
+// suspect returns the entry for the sweeper, with each key where it may stand.
+func (e *entry) suspect() *leftovers.Suspect {
+	at, keys := e.Queue.At, []string{e.home, cmp.Or(e.Queue.claimKey(e.home), e.home)}
+	if at.Kind == holdfast.KindSemaphore {
+		turn := at.TurnKey(e.home)
+		keys = append(keys, turn, at.ClaimKey(turn))
+	}
+	s := &leftovers.Suspect{
+		Key: e.home, Keys: keys, Lease: e.Lease, UnansweredAt: e.of.unansweredAt, Remove: e.removeFound, Log: e.Log(),
+	}
+	if e.taken.moved {
+		s.Kept = e.Created
+	}
+	return s
+}
+
+// removeFound removes what the sweeper has found of the entry.
+func (e *entry) removeFound(kv *mvccpb.KeyValue) {
+	at, key := e.Queue.At, string(kv.Key)
+	if at.IsClaim(key) {
+		key = at.EntryOf(key)
+	}
+	found := &entry{
+		Queue: e.Queue, of: e.of, Lease: e.Lease, entryKeys: entryKeys{key, e.Queue.claimKey(key), e.home, e.id},
+		Created: kv.CreateRevision, stage: created,
+	}
+	if !e.Queue.shared.keys.Register(e.home, e.Lease, found) {
+		return // the scanner has just claimed the key, and will have it removed
+	}
+	e.Queue.host.Go(func(context.Context) { _ = found.Remove() }) // ends with the lease
 }

@@ -1,23 +1,23 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/permits"
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
-// Semaphore is a name of which several hold at a time: entries with weights, the permits, as far as they fit into the
-// limit, which stands in etcd.
+// Semaphore is a name with several holders at a time: entries with weights, the permits, as far as they fit into the
+// limit in etcd.
 type Semaphore struct{ queue *Queue } // of all its permits; what puts one is made by Permits
 
 // NewSemaphore returns a semaphore with that limit. Its entries are NAMESPACE/sem/NAME/@/….
@@ -37,7 +37,7 @@ func (s *Semaphore) All() *Queue {
 	return s.queue
 }
 
-// Permits returns the queue as attempts use it that ask for that many permits at once.
+// Permits returns the queue for attempts to get so many permits at once.
 func (s *Semaphore) Permits(weight int) *Queue {
 	if s == nil {
 		return nil
@@ -62,42 +62,29 @@ func (s *Semaphore) Limit(ctx context.Context) (n int, err error) {
 		if kv == nil {
 			return err
 		}
-		now, err := q.readLimit(kv)
+		now, err := q.limitIn(kv)
 		n = now.Permits
 		return err
 	})
 	return n, err
 }
 
-// Resize changes the limit from the one that s names to another one. It returns a *holdfast.LimitError if the limit in
-// etcd is neither.
+// Resize changes the limit from the one s names to another one. It returns a *holdfast.LimitError if the limit in etcd
+// is neither.
 func (s *Semaphore) Resize(ctx context.Context, to int) error {
 	q := s.All()
 	return q.WhileOpen(ctx, func(ctx context.Context) error {
 		if err := checkLimit(to); err != nil {
 			return err
 		}
-		return lease.Retry(ctx, q.host, func(ctx context.Context) error { return s.resize(ctx, to) })
+		return lease.Retry(ctx, q.host, func(ctx context.Context) error {
+			kv, err := s.readKey(ctx)
+			if err != nil {
+				return err
+			}
+			return q.changeLimit(ctx, kv, to)
+		})
 	})
-}
-
-func (s *Semaphore) resize(ctx context.Context, to int) error {
-	q := s.queue
-	kv, err := s.readKey(ctx)
-	for err == nil {
-		now := layout.Limit{Permits: q.limit} // if there is none
-		if kv != nil {
-			now, err = q.readLimit(kv)
-		}
-		switch {
-		case err != nil || kv != nil && now.Permits == to:
-			return err
-		case now.Permits != q.limit:
-			return q.limitErr(now.Permits, 0)
-		}
-		kv, err = q.putLimit(ctx, now.Mod, to)
-	}
-	return err
 }
 
 // readKey reads the limit's key; nil: there is none.
@@ -117,42 +104,47 @@ func checkLimit(n int) error {
 	return &holdfast.ArgumentError{Argument: "n", Reason: fmt.Sprintf("is not between 1 and %d", layout.MaxPermits)}
 }
 
-// limitErr says that the limit in etcd is not the one that the program names, or that a weight is above it.
+// limitErr is the error for a limit other than the program names, or for a weight above it.
 func (q *Queue) limitErr(limit, weight int) error {
 	return &holdfast.LimitError{Name: q.At.Name, Limit: limit, Named: q.limit, Weight: weight}
 }
 
-// readLimit reads the value of the limit's key. nil: another client has deleted it.
-func (q *Queue) readLimit(kv *mvccpb.KeyValue) (layout.Limit, error) {
-	name, key := names.Quote(q.At.Name), names.Quote(q.At.LimitKey())
-	if kv == nil {
-		return layout.Limit{}, fmt.Errorf("another client has deleted the limit of semaphore %s at %s; try again: "+
-			"the next acquisition puts it", name, key)
-	}
+// limitIn reads the value of the limit's key.
+func (q *Queue) limitIn(kv *mvccpb.KeyValue) (layout.Limit, error) {
 	now, ok := layout.LimitIn(kv)
 	if !ok {
 		return now, fmt.Errorf("the limit of semaphore %s at %s is %.64q: put a number from 1 to %d there, such as \"3\"",
-			name, key, kv.Value, layout.MaxPermits)
+			names.Quote(q.At.Name), names.Quote(q.At.LimitKey()), kv.Value, layout.MaxPermits)
 	}
 	return now, nil
 }
 
 // ensureLimit puts the limit if its key, as it was read, is missing. It returns a *holdfast.LimitError if the program
 // names another limit than stands.
-func (q *Queue) ensureLimit(ctx context.Context, kv *mvccpb.KeyValue) (err error) {
-	if kv == nil {
-		if kv, err = q.putLimit(ctx, 0, q.limit); err != nil {
-			return err
+func (q *Queue) ensureLimit(ctx context.Context, kv *mvccpb.KeyValue) error {
+	return q.changeLimit(ctx, kv, q.limit)
+}
+
+// changeLimit changes the limit from the one q names, or none, to another one. kv is its key, as it was read. It
+// returns a *holdfast.LimitError if the limit in etcd is neither.
+func (q *Queue) changeLimit(ctx context.Context, kv *mvccpb.KeyValue, to int) (err error) {
+	for err == nil {
+		now := layout.Limit{Permits: q.limit} // if there is none
+		if kv != nil {
+			now, err = q.limitIn(kv)
 		}
-	}
-	now, err := q.readLimit(kv)
-	if err == nil && now.Permits != q.limit {
-		err = q.limitErr(now.Permits, 0)
+		switch {
+		case err != nil || kv != nil && now.Permits == to:
+			return err
+		case now.Permits != q.limit:
+			return q.limitErr(now.Permits, 0)
+		}
+		kv, err = q.putLimit(ctx, now.Mod, to)
 	}
 	return err
 }
 
-// putLimit puts a limit, if the one in etcd has that mod revision; 0: if there is none. It returns what stands then.
+// putLimit puts a limit, if the limit in etcd has this mod revision; 0: if there is none. It returns what stands then.
 func (q *Queue) putLimit(ctx context.Context, mod int64, n int) (*mvccpb.KeyValue, error) {
 	key := q.At.LimitKey()
 	put, get := clientv3.OpPut(key, layout.Limit{Permits: n}.String()), clientv3.OpGet(key)
@@ -165,25 +157,117 @@ func (q *Queue) putLimit(ctx context.Context, mod int64, n int) (*mvccpb.KeyValu
 	return r.First(len(r.Responses) - 1), nil
 }
 
-// checkRoom returns ErrOccupied, with the place, if the permits that q asks for are not free, and no dead claim alone
-// is in the way.
-func (q *Queue) checkRoom(ctx context.Context) error {
-	return q.WhileOpen(ctx, func(ctx context.Context) error {
-		from, end := q.At.Semaphore()
-		look := ahead.Look(q.Scope, 0)
-		r, err := requests.ReadAll(ctx, q.host.Sender(), append([]clientv3.Op{
-			clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly()), clientv3.OpGet(q.At.LimitKey()),
-		}, look...)...)
-		if err != nil || r.First(1) == nil {
-			return err
+// maxBatch is how many turns one Txn marks: etcd takes 128 operations, and counts those of the Txns in it.
+const maxBatch = 125
+
+// standing is what one read shows of a semaphore.
+type standing struct {
+	waiting []*mvccpb.KeyValue // the waiting turns, the oldest first
+
+	live, lost int         // weights of permits and marked turns, and of those with only a claim left
+	dead       []deadClaim // acquitted: of a turn without a mark, so it never held
+}
+
+// standingIn sorts keys of a semaphore. Everything but waiting turns counts, so give it nothing younger than the entry
+// in question but turns. A claim may be there only if its permit or turn would be, too: it looks dead otherwise.
+func standingIn(at layout.Queue, kvs ...*mvccpb.KeyValue) (s standing) {
+	stands := make(map[int64]bool, len(kvs)/2)
+	for _, kv := range kvs {
+		key := string(kv.Key)
+		weight := layout.WeightOf(key)
+		if at.IsClaim(key) || weight == 0 { // the limit has none
+			continue
 		}
-		if err := q.ensureLimit(ctx, r.First(1)); err != nil {
-			return err
+		stands[kv.CreateRevision] = true
+		if at.IsTurn(key) && kv.Version == 1 {
+			s.waiting = append(s.waiting, kv)
+		} else {
+			s.live += weight
 		}
-		v := permits.Read(q.At, r.Range(0).Kvs...)
-		if _, free := v.Room(q.limit); len(v.Waiting) > 0 || free < q.weight {
-			return &ahead.Error{Place: ahead.Read(q.Scope, r, 2, 0, nil).Place(q.Scope), Err: ErrOccupied}
+	}
+	for _, kv := range kvs {
+		if key := string(kv.Key); at.IsClaim(key) && !stands[kv.CreateRevision] {
+			entry := at.EntryOf(key)
+			// A claim is marked with its turn. Without a mark its turn never held, and costs no delay.
+			waited := at.IsTurn(entry) && kv.Version == 1
+			if !waited {
+				s.lost += layout.WeightOf(entry)
+			}
+			s.dead = append(s.dead, deadClaim{key: key, rev: kv.CreateRevision, acquitted: waited})
 		}
-		return nil
-	})
+	}
+	slices.SortFunc(s.waiting, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+	return s
+}
+
+// room returns what is left of a limit. without is the same without the dead claims.
+func (s standing) room(limit int) (left, without int) {
+	return limit - s.live - s.lost, limit - s.live
+}
+
+// inTheWay returns the dead claims to be deleted by an entry without room. It waits for those of permits only if there
+// is room without them.
+func (s standing) inTheWay(weight, limit int) (dead []deadClaim) {
+	_, without := s.room(limit)
+	for _, c := range s.dead {
+		if c.acquitted || weight <= without {
+			dead = append(dead, c)
+		}
+	}
+	return dead
+}
+
+// next is what an entry of a semaphore does next. The zero next says nothing: the entry looks.
+type next struct {
+	hold     bool
+	tooHeavy bool               // it never fits into the limit
+	batch    []*mvccpb.KeyValue // it marks these turns
+	dead     []deadClaim        // it waits for the delays of these claims, and deletes them
+	wait     bool               // it waits for the turn ahead or, at the front, for permits to go. A permit has no room
+	behind   *mvccpb.KeyValue   // the waiting turn ahead
+}
+
+// forTurn decides for a waiting turn, created at rev.
+func (s standing) forTurn(rev int64, limit layout.Limit) (n next) {
+	i := slices.IndexFunc(s.waiting, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision == rev })
+	if i < 0 {
+		return n // it was marked meanwhile
+	}
+	left, _ := s.room(limit.Permits)
+	n.batch = fitting(s.waiting, left) // for the front as well, which may hang: then it holds up no one
+	if i > 0 {
+		n.behind = s.waiting[i-1]
+	} else if len(n.batch) == 0 {
+		weight := layout.WeightOf(string(s.waiting[0].Key))
+		n.tooHeavy, n.dead = weight > limit.Permits, s.inTheWay(weight, limit.Permits)
+	}
+	n.wait = !n.tooHeavy && len(n.batch)+len(n.dead) == 0
+	return n
+}
+
+// fitting returns the first turns that fit, as many as one Txn marks.
+func fitting(waiting []*mvccpb.KeyValue, left int) []*mvccpb.KeyValue {
+	for i, kv := range waiting {
+		if left -= layout.WeightOf(string(kv.Key)); left < 0 || i == maxBatch {
+			return waiting[:i]
+		}
+	}
+	return waiting
+}
+
+// forPermit decides for a permit created at rev, by what stands ahead of it.
+func (s standing) forPermit(rev int64, weight int, limit layout.Limit) (n next) {
+	// Nothing joins ahead of it, so it fitted if it fits now, unless the limit was changed since:
+	//
+	//	rev 10  A puts a permit, and holds. The limit is 1
+	//	rev 12  B puts a permit without room, and the reply is lost
+	//	rev 14  the limit is 3: C is admitted
+	//	rev 16  the limit is 2: A and B alone would fit
+	if left, _ := s.room(limit.Permits); limit.Mod >= rev {
+		n.wait = true
+	} else if n.hold = weight <= left; !n.hold {
+		n.dead = s.inTheWay(weight, limit.Permits)
+		n.wait = len(n.dead) == 0
+	}
+	return n
 }

@@ -2,12 +2,9 @@ package queue
 
 import (
 	"context"
-	"errors"
-	"slices"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
@@ -18,57 +15,69 @@ func (s Set) checkFree(ctx context.Context) error {
 	}
 	for _, q := range s {
 		if err := q.occupancy(ctx); err != nil {
-			return s.naming(err, q) // by a goroutine of this session
+			return s.naming(err, q)
 		}
 	}
 	return s.checkEmpty(ctx)
 }
 
-// naming adds the name of a queue to the place that err may carry, if there are several.
-func (s Set) naming(err error, q *Queue) error {
-	if placed := (*ahead.Error)(nil); len(s) > 1 && errors.As(err, &placed) {
-		placed.Place.Name = q.At.Name
+// occupancy returns ErrOccupied, with the place, if goroutines of this session are in the line of q. The head may not
+// have its entry yet.
+func (q *Queue) occupancy(ctx context.Context) *Error {
+	head, length := q.shared.lines.shared(q.At.Entries)
+	if head == nil {
+		return nil
+	}
+	return &Error{Place: head.placeBehind(ctx, length), Err: ErrOccupied}
+}
+
+// naming adds the name of a queue to the place in err, if there are several.
+func (s Set) naming(err *Error, q *Queue) error {
+	if len(s) > 1 {
+		err.Place.Name = q.At.Name
 	}
 	return err
 }
 
-// checkEmpty reads whether the queues are empty, and returns ErrOccupied, with the place in the first that is not, or
-// ErrUnconfirmed if all entries are of this session. It is called while no goroutine of this session is in the line, so
-// those are left over, unless MinHold keeps one.
+// checkEmpty reads whether the queues are empty. If not, it returns ErrOccupied, with the place in the first occupied
+// queue.
 func (s Set) checkEmpty(ctx context.Context) error {
 	first := s[0]
 	return first.WhileOpen(ctx, func(ctx context.Context) error {
-		ask := requests.Ops{first.shared.getEpoch} // 1 and 2 for each queue: as many as etcd takes for MaxSet
+		ask := requests.Ops{first.shared.getEpoch} // 1 and 2 for each queue
 		for _, q := range s {
-			look := ahead.Look(q.Scope, 0)
-			ask.Add(look...)
+			ask.Add(q.placeReads(0)...)
 		}
 		r, err := requests.ReadAll(ctx, first.host.Sender(), ask...)
 		if err != nil {
 			return err
 		}
 		for i, q := range s {
-			if err := q.emptyIn(r, 1+2*i, r.Range(0).Kvs); err != nil {
-				return s.naming(err, q)
+			if at := 1 + 2*i; r.Range(at+1).Count > 0 {
+				return s.naming(&Error{Place: q.placeIn(r, at, 0, r.Range(0).Kvs), Err: ErrOccupied}, q)
 			}
 		}
 		return nil
 	})
 }
 
-// emptyIn reads the replies to ahead.Look, which begin at response i.
-func (q *Queue) emptyIn(resp requests.Reply, i int, epoch []*mvccpb.KeyValue) error {
-	standing := resp.Range(i + 1)
-	own := q.host.Lease().ID()
-	isOwn := func(kv *mvccpb.KeyValue) bool { return q.At.IsOn(own, string(kv.Key)) }
-	first := ahead.Read(q.Scope, resp, i, 0, epoch)
-	switch {
-	case len(standing.Kvs) == 0:
+// checkRoom returns ErrOccupied, with the place, unless the permits are free, or only dead claims are in the way.
+func (q *Queue) checkRoom(ctx context.Context) error {
+	return q.WhileOpen(ctx, func(ctx context.Context) error {
+		from, end := q.At.Semaphore()
+		r, err := requests.ReadAll(ctx, q.host.Sender(), append([]clientv3.Op{
+			clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly()), clientv3.OpGet(q.At.LimitKey()),
+		}, q.placeReads(0)...)...)
+		if err != nil || r.First(1) == nil {
+			return err
+		}
+		if err := q.ensureLimit(ctx, r.First(1)); err != nil {
+			return err
+		}
+		v := standingIn(q.At, r.Range(0).Kvs...)
+		if _, free := v.room(q.limit); len(v.waiting) > 0 || free < q.weight {
+			return &Error{Place: q.placeIn(r, 2, 0, nil), Err: ErrOccupied}
+		}
 		return nil
-	case standing.More || slices.ContainsFunc(standing.Kvs, func(kv *mvccpb.KeyValue) bool { return !isOwn(kv) }),
-		q.shared.taken(first.Holder), q.hasOthers():
-		return &ahead.Error{Place: first.Place(q.Scope), Err: ErrOccupied}
-	default:
-		return ErrUnconfirmed
-	}
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
@@ -59,7 +58,7 @@ func TestTryAcquireNamesTheQueueThatThisSessionHoldsAmongSeveral(t *testing.T) {
 		h := mustAcquire(t, p.queue("x"))
 		for want, set := range map[string]Set{"": {p.queue("x")}, "x": {p.queue("a"), p.queue("x")}} {
 			_, err := set.TryAcquire(kit.Within(t, kit.TTL), Request{})
-			if place, _ := ahead.Without(err); !errors.Is(err, ErrOccupied) || !place.Known() || place.Name != want {
+			if place, _ := Without(err); !errors.Is(err, ErrOccupied) || !place.Known() || place.Name != want {
 				t.Errorf("of %d: %v, %+v, want the name %q", len(set), err, place, want)
 			}
 		}

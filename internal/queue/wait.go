@@ -3,75 +3,76 @@ package queue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/internal/ahead"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/internal/watching"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // wait is what stands ahead of an entry, as the latest look, or the put, has shown. Nothing can join a queue ahead of
 // an entry, so what is free ahead of it stays free.
 type wait struct {
-	e *entry
-
 	ahead  *mvccpb.KeyValue // the nearest conflicting entry ahead; nil: there is none
-	claims []ahead.Claim    // the dead claims between that entry and this one, in the order of their creation
+	claims []deadClaim      // the dead claims between the two, in the order of their creation
 	more   bool             // there are more of them
 
-	lookSent time.Time // when the latest look that read this was sent
+	readSent time.Time // when the latest look at this queue was sent
 
 	position int64   // number of entries ahead when the entry was put
 	permit   *permit // of a semaphore; otherwise nil
 }
 
 // isFree reports whether nothing stands ahead.
-func (w *wait) isFree() bool {
-	if w.permit != nil {
-		return w.permit.next.Hold
+func (e *entry) isFree() bool {
+	if e.permit != nil {
+		return e.permit.next.hold
 	}
-	return w.e.stage >= placed && w.ahead == nil && len(w.claims) == 0 && !w.more
+	return e.stage >= placed && e.ahead == nil && len(e.claims) == 0 && !e.more
 }
 
-// untilNoEntryAhead waits until no entry is ahead. Dead claims may be.
+// awaitNoEntryAhead waits until no entry is ahead. Dead claims may be.
 //
-// If an entry of the attempt was deleted by hand, or written to by an administrator, nothing but a look tells it before
-// the entry ahead is gone, once in watching.RecheckAfter. That costs the attempt its place and delays no other one:
-// those behind watch the entry, and in the other queues of a set they wait as long as behind a set that has lost
-// nothing, or RecheckAfter.
-func (w *wait) untilNoEntryAhead(ctx context.Context) error {
-	if w.permit != nil {
-		return w.permit.await(ctx)
+// It watches the entry ahead and no other. If the own entry was deleted by hand, or written to by an administrator, a
+// look tells it: when the entry ahead has gone, or after watching.RecheckAfter. Meanwhile no other attempt is delayed,
+// for those behind watch the own entry.
+func (e *entry) awaitNoEntryAhead(ctx context.Context) error {
+	if e.permit != nil {
+		return e.permit.await(ctx)
 	}
-	for w.e.stage < placed || w.ahead != nil {
+	for e.stage < placed || e.ahead != nil {
 		if ctx.Err() != nil {
 			return retry.ContextErr(ctx)
 		}
-		if w.e.stage < placed {
-			if err := w.look(ctx); err != nil {
+		if e.stage < placed {
+			if err := e.look(ctx); err != nil {
 				return err
 			}
 			continue
 		}
-		ahead := w.ahead
+		ahead := e.ahead
 		err := watching.Change{
-			Host: w.e.q.host, Streams: &w.e.q.shared.streams,
+			Host: e.Queue.host, Streams: &e.Queue.shared.streams,
 			Key:  string(ahead.Key),
 			Opts: []clientv3.OpOption{clientv3.WithFilterPut()},
-			Over: func() bool { return w.ahead != ahead },
-			Look: w.look,
+			Over: func() bool { return e.ahead != ahead },
+			Look: e.look,
 			Hear: func(ctx context.Context, events []*clientv3.Event) error {
-				// Keys are used again, and a member that lags also tells of an earlier entry at this one. A look too
-				// many does no harm.
+				// Keys are used again, and a lagging member also tells of an earlier entry at this key. A look too many does no
+				// harm.
 				if len(events) == 0 {
 					return nil
 				}
-				return w.look(ctx)
+				return e.look(ctx)
 			},
 		}.Await(ctx)
 		if err != nil {
@@ -82,23 +83,182 @@ func (w *wait) untilNoEntryAhead(ctx context.Context) error {
 	return nil
 }
 
-// describe returns what to add to the error of a call whose context has ended: what it was waiting for, unless that is
-// another entry.
-func (w *wait) describe(ctx context.Context) string {
+// look asks etcd what stands ahead of the entry now, by one flat Txn: a Txn in it would make it a write. Of a Set it
+// covers the entries after this one, too, while there is room.
+func (e *entry) look(ctx context.Context) error {
+	if e.permit != nil {
+		return e.permit.look(ctx)
+	}
+	a, sent := e.of, time.Now()
+	n := len(a.entries)
+	own := make(requests.Ops, 0, n+2)
+	for _, each := range a.entries {
+		own.Add(Meta(each.Key))
+	}
+	all, reads := own[:n:n], make([]readAhead, 0, 1)
+	for _, each := range a.entries[slices.Index(a.entries, e):] {
+		if each.isFree() && each != e {
+			continue
+		}
+		ops, unsettled := each.readsAhead((requests.MaxOps - n) / 2)
+		if each != e && len(all)+len(ops) > requests.MaxOps {
+			break
+		}
+		reads = append(reads, readAhead{each, all.Add(ops...), unsettled})
+	}
+	t := requests.Txn{Then: all}
+	if e.ahead != nil {
+		// While the entry ahead stands, nothing else ahead matters. To find what stands ahead, etcd goes through all keys
+		// of the queue.
+		t.If = []clientv3.Cmp{createdAt(string(e.ahead.Key), e.ahead.CreateRevision)}
+		t.Then, t.Else = own, all
+	}
+	r, err := t.Ask(ctx, e.Queue.host.Sender(), requests.Read)
+	if err != nil {
+		return err
+	}
+	if !a.standIn(r) {
+		return ErrEntryGone
+	}
+	a.revision, a.readSent = r.Header.Revision, sent
+	if e.ahead != nil && r.Succeeded {
+		e.tell(ctx)
+		return nil
+	}
+	for _, each := range reads {
+		each.readSent = sent
+		each.note(r)
+	}
+	return nil
+}
+
+// standIn reports whether all entries of the attempt stand as this session has put them. The reply begins with them.
+func (a *attempt) standIn(r requests.Reply) bool {
+	for i, e := range a.entries {
+		// With another mod revision an administrator may be removing the entry. Then its lease ends by itself, perhaps
+		// right after this read:
+		//
+		//	rev 12  this attempt puts its entry
+		//	rev 15  the entry is moved to a short lease: create revision 12, mod revision 15. It must not hold
+		if own := r.First(i); !e.Is(own) || own.ModRevision != e.Created {
+			return false
+		}
+	}
+	return true
+}
+
+// readAhead is what a look reads of what stands ahead of an entry.
+type readAhead struct {
+	*entry
+	first     int         // the reply to the first of its operations
+	unsettled []deadClaim // see entry.unsettled
+}
+
+// readsAhead returns the reads of what stands ahead: the nearest entry; the claims, dead if they are behind this entry;
+// and, of at most so many unsettled claims, their value and the session key of their holder.
+func (e *entry) readsAhead(most int) (ops requests.Ops, unsettled []deadClaim) {
+	// Claims alone would tell less: their lease may be revoked by itself.
+	ops.Add(e.Queue.nearest(e.Created))
+	if e.Queue.Unclaimed {
+		return ops, nil
+	}
+	ops.Add(e.Queue.claimsAhead(e.Created))
+	// The session key must be read at one revision with the claim, and with the missing entry.
+	unsettled = e.unsettled(most)
+	e.examine(&ops, unsettled)
+	return ops, unsettled
+}
+
+// note records the replies to readsAhead.
+func (l readAhead) note(r requests.Reply) {
+	e := l.entry
+	var claims *pb.RangeResponse
+	if !e.Queue.Unclaimed {
+		claims = r.Range(l.first + 1)
+	}
+	e.ahead = r.First(l.first)
+	e.claims, e.more = e.Queue.dead(e.ahead, claims.GetKvs()), claims.GetMore()
+	e.Queue.shared.delays.noteDead(e.claims, time.Now())
+	e.noteExamined(r, l.first+2, l.unsettled)
+	e.place(r.Header.Revision, e.ahead == nil && (len(e.claims) > 0 || e.more))
+}
+
+// unsettled returns the claims whose value and session key a look reads: the claim of the entry ahead, because this
+// entry may go next, and each dead claim until its session key has gone. most bounds how many.
+func (e *entry) unsettled(most int) (claims []deadClaim) {
+	if e.ahead != nil {
+		if _, ours := layout.LeaseOf(string(e.ahead.Key)); ours {
+			claims = append(claims, deadClaim{key: e.Queue.At.ClaimKey(string(e.ahead.Key)), rev: e.ahead.CreateRevision})
+		}
+	}
+	// Claims never read come first. Otherwise many claims of living sessions would keep them from being read.
+	var again []deadClaim
+	for _, c := range e.claims {
+		switch d := e.Queue.shared.delays.get(c); {
+		case d.acquitted || !d.gone.IsZero():
+		case d.examined:
+			again = append(again, c)
+		default:
+			claims = append(claims, c)
+		}
+	}
+	claims = append(claims, again...)
+	return claims[:min(len(claims), most)]
+}
+
+// examine adds the reads of what claims say, and of the session keys of their holders.
+func (e *entry) examine(to *requests.Ops, claims []deadClaim) {
+	q := e.Queue
+	for _, c := range claims {
+		// The key of a foreign entry names no session. Then no session key is found, so the delay is the lock delay.
+		holder, _ := layout.LeaseOf(q.At.EntryOf(c.key))
+		to.Add(clientv3.OpGet(c.key), clientv3.OpGet(q.host.SessionKey(holder), clientv3.WithCountOnly()))
+	}
+}
+
+// noteExamined records the replies to examine, from response i on. Call noteDead before.
+func (e *entry) noteExamined(r requests.Reply, i int, claims []deadClaim) {
+	for range claims {
+		if claim := r.First(i); claim != nil {
+			e.Queue.shared.delays.noteExamined(claim, r.Range(i+1).Count == 0, time.Now())
+		}
+		i += 2
+	}
+}
+
+// tell tells the caller the place of a waiting entry.
+func (e *entry) tell(ctx context.Context) {
+	t := e.ticket
+	if t == nil || t.request.OnWait == nil || ctx.Err() != nil {
+		return
+	}
+	if e.ahead != nil || e.permit != nil {
+		t.tell(t.place)
+		return
+	}
+	first := view.Place{Seen: time.Now()}
+	if t.inSet {
+		first.Name = t.q.At.Name
+	}
+	t.tell(func(context.Context) view.Place { return first })
+}
+
+// describe returns what to add to the error of a canceled call: what it was waiting for, unless the place tells it.
+func (e *entry) describe(ctx context.Context) string {
 	first := "it was first in the queue"
 	switch {
 	case ctx.Err() == nil:
 		return ""
-	case w.e.stage < placed:
+	case e.stage < placed:
 		return "; etcd has not answered the request to queue"
-	case w.ahead != nil || w.permit != nil && len(w.claims) == 0:
+	case e.ahead != nil || e.permit != nil && len(e.claims) == 0:
 		return "" // the place says it
-	case w.e.ticket.inSet && !w.isFree():
-		first = "it was first in the queue of " + names.Quote(w.e.q.At.Name)
-	case w.e.ticket.inSet:
+	case e.ticket.inSet && !e.isFree():
+		first = "it was first in the queue of " + names.Quote(e.Queue.At.Name)
+	case e.ticket.inSet:
 		first = "it was first in all queues"
 	}
-	if w.isFree() {
+	if e.isFree() {
 		return fmt.Sprintf("; %s, and the session was not connected", first)
 	}
 	return fmt.Sprintf("; %s, and the lock delay had not passed: the last holder went without a release", first)

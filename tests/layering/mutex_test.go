@@ -22,7 +22,7 @@ var harmless = map[string]string{
 	"calls maps.Keys":      pure, "calls maps.DeleteFunc": pure,
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure,
 	"calls ln.waiting.Len": pure, "calls t.line.waiting.Len": pure, "calls t.line.waiting.Remove": pure,
-	"calls t.place.Prev": pure, "calls el.Prev": pure,
+	"calls t.at.Prev": pure, "calls el.Prev": pure,
 	"calls time.Now": pure, "calls now.Sub": pure,
 	"calls lastStream.Add": pure, "calls known.gone.IsZero": pure,
 	"calls old.Before":              pure,

@@ -25,7 +25,7 @@ type target struct {
 }
 
 var targets = []target{
-	{pkg: "internal/queue"}, {pkg: "internal/ahead"}, {pkg: "internal/permits"}, {pkg: "internal/leftovers"},
+	{pkg: "internal/queue"}, {pkg: "internal/leftovers"},
 	{pkg: "internal/hold"}, {pkg: "internal/front"}, {pkg: "internal/layout"}, {pkg: "internal/watching"},
 	{pkg: "internal/requests"}, {pkg: "internal/lease"}, {pkg: "session"}, {pkg: "locker"},
 	{pkg: "election"},

@@ -35,29 +35,29 @@ var invariants = []invariant{
 	{"4 Nothing left behind", []string{
 		"internal/queue/put.go attempt.tryPut, attempt.whyRefused",
 		"internal/queue/remove.go entry.tryRemove",
-		"internal/queue/handoff.go handOff",
+		"internal/queue/remove.go entry.HandOff",
 		"internal/leftovers/sweeper.go Sweeper.sweep",
 		"internal/leftovers/orphans.go Scanner.scan",
 		"internal/requests/txns.go Committer.Commit",
 		"internal/hold/downgrade.go life.endLost",
 	}},
-	{"5 Release only your own", []string{"internal/queue/entry.go entry.owned"}},
+	{"5 Release only your own", []string{"internal/queue/entry.go entry.Holding"}},
 	{"6 Verified after the wait", []string{
-		"internal/queue/attempt.go attempt.mayHold, attempt.awaitFront",
-		"internal/queue/look.go wait.look, attempt.standIn",
+		"internal/queue/acquire.go attempt.mayHold, attempt.awaitFront",
+		"internal/queue/wait.go entry.look, attempt.standIn",
 	}},
 	{"7 Strict FIFO", []string{
-		"internal/ahead/reads.go Scope.Nearest",
-		"internal/queue/lines.go Lines.Join, Ticket.Next",
+		"internal/queue/reads.go scope.nearest",
+		"internal/queue/line.go lines.join, ticket.next",
 	}},
 	{"8 No herd, constant RPCs", []string{
 		"internal/watching/change.go Change.once, Change.listen",
-		"internal/ahead/reads.go Scope.Nearest",
+		"internal/queue/reads.go scope.nearest",
 		"internal/requests/txns.go Ops.AddGroups",
 	}},
 	{"9 Tokens strictly increase", []string{"internal/layout/epoch.go Token", "token.go NewToken"}},
 	{"10 Two goroutines are two contenders", []string{
-		"internal/queue/lines.go Lines.Join",
+		"internal/queue/line.go lines.join",
 		"internal/hold/hold.go life.stop",
 	}},
 	{"11 Callbacks never hurt renewal", []string{
@@ -89,10 +89,10 @@ var invariants = []invariant{
 	{"etcd's own locks are contenders", []string{"internal/queue/queue.go At"}},
 	{"16 A revoked holder is told before a waiter holds", []string{
 		"internal/queue/put.go attempt.putting",
-		"internal/queue/look.go wait.look, aheadOf.read",
-		"internal/ahead/claims.go Scope.Dead",
-		"internal/queue/sights.go sights.noteExamined, sights.delayEnds",
-		"internal/queue/clear.go attempt.passClaims, attempt.clear, attempt.clearing",
+		"internal/queue/wait.go entry.look, readAhead.note",
+		"internal/queue/delay.go scope.dead",
+		"internal/queue/delay.go delays.noteExamined, delays.end",
+		"internal/queue/delay.go attempt.passClaims, attempt.clear, attempt.clearing",
 		"internal/queue/remove.go entry.tryRemove",
 		"session/watches.go watches.hear, watches.claim, watches.ends, watches.publishLocked",
 		"internal/hold/roster.go roster.due",
@@ -122,21 +122,21 @@ var invariants = []invariant{
 		"session/revoke.go granter.revokeLost",
 	}},
 	{"readers hold together, writers alone", []string{
-		"internal/ahead/reads.go Scope.Conflicting",
+		"internal/queue/reads.go scope.conflicting",
 		"internal/layout/claim.go Queue.WritersClaims",
-		"internal/ahead/claims.go Scope.Dead",
+		"internal/queue/delay.go scope.dead",
 	}},
 	{"a set holds and ends as a whole", []string{
 		"internal/queue/put.go attempt.tryPut, attempt.findPut",
-		"internal/queue/look.go attempt.standIn",
+		"internal/queue/wait.go attempt.standIn",
 		"internal/hold/release.go life.endAndRelease",
-		"internal/queue/grant.go RemoveTogether",
+		"internal/queue/remove.go RemoveTogether",
 		"internal/hold/downgrade.go Hold.Downgrade, Hold.goOn",
 	}},
 	{"no hold by an entry that is about to go", []string{
-		"internal/queue/look.go attempt.standIn",
-		"internal/queue/clear.go attempt.clearing",
-		"internal/queue/attempt.go attempt.mayHold",
+		"internal/queue/wait.go attempt.standIn",
+		"internal/queue/delay.go attempt.clearing",
+		"internal/queue/acquire.go attempt.mayHold",
 		"internal/lease/hearing.go LookLasts",
 	}},
 	{"17 A removed holder is told before a waiter holds", []string{
@@ -147,7 +147,7 @@ var invariants = []invariant{
 	}},
 	{"a name stays taken for MinHold", []string{
 		"internal/hold/minhold.go removal.stayTaken, move.try, moveTaken",
-		"internal/queue/grant.go Taken",
+		"internal/queue/entry.go Taken",
 		"internal/leftovers/sweeper.go Sweeper.removeStanding",
 	}},
 	{"a stuck job does not hold for ever", []string{
@@ -155,15 +155,15 @@ var invariants = []invariant{
 	}},
 	{"no more permits than the limit", []string{
 		"internal/queue/permit.go permit.wasPut, permit.admit",
-		"internal/permits/view.go View.Turn, View.Permit",
+		"internal/queue/semaphore.go standing.forTurn, standing.forPermit",
 	}},
 	{"the front of a semaphore is told, and admits all that fit", []string{
-		"internal/queue/permitwait.go permit.hear",
+		"internal/queue/permit.go permit.hear",
 		"internal/queue/permit.go permit.admit",
 	}},
 	{"a dead claim of a permit is waited for, and no other", []string{
-		"internal/permits/view.go View.Room, View.inTheWay",
-		"internal/queue/permitwait.go permit.sawAll",
+		"internal/queue/semaphore.go standing.room, standing.inTheWay",
+		"internal/queue/permit.go permit.lookAtAll",
 	}},
 	{name: "all of the queue, under faults drawn from a seed"},
 	{"marks are raised and never forgotten", []string{

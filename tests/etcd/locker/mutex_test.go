@@ -100,7 +100,7 @@ func TestConcurrentTryLocksHaveAtMostOneWinner(t *testing.T) {
 			for range 20 {
 				lk, err := mu.TryLock(context.Background())
 				switch {
-				case errors.Is(err, locker.ErrLocked), errors.Is(err, locker.ErrUnconfirmed):
+				case errors.Is(err, locker.ErrLocked):
 					continue
 				case err != nil:
 					t.Error(err)

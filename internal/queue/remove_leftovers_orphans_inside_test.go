@@ -22,7 +22,7 @@ func TestKeyOfAnOrphanIsNotUsedAgain(t *testing.T) {
 			t.Fatal("the key of a released entry is in use")
 		}
 		next := mustAcquire(t, q)
-		if next.Key == orphan.Key() {
+		if next.Key == orphan.Key {
 			t.Error("it was used again")
 		}
 		if q.shared.keys.Register(next.Key, h.Lease, q.shared.orphan(q.At, next.Key, h.Lease)) {
@@ -37,16 +37,16 @@ func TestEntryIsNotRemovedByTheSweeperAndTheScannerAtOnce(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		h := mustAcquire(t, p.queue("x"))
-		keys, found := h.entry.q.shared.keys, suspect{h.entry}
+		keys := h.Queue.shared.keys
 		keys.Unregister(h.Key)
-		orphan := found.q.shared.orphan(found.q.At, found.key, h.Lease)
+		orphan := h.Queue.shared.orphan(h.Queue.At, h.Key, h.Lease)
 		if !keys.Register(h.Key, h.Lease, orphan) {
 			t.Fatal("the key is in use")
 		}
-		found.RemoveFound(&mvccpb.KeyValue{Key: []byte(h.Key), CreateRevision: h.Created})
+		h.removeFound(&mvccpb.KeyValue{Key: []byte(h.Key), CreateRevision: h.Created})
 		time.Sleep(kit.Prompt)
-		if n := p.Counts()["remove"]; n != 0 || keys.At(h.Key) != orphan {
-			t.Errorf("%d removals were sent, the key is in use by %v", n, keys.At(h.Key))
+		if n := p.Counts()["remove"]; n != 0 || keys.InUse() != 1 || keys.Register(h.Key, h.Lease, h) {
+			t.Errorf("%d removals were sent, or the key is no more the orphan's", n)
 		}
 		keys.Unregister(h.Key)
 		mustHandOff(t, h)

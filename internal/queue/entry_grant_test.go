@@ -19,11 +19,11 @@ func TestGrantIsRemovedNowOnlyIfNoGoroutineWaitsBehindIt(t *testing.T) {
 		q := start(t, srv).queue("x")
 		first := mustAcquire(t, q)
 		next := newTicket(q, Request{})
-		q.shared.lines.Join(&next.Ticket, q.At.Entries, false)
+		q.shared.lines.join(next, false)
 		if first.RemoveNow(t.Context()) || len(srv.Keys(entriesX)) != 1 {
 			t.Error("removed, though the entry is to be handed off")
 		}
-		next.Cancel()
+		next.cancel()
 		if !first.RemoveNow(t.Context()) || len(srv.Keys(entriesX)) != 0 {
 			t.Error("not removed")
 		}

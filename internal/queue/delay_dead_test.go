@@ -1,4 +1,4 @@
-package ahead_test
+package queue
 
 import (
 	"fmt"
@@ -8,12 +8,11 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
-// parse makes an entry, or its claim, of "ID@REVISION".
-func parse(at layout.Queue, text string, claim bool) *mvccpb.KeyValue {
+// parseKey makes an entry, or its claim, of "ID@REVISION".
+func parseKey(at layout.Queue, text string, claim bool) *mvccpb.KeyValue {
 	id, rev, _ := strings.Cut(text, "@")
 	kv := &mvccpb.KeyValue{Key: []byte(at.Entries + id)}
 	_, _ = fmt.Sscan(rev, &kv.CreateRevision)
@@ -27,6 +26,7 @@ func parse(at layout.Queue, text string, claim bool) *mvccpb.KeyValue {
 // claim, is strictly older than it, and excludes it.
 func TestDeadClaimsAndThoseThatNeverHeld(t *testing.T) {
 	t.Parallel()
+	at := lockX
 	for name, c := range map[string]struct {
 		entry  string // the nearest that stands
 		claims string // of all ahead, in the order of their keys
@@ -51,16 +51,16 @@ func TestDeadClaimsAndThoseThatNeverHeld(t *testing.T) {
 	} {
 		var entry *mvccpb.KeyValue
 		if c.entry != "" {
-			entry = parse(at, c.entry, false)
+			entry = parseKey(at, c.entry, false)
 		}
 		var claims []*mvccpb.KeyValue
 		for _, text := range strings.Fields(c.claims) {
-			claims = append(claims, parse(at, text, true))
+			claims = append(claims, parseKey(at, text, true))
 		}
 		var got []string
-		for _, dead := range (ahead.Scope{At: at}).Dead(entry, claims) {
-			text := fmt.Sprintf("%s@%d", strings.TrimPrefix(at.EntryOf(dead.Key), at.Entries), dead.Rev)
-			if dead.Acquitted {
+		for _, dead := range (scope{At: at}).dead(entry, claims) {
+			text := fmt.Sprintf("%s@%d", strings.TrimPrefix(at.EntryOf(dead.key), at.Entries), dead.rev)
+			if dead.acquitted {
 				text += "!"
 			}
 			got = append(got, text)

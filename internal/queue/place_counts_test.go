@@ -1,4 +1,4 @@
-package ahead
+package queue
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -47,14 +48,20 @@ func TestPlaceCountsNoMoreThanItsBound(t *testing.T) {
 	for count, want := range map[int64]int{
 		view.MaxAhead - 1: view.MaxAhead - 1, view.MaxAhead: view.MaxAhead, view.MaxAhead + 5: view.MaxAhead,
 	} {
-		if got := (Ahead{Count: count, At: time.Now()}).Place(Scope{}).Ahead; got != want {
+		r := requests.Reply{Responses: []*pb.ResponseOp{rangeOf(0), rangeOf(count)}}
+		if got := (scope{}).placeIn(r, 0, 0, nil).Ahead; got != want {
 			t.Errorf("%d ahead are told as %d, want %d", count, got, want)
 		}
 	}
 }
 
-// Look finds who holds, and how many attempts stand ahead.
-func TestLookFindsWhoIsAhead(t *testing.T) {
+// rangeOf is the reply to a read of that many keys, none of which it has.
+func rangeOf(count int64) *pb.ResponseOp {
+	return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Count: count}}}
+}
+
+// placeReads finds who holds, and how many attempts stand ahead.
+func TestPlaceFindsWhoIsAhead(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		at, cli := layout.Named("holdfast", holdfast.KindLock, "x"), srv.Client(t)
 		var created []int64
@@ -72,31 +79,34 @@ func TestLookFindsWhoIsAhead(t *testing.T) {
 			"of the last":                    {false, created[3], 3, true},
 			"of a reader behind two writers": {true, created[2], 2, true},
 		} {
-			s := Scope{At: at, Reader: c.reader}
-			look := Look(s, c.rev)
-			r, err := cli.Txn(t.Context()).Then(look[:]...).Commit()
+			q := scope{At: at, Reader: c.reader}
+			r, err := cli.Txn(t.Context()).Then(q.placeReads(c.rev)...).Commit()
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := Read(s, requests.Reply{Header: r.Header, Responses: r.Responses}, 0, c.rev, nil)
-			if a.Count != c.count || (a.Holder != nil) != c.holder || !a.At.Equal(time.Now()) {
-				t.Errorf("%s: %d ahead, holder %v; want %d, %v", name, a.Count, a.Holder, c.count, c.holder)
+			reply := requests.Reply{Header: r.Header, Responses: r.Responses}
+			holder, count := q.aheadIn(reply, 0, c.rev)
+			if count != c.count || (holder != nil) != c.holder {
+				t.Errorf("%s: %d ahead, holder %v; want %d, %v", name, count, holder, c.count, c.holder)
 			}
-			if a.Holder != nil && a.Holder.CreateRevision != created[0] {
-				t.Errorf("%s: the holder is the one that was created at %d", name, a.Holder.CreateRevision)
+			if holder != nil && holder.CreateRevision != created[0] {
+				t.Errorf("%s: the holder is the one that was created at %d", name, holder.CreateRevision)
+			}
+			if p := q.placeIn(reply, 0, c.rev, nil); !p.Seen.Equal(time.Now()) {
+				t.Errorf("%s: seen at %v", name, p.Seen)
 			}
 		}
-		for i := range MaxCounted { // more than are read one by one: one more entry than attempts
+		for i := range maxCounted { // more than are read one by one: one more entry than attempts
 			putTogether(t, cli, at.Entries, []string{fmt.Sprint("5-", i)})
 		}
-		look := Look(Scope{At: at}, 0)
-		r, err := cli.Txn(t.Context()).Then(look[:]...).Commit()
+		q := scope{At: at}
+		r, err := cli.Txn(t.Context()).Then(q.placeReads(0)...).Commit()
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := Read(Scope{At: at}, requests.Reply{Header: r.Header, Responses: r.Responses}, 0, 0, nil)
-		if all := int64(4 + MaxCounted); a.Count < all || a.Count > all+1 {
-			t.Errorf("of %d attempts %d are counted", all, a.Count)
+		_, n := q.aheadIn(requests.Reply{Header: r.Header, Responses: r.Responses}, 0, 0)
+		if all := int64(4 + maxCounted); n < all || n > all+1 {
+			t.Errorf("of %d attempts %d are counted", all, n)
 		}
 	})
 }

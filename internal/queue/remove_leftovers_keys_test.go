@@ -15,9 +15,9 @@ func TestKeyIsUsedAgainIfEachCopyOfItsPutWasAnswered(t *testing.T) {
 		reused bool
 	}{
 		"nothing was sent":                            {unsent, -1, true},
-		"released, all answered":                      {held, -1, true},
-		"released, a copy unanswered at an old gate":  {held, 1, false},
-		"released, a copy unanswered at this gate":    {held, 0, false},
+		"released, all answered":                      {placed, -1, true},
+		"released, a copy unanswered at an old gate":  {placed, 1, false},
+		"released, a copy unanswered at this gate":    {placed, 0, false},
 		"never answered, at this gate":                {sent, 0, false},
 		"never answered, at an old gate":              {sent, 1, false},
 		"refused, and not answered what stands there": {sent, -1, false},
@@ -32,7 +32,7 @@ func TestKeyIsUsedAgainIfEachCopyOfItsPutWasAnswered(t *testing.T) {
 					e.of.unansweredAt = lease.Gate() - c.open
 				}
 				e.finish()
-				if reused := (&attempt{lease: lease}).newEntry(q).key == e.key; reused != c.reused {
+				if reused := (&attempt{lease: lease}).newEntry(q).Key == e.Key; reused != c.reused {
 					t.Errorf("the key was used again: %v", reused)
 				}
 				time.Sleep(time.Minute)

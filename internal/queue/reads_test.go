@@ -1,4 +1,4 @@
-package ahead_test
+package queue
 
 import (
 	"fmt"
@@ -11,17 +11,13 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/requests"
-	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
-
 var (
-	at      = layout.Named("holdfast", holdfast.KindLock, "x")
-	foreign = layout.At("holdfast", holdfast.KindLock, "theirs/x")
+	lockX    = layout.Named("holdfast", holdfast.KindLock, "x")
+	foreignX = layout.At("holdfast", holdfast.KindLock, "theirs/x")
 )
 
 // putBoth puts an entry and its claim as an attempt does, and returns their create revision.
@@ -52,7 +48,7 @@ func idsOf(at layout.Queue, kvs []*mvccpb.KeyValue) (ids []string) {
 // and the claims among the entries, or the other way round.
 func TestReadsFindWhatTheyName(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		cli, revisions := srv.Client(t), make(map[string]int64)
+		at, cli, revisions := lockX, srv.Client(t), make(map[string]int64)
 		for _, id := range []string{"!s1-a", "2-b", "!s2-c", "1-d", "!s1-e", "2-f"} {
 			revisions[id] = putBoth(t, cli, at, id)
 		}
@@ -63,26 +59,26 @@ func TestReadsFindWhatTheyName(t *testing.T) {
 		for _, beside := range []string{"@epoch", "/@run", "/y/@/9-z", "/y/@claim/9-z"} {
 			srv.Put("holdfast/lock/x"+beside, "") // beside the name, of it, and of one below it
 		}
-		writer, reader, election := ahead.Scope{At: at}, ahead.Scope{At: at, Reader: true}, ahead.Scope{At: at}
+		writer, reader, election := scope{At: at}, scope{At: at, Reader: true}, scope{At: at}
 		election.At.Kind = holdfast.KindElection // which has no readers
 		for name, c := range map[string]struct {
 			op   clientv3.Op
 			want string
 		}{
-			"the oldest":                            {writer.Oldest(), "!s1-a !s2-c"},
-			"the oldest of an election":             {election.Oldest(), "!s1-a"},
-			"the nearest, of a writer":              {writer.Nearest(before), "1-d"},
-			"the nearest, of a reader":              {reader.Nearest(before), "1-d"},
-			"the nearest, of an older reader":       {reader.Nearest(revisions["1-d"]), ""},
-			"the nearest, of an older writer":       {writer.Nearest(revisions["1-d"]), "!s2-c"},
-			"the youngest of all":                   {writer.Nearest(0), "2-f"},
-			"all ahead, of a writer":                {writer.Ahead(before), "!s1-a !s2-c 1-d"},
-			"all ahead, of a reader":                {reader.Ahead(before), "1-d"},
-			"all":                                   {writer.Ahead(0), "!s1-a !s2-c 1-d 2-f"},
-			"the claims ahead of a writer":          {writer.ClaimsAhead(before), "1-d~ 2-b~ !s1-a~ !s1-e~ !s2-c~"},
-			"the claims ahead of a reader":          {reader.ClaimsAhead(before), "1-d~ 2-b~"},
-			"the claims ahead of an older reader":   {reader.ClaimsAhead(revisions["1-d"]), "2-b~"},
-			"the claims ahead, not the entry's own": {writer.ClaimsAhead(revisions["!s1-a"]), ""},
+			"the oldest":                            {writer.oldest(), "!s1-a !s2-c"},
+			"the oldest of an election":             {election.oldest(), "!s1-a"},
+			"the nearest, of a writer":              {writer.nearest(before), "1-d"},
+			"the nearest, of a reader":              {reader.nearest(before), "1-d"},
+			"the nearest, of an older reader":       {reader.nearest(revisions["1-d"]), ""},
+			"the nearest, of an older writer":       {writer.nearest(revisions["1-d"]), "!s2-c"},
+			"the youngest of all":                   {writer.nearest(0), "2-f"},
+			"all ahead, of a writer":                {writer.ahead(before), "!s1-a !s2-c 1-d"},
+			"all ahead, of a reader":                {reader.ahead(before), "1-d"},
+			"all":                                   {writer.ahead(0), "!s1-a !s2-c 1-d 2-f"},
+			"the claims ahead of a writer":          {writer.claimsAhead(before), "1-d~ 2-b~ !s1-a~ !s1-e~ !s2-c~"},
+			"the claims ahead of a reader":          {reader.claimsAhead(before), "1-d~ 2-b~"},
+			"the claims ahead of an older reader":   {reader.claimsAhead(revisions["1-d"]), "2-b~"},
+			"the claims ahead, not the entry's own": {writer.claimsAhead(revisions["!s1-a"]), ""},
 		} {
 			resp, err := cli.Do(t.Context(), c.op)
 			if err != nil {
@@ -117,7 +113,7 @@ func TestYoungestTellsThePutWhatIsAhead(t *testing.T) {
 		"many dead ahead of a writer":  {ids: "2-b~ 3-c~ 4-d~ 1-a", entry: "1-a", readers: "1-a", known: "both"},
 		"many readers behind a writer": {ids: "1-a !s2-b !s3-c !s4-d", entry: "!s4-d", readers: "1-a", known: "both"},
 	} {
-		for _, at := range []layout.Queue{at, foreign} {
+		for _, at := range []layout.Queue{lockX, foreignX} {
 			if at.Foreign && strings.Contains(c.ids, "~") {
 				continue // there its entry is read apart
 			}
@@ -131,24 +127,24 @@ func TestYoungestTellsThePutWhatIsAhead(t *testing.T) {
 							srv.Delete(at.Entries + id)
 						}
 					}
-					for _, s := range []ahead.Scope{{At: at}, {At: at, Reader: true}} {
-						r, err := cli.Txn(t.Context()).Then(s.Youngest()...).Commit()
+					for _, s := range []scope{{At: at}, {At: at, Reader: true}} {
+						r, err := cli.Txn(t.Context()).Then(s.youngestKeys()...).Commit()
 						if err != nil {
 							t.Fatal(err)
 						}
-						b := s.Before(requests.Reply{Header: r.Header, Responses: r.Responses}, 0)
+						b := s.before(requests.Reply{Header: r.Header, Responses: r.Responses}, 0)
 						who, want := "writer", c.entry
 						if s.Reader {
 							who, want = "reader", c.readers
 						}
 						entry := ""
-						if b.Entry != nil {
-							entry = strings.TrimPrefix(string(b.Entry.Key), at.Entries)
+						if b.entry != nil {
+							entry = strings.TrimPrefix(string(b.entry.Key), at.Entries)
 						}
-						if entry != want || b.Free != (c.free == "both" || c.free == who) {
-							t.Errorf("a %s: behind %q, free %v; want %q, %q", who, entry, b.Free, want, c.free)
+						if entry != want || b.free != (c.free == "both" || c.free == who) {
+							t.Errorf("a %s: behind %q, free %v; want %q, %q", who, entry, b.free, want, c.free)
 						}
-						if known := b.Free || b.Entry != nil; known != (c.known == "both" || c.known == who) {
+						if known := b.free || b.entry != nil; known != (c.known == "both" || c.known == who) {
 							t.Errorf("a %s: what is ahead is known: %v", who, known)
 						}
 					}

@@ -7,7 +7,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/holdfast-go/holdfast/internal/ahead"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
@@ -40,17 +39,17 @@ func TestDelayOfAClaimEndsWhenItsHolderHasBeenTold(t *testing.T) {
 		"the holder asks for less":             {less, 0, own},
 		"the holder lives, and asks for less":  {less, -1, told},
 	} {
-		var s sights
-		claim := ahead.Claim{Key: "a", Rev: 7}
-		s.noteDead([]ahead.Claim{claim}, began)
+		var s delays
+		claim := deadClaim{key: "a", rev: 7}
+		s.noteDead([]deadClaim{claim}, began)
 		s.noteExamined(claimOf(7, c.says), c.gone == 0, began)
 		for _, later := range []time.Duration{c.gone, told} { // seen again, which changes nothing
 			if later > 0 {
-				s.noteDead([]ahead.Claim{claim}, at(later))
+				s.noteDead([]deadClaim{claim}, at(later))
 				s.noteExamined(claimOf(7, c.says), c.gone >= 0, at(later))
 			}
 		}
-		if end, known := s.delayEnds(claim, own); !known || end.Sub(began) != c.want {
+		if end, known := s.end(claim, own); !known || end.Sub(began) != c.want {
 			t.Errorf("%s: the delay ends after %v (known %v), want %v", name, end.Sub(began), known, c.want)
 		}
 	}
@@ -58,15 +57,15 @@ func TestDelayOfAClaimEndsWhenItsHolderHasBeenTold(t *testing.T) {
 
 // A key may be that of another claim later. What was seen of the first says nothing of the second, and what is heard
 // late of the first neither.
-func TestSightsOfTwoClaimsAtOneKeyAreToldApart(t *testing.T) {
+func TestDelaysOfTwoClaimsAtOneKeyAreToldApart(t *testing.T) {
 	t.Parallel()
 	const own = time.Second
 	early, late := time.Now(), time.Now().Add(time.Hour)
-	first, second := ahead.Claim{Key: "a", Rev: 7, Acquitted: true}, ahead.Claim{Key: "a", Rev: 9}
-	var s sights
-	s.noteDead([]ahead.Claim{first}, early)
+	first, second := deadClaim{key: "a", rev: 7, acquitted: true}, deadClaim{key: "a", rev: 9}
+	var s delays
+	s.noteDead([]deadClaim{first}, early)
 	s.noteExamined(claimOf(7, layout.Claim{}), true, early)
-	if _, known := s.delayEnds(first, own); !known {
+	if _, known := s.end(first, own); !known {
 		t.Error("it is acquitted, and not known")
 	}
 	for _, happens := range []struct {
@@ -74,38 +73,38 @@ func TestSightsOfTwoClaimsAtOneKeyAreToldApart(t *testing.T) {
 		do   func()
 	}{
 		{"nothing", func() {}},
-		{"it is seen", func() { s.noteDead([]ahead.Claim{second}, late) }},
+		{"it is seen", func() { s.noteDead([]deadClaim{second}, late) }},
 		{"the first is examined once more", func() { s.noteExamined(claimOf(7, layout.Claim{}), true, late) }},
-		{"the first is seen once more", func() { s.noteDead([]ahead.Claim{first}, late) }},
+		{"the first is seen once more", func() { s.noteDead([]deadClaim{first}, late) }},
 	} {
 		happens.do()
-		if end, known := s.delayEnds(second, own); known {
+		if end, known := s.end(second, own); known {
 			t.Errorf("%s: the delay of the second ends at %v, and it was not examined", happens.name, end)
 		}
 	}
-	s.noteDead([]ahead.Claim{second}, late)
+	s.noteDead([]deadClaim{second}, late)
 	s.noteExamined(claimOf(9, layout.Claim{}), true, late)
 	s.noteExamined(claimOf(7, layout.Claim{LockDelay: time.Hour}), true, late)
-	if end, known := s.delayEnds(second, own); !known || !end.Equal(late.Add(own)) {
+	if end, known := s.end(second, own); !known || !end.Equal(late.Add(own)) {
 		t.Errorf("the delay of the second ends %v after it was seen, known %v; want %v", end.Sub(late), known, own)
 	}
 }
 
 // A session may live for months, and see claims that other sessions clear.
-func TestSightsAreForgottenWhenThereAreMany(t *testing.T) {
+func TestDelaysAreForgottenWhenThereAreMany(t *testing.T) {
 	t.Parallel()
-	var s sights
+	var s delays
 	began := time.Now()
-	for i := range maxSights {
-		s.noteDead([]ahead.Claim{{Key: fmt.Sprint(i), Rev: 1}}, began)
+	for i := range maxDelays {
+		s.noteDead([]deadClaim{{key: fmt.Sprint(i), rev: 1}}, began)
 	}
-	recent := ahead.Claim{Key: "recent", Rev: 1}
-	s.noteDead([]ahead.Claim{recent}, began.Add(sightLasts))
-	s.noteDead([]ahead.Claim{{Key: "now", Rev: 1}}, began.Add(sightLasts+1))
+	recent := deadClaim{key: "recent", rev: 1}
+	s.noteDead([]deadClaim{recent}, began.Add(delayLasts))
+	s.noteDead([]deadClaim{{key: "now", rev: 1}}, began.Add(delayLasts+1))
 	if len(s.of) != 2 {
 		t.Errorf("%d are remembered", len(s.of))
 	}
-	if longest := 10*time.Minute + kit.ToldWithin; sightLasts < longest { // layout bounds what a claim may ask for
-		t.Errorf("a sight lasts %v, a delay up to %v", sightLasts, longest)
+	if longest := 10*time.Minute + kit.ToldWithin; delayLasts < longest { // layout bounds what a claim may ask for
+		t.Errorf("a delay is remembered for %v, and lasts up to %v", delayLasts, longest)
 	}
 }

@@ -1,0 +1,301 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
+)
+
+// lookAgain is the time between two looks during a delay. A holder told meanwhile has deleted its claim.
+const lookAgain = time.Second
+
+// passClaims waits until the delays of the dead claims ahead are over, and deletes these. It returns when something has
+// changed.
+func (a *attempt) passClaims(ctx context.Context) error {
+	due := time.Now()
+	for _, e := range a.entries { // no entry is ahead in any of the queues, so all delays run side by side
+		for _, c := range e.claims {
+			end, known := e.Queue.shared.delays.end(c, a.q.shared.lockDelay)
+			if !known {
+				return e.look(ctx)
+			}
+			if end.After(due) {
+				due = end
+			}
+		}
+	}
+	if left := time.Until(due); left > 0 {
+		if !a.told {
+			a.told = true
+			a.waiting().tell(ctx)
+		}
+		if !lease.Sleep(ctx, min(left, lookAgain)) {
+			return retry.ContextErr(ctx)
+		}
+		if left > lookAgain {
+			return a.lookBehindClaims(ctx)
+		}
+	}
+	return a.clear(ctx)
+}
+
+// lookBehindClaims looks again in each queue with dead claims ahead.
+func (a *attempt) lookBehindClaims(ctx context.Context) error {
+	began := time.Now()
+	for _, e := range a.entries {
+		if e.isFree() || !e.readSent.Before(began) { // the look at an earlier queue read this one, too
+			continue
+		}
+		if err := e.look(ctx); err != nil {
+			return err
+		}
+	}
+	if a.waiting() == nil { // another waiter has cleared them, or their holders were told
+		a.noteReply(began)
+	}
+	return nil
+}
+
+// clear deletes the dead claims ahead, whose delays are over. If it has deleted all, the attempt holds. Otherwise it
+// looks again.
+func (a *attempt) clear(ctx context.Context) error {
+	began := time.Now()
+	var dead []deadClaim // in all queues
+	for _, e := range a.entries {
+		if !e.isFree() {
+			e.say(lease.Waited, lease.EntryStep{})
+		}
+		dead = append(dead, e.claims...)
+	}
+	for batch := range slices.Chunk(dead, requests.MaxOps-len(a.entries)) {
+		sent := time.Now()
+		var r requests.Reply
+		err := a.entries[0].Retry(ctx, func(ctx context.Context) (err error) {
+			r, err = a.clearing(batch).Once(ctx, a.q.host.Sender(), requests.Write)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		a.noteReply(began)
+		if !r.Succeeded { // another waiter was faster, or the holder, or an unanswered copy
+			return a.lookBehindClaims(ctx)
+		}
+		a.revision, a.readSent = r.Header.Revision, sent // it has compared the own entries, so it is a look, too
+	}
+	more := false // a look reads maxClaims at most
+	for _, e := range a.entries {
+		e.claims, more = nil, more || e.more
+	}
+	if more {
+		return a.lookBehindClaims(ctx)
+	}
+	return nil
+}
+
+// clearing returns the Txn to delete some claims.
+func (a *attempt) clearing(claims []deadClaim) requests.Txn {
+	var t requests.Txn
+	for _, e := range a.entries {
+		// An entry must not hold, nor make room for those behind it, while it is being removed:
+		//
+		//	rev 10  A's claim is dead
+		//	rev 12  B puts its entry, and waits for A's delay
+		//	rev 15  an administrator moves B's entry to a short lease: create revision 12, mod revision 15
+		//	        B's clear compares mod = 12, and is refused. B queues again
+		t.If = append(t.If, clientv3.Compare(clientv3.ModRevision(e.Key), "=", e.Created))
+	}
+	for _, c := range claims {
+		t.If = append(t.If, createdAt(c.key, c.rev)) // a later entry may have the same key, and its claim
+		t.Then = append(t.Then, clientv3.OpDelete(c.key))
+	}
+	return t
+}
+
+// noteReply records the first reply with the dead claims out of the way. Its request was due at that time.
+func (a *attempt) noteReply(due time.Time) {
+	if a.delayed {
+		return // the delay does not run a third time, or a slow network would keep the attempt from holding
+	}
+	// A late reply costs the delay once more, because a former holder is told by a poll, and a poll needs a quorum, too:
+	//
+	//	0.0 s  the members lose touch with each other. A, revoked just before, polls and hears nothing
+	//	2.0 s  A's delay is over. B sends the clear, and waits
+	//	9.0 s  the members meet again, and answer B first. A's poll is on its way: B waits until 11 s
+	//
+	// tests/models/quietmodel has this rule.
+	lockDelay := a.q.shared.lockDelay
+	a.delayed, a.late = true, lockDelay > 0 && time.Since(due) > lockDelay/4
+}
+
+// delayOnceMore waits for the lock delay, and looks again.
+func (a *attempt) delayOnceMore(ctx context.Context) error {
+	a.late = false
+	if !lease.Sleep(ctx, a.q.shared.lockDelay) {
+		return retry.ContextErr(ctx)
+	}
+	return a.entries[0].look(ctx)
+}
+
+// deadClaim is a conflicting claim ahead without its entry. It stays dead, because a deleted entry never comes back at
+// its create revision.
+type deadClaim struct {
+	key string
+	rev int64 // the create revision, of the claim and of its entry
+
+	// acquitted: its entry never held. Something ahead excluded it, and stands yet:
+	//
+	//	rev 10  A puts, and holds
+	//	rev 12  B puts, and waits for A
+	//	rev 15  B's lease expires. A still stands, so B never held: its claim costs no delay
+	acquitted bool
+}
+
+// dead returns the dead claims out of a reply to claimsAhead, in the order of their creation. entry is the youngest
+// conflicting entry ahead, as the same Txn has read it; nil: there is none. Claims younger than this entry are dead.
+func (s scope) dead(entry *mvccpb.KeyValue, claims []*mvccpb.KeyValue) (dead []deadClaim) {
+	if len(claims) == 0 {
+		return nil
+	}
+	byAge := func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) }
+	claims = slices.SortedFunc(slices.Values(claims), byAge)
+	var any, writer int64 // create revisions of the oldest, and of the oldest writer; 0: none
+	stands := func(key string, rev int64) {
+		if any == 0 || rev < any {
+			any = rev
+		}
+		if !layout.IsReader(key) && (writer == 0 || rev < writer) {
+			writer = rev
+		}
+	}
+	if entry != nil {
+		stands(string(entry.Key), entry.CreateRevision)
+	}
+	for _, kv := range claims {
+		key, rev := s.At.EntryOf(string(kv.Key)), kv.CreateRevision
+		if entry == nil || rev > entry.CreateRevision {
+			older := any // two readers do not exclude one another
+			if layout.IsReader(key) {
+				older = writer
+			}
+			// Only what is strictly older acquits. The two entries of a Downgradable have one revision, and the reader's must
+			// not acquit the writer's, which held.
+			dead = append(dead, deadClaim{string(kv.Key), rev, older != 0 && older < rev})
+		}
+		stands(key, rev)
+	}
+	return dead
+}
+
+const (
+	// maxDelays bounds how many dead claims a session remembers, cleared or not.
+	maxDelays = 1 << 15
+	// delayLasts is how long it remembers a dead claim at least: longer than any delay.
+	delayLasts = 20 * time.Minute
+)
+
+// delays is what a session knows of dead claims. All its attempts share it, so the delay of a claim counts from the
+// first reply to the session: calls with a deadline below the delay get in at last, and the next goroutine in a line
+// goes on where the one before left off.
+type delays struct {
+	mu sync.Mutex // protects of
+	of map[string]delay
+}
+
+// delay is what is known of one dead claim. Each time is when a reply was received.
+type delay struct {
+	rev       int64     // of the claim
+	acquitted bool      // its entry never held
+	dead      time.Time // the first reply showed it without its entry
+	gone      time.Time // the first reply showed it without its session key, too; zero: this stands
+	examined  bool      // says was read
+	says      layout.Claim
+}
+
+// noteDead records dead claims, as a reply has shown them.
+func (s *delays) noteDead(claims []deadClaim, now time.Time) {
+	if len(claims) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of == nil {
+		s.of = make(map[string]delay)
+	}
+	if len(s.of)+len(claims) > maxDelays {
+		maps.DeleteFunc(s.of, func(_ string, known delay) bool { return now.Sub(known.dead) > delayLasts })
+	}
+	for _, c := range claims {
+		known := s.of[c.key]
+		switch {
+		case known.rev > c.rev: // a late reply tells of an earlier claim at the key
+			continue
+		case known.rev < c.rev:
+			known = delay{rev: c.rev, dead: now}
+		}
+		known.acquitted = known.acquitted || c.acquitted
+		s.of[c.key] = known
+	}
+}
+
+// noteExamined records what a reply has shown of a dead claim: its value, and whether the session key of its holder has
+// gone.
+func (s *delays) noteExamined(claim *mvccpb.KeyValue, sessionGone bool, now time.Time) {
+	says := layout.DecodeClaim(claim.Value)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.of[string(claim.Key)]
+	if known.rev != claim.CreateRevision {
+		return
+	}
+	known.examined, known.says = true, says
+	if sessionGone && known.gone.IsZero() {
+		known.gone = now
+	}
+	s.of[string(claim.Key)] = known
+}
+
+// get returns what is known of a claim; the zero delay if no reply has shown it dead.
+func (s *delays) get(c deadClaim) delay {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.of[c.key]; known.rev == c.rev {
+		return known
+	}
+	return delay{}
+}
+
+// end returns when the delay of a dead claim is over for a session with that lock delay; false: not known yet.
+func (s *delays) end(c deadClaim, lockDelay time.Duration) (end time.Time, known bool) {
+	d := s.get(c)
+	if d.acquitted || !d.examined {
+		return time.Time{}, d.acquitted
+	}
+	// By then the holder of the claim has been told:
+	//
+	//	rev 10  A puts, and holds
+	//	rev 15  A's lease is revoked: entry and session key are gone, the claim is dead
+	//	        shown at 0 s: the delay ends at 2 s, the lock delay. The watch of the session key has told A
+	//	rev 15  or: A's entry is deleted by hand. Its session key stands
+	//	        shown at 0 s: the delay ends at 8 s. A poll has told A
+	//
+	// The holder's own delays count as well: the claim is deleted for all who come later.
+	end = d.dead.Add(max(lease.ToldWithin(lockDelay), d.says.ToldWithin))
+	if !d.gone.IsZero() {
+		if at := d.gone.Add(max(lockDelay, d.says.LockDelay)); at.Before(end) {
+			end = at
+		}
+	}
+	return end, true
+}

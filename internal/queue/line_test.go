@@ -1,0 +1,153 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/layout"
+)
+
+// newCaller returns a ticket that has joined no line. Its revision tells it from others.
+func newCaller(entries string, caller int64) *ticket {
+	return &ticket{q: &Queue{scope: scope{At: layout.Queue{Entries: entries}}}, rev: caller}
+}
+
+// joined returns a ticket in the line x whose caller is that number.
+func joined(s *lines, caller int64) *ticket {
+	t := newCaller("x", caller)
+	s.join(t, false)
+	return t
+}
+
+// queueUp returns the head of a line, and n tickets behind it.
+func queueUp(n int) (head *ticket, behind []*ticket) {
+	s := new(lines)
+	head = joined(s, -1)
+	for i := range n {
+		behind = append(behind, joined(s, int64(i)))
+	}
+	return head, behind
+}
+
+func hasTurn(t *ticket) bool { return len(t.turn) > 0 }
+
+func TestTurnsComeInTheOrderOfTheCalls(t *testing.T) {
+	t.Parallel()
+	s := new(lines)
+	first, second, third := joined(s, 1), joined(s, 2), joined(s, 3)
+	if !hasTurn(first) || hasTurn(second) {
+		t.Fatal("not only the first has its turn")
+	}
+	first.next()
+	if !hasTurn(second) || hasTurn(third) || second.isLast() {
+		t.Fatal("not only the second has its turn after the first")
+	}
+	if next := second.takeFirst(); next != third || !next.passTurn() || !hasTurn(third) {
+		t.Fatal("the third has no turn although it was passed")
+	}
+	third.next()
+	if head, _ := s.shared("x"); head != nil || len(s.all) != 0 {
+		t.Error("a line that is empty was not forgotten")
+	}
+	if head, _ := third.ahead(10); head != nil {
+		t.Error("a ticket of a line that was forgotten has a place in it")
+	}
+}
+
+func TestJoinIfEmptyJoinsNoLineWithACaller(t *testing.T) {
+	t.Parallel()
+	s := new(lines)
+	head := joined(s, 1)
+	if s.join(newCaller("x", 2), true) || !head.isLast() {
+		t.Error("a ticket has joined a line that was not empty")
+	}
+	alone := newCaller("x", 3)
+	alone.alone = true
+	if !s.join(alone, true) || !s.join(newCaller("y", 4), true) || len(s.all) != 3 {
+		t.Error("a ticket has not joined a line that was empty")
+	}
+}
+
+func TestCanceledTicketsKeepTheOrderOfTheOthers(t *testing.T) {
+	t.Parallel()
+	head, behind := queueUp(7)
+	for _, i := range []int{0, 3, 6, 3} { // ticket 3 twice
+		if !behind[i].cancel() {
+			t.Errorf("ticket %d had its turn", i)
+		}
+	}
+	if head.cancel() {
+		t.Error("the head was canceled")
+	}
+	var order []int64
+	for !head.isLast() {
+		order = append(order, head.takeFirst().rev)
+	}
+	if !slices.Equal(order, []int64{1, 2, 4, 5}) {
+		t.Errorf("the others came in order %v", order)
+	}
+	if taken := head.takeFirst(); taken != nil {
+		t.Errorf("an empty line gave %v", taken)
+	}
+}
+
+// Canceled while its entry is being put, a ticket gets no turn, and the next one does.
+func TestCanceledTicketsGetNoTurn(t *testing.T) {
+	t.Parallel()
+	head, behind := queueUp(2)
+	taken := head.takeFirst()
+	if !taken.cancel() || taken.passTurn() || hasTurn(taken) {
+		t.Error("a ticket that was canceled has its turn")
+	}
+	if taken.next(); !hasTurn(behind[1]) {
+		t.Error("the one behind it has no turn")
+	}
+}
+
+// The time per ticket must not grow with the line: when a service shuts down, all are canceled at once.
+func BenchmarkCancelAllTicketsOfALine(b *testing.B) {
+	for _, n := range []int{1000, 40_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				_, behind := queueUp(n)
+				b.StartTimer()
+				for i := range behind {
+					behind[len(behind)-1-i].cancel()
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/ticket")
+		})
+	}
+}
+
+func TestLineCountsNoFurtherThanItIsAsked(t *testing.T) {
+	t.Parallel()
+	const most = 10
+	head, behind := queueUp(most + 2)
+	all := append([]*ticket{head}, behind...)
+	for i, want := range map[int]int{0: 0, 1: 1, 2: 2, most: most, most + 2: most} {
+		if first, got := all[i].ahead(most); got != want || first != head {
+			t.Errorf("%d are ahead of the caller at %d, want %d; the head is %v", got, i, want, first)
+		}
+	}
+}
+
+func TestLineTellsItsHeadAndItsLength(t *testing.T) {
+	t.Parallel()
+	s := new(lines)
+	check := func(when string, wantHead *ticket, wantLength int) {
+		t.Helper()
+		if head, length := s.shared("x"); head != wantHead || length != wantLength {
+			t.Errorf("%s: %v is the head of %d", when, head, length)
+		}
+	}
+	check("there is none", nil, 0)
+	head := joined(s, 1)
+	check("one has joined", head, 1)
+	behind := joined(s, 2)
+	check("another waits", head, 2)
+	head.next()
+	check("the first has left", behind, 1)
+}
