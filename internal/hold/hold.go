@@ -81,7 +81,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 // newHold makes the hold of a grant. of is the life of its Set; nil: the hold begins a life of its own.
 func newHold(g *queue.Grant, r Request, of *life) *Hold {
 	h := &Hold{request: r, telemetry: g.Telemetry, life: of}
-	h.grant, h.host = g, g.Queue.Host()
+	h.grant, h.host = g, g.Host
 	if mod := g.Modified; mod != g.Created {
 		h.modified.Store(mod)
 	}

@@ -73,6 +73,9 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 			a = newAttempt(heads, lease)
 		}
 		err := a.put(ctx)
+		if err != nil {
+			err = a.putAgain(ctx, err)
+		}
 		if err == nil && (ctx.Err() != nil || !a.mayHold()) {
 			err = a.awaitFront(ctx)
 		}
@@ -82,7 +85,8 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 			}
 		}
 		if err == nil {
-			return a.granted(), nil
+			a.noteHeld()
+			return a.entries, nil
 		}
 		if !a.canQueueAgain(ctx, err) {
 			return nil, fail(ctx, heads, a, err)
@@ -188,13 +192,12 @@ func (a *attempt) awaitFront(ctx context.Context) error {
 	return retry.ContextErr(ctx)
 }
 
-// granted returns the entries; the attempt holds.
-func (a *attempt) granted() []*Grant {
+// noteHeld records that the attempt holds.
+func (a *attempt) noteHeld() {
 	for _, e := range a.entries {
-		e.Granted = Granted{e.modRevision(), a.revision, a.readSent, e.ticket.request.telemetry}
+		e.Granted = Granted{e.Queue.host, e.modRevision(), a.revision, a.readSent, e.ticket.request.telemetry}
 		e.say(lease.Holds, lease.EntryStep{Read: a.revision})
 	}
-	return a.entries
 }
 
 // waiting returns the first entry with something ahead of it, or not placed yet; nil if there is none.

@@ -32,6 +32,6 @@ func TestCallsLeaveNothingThatListensToTheCallersContext(t *testing.T) {
 			}
 			ctx.NothingListens(t, name)
 		}
-		mustHandOff(t, a.granted()[0])
+		mustHandOff(t, a.entries[0])
 	})
 }

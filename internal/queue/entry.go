@@ -125,6 +125,7 @@ type entryKeys struct {
 
 // Granted is what was known of an entry when its attempt began to hold.
 type Granted struct {
+	Host             lease.Host             // the session
 	Modified         int64                  // the mod revision
 	AcquiredRevision int64                  // of the store, at the latest read of all entries of the set
 	Stood            time.Time              // when the request was sent by which the entry holds

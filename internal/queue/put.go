@@ -28,42 +28,63 @@ var (
 // the reply to the other.
 const slowPut = time.Second
 
-// put puts the entries of the attempt into their queues, once however often the request is sent. As a rule its reply
-// names the entry ahead of each; otherwise a look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another
-// client deleted a.after or one of these entries), or etcd's error.
-//
-// Requests get lease.GiveUpWait after ctx has ended, because the entry of an answered put can be removed by its
-// revision; otherwise it needs the sweeper.
+// put sends the put of the entries of the attempt once. As a rule the reply names the entry ahead of each; otherwise a
+// look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another client deleted a.after or one of these
+// entries), or etcd's error. After an error putAgain must follow.
 func (a *attempt) put(ctx context.Context) error {
-	first := a.entries[0]
-	if first.stage >= created {
+	if a.entries[0].stage >= created {
 		return nil // by a hand-off
 	}
+	// Requests go on after ctx has ended, because the entry of an answered put can be removed by its revision. Otherwise
+	// it needs the sweeper.
 	rctx, cancel := lease.ForRequest(ctx, a.lease, lease.GiveUpWait)
 	defer cancel()
-	err := a.tryPut(rctx)
+	claims, err := a.lease.AwaitClaims(rctx)
 	if err != nil {
-		err = a.putAgain(ctx, rctx, err)
+		return err
+	}
+	if a.q.limit != 0 && a.after == nil { // a turn for a permit does not wait: until it is put, more permits are
+		select {
+		case a.q.shared.permitPuts <- struct{}{}:
+			defer func() { <-a.q.shared.permitPuts }()
+		case <-rctx.Done():
+			return retry.ContextErr(rctx)
+		}
+	}
+	p, began := a.putting(claims), time.Now()
+	for _, e := range a.entries {
+		e.say(lease.Sends, lease.EntryStep{Gate: p.gate})
+	}
+	r, err := a.q.shared.commits.Commit(rctx, p.Txn)
+	if r.Unanswered || time.Since(began) >= slowPut {
+		a.unansweredAt = p.gate
+	}
+	if r.Succeeded {
+		a.revision, a.readSent = r.Header.Revision, began
+		err = a.wasPut(p, r)
+	} else {
+		err = a.wasNotPut(rctx, p, r, err)
 	}
 	if err == nil {
-		telemetry.Queued(ctx, first.position)
+		telemetry.Queued(ctx, a.entries[0].position)
 	}
 	return err
 }
 
-// putAgain goes on after a try has failed with err, until a try succeeds or fails for good, or ctx ends.
-func (a *attempt) putAgain(ctx, rctx context.Context, err error) error {
-	try := func(ctx context.Context) error {
+// putAgain sends the put again after an error of put, until it succeeds or fails for good, or ctx ends. The entries are
+// put once, however often the request is sent.
+func (a *attempt) putAgain(ctx context.Context, err error) error {
+	try := func(context.Context) error {
 		err := errSendAgain
 		for errors.Is(err, errSendAgain) {
 			if err = retry.ContextErr(ctx); err == nil {
-				err = a.tryPut(rctx)
+				err = a.put(ctx)
 			}
 		}
 		return err
 	}
 	if errors.Is(err, errSendAgain) {
-		return lease.RetryUnder(ctx, a.q.host, a.lease, try)
+		return lease.RetryUnder(ctx, a.q.host, a.lease, try) // at once: its reason is out of the way
 	}
 	return lease.RetryAfter(ctx, a.q.host, a.lease, err, try)
 }
@@ -149,32 +170,8 @@ func (e *entry) puts(to []clientv3.Op, key, claim string, claims clientv3.LeaseI
 	return append(to, clientv3.OpPut(claim, e.Queue.shared.claimValue, clientv3.WithLease(claims)))
 }
 
-// tryPut sends the put once and reads its reply.
-func (a *attempt) tryPut(ctx context.Context) error {
-	claims, err := a.lease.AwaitClaims(ctx)
-	if err != nil {
-		return err
-	}
-	if a.q.limit != 0 && a.after == nil { // a turn for a permit does not wait: until it is put, more permits are
-		select {
-		case a.q.shared.permitPuts <- struct{}{}:
-			defer func() { <-a.q.shared.permitPuts }()
-		case <-ctx.Done():
-			return retry.ContextErr(ctx)
-		}
-	}
-	p, began := a.putting(claims), time.Now()
-	for _, e := range a.entries {
-		e.say(lease.Sends, lease.EntryStep{Gate: p.gate})
-	}
-	r, err := a.q.shared.commits.Commit(ctx, p.Txn)
-	if r.Unanswered || time.Since(began) >= slowPut {
-		a.unansweredAt = p.gate
-	}
-	if r.Succeeded {
-		a.revision, a.readSent = r.Header.Revision, began
-		return a.wasPut(ctx, p, r)
-	}
+// wasNotPut takes the reply to a put, or its error, if it was not carried out as far as that says. nil: it was.
+func (a *attempt) wasNotPut(ctx context.Context, p putting, r requests.Reply, err error) error {
 	class := etcderr.Classify(err)
 	if err == nil || r.Unanswered || class == etcderr.Unknown {
 		for _, e := range a.entries {
@@ -215,7 +212,7 @@ func (a *attempt) dropClaims() (dropped bool) {
 }
 
 // wasPut takes the reply to a put; it was carried out.
-func (a *attempt) wasPut(ctx context.Context, p putting, r requests.Reply) (err error) {
+func (a *attempt) wasPut(p putting, r requests.Reply) (err error) {
 	if permit := a.entries[0].permit; permit != nil {
 		return permit.wasPut(r.Inner(p.epoch + 1))
 	}

@@ -77,7 +77,7 @@ func TestGateStaysAfterAPutThatIsRefused(t *testing.T) {
 		q := p.queue("x")
 		p.PlanOne("enqueue", denied)
 		a := newAttempt(Set{q}.join(Request{}), p.Host.Lease())
-		if err := a.tryPut(t.Context()); status.Code(err) != codes.PermissionDenied {
+		if err := a.put(t.Context()); status.Code(err) != codes.PermissionDenied {
 			t.Fatal(err)
 		}
 		if e := a.entries[0]; e.stage != unsent {

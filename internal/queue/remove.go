@@ -236,6 +236,9 @@ func (e *entry) replace(t *ticket) (*attempt, error) {
 	successor := next.entries[0]
 	next.after = e
 	err := next.put(e.Lease.Context())
+	if err != nil {
+		err = next.putAgain(e.Lease.Context(), err)
+	}
 	if successor.stage >= created { // so the same Txn has removed e
 		e.finish()
 		if err == nil {

@@ -33,7 +33,7 @@ var invariants = []invariant{
 	}},
 	{"3 One attempt, one entry", []string{"internal/queue/put.go attempt.put, attempt.findPut, attempt.whyRefused"}},
 	{"4 Nothing left behind", []string{
-		"internal/queue/put.go attempt.tryPut, attempt.whyRefused",
+		"internal/queue/put.go attempt.wasNotPut, attempt.whyRefused",
 		"internal/queue/remove.go entry.tryRemove",
 		"internal/queue/remove.go entry.HandOff",
 		"internal/leftovers/sweeper.go Sweeper.sweep",
@@ -127,7 +127,7 @@ var invariants = []invariant{
 		"internal/queue/delay.go scope.dead",
 	}},
 	{"a set holds and ends as a whole", []string{
-		"internal/queue/put.go attempt.tryPut, attempt.findPut",
+		"internal/queue/put.go attempt.put, attempt.findPut",
 		"internal/queue/wait.go attempt.standIn",
 		"internal/hold/release.go life.endAndRelease",
 		"internal/queue/remove.go RemoveTogether",
