@@ -12,12 +12,14 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
+// delay is the lock delay of all sessions below.
+const delay = 200 * time.Millisecond
+
 // BenchmarkDeadClaims tells how long a writer waits behind n readers whose session etcd has ended and whose process is
 // cut off, beyond LockDelay. The readers' n claims are dead, and the writer clears them:
 //
 //	go test -run '^$' -bench DeadClaims -benchtime 5x ./tests/etcd/locker
 func BenchmarkDeadClaims(b *testing.B) {
-	const delay = 200 * time.Millisecond
 	srv := etcdtest.Start(b, etcdtest.Options{Fsync: true})
 	ctx := context.Background()
 	writer := open(b, srv.Client(b), session.Options{TTL: 600 * time.Second, LockDelay: delay})
@@ -29,7 +31,7 @@ func BenchmarkDeadClaims(b *testing.B) {
 				b.StopTimer()
 				name := fmt.Sprint("dead", n, "-", round)
 				round++
-				killReaders(b, srv, name, n)
+				end := killReaders(b, srv, name, n)
 				begin := time.Now()
 				b.StartTimer()
 				lk, err := locker.NewRWMutex(writer, name).Lock(ctx)
@@ -41,6 +43,7 @@ func BenchmarkDeadClaims(b *testing.B) {
 				if err := lk.Unlock(ctx); err != nil {
 					b.Fatal(err)
 				}
+				end()
 				b.StartTimer()
 			}
 			b.ReportMetric(float64(beyond.Milliseconds())/float64(round), "ms-beyond-delay/op")
@@ -49,12 +52,12 @@ func BenchmarkDeadClaims(b *testing.B) {
 }
 
 // killReaders lets n readers of a session of their own hold a lock, cuts the session off from etcd, and revokes its
-// lease.
-func killReaders(b *testing.B, srv *etcdtest.Server, name string, n int) {
+// lease. end heals the session's connection, and closes it.
+func killReaders(b *testing.B, srv *etcdtest.Server, name string, n int) (end func()) {
 	b.Helper()
 	ctx := context.Background()
 	link := srv.Link(b)
-	sess, err := session.New(ctx, link.Client(), session.Options{TTL: 600 * time.Second})
+	sess, err := session.New(ctx, link.Client(), session.Options{TTL: 600 * time.Second, LockDelay: delay})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -66,6 +69,10 @@ func killReaders(b *testing.B, srv *etcdtest.Server, name string, n int) {
 	link.Cut()
 	if _, err := srv.Client(b).Revoke(ctx, lease); err != nil {
 		b.Fatal(err)
+	}
+	return func() {
+		link.Heal()
+		_ = sess.Close(ctx) // it is lost
 	}
 }
 
