@@ -249,21 +249,22 @@ func (s *delays) noteDead(claims []deadClaim, now time.Time) {
 	}
 }
 
-// noteExamined records what a reply has shown of a dead claim: its value, and whether the session key of its holder has
-// gone.
-func (s *delays) noteExamined(claim *mvccpb.KeyValue, sessionGone bool, now time.Time) {
-	says := layout.DecodeClaim(claim.Value)
+// noteExamined records what a reply has shown of dead claims of one session: what they say, and whether the session key
+// has gone.
+func (s *delays) noteExamined(claims []deadClaim, says layout.Claim, sessionGone bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := s.of[string(claim.Key)]
-	if known.rev != claim.CreateRevision {
-		return
+	for _, c := range claims {
+		known := s.of[c.key]
+		if known.rev != c.rev {
+			continue
+		}
+		known.examined, known.says = true, says
+		if sessionGone && known.gone.IsZero() {
+			known.gone = now
+		}
+		s.of[c.key] = known
 	}
-	known.examined, known.says = true, says
-	if sessionGone && known.gone.IsZero() {
-		known.gone = now
-	}
-	s.of[string(claim.Key)] = known
 }
 
 // get returns what is known of a claim; the zero delay if no reply has shown it dead.

@@ -2,12 +2,14 @@ package queue_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
@@ -59,8 +61,49 @@ func TestEntryThatIsMovedInItsDelayNeitherHoldsNorClears(t *testing.T) {
 	}
 }
 
-// One look shows all claims ahead, so their delays run together. Their values are read in several looks, and several
-// requests delete them.
+// A process with a thousand readers dies. All its claims say the same, and have one session key, so two looks are
+// enough.
+func TestManyDeadClaimsOfOneSessionCostTwoLooks(t *testing.T) {
+	const n, perClear = 1000, queue.MaxOps - 1
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		dead := kit.JoinReader(t, srv, holdtest.EntriesX)
+		for i := range n - 1 {
+			srv.Put(strings.TrimSuffix(dead.Claim, "AAAAAAAAAAAAAAAA")+fmt.Sprintf("%016d", i), layout.Claim{}.Encode())
+		}
+		dead.Revoke()
+		p := holdtest.Start(t, srv)
+		p.Plan(nil)
+		began := time.Now()
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		if sent := p.Counts(); sent["read"] != 2 || sent["clear"] != (n+perClear-1)/perClear {
+			t.Errorf("sent %v", sent)
+		}
+		if took := time.Since(began); took < kit.LockDelay || took > kit.LockDelay+kit.Prompt {
+			t.Errorf("held after %v", took)
+		}
+		holdtest.MustRelease(t, h)
+		kit.NothingStands(t, srv)
+	})
+}
+
+// Two readers are gone: the session of the first has ended, and that of the second lives, and may not know.
+func TestEndOfOneSessionSaysNothingOfAnother(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ended, lives := kit.JoinReader(t, srv, holdtest.EntriesX), kit.JoinReader(t, srv, holdtest.EntriesX)
+		ended.Revoke()
+		srv.Delete(lives.Key)
+		began := time.Now()
+		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Queue("x"))
+		if took := time.Since(began); took < kit.ToldWithin {
+			t.Errorf("held after %v, want %v", took, kit.ToldWithin)
+		}
+		holdtest.MustRelease(t, h)
+		kit.NothingStands(t, srv)
+	})
+}
+
+// One look shows all claims ahead, so their delays run together. What they say is read in several looks if they are of
+// many sessions, and several requests delete them.
 func TestManyDeadClaimsCostOneDelay(t *testing.T) {
 	const perLook, perClear = (queue.MaxOps - 1) / 2, queue.MaxOps - 1
 	for name, join := range map[string]func(*testing.T, *etcdfake.Server, string) *kit.Peer{

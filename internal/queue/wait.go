@@ -155,7 +155,7 @@ type readAhead struct {
 }
 
 // readsAhead returns the reads of what stands ahead: the nearest entry; the claims, dead if they are behind this entry;
-// and, of at most so many unsettled claims, their value and the session key of their holder.
+// and, of at most so many sessions, what a claim says, and the session key.
 func (e *entry) readsAhead(most int) (ops requests.Ops, unsettled []deadClaim) {
 	// Claims alone would tell less: their lease may be revoked by itself.
 	ops.Add(e.Queue.nearest(e.Created))
@@ -184,14 +184,22 @@ func (l readAhead) note(r requests.Reply) {
 }
 
 // unsettled returns the claims whose value and session key a look reads: the claim of the entry ahead, because this
-// entry may go next, and each dead claim until its session key has gone. most bounds how many.
+// entry may go next, and each dead claim until its session key has gone. All claims of a session say the same, so one
+// of each session is enough. most bounds how many.
 func (e *entry) unsettled(most int) (claims []deadClaim) {
-	if e.ahead != nil {
-		if _, ours := layout.LeaseOf(string(e.ahead.Key)); ours {
-			claims = append(claims, deadClaim{key: e.Queue.At.ClaimKey(string(e.ahead.Key)), rev: e.ahead.CreateRevision})
+	known := make(map[clientv3.LeaseID]bool)
+	add := func(c deadClaim) {
+		if holder := e.Queue.holderOf(c); !known[holder] {
+			known[holder] = true
+			claims = append(claims, c)
 		}
 	}
-	// Claims never read come first. Otherwise many claims of living sessions would keep them from being read.
+	if e.ahead != nil {
+		if _, ours := layout.LeaseOf(string(e.ahead.Key)); ours {
+			add(deadClaim{key: e.Queue.At.ClaimKey(string(e.ahead.Key)), rev: e.ahead.CreateRevision})
+		}
+	}
+	// Sessions never read come first. Otherwise many claims of living sessions would keep them from being read.
 	var again []deadClaim
 	for _, c := range e.claims {
 		switch d := e.Queue.shared.delays.get(c); {
@@ -199,28 +207,44 @@ func (e *entry) unsettled(most int) (claims []deadClaim) {
 		case d.examined:
 			again = append(again, c)
 		default:
-			claims = append(claims, c)
+			add(c)
 		}
 	}
-	claims = append(claims, again...)
+	for _, c := range again {
+		add(c)
+	}
 	return claims[:min(len(claims), most)]
+}
+
+// holderOf returns the session's lease under which a claim was put. The key of a foreign entry names none.
+func (q *Queue) holderOf(c deadClaim) clientv3.LeaseID {
+	holder, _ := layout.LeaseOf(q.At.EntryOf(c.key))
+	return holder
 }
 
 // examine adds the reads of what claims say, and of the session keys of their holders.
 func (e *entry) examine(to *requests.Ops, claims []deadClaim) {
-	q := e.Queue
 	for _, c := range claims {
-		// The key of a foreign entry names no session. Then no session key is found, so the delay is the lock delay.
-		holder, _ := layout.LeaseOf(q.At.EntryOf(c.key))
-		to.Add(clientv3.OpGet(c.key), clientv3.OpGet(q.host.SessionKey(holder), clientv3.WithCountOnly()))
+		session := e.Queue.host.SessionKey(e.Queue.holderOf(c)) // none, for a foreign entry: the delay is the lock delay
+		to.Add(clientv3.OpGet(c.key), clientv3.OpGet(session, clientv3.WithCountOnly()))
 	}
 }
 
-// noteExamined records the replies to examine, from response i on. Call noteDead before.
+// noteExamined records the replies to examine, from response i on, for all dead claims of these sessions. Call noteDead
+// before.
 func (e *entry) noteExamined(r requests.Reply, i int, claims []deadClaim) {
-	for range claims {
+	if len(claims) == 0 {
+		return
+	}
+	of := make(map[clientv3.LeaseID][]deadClaim)
+	for _, c := range e.claims {
+		holder := e.Queue.holderOf(c)
+		of[holder] = append(of[holder], c)
+	}
+	for _, c := range claims {
 		if claim := r.First(i); claim != nil {
-			e.Queue.shared.delays.noteExamined(claim, r.Range(i+1).Count == 0, time.Now())
+			dead := of[e.Queue.holderOf(c)]
+			e.Queue.shared.delays.noteExamined(dead, layout.DecodeClaim(claim.Value), r.Range(i+1).Count == 0, time.Now())
 		}
 		i += 2
 	}

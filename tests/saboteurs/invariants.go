@@ -89,7 +89,7 @@ var invariants = []invariant{
 	{"etcd's own locks are contenders", []string{"internal/queue/queue.go At"}},
 	{"16 A revoked holder is told before a waiter holds", []string{
 		"internal/queue/put.go attempt.putting",
-		"internal/queue/wait.go entry.look, readAhead.note",
+		"internal/queue/wait.go entry.look, entry.noteExamined, readAhead.note",
 		"internal/queue/delay.go scope.dead",
 		"internal/queue/delay.go delays.noteExamined, delays.end",
 		"internal/queue/delay.go attempt.passClaims, attempt.clear, attempt.clearing",
