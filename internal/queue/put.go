@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -236,6 +237,57 @@ func (a *attempt) wasPut(p putting, r requests.Reply) (err error) {
 		}
 	}
 	return err
+}
+
+// youngestKeys reads what a put needs to know: does anything conflict, and what is the youngest entry?
+func (s scope) youngestKeys() []clientv3.Op {
+	from, end := s.conflicting()
+	claims, endOfClaims := s.conflictingClaims()
+	if !s.At.Foreign {
+		// Entries and claims are one range. An entry and its claim are as young as each other, so if there is an entry, it
+		// is among the two youngest keys, unless two dead claims are younger.
+		return []clientv3.Op{createdBefore(from, endOfClaims, 0, clientv3.WithLimit(2), youngestFirst)}
+	}
+	ops := []clientv3.Op{createdBefore(from, end, 0, clientv3.WithLimit(1), youngestFirst)}
+	if !s.Unclaimed {
+		ops = append(ops, createdBefore(claims, endOfClaims, 0, clientv3.WithLimit(1)))
+	}
+	return ops
+}
+
+// before is what the reply to youngestKeys says.
+type before struct {
+	entry  *mvccpb.KeyValue // the youngest entry; nil: there is none, or it is not known
+	claims []deadClaim      // if entry is nil, some conflicting claims; the oldest may not be dead
+	free   bool             // neither an entry nor a claim conflicts
+	count  int64            // of entries; dead claims are counted in halves
+}
+
+// before takes the replies to youngestKeys, from reply i on.
+func (s scope) before(r requests.Reply, i int) before {
+	youngest := r.Range(i)
+	b := before{free: youngest.Count == 0, count: youngest.Count}
+	claims := youngest.Kvs
+	switch {
+	case s.At.Foreign:
+		b.entry, claims = requests.First(youngest.Kvs), nil
+		if !s.Unclaimed {
+			of := r.Range(i + 1)
+			b.free, claims = b.free && of.Count == 0, of.Kvs
+		}
+	default:
+		b.count = (b.count + 1) / 2 // each entry has a claim
+		for _, kv := range youngest.Kvs {
+			if !s.At.IsClaim(string(kv.Key)) {
+				b.entry, claims = kv, nil
+				break
+			}
+		}
+	}
+	for _, kv := range claims {
+		b.claims = append(b.claims, deadClaim{key: string(kv.Key), rev: kv.CreateRevision})
+	}
+	return b
 }
 
 // findPut reads whether a copy of the put was carried out. If so, the create revision of the entries is known now. If

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
@@ -286,4 +287,87 @@ func (e *entry) describe(ctx context.Context) string {
 		return fmt.Sprintf("; %s, and the session was not connected", first)
 	}
 	return fmt.Sprintf("; %s, and the lock delay had not passed: the last holder went without a release", first)
+}
+
+// scope says which entries a queue has, and which of them exclude an entry put through it.
+type scope struct {
+	At     layout.Queue
+	Reader bool // entries put through it do not exclude one another
+
+	// Unclaimed: there are no claims, because this client has no right to them. Below a foreign prefix they stand
+	// elsewhere than the entries.
+	Unclaimed bool
+}
+
+// conflicting returns the range of the entries that exclude an entry put through the queue.
+func (s scope) conflicting() (from, end string) {
+	if s.Reader {
+		return s.At.Writers()
+	}
+	return s.At.All()
+}
+
+// conflictingClaims returns the range of the claims of such entries.
+func (s scope) conflictingClaims() (from, end string) {
+	if s.Reader {
+		return s.At.WritersClaims()
+	}
+	return s.At.AllClaims()
+}
+
+// oldest reads the entry created first, the holder's, with its value.
+func (s scope) oldest() clientv3.Op {
+	opts := clientv3.WithFirstCreate()
+	if s.At.Kind != holdfast.KindElection { // the two entries of a Downgradable have one create revision: see holderIn
+		opts = append(opts, clientv3.WithLimit(2))
+	}
+	return clientv3.OpGet(s.At.Entries, opts...)
+}
+
+// holderIn returns the holder's entry out of the reply to oldest; nil if there is none.
+func holderIn(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	if len(kvs) == 2 && kvs[0].CreateRevision == kvs[1].CreateRevision && layout.IsReader(string(kvs[0].Key)) {
+		return kvs[1]
+	}
+	return requests.First(kvs)
+}
+
+// nearest reads the youngest conflicting entry created before a revision; 0: of all. For any choice by create revision
+// the server goes through all keys of the range.
+func (s scope) nearest(created int64) clientv3.Op {
+	from, end := s.conflicting()
+	return createdBefore(from, end, created, clientv3.WithLimit(1), youngestFirst)
+}
+
+// ahead reads the conflicting entries created before a revision; 0: all.
+func (s scope) ahead(created int64, opts ...clientv3.OpOption) clientv3.Op {
+	from, end := s.conflicting()
+	return createdBefore(from, end, created, opts...)
+}
+
+// maxClaims is how many claims one look reads: some 1.5 MB of keys. If there are more, another look follows.
+const maxClaims = 1 << 14
+
+// claimsAhead reads the keys of the conflicting claims created before a revision.
+func (s scope) claimsAhead(created int64) clientv3.Op {
+	from, end := s.conflictingClaims()
+	return createdBefore(from, end, created, clientv3.WithLimit(maxClaims))
+}
+
+func createdBefore(from, end string, created int64, opts ...clientv3.OpOption) clientv3.Op {
+	opts = append(opts, clientv3.WithRange(end), clientv3.WithKeysOnly())
+	if created > 0 {
+		opts = append(opts, clientv3.WithMaxCreateRev(created-1))
+	}
+	return clientv3.OpGet(from, opts...)
+}
+
+var youngestFirst = clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend)
+
+// Meta reads a key without its value.
+func Meta(key string) clientv3.Op { return clientv3.OpGet(key, clientv3.WithKeysOnly()) }
+
+// createdAt is true in a Txn while key has this create revision; with rev 0, while the key does not exist.
+func createdAt(key string, rev int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
 }

@@ -29,7 +29,6 @@ var harmless = map[string]string{
 	"calls context.WithCancelCause": pure, "calls l.connected.Err": pure, "calls w.running.Add": pure,
 	"calls tasks.Add": pure, "calls t.until.After": pure, "calls r.copies.Go": "starts a goroutine",
 
-
 	"calls time.AfterFunc":     "starts a timer, which calls back later on its own goroutine",
 	"calls s.client.Endpoints": "copies the list under a mutex that etcd's client holds during no request",
 	"calls b.timer.Stop":       timer,

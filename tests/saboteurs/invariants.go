@@ -47,12 +47,12 @@ var invariants = []invariant{
 		"internal/queue/wait.go entry.look, attempt.standIn",
 	}},
 	{"7 Strict FIFO", []string{
-		"internal/queue/reads.go scope.nearest",
+		"internal/queue/wait.go scope.nearest",
 		"internal/queue/line.go lines.join, ticket.next",
 	}},
 	{"8 No herd, constant RPCs", []string{
 		"internal/watching/change.go Change.once, Change.listen",
-		"internal/queue/reads.go scope.nearest",
+		"internal/queue/wait.go scope.nearest",
 		"internal/requests/txns.go Ops.AddGroups",
 	}},
 	{"9 Tokens strictly increase", []string{"internal/layout/epoch.go Token", "token.go NewToken"}},
@@ -122,7 +122,7 @@ var invariants = []invariant{
 		"session/revoke.go granter.revokeLost",
 	}},
 	{"readers hold together, writers alone", []string{
-		"internal/queue/reads.go scope.conflicting",
+		"internal/queue/wait.go scope.conflicting",
 		"internal/layout/claim.go Queue.WritersClaims",
 		"internal/queue/delay.go scope.dead",
 	}},
