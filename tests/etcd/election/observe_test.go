@@ -262,7 +262,8 @@ func TestObserveWatchesFromNow(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if !slices.Equal(from, []int64{0}) {
-		t.Errorf("watches from revisions %v, want one from 0", from)
+	// A busy machine may be late with the creation of a watch, and another one follows.
+	if slices.ContainsFunc(from, func(rev int64) bool { return rev != 0 }) || len(from) == 0 {
+		t.Errorf("watches from revisions %v, want 0", from)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -259,7 +260,7 @@ func TestTokensGrowAcrossAnEpoch(t *testing.T) {
 	}
 }
 
-// Invariant 9: the reply to the put is lost, and those to all that follows; another session queues behind the entry,
+// Invariant 9: the reply to the put is lost, and all requests that follow; another session queues behind the entry,
 // the epoch is set, and only then does a read or a retry find the entry. With the epoch that it reads, its token would
 // be larger than that of its successor.
 func TestEpochSetBetweenAPutAndItsRetryIsNotUsed(t *testing.T) {
@@ -268,7 +269,9 @@ func TestEpochSetBetweenAPutAndItsRetryIsNotUsed(t *testing.T) {
 	link := srv.Link(t)
 	a := open(t, link.Client(), session.Options{})
 	b := open(t, srv.Client(t), session.Options{})
-	link.LoseReply("Txn", 0, codes.Unavailable)
+	var sent atomic.Int32
+	link.LoseReply("Txn", 1, codes.Unavailable)
+	link.LoseRequest("Txn", 0, func(any) bool { return sent.Add(1) > 1 })
 	first := lockLater(deadline(t), locker.NewMutex(a, "x"))
 	kvs := srv.WaitForKeys(t, "holdfast/lock/x/@/", 1)
 	behind := lockLater(deadline(t), locker.NewMutex(b, "x"))

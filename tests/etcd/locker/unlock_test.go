@@ -253,7 +253,9 @@ func TestUnlockTellsARepeatedRemovalFromADeletionByHand(t *testing.T) {
 				cli.KV = struct{ clientv3.KV }{cli.KV}
 			}
 			sess := open(t, cli, quiet)
+			link.Delay(600 * time.Millisecond) // of the reply to the put: so the session sends no copy of the removal for 1.2 s
 			lk := mustLock(t, locker.NewMutex(sess, name))
+			link.Delay(0)
 			if c.deleted == "" {
 				link.LoseReply("Txn", 1, codes.Canceled, testkit.IsTxnThatDeletes)
 			} else if _, err := srv.Client(t).Delete(deadline(t), "holdfast/lock/"+name+"/"+c.deleted,
