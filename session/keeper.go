@@ -56,14 +56,18 @@ func (k *keeper) watchdog() holdfast.State {
 		case <-l.Context().Done():
 			return state
 		}
-		switch err := l.Check(); {
+		err := l.Check()
+		if errors.Is(err, holdfast.ErrSuspended) {
+			// Also if the last state was Suspended. Meanwhile a renewal may have counted right before half of its time was over:
+			// who acted on it has a new context.
+			l.Suspend()
+		}
+		switch {
 		case err == nil && state == holdfast.Suspended:
 			state = holdfast.Connected
-			l.Enter(holdfast.Connected)
 			k.events.publish(Event{State: holdfast.Connected, Previous: holdfast.Suspended, Lease: l.ID()})
 		case errors.Is(err, holdfast.ErrSuspended) && state == holdfast.Connected:
 			state = holdfast.Suspended
-			l.Enter(holdfast.Suspended)
 			k.events.publish(Event{
 				State: holdfast.Suspended, Previous: holdfast.Connected, Lease: l.ID(), Err: k.whySuspended(),
 			})

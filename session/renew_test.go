@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -181,6 +182,46 @@ func TestConnectedContextLivesAsSoonAsTheRenewalIsConfirmed(t *testing.T) {
 			if now.Err() != nil {
 				t.Fatalf("the watchdog has canceled it: %v", now.Err())
 			}
+		}
+	})
+}
+
+// A renewal may count a moment before half of the trusted time is over: for a moment the lease is connected, and who
+// acts then gets a new context. The watchdog may look after that. Found by the campaign.
+func TestContextOfAConnectionTheWatchdogMissedEndsWithTheSuspension(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		clock, jump := jumping()
+		var suspended, late atomic.Bool
+		ctx := lease.Observe(t.Context(), func(s lease.Step) {
+			switch {
+			case s.Action == lease.Suspends:
+				suspended.Store(true)
+			case s.Action == lease.Confirmed && suspended.Load() && !late.Swap(true):
+				jump(7 * time.Second) // trusted for 13.5 s
+			}
+		})
+		sess, err := session.New(ctx, c.dial(t), quiet(session.Options{Clock: clock}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sess.Close(context.Background()) })
+		l := await(t, sess)
+		c.hang("LeaseKeepAlive")
+		for !errors.Is(l.Check(), holdfast.ErrSuspended) {
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		c.heal()
+		c.hang("Range") // the next renewal has no proof
+		for !late.Load() {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		if err := l.Check(); !errors.Is(err, holdfast.ErrSuspended) {
+			t.Fatalf("Check: %v", err)
+		}
+		if cause := context.Cause(l.ConnectedContext()); cause != holdfast.ErrSuspended {
+			t.Errorf("its context: %v", cause)
 		}
 	})
 }

@@ -44,7 +44,8 @@ type Lease struct {
 type connection struct {
 	connected context.Context
 	suspend   context.CancelCauseFunc // cancels connected
-	changed   chan struct{}           // closed at the next change of state, and at each confirmed renewal
+	ends      bool                    // connected is canceled, or is about to be
+	changed   chan struct{}           // closed at the next confirmed renewal
 }
 
 // New returns the lease of a Grant. It is trusted from the moment the request was sent. clock returns elapsed time.
@@ -176,8 +177,10 @@ func (l *Lease) confirmLocked(now time.Duration, t trust) {
 	l.trust = t
 	l.Say(Step{Action: Confirmed, At: now, Until: l.trust.until})
 	l.failure = nil
-	if now < l.trust.suspendAt() { // or a reply was kept for so long that the lease stays suspended
-		l.reconnectLocked()
+	if now < l.trust.suspendAt() && l.ends { // or a reply was kept for so long that the lease stays suspended
+		// Who acts on the renewal before the watchdog has woken must not get the context of the suspension.
+		l.connected, l.suspend = context.WithCancelCause(l.ctx)
+		l.ends = false
 	}
 	// Wake AwaitConnected. It judges by the clock, so it may have seen a suspension that the watchdog, whose timer
 	// has not fired yet, will never see.
@@ -212,28 +215,19 @@ func (l *Lease) Explain(failure, more error) {
 	}
 }
 
-// Enter records a change of state, as the watchdog sees it, and wakes AwaitConnected.
-func (l *Lease) Enter(s holdfast.State) {
+// Suspend ends the connected context if the lease is suspended.
+func (l *Lease) Suspend() {
 	now := l.clock()
 	l.mu.Lock()
+	begins := now >= l.trust.suspendAt() && !l.ends && l.lost == nil
 	suspend := l.suspend
-	if s == holdfast.Connected {
-		l.reconnectLocked()
-		suspend = func(error) {}
-	} else {
+	if begins {
+		l.ends = true
 		l.Say(Step{Action: Suspends, At: now})
 	}
-	close(l.changed)
-	l.changed = make(chan struct{})
 	l.mu.Unlock()
-	suspend(holdfast.ErrSuspended)
-}
-
-// reconnectLocked replaces a canceled connected context. confirmLocked calls it as well: who acts on the renewal before
-// the watchdog has woken must not get the context of the suspension.
-func (l *Lease) reconnectLocked() {
-	if l.connected.Err() != nil {
-		l.connected, l.suspend = context.WithCancelCause(l.ctx)
+	if begins {
+		suspend(holdfast.ErrSuspended)
 	}
 }
 

@@ -120,7 +120,7 @@ func TestRenewalIsTrustedFromItsSendTimeAndForAtMostItsTTL(t *testing.T) {
 	l, now := granted()
 	sent := *now + 4*time.Second
 	*now += 5 * time.Second // suspended
-	l.Enter(holdfast.Suspended)
+	l.Suspend()
 	if err := context.Cause(l.ConnectedContext()); err != holdfast.ErrSuspended {
 		t.Errorf("cause %v", err)
 	}
@@ -130,6 +130,7 @@ func TestRenewalIsTrustedFromItsSendTimeAndForAtMostItsTTL(t *testing.T) {
 	if l.Remaining() != 3*time.Second || l.Check() != nil || l.Unconfirmed() != time.Second {
 		t.Errorf("%v remain, %v", l.Remaining(), l.Check())
 	}
+	l.Suspend() // by a watchdog that has judged the lease before the renewal
 	if l.ConnectedContext().Err() != nil {
 		t.Error("a confirmed renewal does not bring back the connected context")
 	}
@@ -187,7 +188,7 @@ func TestHoldersStaySuspendedIfTheConfirmedRenewalIsOld(t *testing.T) {
 	l, now := granted()
 	sent := *now + 2*time.Second
 	*now += 7 * time.Second
-	l.Enter(holdfast.Suspended)
+	l.Suspend()
 	if !renew(l, sent, 10*time.Second) || l.Check() != holdfast.ErrSuspended {
 		t.Fatalf("%v", l.Check())
 	}
