@@ -46,8 +46,8 @@
 //   - That a process does not write if it is paused between a Check and a write. Fence the writes: see
 //     package fencing.
 //   - That a lock survives an outage of etcd of about the TTL.
-//   - After a revocation of its lease, that the holder is told before a newcomer holds: see
-//     package session.
+//   - After a revocation of its lease, in rare cases, that the holder is told before the next one
+//     holds: see docs/guarantees.md.
 //   - Prompt notice of a deletion by hand: it takes up to 6 s while etcd can be reached.
 //   - Tokens of a TreeMutex across paths: a guard by names does not refuse the former holder of
 //     "billing/job-7" once "billing" is held. A FencedWriter does, because it compares all entries.

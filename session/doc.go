@@ -35,8 +35,7 @@
 //   - The holder of a lease that was revoked, by hand or by a deposed etcd leader, may be told after another client
 //     has acquired its lock. Watches of the session key on a majority of the members tell it, usually within
 //     milliseconds; if those hang, the next poll or renewal; if no member is reached, the end of the trusted time.
-//     Clients that waited for the lock wait Options.LockDelay for that. Clients that queue later do not, whatever they
-//     wait for: nothing in etcd tells them of it.
+//     All others wait Options.LockDelay for that, whether they have queued before or come later.
 //   - Nothing is promised through etcd's grpc-proxy, or by a server with a part of etcd's API (kine, as in k3s): New
 //     refuses the latter with ErrNotEtcd.
 //
@@ -57,7 +56,7 @@
 //	the etcd client is closed      Lost at once, and for good: holdfast.ErrClientClosed
 //
 // The session key, NAMESPACE/session/LEASE (in hex), is deleted with the lease. Its value is JSON: v, the format
-// number, 1; owner; host; pid.
+// number, 2; owner; host; pid.
 //
 // If you read the source, begin with session.go.
 package session

@@ -114,7 +114,7 @@ func (j *judge) trusted() map[int]string {
 	owners, names := make(map[int]*holding), make(map[int]string)
 	for h, err := range checks {
 		if other := owners[h.Index()]; other != nil {
-			if j.excused(other, h) || j.excused(h, other) {
+			if j.excused(other) || j.excused(h) {
 				j.counts[excused]++
 			} else {
 				j.t.Errorf("shard %d is owned by %s with token %v (%v), and by %s with %v (%v)", h.Index(), h.of.name,
@@ -128,11 +128,11 @@ func (j *judge) trusted() map[int]string {
 	return names
 }
 
-// excused reports whether docs/shards.md does not promise that a was told before b held: its lease was revoked by hand,
-// when its messages were lost or late, or b has joined since. That lasts until the lease would have expired.
-func (j *judge) excused(a, b *holding) bool {
+// excused reports whether docs/shards.md does not promise that a was told before the next owner: its lease was revoked by hand,
+// when its messages were lost or late. That lasts until the lease would have expired.
+func (j *judge) excused(a *holding) bool {
 	at, was := j.revoked[a.Lease()]
-	return was && time.Since(at) < kit.TTL && (a.of.trouble != "" || a.of.calmSince.After(at) || b.of.joined.After(at))
+	return was && time.Since(at) < kit.TTL && (a.of.trouble != "" || a.of.calmSince.After(at))
 }
 
 // write makes a fenced write after a while, and one to a resource beside etcd. No function waits for them.
