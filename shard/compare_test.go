@@ -57,7 +57,7 @@ type shared struct {
 	keys              int // in etcd
 }
 
-// String returns a row of the table in docs/shards.md.
+// String returns the row that -v prints.
 func (s shared) String() string {
 	balanced := "never"
 	if s.balanced >= 0 {

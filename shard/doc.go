@@ -32,8 +32,8 @@
 //     settled, and, after its owner has died, until the lease ends and for LockDelay. With Options.Rejoin it has none
 //     while its process is restarted. If its owner's function fails again and again, it stays with that owner.
 //   - Members of one name count as one.
-//   - Where an owner's lease was revoked, by hand or by a deposed leader of etcd, that the owner is told before the next
-//     one holds, if its messages are lost meanwhile: all others wait for LockDelay, and no longer.
+//   - Where an owner's lease was revoked, by hand or by a deposed leader of etcd, that the owner is told before the
+//     next one holds, if its messages are lost meanwhile: all others wait for LockDelay, and no longer.
 //   - The number of shards is compared when Run begins, and once under each lease. Change it with "holdfast shards
 //     resize", which refuses while members run; delete its key only when none does.
 //

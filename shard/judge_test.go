@@ -128,8 +128,8 @@ func (j *judge) trusted() map[int]string {
 	return names
 }
 
-// excused reports whether docs/shards.md does not promise that a was told before the next owner: its lease was revoked by hand,
-// when its messages were lost or late. That lasts until the lease would have expired.
+// excused reports whether docs/shards.md does not promise that a was told before the next owner: its lease was revoked
+// by hand, when its messages were lost or late. That lasts until the lease would have expired.
 func (j *judge) excused(a *holding) bool {
 	at, was := j.revoked[a.Lease()]
 	return was && time.Since(at) < kit.TTL && (a.of.trouble != "" || a.of.calmSince.After(at))

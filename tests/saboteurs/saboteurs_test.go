@@ -115,27 +115,6 @@ func TestEachInvariantHasASaboteur(t *testing.T) {
 	}
 }
 
-// Each past bug says how it is found again.
-func TestEachBugOfTheTrackRecordHasASaboteur(t *testing.T) {
-	_, table, found := strings.Cut(read(t, "tests/README.md"), "\n| bug | found by | found again by |\n")
-	if !found {
-		t.Fatal("tests/README.md has no track record")
-	}
-	for line := range strings.Lines(table) {
-		cells := strings.Split(line, "|")
-		if len(cells) != 5 {
-			break
-		}
-		again := strings.TrimSpace(cells[3])
-		if again == "---" {
-			continue
-		}
-		if _, ok := find(strings.Trim(again, "`")); !ok {
-			t.Errorf("no saboteur %s finds again: %s", again, cells[1])
-		}
-	}
-}
-
 func TestEachCommitDrawsOthersAndAllGetTheirTurn(t *testing.T) {
 	first := draw(slices.Clone(saboteurs), 3, "a commit")
 	if len(first) != 3 || first[0].name == first[1].name || first[1].name == first[2].name {
