@@ -1,5 +1,0 @@
-package page
-
-import "github.com/holdfast-go/holdfast/audit"
-
-var records audit.Auditor
