@@ -12,7 +12,7 @@ import "time"
 //		os.Exit(1)
 //	},
 //
-// In time is half of session.Options.LockDelay or of the drift margin, whichever is shorter: by default 0.5 s. With
+// In time is half of session.Options.LockDelay or of the drift margin, whichever is shorter: by default 0.75 s. With
 // CancelOnSuspended, the function was told long before its lease has expired, and after a pause of the process that
 // moment has passed: then the call is made at once. A kick asks, and its name stays taken: the function has 30 s more,
 // unless an administrator removes the lock meanwhile. When DrainTimeout is over, the call is made before the term or
