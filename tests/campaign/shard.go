@@ -67,7 +67,7 @@ func (w *worker) ownShards() {
 		return nil
 	}
 	err := all.Run(w.stop, own)
-	for refusedByRole(err) && w.stop.Err() == nil { // Run ends when it may not read the members
+	for refusedForNow(err) && w.stop.Err() == nil { // Run ends when it may not read the members, or cannot join them
 		pauseFor(w.stop, 200*time.Millisecond)
 		err = all.Run(w.stop, own)
 	}

@@ -52,13 +52,15 @@ func askForUsers(ctx context.Context, on target) (err error) {
 	return err
 }
 
-// refusedByRole reports whether the role is withdrawn.
-func refusedByRole(err error) bool { return errors.Is(err, rpctypes.ErrPermissionDenied) }
+// refusedForNow reports whether etcd refuses a call for a time: the role is withdrawn, or the store is full.
+func refusedForNow(err error) bool {
+	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrNoSpace)
+}
 
 // newSession returns a session, also if at first the role is withdrawn or the store is full: both are errors of New.
 func newSession(ctx context.Context, cli *clientv3.Client, o session.Options) (*session.Session, error) {
 	sess, err := session.New(ctx, cli, o)
-	for (refusedByRole(err) || errors.Is(err, rpctypes.ErrNoSpace)) && ctx.Err() == nil {
+	for refusedForNow(err) && ctx.Err() == nil {
 		pauseFor(ctx, 50*time.Millisecond)
 		sess, err = session.New(ctx, cli, o)
 	}
