@@ -150,6 +150,12 @@ func TestForgedStepsOfSessionsAreRefused(t *testing.T) {
 		"a suspension is told within the margin after the session began to keep the lease": {
 			begins(3), []Said{says(lease.Suspends, 4.9)}, []Said{loses(5.1, holdfast.CauseClosed)},
 		},
+		"a suspension is told so also if a renewal counts before the session begins": {
+			slices.Concat([]Said{{Step: lease.Step{Action: lease.Granted, At: second(0), Sent: second(0), Until: second(5.5),
+				TTL: 6 * time.Second, Margin: time.Second / 2}}, says(renews, 0.5), says(reads, 4.5)},
+				replies(5, 0.5, 7, 4.5, 7), []Said{confirmed(5, 6), says(lease.Begins, 5.1)}),
+			[]Said{says(lease.Suspends, 5.5)}, []Said{loses(5.7, holdfast.CauseClosed)},
+		},
 		"a suspension is told again after a renewal": {
 			slices.Concat(sends, replies(1.5, 1, 7, 1.25, 7), []Said{says(lease.Suspends, 2), confirmed(2.5, 5)}),
 			[]Said{says(lease.Suspends, 3), loses(5.5, holdfast.CauseExpired)},
