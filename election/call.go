@@ -25,9 +25,6 @@ type outcome struct {
 	stack    []byte
 }
 
-// suspended reports whether the function returned because the session was suspended.
-func (o outcome) suspended() bool { return errors.Is(o.ended, holdfast.ErrSuspended) }
-
 // call calls fn and waits for it to end. Once fn's context has ended it waits for at most DrainTimeout; then the term
 // is lost and fn is abandoned:
 //

@@ -54,8 +54,6 @@ func ExampleElection_Run() {
 	el := election.New(sess, "scheduler").With(election.Options{
 		Value:        "node-1",
 		DrainTimeout: 10 * time.Second,
-		OnElected:    func(t *election.Term) { fmt.Println("elected") },
-		OnDeposed:    func(t *election.Term, reason error) { fmt.Println("deposed:", reason) },
 	})
 	err := el.Run(ctx, func(ctx context.Context, t *election.Term) error {
 		stop()       // for this example; a leader would work
@@ -64,8 +62,6 @@ func ExampleElection_Run() {
 	})
 	fmt.Println(err)
 	// Output:
-	// elected
-	// deposed: released by its holder
 	// context canceled
 }
 

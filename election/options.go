@@ -57,14 +57,6 @@ type Options struct {
 	// Default: up to 10 ms at first, up to 1 s later. Attempt is not used.
 	Retry backoff.Policy
 
-	// OnElected is called by Run when a term begins. Callbacks are called one at a time, in order, on a goroutine of
-	// their own. They may block or panic without delaying a term, so the term may have ended: to act during a term, use
-	// Run's function.
-	OnElected func(*Term)
-
-	// OnDeposed is called by Run when a term has ended. reason: a *holdfast.LostError, or holdfast.ErrReleased.
-	OnDeposed func(t *Term, reason error)
-
 	// MaxAge is how long ago the last read may have been sent for an Observer's Snapshot to be Trusted. Default 15 s; at
 	// least 30 ms.
 	MaxAge time.Duration

@@ -3,14 +3,12 @@ package election
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/callback"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -56,8 +54,8 @@ func (e *Election) RunWhileLeader(ctx context.Context, fn func(context.Context, 
 //   - It returned an error while its context was alive: Run resigns and returns it. If its term lasted less than 1 s,
 //     the next call on this session and election begins when the second is over: "for { el.Run(…) }" makes no storm of
 //     terms.
-//   - It was suspended, under Options.CancelOnSuspended: when the suspension has ended and a read finds the entry, fn
-//     is called again with the same Term, without OnDeposed and OnElected; otherwise the next term.
+//   - A suspension has ended its context, under Options.CancelOnSuspended: Run resigns once etcd answers, and the next
+//     term follows.
 //   - It did not return within Options.DrainTimeout: the next campaign, once it has.
 //
 // A failed campaign is logged and retried, unless a retry cannot succeed: bad arguments, holdfast.ErrClosed,
@@ -65,17 +63,15 @@ func (e *Election) RunWhileLeader(ctx context.Context, fn func(context.Context, 
 // does not return, are returned as a *CampaignError.
 //
 // When ctx ends, Run waits for fn, resigns, and returns ctx's error; or fn's, if fn was running and returned a
-// different one; or ErrNotDrained. It waits for its callbacks, for at most Options.DrainTimeout.
+// different one; or ErrNotDrained.
 func (e *Election) Run(ctx context.Context, fn func(context.Context, *Term) error) error {
 	if err := e.validateRun(ctx, fn); err != nil {
 		return e.failed(0, err)
 	}
 	policy := e.opts.Retry
 	pauses := retry.NewPauses(policy.Initial, policy.Max, policy.Multiplier, policy.Rand)
-	r := &run{election: e}
-	defer r.finish()
 	for {
-		led, err := r.term(ctx, fn)
+		led, err := e.lead(ctx, fn)
 		if err != nil {
 			return err
 		}
@@ -86,15 +82,9 @@ func (e *Election) Run(ctx context.Context, fn func(context.Context, *Term) erro
 	}
 }
 
-// run is one call of Run.
-type run struct {
-	election *Election
-	queue    callback.Queue
-}
-
-// term leads one term and returns how long it lasted, 0 if the campaign has failed. An error ends Run.
-func (r *run) term(ctx context.Context, fn func(context.Context, *Term) error) (led time.Duration, _ error) {
-	t, err := r.election.elect(ctx)
+// lead leads one term and returns how long it lasted, 0 if the campaign has failed. An error ends Run.
+func (e *Election) lead(ctx context.Context, fn func(context.Context, *Term) error) (led time.Duration, _ error) {
+	t, err := e.elect(ctx)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, ErrNotDrained):
@@ -102,17 +92,17 @@ func (r *run) term(ctx context.Context, fn func(context.Context, *Term) error) (
 	case ctx.Err() != nil || permanent(err):
 		return 0, err
 	default:
-		r.election.log().Warn("holdfast: campaign failed; retrying", "error", err)
+		e.log().Warn("holdfast: campaign failed; retrying", "error", err)
 		return 0, nil
 	}
 	defer t.turn.done()
-	elected, deposed := time.Now(), r.elected(t)
+	elected := time.Now()
+	t.log().Info("holdfast: elected", "lease", names.Lease(t.Lease()))
 	o := t.call(ctx, fn)
-	for o.suspended() && t.resume(ctx, o) {
-		o = t.call(ctx, fn)
-	}
 	lost := t.stepDown(ctx, o)
-	deposed() // before the next term, and before a panic continues
+	if errors.Is(t.Check(), holdfast.ErrReleased) { // the auditor reports losses
+		t.log().Info("holdfast: resigned")
+	}
 	t.rethrow(o)
 
 	led = time.Since(elected)
@@ -156,23 +146,6 @@ func (e *Election) elect(ctx context.Context) (*Term, error) {
 	}
 }
 
-// resume reports whether to call the function again in the same term, after a suspension ended its context: if the
-// session is connected again on the same lease, and a read has found the term's entry.
-func (t *Term) resume(ctx context.Context, o outcome) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	if err := t.hold.Resume(ctx); err != nil {
-		if t.hold.Live() && ctx.Err() == nil {
-			t.log().Warn("holdfast: cannot verify the term after a suspension; resigning", "error", err)
-		}
-		return false
-	}
-	t.logFailure(o)
-	t.log().Info("holdfast: term kept through a suspension")
-	return true
-}
-
 // stepDown ends the term after its function has ended, and returns the loss of a term that was lost before.
 func (t *Term) stepDown(ctx context.Context, o outcome) *holdfast.LostError {
 	if o.abandoned {
@@ -202,48 +175,4 @@ func permanent(err error) bool {
 	return errors.As(err, &name) || errors.As(err, &argument) || errors.As(err, &warm) ||
 		errors.Is(err, holdfast.ErrClosed) || errors.Is(err, holdfast.ErrReentrant) || errors.Is(err, holdfast.ErrLost) ||
 		errors.Is(err, ErrNotDrained) // Warm goes on: see join
-}
-
-// add has the callbacks of this call made one at a time, in order.
-func (r *run) add(name string, call func()) {
-	r.queue.Add(callback.Call{Callback: name, Log: r.election.log(), Run: call})
-}
-
-// elected reports the beginning of t to the log and the callbacks. It reports the end of t when it comes, at the latest
-// when the caller calls deposed.
-func (r *run) elected(t *Term) (deposed func()) {
-	opts := r.election.opts
-	t.log().Info("holdfast: elected", "lease", names.Lease(t.Lease()))
-	if opts.OnElected != nil {
-		r.add("OnElected", func() { opts.OnElected(t) })
-	}
-	report := sync.OnceFunc(func() {
-		reason := t.Check()
-		if errors.Is(reason, holdfast.ErrReleased) { // the auditor reports losses
-			t.log().Info("holdfast: resigned")
-		}
-		if opts.OnDeposed != nil {
-			r.add("OnDeposed", func() { opts.OnDeposed(t, reason) })
-		}
-	})
-	term, cancel := t.hold.Context(context.Background(), false)
-	stop := context.AfterFunc(term, report)
-	return func() {
-		report()
-		stop()
-		cancel()
-	}
-}
-
-// finish waits until all callbacks have returned, for at most DrainTimeout.
-func (r *run) finish() {
-	drain := time.NewTimer(r.election.opts.drainTimeout())
-	defer drain.Stop()
-	select {
-	case <-r.queue.Idle():
-	case <-drain.C:
-		running, pending := r.queue.Running()
-		r.election.log().Warn("holdfast: Run returns while a callback is still running",
-			"callback", running, "pending", pending)
-	}
 }

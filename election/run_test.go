@@ -168,7 +168,7 @@ func TestRunLogsEachTermOnce(t *testing.T) {
 				switch calls++; calls {
 				case 1: // resigned
 					return nil
-				case 2: // suspended, then called again
+				case 2: // suspended: resigned, too
 					s.link.BlackHole()
 					time.AfterFunc(shortOutage, s.link.Heal)
 					<-ctx.Done()
@@ -184,7 +184,7 @@ func TestRunLogsEachTermOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for message, want := range map[string]int{
-			"elected": 3, "resigned": 2, "lost": 1, "term kept through a suspension": 1,
+			"elected": 4, "resigned": 3, "lost": 1,
 		} {
 			lines := s.log.lines(`holdfast: ` + message)
 			if len(lines) != want {

@@ -122,31 +122,3 @@ func (h *Hold) Abandon(cause holdfast.Cause) error {
 	h.removal.leave(patience)
 	return h.Check()
 }
-
-// Resume waits while the hold is suspended, and then reads whether its entry exists. nil: the hold is connected, and a
-// linearizable read after the reconnection has seen the entry. Otherwise it returns Check's result, if the hold has
-// ended; ctx's error; or an error of etcd that no retry can mend.
-func (h *Hold) Resume(ctx context.Context) error {
-	hctx, cancel := h.Context(ctx, false)
-	defer cancel()
-	for {
-		stands := false
-		err := h.grant.Lease.AwaitConnected(hctx)
-		if err == nil {
-			stands, err = h.stands(hctx)
-		}
-		switch {
-		case !h.Live():
-			return h.Check()
-		case ctx.Err() != nil:
-			return retry.ContextErr(ctx)
-		case err != nil:
-			return err
-		case !stands:
-			h.endAndRelease(h.askWhyGone())
-			return h.Check()
-		case h.Check() == nil:
-			return nil
-		}
-	}
-}

@@ -161,47 +161,6 @@ func TestTwoUpdatesAtOnceAreBothCarriedOut(t *testing.T) {
 	})
 }
 
-// Another client may have deleted the entry of a suspended hold, so the entry is read once the lease is connected.
-func TestResumeReadsTheEntryWhenTheLeaseIsConnectedAgain(t *testing.T) {
-	for name, deleted := range map[string]bool{"stands": false, "deleted": true} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := holdtest.Start(t, srv)
-				h := mustLead(t, p)
-				hang := func(renewals bool) { // the poll would find the deletion as well
-					p.Plan(func(kind string, _ int) etcdfake.Fate {
-						if kind == "poll" || renewals && kind == "LeaseKeepAlive" {
-							return holdtest.Silence
-						}
-						return etcdfake.Fate{}
-					})
-				}
-				hang(true)
-				time.Sleep(kit.Trust/2 + kit.Prompt)
-				hang(true) // counts from now on
-				done := make(chan error, 1)
-				go func() { done <- h.Resume(kit.Within(t, time.Minute)) }() // the test receives from done
-				time.Sleep(kit.Prompt)
-				if reads := p.Counts()["session"]; len(done) > 0 || reads > 1 || !errors.Is(h.Check(), holdfast.ErrSuspended) {
-					t.Fatalf("suspended: %v, %d reads, Resume has returned: %v", h.Check(), reads, len(done) > 0)
-				}
-				if deleted {
-					srv.Delete(h.Key())
-				}
-				hang(false)
-				switch err := <-done; {
-				case !deleted && (err != nil || h.Check() != nil):
-					t.Errorf("Resume: %v, Check: %v", err, h.Check())
-				case deleted && (!errors.Is(err, holdfast.ErrLost) || err != h.Check()):
-					t.Errorf("Resume without the entry: %v, Check: %v", err, h.Check())
-				}
-				p.Plan(nil)
-				_ = h.Release(kit.Within(t, time.Minute))
-			})
-		})
-	}
-}
-
 // Abandon waits for the removal for a moment only; the session goes on with it.
 func TestAbandonEndsTheHoldAndWaitsAMomentForTheRemoval(t *testing.T) {
 	for name, hangs := range map[string]bool{"etcd answers": false, "etcd hangs": true} {
