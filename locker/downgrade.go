@@ -85,7 +85,7 @@ func (m *RWMutex) lockDowngradable(ctx context.Context, try bool) (*Downgradable
 }
 
 // Downgrade releases the Lock, ends its contexts as Unlock does, and returns a ReadLock. The ReadLock has been held
-// since before: no writer can hold in between. Readers behind the Lock hold beside it. MaxHold and MaxIdle begin again.
+// since before: no writer can hold in between. Readers behind the Lock hold beside it. MaxHold begins again.
 //
 // The error is a *holdfast.LostError or holdfast.ErrReleased if the Lock had ended before, or if one of its entries
 // was deleted; then nothing is held. (A kicked Lock keeps the name until Unlock, as any other.) If etcd does

@@ -252,27 +252,6 @@ func ExampleLock_Check() {
 	// after: lost, revoked
 }
 
-func ExampleLock_Progress() {
-	_, sess, _, end := example()
-	defer end()
-
-	mu := locker.NewMutex(sess, "reindex").With(locker.Options{MaxIdle: time.Minute})
-	err := mu.Do(context.Background(), func(ctx context.Context, lk *locker.Lock) error {
-		for _, shard := range []string{"a", "b"} {
-			if err := lk.Progress(); err != nil {
-				return err // lost: a shard took longer than a minute, or the lease is gone
-			}
-			fmt.Println("indexed", shard)
-		}
-		return nil
-	})
-	fmt.Println(err)
-	// Output:
-	// indexed a
-	// indexed b
-	// <nil>
-}
-
 func ExampleLock_WithContext() {
 	_, sess, _, end := example()
 	defer end()

@@ -59,26 +59,6 @@ func (h *handle) Check() error {
 	return h.hold.Check()
 }
 
-// Progress says that the work goes on, for Options.MaxIdle. It returns what has ended the hold, a *holdfast.LostError
-// or holdfast.ErrReleased, or nil:
-//
-//	for _, item := range items {
-//		if err := lk.Progress(); err != nil {
-//			return err
-//		}
-//		…
-//	}
-//
-// It is for hot loops: it sends nothing, takes no lock and allocates nothing. It judges by the clock whether MaxIdle
-// has passed, also after a pause, but not the lease, so it is nil while the session is suspended: before a side
-// effect, call Check. Without MaxIdle it only says whether the hold has ended.
-func (h *handle) Progress() error {
-	if err := h.ended(); err != nil {
-		return err
-	}
-	return h.hold.Progress()
-}
-
 // Done returns a channel that is closed when the hold is lost or released. Check says which.
 func (h *handle) Done() <-chan struct{} {
 	if h.own == nil {

@@ -198,7 +198,7 @@ func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 	start := time.Now()
 	r := hold.Request{
 		Request: queue.Request{Owner: n.opts.Owner, OnWait: n.opts.OnWait, Try: try},
-		MinHold: n.opts.MinHold, MaxHold: n.opts.MaxHold, MaxIdle: n.opts.MaxIdle, Auditor: n.opts.Auditor,
+		MinHold: n.opts.MinHold, MaxHold: n.opts.MaxHold, Auditor: n.opts.Auditor,
 	}
 	if try {
 		r.OnWait = nil

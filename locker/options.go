@@ -39,11 +39,6 @@ type Options struct {
 	// hold do not exclude each other. Each call has its own CancelOnSuspended; the first call's other options count.
 	Reentrant bool
 
-	// MaxIdle ends a hold whose work does not call Lock.Progress for that long: the Lock is lost with
-	// holdfast.CauseIdle, and its entry is removed. Stuck work may ignore its context: fence what it
-	// writes. Default 0: no limit, and Progress need not be called.
-	MaxIdle time.Duration
-
 	// CancelOnSuspended cancels the contexts of the lock, of Do and of WithContext, already when the session is
 	// suspended, with cause holdfast.ErrSuspended. By default work continues through a short outage of
 	// etcd, while fenced writers refuse.
@@ -75,8 +70,6 @@ func (o Options) validate() error {
 		return &holdfast.ArgumentError{Argument: "Options.Owner", Reason: reason}
 	case o.MaxHold < 0:
 		return &holdfast.ArgumentError{Argument: "Options.MaxHold", Reason: "is negative"}
-	case o.MaxIdle < 0:
-		return &holdfast.ArgumentError{Argument: "Options.MaxIdle", Reason: "is negative"}
 	default:
 		return nil
 	}

@@ -25,14 +25,13 @@ type Request struct {
 
 	MinHold time.Duration // the name stays taken for so long, also after a release; for one queue
 	MaxHold time.Duration // the hold is lost after it; 0: never
-	MaxIdle time.Duration // the hold is lost if its work makes no progress for so long; 0: never
 	Auditor audit.Auditor // is told of the hold; nil: the session's logger is
 }
 
 // Hold is one acquisition, from its grant to its end. A Lock or a Term is made of it.
 //
 // It ends once, in stop, and the first cause stays: a release, the loss of its lease, the deletion of its entry, a
-// notice of an administrator, MaxHold, or MaxIdle. An acquisition of several names has a Hold for each: see queue.Set.
+// notice of an administrator, or MaxHold. An acquisition of several names has a Hold for each: see queue.Set.
 type Hold struct {
 	entry
 	request   Request
@@ -54,7 +53,7 @@ func Acquire(ctx context.Context, q *queue.Queue, r Request) (*Hold, error) {
 }
 
 // Begin begins the holds of what was granted to one call, in their order. They have one life: from now on they end with
-// their lease, after MaxHold, and when their work is idle.
+// their lease, and after MaxHold.
 func Begin(grants []*queue.Grant, r Request) []*Hold {
 	first := newHold(grants[0], r, nil)
 	for _, g := range grants[1:] {
@@ -72,7 +71,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 		h.grant.Show(h)
 	}
 	first.poll.add(first.holds)
-	if r.MaxHold > 0 || r.MaxIdle > 0 {
+	if r.MaxHold > 0 {
 		first.limitTime()
 	}
 	return first.holds
@@ -91,9 +90,6 @@ func newHold(g *queue.Grant, r Request, of *life) *Hold {
 	}
 	h.life = &h.ownLife
 	h.holds, h.since, h.poll = append(h.alone[:0], h), time.Now(), pollerOf(h.host) // a Set needs more room
-	if r.MaxIdle > 0 {
-		h.idle = newIdle(r.MaxIdle, h.host.Clock())
-	}
 	return h
 }
 
@@ -129,11 +125,9 @@ func (h *Hold) Check() error {
 	}
 	err := h.grant.Lease.Check()
 	if err == nil || errors.Is(err, holdfast.ErrSuspended) {
-		if h.idle == nil || !h.idle.over() {
-			return err
-		}
-		h.endIdle()
-	} else if lost := (*holdfast.LostError)(nil); errors.As(err, &lost) {
+		return err
+	}
+	if lost := (*holdfast.LostError)(nil); errors.As(err, &lost) {
 		h.endAndRelease(h.named(lost))
 	}
 	return *h.cause.Load()
@@ -190,7 +184,6 @@ type life struct {
 	stopped sync.Once             // runs the body of stop
 	cause   atomic.Pointer[error] // of the end; nil while held
 	until   time.Time             // the end; written by stop
-	idle    *idle                 // of MaxIdle; nil without it
 
 	mu       sync.Mutex                            // protects what follows
 	done     signal                                // the hold has ended: its contexts are canceled
@@ -200,7 +193,7 @@ type life struct {
 	released signal                                // Release has been called
 }
 
-// limitTime has the life end after MaxHold, and when the work is idle.
+// limitTime has the life end after MaxHold.
 func (l *life) limitTime() {
 	l.mu.Lock() // a timer may fire before it is assigned
 	defer l.mu.Unlock()
@@ -209,9 +202,6 @@ func (l *life) limitTime() {
 	}
 	if maxHold := l.holds[0].request.MaxHold; maxHold > 0 {
 		l.limit = time.AfterFunc(maxHold, func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
-	}
-	if l.idle != nil {
-		l.idle.timer = time.AfterFunc(l.idle.most, l.lookIdle)
 	}
 }
 
@@ -273,9 +263,6 @@ func (l *life) takeContexts() map[*context.CancelCauseFunc]struct{} {
 	defer l.mu.Unlock()
 	if l.limit != nil {
 		l.limit.Stop()
-	}
-	if l.idle != nil && l.idle.timer != nil { // nil: limitTime has not run yet
-		l.idle.timer.Stop()
 	}
 	l.done.close()
 	contexts := l.contexts

@@ -151,7 +151,7 @@ var invariants = []invariant{
 		"internal/leftovers/sweeper.go Sweeper.removeStanding",
 	}},
 	{"a stuck job does not hold for ever", []string{
-		"internal/hold/idle.go idle.over, idle.progress, life.lookIdle",
+		"internal/hold/hold.go life.limitTime",
 	}},
 	{"no more permits than the limit", []string{
 		"internal/queue/permit.go permit.wasPut, permit.admit",
