@@ -61,7 +61,7 @@ func (e *Election) Name() string { return e.queue.Name() }
 // etcd received them, on one session in the order of the calls. ctx bounds the campaign, not the term. Prefer Run: it
 // waits for the work before it resigns.
 //
-// An error is a *CampaignError: its Err field lists the errors.Is targets. If the session loses its lease, the call
+// An error is a *view.AcquireError: its Err field lists the errors.Is targets. If the session loses its lease, the call
 // queues again under the next lease. With a context of a live term of the same election and client the error Is
 // holdfast.ErrReentrant.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
@@ -121,12 +121,7 @@ func validateValue(argument, value string) error {
 }
 
 func (e *Election) failed(waited time.Duration, err error) error {
-	c := &CampaignError{Name: e.Name(), Waited: waited}
-	c.Place, c.Err = queue.Without(err)
-	if host := e.queue.Host(); host != nil {
-		c.Lease, c.State = host.Lease().ID(), host.State()
-	}
-	return c
+	return hold.Failed(e.queue, e.Name(), waited, err)
 }
 
 // log returns the session's logger with the election's kind and name.

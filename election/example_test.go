@@ -72,7 +72,7 @@ func ExampleElection_Campaign() {
 
 	term, err := election.New(sess, "scheduler").With(election.Options{Value: "node-1"}).Campaign(ctx)
 	if err != nil {
-		log.Fatal(err) // an *election.CampaignError: nothing is held
+		log.Fatal(err) // a *view.AcquireError: nothing is held
 	}
 	defer term.Resign(ctx)
 

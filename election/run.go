@@ -27,7 +27,7 @@ const steadyTerm = time.Second
 // Calls of Run and RunWhileLeader on one session and election take turns: the next one queues when the function of the
 // one before has returned.
 //
-// Errors: a *CampaignError if fn was not called; fn's error, joined with the *holdfast.LostError if the term was lost
+// Errors: a *view.AcquireError if fn was not called; fn's error, joined with the *holdfast.LostError if the term was lost
 // before fn returned, even if fn returned nil; ErrNotDrained, with the reason why the term ended, if fn is still
 // running. A resignation without a reply is not an error.
 //
@@ -60,7 +60,7 @@ func (e *Election) RunWhileLeader(ctx context.Context, fn func(context.Context, 
 //
 // A failed campaign is logged and retried, unless a retry cannot succeed: bad arguments, holdfast.ErrClosed,
 // holdfast.ErrReentrant, a loss under session.Options.StayLost, an error of Options.Warm, or ErrNotDrained, if Warm
-// does not return, are returned as a *CampaignError.
+// does not return, are returned as a *view.AcquireError.
 //
 // When ctx ends, Run waits for fn, resigns, and returns ctx's error; or fn's, if fn was running and returned a
 // different one; or ErrNotDrained.
@@ -124,7 +124,7 @@ func (e *Election) lead(ctx context.Context, fn func(context.Context, *Term) err
 }
 
 // elect waits for the turn of this call and wins a term in which its function may run. The caller calls done of the
-// term's turn. An error is a *CampaignError, and leaves no turn to end.
+// term's turn. An error is a *view.AcquireError, and leaves no turn to end.
 func (e *Election) elect(ctx context.Context) (*Term, error) {
 	start := time.Now()
 	turn, err := e.takeTurn(ctx)

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 func TestRunLeadsTermAfterTermUntilItsFunctionFails(t *testing.T) {
@@ -131,7 +132,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 					<-ctx.Done()
 					return nil
 				})
-			var failed *election.CampaignError
+			var failed *view.AcquireError
 			if !errors.Is(err, holdfast.ErrLost) || !errors.As(err, &failed) {
 				t.Error(err)
 			}

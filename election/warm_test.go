@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 func TestCandidateWarmsUpWhileItIsQueuedAndLeadsAfterThat(t *testing.T) {
@@ -105,7 +106,7 @@ func TestErrorOfWarmEndsTheCampaignAndIsReturned(t *testing.T) {
 				if took := time.Since(start); took > time.Minute+time.Second {
 					t.Errorf("Run returned after %v", took)
 				}
-				var failed *election.CampaignError
+				var failed *view.AcquireError
 				if !errors.Is(err, errWork) || !errors.As(err, &failed) {
 					t.Errorf("Run returned %v", err)
 				}

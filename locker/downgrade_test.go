@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 func TestDowngradeLetsNoWriterInBetween(t *testing.T) {
@@ -64,7 +65,7 @@ func TestTryLockDowngradableTakesAFreeNameAndQueuesForNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := len(srv.History(kit.Entries("x")))
-		var failed *locker.AcquireError
+		var failed *view.AcquireError
 		_, err = mine.TryLockDowngradable(ctx)
 		if !errors.Is(err, locker.ErrLocked) || !errors.As(err, &failed) || failed.Place.Holder.Key != other.Key() {
 			t.Errorf("beside a reader: %v", err)
@@ -196,7 +197,7 @@ func TestDowngradableLockIsOneAhead(t *testing.T) {
 			"Lock":     func() error { _, err := locker.NewMutex(p.Sess, "x").Lock(kit.Within(t, time.Second)); return err },
 			"TryRLock": func() error { _, err := locker.NewRWMutex(p.Sess, "x").TryRLock(t.Context()); return err },
 		} {
-			var failed *locker.AcquireError
+			var failed *view.AcquireError
 			if err := call(); !errors.As(err, &failed) || failed.Place.Ahead != 1 || failed.Place.Holder.Key != lk.Key() {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -77,7 +77,7 @@ func ExampleMutex_Lock() {
 	defer cancel()
 	lk, err := locker.NewMutex(sess, "billing/job-7").Lock(ctx)
 	if err != nil {
-		log.Fatal(err) // *locker.AcquireError: nothing is held
+		log.Fatal(err) // *view.AcquireError: nothing is held
 	}
 	defer func() { _ = lk.Unlock(context.Background()) }()
 
@@ -150,7 +150,7 @@ func ExampleRWMutex() {
 }
 
 // An error says who holds.
-func ExampleAcquireError() {
+func ExampleMutex_Lock_place() {
 	_, mine, theirs, end := example()
 	defer end()
 
@@ -159,7 +159,7 @@ func ExampleAcquireError() {
 		log.Fatal(err)
 	}
 	_, err := locker.NewMutex(mine, "nightly").TryLock(ctx)
-	var failed *locker.AcquireError
+	var failed *view.AcquireError
 	if errors.As(err, &failed) && failed.Place.Known() { // its text has host, pid, times and lease as well
 		fmt.Println("held by", failed.Place.Holder.Owner, "with token", failed.Place.Holder.Token)
 	}

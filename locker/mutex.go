@@ -56,7 +56,7 @@ func (m *mutex) Name() string { return m.named.first().Name() }
 // Do acquires the lock, calls fn, and releases the lock when fn has returned. fn's context is a child of ctx. It
 // carries the lock for package fencing, and is canceled when the lock is lost; context.Cause says why.
 //
-// If fn was not called, the error is an *AcquireError. Otherwise it is fn's own, joined with the *holdfast.LostError
+// If fn was not called, the error is a *view.AcquireError. Otherwise it is fn's own, joined with the *holdfast.LostError
 // if the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A release with an unknown
 // outcome is not an error. fn may call Unlock. If fn panics, Do releases the lock and the panic continues; so with
 // runtime.Goexit.
@@ -102,7 +102,7 @@ func do[G grant](
 // them, on one session in the order of the calls. ctx bounds the acquisition only. When it ends, Lock waits for its
 // entry to be removed, for 250 ms at most.
 //
-// An error is an *AcquireError: its Err field lists the errors.Is targets, and its Place says which client holds. If
+// An error is a *view.AcquireError: its Err field lists the errors.Is targets, and its Place says which client holds. If
 // the session loses its lease, the call queues again under the next lease. Two calls are two contenders, even in one
 // goroutine: the second waits for itself until ctx ends. But with a context of a Lock of the same name and client,
 // while that is held, the error Is holdfast.ErrReentrant, or the hold is shared: see Options.Reentrant.
@@ -213,15 +213,13 @@ func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 		}
 		return n.handle(first, nil), nil
 	}
-	place, err := queue.Without(err)
+	failed := n.failed(time.Since(start), err)
 	switch {
 	case errors.Is(err, queue.ErrInDelay):
-		err = fmt.Errorf("%w: %w", ErrLocked, err)
+		failed.Err = fmt.Errorf("%w: %w", ErrLocked, failed.Err)
 	case errors.Is(err, queue.ErrOccupied):
-		err = ErrLocked
+		failed.Err = ErrLocked
 	}
-	failed := n.failed(time.Since(start), err)
-	failed.Place = place
 	return handle{}, failed
 }
 
@@ -282,10 +280,6 @@ func (n *named) meets(h *hold.Hold) bool {
 	return slices.ContainsFunc(n.queues, func(q *queue.Queue) bool { return q.Err() == nil && h.Queue().Same(q) })
 }
 
-func (n *named) failed(waited time.Duration, err error) *AcquireError {
-	e := &AcquireError{Kind: n.first().Kind(), Name: cmp.Or(n.text, n.first().Name()), Waited: waited, Err: err}
-	if host := n.first().Host(); host != nil {
-		e.Lease, e.State = host.Lease().ID(), host.State()
-	}
-	return e
+func (n *named) failed(waited time.Duration, err error) *view.AcquireError {
+	return hold.Failed(n.first(), cmp.Or(n.text, n.first().Name()), waited, err)
 }

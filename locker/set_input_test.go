@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
@@ -55,7 +56,7 @@ func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
 		} {
 			var argument *holdfast.ArgumentError
 			var bad *holdfast.NameError
-			var failed *locker.AcquireError
+			var failed *view.AcquireError
 			err := c.call()
 			switch {
 			case !errors.As(err, &failed):

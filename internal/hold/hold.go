@@ -52,6 +52,17 @@ func Acquire(ctx context.Context, q *queue.Queue, r Request) (*Hold, error) {
 	return Begin(grants, r)[0], nil
 }
 
+// Failed says why nothing was acquired in q, and what is known of its place: what Acquire returned, or a reason not to
+// call it.
+func Failed(q *queue.Queue, name string, waited time.Duration, err error) *view.AcquireError {
+	e := &view.AcquireError{Kind: q.Kind(), Name: name, Waited: waited}
+	e.Place, e.Err = queue.Without(err)
+	if host := q.Host(); host != nil {
+		e.Lease, e.State = host.Lease().ID(), host.State()
+	}
+	return e
+}
+
 // Begin begins the holds of what was granted to one call, in their order. They have one life: from now on they end with
 // their lease, and after MaxHold.
 func Begin(grants []*queue.Grant, r Request) []*Hold {
