@@ -37,8 +37,8 @@ type Options struct {
 	// when ctx ends. When ctx has ended, it is waited for during DrainTimeout; then the entry is removed, and
 	// the error of Run Is ErrNotDrained. The turn of the call ends when Warm has returned, too: see RunWhileLeader.
 	//
-	// An error ends the campaign or resigns the term, and is returned as a *view.AcquireError, by Run, too. A panic ends the
-	// process. Default nil.
+	// An error ends the campaign or resigns the term, and is returned as a *view.AcquireError, by Run, too. A panic
+	// ends the process. Default nil.
 	Warm func(ctx context.Context, elected <-chan struct{}) error
 
 	// CancelOnSuspended cancels a term's contexts already when its session is suspended, with cause

@@ -27,8 +27,8 @@ const steadyTerm = time.Second
 // Calls of Run and RunWhileLeader on one session and election take turns: the next one queues when the function of the
 // one before has returned.
 //
-// Errors: a *view.AcquireError if fn was not called; fn's error, joined with the *holdfast.LostError if the term was lost
-// before fn returned, even if fn returned nil; ErrNotDrained, with the reason why the term ended, if fn is still
+// Errors: a *view.AcquireError if fn was not called; fn's error, joined with the *holdfast.LostError if the term was
+// lost before fn returned, even if fn returned nil; ErrNotDrained, with the reason why the term ended, if fn is still
 // running. A resignation without a reply is not an error.
 //
 // fn runs on its own goroutine. A panic or runtime.Goexit in it resigns, and continues on the caller's goroutine.

@@ -56,10 +56,10 @@ func (m *mutex) Name() string { return m.named.first().Name() }
 // Do acquires the lock, calls fn, and releases the lock when fn has returned. fn's context is a child of ctx. It
 // carries the lock for package fencing, and is canceled when the lock is lost; context.Cause says why.
 //
-// If fn was not called, the error is a *view.AcquireError. Otherwise it is fn's own, joined with the *holdfast.LostError
-// if the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A release with an unknown
-// outcome is not an error. fn may call Unlock. If fn panics, Do releases the lock and the panic continues; so with
-// runtime.Goexit.
+// If fn was not called, the error is a *view.AcquireError. Otherwise it is fn's own, joined with the
+// *holdfast.LostError if the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A
+// release with an unknown outcome is not an error. fn may call Unlock. If fn panics, Do releases the lock and the panic
+// continues; so with runtime.Goexit.
 func (m *mutex) Do(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
 	return do(ctx, m.named, fn, m.Lock)
 }
@@ -102,8 +102,8 @@ func do[G grant](
 // them, on one session in the order of the calls. ctx bounds the acquisition only. When it ends, Lock waits for its
 // entry to be removed, for 250 ms at most.
 //
-// An error is a *view.AcquireError: its Err field lists the errors.Is targets, and its Place says which client holds. If
-// the session loses its lease, the call queues again under the next lease. Two calls are two contenders, even in one
+// An error is a *view.AcquireError: its Err field lists the errors.Is targets, and its Place says which client holds.
+// If the session loses its lease, the call queues again under the next lease. Two calls are two contenders, even in one
 // goroutine: the second waits for itself until ctx ends. But with a context of a Lock of the same name and client,
 // while that is held, the error Is holdfast.ErrReentrant, or the hold is shared: see Options.Reentrant.
 func (m *mutex) Lock(ctx context.Context) (*Lock, error) { return lockOf(m.named.acquire(ctx, false)) }

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// AcquireError says why a lock was not acquired, or why a campaign did not lead to a term. Nothing is held, and no entry
-// is left. Only if etcd did not answer may the entry still appear, and block those behind it, until the session or the
-// end of the lease removes it.
+// AcquireError says why a lock was not acquired, or why a campaign did not lead to a term. Nothing is held, and no
+// entry is left. Only if etcd did not answer may the entry still appear, and block those behind it, until the session
+// or the end of the lease removes it.
 //
 //	var failed *view.AcquireError
 //	if errors.As(err, &failed) && failed.Place.Known() {
