@@ -1,6 +1,7 @@
 package fencing
 
 import (
+	"cmp"
 	"context"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -19,8 +20,8 @@ const MaxMarkOps = 124
 // results of ops in order.
 //
 // Errors are those of [Store].Do, and holdfast.ErrOutcomeUnknown: it was not answered, is not sent again, and may
-// take effect later, but not after a larger token has written. Etcd refuses more than [MaxMarkOps] operations and empty
-// keys. A zero clientv3.Op panics, as it does in clientv3.
+// take effect later, but not after a larger token has written. More than [MaxMarkOps] operations, and an operation or a
+// comparison without a key, are a *holdfast.ArgumentError before anything is sent.
 func (m *EtcdMarks) Commit(
 	ctx context.Context, resource string, c Claim, ops ...clientv3.Op,
 ) (*clientv3.TxnResponse, error) {
@@ -28,7 +29,7 @@ func (m *EtcdMarks) Commit(
 	if err := checkUse(ctx, resource, c); err != nil {
 		return nil, err
 	}
-	if err := retry.ContextErr(ctx); err != nil {
+	if err := cmp.Or(retry.ContextErr(ctx), checkOp(clientv3.OpTxn(nil, ops, nil), MaxMarkOps)); err != nil {
 		return nil, r.refuse(err)
 	}
 	mayCreate := m.opts.MaxMarks < 0 || m.room.Load() > 0
