@@ -97,7 +97,7 @@ func (e *Election) validate(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
-	for h := range fencing.Holders(ctx) {
+	for h := range fencing.Holds(ctx) {
 		if t, ok := h.(*Term); ok && t != nil && t.hold.Queue().Same(e.queue) && t.hold.Blocks() {
 			return holdfast.ErrReentrant
 		}

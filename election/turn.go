@@ -59,8 +59,8 @@ func (e *Election) takeTurn(ctx context.Context) (*turn, error) {
 
 func (t *turn) await(ctx, session context.Context) error {
 	if running := t.term.Load(); running != nil {
-		for h := range fencing.Holders(ctx) {
-			if h == fencing.Holder(running) {
+		for h := range fencing.Holds(ctx) {
+			if h == fencing.Hold(running) {
 				return holdfast.ErrReentrant // the function would wait for its own return
 			}
 		}

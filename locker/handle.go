@@ -37,6 +37,9 @@ func (h *handle) AcquiredRevision() int64 { return h.hold.AcquiredRevision() }
 // String names what is held, with its token and its lease.
 func (h *handle) String() string { return h.hold.String() }
 
+// self finds the handle of what a context carries.
+func (h *handle) self() *handle { return h }
+
 // Lease returns the lease of the hold.
 func (h *handle) Lease() clientv3.LeaseID { return h.hold.Lease() }
 
@@ -177,7 +180,7 @@ var _ fencing.Hold = (*ReadLock)(nil)
 // WithContext returns a child of ctx. It is canceled as that of [Lock.WithContext], and carries no holder:
 // fencing.FromContext finds none, although ctx may carry one.
 func (l *ReadLock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return l.context(carry(ctx, &l.handle))
+	return l.context(fencing.NewContext(ctx, l))
 }
 
 // Unlock releases the lock, as [Lock.Unlock] does, with the same errors.
@@ -201,22 +204,8 @@ func (p *Permit) Weight() int { return p.weight }
 // WithContext returns a child of ctx. It is canceled as that of [Lock.WithContext], and carries no holder:
 // fencing.FromContext finds none, although ctx may carry one.
 func (p *Permit) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return p.context(carry(ctx, &p.handle))
+	return p.context(fencing.NewContext(ctx, p))
 }
 
 // Release releases the permit, as [Lock.Unlock] does, with the same errors.
 func (p *Permit) Release(ctx context.Context) error { return p.release(ctx) }
-
-// carried are the holds without a token of a context. A holder that asks again is found by them.
-type carried struct {
-	handle *handle
-	outer  *carried
-}
-
-type carriedKey struct{}
-
-// carry returns a context that carries a hold without a token.
-func carry(ctx context.Context, h *handle) context.Context {
-	outer, _ := ctx.Value(carriedKey{}).(*carried)
-	return context.WithValue(fencing.NewContext(ctx, nil), carriedKey{}, &carried{h, outer})
-}

@@ -235,31 +235,16 @@ func (n *named) carriedBy(ctx context.Context) *handle {
 	if ctx == nil || ctx.Err() != nil {
 		return nil
 	}
-	for h := range fencing.Holders(ctx) {
-		var of *handle
-		switch lk := h.(type) {
-		case *Lock:
-			of = &lk.handle
-		case *DowngradableLock:
-			of = &lk.handle
-		default:
+	for carried := range fencing.Holds(ctx) {
+		of, ours := carried.(interface{ self() *handle })
+		if !ours {
 			continue
 		}
-		if n.blockedBy(of.hold) {
-			return of
-		}
-	}
-	for c, _ := ctx.Value(carriedKey{}).(*carried); c != nil; c = c.outer {
-		if n.blockedBy(c.handle.hold) {
-			return c.handle
+		if h := of.self(); h.hold.Blocks() && slices.ContainsFunc(h.hold.Together(), n.meets) {
+			return h
 		}
 	}
 	return nil
-}
-
-// blockedBy reports whether a hold keeps one of the names taken.
-func (n *named) blockedBy(h *hold.Hold) bool {
-	return h.Blocks() && slices.ContainsFunc(h.Together(), n.meets)
 }
 
 // reentrant returns the error for a caller whose context comes from h. Of several names it says which is held.
