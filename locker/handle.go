@@ -24,11 +24,6 @@ type handle struct {
 	strict bool // contexts are canceled on suspension
 }
 
-// handle returns a handle of a hold. own is nil if the handle has the hold for itself.
-func (n *named) handle(h *hold.Hold, own *own) handle {
-	return handle{requests.NewHook(h), h, own, n.opts.CancelOnSuspended}
-}
-
 // AcquiredRevision returns the etcd revision of the read which showed the hold: the store at that revision has what
 // earlier holders did. It is at least the revision of a Lock's token. If you fence on revisions, use it; otherwise use
 // the token.

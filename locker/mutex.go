@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -221,6 +222,11 @@ func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 		failed.Err = ErrLocked
 	}
 	return handle{}, failed
+}
+
+// handle returns a handle of a hold. own is nil if the handle has the hold for itself.
+func (n *named) handle(h *hold.Hold, own *own) handle {
+	return handle{requests.NewHook(h), h, own, n.opts.CancelOnSuspended}
 }
 
 // lock returns a Lock of a hold.

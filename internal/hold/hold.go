@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,6 +103,23 @@ func newHold(g *queue.Grant, r Request, of *life) *Hold {
 	h.life = &h.ownLife
 	h.holds, h.since, h.poll = append(h.alone[:0], h), time.Now(), pollerOf(h.host) // a Set needs more room
 	return h
+}
+
+// audited reports whether a grant and a release are recorded: by an auditor, or in the log of a session that logs at
+// Debug. Either may take time.
+func (h *Hold) audited() bool {
+	return h.request.Auditor != nil || h.host.Logger().Enabled(context.Background(), slog.LevelDebug)
+}
+
+// tell completes a record of the hold, and tells the auditor.
+func (h *Hold) tell(r audit.Record) {
+	r.Kind, r.Name, r.Key = h.Queue().Kind(), h.Queue().Name(), h.Key()
+	r.Lease, r.Token, r.Holder = h.Lease(), h.Token(), h.holder()
+	a := h.request.Auditor
+	if a == nil {
+		a = audit.Log(h.host.Logger())
+	}
+	audit.Tell(context.Background(), a, r)
 }
 
 // String says what is held, such as

@@ -55,7 +55,7 @@ var invariants = []invariant{
 		"internal/queue/reads.go scope.nearest",
 		"internal/requests/txns.go Ops.AddGroups",
 	}},
-	{"9 Tokens strictly increase", []string{"internal/layout/epoch.go Token", "token.go NewToken"}},
+	{"9 Tokens strictly increase", []string{"internal/layout/value.go Token", "token.go NewToken"}},
 	{"10 Two goroutines are two contenders", []string{
 		"internal/queue/line.go lines.join",
 		"internal/hold/hold.go life.stop",
