@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -69,21 +70,19 @@ func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	if err := e.validate(ctx); err != nil {
 		return nil, e.failed(0, err)
 	}
-	h, err := hold.Acquire(ctx, e.queue, e.request(e.opts.Value))
+	h, err := hold.Acquire(ctx, e.queue, hold.Request{
+		Request: queue.Request{Data: e.opts.Value}, Auditor: e.opts.Auditor,
+	})
 	if err != nil {
 		return nil, e.failed(time.Since(start), err)
 	}
-	return newTerm(e, h, e.opts.Value), nil
+	return &Term{hook: requests.NewHook(h), election: e, hold: h}, nil
 }
 
 // LastRun reads what Term.RecordRun has recorded last in this election: by one request, and without leading. It is the
 // zero Run if nothing is recorded.
 func (e *Election) LastRun(ctx context.Context) (view.Run, error) {
 	return hold.LastRun(ctx, e.queue)
-}
-
-func (e *Election) request(value string) hold.Request {
-	return hold.Request{Request: queue.Request{Data: value}, Auditor: e.opts.Auditor}
 }
 
 // validate reports why a campaign cannot start, before anything is sent.

@@ -3,7 +3,6 @@ package locker_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -55,41 +54,6 @@ func TestDowngradeLetsNoWriterInBetween(t *testing.T) {
 	})
 }
 
-func TestTryLockDowngradableTakesAFreeNameAndQueuesForNoOther(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		ctx := kit.Within(t, time.Minute)
-		a, b := kit.Start(t, srv), kit.Start(t, srv)
-		mine := locker.NewRWMutex(a.Sess, "x")
-		other, err := locker.NewRWMutex(b.Sess, "x").RLock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		before := len(srv.History(kit.Entries("x")))
-		var failed *view.AcquireError
-		_, err = mine.TryLockDowngradable(ctx)
-		if !errors.Is(err, locker.ErrLocked) || !errors.As(err, &failed) || failed.Place.Holder.Key != other.Key() {
-			t.Errorf("beside a reader: %v", err)
-		}
-		if n := len(srv.History(kit.Entries("x"))) - before; n != 0 {
-			t.Errorf("%d changes of the queue of a name that is taken", n)
-		}
-		if err := other.Unlock(ctx); err != nil {
-			t.Fatal(err)
-		}
-		lk, err := mine.TryLockDowngradable(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rd, err := lk.Downgrade(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := rd.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func TestDoDowngradableHoldsThroughBothFunctions(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ctx := kit.Within(t, time.Minute)
@@ -136,28 +100,6 @@ func TestDoDowngradableHoldsThroughBothFunctions(t *testing.T) {
 		if err != failed || len(srv.Keys(kit.Entries("x"))) != 0 {
 			t.Errorf("write failed: %v; entries %v", err, srv.Keys(kit.Entries("x")))
 		}
-	})
-}
-
-func TestTryDoDowngradableCallsNothingBesideAHolder(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		ctx := kit.Within(t, time.Minute)
-		m := locker.NewRWMutex(kit.Start(t, srv).Sess, "x")
-		var calls []string
-		try := func() error {
-			return m.TryDoDowngradable(ctx,
-				func(context.Context, *locker.Lock) error { calls = append(calls, "write"); return nil },
-				func(context.Context, *locker.ReadLock) error { calls = append(calls, "read"); return nil })
-		}
-		held := mustLock(t, locker.NewMutex(kit.Start(t, srv).Sess, "x"))
-		if err := try(); !errors.Is(err, locker.ErrLocked) || len(calls) != 0 {
-			t.Errorf("beside a holder: %v, and called %v", err, calls)
-		}
-		mustUnlock(t, held)
-		if err := try(); err != nil || !slices.Equal(calls, []string{"write", "read"}) {
-			t.Errorf("of a free name: %v, and called %v", err, calls)
-		}
-		kit.NothingStands(t, srv)
 	})
 }
 

@@ -49,7 +49,7 @@ func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
 			"tree: bad path":    {tree(locker.NewTreeMutex(p.Sess, "a//b")), ""},
 			"tree: slash":       {tree(locker.NewTreeMutex(p.Sess, "/")), ""},
 			"tree: 64 segments": {tree(locker.NewTreeMutex(p.Sess, strings.Repeat("/a", 64)[1:])), ""},
-			"downgradable: try": {tryDowngradable(ctx, locker.NewRWMutex(p.Sess,
+			"downgradable: shared": {downgradable(ctx, locker.NewRWMutex(p.Sess,
 				"a").With(locker.Options{Reentrant: true})), "Options.Reentrant"},
 			"downgradable: no read": {doDowngradable(ctx, locker.NewRWMutex(p.Sess, "a")), "write, read"},
 			"downgradable: zero":    {downgradable(ctx, &locker.RWMutex{}), "receiver"},
@@ -75,10 +75,6 @@ func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
 
 func downgradable(ctx context.Context, m *locker.RWMutex) func() error {
 	return func() error { _, err := m.LockDowngradable(ctx); return err }
-}
-
-func tryDowngradable(ctx context.Context, m *locker.RWMutex) func() error {
-	return func() error { _, err := m.TryLockDowngradable(ctx); return err }
 }
 
 func doDowngradable(ctx context.Context, m *locker.RWMutex) func() error {

@@ -26,11 +26,11 @@ func TestCallsRefuseANilContext(t *testing.T) {
 		for _, h := range []*hold.Hold{mustLead(t, p), mustAcquireDowngradable(t, p, hold.Request{})} {
 			before := h.Check()
 			for range 2 {
-				since, updated := h.Update(none, "new")
+				updated := h.Update(none, "new")
 				_, downgraded := h.Downgrade(none)
 				for i, err := range []error{updated, downgraded, h.Release(none)} {
 					var wrong *holdfast.ArgumentError
-					if !errors.As(err, &wrong) || wrong.Argument != "ctx" || since != 0 || h.Check() != before {
+					if !errors.As(err, &wrong) || wrong.Argument != "ctx" || h.Check() != before {
 						t.Errorf("%d: %v; Check: %v", i, err, h.Check())
 					}
 				}
@@ -49,7 +49,7 @@ func TestUpdateOfAHoldThatEndsReturnsItsEnd(t *testing.T) {
 		p.Updates(func(int) etcdfake.Fate { return holdtest.Silence })
 		updated := make(chan error, 1)
 		go func() { // received below
-			_, err := h.Update(kit.Within(t, time.Minute), "new")
+			err := h.Update(kit.Within(t, time.Minute), "new")
 			updated <- err
 		}()
 		time.Sleep(kit.Prompt)
@@ -62,7 +62,7 @@ func TestUpdateOfAHoldThatEndsReturnsItsEnd(t *testing.T) {
 		<-h.Done()
 		time.Sleep(kit.Prompt)
 		p.Plan(nil)
-		if since, err := h.Update(t.Context(), "new"); since != 0 || err != h.Check() || len(p.Counts()) != 0 {
+		if err := h.Update(t.Context(), "new"); err != h.Check() || len(p.Counts()) != 0 {
 			t.Errorf("after the loss: %v; sent %v", err, p.Counts())
 		}
 	})
@@ -98,9 +98,9 @@ func TestUpdateThatAFullStoreRefusesIsOfUnknownOutcome(t *testing.T) {
 		p := holdtest.Start(t, srv)
 		h := mustLead(t, p)
 		p.KV.Refuse(func([]clientv3.Op) error { return rpctypes.ErrNoSpace })
-		since, err := h.Update(kit.Within(t, time.Minute), "new")
-		if since != 0 || !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, rpctypes.ErrNoSpace) {
-			t.Errorf("Update: %d, %v", since, err)
+		err := h.Update(kit.Within(t, time.Minute), "new")
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, rpctypes.ErrNoSpace) {
+			t.Errorf("Update: %v", err)
 		}
 		p.KV.Refuse(nil)
 	})
