@@ -59,8 +59,7 @@ func (e *Election) RunWhileLeader(ctx context.Context, fn func(context.Context, 
 //   - It did not return within Options.DrainTimeout: the next campaign, once it has.
 //
 // A failed campaign is logged and retried, unless a retry cannot succeed: bad arguments, holdfast.ErrClosed,
-// holdfast.ErrReentrant, a loss under session.Options.StayLost, an error of Options.Warm, or ErrNotDrained, if Warm
-// does not return, are returned as a *view.AcquireError.
+// holdfast.ErrReentrant, and a loss under session.Options.StayLost are returned as a *view.AcquireError.
 //
 // When ctx ends, Run waits for fn, resigns, and returns ctx's error; or fn's, if fn was running and returned a
 // different one; or ErrNotDrained.
@@ -132,7 +131,7 @@ func (e *Election) elect(ctx context.Context) (*Term, error) {
 		return nil, e.failed(time.Since(start), err)
 	}
 	for {
-		t, err := e.standBy(ctx, turn)
+		t, err := e.Campaign(ctx)
 		if err != nil {
 			turn.done()
 			return nil, err
@@ -141,7 +140,7 @@ func (e *Election) elect(ctx context.Context) (*Term, error) {
 			t.turn = turn
 			return t, nil
 		}
-		// It was lost while the auditor or Warm ran. No function starts in a lost term.
+		// It was lost while the auditor ran. No function starts in a lost term.
 		_ = t.hold.ReleaseAfterWork(ctx)
 	}
 }
@@ -171,8 +170,6 @@ func isContextEnd(err, cause error) bool {
 func permanent(err error) bool {
 	var name *holdfast.NameError
 	var argument *holdfast.ArgumentError
-	var warm *warmError
-	return errors.As(err, &name) || errors.As(err, &argument) || errors.As(err, &warm) ||
-		errors.Is(err, holdfast.ErrClosed) || errors.Is(err, holdfast.ErrReentrant) || errors.Is(err, holdfast.ErrLost) ||
-		errors.Is(err, ErrNotDrained) // Warm goes on: see join
+	return errors.As(err, &name) || errors.As(err, &argument) ||
+		errors.Is(err, holdfast.ErrClosed) || errors.Is(err, holdfast.ErrReentrant) || errors.Is(err, holdfast.ErrLost)
 }

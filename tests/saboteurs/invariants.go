@@ -78,10 +78,6 @@ var invariants = []invariant{
 	{"work that outlives its hold is told before the next one holds", []string{
 		"internal/hold/work.go Work.watch, Work.late, Work.grace, Work.Overrun",
 	}},
-	{"what warms up is joined before the term's function", []string{
-		"election/warm.go Election.standBy, standby.join",
-		"election/turn.go Election.takeTurn",
-	}},
 	{"functions of one election never overlap on a session", []string{
 		"election/turn.go turn.await, turn.done",
 		"election/run.go Election.elect",

@@ -13,10 +13,7 @@ var (
 
 	weight int
 
-	cache interface {
-		Fill(ctx context.Context) error
-		Follow(ctx context.Context, until <-chan struct{}) error
-	}
+	cache interface{ Fill(ctx context.Context) error }
 )
 
 func show(election.Leader, error) {}
