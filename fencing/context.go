@@ -47,31 +47,15 @@ func Holds(ctx context.Context) iter.Seq[Hold] {
 
 type claimKey struct{}
 
-// claimContext holds a context and its claim in one allocation: a server needs
-// one per request.
-type claimContext struct {
-	context.Context
-	claim Claim
-}
-
-func (c *claimContext) Value(key any) any {
-	if key == (claimKey{}) {
-		return &c.claim
-	}
-	return c.Context.Value(key)
-}
-
 // NewClaimContext returns a context with a claim of another process, for server halves of your
 // own.
 func NewClaimContext(ctx context.Context, c Claim) context.Context {
-	return &claimContext{ctx, c}
+	return context.WithValue(ctx, claimKey{}, c)
 }
 
 // ClaimFromContext returns the claim of the request of ctx. Its name is that of the
 // resource's lock; its token was compared only if a guard or filter came before.
 func ClaimFromContext(ctx context.Context) (Claim, bool) {
-	if c, ok := ctx.Value(claimKey{}).(*Claim); ok {
-		return *c, true
-	}
-	return Claim{}, false
+	c, ok := ctx.Value(claimKey{}).(Claim)
+	return c, ok
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -152,7 +153,12 @@ func (n *named) check() {
 	bad := func(argument, reason string) {
 		n.bad = &holdfast.ArgumentError{Argument: "Options." + argument, Reason: reason}
 	}
+	n.bad = nil
 	switch least := n.opts.MinHold; {
+	case len(n.opts.Owner) > layout.MaxText:
+		bad("Owner", fmt.Sprintf("is longer than %d bytes", layout.MaxText))
+	case n.opts.MaxHold < 0:
+		bad("MaxHold", "is negative")
 	case least < 0:
 		bad("MinHold", "is negative")
 	case least > maxMinHold:
@@ -163,8 +169,6 @@ func (n *named) check() {
 		bad("MinHold", "is for a Mutex alone")
 	case n.opts.Reentrant && !n.shares && n.first() != nil:
 		bad("Reentrant", "is for a Mutex and an RWMutex alone")
-	default:
-		n.bad = n.opts.validate()
 	}
 }
 

@@ -1,12 +1,10 @@
 package locker
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -61,16 +59,4 @@ type Options struct {
 	// Auditor is told of each grant, release and loss. A grant waits for it, as does Close. Default: the session's
 	// Logger, as audit.Log: losses at Warn, unless Session.Close ends the hold.
 	Auditor audit.Auditor
-}
-
-func (o Options) validate() error {
-	switch {
-	case len(o.Owner) > layout.MaxText:
-		reason := fmt.Sprintf("is longer than %d bytes", layout.MaxText)
-		return &holdfast.ArgumentError{Argument: "Options.Owner", Reason: reason}
-	case o.MaxHold < 0:
-		return &holdfast.ArgumentError{Argument: "Options.MaxHold", Reason: "is negative"}
-	default:
-		return nil
-	}
 }
