@@ -42,9 +42,8 @@ func (e *Election) RunWhileLeader(ctx context.Context, fn func(context.Context, 
 	}
 	defer t.turn.done()
 	o := t.call(ctx, fn)
-	lost := t.stepDown(ctx, o)
 	t.rethrow(o)
-	return hold.Join(o.err, lost)
+	return hold.Join(o.err, o.lost)
 }
 
 // Run leads term after term until ctx ends: it campaigns, calls fn as RunWhileLeader does, resigns, pauses, and
@@ -98,7 +97,6 @@ func (e *Election) lead(ctx context.Context, fn func(context.Context, *Term) err
 	elected := time.Now()
 	t.log().Info("holdfast: elected", "lease", names.Lease(t.Lease()))
 	o := t.call(ctx, fn)
-	lost := t.stepDown(ctx, o)
 	if errors.Is(t.Check(), holdfast.ErrReleased) { // the auditor reports losses
 		t.log().Info("holdfast: resigned")
 	}
@@ -110,7 +108,7 @@ func (e *Election) lead(ctx context.Context, fn func(context.Context, *Term) err
 		return led, o.err
 	case o.abandoned: // the turn is free when fn has returned: the next campaign waits for that
 		return led, nil
-	case o.err != nil && o.ended == nil && lost == nil:
+	case o.err != nil && o.ended == nil && o.lost == nil:
 		t.turn.keep(steadyTerm - led)
 		return led, o.err
 	case o.err != nil && o.shutdown:
@@ -145,17 +143,9 @@ func (e *Election) elect(ctx context.Context) (*Term, error) {
 	}
 }
 
-// stepDown ends the term after its function has ended, and returns the loss of a term that was lost before.
-func (t *Term) stepDown(ctx context.Context, o outcome) *holdfast.LostError {
-	if o.abandoned {
-		return nil // call has ended the term
-	}
-	return t.hold.ReleaseAfterWork(ctx)
-}
-
 // logFailure logs what a function returned after its context had ended, unless the error only reports the end.
 func (t *Term) logFailure(o outcome) {
-	if o.abandoned || o.err == nil || isContextEnd(o.err, o.ended) {
+	if o.err == nil || isContextEnd(o.err, o.ended) {
 		return
 	}
 	t.log().Warn("holdfast: function failed after its context had ended", "error", o.err, "context_cause", o.ended)
