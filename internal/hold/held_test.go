@@ -97,7 +97,7 @@ func TestRequestsThatSaySinceWhenAreBounded(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
 		const many, mostOfEtcd = 2 * hold.MaxHeld, 3 << 19 // 1.5 MiB
-		largest, total := 0, 0 // written by the link only, which calls under a mutex of its own
+		largest, total := 0, 0                             // written by the link only, which calls under a mutex of its own
 		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
 			if n := heldIn(c); n > 0 {
 				total += n

@@ -13,7 +13,9 @@ var (
 
 	weight int
 
-	cache interface{ Fill(ctx context.Context) error }
+	cache interface {
+		Fill(ctx context.Context) error
+	}
 )
 
 func show(election.Leader, error) {}
