@@ -172,9 +172,6 @@ func (n *named) check() {
 	}
 }
 
-// at returns the name of one lock.
-func at(q *queue.Queue) named { return named{queues: queue.Set{q}} }
-
 // first returns the first queue, or nil.
 func (n *named) first() *queue.Queue {
 	if len(n.queues) == 0 {
@@ -232,9 +229,6 @@ func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 func (n *named) handle(h *hold.Hold, own *own) handle {
 	return handle{requests.NewHook(h), h, own, n.opts.CancelOnSuspended}
 }
-
-// lock returns a Lock of a hold.
-func (n *named) lock(h *hold.Hold) *Lock { return &Lock{single{n.handle(h, nil)}} }
 
 // readLock returns a ReadLock of a hold.
 func (n *named) readLock(h *hold.Hold) *ReadLock { return &ReadLock{single{n.handle(h, nil)}} }

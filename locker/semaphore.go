@@ -103,8 +103,7 @@ func (s *Semaphore) acquire(ctx context.Context, weight int, try bool) (*Permit,
 }
 
 func (s *Semaphore) named(weight int) named {
-	n := at(s.sem().Permits(weight))
-	n.opts = s.opts
+	n := named{queues: queue.Set{s.sem().Permits(weight)}, opts: s.opts}
 	n.check()
 	return n
 }

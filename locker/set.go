@@ -115,7 +115,7 @@ func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {
 		if m.read {
 			set.readers = append(set.readers, s.named.readLock(holds[i]))
 		} else {
-			set.writers = append(set.writers, s.named.lock(holds[i]))
+			set.writers = append(set.writers, &Lock{single{s.named.handle(holds[i], nil)}})
 		}
 	}
 	return set, nil

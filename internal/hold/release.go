@@ -152,10 +152,7 @@ func (r *removal) finalize(err error) {
 
 // await waits until the entry of a released hold is removed, or ctx ends, and returns what Release does.
 func (r *removal) await(ctx context.Context) error {
-	select {
-	case <-r.done:
-	case <-ctx.Done():
-	}
+	r.leave(ctx)
 	select {
 	case <-r.done: // perhaps both were ready
 		if r.instead != nil {
