@@ -27,8 +27,8 @@ type outcome struct {
 	stack    []byte
 }
 
-// call calls fn, waits for it to end, and resigns. Once fn's context has ended it waits for at most DrainTimeout; then the term
-// is lost and fn is abandoned:
+// call calls fn, waits for it to end, and resigns. Once fn's context has ended it waits for at most DrainTimeout; then
+// the term is lost and fn is abandoned:
 //
 //	0 s    the term is kicked: fn's context ends
 //	30 s   DrainTimeout is over: OnOverrun is called, the entry is removed, and others lead
