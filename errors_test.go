@@ -48,7 +48,7 @@ func TestALossByAnAdministratorSaysWhoAskedAndWhy(t *testing.T) {
 }
 
 func TestEveryLossIsErrLostAndOnlyACloseIsErrClosed(t *testing.T) {
-	for c := holdfast.CauseExpired; c <= holdfast.CauseIdle; c++ {
+	for c := holdfast.CauseExpired; c <= holdfast.CauseRemoved; c++ {
 		err := error(&holdfast.LostError{Cause: c, Err: context.DeadlineExceeded})
 		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSuspended) ||
 			!errors.Is(err, context.DeadlineExceeded) ||

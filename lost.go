@@ -98,8 +98,6 @@ const (
 	// CauseRemoved: an administrator is taking the lock away. The name is free when the holder releases the lock, and
 	// without that a few seconds later. LostError.Err is a *KickError.
 	CauseRemoved
-	// CauseIdle: the work under the lock did not call Progress for Options.MaxIdle.
-	CauseIdle
 )
 
 // causes has what String says of each cause, and how a LostError tells it to an operator.
@@ -119,8 +117,6 @@ var causes = map[Cause]struct{ short, explained string }{
 	CauseClientClosed: {"client closed", "its etcd client was closed: nothing can renew it"},
 	CauseKicked:       {"kicked", "an administrator asked its holder to let go"},
 	CauseRemoved:      {"removed", "an administrator is taking it away; the next holder follows in seconds"},
-	CauseIdle: {"no progress",
-		"its work did not call Progress for MaxIdle (it is stuck, or its process was paused)"},
 }
 
 // String returns the cause as logs have it, such as "entry deleted".

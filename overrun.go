@@ -19,7 +19,7 @@ import "time"
 // shard is given up, and its return is waited for.
 //
 // So after an expired lease, a kick, a removal and, as a rule, a revocation, the process ends before the next holder
-// holds. After MaxHold and MaxIdle the name is free at once, and a paused process ends nothing: fence what the
+// holds. After MaxHold the name is free at once, and a paused process ends nothing: fence what the
 // function writes.
 //
 // It is called at most once for each call of the function, on a goroutine of its own or, after DrainTimeout, on that of

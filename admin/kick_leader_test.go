@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 )
@@ -52,8 +53,12 @@ func TestKickedLeaderDrainsThenResignsAndCampaignsAtTheBack(t *testing.T) {
 		ops := newAdministrator(srv, "ops")
 		deposed := make(chan error, 10)
 		ofA, _ := runLater(t, election.New(a, "led").With(election.Options{
-			Value:     "v",
-			OnDeposed: func(_ *election.Term, reason error) { deposed <- reason },
+			Value: "v",
+			Auditor: audit.Func(func(_ context.Context, r audit.Record) {
+				if r.Event == audit.Lost {
+					deposed <- r.Err
+				}
+			}),
 		}), 10*time.Second)
 		first := <-ofA
 		ofB, _ := runLater(t, election.New(b, "led").With(election.Options{Value: "v"}), 0)
@@ -80,7 +85,7 @@ func TestKickedLeaderDrainsThenResignsAndCampaignsAtTheBack(t *testing.T) {
 			t.Errorf("the next one leads %v after the work has ended", after)
 		}
 		if reason := <-deposed; !errors.Is(reason, holdfast.ErrLost) || !errors.As(reason, &kick) {
-			t.Errorf("OnDeposed: %v", reason)
+			t.Errorf("the record of the loss: %v", reason)
 		}
 		time.Sleep(2 * time.Second)
 		kvs := srv.Keys(candidates)

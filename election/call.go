@@ -20,16 +20,15 @@ type outcome struct {
 	shutdown  bool  // the context given to Run had ended when it returned
 	abandoned bool  // it has not returned and keeps running without its term
 
+	lost *holdfast.LostError // of a term that was lost before it was resigned
+
 	exited   bool // it ended by a panic or runtime.Goexit
 	panicked any  // the panic's value; nil: Goexit
 	stack    []byte
 }
 
-// suspended reports whether the function returned because the session was suspended.
-func (o outcome) suspended() bool { return errors.Is(o.ended, holdfast.ErrSuspended) }
-
-// call calls fn and waits for it to end. Once fn's context has ended it waits for at most DrainTimeout; then the term
-// is lost and fn is abandoned:
+// call calls fn, waits for it to end, and resigns. Once fn's context has ended it waits for at most DrainTimeout; then
+// the term is lost and fn is abandoned:
 //
 //	0 s    the term is kicked: fn's context ends
 //	30 s   DrainTimeout is over: OnOverrun is called, the entry is removed, and others lead
@@ -45,7 +44,7 @@ func (t *Term) call(ctx context.Context, fn func(context.Context, *Term) error) 
 
 	o, returned := t.await(fctx, outcomes)
 	if returned {
-		o.shutdown = ctx.Err() != nil
+		o.shutdown, o.lost = ctx.Err() != nil, t.hold.ReleaseAfterWork(ctx)
 		return o
 	}
 	work.Overrun(holdfast.CauseNotDrained, time.Now().Add(-t.election.opts.drainTimeout()))

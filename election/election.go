@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -61,7 +62,7 @@ func (e *Election) Name() string { return e.queue.Name() }
 // etcd received them, on one session in the order of the calls. ctx bounds the campaign, not the term. Prefer Run: it
 // waits for the work before it resigns.
 //
-// An error is a *CampaignError: its Err field lists the errors.Is targets. If the session loses its lease, the call
+// An error is a *view.AcquireError: its Err field lists the errors.Is targets. If the session loses its lease, the call
 // queues again under the next lease. With a context of a live term of the same election and client the error Is
 // holdfast.ErrReentrant.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
@@ -69,21 +70,19 @@ func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	if err := e.validate(ctx); err != nil {
 		return nil, e.failed(0, err)
 	}
-	h, err := hold.Acquire(ctx, e.queue, e.request(e.opts.Value))
+	h, err := hold.Acquire(ctx, e.queue, hold.Request{
+		Request: queue.Request{Data: e.opts.Value}, Auditor: e.opts.Auditor,
+	})
 	if err != nil {
 		return nil, e.failed(time.Since(start), err)
 	}
-	return newTerm(e, h, e.opts.Value), nil
+	return &Term{hook: requests.NewHook(h), election: e, hold: h}, nil
 }
 
 // LastRun reads what Term.RecordRun has recorded last in this election: by one request, and without leading. It is the
 // zero Run if nothing is recorded.
 func (e *Election) LastRun(ctx context.Context) (view.Run, error) {
 	return hold.LastRun(ctx, e.queue)
-}
-
-func (e *Election) request(value string) hold.Request {
-	return hold.Request{Request: queue.Request{Data: value}, Auditor: e.opts.Auditor}
 }
 
 // validate reports why a campaign cannot start, before anything is sent.
@@ -97,7 +96,7 @@ func (e *Election) validate(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
-	for h := range fencing.Holders(ctx) {
+	for h := range fencing.Holds(ctx) {
 		if t, ok := h.(*Term); ok && t != nil && t.hold.Queue().Same(e.queue) && t.hold.Blocks() {
 			return holdfast.ErrReentrant
 		}
@@ -121,12 +120,7 @@ func validateValue(argument, value string) error {
 }
 
 func (e *Election) failed(waited time.Duration, err error) error {
-	c := &CampaignError{Name: e.Name(), Waited: waited}
-	c.Place, c.Err = queue.Without(err)
-	if host := e.queue.Host(); host != nil {
-		c.Lease, c.State = host.Lease().ID(), host.State()
-	}
-	return c
+	return hold.Failed(e.queue, e.Name(), waited, err)
 }
 
 // log returns the session's logger with the election's kind and name.

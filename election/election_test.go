@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 func TestCandidatesOfOneSessionAndOfSeveralLeadInTurn(t *testing.T) {
@@ -207,10 +208,10 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 		for _, name := range []string{"Campaign", "RunWhileLeader", "Run"} {
 			err := calls[name](good, ctx, tooLarge)
 			argument(name+" with a large value", "Options.Value", err)
-			var failed *election.CampaignError
+			var failed *view.AcquireError
 			if !errors.As(err, &failed) || failed.Name != "good" || failed.Lease != sess.Lease() ||
 				failed.State != holdfast.Connected {
-				t.Errorf("%s: %+v, want a CampaignError", name, err)
+				t.Errorf("%s: %+v, want an AcquireError", name, err)
 			}
 		}
 		argument("RunWhileLeader", "fn", good.WithValue("v").RunWhileLeader(ctx, nil))
@@ -243,7 +244,7 @@ func TestCampaignWithAContextOfALiveTermIsReentrant(t *testing.T) {
 			"RunWhileLeader": el.RunWhileLeader(ctx, nothing),
 			"Run":            el.Run(ctx, nothing),
 		} {
-			var failed *election.CampaignError
+			var failed *view.AcquireError
 			if !errors.Is(err, holdfast.ErrReentrant) || !errors.As(err, &failed) {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -54,8 +54,6 @@ func ExampleElection_Run() {
 	el := election.New(sess, "scheduler").With(election.Options{
 		Value:        "node-1",
 		DrainTimeout: 10 * time.Second,
-		OnElected:    func(t *election.Term) { fmt.Println("elected") },
-		OnDeposed:    func(t *election.Term, reason error) { fmt.Println("deposed:", reason) },
 	})
 	err := el.Run(ctx, func(ctx context.Context, t *election.Term) error {
 		stop()       // for this example; a leader would work
@@ -64,8 +62,6 @@ func ExampleElection_Run() {
 	})
 	fmt.Println(err)
 	// Output:
-	// elected
-	// deposed: released by its holder
 	// context canceled
 }
 
@@ -76,7 +72,7 @@ func ExampleElection_Campaign() {
 
 	term, err := election.New(sess, "scheduler").With(election.Options{Value: "node-1"}).Campaign(ctx)
 	if err != nil {
-		log.Fatal(err) // an *election.CampaignError: nothing is held
+		log.Fatal(err) // a *view.AcquireError: nothing is held
 	}
 	defer term.Resign(ctx)
 

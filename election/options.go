@@ -2,7 +2,6 @@ package election
 
 import (
 	"cmp"
-	"context"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -25,22 +24,6 @@ type Options struct {
 	// leader starts beside the function's cleanup; a stuck function blocks the next leader for so long.
 	DrainTimeout time.Duration
 
-	// Warm prepares this process for a term while it is queued: Run and RunWhileLeader call it beside each campaign, on a
-	// goroutine of its own, and call their function after it has returned. So it never runs beside a function of this
-	// session. It may fill caches and return, or follow what the leader does until elected is closed:
-	//
-	//	Warm: func(ctx context.Context, elected <-chan struct{}) error { return cache.Fill(ctx) },
-	//
-	// What is written belongs into the function: while Warm runs, another process leads. ctx ends when the campaign has
-	// failed, when the term has ended, lost or not, and with that of Run. So what Warm leaves running with it lives as
-	// long as the term. Until Warm returns, this process leads and its function waits: return soon after elected, or
-	// when ctx ends. When ctx has ended, it is waited for during DrainTimeout; then the entry is removed, and
-	// the error of Run Is ErrNotDrained. The turn of the call ends when Warm has returned, too: see RunWhileLeader.
-	//
-	// An error ends the campaign or resigns the term, and is returned as a *CampaignError, by Run, too. A panic ends the
-	// process. Default nil.
-	Warm func(ctx context.Context, elected <-chan struct{}) error
-
 	// CancelOnSuspended cancels a term's contexts already when its session is suspended, with cause
 	// holdfast.ErrSuspended. By default work continues through a short outage of etcd, while fenced writers refuse.
 	CancelOnSuspended bool
@@ -56,14 +39,6 @@ type Options struct {
 	// Retry sets the pauses of Run after a failed campaign and between terms; they start over after a term of 1 s.
 	// Default: up to 10 ms at first, up to 1 s later. Attempt is not used.
 	Retry backoff.Policy
-
-	// OnElected is called by Run when a term begins. Callbacks are called one at a time, in order, on a goroutine of
-	// their own. They may block or panic without delaying a term, so the term may have ended: to act during a term, use
-	// Run's function.
-	OnElected func(*Term)
-
-	// OnDeposed is called by Run when a term has ended. reason: a *holdfast.LostError, or holdfast.ErrReleased.
-	OnDeposed func(t *Term, reason error)
 
 	// MaxAge is how long ago the last read may have been sent for an Observer's Snapshot to be Trusted. Default 15 s; at
 	// least 30 ms.

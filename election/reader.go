@@ -200,7 +200,11 @@ func (r *Reader) Watch(ctx context.Context) iter.Seq2[Leader, error] {
 			return
 		}
 		var last *Leader
-		err := r.follow(ctx, func(f front.Front) bool {
+		if ctx == nil {
+			yield(Leader{}, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"})
+			return
+		}
+		err := watching.Latest(ctx, r.told, func(f front.Front) bool {
 			l := leaderOf(f)
 			if last != nil && l.equalForObservers(*last) {
 				return true
@@ -281,15 +285,7 @@ func (r *Reader) failed(doing string, err error) error {
 	return fmt.Errorf("%s election %s: %w", doing, names.Quote(r.name), err)
 }
 
-// follow calls handle with the latest front, on the caller's goroutine, until handle returns false (then follow returns
-// nil) or following fails.
-func (r *Reader) follow(ctx context.Context, handle func(front.Front) bool) error {
-	if ctx == nil {
-		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
-	}
-	return watching.Latest(ctx, r.told, handle)
-}
-
+// told has tell called with each front, until ctx ends.
 func (r *Reader) told(ctx context.Context, tell func(front.Front)) error {
 	return r.front.Follow(ctx, r.maxAge/3, tell)
 }

@@ -113,7 +113,7 @@ func TestLateNoteDoesNotUndoAProclaim(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(5 * time.Second)
-				if l, err := el.Leader(t.Context()); err != nil || l.Value != "w" || l.Since.IsZero() || term.Value() != "w" {
+				if l, err := el.Leader(t.Context()); err != nil || l.Value != "w" || l.Since.IsZero() || term.Value() != "v" {
 					t.Errorf("%+v, %v", l, err)
 				}
 				if err := term.Proclaim(t.Context(), "x"); err != nil {

@@ -3,7 +3,6 @@ package election_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,23 +33,17 @@ var endings = map[string]func(ctx context.Context) error{
 	"an error of its own":  func(context.Context) error { return errWork },
 }
 
-func TestRunKeepsItsTermThroughAShortOutage(t *testing.T) {
+// The next term is of another entry: who does not work does not lead.
+func TestRunResignsAfterASuspensionAndCampaignsAgain(t *testing.T) {
 	t.Parallel()
 	for what, end := range endings {
 		t.Run("the function returns "+what, func(t *testing.T) {
 			t.Parallel()
 			simulate(t, func(t *testing.T, s *sim) {
-				var told story
-				el := s.election().With(opts{
-					Value:             "v",
-					CancelOnSuspended: true,
-					OnElected:         func(*election.Term) { told.add("elected") },
-					OnDeposed:         func(*election.Term, error) { told.add("deposed") },
-				})
+				el := s.election().With(opts{Value: "v", CancelOnSuspended: true})
 				var terms []*election.Term
 				err := el.Run(t.Context(), func(ctx context.Context, term *election.Term) error {
-					terms = append(terms, term)
-					if len(terms) == 3 {
+					if terms = append(terms, term); len(terms) == 3 {
 						return errWork // in a term that is held: this ends Run
 					}
 					s.link.BlackHole()
@@ -64,11 +57,10 @@ func TestRunKeepsItsTermThroughAShortOutage(t *testing.T) {
 				if !errors.Is(err, errWork) || len(terms) != 3 {
 					t.Fatalf("%d calls, %v", len(terms), err)
 				}
-				if terms[1] != terms[0] || terms[2] != terms[0] {
-					t.Error("called with another term; the first:", terms[0].Check())
-				}
-				if got := told.all(); !slices.Equal(got, []string{"elected", "deposed"}) {
-					t.Errorf("callbacks %q", got)
+				for i, term := range terms {
+					if term.Check() != holdfast.ErrReleased || i > 0 && term.Token() <= terms[i-1].Token() {
+						t.Errorf("term %d: token %v, %v", i, term.Token(), term.Check())
+					}
 				}
 			})
 		})
@@ -110,41 +102,13 @@ func TestRunCampaignsAgainAfterAnOutageThatCostItsTerm(t *testing.T) {
 					if !errors.Is(err, errWork) || len(terms) != 2 || terms[1].Token() <= terms[0].Token() {
 						t.Errorf("%d terms, %v", len(terms), err)
 					}
-					if !errors.Is(terms[0].Check(), holdfast.ErrLost) {
+					if terms[0].Check() != holdfast.ErrReleased { // its function had returned before the loss
 						t.Errorf("the first term: %v", terms[0].Check())
-					}
-					if lines := s.log.lines("cannot verify the term"); len(lines) != 0 {
-						t.Errorf("a term that is lost is said to be resigned: %q", lines)
 					}
 				})
 			})
 		}
 	}
-}
-
-func TestRunWaitingForAReconnectionEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	simulate(t, func(t *testing.T, s *sim) {
-		ctx, cancel := context.WithCancel(t.Context())
-		el := s.election().With(opts{Value: "v", CancelOnSuspended: true})
-		calls := 0
-		var term *election.Term
-		err := el.Run(ctx, func(ctx context.Context, held *election.Term) error {
-			calls++
-			term = held
-			s.link.BlackHole()
-			<-ctx.Done()
-			time.AfterFunc(time.Second, cancel) // Run is waiting by then
-			time.AfterFunc(2*time.Second, s.link.Heal)
-			return errWork
-		})
-		if err != context.Canceled || calls != 1 {
-			t.Errorf("%d calls, %v", calls, err)
-		}
-		if term.Check() != holdfast.ErrReleased {
-			t.Errorf("the term: %v", term.Check())
-		}
-	})
 }
 
 // Check judges by the clock, so it may report a suspension before a timer has ended the context: after a pause of the
@@ -174,7 +138,7 @@ func TestRunSurvivesAFunctionThatReturnsASuspensionFromCheck(t *testing.T) {
 			}
 			return err
 		})
-		if !errors.Is(err, errWork) || len(terms) != 2 || terms[1] != terms[0] {
+		if !errors.Is(err, errWork) || len(terms) != 2 || terms[1] == terms[0] {
 			t.Errorf("%d calls, %v", len(terms), err)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 func TestRunLeadsTermAfterTermUntilItsFunctionFails(t *testing.T) {
@@ -131,7 +132,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 					<-ctx.Done()
 					return nil
 				})
-			var failed *election.CampaignError
+			var failed *view.AcquireError
 			if !errors.Is(err, holdfast.ErrLost) || !errors.As(err, &failed) {
 				t.Error(err)
 			}
@@ -168,7 +169,7 @@ func TestRunLogsEachTermOnce(t *testing.T) {
 				switch calls++; calls {
 				case 1: // resigned
 					return nil
-				case 2: // suspended, then called again
+				case 2: // suspended: resigned, too
 					s.link.BlackHole()
 					time.AfterFunc(shortOutage, s.link.Heal)
 					<-ctx.Done()
@@ -184,7 +185,7 @@ func TestRunLogsEachTermOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for message, want := range map[string]int{
-			"elected": 3, "resigned": 2, "lost": 1, "term kept through a suspension": 1,
+			"elected": 4, "resigned": 3, "lost": 1,
 		} {
 			lines := s.log.lines(`holdfast: ` + message)
 			if len(lines) != want {

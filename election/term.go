@@ -3,7 +3,6 @@ package election
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -24,17 +23,9 @@ type Term struct {
 	election *Election
 	hold     *hold.Hold
 	turn     *turn // of the call whose function the term is for; nil: Campaign's
-
-	mu    sync.Mutex // protects what follows
-	value string
-	since int64 // etcd's revision at which value was put
 }
 
 var _ fencing.Holder = (*Term)(nil)
-
-func newTerm(e *Election, hold *hold.Hold, value string) *Term {
-	return &Term{hook: requests.NewHook(hold), election: e, hold: hold, value: value}
-}
 
 // Name is the election's name or prefix. Send it with the token.
 func (t *Term) Name() string { return t.election.Name() }
@@ -61,12 +52,8 @@ func (t *Term) Client() *clientv3.Client { return t.hold.Client() }
 // Holding is a comparison for your own Txn: the term's entry exists.
 func (t *Term) Holding() []clientv3.Cmp { return t.hold.Holding() }
 
-// Value is the value given to Campaign or last proclaimed.
-func (t *Term) Value() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.value
-}
+// Value is the value with which the term began: Options.Value. Proclaim does not change it.
+func (t *Term) Value() string { return t.election.opts.Value }
 
 // Check reports whether the term is held now, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects);
 // a *holdfast.LostError; holdfast.ErrReleased. It is right even after a pause. Time passes between a Check and what
@@ -91,16 +78,7 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 	if err := validateValue("value", value); err != nil {
 		return err
 	}
-	since, err := t.hold.Update(ctx, value)
-	if err != nil {
-		return err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if since > t.since { // or a later Proclaim has set it
-		t.value, t.since = value, since
-	}
-	return nil
+	return t.hold.Update(ctx, value)
 }
 
 // RecordRun records in etcd a run of a recurring job of the leader, as locker.Lock.RecordRun does for a lock, with

@@ -13,22 +13,21 @@ import (
 )
 
 // turn lets the calls of Run and RunWhileLeader on one session and election campaign and lead one at a time. A call has
-// the turn from before it queues until its function and its Warm have returned:
+// the turn from before it queues until its function has returned:
 //
 //	0 s   Run A leads: its function begins
 //	5 s   the session's lease is lost; the function of A goes on
 //	6 s   Run B waits for the turn, and does not queue: it would keep candidates of other processes waiting
 //	9 s   the function of A returns: B queues
 //
-// So functions of one session and election never overlap, and Warm never runs beside a function. Campaign calls no
-// function, and takes no turn.
+// So functions of one session and election never overlap. Campaign calls no function, and takes no turn.
 type turn struct {
 	all     *turns
 	entries string // the prefix of the election's entries
 
 	calls int                  // have the turn, or wait for it; protected by turns.mu
 	taken chan struct{}        // full while a call has the turn
-	users atomic.Int32         // need the turn: the call, its function, its Warm
+	users atomic.Int32         // need the turn: the call, and its function
 	term  atomic.Pointer[Term] // whose function runs; nil if none does
 }
 
@@ -59,8 +58,8 @@ func (e *Election) takeTurn(ctx context.Context) (*turn, error) {
 
 func (t *turn) await(ctx, session context.Context) error {
 	if running := t.term.Load(); running != nil {
-		for h := range fencing.Holders(ctx) {
-			if h == fencing.Holder(running) {
+		for h := range fencing.Holds(ctx) {
+			if h == fencing.Hold(running) {
 				return holdfast.ErrReentrant // the function would wait for its own return
 			}
 		}

@@ -10,8 +10,11 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 )
 
-func holders(ctx context.Context) []fencing.Holder {
-	return slices.Collect(fencing.Holders(ctx))
+func holders(ctx context.Context) (all []fencing.Holder) {
+	for h := range fencing.Holds(ctx) {
+		all = append(all, h.(fencing.Holder))
+	}
+	return all
 }
 
 func TestContextCarriesTheInnermostHolder(t *testing.T) {
@@ -48,11 +51,11 @@ func TestContextsDoNotShareHoldersAddedLater(t *testing.T) {
 	}
 }
 
-func TestHoldersStopsWhenAsked(t *testing.T) {
+func TestHoldsStopsWhenAsked(t *testing.T) {
 	ctx := fencing.NewContext(fencing.NewContext(t.Context(), &holder{token: 1}), &holder{token: 2})
 	var seen []holdfast.Token
-	for h := range fencing.Holders(ctx) {
-		seen = append(seen, h.Token())
+	for h := range fencing.Holds(ctx) {
+		seen = append(seen, h.(fencing.Holder).Token())
 		break
 	}
 	if !slices.Equal(seen, []holdfast.Token{2}) {
@@ -121,12 +124,12 @@ func BenchmarkFromContext(b *testing.B) {
 	}
 }
 
-func BenchmarkHolders(b *testing.B) {
+func BenchmarkHolds(b *testing.B) {
 	ctx := fencing.NewContext(fencing.NewContext(context.Background(), &holder{token: 1}), &holder{token: 2})
 	b.ReportAllocs()
 	for b.Loop() {
-		for h := range fencing.Holders(ctx) {
-			_ = h.Token()
+		for h := range fencing.Holds(ctx) {
+			_ = h.Name()
 		}
 	}
 }
@@ -152,11 +155,11 @@ func ExampleFromContext() {
 	// writing with token 4711
 }
 
-func ExampleHolders() {
+func ExampleHolds() {
 	ctx := fencing.NewContext(context.Background(), &holder{token: 7})
 	ctx = fencing.NewContext(ctx, &holder{token: 9})
-	for h := range fencing.Holders(ctx) {
-		fmt.Println(h.Token())
+	for h := range fencing.Holds(ctx) {
+		fmt.Println(h.(fencing.Source).Token())
 	}
 	// Output:
 	// 9

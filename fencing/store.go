@@ -3,8 +3,6 @@ package fencing
 import (
 	"context"
 	"fmt"
-
-	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Store is a guard. It keeps a mark per resource, the largest admitted token, and no effect with a smaller
@@ -70,11 +68,4 @@ func checkUse(ctx context.Context, resource string, c Claim) error {
 		return err
 	}
 	return c.Validate()
-}
-
-// errFull returns [ErrFull] with the bound that was reached and what to do.
-func errFull(resource string, marks int64, bound string) error {
-	return fmt.Errorf("fencing: no room for the mark of %s: there are %d already, the limit is %s: "+
-		"call Reset for resources that no longer exist, or raise the limit: %w",
-		names.Quote(resource), marks, bound, ErrFull)
 }

@@ -11,8 +11,8 @@ import (
 //	resp, err := w.Txn(ctx).If(cmps...).Then(ops...).Else(ops...).Commit()
 //
 // Else and Succeeded are about the caller's comparisons; a stale holder gets [ErrStale], and its Else does not run. The
-// methods may be called in any order, and add to each other. Etcd refuses more than [MaxOps] and empty keys. A zero
-// clientv3.Op panics, as it does in clientv3. A transaction is for one goroutine, and is committed once: each Commit
+// methods may be called in any order, and add to each other. More than [MaxOps], and an operation or a comparison
+// without a key, are a *holdfast.ArgumentError. A transaction is for one goroutine, and is committed once: each Commit
 // sends it again. See [FencedWriter] for errors.
 func (w *FencedWriter) Txn(ctx context.Context) clientv3.Txn {
 	return &fencedTxn{w: w, ctx: ctx}

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/testkit/fencingtest"
@@ -17,7 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Etcd refuses these itself, whole.
 func TestEmptyKeyInATransactionIsRefused(t *testing.T) {
 	h, kv := holding(t)
 	w := fencing.NewFencedWriter(h)
@@ -25,11 +24,13 @@ func TestEmptyKeyInATransactionIsRefused(t *testing.T) {
 		"if":     w.Txn(t.Context()).If(clientv3.Compare(clientv3.Version(""), "=", 0)),
 		"then":   w.Txn(t.Context()).Then(clientv3.OpPut("a", "v"), clientv3.OpPut("", "v")),
 		"else":   w.Txn(t.Context()).Then(clientv3.OpPut("a", "v")).Else(clientv3.OpDelete("")),
+		"zero":   w.Txn(t.Context()).Then(clientv3.Op{}),
 		"nested": w.Txn(t.Context()).Then(clientv3.OpTxn(nil, nil, []clientv3.Op{clientv3.OpGet("")})),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := txn.Commit()
-			if !errors.Is(err, rpctypes.ErrEmptyKey) || !errors.Is(err, fencing.ErrNotDone) || len(kv.etcd.Keys("a")) != 0 {
+			refused(t, kv, err)
+			if !errors.As(err, new(*holdfast.ArgumentError)) {
 				t.Errorf("error is %v", err)
 			}
 		})
@@ -56,9 +57,12 @@ func TestMethodsOfATransactionAddInAnyOrder(t *testing.T) {
 func TestTooManyOperationsAreRefused(t *testing.T) {
 	for _, c := range fencingtest.Limits {
 		t.Run(c.Name, func(t *testing.T) {
-			h, _ := holding(t)
+			h, kv := holding(t)
 			_, err := fencing.NewFencedWriter(h).Txn(t.Context()).If(c.Cmps...).Then(c.Then...).Else(c.Els...).Commit()
-			if c.OK && err != nil || !c.OK && (!errors.Is(err, rpctypes.ErrTooManyOps) || !errors.Is(err, fencing.ErrNotDone)) {
+			if !c.OK {
+				refused(t, kv, err)
+			}
+			if c.OK != (err == nil) || !c.OK && !errors.As(err, new(*holdfast.ArgumentError)) {
 				t.Errorf("error is %v", err)
 			}
 		})

@@ -139,6 +139,9 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 	if r.noToken || !compares(owned) || cli == nil || cli.KV == nil {
 		return nil, r.refuse(holdfast.ErrNoToken)
 	}
+	if err := checkOp(op, MaxOps+1-len(owned)); err != nil {
+		return nil, r.refuse(err)
+	}
 
 	resp, err := cli.Txn(ctx).If(owned...).Then(op).Commit()
 	switch {
@@ -158,6 +161,31 @@ func (r *request) send(ctx context.Context, op clientv3.Op) (*clientv3.TxnRespon
 func compares(owned []clientv3.Cmp) bool {
 	noKey := func(c clientv3.Cmp) bool { return len(c.KeyBytes()) == 0 }
 	return len(owned) > 0 && !slices.ContainsFunc(owned, noKey)
+}
+
+// checkOp returns why etcd would refuse an operation: an empty key, or a transaction with more than most operations.
+// What is nested shares what its outer level leaves.
+func checkOp(op clientv3.Op, most int) error {
+	if !op.IsTxn() {
+		if len(op.KeyBytes()) == 0 {
+			return invalid("key", "is empty")
+		}
+		return nil
+	}
+	cmps, then, els := op.Txn()
+	n := max(len(cmps), len(then), len(els))
+	if n > most {
+		return invalid("ops", "are %d in one transaction, more than %d", n, most)
+	}
+	if len(cmps) > 0 && !compares(cmps) {
+		return invalid("cmps", "compare an empty key")
+	}
+	for _, each := range slices.Concat(then, els) {
+		if err := checkOp(each, most-n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stale records a write that etcd refused, and returns its error. The refusal proves that the holder's entry is gone,

@@ -25,13 +25,19 @@ var _ fencing.Holder = (*DowngradableLock)(nil)
 //	rd, err := lk.Downgrade(ctx)
 //	… // read what was written, beside other readers
 func (m *RWMutex) LockDowngradable(ctx context.Context) (*DowngradableLock, error) {
-	return m.lockDowngradable(ctx, false)
-}
-
-// TryLockDowngradable is LockDowngradable if the lock is neither held nor waited for. Otherwise the error Is
-// ErrLocked, and its Place says who holds. Nothing was queued. Like TryLock it waits behind a holder that died.
-func (m *RWMutex) TryLockDowngradable(ctx context.Context) (*DowngradableLock, error) {
-	return m.lockDowngradable(ctx, true)
+	n := m.named
+	if n.opts.Reentrant {
+		return nil, n.failed(0, &holdfast.ArgumentError{Argument: "Options.Reentrant", Reason: "is set: a lock that can be " +
+			"downgraded is not shared"})
+	}
+	if q := n.first(); q != nil {
+		n.queues = q.Downgradable()
+	}
+	lk, err := lockOf(n.acquire(ctx, false))
+	if err != nil {
+		return nil, err
+	}
+	return &DowngradableLock{*lk, n}, nil
 }
 
 // DoDowngradable acquires the lock as LockDowngradable does, calls write, downgrades, calls read, and releases the
@@ -43,20 +49,6 @@ func (m *RWMutex) TryLockDowngradable(ctx context.Context) (*DowngradableLock, e
 func (m *RWMutex) DoDowngradable(
 	ctx context.Context, write func(context.Context, *Lock) error, read func(context.Context, *ReadLock) error,
 ) error {
-	return m.doDowngradable(ctx, write, read, m.LockDowngradable)
-}
-
-// TryDoDowngradable is DoDowngradable with TryLockDowngradable: it calls neither function if the error Is ErrLocked.
-func (m *RWMutex) TryDoDowngradable(
-	ctx context.Context, write func(context.Context, *Lock) error, read func(context.Context, *ReadLock) error,
-) error {
-	return m.doDowngradable(ctx, write, read, m.TryLockDowngradable)
-}
-
-func (m *RWMutex) doDowngradable(
-	ctx context.Context, write func(context.Context, *Lock) error, read func(context.Context, *ReadLock) error,
-	acquire func(context.Context) (*DowngradableLock, error),
-) error {
 	if write == nil || read == nil {
 		return m.named.failed(0, &holdfast.ArgumentError{Argument: "write, read", Reason: "must not be nil"})
 	}
@@ -65,27 +57,11 @@ func (m *RWMutex) doDowngradable(
 			return err
 		}
 		return do(ctx, m.readers, read, lk.Downgrade)
-	}, acquire)
-}
-
-func (m *RWMutex) lockDowngradable(ctx context.Context, try bool) (*DowngradableLock, error) {
-	n := m.named
-	if n.opts.Reentrant {
-		return nil, n.failed(0, &holdfast.ArgumentError{Argument: "Options.Reentrant", Reason: "is set: a lock that can be " +
-			"downgraded is not shared"})
-	}
-	if q := n.first(); q != nil {
-		n.queues = q.Downgradable()
-	}
-	lk, err := lockOf(n.acquire(ctx, try))
-	if err != nil {
-		return nil, err
-	}
-	return &DowngradableLock{*lk, n}, nil
+	}, m.LockDowngradable)
 }
 
 // Downgrade releases the Lock, ends its contexts as Unlock does, and returns a ReadLock. The ReadLock has been held
-// since before: no writer can hold in between. Readers behind the Lock hold beside it. MaxHold and MaxIdle begin again.
+// since before: no writer can hold in between. Readers behind the Lock hold beside it. MaxHold begins again.
 //
 // The error is a *holdfast.LostError or holdfast.ErrReleased if the Lock had ended before, or if one of its entries
 // was deleted; then nothing is held. (A kicked Lock keeps the name until Unlock, as any other.) If etcd does

@@ -3,7 +3,6 @@ package locker_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 func TestDowngradeLetsNoWriterInBetween(t *testing.T) {
@@ -51,41 +51,6 @@ func TestDowngradeLetsNoWriterInBetween(t *testing.T) {
 			t.Fatal(r.err)
 		}
 		mustUnlock(t, r.lk)
-	})
-}
-
-func TestTryLockDowngradableTakesAFreeNameAndQueuesForNoOther(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		ctx := kit.Within(t, time.Minute)
-		a, b := kit.Start(t, srv), kit.Start(t, srv)
-		mine := locker.NewRWMutex(a.Sess, "x")
-		other, err := locker.NewRWMutex(b.Sess, "x").RLock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		before := len(srv.History(kit.Entries("x")))
-		var failed *locker.AcquireError
-		_, err = mine.TryLockDowngradable(ctx)
-		if !errors.Is(err, locker.ErrLocked) || !errors.As(err, &failed) || failed.Place.Holder.Key != other.Key() {
-			t.Errorf("beside a reader: %v", err)
-		}
-		if n := len(srv.History(kit.Entries("x"))) - before; n != 0 {
-			t.Errorf("%d changes of the queue of a name that is taken", n)
-		}
-		if err := other.Unlock(ctx); err != nil {
-			t.Fatal(err)
-		}
-		lk, err := mine.TryLockDowngradable(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rd, err := lk.Downgrade(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := rd.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -138,28 +103,6 @@ func TestDoDowngradableHoldsThroughBothFunctions(t *testing.T) {
 	})
 }
 
-func TestTryDoDowngradableCallsNothingBesideAHolder(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		ctx := kit.Within(t, time.Minute)
-		m := locker.NewRWMutex(kit.Start(t, srv).Sess, "x")
-		var calls []string
-		try := func() error {
-			return m.TryDoDowngradable(ctx,
-				func(context.Context, *locker.Lock) error { calls = append(calls, "write"); return nil },
-				func(context.Context, *locker.ReadLock) error { calls = append(calls, "read"); return nil })
-		}
-		held := mustLock(t, locker.NewMutex(kit.Start(t, srv).Sess, "x"))
-		if err := try(); !errors.Is(err, locker.ErrLocked) || len(calls) != 0 {
-			t.Errorf("beside a holder: %v, and called %v", err, calls)
-		}
-		mustUnlock(t, held)
-		if err := try(); err != nil || !slices.Equal(calls, []string{"write", "read"}) {
-			t.Errorf("of a free name: %v, and called %v", err, calls)
-		}
-		kit.NothingStands(t, srv)
-	})
-}
-
 // As with a Lock: a caller that holds the name does not wait for itself.
 func TestContextOfADowngradableLockSaysThatItHolds(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -196,7 +139,7 @@ func TestDowngradableLockIsOneAhead(t *testing.T) {
 			"Lock":     func() error { _, err := locker.NewMutex(p.Sess, "x").Lock(kit.Within(t, time.Second)); return err },
 			"TryRLock": func() error { _, err := locker.NewRWMutex(p.Sess, "x").TryRLock(t.Context()); return err },
 		} {
-			var failed *locker.AcquireError
+			var failed *view.AcquireError
 			if err := call(); !errors.As(err, &failed) || failed.Place.Ahead != 1 || failed.Place.Holder.Key != lk.Key() {
 				t.Errorf("%s: %v", name, err)
 			}

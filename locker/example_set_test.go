@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // A transfer needs two accounts, whichever comes first, and rates that do not change meanwhile. What it writes about an
@@ -42,7 +43,7 @@ func ExampleSet_TryLock() {
 	ctx := context.Background()
 	held, _ := locker.NewMutex(theirs, "account/3").Lock(ctx)
 	_, err := locker.NewSet(mine, locker.Write("account/7"), locker.Write("account/3")).TryLock(ctx)
-	var failed *locker.AcquireError
+	var failed *view.AcquireError
 	if errors.As(err, &failed) {
 		fmt.Println("taken:", failed.Place.Name)
 	}

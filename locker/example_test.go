@@ -77,7 +77,7 @@ func ExampleMutex_Lock() {
 	defer cancel()
 	lk, err := locker.NewMutex(sess, "billing/job-7").Lock(ctx)
 	if err != nil {
-		log.Fatal(err) // *locker.AcquireError: nothing is held
+		log.Fatal(err) // *view.AcquireError: nothing is held
 	}
 	defer func() { _ = lk.Unlock(context.Background()) }()
 
@@ -150,7 +150,7 @@ func ExampleRWMutex() {
 }
 
 // An error says who holds.
-func ExampleAcquireError() {
+func ExampleMutex_Lock_place() {
 	_, mine, theirs, end := example()
 	defer end()
 
@@ -159,7 +159,7 @@ func ExampleAcquireError() {
 		log.Fatal(err)
 	}
 	_, err := locker.NewMutex(mine, "nightly").TryLock(ctx)
-	var failed *locker.AcquireError
+	var failed *view.AcquireError
 	if errors.As(err, &failed) && failed.Place.Known() { // its text has host, pid, times and lease as well
 		fmt.Println("held by", failed.Place.Holder.Owner, "with token", failed.Place.Holder.Token)
 	}
@@ -250,27 +250,6 @@ func ExampleLock_Check() {
 	// Output:
 	// before: <nil>
 	// after: lost, revoked
-}
-
-func ExampleLock_Progress() {
-	_, sess, _, end := example()
-	defer end()
-
-	mu := locker.NewMutex(sess, "reindex").With(locker.Options{MaxIdle: time.Minute})
-	err := mu.Do(context.Background(), func(ctx context.Context, lk *locker.Lock) error {
-		for _, shard := range []string{"a", "b"} {
-			if err := lk.Progress(); err != nil {
-				return err // lost: a shard took longer than a minute, or the lease is gone
-			}
-			fmt.Println("indexed", shard)
-		}
-		return nil
-	})
-	fmt.Println(err)
-	// Output:
-	// indexed a
-	// indexed b
-	// <nil>
 }
 
 func ExampleLock_WithContext() {

@@ -24,11 +24,6 @@ type handle struct {
 	strict bool // contexts are canceled on suspension
 }
 
-// handle returns a handle of a hold. own is nil if the handle has the hold for itself.
-func (n *named) handle(h *hold.Hold, own *own) handle {
-	return handle{requests.NewHook(h), h, own, n.opts.CancelOnSuspended}
-}
-
 // AcquiredRevision returns the etcd revision of the read which showed the hold: the store at that revision has what
 // earlier holders did. It is at least the revision of a Lock's token. If you fence on revisions, use it; otherwise use
 // the token.
@@ -36,6 +31,9 @@ func (h *handle) AcquiredRevision() int64 { return h.hold.AcquiredRevision() }
 
 // String names what is held, with its token and its lease.
 func (h *handle) String() string { return h.hold.String() }
+
+// self finds the handle of what a context carries.
+func (h *handle) self() *handle { return h }
 
 // Lease returns the lease of the hold.
 func (h *handle) Lease() clientv3.LeaseID { return h.hold.Lease() }
@@ -57,26 +55,6 @@ func (h *handle) Check() error {
 		return err
 	}
 	return h.hold.Check()
-}
-
-// Progress says that the work goes on, for Options.MaxIdle. It returns what has ended the hold, a *holdfast.LostError
-// or holdfast.ErrReleased, or nil:
-//
-//	for _, item := range items {
-//		if err := lk.Progress(); err != nil {
-//			return err
-//		}
-//		…
-//	}
-//
-// It is for hot loops: it sends nothing, takes no lock and allocates nothing. It judges by the clock whether MaxIdle
-// has passed, also after a pause, but not the lease, so it is nil while the session is suspended: before a side
-// effect, call Check. Without MaxIdle it only says whether the hold has ended.
-func (h *handle) Progress() error {
-	if err := h.ended(); err != nil {
-		return err
-	}
-	return h.hold.Progress()
 }
 
 // Done returns a channel that is closed when the hold is lost or released. Check says which.
@@ -197,7 +175,7 @@ var _ fencing.Hold = (*ReadLock)(nil)
 // WithContext returns a child of ctx. It is canceled as that of [Lock.WithContext], and carries no holder:
 // fencing.FromContext finds none, although ctx may carry one.
 func (l *ReadLock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return l.context(carry(ctx, &l.handle))
+	return l.context(fencing.NewContext(ctx, l))
 }
 
 // Unlock releases the lock, as [Lock.Unlock] does, with the same errors.
@@ -221,22 +199,8 @@ func (p *Permit) Weight() int { return p.weight }
 // WithContext returns a child of ctx. It is canceled as that of [Lock.WithContext], and carries no holder:
 // fencing.FromContext finds none, although ctx may carry one.
 func (p *Permit) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return p.context(carry(ctx, &p.handle))
+	return p.context(fencing.NewContext(ctx, p))
 }
 
 // Release releases the permit, as [Lock.Unlock] does, with the same errors.
 func (p *Permit) Release(ctx context.Context) error { return p.release(ctx) }
-
-// carried are the holds without a token of a context. A holder that asks again is found by them.
-type carried struct {
-	handle *handle
-	outer  *carried
-}
-
-type carriedKey struct{}
-
-// carry returns a context that carries a hold without a token.
-func carry(ctx context.Context, h *handle) context.Context {
-	outer, _ := ctx.Value(carriedKey{}).(*carried)
-	return context.WithValue(fencing.NewContext(ctx, nil), carriedKey{}, &carried{h, outer})
-}

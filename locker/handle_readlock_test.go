@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -54,23 +53,5 @@ func TestReadLockOfAnInnerContextHidesTheOuterHolder(t *testing.T) {
 			t.Error(err)
 		}
 		mustUnlock(t, lk)
-	})
-}
-
-func TestReaderWithoutProgressIsLost(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := kit.Start(t, srv)
-		lk := mustRLock(t, locker.NewRWMutex(p.Sess, "x").With(locker.Options{MaxIdle: time.Second}))
-		for range 10 {
-			time.Sleep(time.Second / 2)
-			if err := lk.Progress(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		<-lk.Done()
-		var lost *holdfast.LostError
-		if err := lk.Progress(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseIdle {
-			t.Errorf("Progress: %v", err)
-		}
 	})
 }

@@ -12,9 +12,11 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -56,10 +58,10 @@ func (m *mutex) Name() string { return m.named.first().Name() }
 // Do acquires the lock, calls fn, and releases the lock when fn has returned. fn's context is a child of ctx. It
 // carries the lock for package fencing, and is canceled when the lock is lost; context.Cause says why.
 //
-// If fn was not called, the error is an *AcquireError. Otherwise it is fn's own, joined with the *holdfast.LostError
-// if the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A release with an unknown
-// outcome is not an error. fn may call Unlock. If fn panics, Do releases the lock and the panic continues; so with
-// runtime.Goexit.
+// If fn was not called, the error is a *view.AcquireError. Otherwise it is fn's own, joined with the
+// *holdfast.LostError if the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A
+// release with an unknown outcome is not an error. fn may call Unlock. If fn panics, Do releases the lock and the panic
+// continues; so with runtime.Goexit.
 func (m *mutex) Do(ctx context.Context, fn func(ctx context.Context, lk *Lock) error) error {
 	return do(ctx, m.named, fn, m.Lock)
 }
@@ -102,8 +104,8 @@ func do[G grant](
 // them, on one session in the order of the calls. ctx bounds the acquisition only. When it ends, Lock waits for its
 // entry to be removed, for 250 ms at most.
 //
-// An error is an *AcquireError: its Err field lists the errors.Is targets, and its Place says which client holds. If
-// the session loses its lease, the call queues again under the next lease. Two calls are two contenders, even in one
+// An error is a *view.AcquireError: its Err field lists the errors.Is targets, and its Place says which client holds.
+// If the session loses its lease, the call queues again under the next lease. Two calls are two contenders, even in one
 // goroutine: the second waits for itself until ctx ends. But with a context of a Lock of the same name and client,
 // while that is held, the error Is holdfast.ErrReentrant, or the hold is shared: see Options.Reentrant.
 func (m *mutex) Lock(ctx context.Context) (*Lock, error) { return lockOf(m.named.acquire(ctx, false)) }
@@ -151,7 +153,12 @@ func (n *named) check() {
 	bad := func(argument, reason string) {
 		n.bad = &holdfast.ArgumentError{Argument: "Options." + argument, Reason: reason}
 	}
+	n.bad = nil
 	switch least := n.opts.MinHold; {
+	case len(n.opts.Owner) > layout.MaxText:
+		bad("Owner", fmt.Sprintf("is longer than %d bytes", layout.MaxText))
+	case n.opts.MaxHold < 0:
+		bad("MaxHold", "is negative")
 	case least < 0:
 		bad("MinHold", "is negative")
 	case least > maxMinHold:
@@ -162,13 +169,8 @@ func (n *named) check() {
 		bad("MinHold", "is for a Mutex alone")
 	case n.opts.Reentrant && !n.shares && n.first() != nil:
 		bad("Reentrant", "is for a Mutex and an RWMutex alone")
-	default:
-		n.bad = n.opts.validate()
 	}
 }
-
-// at returns the name of one lock.
-func at(q *queue.Queue) named { return named{queues: queue.Set{q}} }
 
 // first returns the first queue, or nil.
 func (n *named) first() *queue.Queue {
@@ -198,7 +200,7 @@ func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 	start := time.Now()
 	r := hold.Request{
 		Request: queue.Request{Owner: n.opts.Owner, OnWait: n.opts.OnWait, Try: try},
-		MinHold: n.opts.MinHold, MaxHold: n.opts.MaxHold, MaxIdle: n.opts.MaxIdle, Auditor: n.opts.Auditor,
+		MinHold: n.opts.MinHold, MaxHold: n.opts.MaxHold, Auditor: n.opts.Auditor,
 	}
 	if try {
 		r.OnWait = nil
@@ -213,20 +215,20 @@ func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 		}
 		return n.handle(first, nil), nil
 	}
-	place, err := queue.Without(err)
+	failed := n.failed(time.Since(start), err)
 	switch {
 	case errors.Is(err, queue.ErrInDelay):
-		err = fmt.Errorf("%w: %w", ErrLocked, err)
+		failed.Err = fmt.Errorf("%w: %w", ErrLocked, failed.Err)
 	case errors.Is(err, queue.ErrOccupied):
-		err = ErrLocked
+		failed.Err = ErrLocked
 	}
-	failed := n.failed(time.Since(start), err)
-	failed.Place = place
 	return handle{}, failed
 }
 
-// lock returns a Lock of a hold.
-func (n *named) lock(h *hold.Hold) *Lock { return &Lock{single{n.handle(h, nil)}} }
+// handle returns a handle of a hold. own is nil if the handle has the hold for itself.
+func (n *named) handle(h *hold.Hold, own *own) handle {
+	return handle{requests.NewHook(h), h, own, n.opts.CancelOnSuspended}
+}
 
 // readLock returns a ReadLock of a hold.
 func (n *named) readLock(h *hold.Hold) *ReadLock { return &ReadLock{single{n.handle(h, nil)}} }
@@ -237,31 +239,16 @@ func (n *named) carriedBy(ctx context.Context) *handle {
 	if ctx == nil || ctx.Err() != nil {
 		return nil
 	}
-	for h := range fencing.Holders(ctx) {
-		var of *handle
-		switch lk := h.(type) {
-		case *Lock:
-			of = &lk.handle
-		case *DowngradableLock:
-			of = &lk.handle
-		default:
+	for carried := range fencing.Holds(ctx) {
+		of, ours := carried.(interface{ self() *handle })
+		if !ours {
 			continue
 		}
-		if n.blockedBy(of.hold) {
-			return of
-		}
-	}
-	for c, _ := ctx.Value(carriedKey{}).(*carried); c != nil; c = c.outer {
-		if n.blockedBy(c.handle.hold) {
-			return c.handle
+		if h := of.self(); h.hold.Blocks() && slices.ContainsFunc(h.hold.Together(), n.meets) {
+			return h
 		}
 	}
 	return nil
-}
-
-// blockedBy reports whether a hold keeps one of the names taken.
-func (n *named) blockedBy(h *hold.Hold) bool {
-	return h.Blocks() && slices.ContainsFunc(h.Together(), n.meets)
 }
 
 // reentrant returns the error for a caller whose context comes from h. Of several names it says which is held.
@@ -282,10 +269,6 @@ func (n *named) meets(h *hold.Hold) bool {
 	return slices.ContainsFunc(n.queues, func(q *queue.Queue) bool { return q.Err() == nil && h.Queue().Same(q) })
 }
 
-func (n *named) failed(waited time.Duration, err error) *AcquireError {
-	e := &AcquireError{Kind: n.first().Kind(), Name: cmp.Or(n.text, n.first().Name()), Waited: waited, Err: err}
-	if host := n.first().Host(); host != nil {
-		e.Lease, e.State = host.Lease().ID(), host.State()
-	}
-	return e
+func (n *named) failed(waited time.Duration, err error) *view.AcquireError {
+	return hold.Failed(n.first(), cmp.Or(n.text, n.first().Name()), waited, err)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -217,61 +216,4 @@ func (kv *answeredKV) measure(b *testing.B, op func() error) {
 	}
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Nanoseconds())/1e3, "client-µs/op")
-}
-
-func progressing(t testing.TB) *locker.Lock {
-	srv := etcdfake.New(etcdfake.Options{})
-	t.Cleanup(srv.Close)
-	sess := open(t, srv.Client(t), session.Options{TTL: 600 * time.Second})
-	mu := locker.NewMutex(sess, "x").With(locker.Options{MaxIdle: time.Hour})
-	lk, err := mu.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lk
-}
-
-func TestProgressAllocatesNothing(t *testing.T) {
-	lk := progressing(t)
-	allocated := testing.AllocsPerRun(1000, func() {
-		if err := lk.Progress(); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if allocated != 0 {
-		t.Errorf("Progress allocates %v times", allocated)
-	}
-}
-
-// BenchmarkProgress measures Progress in loops of several goroutines, beside Check.
-func BenchmarkProgress(b *testing.B) {
-	lk := progressing(b)
-	for name, call := range map[string]func() error{"Progress": lk.Progress, "Check": lk.Check} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					if err := call(); err != nil {
-						b.Error(err)
-					}
-				}
-			})
-		})
-	}
-}
-
-func TestProgressOfManyGoroutinesKeepsTheLock(t *testing.T) {
-	lk := progressing(t)
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() { // joined below
-			for range 20_000 {
-				if err := lk.Progress(); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
 }

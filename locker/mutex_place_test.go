@@ -24,7 +24,7 @@ func owner(name string) func(*session.Options) {
 // refused returns the place in the error of a call that got no lock.
 func refused(t *testing.T, want error, lk *locker.Lock, err error) view.Place {
 	t.Helper()
-	var failed *locker.AcquireError
+	var failed *view.AcquireError
 	if lk != nil || !errors.As(err, &failed) || !errors.Is(err, want) {
 		t.Fatalf("%v, %v", lk, err)
 	}

@@ -1,12 +1,10 @@
 package locker
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/view"
 )
 
@@ -39,11 +37,6 @@ type Options struct {
 	// hold do not exclude each other. Each call has its own CancelOnSuspended; the first call's other options count.
 	Reentrant bool
 
-	// MaxIdle ends a hold whose work does not call Lock.Progress for that long: the Lock is lost with
-	// holdfast.CauseIdle, and its entry is removed. Stuck work may ignore its context: fence what it
-	// writes. Default 0: no limit, and Progress need not be called.
-	MaxIdle time.Duration
-
 	// CancelOnSuspended cancels the contexts of the lock, of Do and of WithContext, already when the session is
 	// suspended, with cause holdfast.ErrSuspended. By default work continues through a short outage of
 	// etcd, while fenced writers refuse.
@@ -66,18 +59,4 @@ type Options struct {
 	// Auditor is told of each grant, release and loss. A grant waits for it, as does Close. Default: the session's
 	// Logger, as audit.Log: losses at Warn, unless Session.Close ends the hold.
 	Auditor audit.Auditor
-}
-
-func (o Options) validate() error {
-	switch {
-	case len(o.Owner) > layout.MaxText:
-		reason := fmt.Sprintf("is longer than %d bytes", layout.MaxText)
-		return &holdfast.ArgumentError{Argument: "Options.Owner", Reason: reason}
-	case o.MaxHold < 0:
-		return &holdfast.ArgumentError{Argument: "Options.MaxHold", Reason: "is negative"}
-	case o.MaxIdle < 0:
-		return &holdfast.ArgumentError{Argument: "Options.MaxIdle", Reason: "is negative"}
-	default:
-		return nil
-	}
 }

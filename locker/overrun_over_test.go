@@ -39,7 +39,6 @@ var losses = map[holdfast.Cause]func(t *testing.T, srv *etcdfake.Server, p *kit.
 		}()
 	},
 	holdfast.CauseMaxHold: func(*testing.T, *etcdfake.Server, *kit.Process, *locker.Lock) {},
-	holdfast.CauseIdle:    func(*testing.T, *etcdfake.Server, *kit.Process, *locker.Lock) {},
 }
 
 // A function that was told of the loss, and has unlocked or closed the session, goes on with something else.
@@ -53,11 +52,8 @@ func TestFunctionThatUnlocksAfterTheLossIsNotTold(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					a, told := kit.Start(t, srv), make(overruns, 1)
 					o := locker.Options{OnOverrun: told.add}
-					switch cause {
-					case holdfast.CauseMaxHold:
+					if cause == holdfast.CauseMaxHold {
 						o.MaxHold = 40 * time.Second
-					case holdfast.CauseIdle:
-						o.MaxIdle = 40 * time.Second
 					}
 					_ = locker.NewMutex(a.Sess, "x").With(o).Do(t.Context(), func(ctx context.Context, lk *locker.Lock) error {
 						lose(t, srv, a, lk)

@@ -83,10 +83,6 @@ func TestWorkThatOutlivesItsLockIsTold(t *testing.T) {
 			opts: locker.Options{MaxHold: 40 * time.Second}, cause: holdfast.CauseMaxHold, loss: 40 * time.Second,
 			grace: grace, free: true,
 		},
-		"MaxIdle": {
-			opts: locker.Options{MaxIdle: 40 * time.Second}, cause: holdfast.CauseIdle, loss: 40 * time.Second,
-			grace: grace, free: true,
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

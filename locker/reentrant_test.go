@@ -109,14 +109,14 @@ func TestReentrantLockEndsWithItsOwnUnlock(t *testing.T) {
 		defer cancel()
 		synctest.Wait()
 		for what, err := range map[string]error{
-			"Check": inner.Check(), "Progress": inner.Progress(),
+			"Check":   inner.Check(),
 			"context": context.Cause(ctx), "another context": context.Cause(another), "late": context.Cause(late),
 		} {
 			if !errors.Is(err, holdfast.ErrReleased) {
 				t.Errorf("the inner lock: %s: %v", what, err)
 			}
 		}
-		if !ended(inner) || ended(outer) || outer.Check() != nil || outer.Progress() != nil || !owns(srv, outer) {
+		if !ended(inner) || ended(outer) || outer.Check() != nil || !owns(srv, outer) {
 			t.Errorf("inner ended: %t, outer ended: %t, %v", ended(inner), ended(outer), outer.Check())
 		}
 		mustUnlock(t, outer)
@@ -320,19 +320,13 @@ func TestReentrantReadersShareAHoldAndDoNotUpgrade(t *testing.T) {
 func TestReentrantLocksHaveTheLimitsOfTheFirstAndTheirOwnContexts(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		idle := locker.Options{Reentrant: true, MaxIdle: time.Second}
-		outer := mustLock(t, locker.NewMutex(p.Sess, "x").With(idle))
+		most := locker.Options{Reentrant: true, MaxHold: time.Second}
+		outer := mustLock(t, locker.NewMutex(p.Sess, "x").With(most))
 		inner := again(t, locker.NewMutex(p.Sess, "x").With(locker.Options{Reentrant: true}), outer)
-		for range 10 { // the work of one is the work of all
-			time.Sleep(time.Second / 2)
-			if err := inner.Progress(); err != nil {
-				t.Fatal(err)
-			}
-		}
 		<-outer.Done()
 		var lost *holdfast.LostError
-		if err := inner.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseIdle {
-			t.Errorf("without progress: %v", err)
+		if err := inner.Check(); !errors.As(err, &lost) || lost.Cause != holdfast.CauseMaxHold {
+			t.Errorf("after MaxHold: %v", err)
 		}
 
 		outer = mustLock(t, locker.NewMutex(p.Sess, "y").With(locker.Options{Reentrant: true}))

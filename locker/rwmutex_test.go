@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 func mustRLock(t *testing.T, mu *locker.RWMutex) *locker.ReadLock {
@@ -51,7 +52,7 @@ func TestReadersExcludeAMutexOfTheirName(t *testing.T) {
 		rw, mu := locker.NewRWMutex(a.Sess, "x"), locker.NewMutex(b.Sess, "x")
 		first, second := mustRLock(t, rw), mustRLock(t, rw)
 		_, err := mu.TryLock(t.Context())
-		var failed *locker.AcquireError
+		var failed *view.AcquireError
 		if !errors.Is(err, locker.ErrLocked) || !errors.As(err, &failed) ||
 			failed.Place.Holder.Key != first.Key() || failed.Place.Ahead != 2 {
 			t.Errorf("TryLock of a Mutex beside two readers: %v, place %+v", err, failed.Place)
@@ -60,7 +61,7 @@ func TestReadersExcludeAMutexOfTheirName(t *testing.T) {
 		kit.Queued(t, srv, kit.Entries("x"), 3)
 		holderIsFirst := func(what string, err error) {
 			t.Helper()
-			var failed *locker.AcquireError
+			var failed *view.AcquireError
 			if !errors.As(err, &failed) || failed.Place.Holder.Key != first.Key() || failed.Place.Ahead != 2 {
 				t.Errorf("%s behind a writer that waits for readers: %v", what, err)
 			}

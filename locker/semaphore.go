@@ -78,10 +78,10 @@ func (s *Semaphore) TryDo(ctx context.Context, weight int, fn func(ctx context.C
 // Acquire acquires that many permits at once, 1 to n, as one Permit, and waits its turn. ctx bounds the acquisition
 // only. When it ends, Acquire waits for its entry to be removed, for 250 ms at most.
 //
-// An error is an *AcquireError, as from Mutex.Lock. It wraps a *holdfast.LimitError if the weight is above the limit,
-// also if that was lowered meanwhile, or if the limit in etcd is another than n when it queues. With a context of a
-// Permit of the same semaphore, while it is held, the error Is holdfast.ErrReentrant: holders could wait for each other
-// for ever. Ask for all at once.
+// An error is a *view.AcquireError, as from Mutex.Lock. It wraps a *holdfast.LimitError if the weight is above the
+// limit, also if that was lowered meanwhile, or if the limit in etcd is another than n when it queues. With a context
+// of a Permit of the same semaphore, while it is held, the error Is holdfast.ErrReentrant: holders could wait for each
+// other for ever. Ask for all at once.
 func (s *Semaphore) Acquire(ctx context.Context, weight int) (*Permit, error) {
 	return s.acquire(ctx, weight, false)
 }
@@ -103,8 +103,7 @@ func (s *Semaphore) acquire(ctx context.Context, weight int, try bool) (*Permit,
 }
 
 func (s *Semaphore) named(weight int) named {
-	n := at(s.sem().Permits(weight))
-	n.opts = s.opts
+	n := named{queues: queue.Set{s.sem().Permits(weight)}, opts: s.opts}
 	n.check()
 	return n
 }

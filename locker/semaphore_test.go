@@ -109,7 +109,7 @@ func TestBadSemaphoresAreRefusedBeforeAnyRequest(t *testing.T) {
 				"Acquire": c.sem.Acquire, "TryAcquire": c.sem.TryAcquire,
 			} {
 				_, err := acquire(t.Context(), c.weight)
-				if !c.is(err) || !errors.As(err, new(*locker.AcquireError)) {
+				if !c.is(err) || !errors.As(err, new(*view.AcquireError)) {
 					t.Errorf("%s, %s: %v", which, what, err)
 				}
 			}
@@ -160,7 +160,7 @@ func TestWaitingForAPermitIsToldAndItsPlaceIsInTheError(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := waiter.Acquire(ctx, 1)
-		var failed *locker.AcquireError
+		var failed *view.AcquireError
 		if !errors.As(err, &failed) || failed.Place.Ahead != 2 || failed.Place.Holder.Owner != "first" {
 			t.Errorf("%v", err)
 		} else if e := failed.Place.Holder; e.Weight != 1 || e.Token != 0 {

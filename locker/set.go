@@ -115,7 +115,7 @@ func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {
 		if m.read {
 			set.readers = append(set.readers, s.named.readLock(holds[i]))
 		} else {
-			set.writers = append(set.writers, s.named.lock(holds[i]))
+			set.writers = append(set.writers, &Lock{single{s.named.handle(holds[i], nil)}})
 		}
 	}
 	return set, nil
@@ -221,7 +221,7 @@ func (s *SetLock) notHeld(name, how string) error {
 // carries that lock for fencing.FromContext; with several it carries none: use Holder.
 func (s *SetLock) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	for _, lk := range s.readers {
-		ctx = carry(ctx, &lk.handle)
+		ctx = fencing.NewContext(ctx, lk)
 	}
 	for _, lk := range s.writers {
 		ctx = fencing.NewContext(ctx, lk)

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
@@ -48,14 +49,14 @@ func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
 			"tree: bad path":    {tree(locker.NewTreeMutex(p.Sess, "a//b")), ""},
 			"tree: slash":       {tree(locker.NewTreeMutex(p.Sess, "/")), ""},
 			"tree: 64 segments": {tree(locker.NewTreeMutex(p.Sess, strings.Repeat("/a", 64)[1:])), ""},
-			"downgradable: try": {tryDowngradable(ctx, locker.NewRWMutex(p.Sess,
+			"downgradable: shared": {downgradable(ctx, locker.NewRWMutex(p.Sess,
 				"a").With(locker.Options{Reentrant: true})), "Options.Reentrant"},
 			"downgradable: no read": {doDowngradable(ctx, locker.NewRWMutex(p.Sess, "a")), "write, read"},
 			"downgradable: zero":    {downgradable(ctx, &locker.RWMutex{}), "receiver"},
 		} {
 			var argument *holdfast.ArgumentError
 			var bad *holdfast.NameError
-			var failed *locker.AcquireError
+			var failed *view.AcquireError
 			err := c.call()
 			switch {
 			case !errors.As(err, &failed):
@@ -74,10 +75,6 @@ func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
 
 func downgradable(ctx context.Context, m *locker.RWMutex) func() error {
 	return func() error { _, err := m.LockDowngradable(ctx); return err }
-}
-
-func tryDowngradable(ctx context.Context, m *locker.RWMutex) func() error {
-	return func() error { _, err := m.TryLockDowngradable(ctx); return err }
 }
 
 func doDowngradable(ctx context.Context, m *locker.RWMutex) func() error {

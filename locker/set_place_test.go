@@ -49,7 +49,7 @@ func TestErrorsOfSetsNameTheLockThatIsTaken(t *testing.T) {
 			}, "t", locker.ErrLocked},
 		} {
 			err := c.call()
-			var failed *locker.AcquireError
+			var failed *view.AcquireError
 			if !errors.As(err, &failed) || !errors.Is(err, c.want) {
 				t.Errorf("%s: %v", name, err)
 				continue

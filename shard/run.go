@@ -35,8 +35,8 @@ const (
 //   - fn returned while the shard is still assigned to this member: OnError gets its error, or ErrReturned if it
 //     returned nil. After a pause the member queues for the shard again: after an error as Options.Retry says; after
 //     nil up to a minute later, if fn returns nil at once each time. A function without work waits for ctx.Done().
-//   - fn was suspended, under Options.CancelOnSuspended: when the suspension has ended and a read finds the entry, fn
-//     is called again with the same Shard.
+//   - A suspension has ended its context, under Options.CancelOnSuspended: the shard is released once etcd answers, and
+//     this member queues for it again.
 //   - fn did not return within Options.DrainTimeout: the shard is lost, and the next owner may hold it. This member
 //     queues for it again once fn has returned.
 //   - fn panicked, or called runtime.Goexit: Run ends as if ctx had ended, and continues it on its own goroutine.

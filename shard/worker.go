@@ -115,11 +115,8 @@ func (w *worker) hold(ctx context.Context, h *hold.Hold) outcome {
 	s := &Shard{requests.NewHook(h), h, w.index, w.r.shards.opts.CancelOnSuspended}
 	defer w.r.shards.here.shards.add(s)()
 	var o outcome
-	for ctx.Err() == nil {
+	if ctx.Err() == nil {
 		o = w.call(ctx, s)
-		if !errors.Is(o.ended, holdfast.ErrSuspended) || h.Resume(ctx) != nil {
-			break
-		}
 	}
 	_ = h.ReleaseAfterWork(ctx) // the auditor is told a loss
 	return o

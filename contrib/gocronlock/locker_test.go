@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Three machines, whose clocks differ by 6 s, run a job of 10 ms: once in each of 60 minutes.
@@ -109,7 +110,7 @@ func TestSlotIsSkippedWhileEtcdDoesNotAnswer(t *testing.T) {
 		m.link.Heal()
 		time.Sleep(40 * time.Second)
 		synctest.Wait()
-		var failed *locker.AcquireError
+		var failed *view.AcquireError
 		if counts := runs.counts(); len(counts) != 0 || !errors.As(skipped, &failed) || failed.Waited > 4*time.Second {
 			t.Errorf("runs %v, skipped with %v", counts, skipped)
 		}

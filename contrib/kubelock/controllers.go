@@ -2,7 +2,6 @@ package kubelock
 
 import (
 	"context"
-	"sync"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
@@ -19,17 +18,23 @@ type warmer interface {
 }
 
 // Controllers runs controllers while this replica leads, and has their sources filled while it is queued: so the first
-// object is reconciled right after a hand-over, and not when all objects have been listed.
+// object is reconciled right after a hand-over, and not when all objects have been listed. It is a manager.Runnable and
+// a manager.LeaderElectionRunnable, as a Runnable is.
 type Controllers struct {
+	Runnable
 	build func(ctx context.Context) ([]Starter, error)
-
-	mu   sync.Mutex // protects warm
-	warm []Starter  // for the next term
+	warm  chan *warmed // for the next term
 }
 
-// NewControllers returns Controllers. It starts nothing: pass Warm and Run on.
+// warmed are the controllers of one term.
+type warmed struct {
+	all  []Starter
+	over chan struct{} // closed when the term has ended
+}
+
+// NewControllers returns Controllers, for the manager to start.
 //
-//	ctrls := kubelock.NewControllers(func(ctx context.Context) ([]kubelock.Starter, error) {
+//	err := mgr.Add(kubelock.NewControllers(el, func(ctx context.Context) ([]kubelock.Starter, error) {
 //		c, err := controller.NewUnmanaged("shop", controller.Options{
 //			Reconciler: r, EnableWarmup: ptr.To(true), SkipNameValidation: ptr.To(true),
 //		})
@@ -37,77 +42,98 @@ type Controllers struct {
 //			return nil, err
 //		}
 //		return []kubelock.Starter{c}, c.Watch(source.Kind(mgr.GetCache(), …))
-//	})
-//	el := election.New(sess, "shop/operator").With(election.Options{Value: pod, Warm: ctrls.Warm})
-//	err := mgr.Add(kubelock.NewRunnable(el, ctrls.Run))
+//	}))
 //
-// build is called for each campaign, since a controller starts only once; its names are the same each time, so set
-// SkipNameValidation. It makes unmanaged controllers, whose sources read the cache of the manager, and writes nothing:
-// another replica leads meanwhile. Its error ends Election.Run, and with that the manager.
-func NewControllers(build func(ctx context.Context) ([]Starter, error)) *Controllers {
-	return &Controllers{build: build}
+// build is called for each term, before it begins, since a controller starts only once; its names are the same each
+// time, so set SkipNameValidation. It makes unmanaged controllers, whose sources read the cache of the manager, and
+// writes nothing: another replica leads meanwhile. Its error, and that of a Warmup, ends Start, and with that the
+// manager.
+func NewControllers(el *election.Election, build func(ctx context.Context) ([]Starter, error)) *Controllers {
+	c := &Controllers{build: build, warm: make(chan *warmed)}
+	c.Runnable = *NewRunnable(el, c.run)
+	return c
 }
 
-// Warm is election.Options.Warm: it makes the controllers and returns when all are warm. An error of build or of a
-// Warmup ends Election.Run.
-func (c *Controllers) Warm(ctx context.Context, _ <-chan struct{}) error {
-	all, err := c.make(ctx)
-	if err != nil {
-		return err
+// Start leads term after term until ctx ends, as Runnable.Start does, and keeps the controllers of the next term warm.
+func (c *Controllers) Start(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failed := make(chan error, 1)
+	go func() { // joined below
+		defer cancel()
+		failed <- c.keepWarm(ctx)
+	}()
+	err := c.Runnable.Start(ctx)
+	cancel()
+	if warm := <-failed; warm != nil {
+		return warm
 	}
-	errs := make(chan error)
-	for _, s := range all {
-		go func() { errs <- warmUp(ctx, s) }() // received below
-	}
-	for range all {
-		if failed := <-errs; failed != nil && err == nil {
-			err = failed
+	return err
+}
+
+// keepWarm makes and warms the controllers of each term, until ctx ends. What they leave running ends with their term.
+func (c *Controllers) keepWarm(ctx context.Context) error {
+	for ctx.Err() == nil {
+		term, end := context.WithCancel(ctx)
+		next := &warmed{over: make(chan struct{})}
+		var err error
+		if next.all, err = c.make(term); err == nil {
+			err = all(next.all, warmUp(term))
 		}
+		if err != nil {
+			end()
+			return err
+		}
+		select {
+		case c.warm <- next:
+			<-next.over
+		case <-ctx.Done():
+		}
+		end()
 	}
-	if err != nil || ctx.Err() != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.warm = all
 	return nil
 }
 
-func warmUp(ctx context.Context, s Starter) error {
-	w, ok := s.(warmer)
-	if !ok {
-		return nil
-	}
-	if err := w.Warmup(ctx); ctx.Err() == nil {
-		return err
-	}
-	return nil // the campaign, or the term, is over
-}
-
-// Run is the function of a Runnable: it starts the controllers, and returns when all have ended, with the first error.
-// When one ends, the others' context is canceled. Without Warm before it, it makes them, cold.
-func (c *Controllers) Run(ctx context.Context, _ *election.Term) error {
-	c.mu.Lock()
-	all := c.warm
-	c.warm = nil
-	c.mu.Unlock()
-	var err error
-	if all == nil {
-		if all, err = c.make(ctx); err != nil {
+func warmUp(ctx context.Context) func(Starter) error {
+	return func(s Starter) error {
+		w, ok := s.(warmer)
+		if !ok {
+			return nil
+		}
+		if err := w.Warmup(ctx); ctx.Err() == nil {
 			return err
 		}
+		return nil // the replica ends
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+}
+
+// run starts the controllers of a term, and returns when all have ended, with the first error. When one ends, the
+// others' context is canceled.
+func (c *Controllers) run(ctx context.Context, _ *election.Term) error {
+	select {
+	case next := <-c.warm:
+		defer close(next.over)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		return all(next.all, func(s Starter) error {
+			defer cancel()
+			return s.Start(ctx)
+		})
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// all calls do for each, side by side, and returns the first error when all have returned.
+func all(each []Starter, do func(Starter) error) (err error) {
 	errs := make(chan error)
-	for _, s := range all {
-		go func() { errs <- s.Start(ctx) }() // received below
+	for _, s := range each {
+		go func() { errs <- do(s) }() // received below
 	}
-	for range all {
+	for range each {
 		if failed := <-errs; failed != nil && err == nil {
 			err = failed
 		}
-		cancel()
 	}
 	return err
 }

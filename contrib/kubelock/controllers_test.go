@@ -65,13 +65,12 @@ func replicaOf(
 		t.Fatal(err)
 	}
 	worked = make(chan time.Time, 10)
-	ctrls := kubelock.NewControllers(func(context.Context) ([]kubelock.Starter, error) {
+	ctrls := kubelock.NewControllers(election.New(sess, "operator"), func(context.Context) ([]kubelock.Starter, error) {
 		return []kubelock.Starter{&fakeController{warm: warm, failed: failed, worked: worked}}, nil
 	})
-	el := election.New(sess, "operator").With(election.Options{Warm: ctrls.Warm})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- kubelock.NewRunnable(el, ctrls.Run).Start(ctx) }() // joined by stop
+	go func() { ended <- ctrls.Start(ctx) }() // joined by stop
 	stop = func() error {
 		cancel()
 		err := <-ended
@@ -114,28 +113,19 @@ func TestErrorOfAWarmupEndsTheRunnable(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
-	var bad *holdfast.ArgumentError
-	none := kubelock.NewControllers(func(context.Context) ([]kubelock.Starter, error) { return nil, nil })
-	if err := none.Run(t.Context(), nil); !errors.As(err, &bad) {
-		t.Errorf("no controllers: %v", err)
-	}
 }
 
-// Election.Run calls its function again in the same term after a suspension, and a controller starts only once.
-func TestEachRunHasControllersOfItsOwn(t *testing.T) {
-	built := 0
-	ctrls := kubelock.NewControllers(func(context.Context) ([]kubelock.Starter, error) {
-		built++
-		return []kubelock.Starter{&fakeController{}}, nil
-	})
-	if err := ctrls.Warm(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	ctx, end := context.WithCancel(t.Context())
-	end()
-	for n := range 2 {
-		if err := ctrls.Run(ctx, nil); err != nil || built != n+1 {
-			t.Errorf("run %d: %v, built %d", n, err, built)
+func TestNoControllersAreAnError(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		sess, err := session.New(t.Context(), srv.Client(t), session.Options{Clock: session.MonotonicClock()})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		none := func(context.Context) ([]kubelock.Starter, error) { return nil, nil }
+		var bad *holdfast.ArgumentError
+		if err := kubelock.NewControllers(election.New(sess, "x"), none).Start(t.Context()); !errors.As(err, &bad) {
+			t.Errorf("no controllers: %v", err)
+		}
+		_ = sess.Close(context.Background())
+	})
 }

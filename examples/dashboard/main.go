@@ -27,15 +27,13 @@
 //	170.23s  worker-2  is well again
 //	185.23s  worker-3  holds a lock, and its lease is revoked
 //	185.24s  worker-3  is well again
-//	200.24s  worker-1  holds a lock, and its work is stuck
+//	200.24s  worker-1  holds a lock for longer than MaxHold
 //	215.34s  worker-1  is well again
-//	230.34s  worker-2  holds a lock for longer than MaxHold
-//	245.44s  worker-2  is well again
-//	260.44s  worker-3  acquires a lock, and gets no reply from etcd
-//	260.47s  worker-3  is well again
-//	275.49s  worker-1  holds a lock, and its role loses its permissions
-//	291.70s  worker-1  is well again
-//	306.70s  all       had each trouble
+//	230.34s  worker-2  acquires a lock, and gets no reply from etcd
+//	230.37s  worker-2  is well again
+//	245.39s  worker-3  holds a lock, and its role loses its permissions
+//	261.60s  worker-3  is well again
+//	276.60s  all       had each trouble
 //
 // In a round each panel has something to show, and six of the fifteen alerts fire; the others need what stays slow.
 // docs/dashboards.md says what each of them means.

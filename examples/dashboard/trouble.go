@@ -28,7 +28,6 @@ var troubles = []trouble{
 	{"holds a lock, and an administrator kicks it", kicked},
 	{"holds a lock, and its entry is deleted by hand", deleted},
 	{"holds a lock, and its lease is revoked", revoked},
-	{"holds a lock, and its work is stuck", stuck},
 	{"holds a lock for longer than MaxHold", overran},
 	{"acquires a lock, and gets no reply from etcd", unanswered},
 	{"holds a lock, and its role loses its permissions", denied},
@@ -93,10 +92,6 @@ func revoked(ctx context.Context, d *demo.Demo, w *worker, _ time.Duration) erro
 		return err
 	})
 	return errors.Join(err, w.await(ctx, holdfast.Connected))
-}
-
-func stuck(ctx context.Context, _ *demo.Demo, w *worker, lasts time.Duration) error {
-	return w.holds(ctx, locker.Options{MaxIdle: lasts + 100*time.Millisecond}, nil)
 }
 
 func overran(ctx context.Context, _ *demo.Demo, w *worker, lasts time.Duration) error {

@@ -67,7 +67,6 @@ var faults = []struct {
 		f.ask(f.adm.Kick)
 	}, []explain.End{explain.LeaseEnded}},
 	{"too long", locker.Options{MaxHold: 10 * time.Second}, func(*trouble) {}, []explain.End{explain.LetGo}},
-	{"idle", locker.Options{MaxIdle: 10 * time.Second}, func(*trouble) {}, []explain.End{explain.LetGo}},
 	{"closed", locker.Options{}, func(f *trouble) { _ = f.sess.Close(f.t.Context()) }, []explain.End{explain.GaveUp}},
 }
 

@@ -2,15 +2,14 @@
 // entries, and knows nothing of what becomes of them until they leave.
 //
 // A hold ends once: it is released, its lease is lost, its entry is deleted, an administrator has put a notice into it,
-// MaxHold has passed, or its work makes no progress. Its contexts are canceled before its entry is removed. One Txn
-// asks for many holds whether the entries still stand as they were put: as a rule the read that proves a renewal,
-// otherwise the poller's.
+// or MaxHold has passed. Its contexts are canceled before its entry is removed. One Txn asks for many holds whether the
+// entries still stand as they were put: as a rule the read that proves a renewal, otherwise the poller's.
 //
 // # Where to begin
 //
-// hold.go begins a hold, and has its life. All holds of a Set share one life. release.go ends a hold, and its entry
-// leaves; loss.go tells what else ends it. While it lasts, poll.go asks about it, also by renewals, and roster.go says
-// when; entry.go has what is known of the entry, idle.go MaxIdle, work.go the function that runs under it. minhold.go
+// hold.go begins a hold, tells its auditor, and has its life. All holds of a Set share one life. release.go ends a
+// hold, and its entry leaves; loss.go tells what else ends it. While it lasts, poll.go asks about it, also by renewals,
+// and roster.go says when; entry.go has what is known of the entry, work.go the function that runs under it. minhold.go
 // keeps a name taken after a release, downgrade.go lets a writer go on as a reader, term.go is for elections alone.
 // lastrun.go records when a recurring job last ran, in one key beside its name's entries.
 //

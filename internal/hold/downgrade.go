@@ -9,7 +9,7 @@ import (
 )
 
 // Downgrade ends a hold of a queue.Downgradable, the writer's, and returns the reader's. Writers behind
-// it go on waiting; readers behind nothing else hold. MaxHold and MaxIdle begin again.
+// it go on waiting; readers behind nothing else hold. MaxHold begins again.
 //
 //	rev 10  A puts two entries: a writer's and a reader's. B, a writer, and C, a reader, queue behind both
 //	rev 20  A downgrades: its writer's entry is deleted. A reads on, C holds beside it, and B waits for A's reader

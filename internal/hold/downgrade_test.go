@@ -248,10 +248,10 @@ func TestDowngradeThatFailsKeepsNoEntryForAReaderThatWasKicked(t *testing.T) {
 	})
 }
 
-// MaxHold and MaxIdle begin again for the reader, and both holds are recorded.
+// MaxHold begins again for the reader, and both holds are recorded.
 func TestDowngradedHoldHasItsOwnLimitAndRecords(t *testing.T) {
 	for cause, r := range map[holdfast.Cause]hold.Request{
-		holdfast.CauseMaxHold: {MaxHold: time.Minute}, holdfast.CauseIdle: {MaxIdle: time.Minute},
+		holdfast.CauseMaxHold: {MaxHold: time.Minute},
 	} {
 		t.Run(cause.String(), func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

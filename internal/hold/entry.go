@@ -1,7 +1,6 @@
 package hold
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
-	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // entry is what a hold holds: an entry from the queue, and what is known of its value.
@@ -103,12 +101,6 @@ func (e *entry) holder() string {
 		holder = v.Holder()
 	}
 	return strings.ToValidUTF8(holder[:min(len(holder), maxHolder)], "")
-}
-
-// stands reads whether the entry is in etcd. If so, the hold is first: nothing joins the queue ahead of it.
-func (e *entry) stands(ctx context.Context) (bool, error) {
-	resp, err := e.host.Sender().Get(ctx, queue.Meta(e.Key()))
-	return err == nil && e.grant.Is(requests.First(resp.Kvs)), err
 }
 
 // tokenText names the token for the text of an error. A reader has none.

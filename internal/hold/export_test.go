@@ -9,9 +9,8 @@ import (
 // What tests of package hold_test see of the inside.
 
 const (
-	AbandonWait  = abandonWait
-	MaxHeld      = maxHeld
-	MaxHeldBytes = maxHeldBytes
+	AbandonWait = abandonWait
+	MaxHeld     = maxHeld
 )
 
 // Contexts is the number of contexts that the hold would cancel.

@@ -17,11 +17,10 @@ const (
 	// heldAfter is how long a hold must have lasted before its entry says since when it is held.
 	heldAfter = time.Second
 
-	// heldEvery is the time between two requests of a heldWriter. A request updates at most maxHeld entries, of at most
-	// maxHeldBytes: etcd takes 1.5 MiB, and candidates' values may be large. An entry alone is smaller.
-	heldEvery    = time.Second
-	maxHeld      = 16
-	maxHeldBytes = 256 << 10
+	// heldEvery is the time between two requests of a heldWriter. A request updates at most maxHeld entries: etcd takes
+	// 1.5 MiB, and each may have 136 KiB.
+	heldEvery = time.Second
+	maxHeld   = 8
 )
 
 // heldWriter adds to entries since when they are held. The put of an entry cannot say that, and a second write for each
@@ -56,7 +55,6 @@ func (w *heldWriter) write(host lease.Work, holds []*Hold) {
 // as it was created: Update may have put another value, with the time in it, or an administrator a notice. Neither must
 // be undone.
 func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
-	bytes := 0
 	for _, h := range holds {
 		if time.Since(h.since) < heldAfter || h.modified.Load() != 0 || h.Check() != nil {
 			continue
@@ -67,10 +65,10 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 			h.noteModified(created) // the value has no place for it
 			continue
 		}
-		value := h.heldValue(h.since, v.Data)
-		if bytes += len(value); len(due) == maxHeld || bytes > maxHeldBytes {
+		if len(due) == maxHeld {
 			break
 		}
+		value := h.heldValue(h.since, v.Data)
 		due = append(due, h)
 		ops = append(ops, clientv3.OpTxn(
 			[]clientv3.Cmp{h.unmodifiedSince(created)}, []clientv3.Op{queue.PutValue(h.Key(), value)}, nil))

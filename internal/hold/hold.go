@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,14 +26,13 @@ type Request struct {
 
 	MinHold time.Duration // the name stays taken for so long, also after a release; for one queue
 	MaxHold time.Duration // the hold is lost after it; 0: never
-	MaxIdle time.Duration // the hold is lost if its work makes no progress for so long; 0: never
 	Auditor audit.Auditor // is told of the hold; nil: the session's logger is
 }
 
 // Hold is one acquisition, from its grant to its end. A Lock or a Term is made of it.
 //
 // It ends once, in stop, and the first cause stays: a release, the loss of its lease, the deletion of its entry, a
-// notice of an administrator, MaxHold, or MaxIdle. An acquisition of several names has a Hold for each: see queue.Set.
+// notice of an administrator, or MaxHold. An acquisition of several names has a Hold for each: see queue.Set.
 type Hold struct {
 	entry
 	request   Request
@@ -53,8 +53,19 @@ func Acquire(ctx context.Context, q *queue.Queue, r Request) (*Hold, error) {
 	return Begin(grants, r)[0], nil
 }
 
+// Failed says why nothing was acquired in q, and what is known of its place: what Acquire returned, or a reason not to
+// call it.
+func Failed(q *queue.Queue, name string, waited time.Duration, err error) *view.AcquireError {
+	e := &view.AcquireError{Kind: q.Kind(), Name: name, Waited: waited}
+	e.Place, e.Err = queue.Without(err)
+	if host := q.Host(); host != nil {
+		e.Lease, e.State = host.Lease().ID(), host.State()
+	}
+	return e
+}
+
 // Begin begins the holds of what was granted to one call, in their order. They have one life: from now on they end with
-// their lease, after MaxHold, and when their work is idle.
+// their lease, and after MaxHold.
 func Begin(grants []*queue.Grant, r Request) []*Hold {
 	first := newHold(grants[0], r, nil)
 	for _, g := range grants[1:] {
@@ -72,7 +83,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 		h.grant.Show(h)
 	}
 	first.poll.add(first.holds)
-	if r.MaxHold > 0 || r.MaxIdle > 0 {
+	if r.MaxHold > 0 {
 		first.limitTime()
 	}
 	return first.holds
@@ -91,10 +102,24 @@ func newHold(g *queue.Grant, r Request, of *life) *Hold {
 	}
 	h.life = &h.ownLife
 	h.holds, h.since, h.poll = append(h.alone[:0], h), time.Now(), pollerOf(h.host) // a Set needs more room
-	if r.MaxIdle > 0 {
-		h.idle = newIdle(r.MaxIdle, h.host.Clock())
-	}
 	return h
+}
+
+// audited reports whether a grant and a release are recorded: by an auditor, or in the log of a session that logs at
+// Debug. Either may take time.
+func (h *Hold) audited() bool {
+	return h.request.Auditor != nil || h.host.Logger().Enabled(context.Background(), slog.LevelDebug)
+}
+
+// tell completes a record of the hold, and tells the auditor.
+func (h *Hold) tell(r audit.Record) {
+	r.Kind, r.Name, r.Key = h.Queue().Kind(), h.Queue().Name(), h.Key()
+	r.Lease, r.Token, r.Holder = h.Lease(), h.Token(), h.holder()
+	a := h.request.Auditor
+	if a == nil {
+		a = audit.Log(h.host.Logger())
+	}
+	audit.Tell(context.Background(), a, r)
 }
 
 // String says what is held, such as
@@ -129,11 +154,9 @@ func (h *Hold) Check() error {
 	}
 	err := h.grant.Lease.Check()
 	if err == nil || errors.Is(err, holdfast.ErrSuspended) {
-		if h.idle == nil || !h.idle.over() {
-			return err
-		}
-		h.endIdle()
-	} else if lost := (*holdfast.LostError)(nil); errors.As(err, &lost) {
+		return err
+	}
+	if lost := (*holdfast.LostError)(nil); errors.As(err, &lost) {
 		h.endAndRelease(h.named(lost))
 	}
 	return *h.cause.Load()
@@ -190,7 +213,6 @@ type life struct {
 	stopped sync.Once             // runs the body of stop
 	cause   atomic.Pointer[error] // of the end; nil while held
 	until   time.Time             // the end; written by stop
-	idle    *idle                 // of MaxIdle; nil without it
 
 	mu       sync.Mutex                            // protects what follows
 	done     signal                                // the hold has ended: its contexts are canceled
@@ -200,7 +222,7 @@ type life struct {
 	released signal                                // Release has been called
 }
 
-// limitTime has the life end after MaxHold, and when the work is idle.
+// limitTime has the life end after MaxHold.
 func (l *life) limitTime() {
 	l.mu.Lock() // a timer may fire before it is assigned
 	defer l.mu.Unlock()
@@ -209,9 +231,6 @@ func (l *life) limitTime() {
 	}
 	if maxHold := l.holds[0].request.MaxHold; maxHold > 0 {
 		l.limit = time.AfterFunc(maxHold, func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
-	}
-	if l.idle != nil {
-		l.idle.timer = time.AfterFunc(l.idle.most, l.lookIdle)
 	}
 }
 
@@ -273,9 +292,6 @@ func (l *life) takeContexts() map[*context.CancelCauseFunc]struct{} {
 	defer l.mu.Unlock()
 	if l.limit != nil {
 		l.limit.Stop()
-	}
-	if l.idle != nil && l.idle.timer != nil { // nil: limitTime has not run yet
-		l.idle.timer.Stop()
 	}
 	l.done.close()
 	contexts := l.contexts

@@ -130,7 +130,7 @@ func TestUpdateReplacesNoNotice(t *testing.T) {
 				}
 				updated := make(chan error, 1)
 				go func() {
-					_, err := h.Update(kit.Within(t, time.Minute), "new")
+					err := h.Update(kit.Within(t, time.Minute), "new")
 					updated <- err
 				}()
 				time.Sleep(100 * time.Millisecond)

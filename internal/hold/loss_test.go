@@ -27,7 +27,7 @@ func deaf(p *holdtest.Process) { p.PlanAll("event", etcdfake.Fate{Reply: time.Ho
 func TestWriterThatFindsItsEntryGoneHasTheLeaseAskedAbout(t *testing.T) {
 	for name, find := range map[string]func(t *testing.T, h *hold.Hold){
 		"a fenced write": func(_ *testing.T, h *hold.Hold) { h.EndStale() },
-		"an update":      func(t *testing.T, h *hold.Hold) { _, _ = h.Update(t.Context(), "new") },
+		"an update":      func(t *testing.T, h *hold.Hold) { _ = h.Update(t.Context(), "new") },
 	} {
 		for _, revoked := range []bool{false, true} {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

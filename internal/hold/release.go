@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast"
@@ -153,10 +152,7 @@ func (r *removal) finalize(err error) {
 
 // await waits until the entry of a released hold is removed, or ctx ends, and returns what Release does.
 func (r *removal) await(ctx context.Context) error {
-	select {
-	case <-r.done:
-	case <-ctx.Done():
-	}
+	r.leave(ctx)
 	select {
 	case <-r.done: // perhaps both were ready
 		if r.instead != nil {
@@ -234,21 +230,4 @@ func (r *removal) recordEnd() {
 		})
 	}
 	h.telemetry.Released(held)
-}
-
-// audited reports whether a grant and a release are recorded: by an auditor, or in the log of a session that logs at
-// Debug. Either may take time.
-func (h *Hold) audited() bool {
-	return h.request.Auditor != nil || h.host.Logger().Enabled(context.Background(), slog.LevelDebug)
-}
-
-// tell completes a record of the hold, and tells the auditor.
-func (h *Hold) tell(r audit.Record) {
-	r.Kind, r.Name, r.Key = h.Queue().Kind(), h.Queue().Name(), h.Key()
-	r.Lease, r.Token, r.Holder = h.Lease(), h.Token(), h.holder()
-	a := h.request.Auditor
-	if a == nil {
-		a = audit.Log(h.host.Logger())
-	}
-	audit.Tell(context.Background(), a, r)
 }

@@ -1,12 +1,100 @@
 package hold
 
 import (
+	"context"
 	"math"
 	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
+
+// poller ends the holds of a session with their lease, and those whose entries another client has deleted or put a
+// notice into. While the session holds anything, one goroutine asks etcd now and then whether the entries still stand
+// as they were put. Its roster says when it asks about which.
+type poller struct {
+	host   lease.Host
+	roster roster
+	late   chan struct{} // has a value if a new hold, whose lease is not watched, must be polled at once
+
+	mu     sync.Mutex   // protects what follows
+	asking *lease.Lease // etcd is being asked whether it exists
+
+	since heldWriter
+}
+
+type pollerKey struct{}
+
+// pollerOf returns the poller of a session.
+func pollerOf(host lease.Host) *poller {
+	return host.Extension(pollerKey{}, func() any {
+		p := &poller{host: host, roster: newRoster(host), late: make(chan struct{}, 1)}
+		host.BeforeRevoke(p.beforeRevoke)
+		return p
+	}).(*poller)
+}
+
+// beforeRevoke ends the holds on a lease before its revocation: no work may believe that it still holds. Then it
+// moves the entries kept by MinHold.
+func (p *poller) beforeRevoke(ctx context.Context, l *lease.Lease) {
+	p.endHolds(l)
+	moveTaken(ctx, p.host, l)
+}
+
+// add has holds on one lease end with it, and with their entries.
+func (p *poller) add(holds []*Hold) {
+	l := holds[0].grant.Lease
+	first, idle := p.roster.add(holds)
+	if idle {
+		p.host.Go(p.run) // joined by Close; ends when nothing is held
+	}
+	if !l.Watched() && time.Since(holds[0].grant.Stood) >= p.roster.look {
+		select {
+		case p.late <- struct{}{}:
+		default:
+		}
+	}
+	if first {
+		l.Errands.Run(func() *lease.Errand { return p.errand(l) })
+		context.AfterFunc(l.Context(), func() { p.endHolds(l) }) // ends at once: it only finds the holds
+	}
+	// If the lease ended before they were added, endHolds may have missed them.
+	if l.Context().Err() != nil {
+		_ = holds[0].Check()
+	}
+}
+
+// endHolds ends the holds on a lost lease.
+func (p *poller) endHolds(lease *lease.Lease) {
+	for _, h := range p.roster.on(lease, false) {
+		_ = h.holds[0].Check() // finds the loss, and ends the hold
+		h.removeKept()
+	}
+}
+
+func (p *poller) run(ctx context.Context) {
+	tick := time.NewTicker(p.roster.look)
+	defer tick.Stop()
+	for {
+		rang := false
+		select {
+		case <-tick.C:
+		case <-p.late:
+		case <-p.roster.bell():
+			rang = true
+		case <-ctx.Done():
+			return
+		}
+		held, more := p.roster.ready(rang)
+		if !more {
+			return
+		}
+		p.pollAll(ctx, p.roster.due(held))
+		for _, holds := range held {
+			p.since.write(p.host, holds)
+		}
+	}
+}
 
 // never is the time of the last poll if there was none, or none since the bell rang.
 const never = time.Duration(math.MinInt64 / 2)

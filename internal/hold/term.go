@@ -22,10 +22,10 @@ import (
 // errModified: another update of the same entry came first.
 var errModified = errors.New("the value was changed in the meantime")
 
-// Update replaces the data in the entry's value. nil: the entry has it since the revision returned. Otherwise it
-// returns Check's result, if the hold has ended; ctx's error; or an error of etcd that no retry can mend. The error is
-// joined with holdfast.ErrOutcomeUnknown if a request was not answered: the update may still take effect while the
-// entry exists and no later Update has succeeded.
+// Update replaces the data in the entry's value. nil: the entry has it. Otherwise it returns Check's result, if the
+// hold has ended; ctx's error; or an error of etcd that no retry can mend. The error is joined with
+// holdfast.ErrOutcomeUnknown if a request was not answered: the update may still take effect while the entry exists and
+// no later Update has succeeded.
 //
 // Besides the holder only administrators change the value, and an update must not replace their notice:
 //
@@ -34,12 +34,12 @@ var errModified = errors.New("the value was changed in the meantime")
 //	rev 21  an update that compared nothing would put a value without the notice: the leader would never be told
 //
 // So the update compares the known mod revision. If it has moved, the reply has the value, and who has put it.
-func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
+func (h *Hold) Update(ctx context.Context, data string) error {
 	if ctx == nil {
-		return 0, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	if !h.Live() {
-		return 0, h.Check()
+		return h.Check()
 	}
 	hctx, cancel := h.Context(ctx, false)
 	defer cancel()
@@ -47,20 +47,20 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 	err := lease.Retry(hctx, h.host, u.try)
 	switch {
 	case err == nil:
-		return u.since, nil
+		return nil
 	case errors.Is(err, queue.ErrEntryGone):
 		h.endAndRelease(h.lossOfEntry(u.loss))
 		h.poll.checkLease(h.grant.Lease)
-		return 0, h.Check()
+		return h.Check()
 	case etcderr.Classify(err) == etcderr.LeaseGone:
 		h.host.LeaseGone(ctx, h.grant.Lease, clientv3.NoLease, err) // etcd has told this call before the session
-		return 0, h.Check()
+		return h.Check()
 	case !h.Live():
-		return 0, h.Check()
+		return h.Check()
 	case u.unanswered && !errors.Is(err, holdfast.ErrOutcomeUnknown):
 		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
-	return 0, fmt.Errorf("proclaim in %s %s (token %d): %w",
+	return fmt.Errorf("proclaim in %s %s (token %d): %w",
 		h.Queue().Kind(), names.Quote(h.Queue().Name()), h.Token(), err)
 }
 
@@ -68,7 +68,6 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 type update struct {
 	hold       *Hold
 	value      string
-	since      int64          // the revision of the value, when it stands
 	unanswered bool           // a request may still arrive
 	loss       holdfast.Cause // with queue.ErrEntryGone
 }
@@ -90,8 +89,7 @@ func (u *update) try(ctx context.Context) error {
 		return err
 	}
 	if r.Succeeded {
-		u.since = r.Header.Revision
-		h.noteModified(u.since)
+		h.noteModified(r.Header.Revision)
 		return nil
 	}
 	kv := r.First(0)
@@ -99,7 +97,6 @@ func (u *update) try(ctx context.Context) error {
 		u.loss = h.poll.causeOf(r, 1)
 		return queue.ErrEntryGone
 	}
-	u.since = kv.ModRevision
 	if h.noteEntry(kv); !h.Live() {
 		return h.Check()
 	}
@@ -121,32 +118,4 @@ func (h *Hold) Abandon(cause holdfast.Cause) error {
 	defer cancel()
 	h.removal.leave(patience)
 	return h.Check()
-}
-
-// Resume waits while the hold is suspended, and then reads whether its entry exists. nil: the hold is connected, and a
-// linearizable read after the reconnection has seen the entry. Otherwise it returns Check's result, if the hold has
-// ended; ctx's error; or an error of etcd that no retry can mend.
-func (h *Hold) Resume(ctx context.Context) error {
-	hctx, cancel := h.Context(ctx, false)
-	defer cancel()
-	for {
-		stands := false
-		err := h.grant.Lease.AwaitConnected(hctx)
-		if err == nil {
-			stands, err = h.stands(hctx)
-		}
-		switch {
-		case !h.Live():
-			return h.Check()
-		case ctx.Err() != nil:
-			return retry.ContextErr(ctx)
-		case err != nil:
-			return err
-		case !stands:
-			h.endAndRelease(h.askWhyGone())
-			return h.Check()
-		case h.Check() == nil:
-			return nil
-		}
-	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -27,11 +26,11 @@ func TestCallsRefuseANilContext(t *testing.T) {
 		for _, h := range []*hold.Hold{mustLead(t, p), mustAcquireDowngradable(t, p, hold.Request{})} {
 			before := h.Check()
 			for range 2 {
-				since, updated := h.Update(none, "new")
+				updated := h.Update(none, "new")
 				_, downgraded := h.Downgrade(none)
 				for i, err := range []error{updated, downgraded, h.Release(none)} {
 					var wrong *holdfast.ArgumentError
-					if !errors.As(err, &wrong) || wrong.Argument != "ctx" || since != 0 || h.Check() != before {
+					if !errors.As(err, &wrong) || wrong.Argument != "ctx" || h.Check() != before {
 						t.Errorf("%d: %v; Check: %v", i, err, h.Check())
 					}
 				}
@@ -50,7 +49,7 @@ func TestUpdateOfAHoldThatEndsReturnsItsEnd(t *testing.T) {
 		p.Updates(func(int) etcdfake.Fate { return holdtest.Silence })
 		updated := make(chan error, 1)
 		go func() { // received below
-			_, err := h.Update(kit.Within(t, time.Minute), "new")
+			err := h.Update(kit.Within(t, time.Minute), "new")
 			updated <- err
 		}()
 		time.Sleep(kit.Prompt)
@@ -63,80 +62,8 @@ func TestUpdateOfAHoldThatEndsReturnsItsEnd(t *testing.T) {
 		<-h.Done()
 		time.Sleep(kit.Prompt)
 		p.Plan(nil)
-		if since, err := h.Update(t.Context(), "new"); since != 0 || err != h.Check() || len(p.Counts()) != 0 {
+		if err := h.Update(t.Context(), "new"); err != h.Check() || len(p.Counts()) != 0 {
 			t.Errorf("after the loss: %v; sent %v", err, p.Counts())
-		}
-	})
-}
-
-// What ends Resume: the end of the hold, that of its context, and a read that etcd refuses.
-func TestResumeReturnsWhatEndsIt(t *testing.T) {
-	for name, c := range map[string]struct {
-		read etcdfake.Fate
-		end  func(h *hold.Hold)
-		want func(h *hold.Hold, err error) bool
-	}{
-		"the hold ends": {holdtest.Silence, func(h *hold.Hold) { _ = h.Release(context.Background()) },
-			func(h *hold.Hold, err error) bool { return err == h.Check() && err == holdfast.ErrReleased }},
-		"the context ends": {holdtest.Silence, func(*hold.Hold) {},
-			func(_ *hold.Hold, err error) bool { return err == context.DeadlineExceeded }},
-		"etcd refuses": {etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}, func(*hold.Hold) {},
-			func(h *hold.Hold, err error) bool {
-				return err != nil && h.Check() == nil && !errors.Is(err, context.DeadlineExceeded)
-			}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := holdtest.Start(t, srv)
-				h := mustLead(t, p)
-				p.PlanAll("session", c.read)
-				done := make(chan error, 1)
-				go func() { done <- h.Resume(kit.Within(t, time.Second)) }() // received below
-				time.Sleep(kit.Prompt)
-				c.end(h)
-				if err := <-done; !c.want(h, err) {
-					t.Errorf("Resume: %v; Check: %v", err, h.Check())
-				}
-				p.Plan(nil)
-			})
-		})
-	}
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		h := mustLead(t, p)
-		p.Link.BlackHole()
-		time.Sleep(kit.Trust/2 + kit.Prompt)
-		if err := h.Resume(kit.Within(t, time.Minute)); err != h.Check() || !errors.Is(err, holdfast.ErrLost) {
-			t.Errorf("the lease is lost: %v; Check: %v", err, h.Check())
-		}
-		p.Heal()
-	})
-}
-
-// The lease is suspended once more while the entry is read. Resume waits until it is connected.
-func TestResumeReturnsToAConnectedHold(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		h := mustLead(t, p)
-		p.Plan(func(kind string, _ int) etcdfake.Fate {
-			switch kind {
-			case "LeaseKeepAlive":
-				return holdtest.Silence
-			case "session":
-				return etcdfake.Fate{Reply: 200 * time.Millisecond}
-			}
-			return etcdfake.Fate{}
-		})
-		time.Sleep(p.Host.Lease().UntilChange() - 100*time.Millisecond)
-		done := make(chan error, 1)
-		go func() { done <- h.Resume(kit.Within(t, time.Minute)) }() // received below
-		time.Sleep(300 * time.Millisecond)
-		if len(done) > 0 || !errors.Is(h.Check(), holdfast.ErrSuspended) {
-			t.Errorf("Resume has returned: %v; Check: %v", len(done) > 0, h.Check())
-		}
-		p.Plan(nil)
-		if err := <-done; err != nil || h.Check() != nil {
-			t.Errorf("Resume: %v; Check: %v", err, h.Check())
 		}
 	})
 }
@@ -171,9 +98,9 @@ func TestUpdateThatAFullStoreRefusesIsOfUnknownOutcome(t *testing.T) {
 		p := holdtest.Start(t, srv)
 		h := mustLead(t, p)
 		p.KV.Refuse(func([]clientv3.Op) error { return rpctypes.ErrNoSpace })
-		since, err := h.Update(kit.Within(t, time.Minute), "new")
-		if since != 0 || !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, rpctypes.ErrNoSpace) {
-			t.Errorf("Update: %d, %v", since, err)
+		err := h.Update(kit.Within(t, time.Minute), "new")
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, rpctypes.ErrNoSpace) {
+			t.Errorf("Update: %v", err)
 		}
 		p.KV.Refuse(nil)
 	})

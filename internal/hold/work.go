@@ -39,7 +39,7 @@ func NewWork(h *Hold, givenUp <-chan struct{}, tell OnOverrun, strict bool) *Wor
 		return nil
 	}
 	if givenUp == nil {
-		givenUp = h.givenUp()
+		givenUp = h.released.channel(&h.mu) // closed when Release is called, be it after a loss
 	}
 	w := &Work{hold: h, tell: tell, strict: strict, givenUp: givenUp, returned: make(chan struct{})}
 	held, forget := h.Context(context.Background(), false)
@@ -154,6 +154,3 @@ func (w *Work) grace(lost *holdfast.LostError) time.Duration {
 	}
 	return min(w.hold.host.LockDelay(), w.hold.grant.Lease.Margin()) / 2
 }
-
-// givenUp returns a channel. It closes when Release is called, be it after a loss.
-func (l *life) givenUp() <-chan struct{} { return l.released.channel(&l.mu) }

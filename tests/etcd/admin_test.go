@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // show returns the owners in a queue, the holder first, and fails the test if anything else is not as it should be.
@@ -146,7 +147,7 @@ func TestEntriesOfOtherClientsAreShownAndWatched(t *testing.T) {
 	expect(t, next, "queued foreign 0", "acquired foreign 0")
 	ours := locker.NewMutexAt(open(t, cli, "ours"), "/locks/x")
 	_, err = ours.TryLock(deadline(t))
-	var failed *locker.AcquireError
+	var failed *view.AcquireError
 	if !errors.As(err, &failed) || failed.Place.Holder.Key != theirs.Key() || !failed.Place.Holder.Foreign ||
 		failed.Place.Holder.Lease != upstream.Lease() {
 		t.Errorf("TryLock: %v", err)

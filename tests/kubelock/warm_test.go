@@ -95,7 +95,7 @@ func startLeader(t *testing.T, srv *etcdtest.Server, api string, warm bool) *lea
 		return ctrl.Result{}, nil
 	})
 	yes := true
-	ctrls := kubelock.NewControllers(func(context.Context) ([]kubelock.Starter, error) {
+	ctrls := kubelock.NewControllers(election.New(sess, "operator"), func(context.Context) ([]kubelock.Starter, error) {
 		c, err := controller.NewUnmanaged("shop", controller.Options{
 			Reconciler: work, EnableWarmup: &warm, SkipNameValidation: &yes, Logger: logr.Discard(),
 		})
@@ -105,8 +105,7 @@ func startLeader(t *testing.T, srv *etcdtest.Server, api string, warm bool) *lea
 		maps := &handler.TypedEnqueueRequestForObject[*corev1.ConfigMap]{}
 		return []kubelock.Starter{c}, c.Watch(source.Kind(mgr.GetCache(), &corev1.ConfigMap{}, maps))
 	})
-	el := election.New(sess, "operator").With(election.Options{Warm: ctrls.Warm})
-	if err := mgr.Add(kubelock.NewRunnable(el, ctrls.Run)); err != nil {
+	if err := mgr.Add(ctrls); err != nil {
 		t.Fatal(err)
 	}
 	r.running = start(t, mgr)

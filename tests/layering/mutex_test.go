@@ -33,8 +33,7 @@ var harmless = map[string]string{
 	"calls s.client.Endpoints": "copies the list under a mutex that etcd's client holds during no request",
 	"calls b.timer.Stop":       timer,
 	"calls r.timer.Stop":       timer, "calls l.limit.Stop": timer,
-	"calls r.timer.Reset":     timer,
-	"calls l.idle.timer.Stop": timer, "calls l.idle.timer.Reset": timer,
+	"calls r.timer.Reset": timer,
 
 	"calls w.key.lease.SetWatched": "stores a value",
 	"calls l.grant.Observer":       "of tests alone, which must not call back: see lease.Observe",

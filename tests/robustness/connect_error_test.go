@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Scenario 38: if the client cannot connect, New and NewClient return when their context ends, and the error has the
@@ -196,7 +197,7 @@ func TestLockAndLossErrorsReportTheConnectionError(t *testing.T) {
 	srv.Stop()
 	awaitFailure(deadline(t), cli.ActiveConnection())
 	_, err = locker.NewMutex(sess, "x").Lock(soon(t, 100*time.Millisecond))
-	var failed *locker.AcquireError
+	var failed *view.AcquireError
 	if !errors.As(err, &failed) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, etcderr.ErrNotConnected) ||
 		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("Lock: %v", err)

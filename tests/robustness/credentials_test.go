@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Scenario 37: the client's token expires while a lock is held. The client logs in again, and the lock stays held.
@@ -173,7 +174,7 @@ func TestWithdrawnPermissionIsReported(t *testing.T) {
 		t.Errorf("Check: %v", err)
 	}
 	denied("Check", held.Check())
-	var acquire *locker.AcquireError
+	var acquire *view.AcquireError
 	err = <-waiter
 	denied("the waiter", err)
 	if !errors.As(err, &acquire) {

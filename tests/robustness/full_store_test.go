@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // pollEvery is how often package hold reads the entries of holds at most, with the default lock delay.
@@ -70,7 +71,7 @@ func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 		},
 		"Lock": func(ctx context.Context) error {
 			_, err := locker.NewMutex(sess, "new").Lock(ctx)
-			if failed := (*locker.AcquireError)(nil); !errors.As(err, &failed) {
+			if failed := (*view.AcquireError)(nil); !errors.As(err, &failed) {
 				t.Errorf("Lock: %v", err)
 			}
 			return err

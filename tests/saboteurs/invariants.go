@@ -55,7 +55,7 @@ var invariants = []invariant{
 		"internal/queue/wait.go scope.nearest",
 		"internal/requests/txns.go Ops.AddGroups",
 	}},
-	{"9 Tokens strictly increase", []string{"internal/layout/epoch.go Token", "token.go NewToken"}},
+	{"9 Tokens strictly increase", []string{"internal/layout/value.go Token", "token.go NewToken"}},
 	{"10 Two goroutines are two contenders", []string{
 		"internal/queue/line.go lines.join",
 		"internal/hold/hold.go life.stop",
@@ -77,10 +77,6 @@ var invariants = []invariant{
 	{"15 Work is joined before release", []string{"locker/mutex.go do", "election/call.go Term.call"}},
 	{"work that outlives its hold is told before the next one holds", []string{
 		"internal/hold/work.go Work.watch, Work.late, Work.grace, Work.Overrun",
-	}},
-	{"what warms up is joined before the term's function", []string{
-		"election/warm.go Election.standBy, standby.join",
-		"election/turn.go Election.takeTurn",
 	}},
 	{"functions of one election never overlap on a session", []string{
 		"election/turn.go turn.await, turn.done",
@@ -151,7 +147,7 @@ var invariants = []invariant{
 		"internal/leftovers/sweeper.go Sweeper.removeStanding",
 	}},
 	{"a stuck job does not hold for ever", []string{
-		"internal/hold/idle.go idle.over, idle.progress, life.lookIdle",
+		"internal/hold/hold.go life.limitTime",
 	}},
 	{"no more permits than the limit", []string{
 		"internal/queue/permit.go permit.wasPut, permit.admit",

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // The same schedules and the same oracle as in TestSimulationOfMutexes, with candidates
@@ -49,7 +50,7 @@ func (s *simulation) leadWhile(c *process, el *election.Election, who string, bo
 			return nil
 		}
 	})
-	var failed *election.CampaignError
+	var failed *view.AcquireError
 	if err != nil && !errors.As(err, &failed) && !errors.Is(err, holdfast.ErrLost) && ctx.Err() == nil {
 		s.fail("%s: RunWhileLeader returned %v", who, err)
 	}

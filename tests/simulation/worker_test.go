@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/oracle"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // useMutexes is one goroutine of a process: it acquires, holds and releases locks with
@@ -164,7 +165,7 @@ func (s *simulation) useDo(c *process, mu *locker.Mutex, who string, bound, hold
 		}
 	})
 	s.checkDuration(who+" in Do", start+held, max(bound, closeTimeout)+giveUp+closeTimeout)
-	var failed *locker.AcquireError
+	var failed *view.AcquireError
 	if err != nil && !errors.As(err, &failed) && !errors.Is(err, holdfast.ErrLost) && ctx.Err() == nil {
 		s.fail("%s: Do returned %v", who, err)
 	}

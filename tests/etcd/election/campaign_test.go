@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 func TestCampaignReturnsATermWhoseEntryExists(t *testing.T) {
@@ -75,7 +76,7 @@ func TestCampaignThatFailsLeavesNoCandidate(t *testing.T) {
 		srv.WaitForKeys(t, prefix, 2)
 		cancel()
 		r := await(t, "Campaign returns", c)
-		var failed *election.CampaignError
+		var failed *view.AcquireError
 		if !errors.As(r.err, &failed) || !errors.Is(r.err, context.Canceled) {
 			t.Errorf("%v", r.err)
 		}

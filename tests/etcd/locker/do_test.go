@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // Invariant 15.
@@ -134,7 +135,7 @@ func TestDoReturnsAnAcquireErrorWithoutRunningTheWork(t *testing.T) {
 	ran := false
 	err := locker.NewMutex(sess, "x").Do(soon(t, 50*time.Millisecond),
 		func(context.Context, *locker.Lock) error { ran = true; return nil })
-	var ae *locker.AcquireError
+	var ae *view.AcquireError
 	if !errors.As(err, &ae) || !errors.Is(err, context.DeadlineExceeded) || ran {
 		t.Errorf("%v, ran %v", err, ran)
 	}

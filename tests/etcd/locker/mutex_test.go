@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 func TestLockIsOneEntryWhoseCreateRevisionIsTheToken(t *testing.T) {
@@ -65,7 +66,7 @@ func TestTryLockReturnsErrLockedWithoutQueueing(t *testing.T) {
 	for name, mu := range map[string]*locker.Mutex{"same session": locker.NewMutex(a, "x"),
 		"other session": locker.NewMutex(b, "x")} {
 		_, err := mu.TryLock(deadline(t))
-		var ae *locker.AcquireError
+		var ae *view.AcquireError
 		if !errors.Is(err, locker.ErrLocked) || !errors.As(err, &ae) || ae.Name != "x" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -167,7 +168,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 		"long owner":   second(good.With(locker.Options{Owner: strings.Repeat("o", 257)}).Lock(deadline(t))),
 		"neg. MaxHold": second(good.With(locker.Options{MaxHold: -1}).Lock(deadline(t))),
 	} {
-		var ae *locker.AcquireError
+		var ae *view.AcquireError
 		var bad *holdfast.NameError
 		var arg *holdfast.ArgumentError
 		if !errors.As(err, &ae) || !errors.As(err, &bad) && !errors.As(err, &arg) {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 // restricted starts etcd with authentication. It returns a client of root, and one of a user with permission to read
@@ -61,7 +62,7 @@ func TestPermissionDeniedIsReturnedWithoutRetries(t *testing.T) {
 	sess := open(t, user, session.Options{})
 	start := time.Now()
 	_, err := locker.NewMutex(sess, "x").Lock(deadline(t))
-	var ae *locker.AcquireError
+	var ae *view.AcquireError
 	if !errors.As(err, &ae) || !errors.Is(err, rpctypes.ErrPermissionDenied) || time.Since(start) > 30*time.Second {
 		t.Errorf("after %v: %v", time.Since(start), err)
 	}

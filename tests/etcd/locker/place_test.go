@@ -45,7 +45,7 @@ func TestPlaceIsToldOfAQueueInEtcd(t *testing.T) {
 	case <-deadline(t).Done():
 		t.Error("OnWait was not called")
 	}
-	var failed *locker.AcquireError
+	var failed *view.AcquireError
 	_, err := locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x").TryLock(deadline(t))
 	if !errors.As(err, &failed) {
 		t.Fatal(err)

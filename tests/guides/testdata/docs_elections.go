@@ -15,7 +15,6 @@ var (
 
 	cache interface {
 		Fill(ctx context.Context) error
-		Follow(ctx context.Context, until <-chan struct{}) error
 	}
 )
 

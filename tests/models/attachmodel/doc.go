@@ -57,11 +57,11 @@
 //
 // # Limits
 //
-// MaxHold goes on from the first hold, so the ticket has its time. MinHold counts from the release. MaxIdle begins anew
-// with Attach, since no one could make progress before. OnOverrun and Auditor are those of the session that attaches;
-// an audit tells "detached" and "attached", with one token. A guard cannot tell work of before from work of after: the
-// token is the same, so the first process must have stopped when Detach returns. Elections, sets and trees have none:
-// a leader that detaches is no leader, and a set has entries in several queues, each of which would be compared.
+// MaxHold goes on from the first hold, so the ticket has its time. MinHold counts from the release. OnOverrun and
+// Auditor are those of the session that attaches; an audit tells "detached" and "attached", with one token. A guard
+// cannot tell work of before from work of after: the token is the same, so the first process must have stopped when
+// Detach returns. Elections, sets and trees have none: a leader that detaches is no leader, and a set has entries in
+// several queues, each of which would be compared.
 //
 // # What may happen
 //

@@ -186,7 +186,7 @@ func (f *follower) add(s Said) {
 		f.counts[Dropped] -= 2
 		f.due = f.isDue() && !f.told
 		f.until, f.begun = f.since(s.Until), min(f.begun, 0) // it may not have begun
-		f.told = f.isDue() && f.told // a reply was kept for long
+		f.told = f.isDue() && f.told                         // a reply was kept for long
 		f.events = append(f.events, event{at: f.now, action: confirms})
 		e.action, e.until = isTrusted, f.until
 	case lease.Suspends:
