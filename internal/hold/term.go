@@ -53,7 +53,7 @@ func (h *Hold) Update(ctx context.Context, data string) (int64, error) {
 		h.poll.checkLease(h.grant.Lease)
 		return 0, h.Check()
 	case etcderr.Classify(err) == etcderr.LeaseGone:
-		h.host.LeaseGone(ctx, h.grant.Lease, clientv3.NoLease, err) // etcd has told this call before the session
+		h.host.LeaseGone(ctx, h.grant.Lease, err) // etcd has told this call before the session
 		return 0, h.Check()
 	case !h.Live():
 		return 0, h.Check()

@@ -5,7 +5,7 @@
 // the next.
 //
 // In lease.go a Lease is trusted, suspended and lost. renewal.go judges its renewals, and says when the next is due.
-// claims.go has the lease of its claims, hearing.go what its holders hear and when they poll. calls.go says how long a
+// hearing.go has what its holders hear and when they poll. calls.go says how long a
 // call goes on: which contexts end it, how it pauses, and what its error says when the session was closed meanwhile.
 package lease
 
@@ -24,7 +24,7 @@ import (
 // Lease is a lease in etcd as this process knows it. It is safe for concurrent use.
 type Lease struct {
 	Hearing
-	claims  claims
+	claims  clientv3.LeaseID
 	grant   Grant // Margin is set
 	clock   func() time.Duration
 	ctx     context.Context // done once lost, with the *holdfast.LostError as its cause
@@ -68,6 +68,13 @@ func (l *Lease) ID() clientv3.LeaseID { return l.grant.ID }
 
 // Key returns the lease's session key.
 func (l *Lease) Key() string { return l.grant.Key }
+
+// Claims returns the lease of the claims. A claim is a key beside an entry, and outlives it by minutes: a claim without
+// its entry tells: the entry went without a release. Each Lease has a lease of claims of its own, and is lost with it.
+func (l *Lease) Claims() clientv3.LeaseID { return l.claims }
+
+// SetClaims sets the lease of the claims, before the Lease is shared.
+func (l *Lease) SetClaims(id clientv3.LeaseID) { l.claims = id }
 
 // Cluster returns the ID of the etcd cluster of the lease.
 func (l *Lease) Cluster() uint64 { return l.grant.Cluster }

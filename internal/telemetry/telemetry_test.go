@@ -58,7 +58,6 @@ func reportAll(t *telemetry.Telemetry) {
 	t.Renewed(time.Now(), time.Second)
 	t.RenewalFailed(time.Now(), "failed", "unknown")
 	t.SessionLost("expired", time.Second)
-	t.ClaimsLost()
 	t.Ambiguous(holdfast.KindLock, "enqueue")
 	t.Sweeping(holdfast.KindLock)
 	t.PollFailed()

@@ -100,9 +100,7 @@ var invariants = []invariant{
 	}},
 	{"claims outlive their session, and not for long", []string{
 		"session/grant.go Options.claimsTTL, granter.obtain",
-		"session/keeper.go keeper.keepClaims, keeper.pursue",
-		"session/key.go sessionKey.oneGone",
-		"internal/lease/claims.go Lease.BlameClaims",
+		"session/keeper.go keeper.keepClaims, keeper.renewClaims",
 		"session/revoke.go granter.revokeLost, granter.revokePair",
 	}},
 	{"no leader is named before it leads", []string{
