@@ -25,8 +25,8 @@ func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Fron
 	f := follower{r: r, tell: tell}
 	from, end := r.followed()
 	watched := watching.Follower{
-		Client: r.client, Open: r.open, Policy: r.policy, Streams: &r.streams, From: from, End: end,
-		Within: r.policy.Attempt, Every: every, Read: f.read, Hear: f.hear,
+		Client: r.client, Open: r.open, Policy: r.policy, Streams: &r.streams, From: from,
+		Opts: []clientv3.OpOption{clientv3.WithRange(end)}, Every: every, Read: f.read, Hear: f.hear,
 	}
 	if r.at.Foreign { // the watch does not tell when the claim ahead has gone
 		watched.Soon = func() bool { return f.seen.Behind != "" }

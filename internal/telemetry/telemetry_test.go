@@ -44,7 +44,6 @@ func reportAll(t *telemetry.Telemetry) {
 	t.State("", "connected")
 	ctx, a := t.Acquire(context.Background(), holdfast.KindLock, "x")
 	telemetry.Queued(ctx, 1)
-	telemetry.Armed(ctx)
 	telemetry.Woken(ctx)
 	a.Held()
 	a.Release(ctx)(nil)

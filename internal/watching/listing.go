@@ -24,7 +24,7 @@ type Listing[T comparable] struct {
 
 // Options are the policies of a Reader, from the ReaderOptions of other packages.
 type Options struct {
-	// Retry sets the pauses between attempts. Its Attempt bounds how long a watch may take to begin.
+	// Retry sets the pauses between attempts.
 	Retry backoff.Policy
 	// MaxAge is how old a listing may get: in each third of it a read checks the watch.
 	MaxAge time.Duration
@@ -132,8 +132,8 @@ func (r *Reader[T, V]) follow(caller context.Context, tell func(dated[V])) error
 	f := follower[T, V]{r: r, tell: func(l Listing[T]) { tell(dated[V]{r.value(l), l.Sent}) }}
 	watched := Follower{
 		Client: r.client, Open: ctx, Policy: r.opts.Retry, Streams: r.streams,
-		From: r.prefix, End: clientv3.GetPrefixRangeEnd(r.prefix),
-		Within: r.opts.Retry.Attempt, Every: r.opts.MaxAge / 3, Read: f.read, Hear: f.hear,
+		From: r.prefix, Opts: []clientv3.OpOption{clientv3.WithPrefix()},
+		Every: r.opts.MaxAge / 3, Read: f.read, Hear: f.hear,
 	}
 	err := watched.Follow(ctx)
 	switch {

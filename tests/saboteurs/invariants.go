@@ -51,7 +51,7 @@ var invariants = []invariant{
 		"internal/queue/line.go lines.join, ticket.next",
 	}},
 	{"8 No herd, constant RPCs", []string{
-		"internal/watching/change.go Change.once, Change.listen",
+		"internal/watching/follow.go Follower.watch",
 		"internal/queue/reads.go scope.nearest",
 		"internal/requests/txns.go Ops.AddGroups",
 	}},
