@@ -81,8 +81,8 @@ func (c leaseContext) Value(key any) any {
 func EndedBy(ctx context.Context, host Life, err error) error {
 	client := host.Client().Ctx()
 	switch {
-	case err == nil || ctx.Err() != nil || errors.Is(err, holdfast.ErrClientClosed):
-		return err
+	case err == nil || ctx.Err() != nil || errors.Is(err, holdfast.ErrClientClosed) && !errors.Is(err, context.Canceled):
+		return err // with what it says besides, unless it is of WithSession
 	case host.Context().Err() != nil:
 		return holdfast.ErrClosed
 	case client != nil && client.Err() != nil:
