@@ -71,7 +71,7 @@ func (e *Election) Run(ctx context.Context, fn func(context.Context, *Term) erro
 		return e.failed(0, err)
 	}
 	policy := e.opts.Retry
-	pauses := retry.NewPauses(policy.Initial, policy.Max, policy.Multiplier, policy.Rand)
+	pauses := retry.NewPauses(policy.Initial, policy.Max, policy.Rand)
 	r := &run{election: e}
 	defer r.finish()
 	for {

@@ -145,7 +145,7 @@ func renewalOutcome(err error) string {
 func (k *keeper) keepClaims() {
 	third := k.opts.claimsTTL() / 3
 	// Sessions that begin together do not renew together.
-	early := retry.NewPauses(third/10, third/10, 1, k.opts.Retry.Rand)
+	early := retry.NewPauses(third/10, third/10, k.opts.Retry.Rand)
 	for lease.Sleep(k.lease.Context(), third-early.NextBackOff()) {
 		k.renewClaims()
 	}

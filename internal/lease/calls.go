@@ -142,7 +142,7 @@ type Pauses struct{ backoff *retry.Pauses }
 func (p *Pauses) Next(ctx context.Context, host Env, failed error) error {
 	policy := host.RetryPolicy()
 	if p.backoff == nil {
-		p.backoff = retry.NewPauses(policy.Initial, policy.Max, policy.Multiplier, policy.Rand)
+		p.backoff = retry.NewPauses(policy.Initial, policy.Max, policy.Rand)
 	}
 	pause := p.backoff.NextBackOff()
 	if policy.Notify != nil && failed != nil {
