@@ -29,9 +29,6 @@ func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Fron
 		Client: r.client, Open: r.life.Context(), Policy: r.policy, Streams: &r.streams, From: from,
 		Opts: []clientv3.OpOption{clientv3.WithRange(end)}, Every: every, Read: f.read, Hear: f.hear,
 	}
-	if r.at.Foreign { // the watch does not tell when the claim ahead has gone
-		watched.Soon = func() bool { return f.seen.Behind != "" }
-	}
 	err := watched.Follow(open)
 	if ctx.Err() != nil {
 		return retry.ContextErr(ctx)

@@ -17,9 +17,6 @@ const (
 	MinMaxAge     = 30 * time.Millisecond
 )
 
-// soonAfter is the time between two reads while Follower.Soon asks for them.
-const soonAfter = 500 * time.Millisecond
-
 // maxPatience bounds by how much the patience with a new watch grows.
 const maxPatience = 16
 
@@ -37,8 +34,6 @@ type Follower struct {
 	Read func(ctx context.Context) (changed bool, err error)
 	// Again is the read beside a living watch; nil: Read.
 	Again func(ctx context.Context) (changed bool, err error)
-	// Soon reports whether the next read must come soon: no event will tell the change. nil: events tell all.
-	Soon func() bool
 	// Hear handles events. The first of them may be older than the latest read.
 	Hear func(ctx context.Context, events []*clientv3.Event) error
 }
@@ -84,16 +79,7 @@ func (f *Follower) watch(ctx context.Context, patience time.Duration) error {
 	if err := look(ctx); err != nil {
 		return err
 	}
-	soon := false
 	for {
-		if now := f.Soon != nil && f.Soon(); now != soon {
-			soon = now
-			pause := f.Every
-			if soon {
-				pause = min(pause, soonAfter)
-			}
-			tick.Reset(pause)
-		}
 		news, err := armed.Next(ctx, tick.C)
 		switch {
 		case errors.Is(err, ErrTick):
@@ -101,7 +87,7 @@ func (f *Follower) watch(ctx context.Context, patience time.Duration) error {
 			if err != nil {
 				return err
 			}
-			if changed && !soon {
+			if changed {
 				// The watch has not told this. It may only be late, or silent for good: its connection is dead, or its member
 				// hangs.
 				return armed.GiveUp("the watch is behind")
