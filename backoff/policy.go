@@ -20,8 +20,8 @@ const minInitial = time.Microsecond
 // of goroutines if its functions allow that. A zero field is its default; a value outside its range is an error, also
 // if it only conflicts with another field's default.
 type Policy struct {
-	// Initial is the upper bound of the first pause; each next bound is twice as large. Default 10 ms, at least 1 µs. Larger than an attempt usually
-	// takes, it only adds delay; much smaller, the first retries come in a burst.
+	// Initial is the upper bound of the first pause; each next bound is twice as large. Default 10 ms, at least 1 µs.
+	// Larger than an attempt usually takes, it only adds delay; much smaller, the first retries come in a burst.
 	Initial time.Duration
 
 	// Max is the upper bound of all pauses. Default 1 s, at least Initial. On average a recovery is noticed half of Max

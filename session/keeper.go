@@ -44,15 +44,8 @@ func (k *keeper) keep() bool {
 // the last state published.
 func (k *keeper) watchdog() holdfast.State {
 	l, state := k.lease, holdfast.Connected
-	timer := time.NewTimer(0) // the lease may be suspended already, if the session key was put late
-	defer timer.Stop()
 	for {
-		select {
-		case <-timer.C:
-		case <-l.Renewed():
-		case <-l.Context().Done():
-			return state
-		}
+		changed := l.Changed() // before Check, which may find a suspension at once, if the session key was put late
 		switch err := l.Check(); {
 		case err == nil && state == holdfast.Suspended:
 			state = holdfast.Connected
@@ -65,7 +58,12 @@ func (k *keeper) watchdog() holdfast.State {
 				State: holdfast.Suspended, Previous: holdfast.Connected, Lease: l.ID(), Err: k.whySuspended(),
 			})
 		}
-		timer.Reset(l.UntilChange())
+		select {
+		case <-time.After(l.UntilChange()):
+		case <-changed:
+		case <-l.Context().Done():
+			return state
+		}
 	}
 }
 

@@ -24,12 +24,11 @@ import (
 // Lease is a lease in etcd as this process knows it. It is safe for concurrent use.
 type Lease struct {
 	Hearing
-	claims  clientv3.LeaseID
-	grant   Grant // Margin is set
-	clock   func() time.Duration
-	ctx     context.Context // done once lost, with the *holdfast.LostError as its cause
-	cancel  context.CancelCauseFunc
-	renewed chan struct{} // wakes the watchdog after a confirmed renewal
+	claims clientv3.LeaseID
+	grant  Grant // Margin is set
+	clock  func() time.Duration
+	ctx    context.Context // done once lost, with the *holdfast.LostError as its cause
+	cancel context.CancelCauseFunc
 
 	mu    sync.Mutex // protects what follows
 	trust trust
@@ -54,7 +53,7 @@ func New(g Grant, clock func() time.Duration) *Lease {
 	}
 	l := &Lease{
 		grant: g, clock: clock, trust: g.trusted(g.Sent, g.TTL),
-		renewed: make(chan struct{}, 1), Hearing: Hearing{bell: make(chan struct{}, 1)},
+		Hearing:    Hearing{bell: make(chan struct{}, 1)},
 		connection: connection{changed: make(chan struct{})},
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
@@ -88,8 +87,12 @@ func (l *Lease) Margin() time.Duration { return l.grant.Margin }
 // Trust returns how long the lease is trusted after a renewal was sent.
 func (l *Lease) Trust() time.Duration { return l.grant.trustFor(l.grant.TTL) }
 
-// Renewed receives a value after a confirmed renewal. It has one reader, the session's watchdog.
-func (l *Lease) Renewed() <-chan struct{} { return l.renewed }
+// Changed returns a channel. It is closed at the next change of state, and at the next confirmed renewal.
+func (l *Lease) Changed() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.changed
+}
 
 // Context is canceled when the lease is lost; its cause is the *holdfast.LostError.
 func (l *Lease) Context() context.Context { return l.ctx }
@@ -163,9 +166,7 @@ func (l *Lease) loseLocked(cause holdfast.Cause, now time.Duration, err error) *
 // *holdfast.LostError when it is lost, and ctx's error when ctx ends first.
 func (l *Lease) AwaitConnected(ctx context.Context) error {
 	for {
-		l.mu.Lock()
-		changed := l.changed
-		l.mu.Unlock()
+		changed := l.Changed()
 		if err := l.Check(); !errors.Is(err, holdfast.ErrSuspended) {
 			return err
 		}
@@ -186,14 +187,14 @@ func (l *Lease) confirmLocked(now time.Duration, t trust) {
 	if now < l.trust.suspendAt() { // or a reply was kept for so long that the lease stays suspended
 		l.reconnectLocked()
 	}
-	// Wake AwaitConnected. It judges by the clock, so it may have seen a suspension that the watchdog, whose timer
-	// has not fired yet, will never see.
+	l.wakeLocked()
+}
+
+// wakeLocked wakes the watchdog and AwaitConnected. Both judge by the clock: AwaitConnected may have seen a suspension
+// that the watchdog, whose timer has not fired yet, will never see.
+func (l *Lease) wakeLocked() {
 	close(l.changed)
 	l.changed = make(chan struct{})
-	select {
-	case l.renewed <- struct{}{}:
-	default: // the watchdog is about to look anyway
-	}
 }
 
 // Failed records why a renewal failed, for the LostError.
@@ -230,8 +231,7 @@ func (l *Lease) Enter(s holdfast.State) {
 	} else {
 		l.Say(Step{Action: Suspends, At: now})
 	}
-	close(l.changed)
-	l.changed = make(chan struct{})
+	l.wakeLocked()
 	l.mu.Unlock()
 	suspend(holdfast.ErrSuspended)
 }
