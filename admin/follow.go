@@ -50,7 +50,7 @@ func (c *Client) Follow(ctx context.Context, kind holdfast.Kind, prefix string) 
 		from := f.root + prefix
 		watched := watching.Follower{
 			Client: c.client, Open: ctx, Policy: c.policy, Streams: new(watching.Streams), From: from,
-			End: clientv3.GetPrefixRangeEnd(from), Within: armTimeout, Every: followReread, Read: f.read, Hear: f.hear,
+			Opts: []clientv3.OpOption{clientv3.WithPrefix()}, Every: followReread, Read: f.read, Hear: f.hear,
 		}
 		switch err := watched.Follow(ctx); {
 		case errors.Is(err, errLoopLeft):

@@ -1,5 +1,5 @@
 // Package backoff retries operations with exponential backoff and full jitter: before retry n (from 0) it pauses for a
-// time drawn evenly from [0, min(Max, Initial·Multiplierⁿ)). Nothing but the context bounds the number of attempts:
+// time drawn evenly from [0, min(Max, Initial·2ⁿ)). Nothing but the context bounds the number of attempts:
 // pass one that ends. Package etcderr decides which errors are retried.
 //
 // [Retry] reports the last attempt. If an earlier one ended with an unknown outcome and a later one was refused, the

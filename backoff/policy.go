@@ -2,7 +2,6 @@ package backoff
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -10,29 +9,24 @@ import (
 
 // Defaults for the zero fields of a [Policy].
 const (
-	DefaultInitial    = 10 * time.Millisecond
-	DefaultMax        = time.Second
-	DefaultMultiplier = 2.0
+	DefaultInitial = 10 * time.Millisecond
+	DefaultMax     = time.Second
 )
 
-// minInitial is the smallest Initial. Intervals are whole nanoseconds, so a smaller one could lose all its growth
-// to rounding, and the loop would spin.
+// minInitial is the smallest Initial. With a smaller one the loop would spin.
 const minInitial = time.Microsecond
 
 // Policy says how long to pause between attempts, and how long one may take. It may be copied, and used by any number
 // of goroutines if its functions allow that. A zero field is its default; a value outside its range is an error, also
 // if it only conflicts with another field's default.
 type Policy struct {
-	// Initial is the upper bound of the first pause. Default 10 ms, at least 1 µs. Larger than an attempt usually
-	// takes, it only adds delay; much smaller, the first retries come in a burst.
+	// Initial is the upper bound of the first pause; each next bound is twice as large. Default 10 ms, at least 1 µs.
+	// Larger than an attempt usually takes, it only adds delay; much smaller, the first retries come in a burst.
 	Initial time.Duration
 
 	// Max is the upper bound of all pauses. Default 1 s, at least Initial. On average a recovery is noticed half of Max
 	// late.
 	Max time.Duration
-
-	// Multiplier is the growth of the upper bound per pause. Default 2, at least 1, finite.
-	Multiplier float64
 
 	// Attempt is the timeout of each attempt's context. Default 0: none. etcd's client blocks while no endpoint can be
 	// reached, and notices a half-open connection only by timeouts.
@@ -54,8 +48,6 @@ func (p Policy) Validate() error {
 		return invalid("Initial", "is %v; it must be %v or more", p.Initial, minInitial)
 	case p.Max < p.Initial:
 		return invalid("Max", "is %v; it must not be less than Initial, %v", p.Max, p.Initial)
-	case math.IsNaN(p.Multiplier) || math.IsInf(p.Multiplier, 0) || p.Multiplier < 1:
-		return invalid("Multiplier", "is %v; it must be a finite number of 1 or more", p.Multiplier)
 	case p.Attempt < 0:
 		return invalid("Attempt", "is %v; it must not be negative", p.Attempt)
 	}
@@ -72,9 +64,6 @@ func (p Policy) withDefaults() Policy {
 	}
 	if p.Max == 0 {
 		p.Max = DefaultMax
-	}
-	if p.Multiplier == 0 {
-		p.Multiplier = DefaultMultiplier
 	}
 	return p
 }

@@ -45,7 +45,7 @@ func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) er
 			break
 		}
 		if pauses == nil {
-			pauses = retry.NewPauses(p.Initial, p.Max, p.Multiplier, p.Rand)
+			pauses = retry.NewPauses(p.Initial, p.Max, p.Rand)
 		}
 		pause := pauses.NextBackOff()
 		if p.Notify != nil {

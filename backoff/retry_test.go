@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -245,11 +244,11 @@ func TestNotifyIsCalledBeforeEachPause(t *testing.T) {
 
 func TestRetryRefusesAnInvalidPolicy(t *testing.T) {
 	var pe *holdfast.ArgumentError
-	err := backoff.Retry(t.Context(), backoff.Policy{Multiplier: math.NaN()}, func(context.Context) error {
+	err := backoff.Retry(t.Context(), backoff.Policy{Initial: -1}, func(context.Context) error {
 		t.Error("called")
 		return nil
 	})
-	if !errors.As(err, &pe) || pe.Argument != "Policy.Multiplier" {
+	if !errors.As(err, &pe) || pe.Argument != "Policy.Initial" {
 		t.Errorf("error is %v", err)
 	}
 }

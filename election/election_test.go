@@ -183,7 +183,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 		options := map[string]election.Options{
 			"Options.DrainTimeout": {DrainTimeout: -1},
 			"Options.MaxAge":       {MaxAge: time.Millisecond},
-			"Options.Retry":        {Retry: backoff.Policy{Multiplier: 0.5}},
+			"Options.Retry":        {Retry: backoff.Policy{Initial: -1}},
 		}
 		argument := func(what, want string, err error) {
 			t.Helper()

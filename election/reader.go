@@ -114,7 +114,7 @@ func NewReader(cli *clientv3.Client, name string) *Reader {
 }
 
 // NewReaderAt returns a reader of the election of NewAt. Nothing warns of a slash at the end of the prefix. After a
-// lost leader, a follower hears of the next leader up to half a second late. With a role for the prefix alone, the
+// lost leader, a follower hears of the next leader up to a third of MaxAge late. With a role for the prefix alone, the
 // follower is told of the next candidate at the loss already.
 func NewReaderAt(cli *clientv3.Client, prefix string) *Reader {
 	return (&Reader{client: cli, name: prefix, isPrefix: true}).With(ReaderOptions{})

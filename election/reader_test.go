@@ -55,7 +55,7 @@ func TestReaderRefusesBadInputBeforeAnyRPC(t *testing.T) {
 		"no prefix":        {election.NewReaderAt(cli, ""), isName},
 		"a bad namespace":  {with(election.ReaderOptions{Namespace: "a/b"}), isName},
 		"a short MaxAge":   {with(election.ReaderOptions{MaxAge: time.Millisecond}), isArgument},
-		"a bad policy":     {with(election.ReaderOptions{Retry: backoff.Policy{Multiplier: -1}}), isArgument},
+		"a bad policy":     {with(election.ReaderOptions{Retry: backoff.Policy{Initial: -1}}), isArgument},
 		"too long a retry": {with(election.ReaderOptions{Retry: backoff.Policy{Attempt: 5 * time.Second}}), isArgument},
 	} {
 		if _, err := tc.r.Leader(deadline(t)); !tc.want(err) {

@@ -67,7 +67,7 @@ func (e *Election) Run(ctx context.Context, fn func(context.Context, *Term) erro
 		return e.failed(0, err)
 	}
 	policy := e.opts.Retry
-	pauses := retry.NewPauses(policy.Initial, policy.Max, policy.Multiplier, policy.Rand)
+	pauses := retry.NewPauses(policy.Initial, policy.Max, policy.Rand)
 	for {
 		led, err := e.lead(ctx, fn)
 		if err != nil {

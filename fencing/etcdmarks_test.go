@@ -237,7 +237,7 @@ func TestInvalidMarksOptionsAreErrors(t *testing.T) {
 		"reserved":         {Namespace: "@a"},
 		"long":             {Namespace: strings.Repeat("a", 65)},
 		"negative timeout": {Timeout: -1},
-		"retry":            {Retry: backoff.Policy{Multiplier: 0.5}},
+		"retry":            {Retry: backoff.Policy{Initial: -1}},
 		"long attempt":     {Retry: backoff.Policy{Attempt: 5 * time.Second}},
 	} {
 		if m, err := fencing.NewEtcdMarks(cli, o); m != nil || err == nil {

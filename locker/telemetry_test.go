@@ -92,7 +92,7 @@ func TestSpansRecordHowALockWasAcquired(t *testing.T) {
 		acquires := seen.named("holdfast.acquire")
 		for i, want := range []string{
 			"kind=lock outcome=occupied",
-			"kind=lock outcome=held; queued position=1; armed; woken; verified",
+			"kind=lock outcome=held; queued position=1; woken; verified",
 		} {
 			if got := describe(acquires[i]); got != want {
 				t.Errorf("acquisition %d: %s\nwant %s", i, got, want)

@@ -66,7 +66,7 @@ func (k *key) keep() error {
 			return err
 		})
 		if etcderr.Classify(err) == etcderr.LeaseGone {
-			k.m.host.LeaseGone(ctx, k.lease, clientv3.NoLease, err) // etcd has told this request before the session
+			k.m.host.LeaseGone(ctx, k.lease, err) // etcd has told this request before the session
 		}
 		switch {
 		case confirmed.left, ctx.Err() != nil && k.m.hasLeft():

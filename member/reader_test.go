@@ -298,7 +298,7 @@ func TestReaderRefusesBadInputBeforeAnyRequest(t *testing.T) {
 			"a bad name":       member.NewReader(cli, "a//b"),
 			"a bad namespace":  with(member.ReaderOptions{Namespace: "a/b"}),
 			"a short MaxAge":   with(member.ReaderOptions{MaxAge: time.Millisecond}),
-			"a bad policy":     with(member.ReaderOptions{Retry: backoff.Policy{Multiplier: -1}}),
+			"a bad policy":     with(member.ReaderOptions{Retry: backoff.Policy{Initial: -1}}),
 			"too long a retry": with(member.ReaderOptions{Retry: backoff.Policy{Attempt: 5 * time.Second}}),
 		} {
 			_, list := r.Members(t.Context())

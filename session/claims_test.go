@@ -103,8 +103,6 @@ func warnings() (*slog.Logger, func(text string) int) {
 	}
 }
 
-const claimsLost = "lost the lease of a session's claims"
-
 // never is a jitter: the lease of claims is renewed after exactly a third of its TTL.
 func never() float64 { return 0 }
 
@@ -141,43 +139,30 @@ func TestSessionBeginsWithTheSlowerOfItsGrants(t *testing.T) {
 	})
 }
 
-// A put that needs claims waits for their lease; the session does not.
-func TestSessionBeginsWithoutALeaseOfClaimsThatIsRefused(t *testing.T) {
-	start(t, func(t *testing.T, c *cluster) {
-		cli := c.dial(t)
-		logger, warned := warnings()
-		c.failOn(noLeader, "LeaseGrant", forClaims)
-		l := await(t, c.openOn(t, cli, session.Options{Logger: logger}))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if id, err := l.AwaitClaims(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("claims on %x: %v", id, err)
-		}
-		c.heal()
-		if id, err := l.AwaitClaims(t.Context()); err != nil || c.Expires(id).IsZero() || id != l.Claims() {
-			t.Errorf("claims on %x, now %x: %v", id, l.Claims(), err)
-		}
-		if n := warned(claimsLost); n != 0 {
-			t.Errorf("told of %d losses; none was lost", n)
-		}
-	})
-}
-
-// The session's lease would otherwise be suspended before anything renews it.
-func TestSessionWaitsForTheLeaseOfClaimsUntilItsOwnMustBeRenewed(t *testing.T) {
-	start(t, func(t *testing.T, c *cluster) {
-		cli := c.dial(t)
-		c.failOn(unanswered, "LeaseGrant", forClaims)
-		began, events := time.Now(), newRecorder()
-		sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})
-		if took := time.Since(began); took != renewalDue || await(t, sess).Claims() != clientv3.NoLease {
-			t.Errorf("began after %v with claims on %x", took, await(t, sess).Claims())
-		}
-		c.heal()
-		if id, err := await(t, sess).AwaitClaims(t.Context()); err != nil || c.Expires(id).IsZero() || len(events) > 0 {
-			t.Errorf("claims on %x, %d events: %v", id, len(events), err)
-		}
-	})
+func TestSessionNeedsBothLeases(t *testing.T) {
+	for name, fate := range map[string]etcdfake.Fate{"refused": noLeader, "unanswered": unanswered} {
+		t.Run(name, func(t *testing.T) {
+			start(t, func(t *testing.T, c *cluster) {
+				cli := c.dial(t)
+				c.failOn(fate, "LeaseGrant", forClaims)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				o := session.Options{Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler)}
+				_, err := session.New(ctx, cli, o)
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%v", err)
+				}
+				time.Sleep(16 * time.Second)
+				if keys := c.Keys("holdfast/session/"); len(keys) != 0 {
+					t.Errorf("%d session keys stand", len(keys))
+				}
+				c.heal()
+				if claims := await(t, c.openOn(t, cli, session.Options{})).Claims(); c.Expires(claims).IsZero() {
+					t.Errorf("claims on %x", claims)
+				}
+			})
+		})
+	}
 }
 
 func TestEachLeaseHasALeaseOfClaimsOfItsOwn(t *testing.T) {

@@ -52,6 +52,7 @@
 //	                               and nothing is lost below a half of it
 //	permission is withdrawn        renewals fail; Lost at trusted-until, with the reason
 //	the lease is revoked           Lost at once; a new lease follows
+//	that of its claims is revoked  Lost at the next lock, or when it is renewed next (within 100 s by default)
 //	the session key is deleted     put again, with a warning; Lost if etcd does not answer in LockDelay/4
 //	the etcd client is closed      Lost at once, and for good: holdfast.ErrClientClosed
 //

@@ -30,9 +30,6 @@ func (e Event) Reconnected() bool {
 	return e.State == holdfast.Connected && e.Previous == holdfast.Suspended
 }
 
-// terminal reports whether the event ends a lease or the session.
-func (e Event) terminal() bool { return e.State == holdfast.Lost || e.State == holdfast.Closed }
-
 // events tells the subscribers, the log and the metrics of each state that the session enters.
 type events struct {
 	*env
@@ -50,8 +47,8 @@ type subscriber struct {
 }
 
 // Subscribe calls fn for every change of state from now on, one at a time, in order, on its own goroutine. A slow fn
-// delays nothing else. If more than 64 events wait for it, Subscribe drops the oldest of those that are neither a loss
-// nor the close. A panic in fn is recovered and logged. After cancel no further call begins; cancel does not wait.
+// delays nothing else, and misses none. A panic in fn is recovered and logged. After cancel no further call begins;
+// cancel does not wait.
 func (s *Session) Subscribe(fn func(Event)) (cancel func()) {
 	if fn == nil {
 		return func() {}
@@ -78,8 +75,7 @@ func (es *events) publish(ev Event) {
 	es.told = ev.State
 	for sub := range es.subs {
 		sub.queue.Add(callback.Call{
-			Callback: sub.name, Event: state, Log: es.opts.Logger,
-			Run: func() { sub.fn(ev) }, Droppable: !ev.terminal(),
+			Callback: sub.name, Event: state, Log: es.opts.Logger, Run: func() { sub.fn(ev) },
 		})
 	}
 	es.mu.Unlock()

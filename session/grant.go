@@ -22,7 +22,8 @@ import (
 )
 
 // A session has a pair of leases. L1 has the session key and the entries; L2 has the claims. L2 outlives L1 by minutes,
-// so a claim without its entry tells: the entry went with L1, without a release. Each L1 has an L2 of its own.
+// so a claim without its entry tells: the entry went with L1, without a release. Each L1 has an L2 of its own, and is
+// lost with it.
 const (
 	// claimsTTLs: the TTL of L2 is so many times that of L1.
 	claimsTTLs = 20
@@ -66,13 +67,12 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	defer cancel()
 	var claims clientv3.LeaseID
 	var granting sync.WaitGroup
-	granting.Go(func() { claims, _ = g.grantClaims(beside) })
+	var refused error
+	granting.Go(func() { claims, refused = g.grantClaims(beside) })
 	l, err := g.obtainOwn(ctx)
 	if l == nil {
 		cancel() // nothing needs these claims
-	} else {
-		// If the claims have no lease by the time the first renewal is due, the session begins without. Its keeper goes
-		// on asking.
+	} else { // a member may hang; by the first renewal its copies have been answered
 		defer time.AfterFunc(l.UntilRenewal(), cancel).Stop()
 	}
 	granting.Wait()
@@ -80,8 +80,12 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 		return nil, err
 	}
 	l.SetClaims(claims)
+	answered := !etcderr.Pending(err)
+	if err == nil && refused != nil {
+		err = retry.Again(fmt.Errorf("grant a lease of claims: %w", refused))
+	}
 	if err != nil {
-		if !etcderr.Pending(err) || g.ctx.Err() != nil { // etcd has answered, or Close must leave no lease behind
+		if answered || g.ctx.Err() != nil { // by etcd; or Close must leave no lease behind
 			g.drop(ctx, l)
 		}
 		return nil, err
@@ -132,9 +136,9 @@ func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
 }
 
 // grantClaims grants a lease of claims. Like grant, it sends each copy with an ID of its own.
-func (e *env) grantClaims(ctx context.Context) (clientv3.LeaseID, error) {
-	id, _, err := requests.Once(ctx, e.sender, requests.Grant, func(ctx context.Context) (clientv3.LeaseID, error) {
-		resp, err := grantAs(ctx, e.client, newLeaseID(), int64(e.opts.claimsTTL()/time.Second))
+func (g *granter) grantClaims(ctx context.Context) (clientv3.LeaseID, error) {
+	id, _, err := requests.Once(ctx, g.sender, requests.Grant, func(ctx context.Context) (clientv3.LeaseID, error) {
+		resp, err := grantAs(ctx, g.client, newLeaseID(), int64(g.opts.claimsTTL()/time.Second))
 		if err != nil {
 			return clientv3.NoLease, err
 		}

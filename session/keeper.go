@@ -8,13 +8,10 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
@@ -47,15 +44,8 @@ func (k *keeper) keep() bool {
 // the last state published.
 func (k *keeper) watchdog() holdfast.State {
 	l, state := k.lease, holdfast.Connected
-	timer := time.NewTimer(0) // the lease may be suspended already, if the session key was put late
-	defer timer.Stop()
 	for {
-		select {
-		case <-timer.C:
-		case <-l.Renewed():
-		case <-l.Context().Done():
-			return state
-		}
+		changed := l.Changed() // before Check, which may find a suspension at once, if the session key was put late
 		err := l.Check()
 		if errors.Is(err, holdfast.ErrSuspended) {
 			// Also if the last state was Suspended. Meanwhile a renewal may have counted right before half of its time was over:
@@ -72,7 +62,12 @@ func (k *keeper) watchdog() holdfast.State {
 				State: holdfast.Suspended, Previous: holdfast.Connected, Lease: l.ID(), Err: k.whySuspended(),
 			})
 		}
-		timer.Reset(l.UntilChange())
+		select {
+		case <-time.After(l.UntilChange()):
+		case <-changed:
+		case <-l.Context().Done():
+			return state
+		}
 	}
 }
 
@@ -147,72 +142,38 @@ func renewalOutcome(err error) string {
 	}
 }
 
-// keepClaims renews the lease of the claims after each third of its TTL, and grants another lease if etcd has lost it.
-// It ends with the session's lease: from then on nothing extends the claims.
+// keepClaims renews the lease of the claims after each third of its TTL. It ends with the session's lease: from then on
+// nothing extends the claims.
 func (k *keeper) keepClaims() {
 	third := k.opts.claimsTTL() / 3
 	// Sessions that begin together do not renew together.
-	early := retry.NewPauses(third/10, third/10, 1, k.opts.Retry.Rand)
-	last := k.lease.Claims()
-	for k.lease.Context().Err() == nil {
-		id, changed := k.lease.ClaimsNow()
-		if id == clientv3.NoLease {
-			last = k.replaceClaims(last)
-			continue
-		}
-		select {
-		case <-time.After(third - early.NextBackOff()):
-			k.renewClaims(id)
-		case <-changed:
-		case <-k.lease.Context().Done():
-		}
+	early := retry.NewPauses(third/10, third/10, k.opts.Retry.Rand)
+	for lease.Sleep(k.lease.Context(), third-early.NextBackOff()) {
+		k.renewClaims()
 	}
 }
 
-// replaceClaims grants the next lease of the claims. It tells of the loss of the former lease, unless that is
-// clientv3.NoLease: then there was none yet.
-func (k *keeper) replaceClaims(lost clientv3.LeaseID) (next clientv3.LeaseID) {
-	if lost != clientv3.NoLease {
-		k.telemetry.ClaimsLost()
-		k.opts.Logger.Warn("holdfast: etcd has lost the lease of a session's claims; later entries have claims again; "+
-			"entries that stand keep their order, but if their own lease is revoked early, those behind do not wait for "+
-			"the lock delay; nothing is lost", "lease", names.Lease(k.lease.ID()), "claims", names.Lease(lost))
-	}
-	k.pursue(func(ctx context.Context) (err error) {
-		next, err = k.grantClaims(ctx)
-		return err
-	})
-	k.lease.SetClaims(next)
-	return next
-}
-
-// renewClaims renews the lease of the claims. Nothing is trusted by that lease, so its renewal needs no proof, and no
-// haste.
-func (k *keeper) renewClaims(id clientv3.LeaseID) {
-	k.pursue(func(ctx context.Context) error {
-		_, _, err := requests.Once(ctx, k.sender, requests.Unhurried, func(ctx context.Context) (struct{}, error) {
-			_, err := keepAlive(ctx, k.client, id)
-			return struct{}{}, err
-		})
-		switch {
-		case err == nil:
-			k.lease.ConfirmClaims(id)
-		case etcderr.Classify(err) == etcderr.LeaseGone:
-			k.lease.LoseClaims(id)
-			return nil
-		}
-		return err
-	})
-}
-
-// pursue calls op until it returns nil or the session's lease is lost.
-func (k *keeper) pursue(op func(ctx context.Context) error) {
+// renewClaims renews the lease of the claims, and tries until the session's lease is lost. Nothing is trusted by that
+// lease, so its renewal needs no proof, and no haste.
+func (k *keeper) renewClaims() {
 	policy := k.opts.Retry
 	policy.Attempt = 0 // requests.Once bounds each request
 	_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error {
 		if err := k.lease.Check(); errors.Is(err, holdfast.ErrLost) { // perhaps by a clock ahead of the timers
 			return retry.Final(err)
 		}
-		return retry.Again(op(ctx))
+		_, _, err := requests.Once(ctx, k.sender, requests.Unhurried, func(ctx context.Context) (struct{}, error) {
+			_, err := keepAlive(ctx, k.client, k.lease.Claims())
+			return struct{}{}, err
+		})
+		if etcderr.Classify(err) == etcderr.LeaseGone {
+			// Without its claims an entry looks released as soon as it goes. So the leases are lost together:
+			//
+			//	0 s    the lease of the claims is revoked by hand
+			//	90 s   its renewal finds that: the holders are told
+			//	91.5 s a drift margin later the session's lease is revoked, and the next client holds
+			return retry.Final(k.lease.Lose(holdfast.CauseRevoked, fmt.Errorf("the lease of its claims: %w", err)))
+		}
+		return retry.Again(err)
 	})
 }

@@ -136,27 +136,19 @@ func (k sessionKey) restore(seen int64) error {
 // goneWait bounds the search for the cause of a loss. It must be much shorter than the lock delay.
 const goneWait = 250 * time.Millisecond
 
-// oneGone finds out which lease etcd does not know: that of the key, or claims, the lease of its claims, unless that is
-// clientv3.NoLease. It reads the key. If the key stands, its lease stands, too: claims are gone, and oneGone returns
-// nil. Otherwise it makes the lease lost, and returns the loss.
-func (k sessionKey) oneGone(ctx context.Context, claims clientv3.LeaseID, err error) *holdfast.LostError {
-	if lost := k.lease.Lost(); lost != nil {
-		return lost
-	}
-	if claims != clientv3.NoLease && claims != k.lease.Claims() {
-		return nil // the loss of these claims is known, and another lease follows
+// gone makes the lease lost after etcd has refused a request with "lease not found".
+func (k sessionKey) gone(ctx context.Context, err error) {
+	if k.lease.Lost() != nil {
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, goneWait)
 	defer cancel()
 	resp, _, rerr := requests.Once(ctx, k.sender, requests.Read, k.read)
-	switch {
-	case rerr != nil:
-	case resp.Header.ClusterId != k.lease.Cluster():
+	if rerr == nil && resp.Header.ClusterId != k.lease.Cluster() {
 		// A cluster that was set up anew knows no lease either. To call that a revocation would mislead the operator. (err
 		// itself does not name the cluster.)
-		return k.lease.Lose(holdfast.CauseClusterChanged, err)
-	case claims != clientv3.NoLease && k.isIn(resp) && k.lease.BlameClaims(claims):
-		return nil
+		k.lease.Lose(holdfast.CauseClusterChanged, err)
+		return
 	}
-	return k.lease.Lose(holdfast.CauseRevoked, err)
+	k.lease.Lose(holdfast.CauseRevoked, err)
 }

@@ -142,10 +142,8 @@ func (ls *leases) endWithClient() (stop func() bool) {
 	})
 }
 
-func (ls *leases) LeaseGone(
-	ctx context.Context, l *lease.Lease, claims clientv3.LeaseID, err error,
-) *holdfast.LostError {
-	return ls.keyOf(l).oneGone(ctx, claims, err)
+func (ls *leases) LeaseGone(ctx context.Context, l *lease.Lease, err error) {
+	ls.keyOf(l).gone(ctx, err)
 }
 
 func (ls *leases) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, error) {

@@ -41,7 +41,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 			"margin negative":     {cli, session.Options{DriftMargin: -1}, "Options.DriftMargin"},
 			"margin too large":    {cli, session.Options{DriftMargin: 4 * time.Second}, "Options.DriftMargin"},
 			"close timeout":       {cli, session.Options{CloseTimeout: -1}, "Options.CloseTimeout"},
-			"retry policy":        {cli, session.Options{Retry: backoff.Policy{Multiplier: 0.5}}, "Options.Retry.Multiplier"},
+			"retry policy":        {cli, session.Options{Retry: backoff.Policy{Initial: -1}}, "Options.Retry.Initial"},
 			"long attempt":        {cli, session.Options{Retry: longAttempt}, "Options.Retry.Attempt"},
 			"short lock delay":    {cli, session.Options{LockDelay: 199 * time.Millisecond}, "Options.LockDelay"},
 			"long lock delay":     {cli, session.Options{LockDelay: 61 * time.Second}, "Options.LockDelay"},

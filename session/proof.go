@@ -75,7 +75,7 @@ func (k *keeper) acknowledge(ctx context.Context) error {
 	cluster, err := k.key.renew(ctx)
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone:
-		k.key.oneGone(ctx, clientv3.NoLease, err)
+		k.key.gone(ctx, err)
 		return err
 	case err != nil:
 		return fmt.Errorf("renew lease %x: %w", int64(k.lease.ID()), err)

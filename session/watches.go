@@ -202,8 +202,8 @@ func (w *watches) keep(i int) {
 	policy := w.key.opts.Retry
 	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), time.Second)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
-	pauses := retry.NewPauses(policy.Initial, policy.Max, policy.Multiplier, policy.Rand)
-	rests := retry.NewPauses(shortestRest, listEvery-shortestRest, 2, policy.Rand)
+	pauses := retry.NewPauses(policy.Initial, policy.Max, policy.Rand)
+	rests := retry.NewPauses(shortestRest, listEvery-shortestRest, policy.Rand)
 	within := armTimeout
 	for {
 		healthy, err := w.hear(i, within)

@@ -45,8 +45,8 @@ func newWorker(r *run, index int) *worker {
 	policy := r.shards.opts.Retry
 	return &worker{
 		r: r, index: index, queue: r.shards.queue(index),
-		pauses: retry.NewPauses(policy.Initial, policy.Max, policy.Multiplier, policy.Rand),
-		idle:   retry.NewPauses(policy.Initial, max(policy.Max, maxIdle), policy.Multiplier, policy.Rand),
+		pauses: retry.NewPauses(policy.Initial, policy.Max, policy.Rand),
+		idle:   retry.NewPauses(policy.Initial, max(policy.Max, maxIdle), policy.Rand),
 	}
 }
 

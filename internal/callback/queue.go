@@ -11,10 +11,6 @@ import (
 	"sync"
 )
 
-// maxPending is the number of pending calls above which the oldest droppable call
-// is dropped.
-const maxPending = 64
-
 // Call is one call of a user's function.
 type Call struct {
 	Callback string // the function, for messages
@@ -22,8 +18,6 @@ type Call struct {
 	Log      *slog.Logger
 	Run      func()
 
-	// Droppable calls are dropped, the oldest first, while too many are pending.
-	Droppable bool
 	// Latest: the call replaces the last pending one if that is a Latest call, too.
 	Latest bool
 }
@@ -50,22 +44,10 @@ func (q *Queue) Add(c Call) {
 		q.pending[last] = c
 		return
 	}
-	if len(q.pending) >= maxPending {
-		q.dropOneLocked()
-	}
 	q.pending = append(q.pending, c)
 	if q.idle == nil {
 		q.idle = make(chan struct{})
 		go q.drain(q.idle) // joined by the owner, through Idle
-	}
-}
-
-func (q *Queue) dropOneLocked() {
-	for i, c := range q.pending {
-		if c.Droppable {
-			q.pending = append(q.pending[:i], q.pending[i+1:]...)
-			return
-		}
 	}
 }
 

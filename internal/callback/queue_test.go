@@ -71,18 +71,6 @@ func TestLatestCallReplacesTheOneBeforeIt(t *testing.T) {
 	q.wants(t, "b", "c", "d")
 }
 
-func TestOnlyDroppableCallsAreDroppedOldestFirst(t *testing.T) {
-	q := blocked(t)
-	q.add("kept", callback.Call{})
-	for range 100 {
-		q.add("dropped", callback.Call{Droppable: true})
-	}
-	for range 100 {
-		q.add("last", callback.Call{})
-	}
-	q.wants(t, append([]string{"kept"}, slices.Repeat([]string{"last"}, 100)...)...)
-}
-
 func TestPanicIsLoggedAndTheNextCallIsMade(t *testing.T) {
 	var log bytes.Buffer
 	q := blocked(t)

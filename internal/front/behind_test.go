@@ -161,16 +161,16 @@ func TestFrontOfAPrefixWithoutTheRightToReadClaims(t *testing.T) {
 	})
 }
 
-// A follower is told at once when the last claim ahead has gone; below a prefix, half a second later.
+// A follower is told at once when the last claim ahead has gone; below a prefix, by the next read.
 func TestFollowTellsThatTheClaimsAheadAreCleared(t *testing.T) {
 	for kind, q := range queues {
 		t.Run(kind, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				within := kit.Prompt
+				within, every := kit.Prompt, time.Hour
 				if q.Foreign {
-					within = time.Second
+					within, every = 5*time.Second+kit.Prompt, 5*time.Second
 				}
-				f := follow(t, readerOf(t, srv.Client(t), q), time.Hour)
+				f := follow(t, readerOf(t, srv.Client(t), q), every)
 				last := func() string {
 					t.Helper()
 					all := f.told(within)

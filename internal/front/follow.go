@@ -6,6 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
@@ -16,26 +17,23 @@ import (
 //
 // tell runs on the caller's goroutine and must not block: until it returns, the client buffers events without a bound.
 func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Front)) error {
-	if err := r.ended(ctx); err != nil {
-		return err
+	if ctx == nil {
+		return errNoContext
 	}
-	open, cancel := r.whileOpen(ctx)
+	open, cancel := lease.WithSession(ctx, r.life)
 	defer cancel()
 
 	f := follower{r: r, tell: tell}
 	from, end := r.followed()
 	watched := watching.Follower{
-		Client: r.client, Open: r.open, Policy: r.policy, Streams: &r.streams, From: from, End: end,
-		Within: r.policy.Attempt, Every: every, Read: f.read, Hear: f.hear,
-	}
-	if r.at.Foreign { // the watch does not tell when the claim ahead has gone
-		watched.Soon = func() bool { return f.seen.Behind != "" }
+		Client: r.client, Open: r.life.Context(), Policy: r.policy, Streams: &r.streams, From: from,
+		Opts: []clientv3.OpOption{clientv3.WithRange(end)}, Every: every, Read: f.read, Hear: f.hear,
 	}
 	err := watched.Follow(open)
 	if ctx.Err() != nil {
 		return retry.ContextErr(ctx)
 	}
-	return r.reason(ctx, err)
+	return lease.EndedBy(ctx, r.life, err)
 }
 
 // follower is the state of one call of Follow.

@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
-	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
@@ -60,9 +59,10 @@ type Reader struct {
 	at      layout.Queue
 	epoch   string           // key of the fencing epoch
 	streams watching.Streams // of its watches; creating those of others would delay them
-
-	open context.Context // done when the session of the reader is closed; never without a session
+	life    lease.Life
 }
+
+var errNoContext = &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 
 // Options are the options of a Reader.
 type Options struct {
@@ -91,7 +91,7 @@ func New(cli *clientv3.Client, name string, foreign bool, o Options) (*Reader, e
 	}
 	return &Reader{
 		client: cli, sender: requests.NewSender(cli, o.Retry), policy: o.Retry, clock: o.Clock,
-		at: at, epoch: names.EpochKey(namespace), open: context.Background(),
+		at: at, epoch: names.EpochKey(namespace), life: lease.Alone(cli),
 	}, nil
 }
 
@@ -99,7 +99,7 @@ func New(cli *clientv3.Client, name string, foreign bool, o Options) (*Reader, e
 func Of(host lease.Env, at layout.Queue) *Reader {
 	return &Reader{
 		client: host.Client(), sender: host.Sender(), policy: host.RetryPolicy(), clock: host.Clock(),
-		at: at, epoch: host.EpochKey(), open: host.Context(),
+		at: at, epoch: host.EpochKey(), life: host,
 	}
 }
 
@@ -109,63 +109,13 @@ func (r *Reader) Clock() func() time.Duration { return r.clock }
 // Read reads which entry holds, in one linearizable read. It returns ctx's error, holdfast.ErrClosed,
 // holdfast.ErrClientClosed, or an error of etcd beyond retry.
 func (r *Reader) Read(ctx context.Context) (Front, error) {
-	if err := r.ended(ctx); err != nil {
-		return Front{}, err
+	if ctx == nil {
+		return Front{}, errNoContext
 	}
-	open, cancel := r.whileOpen(ctx)
+	open, cancel := lease.WithSession(ctx, r.life)
 	defer cancel()
 	f, err := r.read(open, Front{})
-	if err != nil {
-		return Front{}, r.reason(ctx, err)
-	}
-	return f, nil
-}
-
-// ended returns why nothing can be read, or nil.
-func (r *Reader) ended(ctx context.Context) error {
-	switch {
-	case ctx == nil:
-		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
-	case ctx.Err() != nil:
-		return retry.ContextErr(ctx)
-	default:
-		return r.closedErr()
-	}
-}
-
-// closedErr returns holdfast.ErrClosed, holdfast.ErrClientClosed, or nil.
-func (r *Reader) closedErr() error {
-	switch client := r.client.Ctx(); {
-	case r.open.Err() != nil:
-		return holdfast.ErrClosed
-	case client != nil && client.Err() != nil:
-		return holdfast.ErrClientClosed
-	default:
-		return nil
-	}
-}
-
-// whileOpen returns a child of ctx. The end of the session or of the client cancels it, too.
-func (r *Reader) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stops := []func() bool{context.AfterFunc(r.open, cancel)}
-	if client := r.client.Ctx(); client != nil {
-		stops = append(stops, context.AfterFunc(client, cancel))
-	}
-	return ctx, func() {
-		for _, stop := range stops {
-			stop()
-		}
-		cancel()
-	}
-}
-
-// reason returns why a call ended that has failed with err.
-func (r *Reader) reason(ctx context.Context, err error) error {
-	if closed := r.closedErr(); closed != nil && ctx.Err() == nil {
-		return closed
-	}
-	return err
+	return f, lease.EndedBy(ctx, r.life, err)
 }
 
 // read reads the front. If the entry is still that of before, read keeps its token.

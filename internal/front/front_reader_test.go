@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
@@ -203,12 +204,20 @@ func TestReaderEndsWithItsContextItsSessionAndItsClient(t *testing.T) {
 	})
 }
 
+// listened is a session whose context tells what listens to it.
+type listened struct {
+	lease.Life
+	ctx context.Context
+}
+
+func (l listened) Context() context.Context { return l.ctx }
+
 // A session and a client live for long.
 func TestReaderLeavesNothingThatListensToTheEndOfTheSessionOrOfItsCaller(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		r := reader(t, kit.Start(t, srv))
-		open, caller := &kit.Listened{Context: r.open}, &kit.Listened{Context: t.Context()}
-		r.open = open
+		open, caller := &kit.Listened{Context: r.life.Context()}, &kit.Listened{Context: t.Context()}
+		r.life = listened{r.life, open}
 		if _, err := r.Read(caller); err != nil {
 			t.Fatal(err)
 		}

@@ -140,7 +140,7 @@ func (p *poller) askLease(ctx context.Context, lease *lease.Lease) {
 	}
 	resp, err := requests.Ask(ctx, p.host.Sender(), requests.Read, send)
 	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
-		p.host.LeaseGone(ctx, lease, clientv3.NoLease, nil)
+		p.host.LeaseGone(ctx, lease, nil)
 	}
 }
 

@@ -53,7 +53,7 @@ func (h *Hold) Update(ctx context.Context, data string) error {
 		h.poll.checkLease(h.grant.Lease)
 		return h.Check()
 	case etcderr.Classify(err) == etcderr.LeaseGone:
-		h.host.LeaseGone(ctx, h.grant.Lease, clientv3.NoLease, err) // etcd has told this call before the session
+		h.host.LeaseGone(ctx, h.grant.Lease, err) // etcd has told this call before the session
 		return h.Check()
 	case !h.Live():
 		return h.Check()

@@ -58,7 +58,7 @@ func TestUpdateOfAHoldThatEndsReturnsItsEnd(t *testing.T) {
 			t.Errorf("in flight: %v", err)
 		}
 		h = mustLead(t, p)
-		p.Host.LeaseGone(t.Context(), p.Host.Lease(), clientv3.NoLease, rpctypes.ErrLeaseNotFound)
+		p.Host.LeaseGone(t.Context(), p.Host.Lease(), rpctypes.ErrLeaseNotFound)
 		<-h.Done()
 		time.Sleep(kit.Prompt)
 		p.Plan(nil)

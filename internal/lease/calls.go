@@ -7,19 +7,39 @@ import (
 	"math/rand/v2"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// WithSession returns a child of ctx. The end of the session ends it, too, with holdfast.ErrClosed as the cause.
-func WithSession(ctx context.Context, host Env) (context.Context, func()) {
+// Life is what a call needs: a client and, until Close, a session.
+type Life interface {
+	Client() *clientv3.Client
+	Context() context.Context
+}
+
+// Alone returns the Life of a client without a session.
+func Alone(cli *clientv3.Client) Life { return alone{cli} }
+
+type alone struct{ client *clientv3.Client }
+
+func (a alone) Client() *clientv3.Client { return a.client }
+func (a alone) Context() context.Context { return context.Background() }
+
+// WithSession returns a child of ctx. The end of the session or of its client ends it, too, with holdfast.ErrClosed or
+// holdfast.ErrClientClosed as the cause.
+func WithSession(ctx context.Context, host Life) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if host.Context().Err() != nil { // AfterFunc would say so a moment later
 		cancel(holdfast.ErrClosed)
 	}
-	stop := context.AfterFunc(host.Context(), func() { cancel(holdfast.ErrClosed) })
-	return ctx, func() { stop(); cancel(nil) }
+	stop, stopToo := context.AfterFunc(host.Context(), func() { cancel(holdfast.ErrClosed) }), func() bool { return true }
+	if client := host.Client().Ctx(); client != nil { // clientv3 made it
+		stopToo = context.AfterFunc(client, func() { cancel(holdfast.ErrClientClosed) })
+	}
+	return ctx, func() { stop(); stopToo(); cancel(nil) }
 }
 
 // GiveUpWait is how long a call goes on after its context has ended: for the reply to a request in flight, then for the
@@ -58,11 +78,11 @@ func (c leaseContext) Value(key any) any {
 
 // EndedBy returns why a call failed with err: holdfast.ErrClosed or holdfast.ErrClientClosed if the session or its
 // client ended it, not ctx; otherwise err.
-func EndedBy(ctx context.Context, host Env, err error) error {
+func EndedBy(ctx context.Context, host Life, err error) error {
 	client := host.Client().Ctx()
 	switch {
-	case err == nil || ctx.Err() != nil || errors.Is(err, holdfast.ErrClientClosed):
-		return err
+	case err == nil || ctx.Err() != nil || errors.Is(err, holdfast.ErrClientClosed) && !errors.Is(err, context.Canceled):
+		return err // with what it says besides, unless it is of WithSession
 	case host.Context().Err() != nil:
 		return holdfast.ErrClosed
 	case client != nil && client.Err() != nil:
@@ -122,7 +142,7 @@ type Pauses struct{ backoff *retry.Pauses }
 func (p *Pauses) Next(ctx context.Context, host Env, failed error) error {
 	policy := host.RetryPolicy()
 	if p.backoff == nil {
-		p.backoff = retry.NewPauses(policy.Initial, policy.Max, policy.Multiplier, policy.Rand)
+		p.backoff = retry.NewPauses(policy.Initial, policy.Max, policy.Rand)
 	}
 	pause := p.backoff.NextBackOff()
 	if policy.Notify != nil && failed != nil {

@@ -20,7 +20,7 @@ func inPauses(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, sess *ses
 	t.Helper()
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		sess, err := session.New(t.Context(), srv.Client(t), session.Options{Retry: backoff.Policy{
-			Initial: time.Second, Max: time.Minute, Multiplier: 2, Rand: func() float64 { return 0.999999 },
+			Initial: time.Second, Max: time.Minute, Rand: func() float64 { return 0.999999 },
 		}})
 		if err != nil {
 			t.Fatal(err)

@@ -85,13 +85,10 @@ type Leases interface {
 	// refused.
 	Await(ctx context.Context) (*Lease, error)
 
-	// LeaseGone finds out which lease is gone after etcd has refused a request with "lease not found". The request named
-	// l, and perhaps claims, the lease of its claims; clientv3.NoLease if it did not. Etcd does not say which it misses,
-	// so LeaseGone reads the session key, for at most a quarter of a second. If the key stands, claims are gone: another
-	// lease will follow, and LeaseGone returns nil. Otherwise it makes l lost and returns the loss. The cause is
-	// CauseClusterChanged if the endpoints lead to another cluster, CauseExpired if l is not trusted any more, and
-	// CauseRevoked otherwise.
-	LeaseGone(ctx context.Context, l *Lease, claims clientv3.LeaseID, err error) *holdfast.LostError
+	// LeaseGone makes l lost after etcd has refused a request with "lease not found": l has gone, or the lease of its
+	// claims. It reads the session key, for at most a quarter of a second, to tell the cause: CauseClusterChanged if the
+	// endpoints lead to another cluster, CauseExpired if l is not trusted any more, and CauseRevoked otherwise.
+	LeaseGone(ctx context.Context, l *Lease, err error)
 
 	// PutSessionKey puts the session key of l again and returns the new gate. From then on every request with an older
 	// gate fails.

@@ -5,7 +5,7 @@
 // the next.
 //
 // In lease.go a Lease is trusted, suspended and lost. renewal.go judges its renewals, and says when the next is due.
-// claims.go has the lease of its claims, hearing.go what its holders hear and when they poll. calls.go says how long a
+// hearing.go has what its holders hear and when they poll. calls.go says how long a
 // call goes on: which contexts end it, how it pauses, and what its error says when the session was closed meanwhile.
 package lease
 
@@ -24,12 +24,11 @@ import (
 // Lease is a lease in etcd as this process knows it. It is safe for concurrent use.
 type Lease struct {
 	Hearing
-	claims  claims
-	grant   Grant // Margin is set
-	clock   func() time.Duration
-	ctx     context.Context // done once lost, with the *holdfast.LostError as its cause
-	cancel  context.CancelCauseFunc
-	renewed chan struct{} // wakes the watchdog after a confirmed renewal
+	claims clientv3.LeaseID
+	grant  Grant // Margin is set
+	clock  func() time.Duration
+	ctx    context.Context // done once lost, with the *holdfast.LostError as its cause
+	cancel context.CancelCauseFunc
 
 	mu    sync.Mutex // protects what follows
 	trust trust
@@ -55,7 +54,7 @@ func New(g Grant, clock func() time.Duration) *Lease {
 	}
 	l := &Lease{
 		grant: g, clock: clock, trust: g.trusted(g.Sent, g.TTL),
-		renewed: make(chan struct{}, 1), Hearing: Hearing{bell: make(chan struct{}, 1)},
+		Hearing:    Hearing{bell: make(chan struct{}, 1)},
 		connection: connection{changed: make(chan struct{})},
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
@@ -70,6 +69,13 @@ func (l *Lease) ID() clientv3.LeaseID { return l.grant.ID }
 // Key returns the lease's session key.
 func (l *Lease) Key() string { return l.grant.Key }
 
+// Claims returns the lease of the claims. A claim is a key beside an entry, and outlives it by minutes: a claim without
+// its entry tells: the entry went without a release. Each Lease has a lease of claims of its own, and is lost with it.
+func (l *Lease) Claims() clientv3.LeaseID { return l.claims }
+
+// SetClaims sets the lease of the claims, before the Lease is shared.
+func (l *Lease) SetClaims(id clientv3.LeaseID) { l.claims = id }
+
 // Cluster returns the ID of the etcd cluster of the lease.
 func (l *Lease) Cluster() uint64 { return l.grant.Cluster }
 
@@ -82,8 +88,12 @@ func (l *Lease) Margin() time.Duration { return l.grant.Margin }
 // Trust returns how long the lease is trusted after a renewal was sent.
 func (l *Lease) Trust() time.Duration { return l.grant.trustFor(l.grant.TTL) }
 
-// Renewed receives a value after a confirmed renewal. It has one reader, the session's watchdog.
-func (l *Lease) Renewed() <-chan struct{} { return l.renewed }
+// Changed returns a channel. It is closed at the next change of state, and at the next confirmed renewal.
+func (l *Lease) Changed() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.changed
+}
 
 // Context is canceled when the lease is lost; its cause is the *holdfast.LostError.
 func (l *Lease) Context() context.Context { return l.ctx }
@@ -157,9 +167,7 @@ func (l *Lease) loseLocked(cause holdfast.Cause, now time.Duration, err error) *
 // *holdfast.LostError when it is lost, and ctx's error when ctx ends first.
 func (l *Lease) AwaitConnected(ctx context.Context) error {
 	for {
-		l.mu.Lock()
-		changed := l.changed
-		l.mu.Unlock()
+		changed := l.Changed()
 		if err := l.Check(); !errors.Is(err, holdfast.ErrSuspended) {
 			return err
 		}
@@ -182,14 +190,14 @@ func (l *Lease) confirmLocked(now time.Duration, t trust) {
 		l.connected, l.suspend = context.WithCancelCause(l.ctx)
 		l.ends = false
 	}
-	// Wake AwaitConnected. It judges by the clock, so it may have seen a suspension that the watchdog, whose timer
-	// has not fired yet, will never see.
+	l.wakeLocked()
+}
+
+// wakeLocked wakes the watchdog and AwaitConnected. Both judge by the clock: AwaitConnected may have seen a suspension
+// that the watchdog, whose timer has not fired yet, will never see.
+func (l *Lease) wakeLocked() {
 	close(l.changed)
 	l.changed = make(chan struct{})
-	select {
-	case l.renewed <- struct{}{}:
-	default: // the watchdog is about to look anyway
-	}
 }
 
 // Failed records why a renewal failed, for the LostError.

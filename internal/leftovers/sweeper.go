@@ -173,7 +173,7 @@ func (s *Sweeper) moveGate(ctx context.Context, l *lease.Lease, suspects []*Susp
 	}
 	_, err := s.host.PutSessionKey(ctx, l)
 	if etcderr.Classify(err) == etcderr.LeaseGone {
-		s.host.LeaseGone(ctx, l, clientv3.NoLease, err)
+		s.host.LeaseGone(ctx, l, err)
 	}
 	s.keys.refuse(l) // perhaps: the put may have been carried out, whatever err is
 	return err

@@ -54,7 +54,7 @@ func (p *permit) absent(to []clientv3.Cmp) []clientv3.Cmp {
 
 // putting returns the inner Txn: it puts a permit or, if a turn waits, a turn. In place of a permit without room it
 // puts a turn.
-func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
+func (p *permit) putting() clientv3.Op {
 	e, at := p.e, p.e.Queue.At
 	turns, endOfTurns := at.Turns()
 	// A waiting turn was put once, so its version is 1. Without any turn etcd evaluates this to true.
@@ -67,10 +67,10 @@ func (p *permit) putting(claims clientv3.LeaseID) clientv3.Op {
 	// not fit.
 	stand := clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(),
 		clientv3.WithLimit(int64(2*e.Queue.limit+3)))
-	asPermit := e.puts([]clientv3.Op{stand}, e.Key, e.Claim, claims)
+	asPermit := e.puts([]clientv3.Op{stand}, e.Key, e.Claim)
 	var asTurn []clientv3.Op
 	if turn, claim := p.turnKeys(); !e.ticket.request.Try {
-		asTurn = e.puts([]clientv3.Op{turnsAhead(at, 0)}, turn, claim, claims)
+		asTurn = e.puts([]clientv3.Op{turnsAhead(at, 0)}, turn, claim)
 	}
 	return clientv3.OpTxn([]clientv3.Cmp{noneWaits}, asPermit, asTurn)
 }

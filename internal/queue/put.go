@@ -40,10 +40,6 @@ func (a *attempt) put(ctx context.Context) error {
 	// it needs the sweeper.
 	rctx, cancel := lease.ForRequest(ctx, a.lease, lease.GiveUpWait)
 	defer cancel()
-	claims, err := a.lease.AwaitClaims(rctx)
-	if err != nil {
-		return err
-	}
 	if a.q.limit != 0 && a.after == nil { // a turn for a permit does not wait: until it is put, more permits are
 		select {
 		case a.q.shared.permitPuts <- struct{}{}:
@@ -52,7 +48,7 @@ func (a *attempt) put(ctx context.Context) error {
 			return retry.ContextErr(rctx)
 		}
 	}
-	p, began := a.putting(claims), time.Now()
+	p, began := a.putting(), time.Now()
 	for _, e := range a.entries {
 		e.say(lease.Sends, lease.EntryStep{Gate: p.gate})
 	}
@@ -94,16 +90,15 @@ func (a *attempt) putAgain(ctx context.Context, err error) error {
 // put this key again, a late copy does nothing.
 type putting struct {
 	requests.Txn
-	gate   int64
-	claims clientv3.LeaseID
-	first  int // the first reply about what is ahead
-	epoch  int // the reply with the epoch; a permit's own reply follows
+	gate  int64
+	first int // the first reply about what is ahead
+	epoch int // the reply with the epoch; a permit's own reply follows
 }
 
 // putting builds the Txn. Each entry and its claim are put together, so they have one create revision.
-func (a *attempt) putting(claims clientv3.LeaseID) putting {
+func (a *attempt) putting() putting {
 	n := len(a.entries)
-	p := putting{gate: a.lease.Gate(), claims: claims}
+	p := putting{gate: a.lease.Gate()}
 	session := clientv3.ModRevision(a.lease.Key())
 	p.If = append(make([]clientv3.Cmp, 0, 3*n+2), clientv3.Compare(session, "=", p.gate))
 	// The operations of a Txn see what those before them did: the removal, then the reads of what is ahead, then the
@@ -129,9 +124,9 @@ func (a *attempt) putting(claims clientv3.LeaseID) putting {
 	p.Then = append(p.Then, a.q.shared.getEpoch)
 	for _, e := range a.entries {
 		if e.permit == nil {
-			p.Then = e.puts(p.Then, e.Key, e.Claim, claims)
+			p.Then = e.puts(p.Then, e.Key, e.Claim)
 		} else {
-			p.Then = append(p.Then, e.permit.putting(claims))
+			p.Then = append(p.Then, e.permit.putting())
 		}
 	}
 	if !a.q.At.Foreign && n == 1 && a.q.limit == 0 { // foreign prefixes may contain each other
@@ -163,12 +158,12 @@ func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {
 }
 
 // puts adds the puts of an entry and of its claim at those keys.
-func (e *entry) puts(to []clientv3.Op, key, claim string, claims clientv3.LeaseID) []clientv3.Op {
+func (e *entry) puts(to []clientv3.Op, key, claim string) []clientv3.Op {
 	to = append(to, clientv3.OpPut(key, e.Value, clientv3.WithLease(e.Lease.ID())))
 	if claim == "" {
 		return to
 	}
-	return append(to, clientv3.OpPut(claim, e.Queue.shared.claimValue, clientv3.WithLease(claims)))
+	return append(to, clientv3.OpPut(claim, e.Queue.shared.claimValue, clientv3.WithLease(e.Lease.Claims())))
 }
 
 // wasNotPut takes the reply to a put, or its error, if it was not carried out as far as that says. nil: it was.
@@ -181,9 +176,7 @@ func (a *attempt) wasNotPut(ctx context.Context, p putting, r requests.Reply, er
 	}
 	switch {
 	case class == etcderr.LeaseGone: // etcd has told this attempt before the session
-		if a.q.host.LeaseGone(ctx, a.lease, p.claims, err) == nil {
-			return retry.Again(err) // the lease of the claims was gone, and another follows
-		}
+		a.q.host.LeaseGone(ctx, a.lease, err)
 		return err
 	case errors.Is(err, rpctypes.ErrPermissionDenied) && a.dropClaims():
 		return errSendAgain

@@ -110,7 +110,7 @@ func (e *entry) Remove() error {
 	case e.Lease.Lost() != nil:
 		e.finish()
 	case etcderr.Classify(err) == etcderr.LeaseGone:
-		e.Queue.host.LeaseGone(ctx, e.Lease, clientv3.NoLease, err)
+		e.Queue.host.LeaseGone(ctx, e.Lease, err)
 		e.finish()
 		return err
 	default: // etcd refuses it

@@ -20,7 +20,7 @@ func TestPolicyHasADefaultAttemptAndErrorsNameTheOption(t *testing.T) {
 		{backoff.Policy{Attempt: time.Second}, time.Second, ""},
 		{backoff.Policy{Attempt: 5 * time.Second}, 0, "Options.Retry.Attempt"},
 		{backoff.Policy{Attempt: -1}, 0, "Options.Retry.Attempt"},
-		{backoff.Policy{Multiplier: 0.5}, 0, "Options.Retry.Multiplier"},
+		{backoff.Policy{Initial: -1}, 0, "Options.Retry.Initial"},
 	} {
 		got, err := requests.Policy("Options.Retry", c.p)
 		var bad *holdfast.ArgumentError

@@ -19,9 +19,9 @@ func seeded(seed uint64) func() float64 { return rand.New(rand.NewPCG(seed, 0)).
 
 func constant(v float64) func() float64 { return func() float64 { return v } }
 
-// bound is the specification: min(Max, Initial·Multiplierⁿ).
+// bound is the specification: min(Max, Initial·2ⁿ).
 func bound(p backoff.Policy, n int) float64 {
-	return math.Min(float64(p.Max), float64(p.Initial)*math.Pow(p.Multiplier, float64(n)))
+	return math.Min(float64(p.Max), float64(p.Initial)*math.Pow(2, float64(n)))
 }
 
 func pauses(t *testing.T, p backoff.Policy) *retry.Pauses {
@@ -29,7 +29,7 @@ func pauses(t *testing.T, p backoff.Policy) *retry.Pauses {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	return retry.NewPauses(p.Initial, p.Max, p.Multiplier, p.Rand)
+	return retry.NewPauses(p.Initial, p.Max, p.Rand)
 }
 
 func randomPolicies(n int) []backoff.Policy {
@@ -38,15 +38,14 @@ func randomPolicies(n int) []backoff.Policy {
 	for range n {
 		initial := time.Millisecond + time.Duration(r.Int64N(int64(10*time.Second)))
 		ps = append(ps, backoff.Policy{
-			Initial:    initial,
-			Max:        initial + time.Duration(r.Int64N(int64(initial)*int64(1+r.IntN(1000)))),
-			Multiplier: 1 + 9*r.Float64(),
+			Initial: initial,
+			Max:     initial + time.Duration(r.Int64N(int64(initial)*int64(1+r.IntN(1000)))),
 		})
 	}
 	return append(ps,
-		backoff.Policy{Initial: time.Microsecond, Max: math.MaxInt64, Multiplier: 1e6},
-		backoff.Policy{Initial: math.MaxInt64, Max: math.MaxInt64, Multiplier: math.MaxFloat64},
-		backoff.Policy{Initial: time.Second, Max: time.Second, Multiplier: 1},
+		backoff.Policy{Initial: time.Microsecond, Max: math.MaxInt64},
+		backoff.Policy{Initial: math.MaxInt64, Max: math.MaxInt64},
+		backoff.Policy{Initial: time.Second, Max: time.Second},
 	)
 }
 
@@ -92,7 +91,7 @@ func TestPausesAreEvenlyDistributed(t *testing.T) {
 		ksLimit = 1.95  // times 1/√samples
 		chi2    = 43.82 // 19 degrees of freedom
 	)
-	p := backoff.Policy{Initial: 10 * time.Millisecond, Max: time.Second, Multiplier: 2, Rand: seeded(7)}
+	p := backoff.Policy{Initial: 10 * time.Millisecond, Max: time.Second, Rand: seeded(7)}
 	b := pauses(t, p)
 	draws := make([][]float64, 10)
 	for range samples {

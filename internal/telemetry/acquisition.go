@@ -25,7 +25,7 @@ type Acquisition struct {
 	counted   metric.MeasurementOption // the attributes of its counts; nil: it is not counted
 }
 
-// Acquire starts an acquisition. The returned context carries its span, for Queued, Armed and Woken.
+// Acquire starts an acquisition. The returned context carries its span, for Queued and Woken.
 func (t *Telemetry) Acquire(ctx context.Context, kind holdfast.Kind, name string) (context.Context, *Acquisition) {
 	a := &Acquisition{t: t, asked: time.Now()}
 	a.attrs = []attribute.KeyValue{kindKey.String(string(kind))}
@@ -49,9 +49,6 @@ func Queued(ctx context.Context, ahead int64) {
 		span.AddEvent("queued", trace.WithAttributes(positionKey.Int64(ahead)))
 	}
 }
-
-// Armed adds an event: the watch of the entry ahead was created.
-func Armed(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("armed") }
 
 // Woken adds an event: the entry ahead is gone.
 func Woken(ctx context.Context) { trace.SpanFromContext(ctx).AddEvent("woken") }

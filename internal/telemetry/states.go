@@ -45,9 +45,6 @@ func (t *Telemetry) SessionLost(cause string, unproven time.Duration) {
 	t.lost(trace.SpanContext{}, []attribute.KeyValue{kindKey.String("session")}, cause, unproven)
 }
 
-// ClaimsLost counts a lease of claims that etcd has lost.
-func (t *Telemetry) ClaimsLost() { t.claims.Add(context.Background(), 1) }
-
 // lost counts a loss and reports it as a span, linked to the span of the acquisition that it ended.
 func (t *Telemetry) lost(
 	acquisition trace.SpanContext, attrs []attribute.KeyValue, cause string, unproven time.Duration,

@@ -45,7 +45,6 @@ type instruments struct {
 	renewals metric.Float64Histogram
 	margin   metric.Float64Gauge
 	losses   metric.Int64Counter
-	claims   metric.Int64Counter
 
 	present   presentInstruments
 	waits     metric.Float64Histogram
@@ -96,8 +95,6 @@ func newInstruments(m metric.Meter) instruments {
 			metric.WithDescription("Trusted time left when the latest renewal was confirmed."))),
 		losses: orNothing(m.Int64Counter("holdfast.losses", metric.WithUnit("{loss}"),
 			metric.WithDescription("Sessions, locks and terms that were lost, by cause."))),
-		claims: orNothing(m.Int64Counter("holdfast.claims.lost", metric.WithUnit("{lease}"),
-			metric.WithDescription("Leases of claims that etcd has lost while their session lived."))),
 
 		present: presentInstruments{
 			waiting: orNothing(m.Int64UpDownCounter("holdfast.waiting", metric.WithUnit("{lock}"),

@@ -7,7 +7,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/watching"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -22,9 +21,6 @@ import (
 
 // firstPause is the first pause of a session.
 const firstPause = 100 * time.Millisecond
-
-// silentAfter is the time without any response after which the first watch of a waiter is given up.
-const silentAfter = watching.ProgressAfter + watching.AnswerWithin
 
 // silence is what becomes of a message to or from a member that hangs.
 var silence = etcdfake.Fate{LoseRequest: true, Silent: true, Reply: time.Hour}
@@ -147,19 +143,6 @@ func TestLookFindsWhatNoWatchTells(t *testing.T) {
 			}
 		})
 	})
-	t.Run("while it is silent, and there is patience", func(t *testing.T) {
-		test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
-			p.PlanAll("event", silence)
-			done := w.await(kit.Within(t, time.Hour))
-			const before = 1 + 2 + 4 + 8 // the patience with four watches
-			time.Sleep(before*(watching.AnswerWithin+time.Second) + 4*watching.ProgressAfter)
-			srv.Delete("x")
-			over(t, done, watching.RecheckAfter+kit.Prompt)
-			if n := len(w.watcher.streams); n != 5 {
-				t.Errorf("%d watches", n)
-			}
-		})
-	})
 	t.Run("while none can be created", func(t *testing.T) {
 		test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
 			p.PlanAll("watch", silence)
@@ -171,81 +154,39 @@ func TestLookFindsWhatNoWatchTells(t *testing.T) {
 	})
 }
 
-// A watch on a member that hangs tells nothing, while other members would answer. The waiter
-// notices that its stream is silent and looks.
-func TestWatchOnAMemberThatHangsIsGivenUp(t *testing.T) {
+// A watch on a member that hangs tells nothing, while other members would answer.
+func TestWatchOnAMemberThatHangsDelaysTheWaiterUntilItsNextLook(t *testing.T) {
 	test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
 		done := w.await(kit.Within(t, time.Hour))
 		time.Sleep(time.Second)
-		p.PlanAll("event", silence) // and progress
+		p.PlanAll("event", silence)
 		srv.Delete("x")
-		over(t, done, silentAfter+time.Second)
-		if w.watcher.repeated() {
-			t.Errorf("the stream that is silent is used again: %v", w.watcher.streams)
-		}
+		over(t, done, watching.RecheckAfter)
 	})
 }
 
-// A stream that answers is kept, however long nothing happens. Progress is requested once for
-// all watches on it.
-func TestQuietWatchIsKept(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := kit.Start(t, srv)
-		const waiters = 10
-		var streams watching.Streams
-		for i := range waiters {
-			key := string(rune('a' + i))
-			srv.Put(key, "")
-			w := newWaiter(p, key)
-			w.Streams = &streams
-			w.await(kit.Within(t, time.Hour))
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		before := p.Link.Count()["Watch"]
-		time.Sleep(time.Minute)
-		sent := p.Link.Count()["Watch"] - before
-		const of = waiters / 2 // two watches are created on each stream at a time
-		const each = int(time.Minute / watching.ProgressAfter)
-		if most := of * each; sent > most || sent < of*(each-1) {
-			t.Errorf("%d messages on %d streams in a minute, want %d for each stream", sent, of, each)
-		}
-	})
-}
-
-// A stream hangs, while reads are answered. The next watch is on another stream. Each one has more patience, so that
-// watches do not add to the load of an etcd that is slow.
+// A stream does not create watches, while reads are answered. The next watch is on another stream. Each one has more
+// patience, so that watches do not add to the load of an etcd that is slow.
 func TestWatchOnAStreamThatHangsIsMadeOnAnotherWithMorePatience(t *testing.T) {
-	for kind, c := range map[string]struct {
-		first, longest time.Duration // the patience with one watch
-		least          int
-	}{
-		"watch": {time.Second, watching.MaxPatience * time.Second, 10}, // is not created
-		"event": {silentAfter, watching.ProgressAfter + watching.MaxPatience*watching.AnswerWithin, 5},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
-				p.PlanAll(kind, silence)
-				done := w.await(kit.Within(t, time.Hour))
-				const long = 5 * time.Minute
-				time.Sleep(long)
-				most := int(long/c.longest) + 6
-				if n := p.Counts()["watch"]; n > most || n < c.least {
-					t.Errorf("%d watches in %v, want %d to %d", n, long, c.least, most)
-				}
-				p.Plan(nil)
-				srv.Delete("x")
-				over(t, done, c.longest+c.first)
-				if w.watcher.repeated() {
-					t.Errorf("a stream that hangs is used again: %v", w.watcher.streams)
-				}
-			})
-		})
-	}
+	test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
+		p.PlanAll("watch", silence)
+		done := w.await(kit.Within(t, time.Hour))
+		const long, longest = 5 * time.Minute, watching.MaxPatience * time.Second
+		time.Sleep(long)
+		if n, most := p.Counts()["watch"], int(long/longest)+6; n > most || n < 10 {
+			t.Errorf("%d watches in %v, want 10 to %d", n, long, most)
+		}
+		p.Plan(nil)
+		srv.Delete("x")
+		over(t, done, longest+time.Second)
+		if w.watcher.repeated() {
+			t.Errorf("a stream that hangs is used again: %v", w.watcher.streams)
+		}
+	})
 }
 
-// A watch that stood for a while is replaced after the first pause, however many have ended before.
-func TestWatchThatWasHealthyIsReplacedWithoutALongPause(t *testing.T) {
+// A watch that stood for a while is replaced at once, however many have ended before.
+func TestWatchThatWasHealthyIsReplacedAtOnce(t *testing.T) {
 	test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
 		w.await(kit.Within(t, time.Hour))
 		time.Sleep(time.Second)
@@ -253,30 +194,27 @@ func TestWatchThatWasHealthyIsReplacedWithoutALongPause(t *testing.T) {
 		for i := range 20 {
 			time.Sleep(2 * time.Second)
 			srv.CancelWatches(rpctypes.ErrNoLeader)
-			time.Sleep(firstPause - kit.OneWay)
-			before := p.Counts()["watch"]
 			time.Sleep(4 * kit.OneWay)
-			if after := p.Counts()["watch"]; before != i || after != i+1 {
-				t.Fatalf("%d watches before the pause was over, and then %d, want %d", before, after, i+1)
+			if n := p.Counts()["watch"]; n != i+1 {
+				t.Fatalf("%d watches, want %d", n, i+1)
 			}
 		}
 	})
 }
 
-// However many watches were silent before, one that ended otherwise is followed by one with as much patience as the
-// first.
+// However many watches were not created before, one that ended is followed by one with as much patience as the first.
 func TestPatienceStartsAnewAfterAHealthyWatch(t *testing.T) {
 	test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
-		p.PlanAll("event", silence)
+		p.PlanAll("watch", silence)
 		done := w.await(kit.Within(t, time.Hour))
 		time.Sleep(5 * time.Minute)
 		p.Plan(nil)
 		time.Sleep(5 * time.Minute)
+		p.PlanAll("watch", silence)
 		srv.CancelWatches(rpctypes.ErrNoLeader)
-		time.Sleep(time.Second)
-		p.PlanAll("event", silence)
+		time.Sleep(time.Second / 2)
 		srv.Delete("x")
-		over(t, done, silentAfter+time.Second)
+		over(t, done, time.Second/2+2*kit.OneWay)
 	})
 }
 
@@ -328,20 +266,6 @@ func TestWaitEndsWithTheErrorOfItsUser(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A response that comes late shows that the stream is not silent, also if progress was asked for in vain before.
-func TestWatchThatAnswersLateIsKept(t *testing.T) {
-	test(t, func(t *testing.T, srv *etcdfake.Server, p *kit.Process, w *waiter) {
-		p.PlanAll("event", etcdfake.Fate{LoseRequest: true, Silent: true}) // progress alone
-		done := w.await(kit.Within(t, time.Hour))
-		time.Sleep(silentAfter - watching.AskAgain/4)
-		srv.Delete("x")
-		over(t, done, kit.Prompt)
-		if w.looks != 1 {
-			t.Errorf("%d looks", w.looks)
-		}
-	})
 }
 
 // Also with the session, although its context does not end with that.

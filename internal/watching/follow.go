@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // How old an observer lets its knowledge get: by default, and the shortest. A Follower reads in each third of that.
@@ -16,8 +17,8 @@ const (
 	MinMaxAge     = 30 * time.Millisecond
 )
 
-// soonAfter is the time between two reads while Follower.Soon asks for them.
-const soonAfter = 500 * time.Millisecond
+// maxPatience bounds by how much the patience with a new watch grows.
+const maxPatience = 16
 
 // Follower follows the keys of a range: by one watch after the other, and by regular reads in case a watch is silent.
 type Follower struct {
@@ -26,14 +27,13 @@ type Follower struct {
 	Policy  backoff.Policy  // of the pauses between watches that fail
 	Streams *Streams
 	From    string
-	End     string        // the first key behind the range
-	Within  time.Duration // bounds the creation of a watch; on a busy stream it has longer
-	Every   time.Duration // the time between two reads
+	Opts    []clientv3.OpOption // of the watch
+	Every   time.Duration       // the time between two reads
 
 	// Read reads the keys, and reports whether they differ from what the read before and Hear have told.
 	Read func(ctx context.Context) (changed bool, err error)
-	// Soon reports whether the next read must come soon: no event will tell the change. nil: events tell all.
-	Soon func() bool
+	// Again is the read beside a living watch; nil: Read.
+	Again func(ctx context.Context) (changed bool, err error)
 	// Hear handles events. The first of them may be older than the latest read.
 	Hear func(ctx context.Context, events []*clientv3.Event) error
 }
@@ -44,22 +44,30 @@ func (f *Follower) Follow(ctx context.Context) error {
 	policy := f.Policy
 	policy.Attempt = 0 // a watch lasts as long as it does
 	for {
-		if err := backoff.Retry(ctx, policy, f.watch); err != nil {
+		patience := time.Duration(1) // anew after a healthy watch, like the pauses
+		err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
+			err := f.watch(ctx, patience)
+			// The member may hang, or be overloaded. A watch made again and again would add to the load.
+			patience = min(2*patience, maxPatience)
+			return retry.WithConnection(f.Client.ActiveConnection(), err)
+		})
+		if err != nil {
 			return err
 		}
-		// The watch was healthy before it ended, so the pauses start anew.
 	}
 }
 
-// watch follows the keys until its watch ends. It returns nil if that was healthy.
-//
-// The read after the creation of the watch has at least the revision of the watch, so nothing is missed in between.
-func (f *Follower) watch(ctx context.Context) error {
+// watch follows the keys until its watch ends. It returns nil if that was healthy. patience multiplies the time after
+// which it doubts the stream of a watch that is not created.
+func (f *Follower) watch(ctx context.Context, patience time.Duration) error {
+	again := f.Again
+	if again == nil {
+		again = f.Read
+	}
 	look := func(ctx context.Context) error { _, err := f.Read(ctx); return err }
 	st, limit := f.Streams.Pick()
 	armed, err := st.Arm(ctx, Request{
-		Client: f.Client, Open: f.Open, Key: f.From, Opts: []clientv3.OpOption{clientv3.WithRange(f.End)},
-		Within: max(limit, f.Within), Look: look,
+		Client: f.Client, Open: f.Open, Key: f.From, Opts: f.Opts, Within: patience * limit, Look: look,
 	})
 	if err != nil {
 		return err
@@ -67,27 +75,19 @@ func (f *Follower) watch(ctx context.Context) error {
 	defer armed.Close()
 	tick := time.NewTicker(f.Every)
 	defer tick.Stop()
+	// This read has at least the revision of the watch, so nothing is missed in between.
 	if err := look(ctx); err != nil {
 		return err
 	}
-	soon := false
 	for {
-		if now := f.Soon != nil && f.Soon(); now != soon {
-			soon = now
-			pause := f.Every
-			if soon {
-				pause = min(pause, soonAfter)
-			}
-			tick.Reset(pause)
-		}
 		news, err := armed.Next(ctx, tick.C)
 		switch {
 		case errors.Is(err, ErrTick):
-			changed, err := f.Read(ctx)
+			changed, err := again(ctx)
 			if err != nil {
 				return err
 			}
-			if changed && !soon {
+			if changed {
 				// The watch has not told this. It may only be late, or silent for good: its connection is dead, or its member
 				// hangs.
 				return armed.GiveUp("the watch is behind")

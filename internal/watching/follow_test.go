@@ -29,7 +29,8 @@ func newFollowed(t *testing.T, srv *etcdfake.Server) *followed {
 	f := &followed{link: srv.Link()}
 	t.Cleanup(f.link.Close)
 	f.Follower = Follower{
-		Client: f.link.Client(), Open: t.Context(), Streams: new(Streams), From: "x/", End: "x0", Every: time.Minute,
+		Client: f.link.Client(), Open: t.Context(), Streams: new(Streams), From: "x/",
+		Opts: []clientv3.OpOption{clientv3.WithPrefix()}, Every: time.Minute,
 		Read: func(ctx context.Context) (changed bool, err error) {
 			resp, err := f.Client.Get(ctx, "x/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 			if err != nil {
@@ -51,7 +52,7 @@ func newFollowed(t *testing.T, srv *etcdfake.Server) *followed {
 // watch runs one watch, on a goroutine.
 func (f *followed) watch(ctx context.Context) <-chan error {
 	done := make(chan error, 1)
-	go func() { done <- f.Follower.watch(ctx) }()
+	go func() { done <- f.Follower.watch(ctx, 1) }()
 	return done
 }
 
@@ -194,19 +195,18 @@ func TestFollowerReturnsNilIfItsWatchWasHealthy(t *testing.T) {
 // A stream creates its watches one after the other, so the last one has the time of all. A slow etcd has longer.
 func TestFollowerWaitsForItsWatch(t *testing.T) {
 	for name, c := range map[string]struct {
-		before int // watches that are being created on the stream
-		within time.Duration
-		most   time.Duration
+		before   int // watches that are being created on the stream
+		patience time.Duration
+		most     time.Duration
 	}{
-		"alone":              {0, 0, armWait},
-		"second of a stream": {1, time.Second / 2, 2 * armWait},
-		"of a slow etcd":     {0, 4 * time.Second, 4 * time.Second},
+		"alone":              {0, 1, armWait},
+		"second of a stream": {1, 1, 2 * armWait},
+		"of a slow etcd":     {0, 4, 4 * armWait},
 	} {
 		for _, late := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 					f := newFollowed(t, srv)
-					f.Within = c.within
 					for range c.before {
 						f.Streams.Pick()
 					}
@@ -217,7 +217,7 @@ func TestFollowerWaitsForItsWatch(t *testing.T) {
 					f.slow(takes)
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 					defer cancel()
-					if err := f.Follower.watch(ctx); errors.Is(err, ErrUnarmed) != late {
+					if err := f.Follower.watch(ctx, c.patience); errors.Is(err, ErrUnarmed) != late {
 						t.Errorf("created after %v: %v", takes, err)
 					}
 				})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
@@ -24,7 +25,7 @@ type Listing[T comparable] struct {
 
 // Options are the policies of a Reader, from the ReaderOptions of other packages.
 type Options struct {
-	// Retry sets the pauses between attempts. Its Attempt bounds how long a watch may take to begin.
+	// Retry sets the pauses between attempts.
 	Retry backoff.Policy
 	// MaxAge is how old a listing may get: in each third of it a read checks the watch.
 	MaxAge time.Duration
@@ -84,11 +85,8 @@ func (r *Reader[T, V]) Usable(ctx context.Context, wrong error) error {
 // of the last attempt; holdfast.ErrClientClosed; or etcd's, where a retry cannot help.
 func (r *Reader[T, V]) Read(ctx context.Context) (now V, err error) {
 	l, err := r.list(ctx)
-	if open := r.client.Ctx(); err != nil && ctx.Err() == nil && open != nil && open.Err() != nil {
-		err = holdfast.ErrClientClosed
-	}
 	if err != nil {
-		return now, err
+		return now, lease.EndedBy(ctx, lease.Alone(r.client), err)
 	}
 	return r.value(l), nil
 }
@@ -121,28 +119,21 @@ type dated[V any] struct {
 }
 
 // follow calls tell with the value, after each change, and after each regular read.
-func (r *Reader[T, V]) follow(caller context.Context, tell func(dated[V])) error {
-	open := r.client.Ctx()
-	if open == nil { // clientv3 did not make this client
-		open = context.Background()
-	}
-	ctx, cancel := context.WithCancel(caller)
+func (r *Reader[T, V]) follow(ctx context.Context, tell func(dated[V])) error {
+	alone := lease.Alone(r.client)
+	open, cancel := lease.WithSession(ctx, alone)
 	defer cancel()
-	defer context.AfterFunc(open, cancel)()
 	f := follower[T, V]{r: r, tell: func(l Listing[T]) { tell(dated[V]{r.value(l), l.Sent}) }}
 	watched := Follower{
-		Client: r.client, Open: ctx, Policy: r.opts.Retry, Streams: r.streams,
-		From: r.prefix, End: clientv3.GetPrefixRangeEnd(r.prefix),
-		Within: r.opts.Retry.Attempt, Every: r.opts.MaxAge / 3, Read: f.read, Hear: f.hear,
+		Client: r.client, Open: open, Policy: r.opts.Retry, Streams: r.streams,
+		From: r.prefix, Opts: []clientv3.OpOption{clientv3.WithPrefix()},
+		Every: r.opts.MaxAge / 3, Read: f.read, Hear: f.hear,
 	}
-	err := watched.Follow(ctx)
-	switch {
-	case caller.Err() != nil:
-		return retry.ContextErr(caller)
-	case open.Err() != nil:
-		return holdfast.ErrClientClosed
+	err := watched.Follow(open)
+	if ctx.Err() != nil {
+		return retry.ContextErr(ctx)
 	}
-	return err
+	return lease.EndedBy(ctx, alone, err)
 }
 
 // follower is one call of follow.

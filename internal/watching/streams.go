@@ -34,11 +34,10 @@ type Streams struct {
 
 // Stream is a stream for one watch or several.
 type Stream struct {
-	of       *Streams
-	number   int64
-	turn     chan struct{} // full while a watch is being created, even if its caller has given up
-	arming   int           // watches in creation; protected by Streams.mu
-	progress time.Time     // when progress was requested last; protected by Streams.mu
+	of     *Streams
+	number int64
+	turn   chan struct{} // full while a watch is being created, even if its caller has given up
+	arming int           // watches in creation; protected by Streams.mu
 }
 
 // NewStream returns a stream without other watches. It goes to the next member.
@@ -90,16 +89,4 @@ func (st *Stream) drop() {
 	st.of.mu.Lock()
 	defer st.of.mu.Unlock()
 	st.of.open = slices.DeleteFunc(st.of.open, func(other *Stream) bool { return other == st })
-}
-
-// progressDue reports whether to request progress on st now. One watch does that for all of them.
-func (st *Stream) progressDue() bool {
-	st.of.mu.Lock()
-	defer st.of.mu.Unlock()
-	now := time.Now()
-	if now.Sub(st.progress) < AskAgain/2 {
-		return false
-	}
-	st.progress = now
-	return true
 }

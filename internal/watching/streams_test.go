@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
-	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 )
 
@@ -58,22 +57,6 @@ func TestWatchUsesTheFirstStreamThatIsNotBusy(t *testing.T) {
 	if st, bound := s.Pick(); st != first || bound != armingPerStream*armWait {
 		t.Errorf("it is on stream %d within %v, want the first one, which creates another one", st.number, bound)
 	}
-}
-
-// One watch asks for progress for all on its stream.
-func TestProgressIsDueOnceInAWhile(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		st := NewStream()
-		for i, c := range []struct {
-			pause time.Duration
-			due   bool
-		}{{0, true}, {0, false}, {AskAgain/2 - 1, false}, {1, true}, {AskAgain / 2, true}} {
-			time.Sleep(c.pause)
-			if due := st.progressDue(); due != c.due {
-				t.Errorf("time %d: due %v, want %v", i, due, c.due)
-			}
-		}
-	})
 }
 
 func TestStreamsAreBounded(t *testing.T) {

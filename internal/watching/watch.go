@@ -1,5 +1,4 @@
-// Package watching is how a change in etcd is heard: it keeps watches of etcd alive. etcd's client by itself does not
-// notice that a member hangs.
+// Package watching is how a change in etcd is heard: it keeps watches of etcd alive.
 //
 // A watch starts from now. From a known revision etcd would serve it by a loop of 100 ms for late watchers. A read
 // finds what has happened before the watch stood. So you arm a watch, read, and then hear:
@@ -29,17 +28,6 @@ import (
 )
 
 const (
-	// ProgressAfter is how long a stream may be silent before progress is requested on it. A watch on a hung member is as
-	// silent as a watch with nothing to tell.
-	ProgressAfter = 7 * time.Second
-
-	// AnswerWithin is how long etcd may take for the answer. After that the stream is given up.
-	AnswerWithin = 3 * time.Second
-
-	// AskAgain is the time between two such requests while none has an effect: etcd skips a request while it brings a
-	// watch of the stream up to date.
-	AskAgain = time.Second
-
 	// HealthyAfter is how long a watch must live to reset the pauses.
 	HealthyAfter = time.Second
 
@@ -73,15 +61,10 @@ type Request struct {
 
 // Watch is a watch after its creation. Call Close.
 type Watch struct {
-	client *clientv3.Client
 	stream *Stream
 	end    func()
 	events clientv3.WatchChan
 	stands time.Time
-
-	asking     context.Context // of requests for progress
-	stopAsking func()
-	asked      sync.WaitGroup
 }
 
 // Arm creates a watch and returns when it stands: it tells what happens from then on. The watch ends with ctx. If it is
@@ -131,10 +114,9 @@ func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 		<-looked
 	}
 	if err == nil {
-		w := &Watch{client: r.Client, stream: st, events: events, stands: time.Now()}
+		w := &Watch{stream: st, events: events, stands: time.Now()}
 		withCall, withOpen := context.AfterFunc(ctx, cancel), context.AfterFunc(r.Open, cancel)
 		w.end = func() { withCall(); withOpen(); cancel() }
-		w.asking, w.stopAsking = context.WithCancel(wctx)
 		return w, nil
 	}
 	if ctx.Err() != nil {
@@ -233,22 +215,5 @@ func (w *Watch) GiveUp(why string) error {
 	return retry.Again(errors.New(why))
 }
 
-// AskProgress makes etcd send something to all watches of the stream, unless another of them has just asked.
-func (w *Watch) AskProgress() {
-	if !w.stream.progressDue() {
-		return
-	}
-	w.asked.Go(func() { // joined by Close
-		ctx, cancel := context.WithTimeout(w.asking, armWait)
-		defer cancel()
-		_ = w.client.RequestProgress(ctx) // a stream that stays silent is given up
-	})
-}
-
 // Close ends the watch.
-func (w *Watch) Close() {
-	// Before: a request for progress without a watch would open a stream of its own, and leave it open.
-	w.stopAsking()
-	w.asked.Wait()
-	w.end()
-}
+func (w *Watch) Close() { w.end() }

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
 // A watch that stands, or that was not created, keeps its stream busy no longer. Only where etcd answers, and does not
@@ -118,35 +114,3 @@ func TestWatchIsGivenUpOnlyIfALookIsAnsweredFirst(t *testing.T) {
 
 // errNotCreated stands for whatever etcd's client says of a watch that it has not created.
 var errNotCreated = errors.New("not created")
-
-// progressing is a Watcher of which requests for progress last as long as their contexts.
-type progressing struct {
-	clientv3.Watcher
-	asked, ended int
-}
-
-func (p *progressing) RequestProgress(ctx context.Context) error {
-	p.asked++
-	<-ctx.Done()
-	time.Sleep(time.Millisecond)
-	p.ended++
-	return ctx.Err()
-}
-
-// A request for progress is sent once for all watches of a stream, and has ended when its watch is closed.
-func TestRequestForProgressEndsWithItsWatch(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		p := new(progressing)
-		ctx, cancel := context.WithCancel(t.Context())
-		w := &Watch{client: &clientv3.Client{Watcher: p}, stream: NewStream(), end: cancel}
-		w.asking, w.stopAsking = context.WithCancel(ctx)
-		w.AskProgress()
-		w.AskProgress()
-		synctest.Wait()
-		began := time.Now()
-		w.Close()
-		if took := time.Since(began); p.asked != 1 || p.ended != 1 || took != time.Millisecond || ctx.Err() == nil {
-			t.Errorf("asked %d times, %d of them have ended after %v; the watch: %v", p.asked, p.ended, took, ctx.Err())
-		}
-	})
-}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"google.golang.org/grpc/codes"
@@ -114,12 +113,6 @@ func exported(t *testing.T) series {
 			t.Error(err)
 		}
 		lk = lock() // holdfast.held
-		claims, err := srv.Client(t).Get(t.Context(), "holdfast/lock/x/@claim/", clientv3.WithPrefix())
-		if err != nil || len(claims.Kvs) != 1 {
-			t.Fatalf("the claims: %v, %v", claims, err)
-		}
-		srv.Revoke(clientv3.LeaseID(claims.Kvs[0].Lease))
-		time.Sleep(2 * time.Minute) // holdfast.claims.lost, which a renewal finds
 		ctx, giveUp := context.WithCancel(t.Context())
 		waited := make(chan struct{})
 		go func() {

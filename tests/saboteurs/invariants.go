@@ -51,7 +51,7 @@ var invariants = []invariant{
 		"internal/queue/line.go lines.join, ticket.next",
 	}},
 	{"8 No herd, constant RPCs", []string{
-		"internal/watching/change.go Change.once, Change.listen",
+		"internal/watching/follow.go Follower.watch",
 		"internal/queue/wait.go scope.nearest",
 		"internal/requests/txns.go Ops.AddGroups",
 	}},
@@ -62,7 +62,7 @@ var invariants = []invariant{
 	}},
 	{"11 Callbacks never hurt renewal", []string{
 		"session/events.go events.publish",
-		"internal/callback/queue.go Queue.Add, Call.make, Queue.dropOneLocked",
+		"internal/callback/queue.go Queue.Add, Call.make",
 	}},
 	{"12 Every goroutine has an owner", []string{
 		"session/close.go work.Go, work.Joining",
@@ -96,9 +96,7 @@ var invariants = []invariant{
 	}},
 	{"claims outlive their session, and not for long", []string{
 		"session/grant.go Options.claimsTTL, granter.obtain",
-		"session/keeper.go keeper.keepClaims, keeper.pursue",
-		"session/key.go sessionKey.oneGone",
-		"internal/lease/claims.go Lease.BlameClaims",
+		"session/keeper.go keeper.keepClaims, keeper.renewClaims",
 		"session/revoke.go granter.revokeLost, granter.revokePair",
 	}},
 	{"no leader is named before it leads", []string{
