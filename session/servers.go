@@ -3,12 +3,18 @@ package session
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
+
+// A session logs two things about the servers: none grants a lease, and some are too old.
 
 // errNoReply is the error of a request without a reply.
 var errNoReply = fmt.Errorf("etcd has not replied: %w", context.DeadlineExceeded)
@@ -82,8 +88,8 @@ func (p patched) lackedBy(text string) bool {
 }
 
 // CheckServerVersion returns nil if a session may rely on an etcd server of this version, as its Status reports it. Its
-// error says why not, and which versions are supported. CheckServerVersion accepts a version it cannot parse. New does
-// not ask; "holdfast check" does. See CheckServerRoles for servers with auth.
+// error says why not, and which versions are supported. CheckServerVersion accepts a version it cannot parse. New logs
+// the same as a warning. See CheckServerRoles for servers with auth.
 func CheckServerVersion(version string) error {
 	if !freshReads.lackedBy(version) {
 		return nil
@@ -102,4 +108,49 @@ func CheckServerRoles(version string) error {
 	}
 	return fmt.Errorf("etcd %s does not keep users to their roles: a user who may read one key may watch every key "+
 		"behind it (GHSA-xg4h-6gfc-h4m8); upgrade to %v", version, keptRoles)
+}
+
+// warnOfOldServers asks for a version, once for each endpoint, and logs which servers are too old.
+func (e *env) warnOfOldServers(ctx context.Context) {
+	ask := maintenance(e.client)
+	if ask == nil {
+		return // not a whole client
+	}
+	var old []string
+	for _, endpoint := range e.client.Endpoints() {
+		attempt, cancel := context.WithTimeout(ctx, e.opts.Retry.Attempt)
+		status, err := ask.Status(attempt, endpoint)
+		cancel()
+		server := withoutUser(endpoint)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			e.opts.Logger.Debug("holdfast: could not query etcd server version", "endpoint", server, "error", err)
+		case freshReads.lackedBy(status.Version):
+			if status.Header != nil {
+				server = fmt.Sprintf("member %x", status.Header.MemberId)
+			}
+			old = append(old, server+" is "+status.Version)
+		}
+	}
+	if old != nil {
+		e.opts.Logger.Warn("holdfast: unsupported etcd version: linearizable reads may return stale data, "+
+			"so a lost lock may still look held; upgrade", "servers", old, "need", freshReads.String())
+	}
+}
+
+// maintenance returns a client for versions on the existing connection, to the servers in turn. The client's own
+// Maintenance would open a connection for each question. It also reads the endpoints without their lock, in a race with
+// SetEndpoints and AutoSyncInterval. If Maintenance was replaced, maintenance returns that.
+func maintenance(cli *clientv3.Client) clientv3.Maintenance {
+	conn := cli.ActiveConnection()
+	if conn == nil || cli.Maintenance == nil {
+		return cli.Maintenance
+	}
+	over := clientv3.NewMaintenanceFromMaintenanceClient(pb.NewMaintenanceClient(conn), cli)
+	if reflect.TypeOf(cli.Maintenance) != reflect.TypeOf(over) {
+		return cli.Maintenance
+	}
+	return over
 }

@@ -36,7 +36,7 @@ import (
 //	events.go   what users see of the states
 //	close.go    what runs on a session, and how Close joins it
 //	wire.go     the requests and streams that etcd's client cannot send
-//	servers.go  which servers are too old, and what the log says while none grants a lease
+//	servers.go  what the log says about the servers
 //
 // internal/lease has the arithmetic: until when a lease is trusted, when it is suspended, when the next renewal is due.
 
@@ -119,6 +119,7 @@ func (s *Session) start(first *lease.Lease) {
 	s.env.telemetry.State("", stateLabel(holdfast.Connected))
 	s.unwatchClient = s.leases.endWithClient()
 	s.work.Go(func(context.Context) { s.run(first) })
+	s.work.Go(s.env.warnOfOldServers)
 }
 
 // run keeps one lease after the other alive until no further one will follow. This loop is the session's life.
