@@ -18,7 +18,7 @@ type OnOverrun = func(lost *holdfast.LostError, since time.Time)
 // Work tells OnOverrun, once. A nil Work tells nothing, and costs nothing.
 //
 //	0 s      the lease is revoked: the function's context ends
-//	0.5 s    the grace is over, half of the drift margin. The function goes on: OnOverrun is called
+//	0.75 s   the grace is over, half of the drift margin. The function goes on: OnOverrun is called
 //	2 s      the lock delay is over: the next one holds
 type Work struct {
 	hold    *Hold

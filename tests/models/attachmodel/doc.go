@@ -42,7 +42,8 @@
 // The last part of E's key is the lease of the session that has queued. Where code takes that for the lease of the
 // holder, it is to take another:
 //
-//	the waiter's look        the session that C names, for LockDelay or ToldWithin (internal/queue/look.go)
+//	the waiter's look        the session that C names, for LockDelay or ToldWithin (internal/queue/wait.go. One
+//	                         claim speaks for all of its session there: these are asked about by themselves)
 //	Kick, Remove: the bell   the session key of the lease that E is on (admin/request.go does so today)
 //	Kick of a detached E     deletes E and C, If mod(E) is what was read. No bell: none holds. Remove is the same
 //	explain, watch: the end  the session that C named at that revision; "detached" while E was on D; and where both keys
