@@ -39,7 +39,7 @@ type Options struct {
 	Processes bool
 
 	// Program is what runs each member instead of this program, for another release of etcd. It has to understand
-	// ETCDTEST_MEMBER: tests/versions of holdfast has such programs. It needs Processes. Default: this program.
+	// ETCDTEST_MEMBER: tests/compat/versions of holdfast has such programs. It needs Processes. Default: this program.
 	Program string
 }
 

@@ -41,7 +41,7 @@ func command(args []string, out, errOut io.Writer) (code int) {
 	flags.IntVar(&o.members, "members", defaultMembers, "how many members the cluster has: 1, 3 or 5")
 	flags.BoolVar(&o.auth, "auth", false, "members ask for users, whose role is withdrawn and whose tokens become invalid")
 	flags.BoolVar(&o.fsync, "fsync", false, "members wait for the disk with each commit; it is recorded")
-	flags.StringVar(&o.etcd, "etcd", "", "`program` of the members, built in tests/versions, for an older etcd")
+	flags.StringVar(&o.etcd, "etcd", "", "`program` of the members, built in tests/compat/versions, for an older etcd")
 	flags.StringVar(&o.out, "out", "campaign-records", "`directory` for the record of each round that broke a promise")
 	flags.StringVar(&o.summary, "summary", "", "`file` for the summary as JSON, written anew after each round")
 	flags.StringVar(&o.note, "note", "", "a `text` for the summary, as what else the machine did")

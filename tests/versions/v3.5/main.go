@@ -1,6 +1,0 @@
-// Command v3.5 is an etcd 3.5 server for the tests in package versions.
-package main
-
-import "github.com/holdfast-go/holdfast/tests/versions/member"
-
-func main() { member.Main() }
