@@ -63,7 +63,7 @@ func (k *keeper) watchdog() holdfast.State {
 			})
 		}
 		select {
-		case <-time.After(l.UntilChange()):
+		case <-time.After(l.UntilChange(err)):
 		case <-changed:
 		case <-l.Context().Done():
 			return state

@@ -226,6 +226,25 @@ func TestContextOfAConnectionTheWatchdogMissedEndsWithTheSuspension(t *testing.T
 	})
 }
 
+// Where timers are quicker than the session's clock, the watchdog wakes again and again, a moment before the suspension.
+// Time goes on while it looks. Found by the campaign.
+func TestSuspensionIsToldInTimeIfTimersAreQuickerThanTheClock(t *testing.T) {
+	for step := time.Millisecond; step < 30*time.Millisecond; step += time.Millisecond {
+		start(t, func(t *testing.T, c *cluster) {
+			var looks atomic.Int64
+			mono := session.MonotonicClock()
+			clock := func() time.Duration { return mono()*9/10 + time.Duration(looks.Add(1))*step }
+			events := newRecorder()
+			l := await(t, c.open(t, session.Options{Clock: clock, OnStateChange: events.record}))
+			c.hang("LeaseKeepAlive")
+			events.next(t, holdfast.Suspended)
+			if late := l.Trust()/2 - l.Remaining(); late > time.Second {
+				t.Errorf("a look takes %v: told %v after the suspension", step, late)
+			}
+		})
+	}
+}
+
 // The pauses of a program's locks may be longer than a lease lasts. A renewal that is not answered must still not
 // cost the lease.
 func TestPausesBetweenRenewalsFitIntoTheTTL(t *testing.T) {

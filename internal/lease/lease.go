@@ -239,13 +239,14 @@ func (l *Lease) Suspend() {
 	}
 }
 
-// UntilChange returns the time until Check changes its answer, if no renewal is confirmed before.
-func (l *Lease) UntilChange() time.Duration {
+// UntilChange returns the time until Check, which has just returned err, changes its answer, if no renewal is confirmed
+// before. That time may have come meanwhile: then it is zero or less.
+func (l *Lease) UntilChange(err error) time.Duration {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at := l.trust.suspendAt(); now < at {
-		return at - now
+	if err == nil {
+		return l.trust.suspendAt() - now
 	}
 	return l.trust.until - now
 }

@@ -34,8 +34,8 @@ func renew(l *lease.Lease, sent, ttl time.Duration) bool {
 
 func TestLeaseIsSuspendedHalfwayAndLostWhenTrustEnds(t *testing.T) {
 	l, now := granted()
-	if err := l.Check(); err != nil || l.UntilRenewal() != 3*time.Second || l.UntilChange() != 4*time.Second {
-		t.Errorf("%v, renewal in %v, change in %v", err, l.UntilRenewal(), l.UntilChange())
+	if err := l.Check(); err != nil || l.UntilRenewal() != 3*time.Second || l.UntilChange(nil) != 4*time.Second {
+		t.Errorf("%v, renewal in %v, change in %v", err, l.UntilRenewal(), l.UntilChange(nil))
 	}
 	*now += 4*time.Second - 1
 	if err := l.Check(); err != nil {

@@ -457,6 +457,8 @@ var saboteurs = []saboteur{
 	{name: "missed-connection-keeps-its-context",
 		rule: "a suspension ends the context of a connection that the watchdog has not seen",
 		dir:  "./session", test: "TestContextOfAConnectionTheWatchdogMissedEndsWithTheSuspension"},
+	{name: "suspension-passed-over", rule: "the watchdog waits for what its last look has not seen yet",
+		dir: "./session", test: "TestSuspensionIsToldInTimeIfTimersAreQuickerThanTheClock"},
 	{name: "renewals-without-a-pause", rule: "renewals that are refused at once are sent with pauses",
 		dir: "./session", test: "TestRenewalsThatAreRefusedAtOnceArePaced", args: []string{"-timeout=20s"}},
 	{name: "renewed-after-the-suspension", rule: "a renewal is due before the suspension, whatever the options are",
