@@ -226,7 +226,7 @@ func TestContextOfAConnectionTheWatchdogMissedEndsWithTheSuspension(t *testing.T
 	})
 }
 
-// Where timers are quicker than the session's clock, the watchdog wakes again and again, a moment before the suspension.
+// If timers are quicker than the session's clock, the watchdog wakes again and again, shortly before the suspension.
 // Time goes on while it looks. Found by the campaign.
 func TestSuspensionIsToldInTimeIfTimersAreQuickerThanTheClock(t *testing.T) {
 	for step := time.Millisecond; step < 30*time.Millisecond; step += time.Millisecond {
