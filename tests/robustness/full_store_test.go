@@ -13,6 +13,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
@@ -120,6 +121,40 @@ func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 	}
 	must(t)(srv.Client(t).AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
 	must(t)(nil, locker.NewMutex(sess, "new").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }))
+}
+
+// A program fills etcd's store up to its quota. An operator frees it, as etcd's documentation says: delete, compact,
+// defragment, and end the alarm.
+func TestLockIsKeptWhileTheStoreIsAboveItsQuota(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t, etcdtest.Options{Configure: func(c *embed.Config) { c.QuotaBackendBytes = 8 << 20 }})
+	cli, link := srv.Client(t), srv.Link(t)
+	sess := open(t, link.Client(), session.Options{TTL: 2 * time.Second})
+	held := lock(t, sess, "held")
+
+	var full error
+	for i := 0; full == nil; i++ {
+		_, full = cli.Put(deadline(t), fmt.Sprint("filler/", i), strings.Repeat("x", 1<<20))
+	}
+	if !errors.Is(full, rpctypes.ErrNoSpace) {
+		t.Fatal(full)
+	}
+	if _, err := locker.NewMutex(sess, "new").Lock(deadline(t)); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("Lock: %v", err)
+	}
+	before := link.Count()["LeaseKeepAlive"]
+	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", before+6)) // for longer than the TTL
+	if err := held.Check(); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+
+	deleted, err := cli.Delete(deadline(t), "filler/", clientv3.WithPrefix())
+	must(t)(nil, err)
+	must(t)(cli.Compact(deadline(t), deleted.Header.Revision, clientv3.WithCompactPhysical()))
+	must(t)(cli.Defragment(deadline(t), srv.Endpoints()[0]))
+	must(t)(cli.AlarmDisarm(deadline(t), &clientv3.AlarmMember{}))
+	must(t)(nil, locker.NewMutex(sess, "new").Do(deadline(t), func(context.Context, *locker.Lock) error { return nil }))
+	must(t)(nil, held.Unlock(deadline(t)))
 }
 
 // A Txn of a canceled acquisition may be delayed until the store has space again. A put
