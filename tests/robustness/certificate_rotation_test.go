@@ -1,12 +1,15 @@
 package robustness
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -145,5 +148,52 @@ func TestLockSurvivesChangeOfTheServerCA(t *testing.T) {
 	}
 	if !first.Equal(before.cert) || !last.Equal(after.cert) {
 		t.Error("the test proves nothing: the connections did not use first the old and then the new CA")
+	}
+}
+
+// Under load the certificates of the server and of its clients are replaced again and again, and all connections are
+// reset each time. No lock is lost, and no two processes hold at once.
+func TestLocksUnderLoadSurviveRotationsOfAllCertificates(t *testing.T) {
+	t.Parallel()
+	const sessions, rotations = 3, 5
+	ca, served, used := newAuthority(t), t.TempDir(), t.TempDir()
+	srv := etcdtest.Start(t, ca.optionsIn(t, served, ca.issue(t), true))
+	writeCertificate(t, used, ca.issue(t))
+	var inside, stopped atomic.Int32
+	var held [sessions]atomic.Int32
+	var links [sessions]*etcdtest.Link
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer stopped.Store(1)
+	for i := range sessions {
+		links[i] = srv.Link(t)
+		cli := secureClient(t, links[i], readAtEachConnection(used, ca.pool))
+		sess := open(t, cli, session.Options{TTL: 15 * time.Second})
+		workers.Go(func() {
+			for stopped.Load() == 0 {
+				err := locker.NewMutex(sess, "x").Do(deadline(t), func(context.Context, *locker.Lock) error {
+					if inside.Add(1) != 1 {
+						t.Error("two hold")
+					}
+					held[i].Add(1)
+					inside.Add(-1)
+					return nil
+				})
+				if err != nil {
+					t.Errorf("session %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	for range rotations {
+		writeCertificate(t, served, ca.issue(t))
+		writeCertificate(t, used, ca.issue(t))
+		for i, link := range links {
+			link.Cut()
+			link.Heal()
+			before := held[i].Load()
+			await(t, "the session holds again", func() bool { return held[i].Load() > before+1 || t.Failed() })
+		}
 	}
 }
