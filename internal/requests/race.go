@@ -52,8 +52,16 @@ func newRace[T any](
 	return r
 }
 
-// repeat sends copies, or stands in line for that. It runs on the timer's goroutine.
+// repeat sends copies, or stands in line for that. After end it gives up the copies in flight. It runs on the timer's
+// goroutine.
 func (r *race[T]) repeat() {
+	r.mu.Lock()
+	last := r.last
+	r.mu.Unlock()
+	if last {
+		r.cancel()
+		return
+	}
 	round := func() bool { return r.sendCopies(r.s.endpoints(), 1) }
 	b := r.s.budgetOf(r.kind)
 	switch {
@@ -138,11 +146,20 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
 }
 
 // end joins the copies in flight, and sends no more: a slow etcd answers "request timed out" to a first send, and
-// carries it out all the same; more copies would only hear the same.
+// carries it out all the same; more copies would only hear the same. Their replies may take the longest pause more:
+//
+//	0.0 s   a read is sent to A
+//	0.15 s  a copy goes to B, and B hangs
+//	0.2 s   A's connection is reset. Nothing more is sent
+//	5.2 s   the copy is given up. A loop around Once sends the read again, to C
 func (r *race[T]) end() {
 	r.mu.Lock()
 	r.last = true
-	r.timer.Stop()
+	if r.running == 0 {
+		r.timer.Stop()
+	} else {
+		r.timer.Reset(longest)
+	}
 	r.mu.Unlock()
 	r.copies.Wait()
 }

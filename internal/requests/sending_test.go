@@ -208,6 +208,20 @@ func TestOnceEndsWithItsContextAfterTheFirstSendHasFailed(t *testing.T) {
 	})
 }
 
+// The first send fails, and a copy hangs. Nothing else ends the call: its caller has no deadline. Found by the
+// simulation: a session cleaned up after unanswered requests no more.
+func TestCopyThatHangsAfterTheFirstSendHasFailedIsGivenUp(t *testing.T) {
+	for _, k := range []requests.Kind{requests.Read, requests.Write, requests.Renewal} {
+		bubble.Test(t, func(t *testing.T) {
+			r := newRequests(t, 1, reply{300 * ms, unavailable})
+			_, open, err := r.once(t.Context(), k)
+			if took := time.Since(r.began); !open || !errors.Is(err, unavailable) || took != 5300*ms {
+				t.Errorf("kind %d: after %v: open %v, %v", k, took, open, err)
+			}
+		})
+	}
+}
+
 // Nothing is left in flight, and etcd has refused it: the outcome is known, though the caller has gone.
 func TestRefusalThatComesAfterTheContextsEndIsTold(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -452,6 +452,8 @@ var saboteurs = []saboteur{
 		dir: "./internal/requests", test: "TestRequestThatHangsIsSentToEachEndpoint"},
 	{name: "round-paid-though-it-wins", rule: "a round that gets past a hung member costs nothing",
 		dir: "./internal/requests", test: "TestRoundThatWinsIsNotPaidFor"},
+	{name: "hung-copy-not-given-up", rule: "a copy that hangs ends its call when nothing else is in flight",
+		dir: "./internal/requests", test: "TestCopyThatHangsAfterTheFirstSendHasFailedIsGivenUp"},
 	{name: "renewal-wakes-none", rule: "a confirmed renewal wakes who waits for the end of a suspension",
 		dir: "./session", test: "TestWaiterThatSawASuspensionTheWatchdogMissedIsWoken"},
 	{name: "missed-connection-keeps-its-context",
