@@ -25,9 +25,10 @@ type race[T any] struct {
 
 	mu      sync.Mutex // protects what follows
 	timer   *time.Timer
-	rounds  int  // borrowed from the budget
-	last    bool // nothing more is sent
-	running int  // sends in flight
+	pause   time.Duration // the latest of the timer's
+	rounds  int           // borrowed from the budget
+	last    bool          // nothing more is sent
+	running int           // sends in flight
 	outcome outcome[T]
 }
 
@@ -45,10 +46,10 @@ func newRace[T any](
 	r := &race[T]{s: s, kind: k, op: op, pauses: p, running: 1}
 	ctx, r.cancel = context.WithCancel(ctx)
 	r.ctx = requireLeader(withoutDeadline{ctx})
-	pause := r.pauses.pause()
+	r.pause = r.pauses.pause()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.timer = time.AfterFunc(pause, r.repeat)
+	r.timer = time.AfterFunc(r.pause, r.repeat)
 	return r
 }
 
@@ -85,6 +86,7 @@ func (r *race[T]) sendCopies(n, rounds int) bool {
 	}
 	r.rounds += rounds
 	r.running += n
+	r.pause = pause
 	r.timer.Reset(pause)
 	for range n {
 		r.copies.Go(func() { r.send(true) })
@@ -146,19 +148,19 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
 }
 
 // end joins the copies in flight, and sends no more: a slow etcd answers "request timed out" to a first send, and
-// carries it out all the same; more copies would only hear the same. Their replies may take the longest pause more:
+// carries it out all the same; more copies would only hear the same. A reply to them may take one more pause:
 //
-//	0.0 s   a read is sent to A
-//	0.15 s  a copy goes to B, and B hangs
-//	0.2 s   A's connection is reset. Nothing more is sent
-//	5.2 s   the copy is given up. A loop around Once sends the read again, to C
+//	0 ms    a read is sent to A
+//	150 ms  a copy goes to B, and B hangs. The next pause is 225 ms
+//	200 ms  A's connection is reset. Nothing more is sent
+//	425 ms  the copy is given up. A loop around Once sends the read again, to C
 func (r *race[T]) end() {
 	r.mu.Lock()
 	r.last = true
 	if r.running == 0 {
 		r.timer.Stop()
 	} else {
-		r.timer.Reset(longest)
+		r.timer.Reset(r.pause)
 	}
 	r.mu.Unlock()
 	r.copies.Wait()
