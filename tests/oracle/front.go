@@ -48,8 +48,12 @@ func (j *judge) checkFront(entries []*entry, lease Lease, holds []*Hold) {
 			until = min(until, e.left.After)
 		}
 	}
-	limit := grantedWithin
-	for begin := entries[0].put.Before; len(entries) > 0; limit = grantedWithin + foundWithin {
+	granted := grantedWithin
+	if j.Lossy {
+		granted *= 2
+	}
+	limit := granted
+	for begin := entries[0].put.Before; len(entries) > 0; limit = granted + foundWithin {
 		end := j.end()
 		for _, e := range entries {
 			if e.gone != nil {

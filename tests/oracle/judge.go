@@ -15,9 +15,8 @@ const (
 	revocationToldWithin = 3050 * time.Millisecond
 
 	// grantedWithin is the time within which entries at the front must have a holder, while its connection works: a few
-	// requests, each of which may be repeated. Where many messages are lost, as in the simulation, copies are paid for by
-	// time, and up to 5 s apart.
-	grantedWithin = 16 * time.Second
+	// requests, each of which may be repeated. In a Lossy record it is twice as long.
+	grantedWithin = 8 * time.Second
 
 	// foundWithin is RecheckAfter of internal/watching: a waiter looks that often whether its entries stand.
 	foundWithin = 30 * time.Second

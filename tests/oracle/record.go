@@ -23,6 +23,10 @@ type Record struct {
 	// Fast: but for faults, a request and its reply take no longer than 100 ms.
 	Fast bool
 
+	// Lossy: messages are lost, and nothing says so. A session pays for copies by time then: they are up to 5 s apart, and
+	// two in a row may be lost, too.
+	Lossy bool
+
 	// Prompt: but for Faults and Unsteady times nothing delays a request, so that a release must be.
 	Prompt   bool
 	Unsteady []Fault // faults of the cluster, as a change of its leader, that may delay a hand-over and nothing else

@@ -190,6 +190,7 @@ func (s *simulation) noteFault(p *process, d time.Duration) {
 func (s *simulation) judge() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.record.Lossy = true
 	s.record.Fast = s.profile.latency <= 50*time.Millisecond
 	s.record.Prompt = s.profile.calm
 	for _, p := range s.processes {
