@@ -128,6 +128,10 @@ func TestCheckWithoutAQuorumNamesTheMembers(t *testing.T) {
 			cluster := etcdtest.StartCluster(t, 3)
 			if c.user != nil {
 				enableAuth(t, cluster.Client(t), password)
+				// A linearizable read: the last member has caught up, and asks for users, too.
+				if _, err := cluster.Member(2).Client(t).Get(deadline(t), "x"); !errors.Is(err, rpctypes.ErrUserEmpty) {
+					t.Fatal(err)
+				}
 			}
 			endpoints := cluster.Endpoints()
 			cluster.Member(0).Stop()
