@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -84,23 +83,6 @@ func (r *requests) of(method string, id clientv3.LeaseID) int {
 		}
 	}
 	return n
-}
-
-// warnings returns a logger, and a function that counts the lines so far that have a text.
-func warnings() (*slog.Logger, func(text string) int) {
-	lines := make(chan string, 1000)
-	var all []string
-	return slog.New(lineHandler(lines)), func(text string) (n int) {
-		for len(lines) > 0 {
-			all = append(all, <-lines)
-		}
-		for _, line := range all {
-			if strings.Contains(line, text) {
-				n++
-			}
-		}
-		return n
-	}
 }
 
 // never is a jitter: the lease of claims is renewed after exactly a third of its TTL.
