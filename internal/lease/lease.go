@@ -5,8 +5,8 @@
 // the next.
 //
 // In lease.go a Lease is trusted, suspended and lost. renewal.go judges its renewals, and says when the next is due.
-// hearing.go has what its holders hear and when they poll. calls.go says how long a
-// call goes on: which contexts end it, how it pauses, and what its error says when the session was closed meanwhile.
+// hearing.go has what its holders hear and when they poll. calls.go says how long a call goes on: which contexts end
+// it, how it pauses, and what its error says when the session was closed meanwhile.
 package lease
 
 import (
@@ -88,7 +88,7 @@ func (l *Lease) Margin() time.Duration { return l.grant.Margin }
 // Trust returns how long the lease is trusted after a renewal was sent.
 func (l *Lease) Trust() time.Duration { return l.grant.trustFor(l.grant.TTL) }
 
-// Changed returns a channel. It is closed at the next change of state, and at the next confirmed renewal.
+// Changed returns a channel. It is closed at the next confirmed renewal.
 func (l *Lease) Changed() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,12 +190,8 @@ func (l *Lease) confirmLocked(now time.Duration, t trust) {
 		l.connected, l.suspend = context.WithCancelCause(l.ctx)
 		l.ends = false
 	}
-	l.wakeLocked()
-}
-
-// wakeLocked wakes the watchdog and AwaitConnected. Both judge by the clock: AwaitConnected may have seen a suspension
-// that the watchdog, whose timer has not fired yet, will never see.
-func (l *Lease) wakeLocked() {
+	// Wake the watchdog and AwaitConnected. Both judge by the clock: AwaitConnected may have seen a suspension that the
+	// watchdog, whose timer has not fired yet, will never see.
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
