@@ -18,18 +18,19 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
@@ -42,10 +43,6 @@ type Suspect struct {
 	UnansweredAt int64        // the gate of the latest unanswered copy of the put; 0 if all were answered
 	Kept         int64        // the create revision of the entry if MinHold keeps it at its key; otherwise 0
 	Log          *slog.Logger // the session's, with what identifies the entry
-
-	// Remove has the session remove what was found, an entry or its claim, by its create revision. The sweeper has
-	// unregistered the Suspect before.
-	Remove func(kv *mvccpb.KeyValue)
 }
 
 // InFlight is false: the attempt has ended.
@@ -64,8 +61,12 @@ type Sweeper struct {
 	running  bool
 }
 
-// errPutsInFlight: the sweeper must not put the session key yet.
-var errPutsInFlight = retry.Again(errors.New("puts refused by the new session key are still in flight"))
+var (
+	// errPutsInFlight: the sweeper must not put the session key yet.
+	errPutsInFlight = retry.Again(errors.New("puts refused by the new session key are still in flight"))
+	// errRemoved: something of it may stand yet.
+	errRemoved = retry.Again(errors.New("another client, or a copy of the request, has removed what was found"))
+)
 
 // Add makes the sweeper responsible for an entry whose attempt has ended.
 func (s *Sweeper) Add(e *Suspect) {
@@ -94,8 +95,9 @@ func (s *Sweeper) run(ctx context.Context) {
 		}
 		if ctx.Err() == nil && !etcderr.Retryable(err) && !logged && suspects[0].Lease.Lost() == nil {
 			logged = true
-			suspects[0].Log.Error("holdfast: etcd refuses to clean up after requests that it did not answer; "+
-				"their entries may stand until the lease ends", "entries", len(suspects), "error", err)
+			s.host.Logger().Error("holdfast: etcd refuses to remove entries, or to clean up after requests that it did not "+
+				"answer; they may stand until the lease ends; the session retries", "entries", len(suspects),
+				"lease", names.Lease(suspects[0].Lease.ID()), "error", err)
 		}
 		if pauses.Next(ctx, s.host, nil) != nil {
 			return
@@ -114,23 +116,25 @@ func (s *Sweeper) suspectsLeft() (left []*Suspect) {
 		if len(all) == 0 {
 			return nil
 		}
-		left = slices.DeleteFunc(all, func(e *Suspect) bool {
-			lost := e.Lease.Lost() != nil
-			if lost {
-				s.clear(e)
+		for _, e := range all {
+			if e.Lease.Lost() == nil {
+				left = append(left, e)
+			} else {
+				s.clear([]*Suspect{e})
 			}
-			return lost
-		})
+		}
 	}
 	return left
 }
 
-// clear acquits a suspect: nothing of it stands, and nothing can appear.
-func (s *Sweeper) clear(e *Suspect) {
+// clear acquits suspects: nothing of them stands, and nothing can appear.
+func (s *Sweeper) clear(suspects []*Suspect) {
 	s.mu.Lock()
-	delete(s.suspects, e)
-	s.mu.Unlock()
-	s.keys.Unregister(e.Key)
+	defer s.mu.Unlock()
+	for _, e := range suspects {
+		delete(s.suspects, e)
+		s.keys.Unregister(e.Key)
+	}
 }
 
 // sweep goes through all suspects once.
@@ -179,46 +183,56 @@ func (s *Sweeper) moveGate(ctx context.Context, l *lease.Lease, suspects []*Susp
 	return err
 }
 
-// removeStanding reads a batch of suspects and removes what stands. With final, what is absent can no longer appear. If
-// etcd refuses to read one of them, the others are still removed.
-func (s *Sweeper) removeStanding(ctx context.Context, batch []*Suspect, final bool) (refused error) {
-	var ops requests.Ops
+// removeStanding removes what stands of a batch of suspects. With final, what is absent can no longer appear. If etcd
+// refuses one of them, the others are still removed.
+func (s *Sweeper) removeStanding(ctx context.Context, batch []*Suspect, final bool) error {
+	err := s.removeTogether(ctx, batch, final)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case len(batch) == 1:
+		return fmt.Errorf("entry %s: %w", names.Quote(batch[0].Key), err)
+	}
+	err = nil
+	for i := range batch {
+		err = cmp.Or(s.removeStanding(ctx, batch[i:i+1], final), err)
+	}
+	return err
+}
+
+// removeTogether reads the keys of some suspects by one request, and deletes what stands by another.
+func (s *Sweeper) removeTogether(ctx context.Context, batch []*Suspect, final bool) error {
+	var reads requests.Ops
 	for _, e := range batch {
 		for _, key := range e.Keys {
-			ops.Add(clientv3.OpGet(key, clientv3.WithKeysOnly()))
+			reads.Add(clientv3.OpGet(key, clientv3.WithKeysOnly()))
 		}
 	}
-	resp, err := requests.ReadAll(ctx, s.host.Sender(), ops...)
-	switch {
-	case err == nil:
-	case len(batch) == 1 || ctx.Err() != nil:
+	r, err := requests.ReadAll(ctx, s.host.Sender(), reads...)
+	if err != nil {
 		return err
-	default:
-		for i := range batch {
-			if err := s.removeStanding(ctx, batch[i:i+1], final); err != nil {
-				refused = err
-			}
-		}
-		return refused
 	}
+	var remove requests.Txn
 	n := 0
 	for _, e := range batch {
-		var kv *mvccpb.KeyValue
 		for range e.Keys { // after a deletion by hand the claim stands alone
-			kv = cmp.Or(kv, resp.First(n))
+			if kv := r.First(n); kv != nil && kv.CreateRevision != e.Kept {
+				remove.If = append(remove.If, clientv3.Compare(clientv3.CreateRevision(string(kv.Key)), "=", kv.CreateRevision))
+				remove.Then = append(remove.Then, clientv3.OpDelete(string(kv.Key)))
+			}
 			n++
 		}
-		switch {
-		case kv != nil && kv.CreateRevision == e.Kept:
-			if final {
-				s.clear(e)
-			}
-		case kv != nil:
-			s.clear(e)
-			e.Remove(kv)
-		case final:
-			s.clear(e)
+	}
+	if len(remove.Then) > 0 {
+		if r, err = remove.Ask(ctx, s.host.Sender(), requests.Write); err == nil && !r.Succeeded {
+			err = errRemoved
 		}
+		if err != nil {
+			return err
+		}
+	}
+	if final {
+		s.clear(batch)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func TestOnlyEndingsOfThePresentLeaseAreKept(t *testing.T) {
 func TestLeaseIsRefusedAndForgottenAlone(t *testing.T) {
 	t.Parallel()
 	k := Keys{inUse: make(map[string]use)}
-	lost, next := newSuspect("a", "", new(lease.Lease)), newSuspect("b", "", new(lease.Lease))
+	lost, next := newSuspect(new(lease.Lease), "a"), newSuspect(new(lease.Lease), "b")
 	k.Register("a", lost.Lease, lost)
 	k.Register("b", next.Lease, next)
 	k.refuse(lost.Lease)

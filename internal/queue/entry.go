@@ -99,7 +99,7 @@ type Grant = entry
 type entry struct {
 	Queue  *Queue
 	of     *attempt
-	ticket *ticket // of the caller; nil if the sweeper has found the entry
+	ticket *ticket // of the caller; nil of an orphan
 	entryKeys
 	Lease   *lease.Lease   // of the attempt: the entry ends with it
 	Value   string         // as it was put
@@ -136,6 +136,7 @@ type Granted struct {
 type removals struct {
 	removing bool // one was sent and not answered
 	deleted  bool // another client has deleted the entry: the claim stood alone
+	refused  bool // etcd refuses it
 }
 
 // stage is how far an entry has come. It only grows.

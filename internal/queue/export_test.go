@@ -16,7 +16,6 @@ const (
 	GiveUpWait     = lease.GiveUpWait
 	MaxOps         = requests.MaxOps
 	RecheckAfter   = watching.RecheckAfter
-	RemoveRetry    = removeRetry
 	ScanEvery      = leftovers.ScanEvery
 	ScanAgainAfter = leftovers.ScanAgainAfter
 )

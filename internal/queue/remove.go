@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -16,9 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leftovers"
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
-
-// removeRetry is the pause after etcd has refused to remove an entry.
-const removeRetry = time.Second
 
 // RemoveNow removes the entry with one request, on the caller's goroutine, and reports whether that succeeded. It does
 // nothing if another goroutine waits in the line: then the caller must hand the entry off.
@@ -113,11 +108,10 @@ func (e *entry) Remove() error {
 		e.Queue.host.LeaseGone(ctx, e.Lease, err)
 		e.finish()
 		return err
-	default: // etcd refuses it
-		e.Log().Error("holdfast: etcd refuses to remove an entry; the session retries until the lease ends",
-			"error", err)
+	default: // the sweeper tries again: a withdrawn permission may be granted again
+		e.refused = true
 		e.Queue.host.Telemetry().Sweeping(e.Queue.At.Kind)
-		e.Queue.host.Go(e.removeInBackground) // ends with the lease
+		e.finish()
 	}
 	if unknown && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
@@ -125,22 +119,8 @@ func (e *entry) Remove() error {
 	return err
 }
 
-// removeInBackground keeps trying although etcd refuses. A withdrawn permission may be granted again.
-func (e *entry) removeInBackground(context.Context) {
-	ctx := e.Lease.Context()
-	for lease.Sleep(ctx, lease.Jittered(removeRetry)) {
-		err := e.Retry(ctx, e.tryRemove)
-		if err == nil || errors.Is(err, ErrEntryGone) || errors.Is(err, ErrRepeated) {
-			e.Log().Info("holdfast: removed the entry that etcd had refused to remove")
-			e.finish()
-			return
-		}
-	}
-	e.finish()
-}
-
-// finish ends what the attempt has to do with the entry. If a copy of its put was not answered, or the entry may exist
-// with an unknown revision, the sweeper takes over.
+// finish ends what the attempt has to do with the entry. If a copy of its put was not answered, or the entry may stand,
+// the sweeper takes over.
 func (e *entry) finish() {
 	before := e.stage
 	e.reach(ended)
@@ -154,7 +134,7 @@ func (e *entry) finish() {
 			shared.keys.Unregister(e.home)
 		}
 	// The gate may have moved since. The copy may all the same have been carried out between the removal and this move.
-	case before == sent || e.of.unansweredAt != 0:
+	case before == sent || e.of.unansweredAt != 0 || e.refused:
 		shared.sweeper.Add(e.suspect())
 	case e.taken.moved: // the entry stands at its key
 		shared.keys.Unregister(e.home)
@@ -284,32 +264,19 @@ func (e *entry) InFlight() bool {
 
 // suspect returns the entry for the sweeper, with each key where it may stand.
 func (e *entry) suspect() *leftovers.Suspect {
-	at, keys := e.Queue.At, []string{e.home, cmp.Or(e.Queue.claimKey(e.home), e.home)}
+	at, keys := e.Queue.At, []string{e.home}
+	if claim := e.Queue.claimKey(e.home); claim != "" {
+		keys = append(keys, claim)
+	}
 	if at.Kind == holdfast.KindSemaphore {
 		turn := at.TurnKey(e.home)
 		keys = append(keys, turn, at.ClaimKey(turn))
 	}
 	s := &leftovers.Suspect{
-		Key: e.home, Keys: keys, Lease: e.Lease, UnansweredAt: e.of.unansweredAt, Remove: e.removeFound, Log: e.Log(),
+		Key: e.home, Keys: keys, Lease: e.Lease, UnansweredAt: e.of.unansweredAt, Log: e.Log(),
 	}
 	if e.taken.moved {
 		s.Kept = e.Created
 	}
 	return s
-}
-
-// removeFound removes what the sweeper has found of the entry.
-func (e *entry) removeFound(kv *mvccpb.KeyValue) {
-	at, key := e.Queue.At, string(kv.Key)
-	if at.IsClaim(key) {
-		key = at.EntryOf(key)
-	}
-	found := &entry{
-		Queue: e.Queue, of: e.of, Lease: e.Lease, entryKeys: entryKeys{key, e.Queue.claimKey(key), e.home, e.id},
-		Created: kv.CreateRevision, stage: created,
-	}
-	if !e.Queue.shared.keys.Register(e.home, e.Lease, found) {
-		return // the scanner has just claimed the key, and will have it removed
-	}
-	e.Queue.host.Go(func(context.Context) { _ = found.Remove() }) // ends with the lease
 }

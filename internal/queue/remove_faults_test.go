@@ -46,7 +46,7 @@ func TestNothingIsKeptOfAnEntryThatGoesWithItsLease(t *testing.T) {
 			t.Errorf("HandOff: %v", err)
 		}
 		srv.Revoke(g.Lease.ID())
-		time.Sleep(2 * removeRetry)
+		time.Sleep(2 * time.Second)
 		p.Plan(nil)
 		if n := g.Queue.Used(); n != 0 {
 			t.Errorf("%d keys are in use", n)

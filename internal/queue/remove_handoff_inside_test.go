@@ -126,7 +126,7 @@ func TestHandOffThatIsNotAnsweredAndThenRefusedIsUnknown(t *testing.T) {
 			t.Errorf("HandOff: %v", err)
 		}
 		p.Plan(nil)
-		time.Sleep(2 * removeRetry)
+		time.Sleep(2 * time.Second)
 		mustHandOff(t, <-next)
 		kit.NothingStands(t, srv)
 	})
