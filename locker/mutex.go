@@ -219,6 +219,8 @@ func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 	switch {
 	case errors.Is(err, queue.ErrInDelay):
 		failed.Err = fmt.Errorf("%w: %w", ErrLocked, failed.Err)
+	case errors.Is(err, queue.ErrOwnSession):
+		failed.Err = fmt.Errorf("%w: by a goroutine of this session", ErrLocked)
 	case errors.Is(err, queue.ErrOccupied):
 		failed.Err = ErrLocked
 	}

@@ -106,7 +106,7 @@ func TestToTellThePlaceCostsOneReadEachTime(t *testing.T) {
 	})
 }
 
-func TestGoroutinesInLineAskForTheirPlaceUnlessTheirSessionHolds(t *testing.T) {
+func TestGoroutinesInLineAskForTheirPlace(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := kit.Start(t, srv, owner("a")), kit.Start(t, srv, owner("b"))
 		mu := locker.NewMutex(b.Sess, "x")
@@ -117,22 +117,22 @@ func TestGoroutinesInLineAskForTheirPlaceUnlessTheirSessionHolds(t *testing.T) {
 		_ = lockLater(ctx, mu)
 		time.Sleep(time.Millisecond)
 		before := b.Link.Count()["Txn"]
-		expectPlace(t, "TryLock behind two goroutines that wait", tryLock(t, mu), "a", 3)
+		expectPlace(t, "TryLock behind two goroutines that wait", tryLock(t, mu), "", 2) // it asks nobody
 		expectPlace(t, "Lock behind two goroutines that wait", timedOut(t, mu, 100*time.Millisecond), "a", 3)
-		if n := b.Link.Count()["Txn"] - before; n != 2 {
-			t.Errorf("%d Txns, want a read for each call", n)
+		if n := b.Link.Count()["Txn"] - before; n != 1 {
+			t.Errorf("%d Txns, want a read for Lock", n)
 		}
 		mustUnlock(t, theirs)
 		held := (<-head).lk
-		before = b.Link.Count()["Txn"]
 		p := timedOut(t, mu, 100*time.Millisecond)
 		expectPlace(t, "Lock behind one that holds and one that waits", p, "b", 2)
-		if p.Holder.Token != held.Token() || p.Holder.Key != held.Key() || p.Holder.HeldAt.IsZero() {
+		if p.Holder.Token != held.Token() || p.Holder.Key != held.Key() {
 			t.Errorf("holder %+v", p.Holder)
 		}
-		expectPlace(t, "TryLock behind one that holds and one that waits", tryLock(t, mu), "b", 2)
-		if n := b.Link.Count()["Txn"] - before; n != 0 {
-			t.Errorf("%d Txns behind a goroutine of the session that holds", n)
+		_, err := mu.TryLock(t.Context())
+		expectPlace(t, "TryLock behind one that holds and one that waits", refused(t, locker.ErrLocked, nil, err), "", 2)
+		if !strings.Contains(err.Error(), "a goroutine of this session") {
+			t.Error(err)
 		}
 		cancel()
 		mustUnlock(t, held)

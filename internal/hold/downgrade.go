@@ -28,7 +28,7 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	defer close(before.done) // the entry is the reader's now
 	ctx, cancel := h.host.Detached(ctx)
 	defer cancel()
-	err := queue.RemoveTogether(ctx, []*queue.Grant{h.grant}, reader.grant)
+	err := queue.RemoveNow(ctx, []*queue.Grant{h.grant}, reader.grant)
 	if err == nil {
 		h.removal.wasRemoved()
 		return reader, nil

@@ -9,12 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/view"
@@ -80,7 +78,6 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 		}
 		h.telemetry.Held()
 		h.removal.joined = h.host.Joining()
-		h.grant.Show(h)
 	}
 	first.poll.add(first.holds)
 	if r.MaxHold > 0 {
@@ -189,19 +186,6 @@ func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, conte
 		h.removeContext(&cancel)
 		cancel(nil)
 	}
-}
-
-// Shown returns what people see of the hold's entry. Another client would read the same a second later. It reports
-// false once the hold has ended.
-func (h *Hold) Shown() (view.Entry, bool) {
-	if h.cause.Load() != nil {
-		return view.Entry{}, false
-	}
-	shown := h.Queue().Layout().View(&mvccpb.KeyValue{
-		Key: []byte(h.Key()), Value: []byte(h.grant.Value), CreateRevision: h.Created(), Lease: int64(h.Lease()),
-	})
-	shown.Token, shown.HeldAt = h.Token(), layout.Millis(h.since)
-	return shown, true
 }
 
 // life is the time from the grant to the end. The holds of a Set have one life: they end together, with one cause.

@@ -192,7 +192,7 @@ func (l *life) releaseKept(ctx context.Context) error {
 	for _, each := range l.holds {
 		switch {
 		case !each.removal.takeKept():
-		case each.grant.RemoveNow(ctx):
+		case queue.RemoveNow(ctx, []*queue.Grant{each.grant}, nil) == nil:
 			each.removal.wasRemoved()
 		default:
 			each.removal.inBackground()

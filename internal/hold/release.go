@@ -35,18 +35,12 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	case !ended:
 	case h.request.MinHold > 0 && h.grant.TakenFor() > 0:
 		h.removal.stayTaken()
-	case len(h.holds) > 1:
-		if h.removeTogether(ctx) {
-			return nil
-		}
+	case h.removeNow(ctx):
+		return nil
+	default: // another goroutine waits in the line, or the removal got no reply
 		for _, each := range h.holds {
 			each.removal.inBackground()
 		}
-	case h.grant.RemoveNow(ctx):
-		h.removal.wasRemoved()
-		return nil
-	default: // another goroutine waits in the line, or the removal got no reply
-		h.removal.inBackground()
 	}
 	if cause := *h.cause.Load(); !errors.Is(cause, holdfast.ErrReleased) {
 		return cause
@@ -79,14 +73,14 @@ func keepsEntry(cause error) bool {
 	return errors.As(cause, &lost) && (lost.Cause == holdfast.CauseKicked || lost.Cause == holdfast.CauseRemoved)
 }
 
-// removeTogether removes the entries of a released Set by one Txn, and reports whether that succeeded. If not, each is
-// to be removed by itself.
-func (l *life) removeTogether(ctx context.Context) bool {
-	grants := make([]*queue.Grant, len(l.holds))
-	for i, each := range l.holds {
-		grants[i] = each.grant
+// removeNow removes the entries of released holds by one Txn, and reports whether that succeeded. If not, each is to be
+// removed by itself.
+func (l *life) removeNow(ctx context.Context) bool {
+	grants := make([]*queue.Grant, 0, 1) // allocates for a Set only
+	for _, each := range l.holds {
+		grants = append(grants, each.grant)
 	}
-	if queue.RemoveTogether(ctx, grants, nil) != nil {
+	if queue.RemoveNow(ctx, grants, nil) != nil {
 		return false
 	}
 	for _, each := range l.holds {

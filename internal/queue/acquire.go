@@ -57,8 +57,8 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 		}
 	}
 	heads := s.join(r)
-	if heads == nil { // with r.Try alone
-		return nil, ErrOccupied // by a goroutine of this session, since checkFree
+	if heads == nil { // with r.Try alone: since checkFree
+		return nil, ErrOwnSession
 	}
 	if r.OnWait != nil {
 		defer heads[0].teller.end()
@@ -330,21 +330,20 @@ func (s Set) checkFree(ctx context.Context) error {
 		return q.checkRoom(ctx)
 	}
 	for _, q := range s {
-		if err := q.occupancy(ctx); err != nil {
+		if err := q.occupancy(); err != nil {
 			return s.naming(err, q)
 		}
 	}
 	return s.checkEmpty(ctx)
 }
 
-// occupancy returns ErrOccupied, with the place, if goroutines of this session are in the line of q. The head may not
-// have its entry yet.
-func (q *Queue) occupancy(ctx context.Context) *Error {
-	head, length := q.shared.lines.shared(q.At.Entries)
-	if head == nil {
+// occupancy returns ErrOwnSession if goroutines of this session are in the line of q.
+func (q *Queue) occupancy() *Error {
+	length := q.shared.lines.length(q.At.Entries)
+	if length == 0 {
 		return nil
 	}
-	return &Error{Place: head.placeBehind(ctx, length), Err: ErrOccupied}
+	return &Error{Place: view.Place{Ahead: min(length, view.MaxAhead), Seen: time.Now()}, Err: ErrOwnSession}
 }
 
 // naming adds the name of a queue to the place in err, if there are several.

@@ -17,12 +17,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
-	"github.com/holdfast-go/holdfast/view"
 )
 
 var (
 	// ErrOccupied is the error with Request.Try if the queue has a holder or waiters.
 	ErrOccupied = errors.New("the queue is not empty")
+	// ErrOwnSession is ErrOccupied by a goroutine of the same session. No request tells it, so its place names no holder.
+	ErrOwnSession = fmt.Errorf("%w: a goroutine of this session holds it, or waits for it", ErrOccupied)
 	// ErrEntryGone: another client deleted the entry, or has written to it.
 	ErrEntryGone = errors.New("the entry is no longer in the queue as it was put")
 	// ErrRepeated: the entry and its claim are gone, and this session may have removed both.
@@ -91,8 +92,8 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	}
 }
 
-// Grant is an entry that holds. Its owner ends it by exactly one of RemoveNow, RemoveTogether, HandOff, and LeaveLine
-// followed by Left or Remove. One goroutine at a time calls what changes a Grant.
+// Grant is an entry that holds. Its owner ends it by exactly one of RemoveNow, HandOff, and LeaveLine followed by Left or
+// Remove. One goroutine at a time calls what changes a Grant.
 type Grant = entry
 
 // entry is a key in a queue, put by an attempt, and what is known of it. Callers get it as a Grant.
@@ -234,17 +235,6 @@ func (e *entry) setToken(epoch []*mvccpb.KeyValue) (err error) {
 		e.Token, err = layout.Token(epoch, e.Created)
 	}
 	return err
-}
-
-// Shown is what callers of a session see of an entry held by another goroutine of it; false once the hold has ended.
-type Shown interface{ Shown() (view.Entry, bool) }
-
-// Show records what callers of this session see of the holder while they wait behind the entry.
-func (e *entry) Show(shown Shown) {
-	mu := &e.Queue.shared.lines.mu
-	mu.Lock()
-	defer mu.Unlock()
-	e.ticket.shown = shown
 }
 
 // TakeFor makes the name stay taken for d from now on: until then the session deletes the entry only if its owner does.

@@ -20,11 +20,11 @@ func TestGrantIsRemovedNowOnlyIfNoGoroutineWaitsBehindIt(t *testing.T) {
 		first := mustAcquire(t, q)
 		next := newTicket(q, Request{})
 		q.shared.lines.join(next, false)
-		if first.RemoveNow(t.Context()) || len(srv.Keys(entriesX)) != 1 {
+		if RemoveNow(t.Context(), []*Grant{first}, nil) == nil || len(srv.Keys(entriesX)) != 1 {
 			t.Error("removed, though the entry is to be handed off")
 		}
 		next.cancel()
-		if !first.RemoveNow(t.Context()) || len(srv.Keys(entriesX)) != 0 {
+		if RemoveNow(t.Context(), []*Grant{first}, nil) != nil || len(srv.Keys(entriesX)) != 0 {
 			t.Error("not removed")
 		}
 		mustHandOff(t, mustAcquire(t, q)) // the line has been left
@@ -50,7 +50,7 @@ func TestGrantThatHasLeftItsLineEndsByWhatHasComeOfItsEntry(t *testing.T) {
 				q := p.queue("x")
 				g := mustAcquire(t, q)
 				g.LeaveLine()
-				if err := q.occupancy(t.Context()); err != nil {
+				if err := q.occupancy(); err != nil {
 					t.Errorf("the line has a head: %v", err)
 				}
 				lease := g.Lease
@@ -99,7 +99,7 @@ func TestGrantsAreRemovedTogetherOrNotAtAll(t *testing.T) {
 					srv.Delete(grants[c.gone].Key)
 				}
 				p.PlanOne("remove", c.fate)
-				err := RemoveTogether(t.Context(), []*Grant{grants["a"], grants["b"]}, grants["c"])
+				err := RemoveNow(t.Context(), []*Grant{grants["a"], grants["b"]}, grants["c"])
 				if !errors.Is(err, c.err) || c.err == nil && err != nil {
 					t.Errorf("%v, want %v", err, c.err)
 				}
@@ -135,8 +135,8 @@ func TestGrantThatMayHaveBeenRemovedTogetherIsNotFoundLost(t *testing.T) {
 				p.PlanAll("remove", fate)
 				ctx, cancel := context.WithTimeout(t.Context(), kit.Prompt)
 				defer cancel()
-				if err := RemoveTogether(ctx, grants, nil); err == nil || errors.Is(err, ErrEntryGone) {
-					t.Fatalf("RemoveTogether: %v", err)
+				if err := RemoveNow(ctx, grants, nil); err == nil || errors.Is(err, ErrEntryGone) {
+					t.Fatalf("RemoveNow: %v", err)
 				}
 				p.Plan(nil)
 				for _, g := range grants {

@@ -124,31 +124,3 @@ func TestOnlyACallerWhoWaitsIsToldThePlace(t *testing.T) {
 		tk.next()
 	})
 }
-
-// shownAs is what others see of an entry; without a key: of one that is held no more.
-type shownAs string
-
-func (s shownAs) Shown() (view.Entry, bool) { return view.Entry{Key: string(s)}, s != "" }
-
-// Of an entry that a goroutine of the session holds, the session knows all. Otherwise etcd is asked who is ahead of it.
-func TestPlaceBehindAGoroutineOfTheSession(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		ahead := kit.Join(t, srv, entriesX)
-		tk := newTicket(start(t, srv).queue("x"), Request{})
-		tk.rev = srv.Keys(ahead.Key)[0].CreateRevision + 1
-		for _, c := range []struct {
-			shown  Shown
-			inLine int
-			holder string
-			ahead  int
-		}{
-			{nil, 2, ahead.Key, 3}, {shownAs("held"), 2, "held", 2}, {shownAs(""), 2, ahead.Key, 3},
-			{shownAs("held"), 0, ahead.Key, 1},
-		} {
-			tk.shown = c.shown
-			if p := tk.placeBehind(t.Context(), c.inLine); p.Holder.Key != c.holder || p.Ahead != c.ahead {
-				t.Errorf("%+v: %+v", c, p)
-			}
-		}
-	})
-}

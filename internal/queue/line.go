@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -45,10 +44,7 @@ type ticket struct {
 	// lines, for the queues of a Set, could wait for each other for ever.
 	alone bool
 
-	// What those in the line behind it are told.
-	rev   int64 // create revision of its entry; 0: not known
-	shown Shown // what others see of its entry; nil until it holds
-	told  bool  // the log has told of a goroutine waiting long for it
+	rev int64 // create revision of its entry, for those in the line behind it; 0: not known
 
 	teller *teller // of the caller's place; a Set's tickets share it; nil without OnWait
 
@@ -94,15 +90,15 @@ func (s *lines) join(t *ticket, ifEmpty bool) bool {
 	return true
 }
 
-// shared returns the head of the shared line of a queue, and how many are in it. The head is nil if there is no line.
-func (s *lines) shared(entries string) (head *ticket, length int) {
+// length returns how many are in the shared line of a queue.
+func (s *lines) length(entries string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ln := s.all[lineKey{entries: entries}]
 	if ln == nil {
-		return nil, 0
+		return 0
 	}
-	return ln.head, 1 + ln.waiting.Len()
+	return 1 + ln.waiting.Len()
 }
 
 // cancel takes a caller out of the line. It reports false if the ticket has become the head: then its turn is in the
@@ -185,14 +181,9 @@ func (t *ticket) next() {
 	delete(ln.lines.all, ln.key)
 }
 
-// tellOwnHolderAfter is how long a goroutine waits for another goroutine of its session before the log says so.
-const tellOwnHolderAfter = 5 * time.Second
-
 // awaitTurn waits until t is the head, and tells its caller the place meanwhile. After an error the caller cancels t.
 func (t *ticket) awaitTurn(ctx context.Context) error {
 	t.tell(t.place)
-	ownHolder := time.AfterFunc(tellOwnHolderAfter, t.tellOwnHolder)
-	defer ownHolder.Stop()
 	select {
 	case <-t.turn:
 		return nil
@@ -203,26 +194,5 @@ func (t *ticket) awaitTurn(ctx context.Context) error {
 		return &Error{Place: t.place(patience), Err: err}
 	case <-t.q.host.Context().Done():
 		return holdfast.ErrClosed
-	}
-}
-
-// tellOwnHolder logs a wait for another goroutine of the same session, once for each hold. A goroutine that locks a
-// name twice waits for itself, and nothing else says so.
-func (t *ticket) tellOwnHolder() {
-	head, _ := t.ahead(1)
-	if head == nil || head == t {
-		return
-	}
-	t.q.shared.lines.mu.Lock()
-	shown, told := head.shown, head.told
-	head.told = told || shown != nil
-	t.q.shared.lines.mu.Unlock()
-	if shown == nil || told {
-		return
-	}
-	if _, holds := shown.Shown(); holds {
-		t.q.host.Logger().Info("holdfast: a goroutine waits for a lock that its own session holds, perhaps this goroutine; "+
-			"one that locks a name twice waits for itself: see locker.Options.Reentrant",
-			"queue", string(t.q.At.Kind), "name", t.q.At.Name, "waited", tellOwnHolderAfter)
 	}
 }

@@ -47,7 +47,7 @@ func TestTurnsComeInTheOrderOfTheCalls(t *testing.T) {
 		t.Fatal("the third has no turn although it was passed")
 	}
 	third.next()
-	if head, _ := s.shared("x"); head != nil || len(s.all) != 0 {
+	if s.length("x") != 0 || len(s.all) != 0 {
 		t.Error("a line that is empty was not forgotten")
 	}
 	if head, _ := third.ahead(10); head != nil {
@@ -134,20 +134,20 @@ func TestLineCountsNoFurtherThanItIsAsked(t *testing.T) {
 	}
 }
 
-func TestLineTellsItsHeadAndItsLength(t *testing.T) {
+func TestLineTellsItsLength(t *testing.T) {
 	t.Parallel()
 	s := new(lines)
-	check := func(when string, wantHead *ticket, wantLength int) {
+	check := func(when string, want int) {
 		t.Helper()
-		if head, length := s.shared("x"); head != wantHead || length != wantLength {
-			t.Errorf("%s: %v is the head of %d", when, head, length)
+		if length := s.length("x"); length != want {
+			t.Errorf("%s: %d are in it", when, length)
 		}
 	}
-	check("there is none", nil, 0)
+	check("there is none", 0)
 	head := joined(s, 1)
-	check("one has joined", head, 1)
-	behind := joined(s, 2)
-	check("another waits", head, 2)
+	check("one has joined", 1)
+	joined(s, 2)
+	check("another waits", 2)
 	head.next()
-	check("the first has left", behind, 1)
+	check("the first has left", 1)
 }

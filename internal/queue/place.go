@@ -111,30 +111,21 @@ func (s scope) placeIn(r requests.Reply, i int, rev int64, epoch []*mvccpb.KeyVa
 	return p
 }
 
-// place returns the place of a ticket in its line. It asks etcd, unless a goroutine of this session holds.
+// place returns the place of a ticket in its line, behind what is ahead of the head's entry.
 func (t *ticket) place(ctx context.Context) view.Place {
 	head, inLine := t.ahead(view.MaxAhead)
 	if head == nil {
 		return view.Place{}
 	}
-	return head.placeBehind(ctx, inLine)
-}
-
-// placeBehind returns the place of a caller with inLine others ahead in the line. t is its head.
-func (t *ticket) placeBehind(ctx context.Context, inLine int) view.Place {
-	t.q.shared.lines.mu.Lock()
-	rev, shown := t.rev, t.shown
-	t.q.shared.lines.mu.Unlock()
-	var p view.Place
-	holds := false
-	if shown != nil && inLine > 0 {
-		p.Holder, holds = shown.Shown()
+	t.line.lines.mu.Lock()
+	rev, counted := head.rev, inLine
+	t.line.lines.mu.Unlock()
+	if inLine > 0 && rev > 0 {
+		rev, counted = rev+1, inLine-1 // the head's entry is counted, and may be the holder's
 	}
-	if !holds {
-		p = t.readPlace(ctx, rev)
-	}
-	p.Ahead = min(p.Ahead+inLine, view.MaxAhead)
-	if holds || !p.Known() && inLine > 0 {
+	p := head.readPlace(ctx, rev)
+	p.Ahead = min(p.Ahead+counted, view.MaxAhead)
+	if !p.Known() && inLine > 0 {
 		p.Seen = time.Now() // the line is known
 	}
 	return p

@@ -135,7 +135,7 @@ func TestSetWhosePutIsFoundDoneWaitsInEachQueue(t *testing.T) {
 				ahead.Release()
 				if grants := <-done; len(grants) != 2 {
 					t.Fatal("not granted")
-				} else if err := RemoveTogether(t.Context(), grants, nil); err != nil {
+				} else if err := RemoveNow(t.Context(), grants, nil); err != nil {
 					t.Error(err)
 				}
 			})

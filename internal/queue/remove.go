@@ -15,22 +15,57 @@ import (
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
-// RemoveNow removes the entry with one request, on the caller's goroutine, and reports whether that succeeded. It does
-// nothing if another goroutine waits in the line: then the caller must hand the entry off.
-func (e *entry) RemoveNow(ctx context.Context) bool {
+// errMustHandOff: a goroutine waits in the line, or the entry is gone.
+var errMustHandOff = errors.New("the entry is to be handed off")
+
+// RemoveNow removes the entries of some grants by one Txn, on the caller's goroutine. The Txn compares each of them, and
+// the entry of beside, which stays; beside may be nil. After an error the caller must hand off each. ErrEntryGone: one
+// of several entries was deleted.
+func RemoveNow(ctx context.Context, grants []*Grant, beside *Grant) error {
 	// HandOff could do all of this. But it must not end with ctx, so it needs a goroutine of its own, and to start one
 	// and be woken by it costs a free lock some ten microseconds.
-	if !e.ticket.isLast() {
-		return false
-	}
-	ctx, cancel := lease.ForRequest(ctx, e.Lease, 0)
+	first := grants[0]
+	ctx, cancel := lease.ForRequest(ctx, first.Lease, 0)
 	defer cancel()
-	if e.tryRemove(ctx) != nil {
-		return false
+	t := requests.Txn{If: make([]clientv3.Cmp, 0, len(grants)+1), Then: make([]clientv3.Op, 0, 2*len(grants))}
+	for _, g := range grants {
+		if !g.ticket.isLast() {
+			return errMustHandOff
+		}
+		t.If = append(t.If, g.Holding())
+		t.Then = g.deletions(t.Then)
 	}
-	e.finish()
-	e.ticket.next()
-	return true
+	switch {
+	case beside != nil:
+		t.If = append(t.If, beside.Holding())
+		fallthrough
+	case len(grants) > 1:
+		t.Else = []clientv3.Op{Meta(first.Key), Meta(cmp.Or(first.Claim, first.Key))}
+	default:
+		t.About = first.Queue.At.Entries
+	}
+	r, err := first.Commit(ctx, t)
+	if r.Succeeded {
+		for _, g := range grants {
+			g.finish()
+			g.ticket.next()
+		}
+		return nil
+	}
+	unknown := first.Queue.ReportUnknown("remove", err) || r.Unanswered
+	for _, g := range grants {
+		g.removing = unknown
+	}
+	switch {
+	case err != nil:
+		return err
+	case t.Else == nil:
+		return errMustHandOff // which finds out why
+	case r.Unanswered, first.Queue.host.Sender().RepeatsUnnoticed() && !first.Is(cmp.Or(r.First(0), r.First(1))):
+		return holdfast.ErrOutcomeUnknown // a copy of ours may have done it: nothing of the first stands
+	default:
+		return ErrEntryGone
+	}
 }
 
 // tryRemove removes the entry and its claim. It may at any time, whatever stands ahead: nothing is hidden from those
@@ -140,44 +175,6 @@ func (e *entry) finish() {
 		shared.keys.Unregister(e.home)
 	default:
 		shared.keys.Recycle(e.home, e.id)
-	}
-}
-
-// RemoveTogether removes the entries of some grants by one Txn. The Txn compares each of them, and the entry of beside,
-// which stays; beside may be nil. After an error the caller must hand off each. ErrEntryGone: one of the entries was
-// deleted.
-func RemoveTogether(ctx context.Context, grants []*Grant, beside *Grant) error {
-	first := grants[0]
-	ctx, cancel := lease.ForRequest(ctx, first.Lease, 0)
-	defer cancel()
-	var t requests.Txn
-	for _, g := range grants {
-		t.If = append(t.If, g.Holding())
-		t.Then = g.deletions(t.Then)
-	}
-	if beside != nil {
-		t.If = append(t.If, beside.Holding())
-	}
-	t.Else = []clientv3.Op{Meta(first.Key), Meta(cmp.Or(first.Claim, first.Key))}
-	r, err := first.Commit(ctx, t)
-	if r.Succeeded {
-		for _, g := range grants {
-			g.finish()
-			g.ticket.next()
-		}
-		return nil
-	}
-	unknown := first.Queue.ReportUnknown("remove", err) || r.Unanswered
-	for _, g := range grants {
-		g.removing = unknown
-	}
-	switch {
-	case err != nil:
-		return err
-	case r.Unanswered, first.Queue.host.Sender().RepeatsUnnoticed() && !first.Is(cmp.Or(r.First(0), r.First(1))):
-		return holdfast.ErrOutcomeUnknown // a copy of ours may have done it: nothing of the first stands
-	default:
-		return ErrEntryGone
 	}
 }
 

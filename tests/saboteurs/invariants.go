@@ -124,7 +124,7 @@ var invariants = []invariant{
 		"internal/queue/put.go attempt.put, attempt.findPut",
 		"internal/queue/wait.go attempt.standIn",
 		"internal/hold/release.go life.endAndRelease",
-		"internal/queue/remove.go RemoveTogether",
+		"internal/queue/remove.go RemoveNow",
 		"internal/hold/downgrade.go Hold.Downgrade, Hold.goOn",
 	}},
 	{"no hold by an entry that is about to go", []string{
