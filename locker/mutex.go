@@ -111,7 +111,8 @@ func do[G grant](
 func (m *mutex) Lock(ctx context.Context) (*Lock, error) { return lockOf(m.named.acquire(ctx, false)) }
 
 // TryLock acquires the lock if it is neither held nor waited for. Otherwise the error Is ErrLocked, and its Place says
-// who holds. Nothing was queued.
+// who holds; behind a goroutine of the same session, which costs no request, only how many are ahead. Nothing was
+// queued.
 //
 // TryLock answers at once, except behind a dead holder: if the last holder went without a release, it waits for the
 // lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's, and a later call of the session waits
