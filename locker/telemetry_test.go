@@ -1,6 +1,7 @@
 package locker_test
 
 import (
+	"context"
 	"bytes"
 	"errors"
 	"fmt"
@@ -119,6 +120,35 @@ func TestSpansRecordHowALockWasAcquired(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A call that waits behind another session's lock ends without one.
+func TestCallsWithoutAHoldAreCountedByHowTheyEnded(t *testing.T) {
+	for outcome, end := range map[string]func(srv *etcdfake.Server, p *kit.Process, giveUp context.CancelFunc){
+		"canceled": func(_ *etcdfake.Server, _ *kit.Process, giveUp context.CancelFunc) { giveUp() },
+		"closed": func(_ *etcdfake.Server, p *kit.Process, _ context.CancelFunc) {
+			_ = p.Sess.Close(context.Background()) // its error is not in question
+		},
+		"lost": func(srv *etcdfake.Server, p *kit.Process, _ context.CancelFunc) { srv.Revoke(p.Sess.Lease()) },
+	} {
+		t.Run(outcome, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				var seen observed
+				a := kit.Start(t, srv)
+				b := kit.Start(t, srv, func(o *session.Options) { seen, o.StayLost = observe(o), true })
+				mustLock(t, locker.NewMutex(a.Sess, "x"))
+				ctx, giveUp := context.WithCancel(t.Context())
+				defer giveUp()
+				waits := lockLater(ctx, locker.NewMutex(b.Sess, "x"))
+				kit.Queued(t, srv, kit.Entries("x"), 2)
+				end(srv, b, giveUp)
+				if r := <-waits; r.err == nil {
+					t.Fatal("it holds")
+				}
+				seen.expect(t, "acquire.duration kind=lock,outcome="+outcome, 1)
+			})
+		})
+	}
 }
 
 func TestMetricsCountLossesLostRepliesAndStates(t *testing.T) {
