@@ -1,8 +1,8 @@
 package locker_test
 
 import (
-	"context"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
