@@ -117,7 +117,7 @@ func TestGoroutinesInLineAskForTheirPlace(t *testing.T) {
 		_ = lockLater(ctx, mu)
 		time.Sleep(time.Millisecond)
 		before := b.Link.Count()["Txn"]
-		expectPlace(t, "TryLock behind two goroutines that wait", tryLock(t, mu), "", 2) // it asks nobody
+		expectPlace(t, "TryLock behind two goroutines that wait", tryLock(t, mu), "", 2) // it sends nothing
 		expectPlace(t, "Lock behind two goroutines that wait", timedOut(t, mu, 100*time.Millisecond), "a", 3)
 		if n := b.Link.Count()["Txn"] - before; n != 1 {
 			t.Errorf("%d Txns, want a read for Lock", n)

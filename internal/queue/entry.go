@@ -92,8 +92,8 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	}
 }
 
-// Grant is an entry that holds. Its owner ends it by exactly one of RemoveNow, HandOff, and LeaveLine followed by Left or
-// Remove. One goroutine at a time calls what changes a Grant.
+// Grant is an entry that holds. Its owner ends it by exactly one of RemoveNow, HandOff, and LeaveLine followed by Left
+// or Remove. One goroutine at a time calls what changes a Grant.
 type Grant = entry
 
 // entry is a key in a queue, put by an attempt, and what is known of it. Callers get it as a Grant.

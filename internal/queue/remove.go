@@ -18,9 +18,9 @@ import (
 // errMustHandOff: a goroutine waits in the line, or the entry is gone.
 var errMustHandOff = errors.New("the entry is to be handed off")
 
-// RemoveNow removes the entries of some grants by one Txn, on the caller's goroutine. The Txn compares each of them, and
-// the entry of beside, which stays; beside may be nil. After an error the caller must hand off each. ErrEntryGone: one
-// of several entries was deleted.
+// RemoveNow removes the entries of some grants by one Txn, on the caller's goroutine. The Txn compares each of them,
+// and the entry of beside, which stays; beside may be nil. After an error the caller must hand off each. ErrEntryGone:
+// one of several entries was deleted.
 func RemoveNow(ctx context.Context, grants []*Grant, beside *Grant) error {
 	// HandOff could do all of this. But it must not end with ctx, so it needs a goroutine of its own, and to start one
 	// and be woken by it costs a free lock some ten microseconds.
