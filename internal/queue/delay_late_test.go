@@ -71,3 +71,39 @@ func TestLockDelayRunsOnceMoreIfTheRefusalOfACopyComesLate(t *testing.T) {
 		mustHandOff(t, g)
 	})
 }
+
+// The holder, told meanwhile, has deleted its claim: a look finds that, and its reply is late.
+func TestLockDelayRunsOnceMoreIfALookThatFindsNothingAheadComesLate(t *testing.T) {
+	for late, again := range map[time.Duration]time.Duration{
+		kit.LockDelay/4 - 1: 0, kit.LockDelay/4 + 1: kit.LockDelay,
+	} {
+		t.Run(fmt.Sprint(late), func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				ahead := kit.Join(t, srv, entriesX)
+				done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+				kit.Queued(t, srv, entriesX, 2)
+				ahead.Vanish() // its session lives, so the delay is longer than a look's pause
+				time.Sleep(lookAgain / 2)
+				srv.Delete(ahead.Claim)
+				looks := 0
+				p.Plan(func(kind string, _ int) (f etcdfake.Fate) {
+					if kind == "read" {
+						looks++
+						if looks == 1 || late > kit.LockDelay/4 && looks < 10 { // the same look, sent again
+							f.Request = late - 2*kit.OneWay
+						}
+					}
+					return f
+				})
+				left := time.Now()
+				g := <-done
+				if took, least := time.Since(left), lookAgain/2+late+again; took < least-kit.Prompt/2 || took > least+again/2+kit.Prompt {
+					t.Errorf("held after %v, want %v; sent %v", took, least, p.Counts())
+				}
+				p.Plan(nil)
+				mustHandOff(t, g)
+			})
+		})
+	}
+}
