@@ -12,8 +12,8 @@
 //     is held or waited for: TryDo; or hold it across functions: Lock, Lock.Unlock.
 //   - One process leads, term after term: [github.com/holdfast-go/holdfast/election], Election.Run; who leads, without
 //     being a candidate: NewReader.
-//   - Writes to etcd fail once another client holds the lock: [github.com/holdfast-go/holdfast/fencing], FencedWriter;
-//     for databases and services its packages sqlfence, httpfence and grpcfence.
+//   - Writes fail once another client holds the lock: [github.com/holdfast-go/holdfast/fencing] and its packages:
+//     etcdfence for etcd, sqlfence for databases, httpfence and grpcfence for services.
 //   - Contend with etcd's concurrency.Mutex, "etcdctl lock" or v3lock, and migrate from them: locker.NewMutexAt,
 //     docs/migrating.md.
 //   - Show which client holds and which wait: [github.com/holdfast-go/holdfast/admin]; record it:

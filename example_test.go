@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -23,7 +23,7 @@ func closeBooks(ctx context.Context, cli *clientv3.Client) error {
 
 	mu := locker.NewMutex(sess, "billing/job-7")
 	return mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error { // ctx ends when the lock is lost
-		w := fencing.NewFencedWriter(lk)
+		w := etcdfence.NewWriter(lk)
 		_, err := w.Put(ctx, "billing/job-7/state", "done")
 		return err // fencing.ErrStale: the lock is lost, and etcd refused the write
 	})

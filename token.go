@@ -7,7 +7,7 @@ import (
 )
 
 // Token is the fencing token of an exclusive holder: epoch<<48 | the create revision of its entry in etcd. The epoch is
-// 0 until an operator raises it with fencing.BumpEpoch. Tokens of different names cannot be compared. Zero means "no
+// 0 until an operator raises it with etcdfence.BumpEpoch. Tokens of different names cannot be compared. Zero means "no
 // token"; tokens of zero or less never pass a guard. A Token is a fencing.Source, for a holder elsewhere.
 type Token int64
 

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -81,7 +81,7 @@ func TestTokenIsThatOfTheEpochWhenTheEntryQueued(t *testing.T) {
 		a, _ := newSession(t, srv, "a")
 		b, _ := newSession(t, srv, "b")
 		lk, _ := queueUp(t, "x", a)
-		if _, err := fencing.BumpEpoch(t.Context(), srv.Link().Client(), "", 3, nil); err != nil {
+		if _, err := etcdfence.BumpEpoch(t.Context(), srv.Link().Client(), "", 3, nil); err != nil {
 			t.Fatal(err)
 		}
 		go func() { _, _ = locker.NewMutex(b, "x").Lock(t.Context()) }()
@@ -99,7 +99,7 @@ func TestTokenIsThatOfTheEpochWhenTheEntryQueued(t *testing.T) {
 // The epoch that a holder has queued under is not known once etcd has compacted it. Its revision names it then.
 func TestHolderWhoseEpochIsCompactedIsKickedAndRemovedByItsRevision(t *testing.T) {
 	whileHeld(t, func(t *testing.T, j *job) {
-		if _, err := fencing.BumpEpoch(t.Context(), j.srv.Link().Client(), "", 3, nil); err != nil {
+		if _, err := etcdfence.BumpEpoch(t.Context(), j.srv.Link().Client(), "", 3, nil); err != nil {
 			t.Fatal(err)
 		}
 		j.srv.Compact()

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -87,7 +87,7 @@ func TestWorkThatDoesNotDrainLosesItsTermAndNothingElse(t *testing.T) {
 		if kvs := s.entries(); len(kvs) != 1 || string(kvs[0].Key) == term.Key() {
 			t.Errorf("its entry is still there: %v", kvs)
 		}
-		if _, err := fencing.NewFencedWriter(term).Put(deadline(t), "data", "stale"); !errors.Is(err, holdfast.ErrLost) {
+		if _, err := etcdfence.NewWriter(term).Put(deadline(t), "data", "stale"); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("a fenced write of the abandoned function: %v", err)
 		}
 		if resp, err := term.Client().Txn(deadline(t)).If(term.Holding()...).Commit(); err != nil || resp.Succeeded {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -35,7 +35,7 @@ func ExampleElection_RunWhileLeader() {
 	err := el.RunWhileLeader(ctx, func(ctx context.Context, t *election.Term) error {
 		// ctx ends when the term is lost; RunWhileLeader waits for this
 		// function before it resigns.
-		w := fencing.NewFencedWriter(t)
+		w := etcdfence.NewWriter(t)
 		_, err := w.Put(ctx, "scheduler/last-run", "now") // fencing.ErrStale: another candidate leads by now
 		fmt.Println(t.Value(), "has led")
 		return err

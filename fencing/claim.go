@@ -71,7 +71,7 @@ func (c Claim) String() string {
 // Present returns the claim of h, to be sent to a guard. The error is that of h's Check, [holdfast.ErrNoToken]
 // if h is nil or has no token, or a *[ClaimError] for the name.
 func Present(h Holder) (Claim, error) {
-	if isNil(h) {
+	if names.IsNil(h) {
 		return Claim{}, holdfast.ErrNoToken
 	}
 	if err := h.Check(); err != nil {

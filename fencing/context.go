@@ -3,6 +3,8 @@ package fencing
 import (
 	"context"
 	"iter"
+
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 type holderKey struct{}
@@ -16,7 +18,7 @@ type heldContext struct {
 // NewContext returns a context with h, in front of the holds of ctx. The scoped forms (Do, TryDo, Run, RunWhileLeader)
 // do this for their function. With a nil h, and one that is no [Holder], FromContext finds no holder.
 func NewContext(ctx context.Context, h Hold) context.Context {
-	if isNil(h) {
+	if names.IsNil(h) {
 		h = nil
 	}
 	outer, _ := ctx.Value(holderKey{}).(*heldContext)

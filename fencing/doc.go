@@ -2,27 +2,22 @@
 // not know about the loss yet: the receiver compares the [holdfast.Token] of each write with the largest one it
 // has seen, and refuses smaller ones.
 //
-//	err := mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
-//		w := fencing.NewFencedWriter(lk)
-//		_, err := w.Put(ctx, "jobs/7/state", "done")
-//		return err // fencing.ErrStale: the lock is lost, and etcd refused the write
-//	})
+// This package has what locks and guards share. A lock or a term is a [Holder], which the context of its work
+// carries ([FromContext]). What it presents is a [Claim], of a name and a token ([Present]). A guard is a [Store]; it
+// keeps the largest token as the mark of its resource, and judges by [Claim.CheckMark]. The guards are in packages
+// below this one, and a program links those that it imports:
 //
-// Functions further down find the lock in their context ([FromContext]).
+//   - etcdfence writes to the etcd of the lock, and keeps marks in that or another etcd.
+//   - sqlfence guards a database.
+//   - memfence guards what a single process writes.
+//   - httpfence and grpcfence carry name and token to one of these in another process.
+//   - fencetest tests a guard of your own.
 //
-// # Which guard
-//
-//   - For keys in the etcd of the lock: a [FencedWriter].
-//   - For anything else a [Store], with the largest token: package sqlfence for databases,
-//     [EtcdMarks] for another etcd, [MemoryStore] for what a single process writes. Packages httpfence
-//     and grpcfence carry name and token to it.
-//
-// docs/fencing.md says more, also about restoring etcd from a backup ([BumpEpoch]).
+// docs/fencing.md says which to take, and what to do after etcd was restored from a backup (etcdfence.BumpEpoch).
 //
 // # Guarantees
 //
 //   - Of two exclusive holders of one name, the later one has the larger token.
-//   - A write of a FencedWriter takes effect only while its holder's entry exists.
 //   - What a Store refuses has no effect. What it admits is not overtaken by a larger token before its
 //     effect is over.
 //   - Errors of this package mean that nothing was done; after holdfast.ErrOutcomeUnknown only reading
@@ -32,12 +27,6 @@
 //
 //   - Any order between tokens of different names.
 //   - That a value read under the lock is still current when it is written elsewhere: read within the
-//     guarded effect, or raise the mark first. A FencedWriter has no such gap.
-//   - That an unanswered write has no effect later. While its holder's entry exists, it may overwrite
-//     what the same holder wrote since.
-//   - That etcd's client sends a write only once. If a server or proxy answers DeadlineExceeded or
-//     Canceled while the context is alive, after 5 s at the least, it sends the write again; if
-//     the first copy took effect and the second was refused, the error is ErrStale all the same. So
-//     end the context before.
-//   - Increasing tokens after a restore of etcd without --bump-revision or [BumpEpoch].
+//     guarded effect, or raise the mark first. An etcdfence.Writer has no such gap.
+//   - Increasing tokens after a restore of etcd without --bump-revision or etcdfence.BumpEpoch.
 package fencing

@@ -8,7 +8,7 @@ import (
 )
 
 // MaxEpochStep is how far the epoch of a claim may be above that of the mark (0 without a mark), and
-// so the largest epoch that [BumpEpoch] sets. Epochs count restores, so a larger step is a mistake or
+// so the largest epoch that etcdfence.BumpEpoch sets. Epochs count restores, so a larger step is a mistake or
 // a forged token: as a mark it would lock the resource for good.
 const MaxEpochStep = 1024
 
@@ -54,14 +54,14 @@ func (e *MarkError) advice() string {
 	case e.NeedsEpoch() > MaxEpochStep:
 		return "no epoch can be bumped above that: Reset the mark once no stale holder is left"
 	}
-	return fmt.Sprintf("if etcd was restored from a backup, raise the epoch to %d or more (fencing.BumpEpoch) "+
+	return fmt.Sprintf("if etcd was restored from a backup, raise the epoch to %d or more (etcdfence.BumpEpoch) "+
 		"and acquire again", e.NeedsEpoch())
 }
 
 // Is reports whether target is [ErrStale].
 func (e *MarkError) Is(target error) bool { return target == ErrStale }
 
-// NeedsEpoch returns the epoch to pass to [BumpEpoch] after a restore. If it is above [MaxEpochStep],
+// NeedsEpoch returns the epoch to pass to etcdfence.BumpEpoch after a restore. If it is above [MaxEpochStep],
 // Reset this mark instead.
 func (e *MarkError) NeedsEpoch() int64 { return e.Mark.Epoch() + 1 }
 

@@ -40,7 +40,7 @@ func TestUnnamedTokenIsComparedWithAnyMark(t *testing.T) {
 // The advice in a refusal must be possible to follow.
 func TestRefusalAdvisesABumpOrAReset(t *testing.T) {
 	for epoch, bump := range map[int64]bool{
-		0: true, 3: true, fencing.MaxEpochStep - 1: true, fencing.MaxEpochStep: false, largestEpoch: false,
+		0: true, 3: true, fencing.MaxEpochStep - 1: true, fencing.MaxEpochStep: false, 1<<15 - 1: false,
 	} {
 		err := claim(7).CheckMark("r", claim(int64(newToken(t, epoch, 9))))
 		if bump {

@@ -1,8 +1,6 @@
 package fencing
 
 import (
-	"reflect"
-
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -46,13 +44,3 @@ type Hold interface {
 
 // A bare token is a source, for a holder elsewhere.
 var _ Source = holdfast.Token(0)
-
-// isNil reports whether s is nil or a nil pointer, such as the *Lock of a failed
-// acquisition.
-func isNil(s any) bool {
-	if s == nil {
-		return true
-	}
-	v := reflect.ValueOf(s)
-	return v.Kind() == reflect.Pointer && v.IsNil()
-}

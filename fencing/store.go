@@ -1,9 +1,6 @@
 package fencing
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // Store is a guard. It keeps a mark per resource, the largest admitted token, and no effect with a smaller
 // token comes after an effect with a larger token. It either raises the mark atomically with the effect, or
@@ -45,27 +42,3 @@ type Filter interface {
 
 // MaxResource is the longest name of a resource, in bytes.
 const MaxResource = 1024
-
-func checkResource(resource string) error {
-	switch {
-	case resource == "":
-		return &ClaimError{Part: "resource", Reason: "is empty"}
-	case len(resource) > MaxResource:
-		return &ClaimError{Part: "resource", Reason: fmt.Sprintf("is longer than %d bytes", MaxResource)}
-	}
-	return nil
-}
-
-func checkReset(ctx context.Context, resource string) error {
-	if ctx == nil {
-		return errNilContext
-	}
-	return checkResource(resource)
-}
-
-func checkUse(ctx context.Context, resource string, c Claim) error {
-	if err := checkReset(ctx, resource); err != nil {
-		return err
-	}
-	return c.Validate()
-}

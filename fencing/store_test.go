@@ -10,14 +10,18 @@ import (
 
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 )
 
 // A mark that no lock can reach would lock the resource for good.
 func TestTokenFarAheadOfTheMarkIsRefusedBeforeItIsMarked(t *testing.T) {
-	m := newEtcd(t).marks(t, fencing.EtcdMarksOptions{})
-	memory := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+	m := marks(t)
+	memory := memfence.New(memfence.Options{})
 	for name, write := range map[string]func(resource string, c fencing.Claim) error{
-		"memory": func(resource string, c fencing.Claim) error { _, err := do(t, memory, resource, c); return err },
+		"memory": func(resource string, c fencing.Claim) error {
+			_, err := do(t, memory, resource, c)
+			return err
+		},
 		"commit": func(resource string, c fencing.Claim) error {
 			_, err := m.Commit(t.Context(), resource, c, clientv3.OpPut("k", "v"))
 			return err
@@ -67,8 +71,7 @@ func TestResetAdmitsAnyTokenAndIsRecorded(t *testing.T) {
 	for name, s := range map[string]interface {
 		fencing.Filter
 		Reset(ctx context.Context, resource string, a audit.Auditor) error
-	}{"memory": fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), "etcd": newEtcd(t).marks(t,
-		fencing.EtcdMarksOptions{})} {
+	}{"memory": memfence.New(memfence.Options{}), "etcd": marks(t)} {
 		t.Run(name, func(t *testing.T) {
 			ctx, a := t.Context(), &journal{}
 			high, low := fencing.Claim{Name: "old", Token: newToken(t, 1000, 1)}, claim(7)

@@ -50,7 +50,7 @@
 //     holds: see docs/guarantees.md.
 //   - Prompt notice of a deletion by hand: it takes up to 6 s while etcd can be reached.
 //   - Tokens of a TreeMutex across paths: a guard by names does not refuse the former holder of
-//     "billing/job-7" once "billing" is held. A FencedWriter does, because it compares all entries.
+//     "billing/job-7" once "billing" is held. An etcdfence.Writer does, because it compares all entries.
 //
 // There is no sync.Locker: it could not say that the lock was lost.
 package locker

@@ -7,7 +7,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -28,7 +28,7 @@ func invoice(ctx context.Context, sess *session.Session, month string) error {
 		if err != nil {
 			return err
 		}
-		_, err = fencing.NewFencedWriter(lk).Txn(ctx).
+		_, err = etcdfence.NewWriter(lk).Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)). // the first one stays
 			Then(clientv3.OpPut(key, text)).
 			Commit()

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -23,7 +23,7 @@ func ExampleSet() {
 		if err != nil {
 			return err
 		}
-		_, err = fencing.NewFencedWriter(account).Put(ctx, "balance/7", "100")
+		_, err = etcdfence.NewWriter(account).Put(ctx, "balance/7", "100")
 		return err
 	})
 	fmt.Println("done:", err == nil)

@@ -166,7 +166,7 @@ func (l *Lock) RecordRun(ctx context.Context, slot string, within time.Duration)
 // after that. It is safe for concurrent use.
 //
 // A ReadLock has no token: others read at the same time, so a token could not tell who is late. Guards with tokens do
-// not take it. fencing.NewFencedWriter does, and writes to etcd while the lock's entry exists: while no
+// not take it. etcdfence.NewWriter does, and writes to etcd while the lock's entry exists: while no
 // writer holds.
 type ReadLock struct{ single }
 
@@ -184,7 +184,7 @@ func (l *ReadLock) Unlock(ctx context.Context) error { return l.release(ctx) }
 // Permit is one acquisition of a [Semaphore]: one or more permits, which are held until they are released or lost, all
 // together, and never again after that. It is safe for concurrent use.
 //
-// It has no token, as a [ReadLock] has none. Guards with tokens do not take it; fencing.NewFencedWriter does, and
+// It has no token, as a [ReadLock] has none. Guards with tokens do not take it; etcdfence.NewWriter does, and
 // writes to etcd while the entry exists.
 type Permit struct {
 	single

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 )
@@ -52,7 +53,7 @@ func TestEntryDeletedAndPutAgainIsALoss(t *testing.T) {
 				srv.Delete(lk.Key())
 				srv.Put(lk.Key(), "again")
 				again(t, a, lk)
-				_, err := fencing.NewFencedWriter(lk).Put(t.Context(), "data", "late")
+				_, err := etcdfence.NewWriter(lk).Put(t.Context(), "data", "late")
 				if !errors.Is(err, fencing.ErrStale) && !errors.Is(err, holdfast.ErrLost) {
 					t.Errorf("guarded write: %v", err)
 				}
@@ -77,7 +78,7 @@ func TestRefusedWriteEndsTheLockAtOnce(t *testing.T) {
 				ctx, cancel := lk.WithContext(context.Background())
 				defer cancel()
 				remove(srv, lk)
-				if _, err := fencing.NewFencedWriter(lk).Put(t.Context(), "data", "late"); !errors.Is(err, fencing.ErrStale) {
+				if _, err := etcdfence.NewWriter(lk).Put(t.Context(), "data", "late"); !errors.Is(err, fencing.ErrStale) {
 					t.Errorf("fenced write: %v", err)
 				}
 				if err := lk.Check(); !errors.Is(err, holdfast.ErrLost) || !errors.Is(context.Cause(ctx), holdfast.ErrLost) {

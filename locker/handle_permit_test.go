@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 )
@@ -45,10 +46,10 @@ func TestPermitSaysWhatItIs(t *testing.T) {
 	})
 }
 
-func TestFencedWriterTakesAPermit(t *testing.T) {
+func TestFencedWriteByAPermit(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := mustPermit(t, locker.NewSemaphore(kit.Start(t, srv).Sess, "x", 1), 1)
-		w := fencing.NewFencedWriter(p)
+		w := etcdfence.NewWriter(p)
 		if _, err := w.Put(t.Context(), "data", "1"); err != nil {
 			t.Fatal(err)
 		}

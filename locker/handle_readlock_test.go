@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 )
@@ -20,7 +21,7 @@ func TestReadLockHasNoTokenAndCanBeFencedInEtcd(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
 		lk := mustRLock(t, locker.NewRWMutex(p.Sess, "x"))
-		w := fencing.NewFencedWriter(lk)
+		w := etcdfence.NewWriter(lk)
 		if _, err := w.Put(t.Context(), "k", "v"); err != nil {
 			t.Error(err)
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 )
@@ -43,7 +43,7 @@ func TestHolderStoppedPastItsTTLIsLostAtTheFirstCheck(t *testing.T) {
 		if r.lk.Token() <= lk.Token() || !owns(srv, r.lk) {
 			t.Errorf("token %v after %v, entries %v", r.lk.Token(), lk.Token(), kit.Standing(srv, "x"))
 		}
-		if _, err := fencing.NewFencedWriter(lk).Put(t.Context(), "data", "late"); !errors.As(err, &lost) {
+		if _, err := etcdfence.NewWriter(lk).Put(t.Context(), "data", "late"); !errors.As(err, &lost) {
 			t.Errorf("guarded write: %v", err)
 		}
 		// The same from between a Check and a write, where only etcd can refuse.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -209,7 +209,7 @@ func TestPlaceLeavesOutATokenThatItDoesNotKnow(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		a, b := kit.Start(t, srv, owner("a")), kit.Start(t, srv)
 		held := mustLock(t, locker.NewMutex(a.Sess, "x"))
-		if _, err := fencing.BumpEpoch(t.Context(), srv.Client(t), "", 3, nil); err != nil {
+		if _, err := etcdfence.BumpEpoch(t.Context(), srv.Client(t), "", 3, nil); err != nil {
 			t.Fatal(err)
 		}
 		if p := tryLock(t, locker.NewMutex(b.Sess, "x")); p.Holder.Token != 0 || p.Holder.Owner != "a" {

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -59,7 +60,7 @@ func TestRefusedWriteOfAnInnerLockEndsTheOuterOne(t *testing.T) {
 		outer := mustLock(t, mu)
 		inner := again(t, mu, outer)
 		srv.Delete(outer.Key())
-		if _, err := fencing.NewFencedWriter(inner).Put(t.Context(), "k", "v"); !errors.Is(err, fencing.ErrStale) {
+		if _, err := etcdfence.NewWriter(inner).Put(t.Context(), "k", "v"); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("a write without the entry: %v", err)
 		}
 		if !errors.Is(outer.Check(), holdfast.ErrLost) {

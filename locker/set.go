@@ -188,7 +188,7 @@ func (s *SetLock) Holder(name string) (fencing.Holder, error) {
 	return nil, s.notHeld(name, "alone")
 }
 
-// Reader returns the lock of a name in the set of readers, for fencing.NewFencedWriter. For any other name the
+// Reader returns the lock of a name in the set of readers, for etcdfence.NewWriter. For any other name the
 // error is a *holdfast.ArgumentError.
 func (s *SetLock) Reader(name string) (fencing.Hold, error) {
 	for _, lk := range s.readers {

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -182,7 +183,7 @@ func TestFencedWriteComparesAllEntries(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := kit.Start(t, srv)
 				owner, unlock := acquire(t, p)
-				w := fencing.NewFencedWriter(owner)
+				w := etcdfence.NewWriter(owner)
 				if _, err := w.Put(t.Context(), "state", "1"); err != nil {
 					t.Fatal(err)
 				}

@@ -23,7 +23,7 @@ import (
 // served in order: while "billing" is waited for, later callers of "billing/job-9" wait, too.
 //
 // The path names the resource for guards with tokens. They do not compare the holder of "billing" with the holder of
-// "billing/job-7". A fencing.FencedWriter does: it writes only while all entries of the lock exist.
+// "billing/job-7". An etcdfence.Writer does: it writes only while all entries of the lock exist.
 //
 // There is no tree lock for reading. It is immutable, does no I/O when made, and may be copied and used by any number
 // of goroutines.

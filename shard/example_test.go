@@ -23,7 +23,7 @@ type tenants struct {
 }
 
 // run is the function of a shard: it runs serve for each tenant that is in it. It returns when all have returned, so
-// the next owner of the shard serves none beside it. ctx carries the shard: each serve can make a fencing.FencedWriter.
+// the next owner of the shard serves none beside it. ctx carries the shard: each serve can make an etcdfence.Writer.
 func (t *tenants) run(ctx context.Context, s *shard.Shard) error {
 	running := make(map[string]func()) // ends a tenant's function, and waits for it
 	ctx, failed := context.WithCancelCause(ctx)

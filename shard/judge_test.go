@@ -17,6 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/shard"
 )
@@ -28,8 +30,8 @@ const data = "data/"
 type judge struct {
 	t     *testing.T
 	srv   *etcdfake.Server
-	store *fencing.MemoryStore // of a resource beside etcd, which compares tokens
-	late  sync.WaitGroup       // writes that no function waits for
+	store *memfence.Store // of a resource beside etcd, which compares tokens
+	late  sync.WaitGroup  // writes that no function waits for
 
 	mu      sync.Mutex // protects what follows
 	all     []*holding
@@ -62,7 +64,7 @@ func (stubborn) Check() error { return nil }
 
 func newJudge(t *testing.T, srv *etcdfake.Server) *judge {
 	return &judge{
-		t: t, srv: srv, store: fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), running: make(map[*holding]bool),
+		t: t, srv: srv, store: memfence.New(memfence.Options{}), running: make(map[*holding]bool),
 		revoked: make(map[clientv3.LeaseID]time.Time), writes: make(map[string]error),
 		beside: make(map[int]holdfast.Token), counts: make(map[string]int),
 	}
@@ -146,8 +148,8 @@ func (j *judge) write(h fencing.Holder, after time.Duration) {
 		value := fmt.Sprintf("%v %d", h.Token(), len(j.writes))
 		j.writes[value] = holdfast.ErrOutcomeUnknown
 		j.mu.Unlock()
-		quiet := fencing.WriterOptions{Auditor: audit.Func(func(context.Context, audit.Record) {})}
-		_, err := fencing.NewFencedWriter(h).With(quiet).Put(ctx, fmt.Sprint(data, index), value)
+		quiet := etcdfence.WriterOptions{Auditor: audit.Func(func(context.Context, audit.Record) {})}
+		_, err := etcdfence.NewWriter(h).With(quiet).Put(ctx, fmt.Sprint(data, index), value)
 		j.mu.Lock()
 		j.writes[value] = err
 		j.mu.Unlock()

@@ -10,6 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/shard"
 )
@@ -43,11 +45,11 @@ func claims(t *testing.T, srv *etcdfake.Server, n int) []fencing.Claim {
 // The mark of a tenant is kept, whatever shard the tenant is in.
 func TestStaleOwnersAreRefusedAfterAResizeAndGoodWritesPass(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		marks, err := fencing.NewEtcdMarks(srv.Client(t), fencing.EtcdMarksOptions{})
+		marks, err := etcdfence.NewMarks(srv.Client(t), etcdfence.MarksOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		memory := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+		memory := memfence.New(memfence.Options{})
 		guards := map[string]func(tenant string, c fencing.Claim) error{
 			"memory": func(tenant string, c fencing.Claim) error { return memory.Admit(t.Context(), tenant, c) },
 			"etcd": func(tenant string, c fencing.Claim) error {
@@ -82,7 +84,7 @@ func TestStaleOwnersAreRefusedAfterAResizeAndGoodWritesPass(t *testing.T) {
 // resource. A process that raises the marks of all old shards closes the gap.
 func TestMarkOfAShardItselfDoesNotSeeAResize(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		guard := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+		guard := memfence.New(memfence.Options{})
 		admit := func(index int, c fencing.Claim) error {
 			return guard.Admit(t.Context(), fmt.Sprint("orders/", index), c)
 		}

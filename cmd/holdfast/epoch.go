@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 )
 
 const epochHelp = `Show or raise the epoch of the namespace, which stands above all fencing tokens.
@@ -37,7 +37,7 @@ func newEpoch(a *app) *cobra.Command {
 			return a.withClient(cmd.Context(), func(cli *clientv3.Client) error {
 				ctx, cancel := a.bounded(cmd.Context())
 				defer cancel()
-				epoch, err := fencing.Epoch(ctx, cli, a.namespace)
+				epoch, err := etcdfence.Epoch(ctx, cli, a.namespace)
 				return a.printEpoch(cmd.OutOrStdout(), epoch, withConnection(cli, err))
 			})
 		},
@@ -54,7 +54,7 @@ func newEpoch(a *app) *cobra.Command {
 			return a.withClient(cmd.Context(), func(cli *clientv3.Client) error {
 				ctx, cancel := a.bounded(cmd.Context())
 				defer cancel()
-				epoch, err := fencing.BumpEpoch(ctx, cli, a.namespace, n, nil)
+				epoch, err := etcdfence.BumpEpoch(ctx, cli, a.namespace, n, nil)
 				return a.printEpoch(cmd.OutOrStdout(), epoch, withConnection(cli, err))
 			})
 		},

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/contrib/kubelock"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -35,7 +35,7 @@ func ExampleLock() {
 		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
-				_, err := fencing.NewFencedWriter(lock.Term()).Put(ctx, "shop/state", "v1")
+				_, err := etcdfence.NewWriter(lock.Term()).Put(ctx, "shop/state", "v1")
 				go func() { written <- err }()
 				stop()
 			},

@@ -245,7 +245,7 @@ func (l *Lock) commit(
 }
 
 // Term returns the present term, or nil while another candidate leads. Ask for it for each piece of work: a candidate
-// that loses its term and wins the next one has another token. A fencing.FencedWriter of a nil Term refuses to write.
+// that loses its term and wins the next one has another token. An etcdfence.Writer of a nil Term refuses to write.
 func (l *Lock) Term() *Term {
 	l.mu.Lock()
 	defer l.mu.Unlock()

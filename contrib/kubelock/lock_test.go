@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/contrib/kubelock"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 )
 
 // The errors by which client-go's elector decides.
@@ -87,7 +88,7 @@ func TestTermsAreFenced(t *testing.T) {
 		if none != nil || none.Token() != 0 || !errors.Is(none.Check(), holdfast.ErrNoToken) {
 			t.Error("a term before the first record")
 		}
-		if _, err := fencing.NewFencedWriter(none).Put(ctx, "state", "0"); !errors.Is(err, holdfast.ErrNoToken) {
+		if _, err := etcdfence.NewWriter(none).Put(ctx, "state", "0"); !errors.Is(err, holdfast.ErrNoToken) {
 			t.Errorf("without a term: %v", err)
 		}
 		if err := errors.Join(a.Create(ctx, of("a")), a.Update(ctx, of("a"))); err != nil {
@@ -97,7 +98,7 @@ func TestTermsAreFenced(t *testing.T) {
 		if err := a.Update(ctx, of("a")); err != nil || a.Term() != first || first.Check() != nil {
 			t.Errorf("renewed: %v, %v", err, first.Check())
 		}
-		if _, err := fencing.NewFencedWriter(first).Put(ctx, "state", "1"); err != nil {
+		if _, err := etcdfence.NewWriter(first).Put(ctx, "state", "1"); err != nil {
 			t.Errorf("the leader writes: %v", err)
 		}
 
@@ -112,7 +113,7 @@ func TestTermsAreFenced(t *testing.T) {
 		if second.Token() <= first.Token() || second.Name() != "shop/operator" {
 			t.Errorf("tokens %v, then %v, of %q", first.Token(), second.Token(), second.Name())
 		}
-		if _, err := fencing.NewFencedWriter(first).Put(ctx, "state", "late"); !errors.Is(err, fencing.ErrStale) {
+		if _, err := etcdfence.NewWriter(first).Put(ctx, "state", "late"); !errors.Is(err, fencing.ErrStale) {
 			t.Errorf("the deposed leader writes: %v", err)
 		}
 		if _, _, err := a.Get(ctx); err != nil {
@@ -134,7 +135,7 @@ func TestTermsAreFenced(t *testing.T) {
 			t.Errorf("released, but its holder is still there: %v", keys)
 		}
 
-		if _, err := fencing.BumpEpoch(ctx, srv.Client(t).KV, "", 1, nil); err != nil {
+		if _, err := etcdfence.BumpEpoch(ctx, srv.Client(t).KV, "", 1, nil); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := a.Get(ctx); err != nil {

@@ -44,7 +44,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -128,6 +128,6 @@ func reconcile(ctx context.Context, t *election.Term, n int) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	_, err := fencing.NewFencedWriter(t).Put(ctx, status, fmt.Sprintf("round %d of %s", n, t.Value()))
+	_, err := etcdfence.NewWriter(t).Put(ctx, status, fmt.Sprintf("round %d of %s", n, t.Value()))
 	return err
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/child"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -43,7 +43,7 @@ func campaign(ctx context.Context, name string, j job, parent *child.Parent[hold
 
 	err = election.New(sess, j.Election).With(election.Options{Value: name}).Run(ctx,
 		func(ctx context.Context, t *election.Term) error {
-			w := fencing.NewFencedWriter(t) // etcd refuses the writes of a stale leader
+			w := etcdfence.NewWriter(t) // etcd refuses the writes of a stale leader
 			if _, err := w.Put(ctx, j.Output, t.Token().String()); err != nil {
 				return err
 			}

@@ -212,7 +212,7 @@ func (s *story) terminateLast(ctx context.Context) error {
 	return s.checkOutput(ctx)
 }
 
-// checkOutput reads what the leaders wrote through a FencedWriter: the last write must be that of the last leader.
+// checkOutput reads what the leaders wrote through an etcdfence.Writer: the last write must be that of the last leader.
 func (s *story) checkOutput(ctx context.Context) error {
 	resp, err := s.Client.Get(ctx, s.job.Output)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"os/signal"
 
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -29,7 +29,7 @@ func main() {
 
 	mu := locker.NewMutex(sess, "billing/job-7")
 	err = mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error { // ctx ends when the lock is lost
-		_, err := fencing.NewFencedWriter(lk).Put(ctx, "billing/job-7/state", "done")
+		_, err := etcdfence.NewWriter(lk).Put(ctx, "billing/job-7/state", "done")
 		return err // fencing.ErrStale: the lock was lost before; nothing was written
 	})
 	if err != nil {

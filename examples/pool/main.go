@@ -19,7 +19,7 @@
 //	1.45s  A         begins job 3 with 2 of 2 permits; in use: 2
 //
 // The permit of a worker that crashes is free when its lease has ended. A permit has no token, since several are held
-// at a time: what must not be written late needs a lock, or a fencing.FencedWriter, which compares the permit's entry.
+// at a time: what must not be written late needs a lock, or an etcdfence.Writer, which compares the permit's entry.
 package main
 
 import (

@@ -44,7 +44,7 @@ func run(ctx context.Context, d *demo.Demo) (err error) {
 		err = errors.Join(child.KillAll(err, s.a, s.b), s.cleanUp(ctx))
 	}()
 	d.Print(demo.Plain, "One lock, two processes, and a pause longer than the lease (TTL %v).", demo.TTL)
-	d.Print(demo.Plain, "guarded: a key written through a FencedWriter. unguarded: a key written by a plain Put.")
+	d.Print(demo.Plain, "guarded: a key written through an etcdfence.Writer. unguarded: a key written by a plain Put.")
 	d.Print(demo.Plain, "token: the fencing token of the writer's lock; each new holder's is larger.")
 	d.Print(demo.Plain, "")
 	d.Header()

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/child"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -72,7 +73,7 @@ func work(ctx context.Context, name string, j job, parent *child.Parent[event]) 
 	}
 	parent.Say(acquired, event{Token: lk.Token(), Entry: lk.Key()})
 
-	guarded := fencing.NewFencedWriter(lk)
+	guarded := etcdfence.NewWriter(lk)
 	if _, err := guarded.Put(ctx, j.Guarded, value(name)); err != nil {
 		return err
 	}
@@ -99,13 +100,13 @@ func work(ctx context.Context, name string, j job, parent *child.Parent[event]) 
 func writeTooLate(
 	ctx context.Context, cli *clientv3.Client, lk *locker.Lock, name string, j job, parent *child.Parent[event],
 ) {
-	// A FencedWriter calls Check itself and sends nothing.
-	_, err := fencing.NewFencedWriter(lk).Put(ctx, j.Guarded, lateValue(name))
+	// An etcdfence.Writer calls Check itself and sends nothing.
+	_, err := etcdfence.NewWriter(lk).Put(ctx, j.Guarded, lateValue(name))
 	parent.Say(wroteGuarded, outcome(err))
 
 	// A process can also be paused between a Check and the write that follows. Then the write is sent, and etcd
 	// compares.
-	_, err = fencing.NewFencedWriter(uncheckedLock{lk}).Put(ctx, j.Guarded, lateValue(name))
+	_, err = etcdfence.NewWriter(uncheckedLock{lk}).Put(ctx, j.Guarded, lateValue(name))
 	parent.Say(wroteUnchecked, outcome(err))
 
 	// A plain Put has nothing to compare.

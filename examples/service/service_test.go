@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -36,7 +36,7 @@ func (e *exporter) Run(ctx context.Context) {
 		_ = mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 			e.working.Store(true)
 			defer e.working.Store(false)
-			w := fencing.NewFencedWriter(lk)
+			w := etcdfence.NewWriter(lk)
 			for {
 				if _, err := w.Put(ctx, "export/progress", fmt.Sprint(e.batches.Add(1))); err != nil {
 					return err // the lock was lost, or ctx has ended

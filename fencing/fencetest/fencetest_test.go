@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 )
@@ -208,8 +209,8 @@ func TestRightGuardPassesEachCheck(t *testing.T) {
 	})
 }
 
-func TestMemoryStorePasses(t *testing.T) {
-	store := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+func TestStoreInMemoryPasses(t *testing.T) {
+	store := memfence.New(memfence.Options{})
 	var mu sync.Mutex // protects data
 	data := make(map[string]string)
 	Test(t, Guard{

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 )
 
 // accounts stands for your service. The health service's Check is its method: it adds
@@ -41,7 +42,7 @@ func Example() {
 		return "account/" + id, "accounts/" + id, nil
 	}
 	opts := grpcfence.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})} // default: it logs
-	guard := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf, opts)
+	guard := grpcfence.NewGuard(memfence.New(memfence.Options{}), resourceOf, opts)
 	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(guard.Unary()), grpc.WaitForHandlers(true))
 	grpc_health_v1.RegisterHealthServer(srv, accounts{balances: new(sync.Map)})
 	l := bufconn.Listen(1 << 16)

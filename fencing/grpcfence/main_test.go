@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/fencingtest"
 	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 )
@@ -247,8 +248,8 @@ var calls = map[string]func(context.Context, *grpc.ClientConn) error{
 // servers returns all three server halves, with a store each.
 func servers(o grpcfence.Options) map[string]*grpcfence.Server {
 	return map[string]*grpcfence.Server{
-		"guard":   grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf, o),
-		"filter":  grpcfence.NewFilter(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf, o),
+		"guard":   grpcfence.NewGuard(memfence.New(memfence.Options{}), resourceOf, o),
+		"filter":  grpcfence.NewFilter(memfence.New(memfence.Options{}), resourceOf, o),
 		"require": grpcfence.NewRequire(resourceOf, o),
 	}
 }

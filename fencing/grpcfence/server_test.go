@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/fencetest"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 )
 
 func TestClaimArrives(t *testing.T) {
@@ -135,7 +136,7 @@ func TestCallWithoutAWellFormedClaimIsRefused(t *testing.T) {
 }
 
 func TestInvalidArgumentsPanic(t *testing.T) {
-	store := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+	store := memfence.New(memfence.Options{})
 	resourceOf := func(context.Context, string, any) (string, string, error) { return "", "", nil }
 	for name, build := range map[string]func(){
 		"store":      func() { grpcfence.NewGuard(nil, resourceOf, grpcfence.Options{}) },
@@ -155,7 +156,7 @@ func TestInvalidArgumentsPanic(t *testing.T) {
 
 func TestFilterAdmitsEachMessageOfAStream(t *testing.T) {
 	svc := &service{}
-	filter := grpcfence.NewFilter(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf,
+	filter := grpcfence.NewFilter(memfence.New(memfence.Options{}), resourceOf,
 		grpcfence.Options{Auditor: &journal{}})
 	conn, _ := serve(t, svc, filter, grpcfence.Client{})
 	ctx, cancel := context.WithCancel(holding("lock/a", 5))
@@ -270,7 +271,7 @@ func TestRefusalQuotesANameThatIsNotUTF8(t *testing.T) {
 
 func TestNoStaleCallLandsAmongManyClients(t *testing.T) {
 	svc := &service{}
-	g := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf,
+	g := grpcfence.NewGuard(memfence.New(memfence.Options{}), resourceOf,
 		grpcfence.Options{Auditor: &journal{}})
 	conn, _ := serve(t, svc, g, grpcfence.Client{})
 	ok := fencetest.Race(t, 30, func(client int, token int64) error {
@@ -315,7 +316,7 @@ func TestGuardIsAGuard(t *testing.T) {
 		}
 		return status.Error(codes.Unavailable, "the connection broke")
 	}
-	g := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf,
+	g := grpcfence.NewGuard(memfence.New(memfence.Options{}), resourceOf,
 		grpcfence.Options{Auditor: &journal{}})
 	conn := start(t, svc, g)(grpc.WithChainUnaryInterceptor(grpcfence.Client{}.Unary(), lossy))
 	fencetest.Test(t, fencetest.Guard{
@@ -339,7 +340,7 @@ func FuzzMetadata(f *testing.F) {
 	f.Add("lock/%61", "-7", "x")
 	handler := func(context.Context, any) (any, error) { return "ran", nil }
 	f.Fuzz(func(t *testing.T, name, token, second string) {
-		g := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf,
+		g := grpcfence.NewGuard(memfence.New(memfence.Options{}), resourceOf,
 			grpcfence.Options{AllowMissing: true, Auditor: &journal{}})
 		md := metadata.MD{"fencing-name": {name}, "fencing-token": {token}}
 		if second != "" {
@@ -360,7 +361,7 @@ func FuzzMetadata(f *testing.F) {
 
 func BenchmarkUnary(b *testing.B) {
 	target := func(context.Context, string, any) (string, string, error) { return "account/42", "accounts/42", nil }
-	in := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), target, grpcfence.Options{}).Unary()
+	in := grpcfence.NewGuard(memfence.New(memfence.Options{}), target, grpcfence.Options{}).Unary()
 	md := metadata.Pairs("fencing-name", "accounts/42", "fencing-token", "1731")
 	ctx := metadata.NewIncomingContext(b.Context(), md)
 	info := &grpc.UnaryServerInfo{FullMethod: "/m"}

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 )
 
 // Many clients are configured to repeat UNAVAILABLE. The increment takes effect, and its
@@ -92,7 +93,7 @@ func TestRetryPolicyRepeatsAnEffectWhoseReplyWasLost(t *testing.T) {
 			if c.keyed {
 				ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", "order 1")
 			}
-			guard := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf, grpcfence.Options{})
+			guard := grpcfence.NewGuard(memfence.New(memfence.Options{}), resourceOf, grpcfence.Options{})
 			if err := put(ctx, repeating(t, svc, guard), "a"); err != nil {
 				t.Error(err)
 			}
@@ -114,7 +115,7 @@ func repeating(t *testing.T, svc *service, g *grpcfence.Server) *grpc.ClientConn
 
 func TestRefusalIsRecordedOnceWithThePeersAddress(t *testing.T) {
 	j := &journal{}
-	g := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf,
+	g := grpcfence.NewGuard(memfence.New(memfence.Options{}), resourceOf,
 		grpcfence.Options{Auditor: j})
 	conn, _ := serve(t, &service{}, g, grpcfence.Client{})
 	for how, call := range calls {

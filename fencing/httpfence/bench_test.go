@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
@@ -21,7 +22,7 @@ func (n nothing) WriteHeader(int)             {}
 // exchange returns a guarded handler that does nothing, and a request for it.
 func exchange() (h http.Handler, w http.ResponseWriter, r *http.Request) {
 	h = httpfence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
-		fencing.NewMemoryStore(fencing.MemoryStoreOptions{}),
+		memfence.New(memfence.Options{}),
 		func(*http.Request) (string, string, error) { return "account/42", "accounts/42", nil }, httpfence.Options{})
 	r = httptest.NewRequest("PUT", "/accounts/42", nil)
 	r.Header.Set("Fencing-Name", "accounts/42")

@@ -12,11 +12,12 @@ import (
 
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 )
 
 // A client stops in the middle of its body, and a newer holder comes.
 func TestSlowBodyDoesNotBlockANewerHolder(t *testing.T) {
-	store := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+	store := memfence.New(memfence.Options{})
 	var landed []string
 	arrived := make(chan struct{}, 2)
 	front := httpfence.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +65,7 @@ func TestSlowBodyDoesNotBlockANewerHolder(t *testing.T) {
 
 func TestBodyThatCannotBeReadInFullIsRefused(t *testing.T) {
 	var e effects
-	h := httpfence.Handler(&e, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath,
+	h := httpfence.Handler(&e, memfence.New(memfence.Options{}), byPath,
 		httpfence.Options{MaxBody: 10})
 	ask := func(body io.Reader, length int64) *http.Response {
 		r := httptest.NewRequestWithContext(context.Background(), "PUT", "/r/a", body)
@@ -97,14 +98,14 @@ func TestBodyThatCannotBeReadInFullIsRefused(t *testing.T) {
 		t.Errorf("got %d, %d bytes are left to read", resp.StatusCode, unread.Len())
 	}
 	// By default that is 4 MiB.
-	h = httpfence.Handler(&e, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath, httpfence.Options{})
+	h = httpfence.Handler(&e, memfence.New(memfence.Options{}), byPath, httpfence.Options{})
 	for length, status := range map[int]int{4 << 20: 200, 4<<20 + 1: 413} {
 		if resp := ask(strings.NewReader(strings.Repeat("x", length)), -1); resp.StatusCode != status {
 			t.Errorf("%d bytes: got %d", length, resp.StatusCode)
 		}
 	}
 	// Not read ahead: the handler gets the body as it arrives.
-	h = httpfence.Handler(&e, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath, httpfence.Options{MaxBody: -1})
+	h = httpfence.Handler(&e, memfence.New(memfence.Options{}), byPath, httpfence.Options{MaxBody: -1})
 	if resp := ask(strings.NewReader(strings.Repeat("x", 5<<20)), -1); resp.StatusCode != 200 {
 		t.Errorf("got %d", resp.StatusCode)
 	}
@@ -112,7 +113,7 @@ func TestBodyThatCannotBeReadInFullIsRefused(t *testing.T) {
 
 // A client that declares a long body and sends little of it must not cost the server a buffer of that length.
 func TestBodyTakesMemoryAsItArrives(t *testing.T) {
-	h := httpfence.Handler(&effects{}, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath, httpfence.Options{})
+	h := httpfence.Handler(&effects{}, memfence.New(memfence.Options{}), byPath, httpfence.Options{})
 	const clients, declared = 100, 4 << 20
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -27,7 +27,7 @@
 //   - [Filter] refuses stale requests early, but a newer holder can overtake a request between the
 //     filter and its effect.
 //   - [Require] compares no token, for handlers that do so where they write (sqlfence,
-//     [fencing.EtcdMarks].Commit).
+//     etcdfence.Marks.Commit).
 //
 // # Responses
 //

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 )
 
 func Example() {
@@ -37,7 +38,7 @@ func Example() {
 	opts := httpfence.Options{Auditor: audit.Func(func(context.Context, audit.Record) {})} // default: it logs
 	mux := http.NewServeMux()
 	mux.Handle("POST /accounts/{id}/deposits", httpfence.Handler(deposit,
-		fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), resourceOf, opts))
+		memfence.New(memfence.Options{}), resourceOf, opts))
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 

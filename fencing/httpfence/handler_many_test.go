@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/fencetest"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 )
 
 // 16 clients, most of which have a stale token at any time. The handler records what
@@ -30,7 +31,7 @@ func TestNoStaleRequestLandsAmongManyClients(t *testing.T) {
 		landed = append(landed, c.Token)
 		inside.Add(-1)
 	})
-	s := serve(t, httpfence.Handler(h, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath,
+	s := serve(t, httpfence.Handler(h, memfence.New(memfence.Options{}), byPath,
 		httpfence.Options{Auditor: &journal{}}), 1)
 	ok := fencetest.Race(t, 30, func(_ int, token int64) error {
 		resp, _, err := s.put(t, token, strings.NewReader("x"))
@@ -63,7 +64,7 @@ func TestHandlerIsAGuard(t *testing.T) {
 		stored.Store(r.URL.Path, string(data))
 	})
 	byName := func(r *http.Request) (resource, name string, err error) { return r.URL.Path, fencetest.Name, nil }
-	s := serve(t, httpfence.Handler(h, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byName,
+	s := serve(t, httpfence.Handler(h, memfence.New(memfence.Options{}), byName,
 		httpfence.Options{Auditor: &journal{}}), 1)
 	base := s.client.Transport.(*httpfence.Transport)
 	lossy := &loseReply{RoundTripper: base.Base}

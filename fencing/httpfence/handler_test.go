@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 )
 
 func TestStaleRequestHasNoEffect(t *testing.T) {
@@ -74,7 +75,7 @@ func TestHandlerKeepsANewerHolderOutUntilTheEffectIsOver(t *testing.T) {
 			defer mu.Unlock()
 			order = append(order, c.Token.String())
 		})
-		store := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+		store := memfence.New(memfence.Options{})
 		front := httpfence.Filter(h, store, byPath, httpfence.Options{})
 		if guarded {
 			front = httpfence.Handler(h, store, byPath, httpfence.Options{})
@@ -255,7 +256,7 @@ func TestPanicOfAHandlerReleasesTheResource(t *testing.T) {
 		if boom {
 			panic("boom")
 		}
-	}), fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath, httpfence.Options{})
+	}), memfence.New(memfence.Options{}), byPath, httpfence.Options{})
 	func() {
 		defer func() {
 			if recover() != "boom" {
@@ -271,7 +272,7 @@ func TestPanicOfAHandlerReleasesTheResource(t *testing.T) {
 }
 
 func TestInvalidArgumentsPanic(t *testing.T) {
-	e, store := &effects{}, fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+	e, store := &effects{}, memfence.New(memfence.Options{})
 	for name, build := range map[string]func(){
 		"httpfence: h":                func() { httpfence.Handler(nil, store, byPath, httpfence.Options{}) },
 		"httpfence: store":            func() { httpfence.Handler(e, nil, byPath, httpfence.Options{}) },
@@ -298,7 +299,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add("lock/a", "99999999999999999999", "\x00")
 	f.Fuzz(func(t *testing.T, name, token, second string) {
 		var e effects
-		h := httpfence.Handler(&e, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath,
+		h := httpfence.Handler(&e, memfence.New(memfence.Options{}), byPath,
 			httpfence.Options{AllowMissing: true, Auditor: &journal{}})
 		tokens := []string{token}
 		if second != "" {

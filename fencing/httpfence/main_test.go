@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/fencingtest"
 	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 )
@@ -68,8 +69,8 @@ func (e *effects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // middlewares returns all three around h, with a store each.
 func middlewares(h http.Handler, o httpfence.Options) map[string]http.Handler {
 	return map[string]http.Handler{
-		"Handler": httpfence.Handler(h, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath, o),
-		"Filter":  httpfence.Filter(h, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), byPath, o),
+		"Handler": httpfence.Handler(h, memfence.New(memfence.Options{}), byPath, o),
+		"Filter":  httpfence.Filter(h, memfence.New(memfence.Options{}), byPath, o),
 		"Require": httpfence.Require(h, byPath, o),
 	}
 }

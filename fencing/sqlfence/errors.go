@@ -18,7 +18,7 @@ var (
 	ErrTxEnded error = txEnded{}
 
 	// ErrRewound means that the resource has seen a larger token than that of the present holder: etcd
-	// was restored from a backup (see fencing.BumpEpoch), or the resource is written under several
+	// was restored from a backup (see etcdfence.BumpEpoch), or the resource is written under several
 	// locks. Nothing was written. It Is fencing.ErrStale as well, and errors.As finds a
 	// *fencing.MarkError. It is reported for a fencing.Holder only.
 	ErrRewound = errors.New("fencing tokens have gone backwards")
@@ -40,7 +40,7 @@ func (e *rewoundError) Error() string {
 	b := e.below
 	advice := "Reset the mark, which no epoch can reach, once no stale holder is left"
 	if b.NeedsEpoch() <= fencing.MaxEpochStep {
-		advice = fmt.Sprintf("after a restore of etcd raise the epoch to %d or more (fencing.BumpEpoch) and acquire again",
+		advice = fmt.Sprintf("after a restore of etcd raise the epoch to %d or more (etcdfence.BumpEpoch) and acquire again",
 			b.NeedsEpoch())
 	}
 	return fmt.Sprintf("sqlfence: write to %s refused: token %v of %s is below the mark %v, although its holder is the "+

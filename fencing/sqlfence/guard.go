@@ -3,7 +3,6 @@ package sqlfence
 import (
 	"context"
 	"database/sql"
-	"reflect"
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast"
@@ -106,16 +105,6 @@ func (g *Guard) inTx(ctx context.Context, opts *sql.TxOptions, fn func(tx *sql.T
 		return err
 	}
 	return tx.Commit()
-}
-
-// isNil reports whether s is nil or a nil pointer, such as the *Lock of a failed
-// acquisition.
-func isNil(s fencing.Source) bool {
-	if s == nil {
-		return true
-	}
-	v := reflect.ValueOf(s)
-	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // addFloor adds the row of the floor to a new table, once for each Guard, and in a transaction of its own: in that of a

@@ -131,7 +131,7 @@ func (c *claimant) check() error {
 	if c.presented {
 		return c.checkClaim()
 	}
-	if isNil(c.source) {
+	if names.IsNil(c.source) {
 		return holdfast.ErrNoToken
 	}
 	c.claim.Token = c.source.Token() // first, because errors name it

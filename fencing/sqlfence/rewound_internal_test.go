@@ -59,8 +59,8 @@ func TestMarkIsSaidToBeRewoundForAPresentHolderOnly(t *testing.T) {
 func TestErrorOfARewoundMarkSaysHowToGoOn(t *testing.T) {
 	t.Parallel()
 	for mark, advice := range map[holdfast.Token]string{
-		3<<48 | 1000:                     "raise the epoch to 4 or more (fencing.BumpEpoch)",
-		(fencing.MaxEpochStep-1)<<48 | 1: "(fencing.BumpEpoch)",
+		3<<48 | 1000:                     "raise the epoch to 4 or more (etcdfence.BumpEpoch)",
+		(fencing.MaxEpochStep-1)<<48 | 1: "(etcdfence.BumpEpoch)",
 		fencing.MaxEpochStep<<48 | 1:     "Reset the mark",
 	} {
 		err := &rewoundError{&fencing.MarkError{Resource: "r", Claim: fencing.Claim{Name: "job", Token: 5}, Mark: mark}}

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -70,7 +71,7 @@ func try(ctx context.Context, q *queue.Queue, h fencing.Holder, value string) er
 	ctx, cancel := context.WithTimeout(ctx, q.Host().RetryPolicy().Attempt)
 	defer cancel()
 	unchanged := clientv3.Compare(clientv3.ModRevision(q.Layout().RunKey()), "=", mod)
-	w := fencing.NewFencedWriter(h).With(fencing.WriterOptions{Auditor: audit.Log(q.Host().Logger())})
+	w := etcdfence.NewWriter(h).With(etcdfence.WriterOptions{Auditor: audit.Log(q.Host().Logger())})
 	put, err := w.Txn(ctx).If(unchanged).Then(clientv3.OpPut(q.Layout().RunKey(), value)).Commit()
 	switch {
 	case errors.Is(err, fencing.ErrStale): // the refusal has ended the hold

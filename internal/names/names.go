@@ -5,6 +5,7 @@ package names
 
 import (
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -67,4 +68,13 @@ func Claimed(holder interface{ Name() string }) string {
 		return h.ClaimName()
 	}
 	return holder.Name()
+}
+
+// IsNil reports whether a holder is nil or a nil pointer, such as the *Lock of a failed acquisition.
+func IsNil(holder any) bool {
+	if holder == nil {
+		return true
+	}
+	v := reflect.ValueOf(holder)
+	return v.Kind() == reflect.Pointer && v.IsNil()
 }

@@ -158,8 +158,8 @@ func evidence(dir string) (string, error) {
 	line("| a fenced write takes effect only while its holder holds | %d were carried out, each while its writer held |",
 		all.Writes.Guarded)
 	if all.Operations > 0 {
-		line("| histories of data behind a `FencedWriter`, and of `EtcdMarks`, are linearizable, by porcupine | %d "+
-			"operations |", all.Operations)
+		line("| histories of data behind an `etcdfence.Writer`, and of `etcdfence.Marks`, are linearizable, by porcupine | "+
+			"%d operations |", all.Operations)
 	}
 	line("| *not promised:* the same of a write without a fence, right after `Check` | %d were carried out, %d of them "+
 		"when the writer held no more |", all.Writes.Unguarded, all.Writes.Late)

@@ -13,12 +13,13 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/tests/internal/register"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
-// A registerOp is what a holder did with a register: the data that the holders in a queue write by a FencedWriter, or
-// the mark that they raise in EtcdMarks.
+// A registerOp is what a holder did with a register: the data that the holders in a queue write by an etcdfence.Writer,
+// or the mark that they raise in etcdfence.Marks.
 type registerOp struct {
 	register.Op
 	Key     string // of the register
@@ -26,7 +27,7 @@ type registerOp struct {
 }
 
 const (
-	// marks are the keys of EtcdMarks.
+	// marks are the keys of etcdfence.Marks.
 	marks = oracle.Keys + "mark/"
 	// decidedWithin is how long porcupine may search for an order of the operations on one register.
 	decidedWithin = time.Minute
@@ -75,7 +76,7 @@ func (h fencedHolder) did(op registerOp, err error) {
 func (h fencedHolder) put(ctx context.Context, n int) error {
 	op := registerOp{Key: oracle.DataKey(h.part.Prefix)}
 	op.Token, op.Value, op.Call = h.token(), oracle.ValueOf(h.who, n), sinceBoot()
-	_, put := fencing.NewFencedWriter(h.owner).Put(ctx, op.Key, op.Value)
+	_, put := etcdfence.NewWriter(h.owner).Put(ctx, op.Key, op.Value)
 	h.did(op, put)
 	op = registerOp{Op: register.Op{Read: true, Call: sinceBoot()}, Key: op.Key}
 	resp, err := h.owner.Client().Get(ctx, op.Key)
@@ -92,7 +93,7 @@ func (h fencedHolder) mark(ctx context.Context) {
 	resource := h.worker.Shards + "/" + strings.TrimSuffix(strings.TrimPrefix(h.part.Prefix, oracle.Keys), "/@/")
 	op := registerOp{Op: register.Op{Token: h.token(), Mark: true, Call: sinceBoot()}, Key: marks + resource}
 	op.Value = op.Token.String()
-	all, err := fencing.NewEtcdMarks(h.owner.Client(), fencing.EtcdMarksOptions{})
+	all, err := etcdfence.NewMarks(h.owner.Client(), etcdfence.MarksOptions{})
 	if err == nil {
 		err = all.Admit(ctx, resource, fencing.Claim{Name: "campaign", Token: op.Token})
 	}

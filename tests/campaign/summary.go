@@ -66,7 +66,7 @@ type summary struct {
 
 // writes are those made by holders.
 type writes struct {
-	Guarded   int // by fencing.FencedWriter, and carried out
+	Guarded   int // by etcdfence.Writer, and carried out
 	Unguarded int // by an ordinary put after Check, and carried out
 	Late      int // of the unguarded: those carried out when the writer held no more
 }

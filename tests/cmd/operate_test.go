@@ -18,7 +18,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 )
 
 func TestEpochIsShownAndRaisedAndNeverLowered(t *testing.T) {
@@ -45,7 +45,7 @@ func TestEpochIsShownAndRaisedAndNeverLowered(t *testing.T) {
 			t.Errorf("%v prints %q, want %q", c.args, out, c.want)
 		}
 	}
-	if n, err := fencing.Epoch(deadline(t), srv.Client(t), ""); n != 2 || err != nil {
+	if n, err := etcdfence.Epoch(deadline(t), srv.Client(t), ""); n != 2 || err != nil {
 		t.Errorf("the epoch in etcd is %d, %v", n, err)
 	}
 	if lk := hold(t, open(t, srv.Client(t), ""), "x"); lk.Token().Epoch() != 2 {

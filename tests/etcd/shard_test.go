@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/shard"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
@@ -38,7 +39,7 @@ func start(t *testing.T, srv *etcdtest.Server, name string) (sess *session.Sessi
 			},
 		})
 		err := orders.Run(ctx, func(ctx context.Context, s *shard.Shard) error {
-			w := fencing.NewFencedWriter(s)
+			w := etcdfence.NewWriter(s)
 			key := fmt.Sprintf("data/%d", s.Index())
 			if _, err := w.Put(ctx, key, name); err != nil {
 				return err

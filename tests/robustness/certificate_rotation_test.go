@@ -17,7 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -50,7 +50,7 @@ func mustHoldAndWrite(t *testing.T, when string, lk *locker.Lock, sess *session.
 	t.Helper()
 	awaitRenewal(t, sess)
 	mustHold(t, when, lk, sess, want)
-	if _, err := fencing.NewFencedWriter(lk).Put(deadline(t), "data", when); err != nil {
+	if _, err := etcdfence.NewWriter(lk).Put(deadline(t), "data", when); err != nil {
 		t.Errorf("%s: fenced write: %v", when, err)
 	}
 }

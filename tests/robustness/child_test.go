@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/child"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -167,10 +168,10 @@ func execute(ctx context.Context, o order, sess *session.Session, states *stateL
 	ev.Pause, err = firstCheckAfterAPause(h, since, o.Pause)
 	ev.Check = outcome(err)
 	awaitConnected(h)
-	_, err = fencing.NewFencedWriter(h).Put(ctx, o.Name+"/data", "by a child")
+	_, err = etcdfence.NewWriter(h).Put(ctx, o.Name+"/data", "by a child")
 	ev.Writer = outcome(err)
 	if ev.Check == "lost" {
-		_, err = fencing.NewFencedWriter(pausedAfterCheck{h}).Put(ctx, o.Name+"/data", "stale")
+		_, err = etcdfence.NewWriter(pausedAfterCheck{h}).Put(ctx, o.Name+"/data", "stale")
 		ev.Etcd = outcome(err)
 		<-hctx.Done()
 		ev.Cause = outcome(context.Cause(hctx))

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcderr"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -37,7 +37,7 @@ func TestLockOutlivesTheTokenOfItsClient(t *testing.T) {
 	token, lease := lk.Token(), lk.Lease()
 
 	g.expire(t)
-	must(t)(fencing.NewFencedWriter(lk).Put(deadline(t), "billing/data/state", "v"))
+	must(t)(etcdfence.NewWriter(lk).Put(deadline(t), "billing/data/state", "v"))
 	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", link.Count()["LeaseKeepAlive"]+2)) // one is answered
 	await(t, "held, not merely suspended", func() bool { return lk.Check() == nil })
 	if lk.Token() != token || lk.Lease() != lease || sess.Lease() != lease {
@@ -306,7 +306,7 @@ func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
 	must(t)(nil, err)
 	lk, err := locker.NewMutex(sess, "x").Lock(deadline(t))
 	must(t)(nil, err)
-	_, err = fencing.NewFencedWriter(lk).Put(deadline(t), "elsewhere", value)
+	_, err = etcdfence.NewWriter(lk).Put(deadline(t), "elsewhere", value)
 	note(err)
 	_, err = election.New(sess, "x").With(election.Options{Value: value}).Campaign(deadline(t))
 	note(err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/rounds"
@@ -103,7 +103,7 @@ func cutOffOnce(t *testing.T, srv *etcdtest.Server, name string, slow bool, cut 
 	if err := lk.Check(); !errors.As(err, &lost) {
 		t.Errorf("%s: Check: %v", name, err)
 	}
-	if _, err := fencing.NewFencedWriter(lk).Put(deadline(t), name, "stale"); err == nil {
+	if _, err := etcdfence.NewWriter(lk).Put(deadline(t), name, "stale"); err == nil {
 		t.Errorf("%s: the stale holder wrote", name)
 	}
 	if next.Token() <= lk.Token() {

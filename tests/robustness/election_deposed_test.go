@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/rounds"
 )
@@ -126,7 +127,7 @@ func deposeOnce(
 					t.Errorf("%s: Check of the old term during the new one: %v", name, err)
 				}
 				link.Heal() // the guarded write of the old term can reach etcd
-				_, err := fencing.NewFencedWriter(pausedAfterCheck{old}).Put(deadline(t), name, "stale")
+				_, err := etcdfence.NewWriter(pausedAfterCheck{old}).Put(deadline(t), name, "stale")
 				if !errors.Is(err, fencing.ErrStale) {
 					t.Errorf("%s: guarded write of the old term: %v", name, err)
 				}

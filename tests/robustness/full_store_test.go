@@ -17,7 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -83,7 +83,7 @@ func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 			return err
 		},
 		"fenced Put": func(ctx context.Context) error {
-			_, err := fencing.NewFencedWriter(held).Put(ctx, "k", "v")
+			_, err := etcdfence.NewWriter(held).Put(ctx, "k", "v")
 			return err
 		},
 	} {
@@ -110,7 +110,7 @@ func TestFullStoreRefusesNewHoldsAndKeepsExistingOnes(t *testing.T) {
 	if err := held.Check(); err != nil {
 		t.Errorf("Check: %v", err)
 	}
-	must(t)(fencing.NewFencedWriter(held).Delete(deadline(t), "k"))
+	must(t)(etcdfence.NewWriter(held).Delete(deadline(t), "k"))
 	must(t)(nil, held.Unlock(deadline(t)))
 	must(t)(nil, <-waiter)
 

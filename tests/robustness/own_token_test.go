@@ -15,7 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -125,7 +125,7 @@ func TestLockOutlivesATokenThatTheProgramReplaces(t *testing.T) {
 
 	before, _ := tokens.last()
 	await(t, "the token has expired", func() bool { return tokens.expired(t, before) })
-	must(t)(fencing.NewFencedWriter(lk).Put(deadline(t), "billing/data/state", "v"))
+	must(t)(etcdfence.NewWriter(lk).Put(deadline(t), "billing/data/state", "v"))
 	must(t)(nil, link.Wait(deadline(t), "LeaseKeepAlive", link.Count()["LeaseKeepAlive"]+2)) // one is answered
 
 	g.user(t, "another") // no token from before is good for these users and roles

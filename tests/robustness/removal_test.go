@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/rounds"
@@ -155,10 +156,10 @@ func TestRemovedHolderThatIsCutOffIsFencedInARealEtcd(t *testing.T) {
 	if n := len(srv.Keys(t, fmt.Sprintf("holdfast/session/%x", int64(sess.Lease())))); n != 1 {
 		t.Error("the name became free by the end of the holder's lease")
 	}
-	_, err := fencing.NewFencedWriter(next).Put(deadline(t), "cut-off/data", "new")
+	_, err := etcdfence.NewWriter(next).Put(deadline(t), "cut-off/data", "new")
 	mustSucceed(t, err)
 	link.Heal()
-	_, err = fencing.NewFencedWriter(lk).Put(deadline(t), "cut-off/data", "stale")
+	_, err = etcdfence.NewWriter(lk).Put(deadline(t), "cut-off/data", "stale")
 	if !errors.Is(err, fencing.ErrStale) && !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("write of the former holder: %v", err)
 	}

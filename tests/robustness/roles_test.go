@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/locker"
@@ -104,7 +105,7 @@ var duties = map[string]duty{
 	})},
 	"write behind a fence": {[]string{"locks", "data"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return locker.NewMutex(sess, "x").Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
-			_, err := fencing.NewFencedWriter(lk).Put(ctx, "billing/data/state", "v")
+			_, err := etcdfence.NewWriter(lk).Put(ctx, "billing/data/state", "v")
 			return err
 		})
 	})},
@@ -255,16 +256,16 @@ var duties = map[string]duty{
 		return err
 	}},
 	"guard a resource": {[]string{"marks"}, func(ctx context.Context, cli *clientv3.Client) error {
-		m, err := fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})
+		m, err := etcdfence.NewMarks(cli, etcdfence.MarksOptions{})
 		if err != nil {
 			return err
 		}
 		return m.Admit(ctx, rand.Text(), fencing.Claim{Name: "x", Token: 1})
 	}},
 	"raise the epoch": {[]string{"operator"}, func(ctx context.Context, cli *clientv3.Client) error {
-		epoch, err := fencing.Epoch(ctx, cli, "")
+		epoch, err := etcdfence.Epoch(ctx, cli, "")
 		if err == nil {
-			_, err = fencing.BumpEpoch(ctx, cli, "", epoch+1, audit.Func(func(context.Context, audit.Record) {}))
+			_, err = etcdfence.BumpEpoch(ctx, cli, "", epoch+1, audit.Func(func(context.Context, audit.Record) {}))
 		}
 		return err
 	}},

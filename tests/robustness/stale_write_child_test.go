@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 	"github.com/holdfast-go/holdfast/internal/fence"
@@ -39,7 +40,7 @@ var guardedStores = map[string]func(w *writerProcess, h fencing.Holder, lane str
 	// A Txn that compares the entry of the lock.
 	"writer": func(_ *writerProcess, h fencing.Holder, lane string) func(context.Context) error {
 		return func(ctx context.Context) error {
-			_, err := fencing.NewFencedWriter(h).Put(ctx, "data/"+lane, h.Token().String())
+			_, err := etcdfence.NewWriter(h).Put(ctx, "data/"+lane, h.Token().String())
 			return err
 		}
 	},
@@ -53,7 +54,7 @@ var guardedStores = map[string]func(w *writerProcess, h fencing.Holder, lane str
 	"replica": func(w *writerProcess, h fencing.Holder, lane string) func(context.Context) error {
 		return func(ctx context.Context) error { return w.put(fencing.NewContext(ctx, h), w.replica.URL+"/"+lane) }
 	},
-	// A MemoryStore in the process of the test, over HTTP and gRPC.
+	// A memfence.Store in the process of the test, over HTTP and gRPC.
 	"http": func(w *writerProcess, h fencing.Holder, lane string) func(context.Context) error {
 		return func(ctx context.Context) error { return w.put(fencing.NewContext(ctx, h), w.job.HTTP+"/"+lane) }
 	},
@@ -86,7 +87,7 @@ type writerEvent struct {
 type writerProcess struct {
 	job     writerJob
 	sess    *session.Session
-	marks   *fencing.EtcdMarks
+	marks   *etcdfence.Marks
 	replica *httptest.Server
 	client  *http.Client
 	grpc    grpc_health_v1.HealthClient
@@ -103,7 +104,7 @@ func runStaleWriter(ctx context.Context, _ string, j writerJob, parent *child.Pa
 	if w.sess, err = session.New(ctx, cli, session.Options{TTL: childTTL}); err != nil {
 		return err
 	}
-	if w.marks, err = fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{}); err != nil {
+	if w.marks, err = etcdfence.NewMarks(cli, etcdfence.MarksOptions{}); err != nil {
 		return err
 	}
 	conn, err := grpc.NewClient(j.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()),

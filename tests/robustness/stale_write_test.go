@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/child"
 	"github.com/holdfast-go/holdfast/tests/internal/stalewriter"
 )
@@ -63,7 +64,7 @@ func newStaleWriters(t *testing.T) *staleWriters {
 	t.Helper()
 	s := &staleWriters{srv: etcdtest.Start(t), counters: make(map[string]int),
 		accepted: make(map[string][]holdfast.Token), stale: make(map[string][]writerEvent)}
-	store := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+	store := memfence.New(memfence.Options{})
 	discard := audit.Func(func(context.Context, audit.Record) {})
 
 	web := httptest.NewServer(httpfence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -19,8 +19,10 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/child"
 	"github.com/holdfast-go/holdfast/tests/internal/stalewriter"
 	"github.com/holdfast-go/holdfast/tests/internal/testkit"
@@ -34,8 +36,8 @@ func writeUntilRefused(
 
 // The ways of writing.
 const (
-	byWriter = "FencedWriter"
-	byMarks  = "EtcdMarks"
+	byWriter = "etcdfence.Writer"
+	byMarks  = "etcdfence.Marks"
 	byHTTP   = "httpfence"
 	byGRPC   = "grpcfence"
 )
@@ -46,13 +48,13 @@ func openWay(_ context.Context, j stalewriter.Job, cli *clientv3.Client) (stalew
 		return func(ctx context.Context, h fencing.Holder) error {
 			put, err := nextCount(ctx, cli, j.Name, h)
 			if err == nil {
-				w := fencing.NewFencedWriter(h).With(fencing.WriterOptions{Auditor: testkit.Unrecorded})
+				w := etcdfence.NewWriter(h).With(etcdfence.WriterOptions{Auditor: testkit.Unrecorded})
 				_, err = w.Txn(ctx).Then(put).Commit()
 			}
 			return err
 		}, nil
 	case byMarks:
-		marks, err := fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})
+		marks, err := etcdfence.NewMarks(cli, etcdfence.MarksOptions{})
 		return func(ctx context.Context, h fencing.Holder) error {
 			c, err := fencing.Present(h)
 			if err == nil {
@@ -137,7 +139,7 @@ func (c *counter) read(*testing.T) (int, []stalewriter.Record) { return c.value,
 func (c *counter) serveHTTP(t *testing.T, name string) (url string) {
 	target := func(*http.Request) (resource, lock string, err error) { return "counter", name, nil }
 	effect := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { c.increment(r.Context()) })
-	srv := httptest.NewServer(httpfence.Handler(effect, fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), target,
+	srv := httptest.NewServer(httpfence.Handler(effect, memfence.New(memfence.Options{}), target,
 		httpfence.Options{Auditor: testkit.Unrecorded}))
 	t.Cleanup(srv.Close)
 	return srv.URL
@@ -145,7 +147,7 @@ func (c *counter) serveHTTP(t *testing.T, name string) (url string) {
 
 func (c *counter) serveGRPC(t *testing.T, name string) (addr string) {
 	target := func(context.Context, string, any) (resource, lock string, err error) { return "counter", name, nil }
-	guard := grpcfence.NewGuard(fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), target,
+	guard := grpcfence.NewGuard(memfence.New(memfence.Options{}), target,
 		grpcfence.Options{Auditor: testkit.Unrecorded})
 	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(guard.Unary()))
 	srv.RegisterService(&grpc.ServiceDesc{

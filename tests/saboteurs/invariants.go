@@ -162,16 +162,16 @@ var invariants = []invariant{
 	{name: "all of the queue, under faults drawn from a seed"},
 	{"marks are raised and never forgotten", []string{
 		"fencing/mark.go Claim.CheckMark",
-		"fencing/memory.go MemoryStore.Do",
-		"fencing/etcdcommit.go EtcdMarks.commit",
-		"fencing/etcdmarks.go EtcdMarks.Reset",
+		"fencing/memfence/store.go Store.Do",
+		"fencing/etcdfence/commit.go Marks.commit",
+		"fencing/etcdfence/marks.go Marks.Reset",
 	}},
 	{"told what was done", []string{
 		"internal/fence/verdict.go VerdictOf",
 		"internal/fence/serve.go Serve",
 		"fencing/httpfence/answer.go answer.failed",
 	}},
-	{"the fence", []string{"fencing/writer.go request.send"}},
+	{"the fence", []string{"fencing/etcdfence/writer.go request.send"}},
 	{"the fence in SQL", []string{
 		"fencing/sqlfence/marks.go claimant.raise, claimant.checkFloor",
 		"fencing/sqlfence/dialect.go Dialect.statements",

@@ -19,6 +19,8 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/member"
@@ -113,14 +115,14 @@ func newKit(t *testing.T, srv *etcdfake.Server) *kit {
 	var tx sqlfence.Tx = unused{t}
 	k := &kit{t: t, values: map[string]any{
 		"admin.Client": admin.New(cli, admin.Options{}), "backoff.Retry": backoff.Retry,
-		"fencing.BumpEpoch": fencing.BumpEpoch,
-		"fencing.Epoch":     fencing.Epoch, "member.Join": member.Join, "session.New": session.New,
+		"etcdfence.BumpEpoch": etcdfence.BumpEpoch,
+		"etcdfence.Epoch":     etcdfence.Epoch, "member.Join": member.Join, "session.New": session.New,
 		"session.NewClient": session.NewClient,
 		"election.Election": el, "election.Reader": election.NewReader(cli, "el"),
-		"election.Term":        must(election.New(sess, "led").With(election.Options{Value: "v"}).Campaign(ctx)),
-		"fencing.EtcdMarks":    must(fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})),
-		"fencing.FencedWriter": fencing.NewFencedWriter(lock),
-		"fencing.MemoryStore":  fencing.NewMemoryStore(fencing.MemoryStoreOptions{}), "sqlfence.Guard": guard,
+		"election.Term":    must(election.New(sess, "led").With(election.Options{Value: "v"}).Campaign(ctx)),
+		"etcdfence.Marks":  must(etcdfence.NewMarks(cli, etcdfence.MarksOptions{})),
+		"etcdfence.Writer": etcdfence.NewWriter(lock),
+		"memfence.Store":   memfence.New(memfence.Options{}), "sqlfence.Guard": guard,
 		"sqlfence.Marks":          must(sqlfence.NewMarks(sqlfence.SQLite, sqlfence.Options{})),
 		"locker.DowngradableLock": must(locker.NewRWMutex(sess, "down").LockDowngradable(ctx)), "locker.Lock": lock,
 		"locker.Mutex": mu, "locker.Permit": must(sem.Acquire(ctx, 1)), "locker.RWMutex": rw,

@@ -18,7 +18,7 @@ const module = "github.com/holdfast-go/holdfast"
 var forTests = []string{"etcdfake", "fencetest"}
 
 // exported calls visit for each function, and for each type that is no interface, that a package of the SDK exports.
-// name is as in "fencing.FencedWriter".
+// name is as in "etcdfence.Writer".
 func exported(t *testing.T, visit func(name string, object types.Object)) {
 	t.Helper()
 	all, err := compiled.List("../..", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles", "./...")

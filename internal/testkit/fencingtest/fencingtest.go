@@ -9,8 +9,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 )
 
 // Journal is an auditor that keeps its records.
@@ -35,6 +37,21 @@ func (j *Journal) Take() []audit.Record {
 	return taken
 }
 
+// Claim returns a claim of "job".
+func Claim(token int64) fencing.Claim {
+	return fencing.Claim{Name: "job", Token: holdfast.Token(token)}
+}
+
+// NewToken is holdfast.NewToken.
+func NewToken(t *testing.T, epoch, revision int64) holdfast.Token {
+	t.Helper()
+	token, err := holdfast.NewToken(epoch, revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
 // Do runs an effect that does nothing, and reports whether it ran.
 func Do(t *testing.T, s fencing.Store, resource string, c fencing.Claim) (ran bool, err error) {
 	t.Helper()
@@ -56,19 +73,19 @@ func MustSay(t *testing.T, err error, parts ...string) {
 }
 
 // Write writes once.
-type Write func(ctx context.Context, w *fencing.FencedWriter) error
+type Write func(ctx context.Context, w *etcdfence.Writer) error
 
 // Writes are the kinds of write. Each sets or deletes "k".
 var Writes = map[string]Write{
-	"put": func(ctx context.Context, w *fencing.FencedWriter) error {
+	"put": func(ctx context.Context, w *etcdfence.Writer) error {
 		_, err := w.Put(ctx, "k", "new")
 		return err
 	},
-	"delete": func(ctx context.Context, w *fencing.FencedWriter) error {
+	"delete": func(ctx context.Context, w *etcdfence.Writer) error {
 		_, err := w.Delete(ctx, "k")
 		return err
 	},
-	"txn": func(ctx context.Context, w *fencing.FencedWriter) error {
+	"txn": func(ctx context.Context, w *etcdfence.Writer) error {
 		_, err := w.Txn(ctx).Then(clientv3.OpPut("k", "new")).Else(clientv3.OpPut("k", "else")).Commit()
 		return err
 	},

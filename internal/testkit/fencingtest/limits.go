@@ -6,8 +6,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Limits are transactions at etcd's limit of operations and one above it: tests compare what a FencedWriter says with
-// what etcd says.
+// Limits are transactions at etcd's limit of operations and one above it: tests compare what an etcdfence.Writer says
+// with what etcd says.
 var Limits = []struct {
 	Name      string
 	Cmps      []clientv3.Cmp

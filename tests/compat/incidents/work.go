@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -137,7 +137,7 @@ func ignoresItsContextHere(ctx context.Context, l *lab) (outcome, error) {
 		return mutex.Do(ctx, func(_ context.Context, lk *locker.Lock) error {
 			close(holds)
 			<-goOn // and not its context
-			_, err := fencing.NewFencedWriter(lk).Put(context.WithoutCancel(ctx), "data", "of the first")
+			_, err := etcdfence.NewWriter(lk).Put(context.WithoutCancel(ctx), "data", "of the first")
 			wrote <- err
 			return nil
 		})

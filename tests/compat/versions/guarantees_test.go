@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -116,11 +117,11 @@ func TestWriteAfterALossIsRejected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := fencing.NewFencedWriter(lk)
+	w := etcdfence.NewWriter(lk)
 	if _, err := w.Put(ctx, "data", "by the holder"); err != nil {
 		t.Fatal(err)
 	}
-	marks, err := fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})
+	marks, err := etcdfence.NewMarks(cli, etcdfence.MarksOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

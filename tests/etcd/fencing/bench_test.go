@@ -9,6 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 )
 
 // BenchmarkPut measures what a fence costs, on a member that waits for its disk:
@@ -20,8 +22,8 @@ func BenchmarkPut(b *testing.B) {
 		b.Fatal(err)
 	}
 	h := &holder{cli: cli, entry: entry, token: holdfast.Token(resp.Header.Revision)}
-	w := fencing.NewFencedWriter(h)
-	m, err := fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})
+	w := etcdfence.NewWriter(h)
+	m, err := etcdfence.NewMarks(cli, etcdfence.MarksOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -46,8 +48,8 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-func BenchmarkMemoryStore(b *testing.B) {
-	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+func BenchmarkStoreInMemory(b *testing.B) {
+	s := memfence.New(memfence.Options{})
 	effect := func(context.Context) error { return nil }
 	b.ReportAllocs()
 	for b.Loop() {
@@ -61,7 +63,7 @@ func BenchmarkMemoryStore(b *testing.B) {
 // linearizable read.
 func BenchmarkAdmit(b *testing.B) {
 	cli := etcdtest.Start(b, etcdtest.Options{Fsync: true}).Client(b)
-	m, err := fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})
+	m, err := etcdfence.NewMarks(cli, etcdfence.MarksOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}

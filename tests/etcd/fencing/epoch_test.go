@@ -7,7 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 )
 
 func TestMissingPermissionForTheEpochIsNamed(t *testing.T) {
@@ -34,12 +34,12 @@ func TestMissingPermissionForTheEpochIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stranger.Close()
-	_, err = fencing.Epoch(ctx, stranger, "ns")
+	_, err = etcdfence.Epoch(ctx, stranger, "ns")
 	if etcderr.Classify(err) != etcderr.Unauthorized {
 		t.Fatal(err)
 	}
 	mustSay(t, err, `"ns/epoch"`, "role grant-permission ROLE read ns/epoch")
-	_, err = fencing.BumpEpoch(ctx, stranger, "ns", 1, quiet)
+	_, err = etcdfence.BumpEpoch(ctx, stranger, "ns", 1, quiet)
 	if etcderr.Classify(err) != etcderr.Unauthorized {
 		t.Fatal(err)
 	}

@@ -8,16 +8,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/fencing/fencetest"
 )
 
 // Replicas share nothing but etcd, whose history shows what landed.
 func TestNoStaleCommitLandsAmongManyReplicas(t *testing.T) {
 	srv := etcdtest.Start(t)
-	var replicas []*fencing.EtcdMarks
+	var replicas []*etcdfence.Marks
 	for range 2 {
-		m, err := fencing.NewEtcdMarks(srv.Client(t), fencing.EtcdMarksOptions{})
+		m, err := etcdfence.NewMarks(srv.Client(t), etcdfence.MarksOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

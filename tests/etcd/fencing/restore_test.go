@@ -15,6 +15,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -95,11 +97,11 @@ func present(t *testing.T, h fencing.Holder) fencing.Claim {
 
 // history returns a snapshot, and a guard outside etcd that has seen the claim of a
 // later holder, which the snapshot does not contain.
-func history(t *testing.T) (path string, guard *fencing.MemoryStore, last fencing.Claim) {
+func history(t *testing.T) (path string, guard *memfence.Store, last fencing.Claim) {
 	t.Helper()
 	srv := etcdtest.Start(t)
 	cli := srv.Client(t)
-	guard = fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+	guard = memfence.New(memfence.Options{})
 	for generation := range 2 {
 		lk := held(t, cli)
 		last = present(t, lk)
@@ -137,7 +139,7 @@ func TestAfterARestoreGuardsRefuseUntilTheEpochIsBumped(t *testing.T) {
 	mustSay(t, err, "restored from a backup", "epoch to 1 or more", "BumpEpoch", "acquire again")
 
 	// The operator does what the error says.
-	epoch, err := fencing.BumpEpoch(t.Context(), cli, "", below.NeedsEpoch(), quiet)
+	epoch, err := etcdfence.BumpEpoch(t.Context(), cli, "", below.NeedsEpoch(), quiet)
 	if epoch != 1 || err != nil {
 		t.Fatalf("%d, %v", epoch, err)
 	}
@@ -148,7 +150,7 @@ func TestAfterARestoreGuardsRefuseUntilTheEpochIsBumped(t *testing.T) {
 	if ran, _ := do(t, guard, "r", present(t, rewound)); ran {
 		t.Error("the token of the old epoch is admitted after the bump")
 	}
-	if _, err := fencing.NewFencedWriter(rewound).Put(t.Context(), "k", "v"); err != nil {
+	if _, err := etcdfence.NewWriter(rewound).Put(t.Context(), "k", "v"); err != nil {
 		t.Errorf("the holder's writes to etcd: %v", err)
 	}
 	unlock(t, rewound)
@@ -185,9 +187,9 @@ func TestRestoreThatBumpsRevisionsNeedsNoEpoch(t *testing.T) {
 // Without a restore, a bump changes nothing until a holder of the new epoch comes.
 func TestHolderAtTheTimeOfABumpWorksUntilOneOfTheNewEpochComes(t *testing.T) {
 	cli := etcdtest.Start(t).Client(t)
-	guard := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+	guard := memfence.New(memfence.Options{})
 	old := held(t, cli)
-	if _, err := fencing.BumpEpoch(t.Context(), cli, "", 1, quiet); err != nil {
+	if _, err := etcdfence.BumpEpoch(t.Context(), cli, "", 1, quiet); err != nil {
 		t.Fatal(err)
 	}
 	oldClaim := present(t, old)

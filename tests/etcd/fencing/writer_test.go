@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/fencingtest"
 )
 
@@ -26,7 +27,7 @@ type fence struct {
 	srv  *etcdtest.Server
 	link *etcdtest.Link
 	cli  *clientv3.Client
-	w    *fencing.FencedWriter
+	w    *etcdfence.Writer
 }
 
 func newFence(t *testing.T) *fence {
@@ -38,8 +39,8 @@ func newFence(t *testing.T) *fence {
 	return f
 }
 
-func (f *fence) writer(h *holder) *fencing.FencedWriter {
-	return fencing.NewFencedWriter(h).With(fencing.WriterOptions{Auditor: quiet})
+func (f *fence) writer(h *holder) *etcdfence.Writer {
+	return etcdfence.NewWriter(h).With(etcdfence.WriterOptions{Auditor: quiet})
 }
 
 // hold creates the entry, and returns its holder.

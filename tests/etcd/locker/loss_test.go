@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -56,7 +57,7 @@ func TestPartitionedHolderLosesTheLockBeforeAnotherAcquires(t *testing.T) {
 	if next.Token() <= lk.Token() {
 		t.Errorf("token %v after %v", next.Token(), lk.Token())
 	}
-	if _, err := fencing.NewFencedWriter(lk).Put(deadline(t), "data", "stale"); !errors.As(err, &lost) {
+	if _, err := etcdfence.NewWriter(lk).Put(deadline(t), "data", "stale"); !errors.As(err, &lost) {
 		t.Errorf("guarded write: %v", err)
 	}
 	link.Heal()
@@ -87,7 +88,7 @@ func TestHolderNoticesThatItsEntryWasDeleted(t *testing.T) {
 	if r := <-next; r.err != nil {
 		t.Error(r.err)
 	}
-	if _, err := fencing.NewFencedWriter(lk).Put(deadline(t), "data", "stale"); !errors.Is(err, fencing.ErrStale) &&
+	if _, err := etcdfence.NewWriter(lk).Put(deadline(t), "data", "stale"); !errors.Is(err, fencing.ErrStale) &&
 		!errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("guarded write: %v", err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdtest"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/rounds"
@@ -158,9 +158,9 @@ func TestLargestSetAndDeepestTreeLockFitIntoATransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := fencing.NewFencedWriter(seventh)
+	w := etcdfence.NewWriter(seventh)
 	var puts []clientv3.Op
-	for i := range fencing.MaxOps + 1 - locker.MaxSet {
+	for i := range etcdfence.MaxOps + 1 - locker.MaxSet {
 		puts = append(puts, clientv3.OpPut(fmt.Sprint("state/", i), ""))
 	}
 	if _, err := w.Txn(deadline(t)).Then(puts...).Commit(); err != nil {

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/holdfast-go/holdfast/election"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 )
 
 var (
@@ -20,4 +20,4 @@ var (
 
 func show(election.Leader, error) {}
 
-func lead(context.Context, *fencing.FencedWriter) error { return nil }
+func lead(context.Context, *etcdfence.Writer) error { return nil }

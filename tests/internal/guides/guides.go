@@ -46,7 +46,7 @@ var imports = map[string]string{
 
 	"holdfast": module, "admin": module + "/admin", "audit": module + "/audit", "election": module + "/election",
 	"etcdfake": module + "/etcdfake", "etcdtest": module + "/etcdtest", "fencing": module + "/fencing",
-	"fencetest":  module + "/fencing/fencetest",
+	"etcdfence": module + "/fencing/etcdfence", "fencetest": module + "/fencing/fencetest",
 	"gocronlock": module + "/contrib/gocronlock", "httpfence": module + "/fencing/httpfence",
 	"grpcfence": module + "/fencing/grpcfence", "kubelock": module + "/contrib/kubelock", "locker": module + "/locker",
 	"member":  module + "/member",

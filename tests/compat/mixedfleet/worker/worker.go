@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/child"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -130,7 +131,7 @@ func (w *worker) carryOut(ctx context.Context, o Order, ev *Event) (err error) {
 		<-w.lock.Done()
 		return w.lock.Check()
 	case Write:
-		_, err = fencing.NewFencedWriter(unchecked{w.lock}).Put(ctx, o.Key, o.Value)
+		_, err = etcdfence.NewWriter(unchecked{w.lock}).Put(ctx, o.Key, o.Value)
 		return err
 	case Count:
 		for range o.Times {

@@ -1,4 +1,4 @@
-package fencing_test
+package etcdfence_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/fencingtest"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
@@ -19,7 +19,7 @@ import (
 
 func TestEmptyKeyInATransactionIsRefused(t *testing.T) {
 	h, kv := holding(t)
-	w := fencing.NewFencedWriter(h)
+	w := etcdfence.NewWriter(h)
 	for name, txn := range map[string]clientv3.Txn{
 		"if":     w.Txn(t.Context()).If(clientv3.Compare(clientv3.Version(""), "=", 0)),
 		"then":   w.Txn(t.Context()).Then(clientv3.OpPut("a", "v"), clientv3.OpPut("", "v")),
@@ -41,7 +41,7 @@ func TestMethodsOfATransactionAddInAnyOrder(t *testing.T) {
 	h, kv := holding(t)
 	absent, held := clientv3.Compare(clientv3.CreateRevision("absent"), "=", 0), h.Holding()
 	then := []clientv3.Op{clientv3.OpPut("a", "v")}
-	txn := fencing.NewFencedWriter(h).Txn(t.Context()).Else(clientv3.OpPut("c", "v")).Then(then...)
+	txn := etcdfence.NewWriter(h).Txn(t.Context()).Else(clientv3.OpPut("c", "v")).Then(then...)
 	then[0] = clientv3.OpPut("other", "v") // the transaction has a copy
 	resp, err := txn.If(absent).Then(clientv3.OpPut("b", "v")).If(held...).Commit()
 	if err != nil || !resp.Succeeded {
@@ -58,7 +58,7 @@ func TestTooManyOperationsAreRefused(t *testing.T) {
 	for _, c := range fencingtest.Limits {
 		t.Run(c.Name, func(t *testing.T) {
 			h, kv := holding(t)
-			_, err := fencing.NewFencedWriter(h).Txn(t.Context()).If(c.Cmps...).Then(c.Then...).Else(c.Els...).Commit()
+			_, err := etcdfence.NewWriter(h).Txn(t.Context()).If(c.Cmps...).Then(c.Then...).Else(c.Els...).Commit()
 			if !c.OK {
 				refused(t, kv, err)
 			}
@@ -75,7 +75,7 @@ func TestEachWriteIsSentAsOneTransactionThatComparesFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := fencing.NewFencedWriter(h)
+	w := etcdfence.NewWriter(h)
 	for _, write := range []func() error{
 		func() error { _, err := w.Put(t.Context(), "k", "v", clientv3.WithLease(lease.ID)); return err },
 		func() error { _, err := w.Delete(t.Context(), "k", clientv3.WithRange("l")); return err },
@@ -106,7 +106,7 @@ func TestEachWriteIsSentAsOneTransactionThatComparesFirst(t *testing.T) {
 	}
 }
 
-func ExampleFencedWriter_Txn() {
+func ExampleWriter_Txn() {
 	srv := etcdfake.New(etcdfake.Options{}) // your etcd
 	defer srv.Close()
 	ctx := context.Background()
@@ -117,7 +117,7 @@ func ExampleFencedWriter_Txn() {
 	defer sess.Close(ctx)
 
 	err = locker.NewMutex(sess, "jobs/7").Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
-		resp, err := fencing.NewFencedWriter(lk).Txn(ctx).
+		resp, err := etcdfence.NewWriter(lk).Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision("jobs/7/done"), "=", 0)).
 			Then(clientv3.OpPut("jobs/7/done", "true")).
 			Else(clientv3.OpGet("jobs/7/done")).

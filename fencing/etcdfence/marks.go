@@ -1,4 +1,4 @@
-package fencing
+package etcdfence
 
 import (
 	"context"
@@ -14,30 +14,32 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/fence"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// EtcdMarks keeps marks in etcd, for all replicas of a service. Commit is a guard for work in the same
-// etcd; for work elsewhere Admit is only a [Filter], so EtcdMarks is not a [Store].
+// Marks keeps marks in etcd, for all replicas of a service. Commit is a guard for work in the same
+// etcd; for work elsewhere Admit is only a [fencing.Filter], so Marks is not a [fencing.Store].
 //
 // Marks are at NAMESPACE/mark/RESOURCE, without a lease, in any etcd, and stay until Reset: some 100 to 1,600 bytes
 // each. Nothing bounds their number, so let no client choose the resource freely. Deleting one by hand admits any
 // token. If that etcd is restored from a backup, its marks are too low: raise the epoch before clients
 // come back.
 //
-// EtcdMarks is safe for concurrent use.
-type EtcdMarks struct {
+// Marks is safe for concurrent use.
+type Marks struct {
 	kv     clientv3.KV
 	prefix string
-	opts   EtcdMarksOptions
+	opts   MarksOptions
 }
 
-var _ Filter = (*EtcdMarks)(nil)
+var _ fencing.Filter = (*Marks)(nil)
 
-// EtcdMarksOptions configure an [EtcdMarks]. The zero value is the default.
-type EtcdMarksOptions struct {
+// MarksOptions configure [Marks]. The zero value is the default.
+type MarksOptions struct {
 	// Namespace is the first segment of the keys, with the rules of a session's.
 	// Default "holdfast".
 	Namespace string
@@ -53,10 +55,10 @@ type EtcdMarksOptions struct {
 
 const defaultTimeout = 5 * time.Second
 
-// NewEtcdMarks returns marks in the etcd of kv, such as a *clientv3.Client. The error is a *holdfast.ArgumentError or
+// NewMarks returns marks in the etcd of kv, such as a *clientv3.Client. The error is a *holdfast.ArgumentError or
 // *holdfast.NameError.
-func NewEtcdMarks(kv clientv3.KV, o EtcdMarksOptions) (*EtcdMarks, error) {
-	m := &EtcdMarks{kv: kv, opts: o}
+func NewMarks(kv clientv3.KV, o MarksOptions) (*Marks, error) {
+	m := &Marks{kv: kv, opts: o}
 	if kv == nil {
 		return nil, invalid("kv", "is nil")
 	}
@@ -66,27 +68,27 @@ func NewEtcdMarks(kv clientv3.KV, o EtcdMarksOptions) (*EtcdMarks, error) {
 	}
 	m.prefix = ns + "/mark/"
 	if m.opts.Timeout < 0 {
-		return nil, invalid("EtcdMarksOptions.Timeout", "is %v, which is negative", m.opts.Timeout)
+		return nil, invalid("MarksOptions.Timeout", "is %v, which is negative", m.opts.Timeout)
 	}
 	if m.opts.Timeout == 0 {
 		m.opts.Timeout = defaultTimeout
 	}
-	if m.opts.Retry, err = requests.Policy("EtcdMarksOptions.Retry", m.opts.Retry); err != nil {
+	if m.opts.Retry, err = requests.Policy("MarksOptions.Retry", m.opts.Retry); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-// Admit implements [Filter] with one linearizable read, and one write for the first request of a
+// Admit implements fencing.Filter with one linearizable read, and one write for the first request of a
 // holder. If etcd does not answer in time, nothing is admitted.
-func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
-	if err := checkUse(ctx, resource, c); err != nil {
+func (m *Marks) Admit(ctx context.Context, resource string, c fencing.Claim) error {
+	if err := fence.CheckUse(ctx, resource, c); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.opts.Timeout)
 	defer cancel()
 	key := m.prefix + resource
-	return NotDone(backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
+	return fencing.NotDone(backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
 		mark, mod, err := m.read(ctx, resource)
 		if err != nil {
 			return err
@@ -119,46 +121,49 @@ func (m *EtcdMarks) Admit(ctx context.Context, resource string, c Claim) error {
 var errMarkChanged = errors.New("another process changed the mark at the same time")
 
 // Mark returns the mark of a resource, the zero Claim if there is none.
-func (m *EtcdMarks) Mark(ctx context.Context, resource string) (Claim, error) {
+func (m *Marks) Mark(ctx context.Context, resource string) (fencing.Claim, error) {
 	if ctx == nil {
-		return Claim{}, errNilContext
+		return fencing.Claim{}, errNilContext
 	}
 	mark, _, err := m.read(ctx, resource)
 	return mark, err
 }
 
-func (m *EtcdMarks) read(ctx context.Context, resource string) (mark Claim, mod int64, err error) {
+func (m *Marks) read(ctx context.Context, resource string) (mark fencing.Claim, mod int64, err error) {
 	resp, err := m.kv.Get(ctx, m.prefix+resource)
 	if err != nil {
-		return Claim{}, 0, err
+		return fencing.Claim{}, 0, err
 	}
 	return m.markOf(resource, (*etcdserverpb.RangeResponse)(resp))
 }
 
 // markOf returns the mark in a response, or a zero one. mod is set even if the
 // mark cannot be parsed.
-func (m *EtcdMarks) markOf(resource string, resp *etcdserverpb.RangeResponse) (mark Claim, mod int64, err error) {
+func (m *Marks) markOf(resource string, resp *etcdserverpb.RangeResponse) (mark fencing.Claim, mod int64, err error) {
 	if len(resp.Kvs) == 0 {
-		return Claim{}, 0, nil
+		return fencing.Claim{}, 0, nil
 	}
 	mark, err = m.parse(resource, resp.Kvs[0].Value)
 	return mark, resp.Kvs[0].ModRevision, err
 }
 
-// Reset deletes the mark of a resource, even one that cannot be parsed; see [MemoryStore.Reset]. A new mark
-// of another process after the deletion is kept, however often the deletion is sent. If the mark is
-// raised before it can be deleted, it stays, and Reset fails. The error is a *[ClaimError] for the
-// resource, or says that, or is that of etcd: then the mark may be deleted or not.
-func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor) error {
-	if err := checkReset(ctx, resource); err != nil {
+// Reset deletes the mark of a resource, even one that cannot be parsed, and records that in a (nil: the default
+// logger). Use it for a resource that no longer exists, or gets another lock, or has a mark no token can reach. No
+// stale holder may be left: the next token is admitted, whatever it is.
+//
+// A new mark of another process after the deletion is kept, however often the deletion is sent. If the mark is raised
+// before it can be deleted, it stays, and Reset fails. The error is a *fencing.ClaimError for the resource, or says
+// that, or is that of etcd: then the mark may be deleted or not.
+func (m *Marks) Reset(ctx context.Context, resource string, a audit.Auditor) error {
+	if err := fence.CheckReset(ctx, resource); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.opts.Timeout)
 	defer cancel()
 	key := m.prefix + resource
-	var mark Claim // zero if it cannot be parsed
-	var mod int64  // of the mark; 0: it is not read yet
-	ours := false  // our delete took effect, or may have
+	var mark fencing.Claim // zero if it cannot be parsed
+	var mod int64          // of the mark; 0: it is not read yet
+	ours := false          // our delete took effect, or may have
 	err := backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
 		if mod == 0 {
 			var err error
@@ -186,12 +191,12 @@ func (m *EtcdMarks) Reset(ctx context.Context, resource string, a audit.Auditor)
 		return nil // by an earlier copy of ours, or by another call
 	})
 	if err != nil {
-		err = fmt.Errorf("fencing: reset of the mark at %s: %w", names.Quote(key), err)
+		err = fmt.Errorf("etcdfence: reset of the mark at %s: %w", names.Quote(key), err)
 	}
 	if ours {
-		r := resetRecord(resource, mark)
-		r.Err = err
-		audit.Tell(ctx, a, r)
+		audit.Tell(ctx, a, audit.Record{
+			Event: audit.Reset, Name: mark.Name, Resource: resource, Mark: mark.Token, Err: err,
+		})
 	}
 	return err
 }
@@ -203,27 +208,27 @@ const markDigits = 19
 // markText returns the value of a mark: the escaped name, a space, the token. An
 // escaped name contains no space, so in byte order exactly the marks of this name
 // are between those of token 0 and of the largest token.
-func markText(c Claim) string {
+func markText(c fencing.Claim) string {
 	return fmt.Sprintf("%s %0*d", names.Escape(c.Name), markDigits, int64(c.Token))
 }
 
 // parse reads what markText wrote. Anything else is an error, never "no mark".
-func (m *EtcdMarks) parse(resource string, value []byte) (Claim, error) {
+func (m *Marks) parse(resource string, value []byte) (fencing.Claim, error) {
 	bad := func(err error) error {
-		return retry.Final(fmt.Errorf("fencing: the value of %s is not a mark: %.64q: %w",
+		return retry.Final(fmt.Errorf("etcdfence: the value of %s is not a mark: %.64q: %w",
 			names.Quote(m.prefix+resource), value, err))
 	}
 	escaped, digits, ok := strings.Cut(string(value), " ")
 	if !ok || len(digits) != markDigits {
-		return Claim{}, bad(ErrBadClaim)
+		return fencing.Claim{}, bad(fencing.ErrBadClaim)
 	}
-	name, reason := names.Unescape(escaped, MaxName)
+	name, reason := names.Unescape(escaped, fencing.MaxName)
 	if reason != "" {
-		return Claim{}, bad(&ClaimError{Part: "name", Reason: reason})
+		return fencing.Claim{}, bad(&fencing.ClaimError{Part: "name", Reason: reason})
 	}
 	token, err := holdfast.ParseToken(strings.TrimLeft(digits, "0"))
 	if err != nil {
-		return Claim{}, bad(&ClaimError{Part: "token", Err: err})
+		return fencing.Claim{}, bad(&fencing.ClaimError{Part: "token", Err: err})
 	}
-	return Claim{name, token}, nil
+	return fencing.Claim{Name: name, Token: token}, nil
 }

@@ -1,4 +1,4 @@
-package fencing_test
+package etcdfence_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/fencing/fencetest"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 	"github.com/holdfast-go/holdfast/internal/testkit/fencingtest"
@@ -22,7 +23,7 @@ import (
 
 func TestCommitRaisesTheMarkWithTheWork(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, fencing.EtcdMarksOptions{})
+	m := e.marks(t, etcdfence.MarksOptions{})
 	for _, step := range []struct {
 		token int64
 		pass  bool
@@ -58,18 +59,18 @@ func TestCommitRaisesTheMarkWithTheWork(t *testing.T) {
 
 func TestMarksInEtcdAreAGuard(t *testing.T) {
 	e := newEtcd(t)
-	through := func(m *fencing.EtcdMarks) fencetest.Write {
+	through := func(m *etcdfence.Marks) fencetest.Write {
 		return func(ctx context.Context, resource string, c fencing.Claim, data string, _ func() error) error {
 			_, err := m.Commit(ctx, resource, c, clientv3.OpPut("data/"+resource, data))
 			return err
 		}
 	}
-	other, err := fencing.NewEtcdMarks(e.cli, fencing.EtcdMarksOptions{})
+	other, err := etcdfence.NewMarks(e.cli, etcdfence.MarksOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	fencetest.Test(t, fencetest.Guard{
-		Write: through(e.marks(t, fencing.EtcdMarksOptions{})),
+		Write: through(e.marks(t, etcdfence.MarksOptions{})),
 		Other: through(other),
 		Read: func(ctx context.Context, resource string) (data string, err error) {
 			resp, err := e.cli.Get(ctx, "data/"+resource)
@@ -84,7 +85,7 @@ func TestMarksInEtcdAreAGuard(t *testing.T) {
 
 func TestCommitReturnsTheResultsOfItsOperations(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, fencing.EtcdMarksOptions{})
+	m := e.marks(t, etcdfence.MarksOptions{})
 	isOther := []clientv3.Cmp{clientv3.Compare(clientv3.Value("k"), "=", "other")}
 	for round := range 2 { // without a mark, and with one
 		resp, err := m.Commit(t.Context(), "r", claim(5), clientv3.OpPut("k", "v"), clientv3.OpGet("k"),
@@ -102,7 +103,7 @@ func TestCommitReturnsTheResultsOfItsOperations(t *testing.T) {
 }
 
 func TestInvalidCommitIsRefused(t *testing.T) {
-	m := newEtcd(t).marks(t, fencing.EtcdMarksOptions{})
+	m := newEtcd(t).marks(t, etcdfence.MarksOptions{})
 	if err := write(t.Context(), m, claim(0)); !errors.Is(err, holdfast.ErrNoToken) {
 		t.Errorf("token zero: %v", err)
 	}
@@ -111,8 +112,8 @@ func TestInvalidCommitIsRefused(t *testing.T) {
 		bad bool
 	}{
 		"empty key":        {[]clientv3.Op{clientv3.OpPut("", "v")}, true},
-		"one op too many":  {fencingtest.Puts(fencing.MaxMarkOps + 1), true},
-		"largest possible": {fencingtest.Puts(fencing.MaxMarkOps), false},
+		"one op too many":  {fencingtest.Puts(etcdfence.MaxMarkOps + 1), true},
+		"largest possible": {fencingtest.Puts(etcdfence.MaxMarkOps), false},
 	} {
 		for range 2 { // without a mark, and with one
 			_, err := m.Commit(t.Context(), name, claim(5), c.ops...)
@@ -125,7 +126,7 @@ func TestInvalidCommitIsRefused(t *testing.T) {
 
 func TestMarksOfOtherNamesAreNotCompared(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, fencing.EtcdMarksOptions{})
+	m := e.marks(t, etcdfence.MarksOptions{})
 	for i, name := range []string{"job", "a b", "100%", "\x00"} {
 		resource := fmt.Sprint("r", i)
 		if err := m.Admit(t.Context(), resource, fencing.Claim{Name: name, Token: 50}); err != nil {
@@ -156,7 +157,7 @@ func TestMarksOfOtherNamesAreNotCompared(t *testing.T) {
 func TestCommitThatArrivesAfterALargerTokenIsRefused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		e := newEtcd(t)
-		m := e.marks(t, fencing.EtcdMarksOptions{})
+		m := e.marks(t, etcdfence.MarksOptions{})
 		if err := write(t.Context(), m, claim(5)); err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +172,7 @@ func TestCommitThatArrivesAfterALargerTokenIsRefused(t *testing.T) {
 			errors.Is(err, fencing.ErrStale) {
 			t.Errorf("canceled: %v", err)
 		}
-		other, err := fencing.NewEtcdMarks(e.cli, fencing.EtcdMarksOptions{})
+		other, err := etcdfence.NewMarks(e.cli, etcdfence.MarksOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +188,7 @@ func TestCommitThatArrivesAfterALargerTokenIsRefused(t *testing.T) {
 
 func TestUnansweredCommitIsNotSentAgain(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, fencing.EtcdMarksOptions{})
+	m := e.marks(t, etcdfence.MarksOptions{})
 	e.link.LoseReply("Txn", 1, codes.Unavailable)
 	sent, total := e.rpcs(func() {
 		if err := write(t.Context(), m, claim(5)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
@@ -214,7 +215,7 @@ func TestReadComputeWrite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEtcd(t)
-			m := e.marks(t, fencing.EtcdMarksOptions{})
+			m := e.marks(t, etcdfence.MarksOptions{})
 			read := func(token int64) (n int, mod int64) {
 				if c.raise {
 					if err := m.Admit(t.Context(), "counter", claim(token)); err != nil {
@@ -258,11 +259,11 @@ func TestReadComputeWrite(t *testing.T) {
 
 // Raise the mark right after acquiring the lock, and then read what is to be changed:
 // no write of an earlier holder comes after the read.
-func ExampleEtcdMarks_Commit() {
+func ExampleMarks_Commit() {
 	srv := etcdfake.New(etcdfake.Options{}) // your etcd; the lock may be in another one
 	defer srv.Close()
 	cli := srv.Link().Client()
-	marks, err := fencing.NewEtcdMarks(cli, fencing.EtcdMarksOptions{})
+	marks, err := etcdfence.NewMarks(cli, etcdfence.MarksOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -299,7 +300,7 @@ func ExampleEtcdMarks_Commit() {
 // Of a commit that was not sent, that etcd refused, and whose outcome is unknown.
 func TestErrorOfCommitSaysWhatWasAsked(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, fencing.EtcdMarksOptions{})
+	m := e.marks(t, etcdfence.MarksOptions{})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, notSent := m.Commit(ended, "r", claim(5))
@@ -310,7 +311,7 @@ func TestErrorOfCommitSaysWhatWasAsked(t *testing.T) {
 	})
 	_, failed := m.Commit(t.Context(), "r", claim(5))
 	for what, err := range map[string]error{"not sent": notSent, "unknown": unknown, "failed": failed} {
-		if err == nil || !strings.HasPrefix(err.Error(), `fencing: commit "r" with token 5: `) {
+		if err == nil || !strings.HasPrefix(err.Error(), `etcdfence: commit "r" with token 5: `) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package fencing_test
+package memfence_test
 
 import (
 	"context"
@@ -14,11 +14,14 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
+	"github.com/holdfast-go/holdfast/internal/fence"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
+	"github.com/holdfast-go/holdfast/internal/testkit/fencingtest"
 )
 
 func TestTokenBelowTheMarkIsRefused(t *testing.T) {
-	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+	s := memfence.New(memfence.Options{})
 	for _, step := range []struct {
 		token int64
 		pass  bool
@@ -34,7 +37,7 @@ func TestTokenBelowTheMarkIsRefused(t *testing.T) {
 }
 
 func TestRefusalSaysWhatAnOperatorMustDo(t *testing.T) {
-	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+	s := memfence.New(memfence.Options{})
 	mark := newToken(t, 3, 900)
 	do(t, s, "r", claim(int64(mark)))
 	_, err := do(t, s, "r", claim(41))
@@ -50,7 +53,7 @@ func TestRefusalSaysWhatAnOperatorMustDo(t *testing.T) {
 // Reset forgets a mark while another call waits for the resource: a third one must not get past that call.
 func TestResourceThatIsResetIsKeptForTheCallThatWaits(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+		s := memfence.New(memfence.Options{})
 		var calls sync.WaitGroup // joined below
 		start := func(f func() error) {
 			calls.Go(func() {
@@ -73,7 +76,7 @@ func TestResourceThatIsResetIsKeptForTheCallThatWaits(t *testing.T) {
 			}
 		}
 		start(func() error { return s.Do(t.Context(), "r", claim(5), effect(resumeFirst)) })
-		start(func() error { return s.Reset(t.Context(), "r", &journal{}) })
+		start(func() error { return s.Reset(t.Context(), "r", &fencingtest.Journal{}) })
 		start(func() error { return s.Do(t.Context(), "r", claim(6), effect(resumeSecond)) })
 		close(resumeFirst)
 		synctest.Wait()
@@ -89,8 +92,8 @@ func TestResourceThatIsResetIsKeptForTheCallThatWaits(t *testing.T) {
 	})
 }
 
-func TestMemoryStoreHasRoomForAHundredThousandMarks(t *testing.T) {
-	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+func TestStoreHasRoomForAHundredThousandMarks(t *testing.T) {
+	s := memfence.New(memfence.Options{})
 	for i := range 100_001 {
 		if err := s.Admit(t.Context(), strconv.Itoa(i), claim(5)); errors.Is(err, fencing.ErrFull) != (i == 100_000) {
 			t.Fatalf("resource %d: %v", i, err)
@@ -99,7 +102,7 @@ func TestMemoryStoreHasRoomForAHundredThousandMarks(t *testing.T) {
 }
 
 func TestMalformedClaimIsRefused(t *testing.T) {
-	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+	s := memfence.New(memfence.Options{})
 	for name, c := range map[string]struct {
 		resource string
 		claim    fencing.Claim
@@ -123,7 +126,7 @@ func TestMalformedClaimIsRefused(t *testing.T) {
 }
 
 func TestTokensOfAnotherLockAreNotCompared(t *testing.T) {
-	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+	s := memfence.New(memfence.Options{})
 	do(t, s, "r", claim(5))
 	for _, token := range []holdfast.Token{1, 5, 9} {
 		ran, err := do(t, s, "r", fencing.Claim{Name: "other", Token: token})
@@ -142,7 +145,7 @@ func TestTokensOfAnotherLockAreNotCompared(t *testing.T) {
 func TestMarkStaysWhenTheEffectFails(t *testing.T) {
 	// In a bubble a resource that is never released is a deadlock, which fails the test.
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+		s := memfence.New(memfence.Options{})
 		failed := errors.New("failed")
 		if err := s.Do(t.Context(), "r", claim(7), func(context.Context) error { return failed }); err != failed {
 			t.Errorf("error is %v", err)
@@ -168,7 +171,7 @@ func TestMarkStaysWhenTheEffectFails(t *testing.T) {
 // compared only when its turn comes.
 func TestNewerHolderWaitsForTheEffectOfAnOlderOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{})
+		s := memfence.New(memfence.Options{})
 		var order []holdfast.Token // each effect has the resource to itself
 		errs := make(map[string]error)
 		paused := make(chan struct{})
@@ -206,7 +209,7 @@ func TestNewerHolderWaitsForTheEffectOfAnOlderOne(t *testing.T) {
 
 func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{MaxMarks: 1})
+		s := memfence.New(memfence.Options{MaxMarks: 1})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		enough := errors.New("enough")
 		err := s.Do(t.Context(), "r", claim(5), func(context.Context) error {
@@ -229,7 +232,7 @@ func TestWaiterThatGivesUpLeavesNothing(t *testing.T) {
 }
 
 func TestFullStoreRefusesNewResourcesAndKeepsItsMarks(t *testing.T) {
-	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{MaxMarks: 2})
+	s := memfence.New(memfence.Options{MaxMarks: 2})
 	do(t, s, "a", claim(5))
 	do(t, s, "b", claim(5))
 	for range 3 {
@@ -246,7 +249,7 @@ func TestFullStoreRefusesNewResourcesAndKeepsItsMarks(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := s.Reset(t.Context(), "a", &journal{}); err != nil {
+		if err := s.Reset(t.Context(), "a", &fencingtest.Journal{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -258,7 +261,7 @@ func TestFullStoreRefusesNewResourcesAndKeepsItsMarks(t *testing.T) {
 // 16 writers, half of them often with a stale token. The effects record what landed.
 func TestNoStaleEffectLandsAmongManyWriters(t *testing.T) {
 	const writers, resources, rounds = 16, 3, 200
-	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{MaxMarks: resources})
+	s := memfence.New(memfence.Options{MaxMarks: resources})
 	type record struct {
 		inside atomic.Int32
 		tokens []holdfast.Token
@@ -310,7 +313,7 @@ func TestNoStaleEffectLandsAmongManyWriters(t *testing.T) {
 }
 
 func TestUnlimitedStoreIsNeverFull(t *testing.T) {
-	s := fencing.NewMemoryStore(fencing.MemoryStoreOptions{MaxMarks: -1})
+	s := memfence.New(memfence.Options{MaxMarks: -1})
 	for _, resource := range []string{"a", "b", "c"} {
 		if ran, err := do(t, s, resource, claim(5)); !ran {
 			t.Errorf("%s: %v", resource, err)
@@ -318,8 +321,33 @@ func TestUnlimitedStoreIsNeverFull(t *testing.T) {
 	}
 }
 
-func ExampleMemoryStore() {
-	store := fencing.NewMemoryStore(fencing.MemoryStoreOptions{MaxMarks: 1000})
+func TestErrorsOfAStoreTellWhetherTheWorkWasDone(t *testing.T) {
+	ctx := t.Context()
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	effect := func(context.Context) error { return nil }
+	full := memfence.New(memfence.Options{MaxMarks: 1})
+	if _, err := do(t, full, "r", claim(5)); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		do   func() error
+		want fence.Verdict
+	}{
+		"full":          {func() error { return full.Do(ctx, "other", claim(5), effect) }, fence.NothingDone},
+		"context ended": {func() error { return full.Do(ended, "r", claim(5), effect) }, fence.NothingDone},
+		"effect's own error": {func() error {
+			return full.Do(ctx, "r", claim(5), func(context.Context) error { return context.Canceled })
+		}, fence.OutcomeUnknown},
+	} {
+		if err := c.do(); fence.VerdictOf(err) != c.want {
+			t.Errorf("%s: %v of %v, want %v", name, fence.VerdictOf(err), err, c.want)
+		}
+	}
+}
+
+func ExampleStore() {
+	store := memfence.New(memfence.Options{MaxMarks: 1000})
 	ctx := context.Background()
 	write := func(token holdfast.Token) {
 		c := fencing.Claim{Name: "billing/job-7", Token: token}

@@ -1,4 +1,4 @@
-package fencing_test
+package etcdfence_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -46,7 +47,7 @@ func TestStaleWriteIsRefusedAndRecorded(t *testing.T) {
 		kv.etcd.put(t, "k", "old")
 		kv.etcd.Delete(entry)
 		var j journal
-		err := write(t.Context(), fencing.NewFencedWriter(h).With(fencing.WriterOptions{Auditor: &j}))
+		err := write(t.Context(), etcdfence.NewWriter(h).With(etcdfence.WriterOptions{Auditor: &j}))
 		if !errors.Is(err, fencing.ErrStale) || errors.Is(err, holdfast.ErrOutcomeUnknown) || etcderr.Retryable(err) {
 			t.Errorf("error is %v", err)
 		}
@@ -90,7 +91,7 @@ func TestNilHolderWritesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			forEachWrite(t, func(t *testing.T, write writeFunc) {
-				w := fencing.NewFencedWriter(h)
+				w := etcdfence.NewWriter(h)
 				refused(t, kv, write(t.Context(), w), holdfast.ErrNoToken)
 			})
 		})
@@ -102,7 +103,7 @@ func TestLostHolderIsRefusedWithoutAnRPC(t *testing.T) {
 		for _, cause := range []error{errors.New("expired"), rpctypes.ErrTimeout, context.DeadlineExceeded} {
 			h, kv := holding(t)
 			h.check = func() error { return fmt.Errorf("lk: %w", &holdfast.LostError{Err: cause}) }
-			err := write(t.Context(), fencing.NewFencedWriter(h))
+			err := write(t.Context(), etcdfence.NewWriter(h))
 			refused(t, kv, err, holdfast.ErrLost, cause)
 			mustSay(t, err, "token "+h.token.String(), "not sent")
 			if strings.Contains(err.Error(), `""`) {
@@ -116,7 +117,7 @@ func TestSuspendedHolderIsRefused(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write writeFunc) {
 		h, kv := holding(t)
 		h.check = func() error { return fmt.Errorf("lk: %w", holdfast.ErrSuspended) }
-		refused(t, kv, write(t.Context(), fencing.NewFencedWriter(h)), holdfast.ErrSuspended)
+		refused(t, kv, write(t.Context(), etcdfence.NewWriter(h)), holdfast.ErrSuspended)
 	})
 }
 
@@ -131,10 +132,10 @@ func (r reader) Holding() []clientv3.Cmp  { return r.of.Holding() }
 func TestReadersErrorNamesNoToken(t *testing.T) {
 	h, kv := holding(t)
 	h.check = func() error { return &holdfast.LostError{} }
-	w := fencing.NewFencedWriter(reader{h})
+	w := etcdfence.NewWriter(reader{h})
 	_, err := w.Put(t.Context(), "k", "v")
 	refused(t, kv, err, holdfast.ErrLost)
-	mustSay(t, err, `fencing: put "k" without a token: not sent: `)
+	mustSay(t, err, `etcdfence: put "k" without a token: not sent: `)
 }
 
 func TestEndedContextSendsNothing(t *testing.T) {
@@ -144,7 +145,7 @@ func TestEndedContextSendsNothing(t *testing.T) {
 		cause := errors.New("lock lost")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)
-		refused(t, kv, write(ctx, fencing.NewFencedWriter(h)), context.Canceled, cause)
+		refused(t, kv, write(ctx, etcdfence.NewWriter(h)), context.Canceled, cause)
 	})
 }
 
@@ -152,7 +153,7 @@ func TestEndedContextSendsNothing(t *testing.T) {
 func TestDeletionOfAnEmptyKeyIsRefusedBeforeItIsSent(t *testing.T) {
 	h, kv := holding(t)
 	for _, opts := range [][]clientv3.OpOption{nil, {clientv3.WithPrefix()}} {
-		_, err := fencing.NewFencedWriter(h).Delete(t.Context(), "", opts...)
+		_, err := etcdfence.NewWriter(h).Delete(t.Context(), "", opts...)
 		refused(t, kv, err)
 		if !isArgument(err, "key") {
 			t.Error(err)
@@ -171,7 +172,7 @@ func TestUnansweredWriteHasAnUnknownOutcome(t *testing.T) {
 		} {
 			h, kv := holding(t)
 			kv.after = func(context.Context) error { return cause } // took effect, the answer is lost
-			err := write(t.Context(), fencing.NewFencedWriter(h))
+			err := write(t.Context(), etcdfence.NewWriter(h))
 			if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, cause) || errors.Is(err, fencing.ErrStale) {
 				t.Errorf("%v became %v", cause, err)
 			}
@@ -197,7 +198,7 @@ func TestEndOfContextDuringAWriteIsJoinedWithItsCause(t *testing.T) {
 				cause := errors.New("lock lost")
 				ctx, cancel := context.WithCancelCause(t.Context())
 				kv.before = func(context.Context) error { cancel(cause); return answer }
-				err := write(ctx, fencing.NewFencedWriter(h))
+				err := write(ctx, etcdfence.NewWriter(h))
 				for _, want := range []error{holdfast.ErrOutcomeUnknown, context.Canceled, cause, answer} {
 					if !errors.Is(err, want) {
 						t.Errorf("%v is not %v", err, want)
@@ -219,7 +220,7 @@ func TestWriteThatEtcdRejectedHadNoEffect(t *testing.T) {
 		} {
 			h, kv := holding(t)
 			kv.before = func(context.Context) error { return cause }
-			err := write(t.Context(), fencing.NewFencedWriter(h))
+			err := write(t.Context(), etcdfence.NewWriter(h))
 			if !errors.Is(err, cause) || !errors.Is(err, fencing.ErrNotDone) || errors.Is(err, holdfast.ErrOutcomeUnknown) ||
 				errors.Is(err, fencing.ErrStale) {
 				t.Errorf("%v became %v", cause, err)
@@ -249,7 +250,7 @@ func TestMalformedResponseIsAnUnknownOutcome(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				h, kv := holding(t)
 				kv.rewrite = rewrite
-				if err := write(t.Context(), fencing.NewFencedWriter(h)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+				if err := write(t.Context(), etcdfence.NewWriter(h)); !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 					t.Errorf("error is %v", err)
 				}
 			})
@@ -259,7 +260,7 @@ func TestMalformedResponseIsAnUnknownOutcome(t *testing.T) {
 
 func TestWriterIsSharedByGoroutines(t *testing.T) {
 	h, kv := holding(t)
-	w := fencing.NewFencedWriter(h)
+	w := etcdfence.NewWriter(h)
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
@@ -284,9 +285,9 @@ func TestWithLeavesTheOriginalUnchanged(t *testing.T) {
 	h, kv := holding(t)
 	kv.etcd.Delete(entry)
 	var j journal
-	w := fencing.NewFencedWriter(h).With(fencing.WriterOptions{Auditor: quiet})
-	with := w.With(fencing.WriterOptions{Auditor: &j})
-	for _, each := range []*fencing.FencedWriter{w, with, with.With(fencing.WriterOptions{Auditor: quiet})} {
+	w := etcdfence.NewWriter(h).With(etcdfence.WriterOptions{Auditor: quiet})
+	with := w.With(etcdfence.WriterOptions{Auditor: &j})
+	for _, each := range []*etcdfence.Writer{w, with, with.With(etcdfence.WriterOptions{Auditor: quiet})} {
 		if _, err := each.Put(t.Context(), "k", "v"); !errors.Is(err, fencing.ErrStale) {
 			t.Error(err)
 		}
@@ -296,7 +297,7 @@ func TestWithLeavesTheOriginalUnchanged(t *testing.T) {
 	}
 }
 
-func ExampleFencedWriter() {
+func ExampleWriter() {
 	srv := etcdfake.New(etcdfake.Options{}) // your etcd
 	defer srv.Close()
 	ctx := context.Background()
@@ -307,7 +308,7 @@ func ExampleFencedWriter() {
 	defer sess.Close(ctx)
 
 	err = locker.NewMutex(sess, "jobs/7").Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
-		w := fencing.NewFencedWriter(lk).With(fencing.WriterOptions{Auditor: quiet})
+		w := etcdfence.NewWriter(lk).With(etcdfence.WriterOptions{Auditor: quiet})
 		_, err := w.Put(ctx, "jobs/7/state", "running")
 		fmt.Println("put:", err)
 

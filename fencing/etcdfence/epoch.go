@@ -1,4 +1,4 @@
-package fencing
+package etcdfence
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
@@ -27,15 +28,15 @@ var maxEpoch = holdfast.Token(math.MaxInt64).Epoch()
 // default logger).
 //
 // It is for operators, after a restore of etcd has set its revisions back below the marks: call it
-// with what the guard's [MarkError] says, and only then let clients in. Locks acquired after the bump
-// have tokens above all earlier tokens. Once a guard has seen a newer token, it refuses those with [ErrStale]:
+// with what the guard's *fencing.MarkError says, and only then let clients in. Locks acquired after the bump
+// have tokens above all earlier tokens. Once a guard has seen a newer token, it refuses those with fencing.ErrStale:
 //
 //	rev 900 a lock has token 900; a backup of rev 500 is restored
 //	rev 501 the next lock would have token 501, and the guard with mark 900 would refuse it
 //	        BumpEpoch(1): the next lock has token 1<<48 | 502, and the guard refuses token 900
 //
 // Errors are *holdfast.NameError (namespace), *holdfast.ArgumentError (atLeast is not between 1 and
-// 32767), [ErrEpochStep] (it is above [MaxEpochStep]), an error for a value in etcd that is no epoch
+// 32767), fencing.ErrEpochStep (it is above fencing.MaxEpochStep), an error for a value in etcd that is no epoch
 // (it is left unchanged), or that of etcd; then the epoch may be raised or not.
 func BumpEpoch(
 	ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a audit.Auditor,
@@ -61,9 +62,9 @@ func BumpEpoch(
 		if now = epoch; epoch >= atLeast {
 			return nil
 		}
-		if atLeast > MaxEpochStep {
+		if atLeast > fencing.MaxEpochStep {
 			return retry.Final(fmt.Errorf("the epoch is %d, resources without a mark would refuse tokens of epoch %d: %w",
-				epoch, atLeast, ErrEpochStep))
+				epoch, atLeast, fencing.ErrEpochStep))
 		}
 		if !ours {
 			was = epoch
@@ -131,8 +132,8 @@ func readEpoch(ctx context.Context, kv clientv3.KV, key string) (epoch, mod int6
 // epochError names the key and, if access was denied, the permission to grant.
 func epochError(what, key, permission string, err error) error {
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
-		return fmt.Errorf("fencing: %s at %s: run \"etcdctl role grant-permission ROLE %s %s\": %w",
+		return fmt.Errorf("etcdfence: %s at %s: run \"etcdctl role grant-permission ROLE %s %s\": %w",
 			what, names.Quote(key), permission, key, err)
 	}
-	return fmt.Errorf("fencing: %s at %s: %w", what, names.Quote(key), err)
+	return fmt.Errorf("etcdfence: %s at %s: %w", what, names.Quote(key), err)
 }

@@ -1,4 +1,4 @@
-package fencing_test
+package etcdfence_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
@@ -26,16 +27,16 @@ const (
 
 func TestEpochIsOnlyEverRaised(t *testing.T) {
 	e := newEtcd(t)
-	if epoch, err := fencing.Epoch(t.Context(), e.cli, ""); epoch != 0 || err != nil {
+	if epoch, err := etcdfence.Epoch(t.Context(), e.cli, ""); epoch != 0 || err != nil {
 		t.Errorf("at first: %d, %v", epoch, err)
 	}
 	var j journal
 	for _, step := range []struct{ atLeast, want int64 }{{1, 1}, {1, 1}, {5, 5}, {3, 5}, {1000, 1000}, {6, 1000}} {
-		got, err := fencing.BumpEpoch(t.Context(), e.cli, "", step.atLeast, &j)
+		got, err := etcdfence.BumpEpoch(t.Context(), e.cli, "", step.atLeast, &j)
 		if err != nil || got != step.want {
 			t.Errorf("to at least %d: %d, %v; want %d", step.atLeast, got, err, step.want)
 		}
-		if got, err := fencing.Epoch(t.Context(), e.cli, ""); err != nil || got != step.want {
+		if got, err := etcdfence.Epoch(t.Context(), e.cli, ""); err != nil || got != step.want {
 			t.Errorf("to at least %d: reads %d, %v", step.atLeast, got, err)
 		}
 	}
@@ -58,7 +59,7 @@ func TestInvalidBumpSendsNothing(t *testing.T) {
 	e := newEtcd(t)
 	var j journal
 	bump := func(namespace string, atLeast int64) error {
-		epoch, err := fencing.BumpEpoch(t.Context(), e.link.Client(), namespace, atLeast, &j)
+		epoch, err := etcdfence.BumpEpoch(t.Context(), e.link.Client(), namespace, atLeast, &j)
 		if epoch != 0 {
 			t.Errorf("%q, %d: the epoch is said to be %d", namespace, atLeast, epoch)
 		}
@@ -90,7 +91,7 @@ func TestBumpRefusesAStepThatGuardsWouldRefuse(t *testing.T) {
 		refused bool
 	}{{fencing.MaxEpochStep + 1, true}, {3, false}, {fencing.MaxEpochStep + 1, true}, {fencing.MaxEpochStep, false}} {
 		sent, _ := e.rpcs(func() {
-			_, err := fencing.BumpEpoch(t.Context(), e.link.Client(), "", step.atLeast, &journal{})
+			_, err := etcdfence.BumpEpoch(t.Context(), e.link.Client(), "", step.atLeast, &journal{})
 			if step.refused != errors.Is(err, fencing.ErrEpochStep) || !step.refused && err != nil {
 				t.Errorf("to %d: %v", step.atLeast, err)
 			}
@@ -99,7 +100,7 @@ func TestBumpRefusesAStepThatGuardsWouldRefuse(t *testing.T) {
 			t.Errorf("to %d: sent %v", step.atLeast, sent)
 		}
 	}
-	epoch, err := fencing.Epoch(t.Context(), e.cli, "")
+	epoch, err := etcdfence.Epoch(t.Context(), e.cli, "")
 	if epoch != fencing.MaxEpochStep || err != nil {
 		t.Errorf("the epoch is %d, %v", epoch, err)
 	}
@@ -112,15 +113,15 @@ func TestValueThatIsNotAnEpochIsLeftUnchanged(t *testing.T) {
 	e := newEtcd(t)
 	for _, value := range []string{"", "x", "-1", "32768", "1.5", "99999999999999999999"} {
 		e.put(t, "ns/epoch", value)
-		_, err := fencing.BumpEpoch(t.Context(), e.cli, "ns", 7, nil)
+		_, err := etcdfence.BumpEpoch(t.Context(), e.cli, "ns", 7, nil)
 		if err == nil {
 			t.Fatalf("over %q: no error", value)
 		}
 		mustSay(t, err, "ns/epoch", fmt.Sprintf("%.64q is not a number from 0 to %d;", value, largestEpoch))
-		if epoch, err := fencing.Epoch(t.Context(), e.cli, "ns"); err == nil || epoch != 0 {
+		if epoch, err := etcdfence.Epoch(t.Context(), e.cli, "ns"); err == nil || epoch != 0 {
 			t.Errorf("%q is read as the epoch %d, %v", value, epoch, err)
 		} else {
-			mustSay(t, err, "fencing: read the epoch at \"ns/epoch\": ")
+			mustSay(t, err, "etcdfence: read the epoch at \"ns/epoch\": ")
 		}
 		if got := string(e.Keys("ns/epoch")[0].Value); got != value {
 			t.Errorf("%q became %q", value, got)
@@ -134,7 +135,7 @@ func TestConcurrentBumpsEndAtTheHighest(t *testing.T) {
 	for i := range 8 {
 		cli := e.Client(t)
 		wg.Go(func() {
-			got, err := fencing.BumpEpoch(t.Context(), cli, "", int64(i+1), &journal{})
+			got, err := etcdfence.BumpEpoch(t.Context(), cli, "", int64(i+1), &journal{})
 			if err != nil || got < int64(i+1) {
 				t.Errorf("to at least %d: %d, %v", i+1, got, err)
 			}
@@ -161,7 +162,7 @@ func TestBumpThatArrivesLateDoesNotLowerTheEpoch(t *testing.T) {
 		var j journal
 		done := make(chan error)
 		go func() { // ends with the receive below
-			_, err := fencing.BumpEpoch(ctx, e.link.Client(), "", 3, &j)
+			_, err := etcdfence.BumpEpoch(ctx, e.link.Client(), "", 3, &j)
 			done <- err
 		}()
 		synctest.Wait() // the Txn is on its way
@@ -172,7 +173,7 @@ func TestBumpThatArrivesLateDoesNotLowerTheEpoch(t *testing.T) {
 		if r := j.Take(); len(r) != 1 || r[0].Err == nil {
 			t.Errorf("a bump that may have happened is recorded as %+v", r)
 		}
-		if _, err := fencing.BumpEpoch(t.Context(), e.cli, "", 9, &j); err != nil {
+		if _, err := etcdfence.BumpEpoch(t.Context(), e.cli, "", 9, &j); err != nil {
 			t.Fatal(err)
 		}
 		passTheHold()
@@ -194,14 +195,14 @@ func TestBumpThatComesSecondSaysWhatTheEpochIs(t *testing.T) {
 			var j journal
 			done := make(chan error)
 			go func() { // ends with the receive below
-				got, err := fencing.BumpEpoch(t.Context(), e.link.Client(), "", 3, &j)
+				got, err := etcdfence.BumpEpoch(t.Context(), e.link.Client(), "", 3, &j)
 				if err == nil && got != want.epoch {
 					err = fmt.Errorf("the epoch is said to be %d", got)
 				}
 				done <- err
 			}()
 			time.Sleep(3 * time.Second / 2)
-			if _, err := fencing.BumpEpoch(t.Context(), e.cli, "", other, quiet); err != nil {
+			if _, err := etcdfence.BumpEpoch(t.Context(), e.cli, "", other, quiet); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-done; err != nil {
@@ -223,7 +224,7 @@ func TestBumpWhoseReplyIsLostIsOneBump(t *testing.T) {
 		e := newEtcd(t)
 		e.link.LoseReply("Txn", 1, codes.Unavailable)
 		var j journal
-		if got, err := fencing.BumpEpoch(t.Context(), e.link.Client(), "", 3, &j); got != 3 || err != nil {
+		if got, err := etcdfence.BumpEpoch(t.Context(), e.link.Client(), "", 3, &j); got != 3 || err != nil {
 			t.Errorf("%d, %v", got, err)
 		}
 		if r := j.Take(); len(r) != 1 || r[0].Err != nil || r[0].Detail != "epoch 0 → 3" {
@@ -239,7 +240,7 @@ func ExampleBumpEpoch() {
 	srv := etcdfake.New(etcdfake.Options{}) // your etcd
 	defer srv.Close()
 	for _, atLeast := range []int64{2, 1} {
-		epoch, err := fencing.BumpEpoch(context.Background(), srv.Link().Client(), "holdfast", atLeast, quiet)
+		epoch, err := etcdfence.BumpEpoch(context.Background(), srv.Link().Client(), "holdfast", atLeast, quiet)
 		fmt.Println("at least", atLeast, "→", epoch, err)
 	}
 	// Output:

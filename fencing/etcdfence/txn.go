@@ -1,4 +1,4 @@
-package fencing
+package etcdfence
 
 import (
 	"context"
@@ -10,16 +10,16 @@ import (
 //
 //	resp, err := w.Txn(ctx).If(cmps...).Then(ops...).Else(ops...).Commit()
 //
-// Else and Succeeded are about the caller's comparisons; a stale holder gets [ErrStale], and its Else does not run. The
-// methods may be called in any order, and add to each other. More than [MaxOps], and an operation or a comparison
-// without a key, are a *holdfast.ArgumentError. A transaction is for one goroutine, and is committed once: each Commit
-// sends it again. See [FencedWriter] for errors.
-func (w *FencedWriter) Txn(ctx context.Context) clientv3.Txn {
+// Else and Succeeded are about the caller's comparisons; a stale holder gets fencing.ErrStale, and its Else does not
+// run. The methods may be called in any order, and add to each other. More than [MaxOps], and an operation or a
+// comparison without a key, are a *holdfast.ArgumentError. A transaction is for one goroutine, and is committed once:
+// each Commit sends it again. See [Writer] for errors.
+func (w *Writer) Txn(ctx context.Context) clientv3.Txn {
 	return &fencedTxn{w: w, ctx: ctx}
 }
 
 type fencedTxn struct {
-	w    *FencedWriter
+	w    *Writer
 	ctx  context.Context
 	cmps []clientv3.Cmp
 	then []clientv3.Op

@@ -1,4 +1,4 @@
-package fencing
+package etcdfence
 
 import (
 	"cmp"
@@ -9,24 +9,26 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/fence"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// MaxMarkOps is the largest number of operations in one [EtcdMarks.Commit]: etcd's
+// MaxMarkOps is the largest number of operations in one [Marks.Commit]: etcd's
 // default limit of 128, less what the mark needs.
 const MaxMarkOps = 124
 
 // Commit compares and raises the mark and carries out ops in one etcd transaction: one RPC. For comparisons of your own
 // pass a single clientv3.OpTxn. The response has the results of ops in order.
 //
-// Errors are those of [Store].Do, and holdfast.ErrOutcomeUnknown: it was not answered, is not sent again, and may
+// Errors are those of fencing.Store.Do, and holdfast.ErrOutcomeUnknown: it was not answered, is not sent again, and may
 // take effect later, but not after a larger token has written. More than [MaxMarkOps] operations, and an operation or a
 // comparison without a key, are a *holdfast.ArgumentError before anything is sent.
-func (m *EtcdMarks) Commit(
-	ctx context.Context, resource string, c Claim, ops ...clientv3.Op,
+func (m *Marks) Commit(
+	ctx context.Context, resource string, c fencing.Claim, ops ...clientv3.Op,
 ) (*clientv3.TxnResponse, error) {
 	r := &request{verb: "commit", resource: resource, token: c.Token}
-	if err := checkUse(ctx, resource, c); err != nil {
+	if err := fence.CheckUse(ctx, resource, c); err != nil {
 		return nil, err
 	}
 	if err := cmp.Or(retry.ContextErr(ctx), checkOp(clientv3.OpTxn(nil, ops, nil), MaxMarkOps)); err != nil {
@@ -44,7 +46,7 @@ func (m *EtcdMarks) Commit(
 
 // errOtherIndex: the mark is of NAME/INDEX, and the claim of NAME/. Their bytes are not in one order, so Admit has to
 // rename the mark.
-var errOtherIndex = NotDone(errors.New("the mark is of a shard with its index again"))
+var errOtherIndex = fencing.NotDone(errors.New("the mark is of a shard with its index again"))
 
 // commit sends one transaction.
 //
@@ -53,22 +55,22 @@ var errOtherIndex = NotDone(errors.New("the mark is of a shard with its index ag
 //	Else [ If there is no mark, and c may be the first
 //	       Then put the mark, ops
 //	       Else read the mark, to say why ]
-func (m *EtcdMarks) commit(
-	ctx context.Context, r *request, c Claim, ops []clientv3.Op,
+func (m *Marks) commit(
+	ctx context.Context, r *request, c fencing.Claim, ops []clientv3.Op,
 ) (*clientv3.TxnResponse, error) {
 	key, text := m.prefix+r.resource, markText(c)
 	tooFarBelow := holdfast.Token(0) // the largest such number, if there is one
-	if first, err := holdfast.NewToken(c.Token.Epoch()-MaxEpochStep, 1); err == nil {
+	if first, err := holdfast.NewToken(c.Token.Epoch()-fencing.MaxEpochStep, 1); err == nil {
 		tooFarBelow = first - 1
 	}
 	none := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
-	if c.CheckMark(r.resource, Claim{}) != nil {
+	if c.CheckMark(r.resource, fencing.Claim{}) != nil {
 		none = append(none, clientv3.Compare(clientv3.CreateRevision(key), ">", 0)) // never both
 	}
 	work := []clientv3.Op{clientv3.OpPut(key, text), clientv3.OpTxn(nil, ops, nil)}
 	resp, err := m.kv.Txn(ctx).
 		// Comparing the value of a missing key is false.
-		If(clientv3.Compare(clientv3.Value(key), ">", markText(Claim{c.Name, tooFarBelow})+"\xff"),
+		If(clientv3.Compare(clientv3.Value(key), ">", markText(fencing.Claim{Name: c.Name, Token: tooFarBelow})+"\xff"),
 			clientv3.Compare(clientv3.Value(key), "<", text+"\x00")).
 		Then(work...).
 		Else(clientv3.OpTxn(none, work, []clientv3.Op{clientv3.OpGet(key)})).
@@ -96,7 +98,7 @@ func (m *EtcdMarks) commit(
 }
 
 // refused returns the reason why neither branch of commit did the work.
-func (m *EtcdMarks) refused(r *request, c Claim, got []*etcdserverpb.ResponseOp) error {
+func (m *Marks) refused(r *request, c fencing.Claim, got []*etcdserverpb.ResponseOp) error {
 	if len(got) != 1 || got[0].GetResponseRange() == nil {
 		return r.malformed()
 	}
@@ -106,7 +108,7 @@ func (m *EtcdMarks) refused(r *request, c Claim, got []*etcdserverpb.ResponseOp)
 	}
 	switch {
 	case err != nil:
-		return NotDone(err)
+		return fencing.NotDone(err)
 	case mod != 0 && mark.Name != c.Name:
 		return errOtherIndex
 	default:

@@ -1,4 +1,4 @@
-package fencing_test
+package etcdfence_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 )
 
 // What etcd cannot have sent leaves the outcome open: nothing panics, and nothing is sent again.
@@ -25,7 +25,7 @@ func TestMalformedResponseToACommitIsAnUnknownOutcome(t *testing.T) {
 				"of other kind": func(r []*pb.ResponseOp) []*pb.ResponseOp { r[len(r)-1] = put; return r },
 			} {
 				_, kv := holding(t)
-				m, err := fencing.NewEtcdMarks(kv, fencing.EtcdMarksOptions{})
+				m, err := etcdfence.NewMarks(kv, etcdfence.MarksOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -1,4 +1,4 @@
-package fencing
+package etcdfence
 
 import (
 	"context"
@@ -11,56 +11,58 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// MaxOps is how many comparisons, Then operations, or Else operations a transaction of a [FencedWriter] may have:
+// MaxOps is how many comparisons, Then operations, or Else operations a transaction of a [Writer] may have:
 // etcd's default limit, less the fence. Nested transactions share what their outer level leaves. For a lock with n
 // entries in etcd, of a locker.Set or a locker.TreeMutex, it is MaxOps+1-n.
 const MaxOps = 127
 
-// WriterOptions configure a [FencedWriter]. The zero value is the default.
+// WriterOptions configure a [Writer]. The zero value is the default.
 type WriterOptions struct {
 	// Auditor receives a record of each write that etcd refused as stale. Default: the default logger, at Warn.
 	Auditor audit.Auditor
 }
 
-// FencedWriter writes to etcd on behalf of a holder, and only while the holder's entry exists; of a lock that
+// Writer writes to etcd on behalf of a holder, and only while the holder's entry exists; of a lock that
 // was acquired together with others (locker.Set, locker.TreeMutex), while all their entries exist. Each
-// write is one RPC that compares and writes. A FencedWriter is safe for concurrent use. A key outlives
+// write is one RPC that compares and writes. A Writer is safe for concurrent use. A key outlives
 // the lock, unless it is put with clientv3.WithLease and the lock's lease. The result of a write is
 // one of:
 //
 //   - nil: it took effect, and the holder was still the holder.
-//   - [ErrStale]: etcd refused it, because the holder's entry is gone. It had no effect (the package
+//   - fencing.ErrStale: etcd refused it, because the holder's entry is gone. It had no effect (the package
 //     documentation has an exception), and the lock or term is lost: its Check fails and its contexts
 //     are canceled.
 //   - holdfast.ErrOutcomeUnknown, joined with its cause: it was not answered, and not sent again. It may
 //     have taken effect, or may do so while the holder's entry exists.
-//   - any other error: nothing was written ([ErrNotDone]). Before anything is sent these are
+//   - any other error: nothing was written (fencing.ErrNotDone). Before anything is sent these are
 //     *holdfast.ArgumentError, [holdfast.ErrNoToken], ctx's error, and that of the holder's Check: a
 //     suspended holder gets holdfast.ErrSuspended, and may write again when its Check returns nil.
-type FencedWriter struct {
-	owner Hold // nil: every write returns ErrNoToken
+type Writer struct {
+	owner fencing.Hold // nil: every write returns ErrNoToken
 	opts  WriterOptions
 }
 
-// NewFencedWriter returns a writer for o, a [Holder] or a reader, with default options.
-func NewFencedWriter(o Hold) *FencedWriter {
-	if isNil(o) {
+// NewWriter returns a writer for o, a fencing.Holder or a reader, with default options.
+func NewWriter(o fencing.Hold) *Writer {
+	if names.IsNil(o) {
 		o = nil
 	}
-	return &FencedWriter{owner: o}
+	return &Writer{owner: o}
 }
 
 // With returns a copy with these options, in place of those it had.
-func (w *FencedWriter) With(o WriterOptions) *FencedWriter {
-	return &FencedWriter{owner: w.owner, opts: o}
+func (w *Writer) With(o WriterOptions) *Writer {
+	return &Writer{owner: w.owner, opts: o}
 }
 
-// Put puts key, with the options of clientv3's Put. See [FencedWriter] for errors.
-func (w *FencedWriter) Put(
+// Put puts key, with the options of clientv3's Put. See [Writer] for errors.
+func (w *Writer) Put(
 	ctx context.Context, key, val string, opts ...clientv3.OpOption,
 ) (*clientv3.PutResponse, error) {
 	r := w.request("put", key)
@@ -77,8 +79,8 @@ func (w *FencedWriter) Put(
 }
 
 // Delete deletes key, or a range, with the options of clientv3's Delete. An empty key is always an
-// error. See [FencedWriter] for errors.
-func (w *FencedWriter) Delete(
+// error. See [Writer] for errors.
+func (w *Writer) Delete(
 	ctx context.Context, key string, opts ...clientv3.OpOption,
 ) (*clientv3.DeleteResponse, error) {
 	r := w.request("delete", key)
@@ -97,9 +99,9 @@ func (w *FencedWriter) Delete(
 	return (*clientv3.DeleteResponse)(del), nil
 }
 
-// request is one write of a FencedWriter, or one commit of EtcdMarks, without a writer.
+// request is one write of a Writer, or one commit of Marks, without a writer.
 type request struct {
-	w         *FencedWriter
+	w         *Writer
 	verb      string
 	resource  string         // the key; "" for a transaction
 	token     holdfast.Token // 0 for an owner that is no Source
@@ -107,10 +109,10 @@ type request struct {
 	tokenless bool           // there is none: the owner is a reader
 }
 
-func (w *FencedWriter) request(verb, resource string) *request {
+func (w *Writer) request(verb, resource string) *request {
 	r := &request{w: w, verb: verb, resource: resource}
 	if w.owner != nil {
-		s, ok := w.owner.(Source)
+		s, ok := w.owner.(fencing.Source)
 		if r.tokenless = !ok; ok {
 			r.token = s.Token()
 			r.noToken = r.token <= 0
@@ -190,9 +192,9 @@ func checkOp(op clientv3.Op, most int) error {
 
 // stale records a write that etcd refused, and returns its error. The refusal proves that the holder's entry is gone,
 // so it ends the hold.
-func (r *request) stale(ctx context.Context, h Hold, owner clientv3.Cmp) error {
+func (r *request) stale(ctx context.Context, h fencing.Hold, owner clientv3.Cmp) error {
 	requests.Refused(h)
-	err := fmt.Errorf("%v: refused, its holder's entry is gone: %w", r, ErrStale)
+	err := fmt.Errorf("%v: refused, its holder's entry is gone: %w", r, fencing.ErrStale)
 	audit.Tell(ctx, r.w.opts.Auditor, audit.Record{
 		Event: audit.Refused, Name: h.Name(), Key: string(owner.KeyBytes()),
 		Token: r.token, Resource: r.resource, Err: err,
@@ -201,7 +203,7 @@ func (r *request) stale(ctx context.Context, h Hold, owner clientv3.Cmp) error {
 }
 
 func (r *request) String() string {
-	text := "fencing: " + r.verb
+	text := "etcdfence: " + r.verb
 	if r.resource != "" {
 		text += fmt.Sprintf(" %q", r.resource)
 	}
@@ -213,13 +215,13 @@ func (r *request) String() string {
 
 // refuse returns the error of a write before it is sent.
 func (r *request) refuse(err error) error {
-	return NotDone(fmt.Errorf("%v: not sent: %w", r, err))
+	return fencing.NotDone(fmt.Errorf("%v: not sent: %w", r, err))
 }
 
 // failed returns the error of a write that was sent: it failed, or its outcome is unknown.
 func (r *request) failed(ctx context.Context, err error) error {
 	if etcderr.Classify(err) != etcderr.Unknown {
-		return NotDone(fmt.Errorf("%v: %w", r, err))
+		return fencing.NotDone(fmt.Errorf("%v: %w", r, err))
 	}
 	// clientv3 replaces some errors by the context's, without its cause. Others
 	// hide that the context has ended.

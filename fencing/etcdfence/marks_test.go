@@ -1,4 +1,4 @@
-package fencing_test
+package etcdfence_test
 
 import (
 	"context"
@@ -14,13 +14,14 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
 func TestAdmitReadsAlwaysAndWritesForANewHolder(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, fencing.EtcdMarksOptions{})
+	m := e.marks(t, etcdfence.MarksOptions{})
 	for _, step := range []struct {
 		token       int64
 		pass        bool
@@ -45,7 +46,7 @@ func TestAdmitReadsAlwaysAndWritesForANewHolder(t *testing.T) {
 func TestAdmitWhoseReplyIsLostAdmits(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		e := newEtcd(t)
-		m := e.marks(t, fencing.EtcdMarksOptions{})
+		m := e.marks(t, etcdfence.MarksOptions{})
 		e.link.LoseReply("Txn", 1, codes.Unavailable)
 		if err := m.Admit(t.Context(), "r", claim(5)); err != nil {
 			t.Error(err)
@@ -57,21 +58,21 @@ func TestAdmitWhoseReplyIsLostAdmits(t *testing.T) {
 }
 
 func TestAdmitThatArrivesLateDoesNotLowerTheMark(t *testing.T) {
-	arrivesLate(t, func(*fencing.EtcdMarks) {}, func(ctx context.Context, m *fencing.EtcdMarks) error {
+	arrivesLate(t, func(*etcdfence.Marks) {}, func(ctx context.Context, m *etcdfence.Marks) error {
 		return m.Admit(ctx, "r", claim(5))
 	})
 }
 
 // arrivesLate checks that a mark of 7 is kept when the Txn of an earlier call arrives, whose caller has given up.
 func arrivesLate(
-	t *testing.T, prepare func(m *fencing.EtcdMarks), call func(ctx context.Context, m *fencing.EtcdMarks) error,
+	t *testing.T, prepare func(m *etcdfence.Marks), call func(ctx context.Context, m *etcdfence.Marks) error,
 ) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		e := newEtcd(t)
-		m := e.marks(t, fencing.EtcdMarksOptions{})
+		m := e.marks(t, etcdfence.MarksOptions{})
 		prepare(m)
-		other, err := fencing.NewEtcdMarks(e.cli, fencing.EtcdMarksOptions{})
+		other, err := etcdfence.NewMarks(e.cli, etcdfence.MarksOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,11 +100,11 @@ func TestAdmitWhoseMarkIsRaisedMeanwhileIsJudgedAgain(t *testing.T) {
 	for raised, want := range map[int64]error{7: fencing.ErrStale, 4: nil} {
 		bubble.Test(t, func(t *testing.T) {
 			e := newEtcd(t)
-			m := e.marks(t, fencing.EtcdMarksOptions{})
+			m := e.marks(t, etcdfence.MarksOptions{})
 			if err := m.Admit(t.Context(), "r", claim(3)); err != nil {
 				t.Fatal(err)
 			}
-			other, err := fencing.NewEtcdMarks(e.cli, fencing.EtcdMarksOptions{})
+			other, err := etcdfence.NewMarks(e.cli, etcdfence.MarksOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,12 +132,12 @@ func TestAdmitWhoseMarkIsRaisedMeanwhileIsJudgedAgain(t *testing.T) {
 
 // A mark that was set after Reset began is kept: its token may have been admitted since.
 func TestResetThatArrivesLateKeepsAMarkThatWasSetMeanwhile(t *testing.T) {
-	admit := func(m *fencing.EtcdMarks) {
+	admit := func(m *etcdfence.Marks) {
 		if err := m.Admit(context.Background(), "r", claim(5)); err != nil {
 			t.Error(err)
 		}
 	}
-	arrivesLate(t, admit, func(ctx context.Context, m *fencing.EtcdMarks) error { return m.Reset(ctx, "r", &journal{}) })
+	arrivesLate(t, admit, func(ctx context.Context, m *etcdfence.Marks) error { return m.Reset(ctx, "r", &journal{}) })
 }
 
 // The deletion was carried out and not answered. It is sent again after another process has set a mark.
@@ -164,11 +165,11 @@ func resetMeanwhile(t *testing.T, fate etcdfake.Fate, check func(err error, j *j
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		e := newEtcd(t)
-		m := e.marks(t, fencing.EtcdMarksOptions{})
+		m := e.marks(t, etcdfence.MarksOptions{})
 		if err := m.Admit(t.Context(), "r", claim(5)); err != nil {
 			t.Fatal(err)
 		}
-		other, err := fencing.NewEtcdMarks(e.cli, fencing.EtcdMarksOptions{})
+		other, err := etcdfence.NewMarks(e.cli, etcdfence.MarksOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +198,7 @@ func resetMeanwhile(t *testing.T, fate etcdfake.Fate, check func(err error, j *j
 func TestNothingIsAdmittedWhileEtcdIsUnreachable(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		e := newEtcd(t)
-		m := e.marks(t, fencing.EtcdMarksOptions{})
+		m := e.marks(t, etcdfence.MarksOptions{})
 		e.link.Cut()
 		start := time.Now()
 		err := m.Admit(context.Background(), "r", claim(5))
@@ -212,7 +213,7 @@ func TestNothingIsAdmittedWhileEtcdIsUnreachable(t *testing.T) {
 
 func TestMarkThatCannotBeParsedRefusesEveryToken(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, fencing.EtcdMarksOptions{})
+	m := e.marks(t, etcdfence.MarksOptions{})
 	for _, value := range []string{
 		"", "7", "job", "job 7", "job 000000000000000000x", "job 0000000000000000000", "job  000000000000000007",
 		"j%6Fb 0000000000000000007", " 0000000000000000007", "job 00000000000000000007", "job 9999999999999999999",
@@ -232,7 +233,7 @@ func TestMarkThatCannotBeParsedRefusesEveryToken(t *testing.T) {
 
 func TestInvalidMarksOptionsAreErrors(t *testing.T) {
 	cli := clientv3.NewCtxClient(context.Background())
-	for name, o := range map[string]fencing.EtcdMarksOptions{
+	for name, o := range map[string]etcdfence.MarksOptions{
 		"slash":            {Namespace: "a/b"},
 		"reserved":         {Namespace: "@a"},
 		"long":             {Namespace: strings.Repeat("a", 65)},
@@ -240,11 +241,11 @@ func TestInvalidMarksOptionsAreErrors(t *testing.T) {
 		"retry":            {Retry: backoff.Policy{Initial: -1}},
 		"long attempt":     {Retry: backoff.Policy{Attempt: 5 * time.Second}},
 	} {
-		if m, err := fencing.NewEtcdMarks(cli, o); m != nil || err == nil {
+		if m, err := etcdfence.NewMarks(cli, o); m != nil || err == nil {
 			t.Errorf("%s: %v, %v", name, m, err)
 		}
 	}
-	if m, err := fencing.NewEtcdMarks(nil, fencing.EtcdMarksOptions{}); m != nil || !isArgument(err, "kv") {
+	if m, err := etcdfence.NewMarks(nil, etcdfence.MarksOptions{}); m != nil || !isArgument(err, "kv") {
 		t.Errorf("without a client: %v, %v", m, err)
 	}
 }
@@ -252,7 +253,7 @@ func TestInvalidMarksOptionsAreErrors(t *testing.T) {
 // Also where its token is not larger: a copy of a request comes with an equal one.
 func TestMarkOfAShardWithItsIndexIsRenamed(t *testing.T) {
 	e := newEtcd(t)
-	m := e.marks(t, fencing.EtcdMarksOptions{})
+	m := e.marks(t, etcdfence.MarksOptions{})
 	for resource, write := range map[string]func(c fencing.Claim) error{
 		"admit":  func(c fencing.Claim) error { return m.Admit(t.Context(), "admit", c) },
 		"commit": func(c fencing.Claim) error { _, err := m.Commit(t.Context(), "commit", c); return err },
@@ -276,12 +277,15 @@ func TestMarkOfAShardWithItsIndexIsRenamed(t *testing.T) {
 // From 5 s on an etcd server may answer so that its client sends a write twice.
 func TestAttemptsEndWithin5s(t *testing.T) {
 	seen := &deadlines{}
-	m, err := fencing.NewEtcdMarks(seen, fencing.EtcdMarksOptions{Timeout: time.Hour})
+	m, err := etcdfence.NewMarks(seen, etcdfence.MarksOptions{Timeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, call := range map[string]func(context.Context) error{
-		"bump":  func(ctx context.Context) error { _, err := fencing.BumpEpoch(ctx, seen, "", 1, &journal{}); return err },
+		"bump": func(ctx context.Context) error {
+			_, err := etcdfence.BumpEpoch(ctx, seen, "", 1, &journal{})
+			return err
+		},
 		"admit": func(ctx context.Context) error { return m.Admit(ctx, "r", claim(5)) },
 		"reset": func(ctx context.Context) error { return m.Reset(ctx, "r", &journal{}) },
 	} {

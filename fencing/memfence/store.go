@@ -1,4 +1,4 @@
-package fencing
+package memfence
 
 import (
 	"context"
@@ -6,60 +6,60 @@ import (
 	"sync"
 
 	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/fence"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// MemoryStore is a [Store] in memory, for resources behind it alone. It holds a resource exclusively from
-// the comparison to the end of the effect. Its marks end with the process, so it is for resources that do,
-// too.
-type MemoryStore struct {
+// Store is a [fencing.Store]. It is safe for concurrent use.
+type Store struct {
 	maxMarks int
 
-	mu    sync.Mutex             // protects marks and users; not held during an effect
-	marks map[string]*memoryMark // by resource
+	mu    sync.Mutex       // protects marks and users; not held during an effect
+	marks map[string]*mark // by resource
 }
 
-// memoryMark is the mark of one resource.
-type memoryMark struct {
+// mark is the mark of one resource.
+type mark struct {
 	// turn is a semaphore of one: what holds it has the resource exclusively, and
 	// may access claim.
 	turn  chan struct{}
-	claim Claim // the mark and the lock it is of; zero if there is none
+	claim fencing.Claim // the mark and the lock it is of; zero if there is none
 
-	users int // goroutines that hold turn or wait for it; protected by MemoryStore.mu
+	users int // goroutines that hold turn or wait for it; protected by Store.mu
 }
 
 var (
-	_ Store  = (*MemoryStore)(nil)
-	_ Filter = (*MemoryStore)(nil)
+	_ fencing.Store  = (*Store)(nil)
+	_ fencing.Filter = (*Store)(nil)
 )
 
-// MemoryStoreOptions configure a [MemoryStore]. The zero value is the default.
-type MemoryStoreOptions struct {
-	// MaxMarks is how many resources may have a mark; more are refused with [ErrFull].
+// Options configure a [Store]. The zero value is the default.
+type Options struct {
+	// MaxMarks is how many resources may have a mark; more are refused with fencing.ErrFull.
 	// A mark takes about 300 bytes and its names. Default 100,000. Negative: no limit.
 	MaxMarks int
 }
 
 const defaultMaxMarks = 100_000
 
-// NewMemoryStore returns an empty store.
-func NewMemoryStore(o MemoryStoreOptions) *MemoryStore {
-	s := &MemoryStore{maxMarks: defaultMaxMarks, marks: make(map[string]*memoryMark)}
+// New returns an empty store.
+func New(o Options) *Store {
+	s := &Store{maxMarks: defaultMaxMarks, marks: make(map[string]*mark)}
 	if o.MaxMarks != 0 {
 		s.maxMarks = o.MaxMarks
 	}
 	return s
 }
 
-// Do implements [Store]. Effects on one resource run one after the other; the wait ends with ctx, and
+// Do implements fencing.Store. Effects on one resource run one after the other; the wait ends with ctx, and
 // effect must respect it. A call for the same resource from within effect waits for the end of effect, so
 // until ctx ends. The mark stays raised if effect fails or panics.
-func (s *MemoryStore) Do(
-	ctx context.Context, resource string, c Claim, effect func(ctx context.Context) error,
+func (s *Store) Do(
+	ctx context.Context, resource string, c fencing.Claim, effect func(ctx context.Context) error,
 ) error {
-	if err := checkUse(ctx, resource, c); err != nil {
+	if err := fence.CheckUse(ctx, resource, c); err != nil {
 		return err
 	}
 	m, err := s.acquire(ctx, resource)
@@ -74,17 +74,17 @@ func (s *MemoryStore) Do(
 	return effect(ctx)
 }
 
-// Admit implements [Filter]. It is Do without an effect.
-func (s *MemoryStore) Admit(ctx context.Context, resource string, c Claim) error {
+// Admit implements fencing.Filter. It is Do without an effect.
+func (s *Store) Admit(ctx context.Context, resource string, c fencing.Claim) error {
 	return s.Do(ctx, resource, c, func(context.Context) error { return nil })
 }
 
 // Reset deletes the mark of a resource, if it has one, and records that in a (nil: the default
 // logger). Use it for a resource that no longer exists, or gets another lock, or has a mark no token
 // can reach. No stale holder may be left: the next token is admitted, whatever it is. The error is a
-// *[ClaimError] for the resource, or ctx's.
-func (s *MemoryStore) Reset(ctx context.Context, resource string, a audit.Auditor) error {
-	if err := checkReset(ctx, resource); err != nil {
+// *fencing.ClaimError for the resource, or ctx's.
+func (s *Store) Reset(ctx context.Context, resource string, a audit.Auditor) error {
+	if err := fence.CheckReset(ctx, resource); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -98,40 +98,36 @@ func (s *MemoryStore) Reset(ctx context.Context, resource string, a audit.Audito
 		return err
 	}
 	was := m.claim
-	m.claim = Claim{}
+	m.claim = fencing.Claim{}
 	s.release(resource, m)
 	if was.Token != 0 {
-		audit.Tell(ctx, a, resetRecord(resource, was))
+		audit.Tell(ctx, a, audit.Record{Event: audit.Reset, Name: was.Name, Resource: resource, Mark: was.Token})
 	}
 	return nil
 }
 
-func resetRecord(resource string, mark Claim) audit.Record {
-	return audit.Record{Event: audit.Reset, Name: mark.Name, Resource: resource, Mark: mark.Token}
-}
-
 // Len returns how many resources have a mark or are in use.
-func (s *MemoryStore) Len() int {
+func (s *Store) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.marks)
 }
 
 // acquire waits until the caller has the resource exclusively.
-func (s *MemoryStore) acquire(ctx context.Context, resource string) (*memoryMark, error) {
+func (s *Store) acquire(ctx context.Context, resource string) (*mark, error) {
 	if err := retry.ContextErr(ctx); err != nil {
-		return nil, NotDone(err)
+		return nil, fencing.NotDone(err)
 	}
 	s.mu.Lock()
 	m := s.marks[resource]
 	if m == nil {
 		if s.maxMarks >= 0 && len(s.marks) >= s.maxMarks {
 			s.mu.Unlock()
-			return nil, fmt.Errorf("fencing: no room for the mark of %s: there are %d already, the limit is "+
-				"MemoryStoreOptions.MaxMarks: call Reset for resources that no longer exist, or raise the limit: %w",
-				names.Quote(resource), s.maxMarks, ErrFull)
+			return nil, fmt.Errorf("memfence: no room for the mark of %s: there are %d already, the limit is "+
+				"Options.MaxMarks: call Reset for resources that no longer exist, or raise the limit: %w",
+				names.Quote(resource), s.maxMarks, fencing.ErrFull)
 		}
-		m = &memoryMark{turn: make(chan struct{}, 1)}
+		m = &mark{turn: make(chan struct{}, 1)}
 		s.marks[resource] = m
 	}
 	m.users++ // keeps m in the map
@@ -141,11 +137,11 @@ func (s *MemoryStore) acquire(ctx context.Context, resource string) (*memoryMark
 		return m, nil
 	case <-ctx.Done():
 		s.giveUp(resource, m)
-		return nil, NotDone(retry.ContextErr(ctx))
+		return nil, fencing.NotDone(retry.ContextErr(ctx))
 	}
 }
 
-func (s *MemoryStore) release(resource string, m *memoryMark) {
+func (s *Store) release(resource string, m *mark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropUserLocked(resource, m, m.claim.Token == 0)
@@ -154,14 +150,14 @@ func (s *MemoryStore) release(resource string, m *memoryMark) {
 
 // giveUp ends a wait. The caller does not hold turn, so it may read claim only as
 // the last user, when no other goroutine can be inside.
-func (s *MemoryStore) giveUp(resource string, m *memoryMark) {
+func (s *Store) giveUp(resource string, m *mark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropUserLocked(resource, m, m.users == 1 && m.claim.Token == 0)
 }
 
 // dropUserLocked removes m from the map with its last user if it holds no mark.
-func (s *MemoryStore) dropUserLocked(resource string, m *memoryMark, empty bool) {
+func (s *Store) dropUserLocked(resource string, m *mark, empty bool) {
 	m.users--
 	if m.users == 0 && empty {
 		delete(s.marks, resource)
