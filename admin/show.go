@@ -39,7 +39,7 @@ type Queue struct {
 	// role may not read them.
 	Dead []DeadClaim
 
-	// LastRun is the last run that was recorded for the name (locker.Lock.RecordRun), also while no client holds it.
+	// LastRun is the last run that was recorded for the name (package lastrun), also while no client holds it.
 	LastRun view.Run
 }
 
@@ -296,7 +296,7 @@ func (l *listing) readBeside(q layout.Queue, kv *mvccpb.KeyValue) {
 		l.limit = limit.Permits
 		return
 	}
-	l.lastRun, _ = layout.RunIn(kv) // a value that is no run is left out; Mutex.LastRun reports it
+	l.lastRun, _ = layout.RunIn(kv) // a value that is no run is left out; lastrun.Read reports it
 }
 
 // has reports whether one of the last two entries has that key.

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing/etcdfence"
+	"github.com/holdfast-go/holdfast/lastrun"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -135,7 +136,7 @@ func TestShowTellsTheLastRunOfAJobAlsoWhileItsNameIsFree(t *testing.T) {
 				if err := lk.Unlock(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-			} else if err := lk.RecordRun(t.Context(), "2026-03-29", time.Hour); err != nil {
+			} else if err := lastrun.Record(t.Context(), lk, "2026-03-29", time.Hour); err != nil {
 				t.Fatal(err)
 			}
 			q, err := adm.Show(t.Context(), holdfast.KindLock, "nightly")

@@ -15,7 +15,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/session"
-	"github.com/holdfast-go/holdfast/view"
 )
 
 // MaxValue is the size of the largest candidate's value: 65,536 bytes. Every observer reads it: use it for an identity
@@ -77,12 +76,6 @@ func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 		return nil, e.failed(time.Since(start), err)
 	}
 	return &Term{hook: requests.NewHook(h), election: e, hold: h}, nil
-}
-
-// LastRun reads what Term.RecordRun has recorded last in this election: by one request, and without leading. It is the
-// zero Run if nothing is recorded.
-func (e *Election) LastRun(ctx context.Context) (view.Run, error) {
-	return hold.LastRun(ctx, e.queue)
 }
 
 // validate reports why a campaign cannot start, before anything is sent.

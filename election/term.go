@@ -3,7 +3,6 @@ package election
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -19,7 +18,7 @@ type hook = requests.Hook
 // Term is one leadership, until it is resigned or lost, and never again after. It may be used by any number of
 // goroutines. It is a fencing.Holder.
 type Term struct {
-	hook     // ends the hold when a fenced write is refused
+	hook     // leads fenced writers to the hold
 	election *Election
 	hold     *hold.Hold
 	turn     *turn // of the call whose function the term is for; nil: Campaign's
@@ -79,12 +78,6 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 		return err
 	}
 	return t.hold.Update(ctx, value)
-}
-
-// RecordRun records in etcd a run of a recurring job of the leader, as locker.Lock.RecordRun does for a lock, with
-// its errors. The key is NAMESPACE/election/NAME/@run.
-func (t *Term) RecordRun(ctx context.Context, slot string, within time.Duration) error {
-	return hold.RecordRun(ctx, t.election.queue, t, slot, within)
 }
 
 // Resign ends the term, whatever is returned, and removes its entry: nil; holdfast.ErrLost, if the term was lost

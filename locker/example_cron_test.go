@@ -7,7 +7,9 @@ import (
 	"log"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/lastrun"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -19,14 +21,14 @@ import (
 func runSlot(ctx context.Context, sess *session.Session, slot string) error {
 	mu := locker.NewMutex(sess, "cron/report")
 	return mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
-		last, err := mu.LastRun(ctx)
+		last, err := lastrun.Read(ctx, sess, holdfast.KindLock, mu.Name())
 		if err != nil || last.Slot >= slot {
 			return err // nil: another process has run it
 		}
 		if err := report(ctx, slot); err != nil {
 			return err // the next process runs it
 		}
-		return lk.RecordRun(ctx, slot, 26*time.Hour) // the next run is overdue after that
+		return lastrun.Record(ctx, lk, slot, 26*time.Hour) // the next run is overdue after that
 	})
 }
 
@@ -52,7 +54,7 @@ func runTicker(ctx context.Context, sess *session.Session, me string) error {
 				slot := at.UTC().Format(time.RFC3339)
 				if err := report(ctx, slot); err != nil {
 					log.Print("report: ", err) // and again at the next tick
-				} else if err := t.RecordRun(ctx, slot, 5*time.Minute); err != nil {
+				} else if err := lastrun.Record(ctx, t, slot, 5*time.Minute); err != nil {
 					log.Print("report: ", err)
 				}
 			case <-ctx.Done(): // deposed, or the end of the program

@@ -2,7 +2,6 @@ package locker
 
 import (
 	"context"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -18,7 +17,7 @@ type hook = requests.Hook
 // handle is one acquisition. Lock, ReadLock, SetLock and Permit have it in common; its documentation is theirs. With
 // Options.Reentrant several handles share one hold.
 type handle struct {
-	hook   // ends the hold when a fenced write is refused
+	hook   // leads fenced writers to the hold
 	hold   *hold.Hold
 	own    *own // nil without Options.Reentrant: then the handle ends with the hold
 	strict bool // contexts are canceled on suspension
@@ -145,22 +144,6 @@ func (l *Lock) WithContext(ctx context.Context) (context.Context, context.Cancel
 // session.Options.CloseTimeout. So ctx may be a context of the lock. Further calls return the same, or a later outcome
 // of the same release.
 func (l *Lock) Unlock(ctx context.Context) error { return l.release(ctx) }
-
-// RecordRun records in etcd when a recurring job has run under this lock, by which process, and its slot: which run it
-// was, such as "2026-03-29". The next run is due within that time; 0: it is not known when. Mutex.LastRun, "holdfast
-// show" and package admin read the record, and processes that record or read it report it as a metric. So you can see
-// an overdue job even when no process is up. See docs/cron.md.
-//
-// Call it when the work is done. It is a fenced write, so a former holder cannot undo it. It tries until ctx ends. If
-// the error Is holdfast.ErrLost, the lock was lost and nothing was recorded; if it Is holdfast.ErrOutcomeUnknown, it
-// may have been. *holdfast.ArgumentError: a slot of more than 256 bytes, a negative time, or a lock made with
-// NewMutexAt.
-//
-// It costs one read and one write. The record is one key for each name, NAMESPACE/lock/NAME/@run, without a lease.
-// Nothing removes it: when the job is given up, delete the key.
-func (l *Lock) RecordRun(ctx context.Context, slot string, within time.Duration) error {
-	return hold.RecordRun(ctx, l.hold.Queue(), l, slot, within)
-}
 
 // ReadLock is one acquisition of an [RWMutex] for reading. It is held until it is released or lost, and never again
 // after that. It is safe for concurrent use.

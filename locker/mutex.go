@@ -129,12 +129,6 @@ func lockOf(h handle, err error) (*Lock, error) {
 	return &Lock{single{h}}, nil
 }
 
-// LastRun reads what RecordRun has recorded last for this name: by one request, and without the lock. It is the zero
-// Run if nothing is recorded.
-func (m *mutex) LastRun(ctx context.Context) (view.Run, error) {
-	return hold.LastRun(ctx, m.named.first())
-}
-
 // named is what an acquisition acquires: the name of a lock as writers or as readers use it, or several, with options.
 type named struct {
 	queues queue.Set // the first has the name of the lock; none in a Mutex{}

@@ -202,7 +202,7 @@ type hook = requests.Hook
 // Shard is one hold of a shard, until it is released or lost, and never again after. It may be used by any number of
 // goroutines. It is a fencing.Holder.
 type Shard struct {
-	hook   // ends the hold when a fenced write is refused
+	hook   // leads fenced writers to the hold
 	hold   *hold.Hold
 	index  int
 	strict bool // contexts are canceled on suspension

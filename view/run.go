@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Run is the last run of a recurring job, as its holder has recorded it in etcd: with RecordRun of a locker.Lock or an
-// election.Term, or with "holdfast run --expect". It outlives the holder. The zero Run says that none is recorded.
+// Run is the last run of a recurring job, as its holder has recorded it in etcd: by package lastrun or with
+// "holdfast run --expect". It outlives the holder. The zero Run says that none is recorded.
 type Run struct {
 	Slot  string         // which run it was, in the job's own words, such as "2026-03-29"; may be empty
 	At    time.Time      // when it was recorded: UTC, in milliseconds, by the clock of its process

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/lastrun"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -276,7 +277,7 @@ func acquire(ctx context.Context, mu *locker.Mutex, try bool, wait time.Duration
 func record(lk *locker.Lock, expect time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
-	if err := lk.RecordRun(ctx, "", expect); err != nil {
+	if err := lastrun.Record(ctx, lk, "", expect); err != nil {
 		fmt.Fprintln(os.Stderr, "holdfast: the command has ended with 0, but its run may not be recorded:", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/contrib/gocronlock"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/lastrun"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -253,11 +254,11 @@ func TestTaskRecordsItsRun(t *testing.T) {
 		l := m.locker(t, gocronlock.LockerOptions{})
 		var recorded error
 		m.schedule(t, everyMinute(), l.Task("report", func(ctx context.Context, lk *locker.Lock) error {
-			recorded = lk.RecordRun(ctx, "", 2*time.Minute)
+			recorded = lastrun.Record(ctx, lk, "", 2*time.Minute)
 			return recorded
 		}), gocron.WithDistributedLocker(l))
 		time.Sleep(90 * time.Second)
-		r, err := locker.NewMutex(m.sess, "gocron/report").LastRun(t.Context())
+		r, err := lastrun.Read(t.Context(), m.sess, holdfast.KindLock, "gocron/report")
 		if err != nil || recorded != nil || r.Due.Sub(r.At) != 2*time.Minute || time.Since(r.At) > time.Minute {
 			t.Errorf("%v, %v, %v", r, err, recorded)
 		}

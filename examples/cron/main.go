@@ -30,7 +30,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
+	"github.com/holdfast-go/holdfast/lastrun"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -89,7 +91,7 @@ func runSlot(ctx context.Context, d *demo.Demo, sess *session.Session, name stri
 	mu := locker.NewMutex(sess, lockName)
 	return mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error { // ctx ends when the lock is lost
 		this := slot.UTC().Format(time.RFC3339) // such texts are in the order of their times
-		last, err := mu.LastRun(ctx)
+		last, err := lastrun.Read(ctx, sess, holdfast.KindLock, mu.Name())
 		if err != nil {
 			return err
 		}
@@ -101,7 +103,7 @@ func runSlot(ctx context.Context, d *demo.Demo, sess *session.Session, name stri
 		if err := job(ctx, slot); err != nil {
 			return err
 		}
-		return lk.RecordRun(ctx, this, 2**interval) // not before: a crash in the job leaves no record
+		return lastrun.Record(ctx, lk, this, 2**interval) // not before: a crash in the job leaves no record
 	})
 }
 

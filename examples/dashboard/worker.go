@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/lastrun"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/shard"
@@ -83,7 +84,7 @@ func (w *worker) lead(ctx context.Context) {
 func (w *worker) work(ctx context.Context) {
 	something := func(ctx context.Context, _ *locker.Lock) error { return pause(ctx, rand.N(50*time.Millisecond)) }
 	recorded := func(ctx context.Context, lk *locker.Lock) error {
-		return lk.RecordRun(ctx, time.Now().UTC().Format("15:04"), time.Minute)
+		return lastrun.Record(ctx, lk, time.Now().UTC().Format("15:04"), time.Minute)
 	}
 	for ctx.Err() == nil {
 		_ = w.mutex("report").Do(ctx, something)

@@ -11,7 +11,6 @@
 // hold, and its entry leaves; loss.go tells what else ends it. While it lasts, poll.go asks about it, also by renewals,
 // and roster.go says when; entry.go has what is known of the entry, work.go the function that runs under it. minhold.go
 // keeps a name taken after a release, downgrade.go lets a writer go on as a reader, term.go is for elections alone.
-// lastrun.go records when a recurring job last ran, in one key beside its name's entries.
 //
 // held.go writes into the entry of each hold of a second or more since when it is held: the FOR of holdfast ls counts
 // from it, and etcd keeps no times. Without it FOR would count from when the entry queued, and a long wait would look

@@ -21,5 +21,16 @@ func TestRefusedWriteEndsTheHoldOfAHolderWithAHook(t *testing.T) {
 	if h.ended != 1 {
 		t.Errorf("the hold was ended %d times, want once", h.ended)
 	}
-	requests.Refused(new(struct{})) // a user's holder: nothing happens
+	// What has no hold: nothing happens.
+	for what, holder := range map[string]any{
+		"nil": nil, "a failed acquisition": (*lock)(nil), "a zero lock": new(lock), "a user's holder": new(struct{}),
+	} {
+		requests.Refused(holder)
+		if behind := requests.Behind(holder); behind != nil {
+			t.Errorf("%s: behind it is %v", what, behind)
+		}
+	}
+	if requests.Behind(&lock{requests.NewHook(h)}) != h || h.ended != 1 {
+		t.Error("Behind is the hold, and does not end it")
+	}
 }

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Txn is a request.
@@ -267,19 +268,30 @@ func (c *Committer) send(b *batch) {
 	})
 }
 
-// Hook connects a fenced writer with the hold it writes for. If etcd refuses a fenced write, an entry of the hold is
-// gone, and the hold ends at once. A lock or term embeds a Hook under an unexported name. Its methods are unexported,
-// too, so users cannot call them.
-type Hook struct{ hold interface{ EndStale() } }
+// Hook leads packages of this module from a lock or term to the hold behind it. A lock or term embeds a Hook under an
+// unexported name. Its method is unexported, too, so users cannot call it.
+type Hook struct{ hold Ender }
 
-// NewHook returns the hook of a hold. EndStale ends the hold because an entry of it is gone.
-func NewHook(hold interface{ EndStale() }) Hook { return Hook{hold} }
+// Ender is a hold. EndStale ends it because an entry of it is gone.
+type Ender interface{ EndStale() }
 
-func (h Hook) refused() { h.hold.EndStale() }
+// NewHook returns the hook of a hold.
+func NewHook(hold Ender) Hook { return Hook{hold} }
 
-// Refused ends the hold of a lock or term. It does nothing for other holders, such as a user's own.
+func (h Hook) behind() Ender { return h.hold }
+
+// Behind returns the hold behind a lock or term; nil for nil, for a zero value, and for other holders, such as a
+// user's own.
+func Behind(holder any) Ender {
+	if h, ok := holder.(interface{ behind() Ender }); ok && !names.IsNil(holder) {
+		return h.behind()
+	}
+	return nil
+}
+
+// Refused ends the hold behind a lock or term, because etcd has refused a fenced write for it: an entry of it is gone.
 func Refused(holder any) {
-	if h, ok := holder.(interface{ refused() }); ok {
-		h.refused()
+	if hold := Behind(holder); hold != nil {
+		hold.EndStale()
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/lastrun"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/shard"
@@ -82,8 +83,8 @@ func exported(t *testing.T) series {
 		}
 
 		link.LoseReply("Txn", 1, codes.Unavailable)
-		lk := lock()                                                      // holdfast.replies.ambiguous
-		if err := lk.RecordRun(t.Context(), "1", time.Hour); err != nil { // holdfast.run.time, holdfast.run.due
+		lk := lock()                                                            // holdfast.replies.ambiguous
+		if err := lastrun.Record(t.Context(), lk, "1", time.Hour); err != nil { // holdfast.run.time, holdfast.run.due
 			t.Error(err)
 		}
 		time.Sleep(20 * time.Second) // renewals

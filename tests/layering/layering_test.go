@@ -54,7 +54,7 @@ var layers = map[string][]string{
 	"session":            locks,
 	"internal/leftovers": above("internal/requests", "internal/layout", "internal/lease"),
 	"internal/queue":     slices.Concat(locks, []string{"internal/leftovers"}),
-	"internal/hold":      slices.Concat(locks, []string{"internal/queue", "fencing/etcdfence"}),
+	"internal/hold":      slices.Concat(locks, []string{"internal/queue"}),
 	"internal/front":     locks,
 	"internal/explain":   above("internal/layout", "fencing", "view"),
 	"admin":              above("internal/requests", "internal/layout", "internal/watching", "fencing", "view"),
@@ -62,6 +62,8 @@ var layers = map[string][]string{
 	"election":           slices.Concat(locks, []string{"session", "internal/queue", "internal/hold", "internal/front"}),
 	"member":             slices.Concat(locks, []string{"session"}),
 	"shard":              slices.Concat(locks, []string{"session", "member", "internal/queue", "internal/hold"}),
+
+	"lastrun": slices.Concat(locks, []string{"session", "internal/queue", "internal/hold", "fencing/etcdfence"}),
 
 	// Each a module of its own.
 	"contrib/gocronlock": above("fencing", "session", "locker", "election"),

@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/lastrun"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
@@ -86,8 +87,8 @@ var duties = map[string]duty{
 	"record a run": {[]string{"job-7"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		mu := locker.NewMutex(sess, "billing/job-7")
 		return mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
-			_, err := mu.LastRun(ctx)
-			return errors.Join(err, lk.RecordRun(ctx, "2026-03-29", time.Hour))
+			_, err := lastrun.Read(ctx, sess, holdfast.KindLock, mu.Name())
+			return errors.Join(err, lastrun.Record(ctx, lk, "2026-03-29", time.Hour))
 		})
 	})},
 	"take permits": {[]string{"semaphores"}, inSession(func(ctx context.Context, sess *session.Session) error {

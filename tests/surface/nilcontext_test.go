@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/fencing/memfence"
 	"github.com/holdfast-go/holdfast/fencing/sqlfence"
+	"github.com/holdfast-go/holdfast/lastrun"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
@@ -115,6 +116,7 @@ func newKit(t *testing.T, srv *etcdfake.Server) *kit {
 	var tx sqlfence.Tx = unused{t}
 	k := &kit{t: t, values: map[string]any{
 		"admin.Client": admin.New(cli, admin.Options{}), "backoff.Retry": backoff.Retry,
+		"lastrun.Record": lastrun.Record, "lastrun.Read": lastrun.Read,
 		"etcdfence.BumpEpoch": etcdfence.BumpEpoch,
 		"etcdfence.Epoch":     etcdfence.Epoch, "member.Join": member.Join, "session.New": session.New,
 		"session.NewClient": session.NewClient,
@@ -141,6 +143,7 @@ func newKit(t *testing.T, srv *etcdfake.Server) *kit {
 	}
 	k.args[reflect.TypeFor[clientv3.KV]()] = cli
 	k.args[reflect.TypeFor[fencing.Source]()] = lock
+	k.args[reflect.TypeFor[fencing.Holder]()] = lock
 	k.args[reflect.TypeFor[sqlfence.Tx]()] = tx
 	return k
 }

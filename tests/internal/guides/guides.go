@@ -49,7 +49,7 @@ var imports = map[string]string{
 	"etcdfence": module + "/fencing/etcdfence", "fencetest": module + "/fencing/fencetest",
 	"gocronlock": module + "/contrib/gocronlock", "httpfence": module + "/fencing/httpfence",
 	"grpcfence": module + "/fencing/grpcfence", "kubelock": module + "/contrib/kubelock", "locker": module + "/locker",
-	"member":  module + "/member",
+	"lastrun": module + "/lastrun", "member": module + "/member",
 	"shard":   module + "/shard",
 	"session": module + "/session", "sqlfence": module + "/fencing/sqlfence", "view": module + "/view",
 }

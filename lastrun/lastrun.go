@@ -1,4 +1,4 @@
-package hold
+package lastrun
 
 import (
 	"context"
@@ -14,25 +14,41 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/etcdfence"
+	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
+	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// RecordRun records for h that its job has run, and only while h holds the name of q. The job is due again within that
-// time; 0: it is not known when. RecordRun tries until ctx ends.
-func RecordRun(ctx context.Context, q *queue.Queue, h fencing.Holder, slot string, within time.Duration) error {
-	if err := errors.Join(usable(q), check(slot, within)); err != nil {
+// Record records that a recurring job has run under lk: when, by which process, and its slot, which says which run it
+// was, such as "2026-03-29". lk is a *locker.Lock or an *election.Term. The next run is due within that time; 0: it is
+// not known when. Call Record when the work is done.
+//
+// It tries until ctx ends, and costs one read and one write. Errors:
+//
+//   - *holdfast.ArgumentError: lk is of a foreign prefix or of a shard, or no lock or term of this module; a slot of
+//     more than 256 bytes, or one that is not UTF-8; a negative time. Nothing was sent.
+//   - holdfast.ErrLost, holdfast.ErrReleased: the hold had ended, and no record of the run was found.
+//   - holdfast.ErrOutcomeUnknown: the run may have been recorded.
+//   - ctx's, holdfast.ErrClosed, or that of etcd.
+func Record(ctx context.Context, lk fencing.Holder, slot string, within time.Duration) error {
+	h, ours := requests.Behind(lk).(*hold.Hold)
+	if !ours {
+		return &holdfast.ArgumentError{Argument: "lk", Reason: "is nil, or no lock or term of holdfast"}
+	}
+	q := h.Queue()
+	if err := errors.Join(usable("lk", q), check(slot, within)); err != nil {
 		return err
 	}
 	now := time.Now()
 	who := q.Host().Identity()
 	r := view.Run{
-		Slot: slot, At: layout.Millis(now), Token: h.Token(), Owner: who.Owner, Host: who.Host, PID: who.PID,
+		Slot: slot, At: layout.Millis(now), Token: lk.Token(), Owner: who.Owner, Host: who.Host, PID: who.PID,
 	}
 	if within > 0 {
 		r.Due = layout.Millis(now.Add(within))
@@ -42,7 +58,7 @@ func RecordRun(ctx context.Context, q *queue.Queue, h fencing.Holder, slot strin
 		return err
 	}
 	err = q.WhileOpen(ctx, func(ctx context.Context) error {
-		return lease.Retry(ctx, q.Host(), func(ctx context.Context) error { return try(ctx, q, h, value) })
+		return lease.Retry(ctx, q.Host(), func(ctx context.Context) error { return try(ctx, q, lk, value) })
 	})
 	if err != nil {
 		return fmt.Errorf("record the run of %v: %w", q, err)
@@ -56,7 +72,7 @@ func RecordRun(ctx context.Context, q *queue.Queue, h fencing.Holder, slot strin
 //	rev 10  the record of run 1
 //	        run 2 reads it, and sends a put that compares mod = 10; its reply is lost
 //	rev 14  run 2 reads again, and puts its record, comparing mod = 10; its first copy arrives, and does nothing
-func try(ctx context.Context, q *queue.Queue, h fencing.Holder, value string) error {
+func try(ctx context.Context, q *queue.Queue, lk fencing.Holder, value string) error {
 	kv, err := get(ctx, q)
 	if err != nil {
 		return err
@@ -71,11 +87,11 @@ func try(ctx context.Context, q *queue.Queue, h fencing.Holder, value string) er
 	ctx, cancel := context.WithTimeout(ctx, q.Host().RetryPolicy().Attempt)
 	defer cancel()
 	unchanged := clientv3.Compare(clientv3.ModRevision(q.Layout().RunKey()), "=", mod)
-	w := etcdfence.NewWriter(h).With(etcdfence.WriterOptions{Auditor: audit.Log(q.Host().Logger())})
+	w := etcdfence.NewWriter(lk).With(etcdfence.WriterOptions{Auditor: audit.Log(q.Host().Logger())})
 	put, err := w.Txn(ctx).If(unchanged).Then(clientv3.OpPut(q.Layout().RunKey(), value)).Commit()
 	switch {
 	case errors.Is(err, fencing.ErrStale): // the refusal has ended the hold
-		return retry.Final(errors.Join(err, h.Check()))
+		return retry.Final(errors.Join(err, lk.Check()))
 	case errors.Is(err, holdfast.ErrLost):
 		return retry.Final(err)
 	case errors.Is(err, holdfast.ErrSuspended), errors.Is(err, holdfast.ErrOutcomeUnknown):
@@ -89,10 +105,15 @@ func try(ctx context.Context, q *queue.Queue, h fencing.Holder, value string) er
 
 var errMoved = errors.New("another record was put meanwhile")
 
-// LastRun reads the last recorded run for the name of q, the zero Run if there is none, and reports it as a
-// metric.
-func LastRun(ctx context.Context, q *queue.Queue) (r view.Run, err error) {
-	if err := usable(q); err != nil {
+// Read reads the last run that was recorded for a name: by one request, and without the lock. It is the zero Run if
+// nothing is recorded. kind is [holdfast.KindLock], also for a locker.RWMutex, [holdfast.KindTree] or
+// [holdfast.KindElection].
+//
+// Errors: *holdfast.ArgumentError and *holdfast.NameError before anything is sent; ctx's; holdfast.ErrClosed; that of
+// etcd; or that the key has a value that holdfast has not written.
+func Read(ctx context.Context, sess *session.Session, kind holdfast.Kind, name string) (r view.Run, err error) {
+	q := queue.New(lease.Open(sess), kind, name)
+	if err := usable("kind", q); err != nil {
 		return view.Run{}, err
 	}
 	var kv *mvccpb.KeyValue
@@ -128,15 +149,19 @@ func report(q *queue.Queue, r view.Run) {
 	q.Host().Telemetry().Ran(q.Kind(), q.Name(), r.At, r.Due)
 }
 
-// usable reports why no run can be recorded for the name of q, or nil. Below a foreign prefix etcd's own clients would
-// take the record for an entry, and wait for it.
-func usable(q *queue.Queue) error {
-	if err := q.Err(); err != nil || !q.Layout().Foreign {
-		return err
+// usable reports why no run can be recorded for the name of q, or nil; the argument says what it is of. Below a foreign
+// prefix etcd's own clients would take the record for an entry, and wait for it.
+func usable(argument string, q *queue.Queue) error {
+	bad := func(reason string) error { return &holdfast.ArgumentError{Argument: argument, Reason: reason} }
+	switch q.Kind() {
+	case holdfast.KindLock, holdfast.KindTree, holdfast.KindElection:
+	default:
+		return bad(fmt.Sprintf("is %q: runs are recorded for locks, trees and elections", string(q.Kind())))
 	}
-	return &holdfast.ArgumentError{
-		Argument: "receiver", Reason: "is of a foreign prefix, below which every key is an entry: no run can be recorded",
+	if q.Layout().Foreign {
+		return bad("is of a foreign prefix, below which every key is an entry: no run can be recorded")
 	}
+	return q.Err()
 }
 
 func check(slot string, within time.Duration) error {
