@@ -79,6 +79,9 @@ func TestRunIsRecordedForEachProcessToRead(t *testing.T) {
 		lk := held(t, locker.NewMutex(ran.Sess, "nightly"))
 		before := time.Now()
 		mustRecord(t, lk, "2026-03-28", 0)
+		if r := lastRun(t, skips); r.Slot != "2026-03-28" || !r.Due.IsZero() || r.Overdue(r.At.Add(10000*time.Hour)) {
+			t.Errorf("it is not known when the next run is due: %+v", r)
+		}
 		mustRecord(t, lk, "2026-03-29", 25*time.Hour)
 		release(t, lk)
 
@@ -189,6 +192,25 @@ func TestLateCopyOfARecordDoesNotReplaceTheNext(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if r := lastRun(t, p.Sess); !late || r.Slot != "2" {
 			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestRecordThatIsPutByHandMeanwhileIsReplaced(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		lk := held(t, locker.NewMutex(p.Sess, "nightly"))
+		meanwhile := false
+		p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+			if !meanwhile && putsRun(c) {
+				meanwhile, f = true, etcdfake.Fate{Request: time.Second}
+				time.AfterFunc(time.Millisecond, func() { srv.Put(runKey, "by hand") })
+			}
+			return f
+		})
+		mustRecord(t, lk, "1", 0)
+		if r := lastRun(t, p.Sess); !meanwhile || r.Slot != "1" || len(srv.History(runKey)) != 2 {
+			t.Errorf("%+v, history %v", r, srv.History(runKey))
 		}
 	})
 }
@@ -310,6 +332,7 @@ func TestRecordOfARunSaysWhatIsWrong(t *testing.T) {
 		if len(srv.History(runKey)) > 0 {
 			t.Error("a record was put")
 		}
+		mustRecord(t, lk, strings.Repeat("x", 256), 0)
 	})
 }
 

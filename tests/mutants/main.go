@@ -29,7 +29,7 @@ var targets = []target{
 	{pkg: "internal/hold"}, {pkg: "internal/front"}, {pkg: "internal/layout"}, {pkg: "internal/watching"},
 	{pkg: "internal/requests"}, {pkg: "internal/lease"}, {pkg: "session"}, {pkg: "locker"},
 	{pkg: "election"},
-	{pkg: "fencing"}, {pkg: "internal/fence"},
+	{pkg: "lastrun"}, {pkg: "fencing"}, {pkg: "internal/fence"}, {pkg: "fencing/etcdfence"}, {pkg: "fencing/memfence"},
 	{pkg: "fencing/sqlfence"}, {pkg: "fencing/httpfence"}, {pkg: "fencing/grpcfence"},
 	{"cmd/holdfast", []string{"supervise.go", "child_unix.go", "signals.go"}},
 }
