@@ -98,8 +98,9 @@ func TestLockDelayRunsOnceMoreIfALookThatFindsNothingAheadComesLate(t *testing.T
 				})
 				left := time.Now()
 				g := <-done
-				if took, least := time.Since(left), lookAgain/2+late+again; took < least-kit.Prompt/2 || took > least+again/2+kit.Prompt {
-					t.Errorf("held after %v, want %v; sent %v", took, least, p.Counts())
+				took, want := time.Since(left), lookAgain/2+late+again
+				if took < want-kit.Prompt/2 || took > want+again/2+kit.Prompt {
+					t.Errorf("held after %v, want %v; sent %v", took, want, p.Counts())
 				}
 				p.Plan(nil)
 				mustHandOff(t, g)
