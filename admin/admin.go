@@ -22,9 +22,8 @@ import (
 // What Show, Watch, Kick and Remove take beside the kinds of holdfast.
 const (
 	// LockAt is a lock under a prefix, given in place of the name, as locker.NewMutexAt and etcd's concurrency package
-	// take it. "/jobs/" is another lock than "/jobs", both may be held, and one that is not used is free: see
-	// session.Options.TrailingSlash. A session warns of such a prefix; a Client does not. List does not take it. Kick
-	// and Remove tell no holders that are clients of etcd's own locks: ErrNotTold.
+	// take it. "/jobs/" is another lock than "/jobs": both may be held, and one that is not used is free. List does not
+	// take it. Kick and Remove tell no holders that are clients of etcd's own locks: ErrNotTold.
 	LockAt holdfast.Kind = "lock prefix"
 	// ElectionAt is an election under a prefix, as election.NewAt and etcd's concurrency package take it; see LockAt.
 	ElectionAt holdfast.Kind = "election prefix"

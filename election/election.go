@@ -36,7 +36,8 @@ func New(sess *session.Session, name string) *Election {
 }
 
 // NewAt names the election of etcd's concurrency.NewElection(s, prefix), "etcdctl elect" and v3election at the same
-// prefix, and shares it with them. "/jobs/" is another election than "/jobs": see session.Options.TrailingSlash.
+// prefix, and shares it with them. Give exactly the prefix that they have: "/jobs/" is another election than "/jobs",
+// with entries below "/jobs//", and both can have a leader.
 func NewAt(sess *session.Session, prefix string) *Election {
 	return newElection(queue.At(lease.Open(sess), holdfast.KindElection, prefix))
 }

@@ -113,7 +113,7 @@ func NewReader(cli *clientv3.Client, name string) *Reader {
 	return (&Reader{client: cli, name: name}).With(ReaderOptions{})
 }
 
-// NewReaderAt returns a reader of the election of NewAt. Nothing warns of a slash at the end of the prefix. After a
+// NewReaderAt returns a reader of the election of NewAt. After a
 // lost leader, a follower hears of the next leader up to a third of MaxAge late. With a role for the prefix alone, the
 // follower is told of the next candidate at the loss already.
 func NewReaderAt(cli *clientv3.Client, prefix string) *Reader {

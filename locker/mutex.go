@@ -35,7 +35,8 @@ func NewMutex(sess *session.Session, name string) *Mutex {
 }
 
 // NewMutexAt names the lock of etcd's concurrency.NewMutex(s, prefix), "etcdctl lock" and v3lock at the same prefix,
-// and contends with them. "/jobs/" is another lock than "/jobs": see session.Options.TrailingSlash.
+// and contends with them. Give exactly the prefix that they have: "/jobs/" is another lock than "/jobs", with entries
+// below "/jobs//", and both can be held.
 func NewMutexAt(sess *session.Session, prefix string) *Mutex {
 	return newMutex(queue.At(lease.Open(sess), holdfast.KindLock, prefix))
 }

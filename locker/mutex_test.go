@@ -3,8 +3,6 @@ package locker_test
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
@@ -172,62 +169,4 @@ func TestThreeProcessesRunAJobOncePerInterval(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Each record of the session's logger calls fn.
-type recordFunc func(slog.Record)
-
-func (f recordFunc) Enabled(context.Context, slog.Level) bool      { return true }
-func (f recordFunc) Handle(_ context.Context, r slog.Record) error { f(r); return nil }
-func (f recordFunc) WithAttrs([]slog.Attr) slog.Handler            { return f }
-func (f recordFunc) WithGroup(string) slog.Handler                 { return f }
-
-func TestPrefixThatEndsInASlashIsLoggedOnceUnlessItIsMeant(t *testing.T) {
-	t.Parallel()
-	at := func(sess *session.Session, prefix string) { locker.NewMutexAt(sess, prefix) }
-	readers := func(sess *session.Session, prefix string) { locker.NewRWMutexAt(sess, prefix) }
-	leaders := func(sess *session.Session, prefix string) { election.NewAt(sess, prefix) }
-	for name, c := range map[string]struct {
-		make     func(*session.Session, string)
-		prefixes []string
-		meant    bool
-		want     []string // prefixes that are logged
-	}{
-		"a mutex":          {make: at, prefixes: []string{"/a", "/a/", "/a/", "/b/"}, want: []string{"/a/"}},
-		"an RWMutex":       {make: readers, prefixes: []string{"/a/", "/a/"}, want: []string{"/a/"}},
-		"an election":      {make: leaders, prefixes: []string{"/a/", "/a/"}, want: []string{"/a/"}},
-		"no slash":         {make: at, prefixes: []string{"/a", "a/b", ""}},
-		"a slash, meant":   {make: at, prefixes: []string{"/a/"}, meant: true},
-		"election, meant":  {make: leaders, prefixes: []string{"/a/"}, meant: true},
-		"names of our own": {make: func(s *session.Session, n string) { locker.NewMutex(s, n) }, prefixes: []string{"a/"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				var sess *session.Session
-				var got []string // written on this goroutine: the constructor logs
-				log := slog.New(recordFunc(func(r slog.Record) {
-					if r.Level != slog.LevelWarn {
-						return
-					}
-					c.make(sess, "/from/the/logger/") // must neither block nor be logged
-					r.Attrs(func(a slog.Attr) bool {
-						if a.Key == "name" {
-							got = append(got, a.Value.String())
-						}
-						return true
-					})
-				}))
-				sess = open(t, srv.Client(t), session.Options{
-					Clock: session.MonotonicClock(), Logger: log, TrailingSlash: c.meant,
-				})
-				for _, prefix := range c.prefixes {
-					c.make(sess, prefix)
-				}
-				if !slices.Equal(got, c.want) {
-					t.Errorf("logged %q, want %q", got, c.want)
-				}
-			})
-		})
-	}
-	locker.NewMutexAt(nil, "/a/") // no session, no logger, no panic
 }

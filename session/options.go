@@ -53,11 +53,6 @@ type Options struct {
 	// "holdfast". No "/", no leading "@", at most 64 bytes. All contenders must use the same.
 	Namespace string
 
-	// TrailingSlash says that prefixes given to NewMutexAt, NewRWMutexAt and NewAt end in "/" on purpose. "/jobs/" is
-	// another lock than "/jobs": its entries stand below "/jobs//", like those of etcd's own clients, and a client of
-	// "/jobs" holds beside them. Default false: the first such prefix is logged at Warn. It changes nothing else.
-	TrailingSlash bool
-
 	// Owner names this process in the session key and in every entry, for people. Default "host:pid"; at most 256
 	// bytes.
 	Owner string

@@ -28,7 +28,6 @@ type Call struct {
 type Queue struct {
 	mu      sync.Mutex // protects what follows
 	pending []Call
-	running string        // Callback of the call being made
 	idle    chan struct{} // nil while idle; closed when the goroutine ends
 	stopped bool
 }
@@ -56,13 +55,12 @@ func (q *Queue) drain(idle chan struct{}) {
 	for {
 		q.mu.Lock()
 		if len(q.pending) == 0 {
-			q.pending, q.idle, q.running = nil, nil, ""
+			q.pending, q.idle = nil, nil
 			q.mu.Unlock()
 			return
 		}
 		next := q.pending[0]
 		q.pending = q.pending[1:]
-		q.running = next.Callback
 		q.mu.Unlock()
 		next.make()
 	}
@@ -109,14 +107,6 @@ func (q *Queue) Idle() <-chan struct{} {
 	closed := make(chan struct{})
 	close(closed)
 	return closed
-}
-
-// Running returns the Callback of the call being made, "" if there is none, and
-// the number of calls pending behind it.
-func (q *Queue) Running() (callback string, pending int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.running, len(q.pending)
 }
 
 // Name returns the name of a function and its place in the source.

@@ -61,8 +61,6 @@ type Env interface {
 	Identity() layout.Identity
 	// LockDelay is how long a waiter waits when the entry ahead of it went together with its lease.
 	LockDelay() time.Duration
-	// TrailingSlash says that foreign prefixes end in "/" on purpose.
-	TrailingSlash() bool
 	// EpochKey is the key of the fencing epoch of the session's namespace.
 	EpochKey() string
 	// SessionKey is the session key of the lease with that ID.

@@ -3,9 +3,7 @@ package queue
 import (
 	"cmp"
 	"context"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -56,11 +54,7 @@ func New(host lease.Host, kind holdfast.Kind, name string) *Queue {
 // At returns the queue of a foreign prefix, as etcd's concurrency package takes it. Its entries are PREFIX/…, and every
 // key there counts as an entry.
 func At(host lease.Host, kind holdfast.Kind, prefix string) *Queue {
-	q := newQueue(host, layout.At(namespaceOf(host), kind, prefix))
-	if q.err == nil && strings.HasSuffix(prefix, "/") {
-		q.shared.warnOfSlash(q.At)
-	}
-	return q
+	return newQueue(host, layout.At(namespaceOf(host), kind, prefix))
 }
 
 func namespaceOf(host lease.Host) string {
@@ -230,8 +224,7 @@ type shared struct {
 	lines  lines
 	delays delays
 
-	warnedOfSlash atomic.Bool // not a sync.Once: the user's logger may make a queue
-	unclaimed     sync.Map    // by Entries: the foreign prefixes to whose claims this client has no right
+	unclaimed sync.Map // by Entries: the foreign prefixes to whose claims this client has no right
 
 	permitPuts chan struct{} // one for each put of a permit under way
 	commits    requests.Committer
@@ -275,17 +268,6 @@ func sharedBy(host lease.Host) *shared {
 		host.BeforeRevoke(func(_ context.Context, lease *lease.Lease) { s.keys.Forget(lease) })
 		return s
 	}).(*shared)
-}
-
-// warnOfSlash tells the session's logger of a prefix that ends in "/", unless the session's options say it's meant.
-// Once for each session, because a program may make a queue for each request.
-func (s *shared) warnOfSlash(at layout.Queue) {
-	if s.host.TrailingSlash() || s.warnedOfSlash.Swap(true) {
-		return
-	}
-	s.host.Logger().Warn(`a prefix ends in "/": contenders that name it without the slash do not exclude this one; `+
-		"remove the slash, or, if all contenders have it, set session.Options.TrailingSlash",
-		"kind", at.Kind, "name", at.Name, "entries", at.Entries)
 }
 
 // isUnclaimed reports whether this client has no right to the claims of a prefix.
