@@ -34,7 +34,7 @@ type Options struct {
 	// Namespace is that of the sessions to look at. Default "holdfast".
 	Namespace string
 
-	// Retry paces what is tried again. Its Attempt is as in session.Options: default 4 s, less than 5 s.
+	// Retry paces what is tried again. Its Attempt is not used.
 	Retry backoff.Policy
 
 	// Owner says who asks, with Kick and Remove: the holder is told, and it is recorded. Default "host:pid", at most

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -54,10 +53,6 @@ func TestBadInputIsATypedErrorBeforeAnythingIsSent(t *testing.T) {
 			"list's kind":  func() error { return first(good.List(ctx, "x", "")) },
 			"bad namespace": func() error {
 				return first(admin.New(link.Client(), admin.Options{Namespace: "/x/"}).Sessions(ctx))
-			},
-			"long attempt": func() error {
-				o := admin.Options{Retry: backoff.Policy{Attempt: 5 * time.Second}}
-				return first(admin.New(link.Client(), o).Sessions(ctx))
 			},
 			"bad policy": func() error {
 				return first(admin.New(link.Client(), admin.Options{Retry: backoff.Policy{Max: -1}}).Sessions(ctx))

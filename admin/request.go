@@ -253,9 +253,7 @@ func (r *request) write(
 
 // retry repeats op, whose requests have their own bounds.
 func (r *request) retry(ctx context.Context, op func(ctx context.Context) error) error {
-	policy := r.policy
-	policy.Attempt = 0
-	return backoff.Retry(ctx, policy, op)
+	return backoff.Retry(ctx, r.policy, op)
 }
 
 // finish records the request, if it was or may have been carried out, and returns the error for the caller.

@@ -62,9 +62,7 @@ func (c *Client) ResizeShards(ctx context.Context, name string, n int) (before i
 		return 0, &holdfast.ArgumentError{Argument: "n", Reason: reason}
 	}
 	r := resizing{c, at, n, 0}
-	policy := c.policy
-	policy.Attempt = 0 // of each request, which the sender bounds
-	if err := backoff.Retry(ctx, policy, r.try); err != nil {
+	if err := backoff.Retry(ctx, c.policy, r.try); err != nil {
 		return 0, fmt.Errorf("resize shards %s: %w", names.Quote(name), err)
 	}
 	return r.before, nil

@@ -82,7 +82,7 @@ func (c *Client) UndrainMember(ctx context.Context, name, member string) (was bo
 		return false, err
 	}
 	key := layout.DrainedKey(at, member)
-	err = backoff.Retry(ctx, c.patient(), func(ctx context.Context) error {
+	err = backoff.Retry(ctx, c.policy, func(ctx context.Context) error {
 		reply, err := c.read(ctx, clientv3.OpGet(key))
 		if err != nil {
 			return err
@@ -162,13 +162,6 @@ func (c *Client) group(ctx context.Context, name, member string) (layout.Queue, 
 	return layout.Members(c.namespace, layout.ShardGroup(name)), nil
 }
 
-// patient is the policy without a limit for an attempt: the sender bounds each request.
-func (c *Client) patient() backoff.Policy {
-	policy := c.policy
-	policy.Attempt = 0
-	return policy
-}
-
 // endSteer removes a key that steers. It revokes the key's lease: a copy of its put that is late finds none.
 func (c *Client) endSteer(ctx context.Context, kv *mvccpb.KeyValue) error {
 	if kv.Lease != 0 {
@@ -209,7 +202,7 @@ type steering struct {
 // run puts the key. After an error it revokes the lease, so that no copy of the put can arrive later, if etcd can be
 // reached.
 func (s *steering) run(ctx context.Context) error {
-	err := backoff.Retry(ctx, s.patient(), s.try)
+	err := backoff.Retry(ctx, s.policy, s.try)
 	switch {
 	case err == nil && s.before != nil && s.before.Lease != 0:
 		_ = s.revoke(ctx, clientv3.LeaseID(s.before.Lease)) // it has no key, and ends by itself

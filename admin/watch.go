@@ -70,10 +70,8 @@ func (c *Client) Watch(ctx context.Context, kind holdfast.Kind, name string) ite
 		}
 		w := &watcher{client: c, queue: q, yield: yield, standing: make(map[string]Entry),
 			second: make(map[int64]Entry), holders: make(map[int64]bool)}
-		policy := c.policy
-		policy.Attempt = 0 // a watch lasts as long as it does
 		for {
-			err := backoff.Retry(ctx, policy, w.follow)
+			err := backoff.Retry(ctx, c.policy, w.follow)
 			switch {
 			case errors.Is(err, errLoopLeft):
 				return

@@ -35,9 +35,6 @@ type Policy struct {
 	// Rand draws evenly from [0, 1). Default math/rand/v2.Float64. It must be safe for all goroutines that use the
 	// policy. Results outside the range are clamped; NaN counts as the upper end.
 	Rand func() float64
-
-	// Notify is called before each pause with the attempt's error, on the goroutine that called [Retry]. Default nil.
-	Notify func(err error, pause time.Duration)
 }
 
 // Validate returns a *holdfast.ArgumentError for the first field outside its range, or nil. Retry calls it.

@@ -48,9 +48,6 @@ func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) er
 			pauses = retry.NewPauses(p.Initial, p.Max, p.Rand)
 		}
 		pause := pauses.NextBackOff()
-		if p.Notify != nil {
-			p.Notify(last, pause)
-		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:

@@ -214,32 +214,13 @@ func TestPauseThatEndsWithContextDoesNotCallAgain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		calls := 0
 		p := backoff.Policy{
-			Rand:   constant(0), // a pause that is over before it is waited for
-			Notify: func(error, time.Duration) { cancel() },
+			Rand: func() float64 { cancel(); return 0 }, // a pause that is over before it is waited for
 		}
 		err := backoff.Retry(ctx, p, func(context.Context) error { calls++; return rpctypes.ErrTimeout })
 		if calls != 1 || !errors.Is(err, context.Canceled) || !errors.Is(err, rpctypes.ErrTimeout) {
 			t.Fatalf("%d calls, %v", calls, err)
 		}
 	}
-}
-
-func TestNotifyIsCalledBeforeEachPause(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		p := halves
-		var told []string
-		p.Notify = func(err error, pause time.Duration) { told = append(told, fmt.Sprint(err, " ", pause)) }
-		calls := 0
-		err := backoff.Retry(t.Context(), p, func(context.Context) error {
-			if calls++; calls < 3 {
-				return retry.Again(fmt.Errorf("no %d", calls))
-			}
-			return nil
-		})
-		if want := []string{"no 1 500ms", "no 2 1s"}; err != nil || !slices.Equal(told, want) {
-			t.Errorf("told %q, want %q; %v", told, want, err)
-		}
-	})
 }
 
 func TestRetryRefusesAnInvalidPolicy(t *testing.T) {

@@ -84,7 +84,7 @@ func try(ctx context.Context, q *queue.Queue, lk fencing.Holder, value string) e
 		}
 		mod = kv.ModRevision
 	}
-	ctx, cancel := context.WithTimeout(ctx, q.Host().RetryPolicy().Attempt)
+	ctx, cancel := context.WithTimeout(ctx, requests.Patience)
 	defer cancel()
 	unchanged := clientv3.Compare(clientv3.ModRevision(q.Layout().RunKey()), "=", mod)
 	w := etcdfence.NewWriter(lk).With(etcdfence.WriterOptions{Auditor: audit.Log(q.Host().Logger())})

@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestZeroMutexGivesAnErrorAndDoesNotPanic(t *testing.T) {

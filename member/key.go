@@ -57,7 +57,6 @@ func (m *Member) run(ctx context.Context) {
 // lost, and otherwise why the membership has ended.
 func (k *key) keep() error {
 	policy := k.m.host.RetryPolicy()
-	policy.Attempt = 0 // of each request, which the sender bounds
 	ctx := k.lease.Context()
 	for {
 		var confirmed wanted

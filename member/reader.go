@@ -92,8 +92,7 @@ type ReaderOptions struct {
 	// 15 s; at least 30 ms.
 	MaxAge time.Duration
 
-	// Retry sets the pauses between attempts; its Attempt bounds how long a watch may take to begin: default
-	// 4 s, less than 5 s.
+	// Retry sets the pauses between attempts. Its Attempt is not used.
 	Retry backoff.Policy
 
 	// Clock is elapsed time; default session.SystemClock(). For tests.

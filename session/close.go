@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // joinGrace is the least time for which Close waits for the session's goroutines after the lease has ended. Unless they
@@ -94,7 +95,7 @@ func (s *Session) finish(l *lease.Lease) {
 func (s *Session) stuck() *CallbackError {
 	stuck := &CallbackError{Waited: s.env.opts.CloseTimeout, Callbacks: s.events.stuck()}
 	if !isClosed(s.joined) {
-		stuck.Callbacks = append(stuck.Callbacks, "an audit.Auditor, OnWait or Retry.Notify")
+		stuck.Callbacks = append(stuck.Callbacks, "an audit.Auditor or OnWait")
 	}
 	return stuck
 }
@@ -191,7 +192,7 @@ func (w *work) beforeRevoke(ctx context.Context, l *lease.Lease) {
 	w.hooks.mu.Lock()
 	list := w.hooks.list
 	w.hooks.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, min(w.opts.CloseTimeout, w.opts.Retry.Attempt)/2)
+	ctx, cancel := context.WithTimeout(ctx, min(w.opts.CloseTimeout, requests.Patience)/2)
 	defer cancel()
 	for _, hook := range slices.Backward(list) {
 		hook(ctx, l)

@@ -206,7 +206,7 @@ func TestCloseNamesTheCallbackThatIsStuck(t *testing.T) {
 	})
 }
 
-// Auditors and Retry.Notify run on goroutines of the session.
+// Auditors run on goroutines of the session.
 func TestCloseStopsWaitingForAGoroutineThatIsStuckInACallback(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		release := make(chan struct{})

@@ -45,11 +45,9 @@ type granter struct {
 // await obtains a lease, and tries until ctx ends. judge turns the error of an attempt into what backoff.Retry decides
 // on.
 func (g *granter) await(ctx context.Context, judge func(error) error) (l *lease.Lease, err error) {
-	policy := g.opts.Retry
-	policy.Attempt = 0 // requests.Once bounds each request
 	var last atomic.Pointer[error]
 	defer g.tellWait(ctx, &last)()
-	err = backoff.Retry(ctx, policy, func(ctx context.Context) error {
+	err = backoff.Retry(ctx, g.opts.Retry, func(ctx context.Context) error {
 		obtained, err := g.obtain(ctx)
 		if err != nil {
 			last.Store(&err)

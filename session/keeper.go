@@ -88,8 +88,6 @@ func (k *keeper) renew() {
 	policy := k.opts.Retry
 	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), k.lease.Trust()/6)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
-	policy.Attempt = 0  // requests.Once bounds each request, and the loss of the lease bounds the loop
-	policy.Notify = nil // a callback could delay the renewal
 	timer := time.NewTimer(k.lease.UntilRenewal())
 	defer timer.Stop()
 	for {
@@ -156,9 +154,7 @@ func (k *keeper) keepClaims() {
 // renewClaims renews the lease of the claims, and tries until the session's lease is lost. Nothing is trusted by that
 // lease, so its renewal needs no proof, and no haste.
 func (k *keeper) renewClaims() {
-	policy := k.opts.Retry
-	policy.Attempt = 0 // requests.Once bounds each request
-	_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error {
+	_ = backoff.Retry(k.lease.Context(), k.opts.Retry, func(ctx context.Context) error {
 		if err := k.lease.Check(); errors.Is(err, holdfast.ErrLost) { // perhaps by a clock ahead of the timers
 			return retry.Final(err)
 		}

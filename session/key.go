@@ -112,9 +112,7 @@ func (k sessionKey) restore(seen int64) error {
 	within := cmp.Or(k.opts.LockDelay, defaultLockDelay) / 4 // three quarters are left for the holders
 	ctx, cancel := context.WithTimeout(k.lease.Context(), within)
 	defer cancel()
-	policy := k.opts.Retry
-	policy.Notify = nil // no time for callbacks
-	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
+	err := backoff.Retry(ctx, k.opts.Retry, func(ctx context.Context) error {
 		_, err := k.put(ctx, requests.Read)
 		return err
 	})

@@ -81,9 +81,8 @@ type Options struct {
 	// s.
 	CloseTimeout time.Duration
 
-	// Retry paces the retries; for renewals at most TTL/6, and without Notify. A request lasts as long as its caller's
-	// context, and is sent again beside the first. Attempt, default 4 s, less than 5 s, bounds each poll. If the client's
-	// KV was replaced it also bounds each write, since etcd's client may repeat a write that takes longer.
+	// Retry paces the retries; for renewals at most TTL/6. Its Attempt is not used: a request lasts as long as its
+	// caller's context, and is sent again beside the first.
 	Retry backoff.Policy
 
 	// Clock returns the time since some fixed moment. It must never run backwards, must count on while the machine

@@ -15,7 +15,7 @@ import (
 
 func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
-		cli, longAttempt := c.dial(t), backoff.Policy{Attempt: 5 * time.Second}
+		cli := c.dial(t)
 		without := func(remove func(cli *clientv3.Client)) *clientv3.Client {
 			part := clientv3.NewCtxClient(t.Context())
 			part.KV, part.Lease, part.Watcher = cli.KV, cli.Lease, cli.Watcher
@@ -42,7 +42,6 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 			"margin too large":    {cli, session.Options{DriftMargin: 4 * time.Second}, "Options.DriftMargin"},
 			"close timeout":       {cli, session.Options{CloseTimeout: -1}, "Options.CloseTimeout"},
 			"retry policy":        {cli, session.Options{Retry: backoff.Policy{Initial: -1}}, "Options.Retry.Initial"},
-			"long attempt":        {cli, session.Options{Retry: longAttempt}, "Options.Retry.Attempt"},
 			"short lock delay":    {cli, session.Options{LockDelay: 199 * time.Millisecond}, "Options.LockDelay"},
 			"long lock delay":     {cli, session.Options{LockDelay: 61 * time.Second}, "Options.LockDelay"},
 			"long owner":          {cli, session.Options{Owner: strings.Repeat("x", 257)}, "Options.Owner"},

@@ -3,7 +3,6 @@ package session_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -197,25 +196,6 @@ func TestRenewalsThatAreRefusedAtOnceArePaced(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestNotifyCannotDelayRenewals(t *testing.T) {
-	start(t, func(t *testing.T, c *cluster) {
-		events, forever := newRecorder(), make(chan struct{})
-		defer close(forever)
-		var blocked atomic.Bool
-		c.open(t, session.Options{OnStateChange: events.record, Retry: backoff.Policy{Notify: func(error, time.Duration) {
-			blocked.Store(true)
-			<-forever
-		}}})
-		c.refuse(codes.Unavailable, "LeaseKeepAlive")
-		time.Sleep(5500 * time.Millisecond)
-		c.heal()
-		time.Sleep(time.Minute)
-		if len(events) != 0 || blocked.Load() {
-			t.Errorf("%d events; called for a renewal: %v", len(events), blocked.Load())
-		}
-	})
 }
 
 // If every reply takes long, the pauses get longer: requests in flight are not repeated again and again.

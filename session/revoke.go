@@ -60,9 +60,7 @@ func (g *granter) notRevoked(ctx context.Context, l *lease.Lease, p *pair, err e
 // ctx ends; after that the leases expire. It returns what it could not revoke.
 func (g *granter) endLease(ctx context.Context, l *lease.Lease) (*pair, error) {
 	p := pairOf(l)
-	policy := g.opts.Retry
-	policy.Attempt = 0 // hooks and requests have timeouts of their own
-	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
+	err := backoff.Retry(ctx, g.opts.Retry, func(ctx context.Context) error {
 		if g.clientClosed() {
 			return retry.Final(holdfast.ErrClientClosed)
 		}

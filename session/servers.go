@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
@@ -118,7 +119,7 @@ func (e *env) warnOfOldServers(ctx context.Context) {
 	}
 	var old []string
 	for _, endpoint := range e.client.Endpoints() {
-		attempt, cancel := context.WithTimeout(ctx, e.opts.Retry.Attempt)
+		attempt, cancel := context.WithTimeout(ctx, requests.Patience)
 		status, err := ask.Status(attempt, endpoint)
 		cancel()
 		server := withoutUser(endpoint)

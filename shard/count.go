@@ -47,9 +47,7 @@ func (r *run) confirmCount(ctx context.Context, lease clientv3.LeaseID) error {
 
 // ensureCount compares the number of shards with that in etcd, and puts it if there is none.
 func (s *Shards) ensureCount(ctx context.Context) error {
-	policy := s.host.RetryPolicy()
-	policy.Attempt = 0 // of each request, which the sender bounds
-	return backoff.Retry(ctx, policy, s.tryCount)
+	return backoff.Retry(ctx, s.host.RetryPolicy(), s.tryCount)
 }
 
 func (s *Shards) tryCount(ctx context.Context) error {

@@ -47,9 +47,8 @@ type MarksOptions struct {
 	// Timeout bounds a call of Admit or Reset with all its attempts. Default 5 s.
 	Timeout time.Duration
 
-	// Retry paces the attempts of Admit and Reset; Commit has only one. Default: backoff's, with 4 s
-	// per Attempt. An Attempt of 5 s or more is an error, because etcd's client may then send a write
-	// twice.
+	// Retry paces the attempts of Admit and Reset; Commit has only one. Its Attempt is not used: one takes up to 4 s,
+	// because after 5 s etcd's client may send a write twice.
 	Retry backoff.Policy
 }
 
@@ -76,6 +75,7 @@ func NewMarks(kv clientv3.KV, o MarksOptions) (*Marks, error) {
 	if m.opts.Retry, err = requests.Policy("MarksOptions.Retry", m.opts.Retry); err != nil {
 		return nil, err
 	}
+	m.opts.Retry.Attempt = requests.Patience
 	return m, nil
 }
 

@@ -239,7 +239,6 @@ func TestInvalidMarksOptionsAreErrors(t *testing.T) {
 		"long":             {Namespace: strings.Repeat("a", 65)},
 		"negative timeout": {Timeout: -1},
 		"retry":            {Retry: backoff.Policy{Initial: -1}},
-		"long attempt":     {Retry: backoff.Policy{Attempt: 5 * time.Second}},
 	} {
 		if m, err := etcdfence.NewMarks(cli, o); m != nil || err == nil {
 			t.Errorf("%s: %v, %v", name, m, err)

@@ -10,7 +10,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
@@ -68,7 +67,7 @@ var queues = map[string]layout.Queue{
 func readerOf(t *testing.T, cli *clientv3.Client, q layout.Queue) *Reader {
 	t.Helper()
 	r, err := New(cli, q.Name, q.Foreign, Options{
-		Kind: q.Kind, Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock(),
+		Kind: q.Kind, Clock: session.MonotonicClock(),
 	})
 	if err != nil {
 		t.Fatal(err)

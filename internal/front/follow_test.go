@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
@@ -190,7 +191,7 @@ func TestFollowCreatesItsWatchOnAnotherStreamIfOneHangs(t *testing.T) {
 		f := follow(t, r, time.Hour)
 		time.Sleep(time.Second)
 		before, _ := r.streams.Pick()
-		time.Sleep(r.policy.Attempt)
+		time.Sleep(requests.Patience)
 		if now, _ := r.streams.Pick(); p.Counts()["watch"] != 2 || now == before {
 			t.Errorf("%d watches, on the same stream: %v", p.Counts()["watch"], now == before)
 		}

@@ -11,7 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/layout"
@@ -33,7 +32,7 @@ func reader(t *testing.T, p *kit.Process) *Reader {
 // bareReader is a reader without a session.
 func bareReader(t *testing.T, cli *clientv3.Client, lock string) *Reader {
 	t.Helper()
-	o := Options{Kind: holdfast.KindLock, Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock()}
+	o := Options{Kind: holdfast.KindLock, Clock: session.MonotonicClock()}
 	r, err := New(cli, lock, false, o)
 	if err != nil {
 		t.Fatal(err)

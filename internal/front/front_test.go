@@ -9,7 +9,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
@@ -19,7 +18,7 @@ import (
 func newReader(t *testing.T, srv *etcdfake.Server) *Reader {
 	t.Helper()
 	r, err := New(srv.Client(t), "x", false, Options{
-		Kind: holdfast.KindLock, Retry: backoff.Policy{Attempt: time.Second}, Clock: session.MonotonicClock(),
+		Kind: holdfast.KindLock, Clock: session.MonotonicClock(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func (h *Hold) EndStale() {
 // whether the lease exists.
 func (h *Hold) askWhyGone() *holdfast.LostError {
 	l := h.grant.Lease
-	ctx, cancel := context.WithTimeout(l.Context(), h.host.RetryPolicy().Attempt)
+	ctx, cancel := context.WithTimeout(l.Context(), requests.Patience)
 	defer cancel()
 	h.poll.askLease(ctx, l)
 	// Another hold may have found it out before: the loss of the lease has ended this request.
@@ -125,7 +125,7 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	if len(holds) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.host.RetryPolicy().Attempt)
+	ctx, cancel := context.WithTimeout(ctx, requests.Patience)
 	defer cancel()
 	gets := make([]clientv3.Op, len(holds))
 	for i, h := range holds {

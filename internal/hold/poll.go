@@ -38,7 +38,7 @@ func (p *poller) pollAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 // poll ends the holds of a batch whose entries are gone. Without a reply it decides nothing: renewals judge the
 // connection.
 func (p *poller) poll(ctx context.Context, lease *lease.Lease, holds []*Hold) {
-	within, cancel := context.WithTimeout(ctx, p.host.RetryPolicy().Attempt)
+	within, cancel := context.WithTimeout(ctx, requests.Patience)
 	defer cancel()
 	sent := p.roster.noteSent()
 	resp, err := p.read(within, lease, holds)

@@ -95,9 +95,7 @@ func EndedBy(ctx context.Context, host Life, err error) error {
 // Retry calls op, and again with the session's pauses while its error is worth a retry. Each request of op bounds
 // itself.
 func Retry(ctx context.Context, host Env, op func(ctx context.Context) error) error {
-	policy := host.RetryPolicy()
-	policy.Attempt = 0
-	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
+	return backoff.Retry(ctx, host.RetryPolicy(), func(ctx context.Context) error {
 		err := op(ctx)
 		if err != nil {
 			err = retry.WithConnection(host.Client().ActiveConnection(), err)
@@ -137,20 +135,15 @@ func RetryAfter(
 // Pauses are the session's pauses between the rounds of a loop.
 type Pauses struct{ backoff *retry.Pauses }
 
-// Next makes the next pause, and reports failed, the error of the round before, unless that is nil. It returns early
-// when ctx or the session ends, with the reason.
-func (p *Pauses) Next(ctx context.Context, host Env, failed error) error {
-	policy := host.RetryPolicy()
+// Next makes the next pause. It returns early when ctx or the session ends, with the reason.
+func (p *Pauses) Next(ctx context.Context, host Env) error {
 	if p.backoff == nil {
+		policy := host.RetryPolicy()
 		p.backoff = retry.NewPauses(policy.Initial, policy.Max, policy.Rand)
-	}
-	pause := p.backoff.NextBackOff()
-	if policy.Notify != nil && failed != nil {
-		policy.Notify(failed, pause)
 	}
 	ctx, cancel := WithSession(ctx, host)
 	defer cancel()
-	Sleep(ctx, pause)
+	Sleep(ctx, p.backoff.NextBackOff())
 	return retry.ContextErr(ctx)
 }
 

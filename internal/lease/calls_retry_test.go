@@ -39,7 +39,7 @@ func TestPausesGrowAndBeginAnew(t *testing.T) {
 				p.Reset()
 			}
 			began := time.Now()
-			if err := p.Next(t.Context(), host, nil); err != nil {
+			if err := p.Next(t.Context(), host); err != nil {
 				t.Fatal(err)
 			}
 			took = append(took, time.Since(began).Round(time.Second))
@@ -55,11 +55,11 @@ func TestPauseEndsWithItsContextAndWithTheSession(t *testing.T) {
 		var p lease.Pauses
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if err := p.Next(ctx, host, nil); !errors.Is(err, context.DeadlineExceeded) {
+		if err := p.Next(ctx, host); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		time.AfterFunc(time.Millisecond, func() { _ = sess.Close(context.Background()) })
-		if err := p.Next(t.Context(), host, nil); !errors.Is(err, holdfast.ErrClosed) {
+		if err := p.Next(t.Context(), host); !errors.Is(err, holdfast.ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -107,38 +107,9 @@ func TestRetriesLeaveNothingThatListensToTheirContext(t *testing.T) {
 
 		ctx = &kit.Listened{Context: t.Context()}
 		var p lease.Pauses
-		if err := p.Next(ctx, host, nil); err != nil {
+		if err := p.Next(ctx, host); err != nil {
 			t.Fatal(err)
 		}
 		ctx.NothingListens(t, "a pause")
-	})
-}
-
-// notified is a session whose retry policy reports what has failed.
-type notified struct {
-	lease.Env
-	failed func(error)
-}
-
-func (n notified) RetryPolicy() backoff.Policy {
-	p := n.Env.RetryPolicy()
-	p.Notify = func(err error, _ time.Duration) { n.failed(err) }
-	return p
-}
-
-func TestPauseReportsAFailureAndNothingElse(t *testing.T) {
-	inPauses(t, func(t *testing.T, _ *etcdfake.Server, _ *session.Session, host lease.Host) {
-		var told []error
-		env := notified{host, func(err error) { told = append(told, err) }}
-		var p lease.Pauses
-		failure := errors.New("a failure")
-		for _, failed := range []error{nil, failure} {
-			if err := p.Next(t.Context(), env, failed); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if len(told) != 1 || told[0] != failure {
-			t.Errorf("told: %v", told)
-		}
 	})
 }

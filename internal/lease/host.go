@@ -53,7 +53,7 @@ type Env interface {
 	Telemetry() *telemetry.Telemetry
 	// Clock returns the session's clock.
 	Clock() func() time.Duration
-	// RetryPolicy returns the session's retry policy. Its Attempt is set.
+	// RetryPolicy returns the session's retry policy. It has no Attempt.
 	RetryPolicy() backoff.Policy
 	// Sender returns the sender of requests that may be repeated.
 	Sender() *requests.Sender
@@ -111,8 +111,8 @@ type Work interface {
 	// after the lease was lost by the clock.
 	//
 	// l is lost by then, but its context.AfterFuncs may still be running. ctx belongs neither to the lease nor to the
-	// session, so requests can be sent on it. It ends after half of CloseTimeout, or of Retry.Attempt if that is less;
-	// the revocation follows in any case. Hooks run one after another, the latest first, like deferred calls. They run
+	// session, so requests can be sent on it. It ends after half of CloseTimeout, 2 s at most; the revocation follows
+	// in any case. Hooks run one after another, the latest first, like deferred calls. They run
 	// again if the revocation is repeated. At Close, Go refuses by then.
 	BeforeRevoke(hook func(ctx context.Context, l *Lease))
 

@@ -99,7 +99,7 @@ func (s *Sweeper) run(ctx context.Context) {
 				"answer; they may stand until the lease ends; the session retries", "entries", len(suspects),
 				"lease", names.Lease(suspects[0].Lease.ID()), "error", err)
 		}
-		if pauses.Next(ctx, s.host, nil) != nil {
+		if pauses.Next(ctx, s.host) != nil {
 			return
 		}
 	}

@@ -94,7 +94,7 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 		if !a.canQueueAgain(ctx, err) {
 			return nil, fail(ctx, heads, a, err)
 		}
-		if ended := pauses.Next(ctx, q.host, err); ended != nil {
+		if ended := pauses.Next(ctx, q.host); ended != nil {
 			return nil, fail(ctx, heads, nil, fmt.Errorf("%w; last error: %w", ended, err))
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,31 +39,6 @@ func TestCallThatEndsBetweenTwoRoundsSendsNothing(t *testing.T) {
 		}
 		if n := p.Counts()["enqueue"]; n != 0 {
 			t.Errorf("%d puts", n)
-		}
-	})
-}
-
-// Options.Retry.Notify hears of what is tried again. After Close nothing is.
-func TestCloseOfAWaiterIsNotToldAsARetry(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		var notified atomic.Int32
-		p := start(t, srv, func(o *session.Options) {
-			o.Retry.Notify = func(err error, _ time.Duration) {
-				if errors.Is(err, holdfast.ErrClosed) {
-					notified.Add(1)
-				}
-			}
-		})
-		kit.Join(t, srv, entriesX)
-		done := make(chan error, 1)
-		go func() { // ends with the session
-			_, err := Set{p.queue("x")}.Acquire(kit.Within(t, time.Minute), Request{})
-			done <- err
-		}()
-		kit.Queued(t, srv, entriesX, 2)
-		mustClose(t, p)
-		if err := <-done; !errors.Is(err, holdfast.ErrClosed) || notified.Load() != 0 {
-			t.Errorf("Acquire: %v; told %d times", err, notified.Load())
 		}
 	})
 }

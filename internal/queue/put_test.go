@@ -284,7 +284,7 @@ func TestAttemptDoesNotHoldByAnEntryThatWasRemovedBeforeItsReply(t *testing.T) {
 				p := holdtest.Start(t, srv, func(o *session.Options) {
 					o.TTL = time.Minute
 					if c.end == nil { // the reply to a put is waited for for so long at most, and a look lasts less
-						o.LockDelay, o.Retry.Attempt = -1, 4900*time.Millisecond
+						o.LockDelay = -1
 					}
 				})
 				ops := holdtest.Start(t, srv)

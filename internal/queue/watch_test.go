@@ -1,7 +1,6 @@
 package queue_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -9,10 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // The entry ahead is deleted after the answer that names it and before the watch of it is
@@ -152,23 +149,4 @@ func TestWaiterWhoseWatchFailsMissesNoRelease(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The policy's Notify is told of what ended an attempt before the next one queues.
-func TestNotifyIsToldWhyAnAttemptQueuesAgain(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		told := make(chan error, 10)
-		p := holdtest.Start(t, srv, func(o *session.Options) {
-			o.Retry.Notify = func(err error, _ time.Duration) { told <- err }
-		})
-		ahead := kit.Join(t, srv, holdtest.EntriesX)
-		done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
-		kit.Queued(t, srv, holdtest.EntriesX, 2)
-		srv.Delete(string(kit.Standing(srv, "x")[1].Key))
-		ahead.Release()
-		holdtest.MustRelease(t, holdtest.Granted(t, srv, done).H)
-		if len(told) != 1 || !errors.Is(<-told, queue.ErrEntryGone) {
-			t.Errorf("told %d times", len(told))
-		}
-	})
 }

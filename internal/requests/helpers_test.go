@@ -56,7 +56,7 @@ func newRequests(t *testing.T, endpoints int, replies ...reply) *fakeRequests {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cli.Close() })
-	sender := requests.NewSender(cli, backoff.Policy{Attempt: 4 * time.Second})
+	sender := requests.NewSender(cli, backoff.Policy{})
 	return &fakeRequests{t: t, sender: sender, replies: replies, began: time.Now()}
 }
 

@@ -97,8 +97,8 @@ func (r *race[T]) sendCopies(n, rounds int) bool {
 // send sends the request. If its reply decides the race, send cancels the other sends.
 func (r *race[T]) send(again bool) {
 	ctx := r.ctx
-	if r.kind == Write && r.s.attempt > 0 {
-		bounded, cancel := context.WithTimeout(ctx, r.s.attempt)
+	if r.kind == Write && !r.s.own {
+		bounded, cancel := context.WithTimeout(ctx, Patience)
 		defer cancel()
 		ctx = withoutDeadline{bounded}
 	}

@@ -3,7 +3,6 @@ package requests
 import (
 	"context"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -33,7 +32,7 @@ func TestTimerThatFiresAsTheRaceEndsSendsNothing(t *testing.T) {
 		"by a reply":      func(r *race[int]) { r.send(false) },
 		"with its caller": (*race[int]).end,
 	} {
-		s := NewSender(clientv3.NewCtxClient(t.Context()), backoff.Policy{Attempt: time.Minute})
+		s := NewSender(clientv3.NewCtxClient(t.Context()), backoff.Policy{})
 		ended := false
 		r := newRace(t.Context(), s, Write, s.pauses(Write, nil), func(context.Context) (int, error) {
 			if ended {

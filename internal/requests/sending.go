@@ -47,22 +47,18 @@ type Sender struct {
 	client  *clientv3.Client
 	kv      clientv3.KV
 	policy  backoff.Policy
-	attempt time.Duration       // bounds each send of a write; 0: only its context does
+	own     bool                // the client's KV was not replaced: none but the sender repeats a request
 	latest  [kinds]atomic.Int64 // how long the latest reply took; an election must not slow down what comes after it
 	callers budget              // of Read and Write
-	own     budget
+	itself  budget              // of the rest
 }
 
-// NewSender returns a Sender. policy.Attempt bounds each send of a write if the client's KV was replaced.
+// NewSender returns a Sender. policy has the pauses of [Ask].
 func NewSender(cli *clientv3.Client, policy backoff.Policy) *Sender {
 	kv, own := kvOf(cli)
-	s := &Sender{client: cli, kv: kv, policy: policy}
+	s := &Sender{client: cli, kv: kv, own: own, policy: policy}
 	s.callers = budget{rounds: callerRounds, price: callerPrice, endpoints: s.endpoints, pause: firstByTime}
-	s.own = budget{rounds: ownRounds, price: ownPrice, endpoints: s.endpoints}
-	if !own {
-		s.attempt = policy.Attempt
-	}
-	s.policy.Attempt = 0 // a read takes as long as its context
+	s.itself = budget{rounds: ownRounds, price: ownPrice, endpoints: s.endpoints}
 	return s
 }
 
@@ -71,7 +67,7 @@ func (s *Sender) Txn(ctx context.Context) clientv3.Txn { return s.kv.Txn(ctx) }
 
 // RepeatsUnnoticed reports whether a Txn may have been sent twice, because the client's KV was replaced: then a refusal
 // may be the reply to the second copy, and the first may have been carried out.
-func (s *Sender) RepeatsUnnoticed() bool { return s.attempt != 0 }
+func (s *Sender) RepeatsUnnoticed() bool { return !s.own }
 
 // Get asks by a linearizable read, as [Ask] does.
 func (s *Sender) Get(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse, error) {
@@ -88,7 +84,7 @@ func (s *Sender) Read(ctx context.Context, op clientv3.Op) (*clientv3.GetRespons
 
 func (s *Sender) budgetOf(k Kind) *budget {
 	if k.isOwn() {
-		return &s.own
+		return &s.itself
 	}
 	return &s.callers
 }
@@ -228,24 +224,19 @@ func once[Q, R any](
 	return resp, err
 }
 
-// DefaultAttempt is the Attempt of a policy without one. After maxAttempt a member may answer DeadlineExceeded: then
-// etcd's client sends the write again, unnoticed if the client's KV was replaced.
-const DefaultAttempt, maxAttempt = 4 * time.Second, 5 * time.Second
+// Patience bounds what waits no longer for a reply: a poll of what is held and, if the client's KV was replaced, each
+// send of a write. After 5 s a member may answer DeadlineExceeded: then etcd's client sends the write again, unnoticed.
+const Patience = 4 * time.Second
 
-// Policy checks the retry policy in a user's option, and returns it with the default for Attempt. The error is a
-// *holdfast.ArgumentError with the name of the field, such as "Options.Retry.Max".
+// Policy checks the retry policy in a user's option, and returns it without its Attempt, which is not used. The error
+// is a *holdfast.ArgumentError with the name of the field, such as "Options.Retry.Max".
 func Policy(option string, p backoff.Policy) (backoff.Policy, error) {
+	p.Attempt = 0 // a request takes as long as its context
 	err := p.Validate()
 	var bad *holdfast.ArgumentError
-	switch {
-	case errors.As(err, &bad):
+	if errors.As(err, &bad) {
 		field := strings.TrimPrefix(bad.Argument, "Policy.")
 		return p, &holdfast.ArgumentError{Argument: option + "." + field, Reason: bad.Reason}
-	case p.Attempt >= maxAttempt:
-		return p, &holdfast.ArgumentError{Argument: option + ".Attempt", Reason: fmt.Sprintf("is %v; "+
-			"it must be less than %v, after which etcd's client may send a write twice", p.Attempt, maxAttempt)}
-	case p.Attempt == 0:
-		p.Attempt = DefaultAttempt
 	}
 	return p, nil
 }

@@ -137,13 +137,13 @@ func TestReplyMayTakeAsLongAsTheContext(t *testing.T) {
 
 // If a member or a proxy says that a deadline has passed, the client behind a KV that was replaced may send the write
 // again unnoticed.
-func TestEachSendOfAWriteByAReplacedKVHasOneAttempt(t *testing.T) {
-	for k, want := range map[requests.Kind]time.Duration{requests.Write: 3 * time.Second, requests.Read: time.Minute} {
+func TestEachSendOfAWriteByAReplacedKVIsBounded(t *testing.T) {
+	for k, want := range map[requests.Kind]time.Duration{requests.Write: requests.Patience, requests.Read: time.Minute} {
 		bubble.Test(t, func(t *testing.T) {
 			r := newRequests(t, 1)
 			cli := clientv3.NewCtxClient(t.Context())
 			cli.KV = namespace.NewKV(clientv3.NewKVFromKVClient(nil, nil), "a/")
-			s := requests.NewSender(cli, backoff.Policy{Attempt: 3 * time.Second})
+			s := requests.NewSender(cli, backoff.Policy{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			var first atomic.Int64

@@ -41,11 +41,9 @@ type Follower struct {
 // Follow follows the keys until ctx ends, or until etcd returns an error that no retry can mend. It survives every
 // failure of its watch.
 func (f *Follower) Follow(ctx context.Context) error {
-	policy := f.Policy
-	policy.Attempt = 0 // a watch lasts as long as it does
 	for {
 		patience := time.Duration(1) // anew after a healthy watch, like the pauses
-		err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
+		err := backoff.Retry(ctx, f.Policy, func(ctx context.Context) error {
 			err := f.watch(ctx, patience)
 			// The member may hang, or be overloaded. A watch made again and again would add to the load.
 			patience = min(2*patience, maxPatience)

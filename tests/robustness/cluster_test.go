@@ -9,14 +9,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
 )
-
-// quick is a retry policy that gives up on a member after 300 ms and tries another.
-var quick = backoff.Policy{Attempt: 300 * time.Millisecond}
 
 // clientTo returns a client of the endpoints and closes it at the end of the test.
 func clientTo(t *testing.T, endpoints ...string) *clientv3.Client {

@@ -13,7 +13,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
@@ -58,11 +57,6 @@ func TestRenewalsAckedByDeposedLeaderDoNotCount(t *testing.T) {
 }
 
 const deposedTTL = 12 * time.Second
-
-// slowRetry has long attempts, so that renewals wait in the socket of the paused
-// leader instead of being canceled. It acknowledges them when it resumes, before it
-// learns of its successor.
-var slowRetry = backoff.Policy{Attempt: time.Second}
 
 // A deposedRound is one round: a leader of etcd that is deposed, and holders of which
 // half renew through it.
@@ -129,7 +123,7 @@ func newDeposedRound(t *testing.T, cluster *etcdtest.Cluster, dir, prefix string
 	r.toOld = func() *clientv3.Client { return old.Client(t) }
 	r.others = func() *clientv3.Client { return clientTo(t, others...) }
 	cli := r.others()
-	r.next = open(t, cli, session.Options{TTL: 30 * time.Second, Retry: quick})
+	r.next = open(t, cli, session.Options{TTL: 30 * time.Second})
 	r.deleted = recordDeletions(t, cli)
 	return r
 }
@@ -157,7 +151,7 @@ func (r *deposedRound) acquire(t *testing.T, n int) {
 		if !h.cutOff { // it can try to confirm a stale acknowledgement
 			cli.Lease = &ackCounter{Lease: inner, term: &r.term, stale: &r.staleAcks}
 		}
-		h.sess = open(t, cli, session.Options{TTL: deposedTTL, Retry: slowRetry, CloseTimeout: 100 * time.Millisecond,
+		h.sess = open(t, cli, session.Options{TTL: deposedTTL, CloseTimeout: 100 * time.Millisecond,
 			StayLost: true})
 		h.lease = h.sess.Lease()
 		var err error

@@ -45,7 +45,7 @@ func TestTermSurvivesEtcdLeaderFailure(t *testing.T) {
 		t.Run(fmt.Sprint("cluster ", n), func(t *testing.T) {
 			t.Parallel()
 			cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
-			opts := session.Options{TTL: surviving, Retry: quick}
+			opts := session.Options{TTL: surviving}
 			sess := open(t, cluster.Client(t), opts)
 			term := campaign(t, election.New(sess, "x"), "v")
 			token := term.Token()
@@ -80,7 +80,7 @@ func TestTermSurvivesEtcdLeaderFailure(t *testing.T) {
 func TestTermIsSuspendedWithoutAQuorumAndResumes(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
-	el := election.New(open(t, cluster.Client(t), session.Options{TTL: surviving, Retry: quick}), "x")
+	el := election.New(open(t, cluster.Client(t), session.Options{TTL: surviving}), "x")
 	term := campaign(t, el, "v")
 	token := term.Token()
 	members := cluster.Members()[:2]
@@ -102,7 +102,7 @@ func TestTermIsSuspendedWithoutAQuorumAndResumes(t *testing.T) {
 func TestTermIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
-	sess := open(t, cluster.Client(t), session.Options{TTL: 2 * time.Second, Retry: quick})
+	sess := open(t, cluster.Client(t), session.Options{TTL: 2 * time.Second})
 	el := election.New(sess, "x")
 	term := campaign(t, el, "v")
 	stopped, stays := cluster.Members()[:2], cluster.Member(2).Client(t)
@@ -135,9 +135,9 @@ func TestMinorityMemberElectsNoLeader(t *testing.T) {
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
 	minority, others := leaderAndOthers(t, cluster)
 	here := minority.Client(t)
-	there := open(t, clientTo(t, others...), session.Options{TTL: 60 * time.Second, Retry: quick})
+	there := open(t, clientTo(t, others...), session.Options{TTL: 60 * time.Second})
 	first := campaign(t, election.New(there, "x"), "first")
-	sess := open(t, here, session.Options{TTL: 60 * time.Second, Retry: quick, CloseTimeout: 100 * time.Millisecond})
+	sess := open(t, here, session.Options{TTL: 60 * time.Second, CloseTimeout: 100 * time.Millisecond})
 	el := election.New(sess, "x").With(election.Options{Value: "v", MaxAge: 600 * time.Millisecond})
 	o, err := el.Observer(deadline(t))
 	if err != nil {
@@ -194,10 +194,10 @@ func TestMinorityMemberElectsNoLeader(t *testing.T) {
 func TestTermSurvivesARollingRestartAndAMemberReplacement(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
-	sess := open(t, cluster.Client(t), session.Options{TTL: surviving, Retry: quick})
+	sess := open(t, cluster.Client(t), session.Options{TTL: surviving})
 	term := campaign(t, election.New(sess, "x"), "v")
 	token := term.Token()
-	observer := election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second, Retry: quick}), "x")
+	observer := election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second}), "x")
 	observed := make(chan []election.Leader, 1)
 	go func() { // joined below
 		var seen []election.Leader

@@ -23,7 +23,7 @@ func TestWaiterOnALeaderlessMemberAcquiresAfterTheElection(t *testing.T) {
 			cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true})
 			alone := cluster.Member(2)
 			link := alone.Link(t)
-			long := session.Options{TTL: 600 * time.Second, Retry: quick} // no renewal is sent during the test
+			long := session.Options{TTL: 600 * time.Second} // no renewal is sent during the test
 			held := <-holdLater(t, kind, open(t, cluster.Client(t), long), "x")
 			sess := open(t, link.Client(), long)
 			before := settled(t, link)

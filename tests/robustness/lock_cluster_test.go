@@ -67,7 +67,7 @@ const surviving = 30 * time.Second
 func TestLockSurvivesEtcdLeaderFailure(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
-	opts := session.Options{TTL: surviving, Retry: quick}
+	opts := session.Options{TTL: surviving}
 	sess := open(t, cluster.Client(t), opts)
 	lk := lock(t, sess, "x")
 	kept := identity(lk)
@@ -97,7 +97,7 @@ func TestLockIsSuspendedWithoutAQuorumAndResumes(t *testing.T) {
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
 	events := make(chan session.Event, 10)
 	sess := open(t, cluster.Client(t), session.Options{
-		TTL: surviving, Retry: quick, OnStateChange: func(ev session.Event) { events <- ev },
+		TTL: surviving, OnStateChange: func(ev session.Event) { events <- ev },
 	})
 	lk := lock(t, sess, "x")
 	kept := identity(lk)
@@ -127,7 +127,7 @@ func TestLockIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
-	sess := open(t, cluster.Client(t), session.Options{TTL: ttl, Retry: quick})
+	sess := open(t, cluster.Client(t), session.Options{TTL: ttl})
 	lk := lock(t, sess, "x")
 	stopped, stays := cluster.Members()[:2], cluster.Member(2).Client(t)
 	await(t, "all members have the entry", func() bool { return hasKey(t, stays, lk.Key()) })
@@ -165,7 +165,7 @@ func TestLockIsLostWithoutAQuorumThoughItsEntryRemains(t *testing.T) {
 func TestLockSurvivesARollingRestartAndAMemberReplacement(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true}) // stable on a busy machine
-	opts := session.Options{TTL: surviving, Retry: quick}
+	opts := session.Options{TTL: surviving}
 	sess := open(t, cluster.Client(t), opts)
 	lk := lock(t, sess, "x")
 	kept := identity(lk)
@@ -192,7 +192,7 @@ func TestLocksWorkWhileOneMemberIsUnreachable(t *testing.T) {
 	leader, others := leaderAndOthers(t, cluster)
 	link := leader.Link(t)
 	cli := clientTo(t, append(link.Endpoints(), others...)...)
-	sess := open(t, cli, session.Options{TTL: 15 * time.Second, Retry: quick})
+	sess := open(t, cli, session.Options{TTL: 15 * time.Second})
 	lk := lock(t, sess, "x")
 	kept := identity(lk)
 	link.BlackHole()

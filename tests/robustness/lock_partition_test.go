@@ -37,9 +37,9 @@ func TestMinorityFollowerNeitherGrantsNorReleasesLocks(t *testing.T) {
 func checkMinorityDecidesNothing(t *testing.T, cluster *etcdtest.Cluster, minority *etcdtest.Server) {
 	t.Helper()
 	here, there := minority.Client(t), clientTo(t, endpointsExcept(cluster, minority)...)
-	long := session.Options{TTL: 60 * time.Second, Retry: quick}
+	long := session.Options{TTL: 60 * time.Second}
 	contender, trier, majority := open(t, here, long), open(t, here, long), open(t, there, long)
-	held := lock(t, open(t, here, session.Options{TTL: 3 * time.Second, Retry: quick}), "x")
+	held := lock(t, open(t, here, session.Options{TTL: 3 * time.Second}), "x")
 	other := lock(t, contender, "other")
 	hctx, cancel := held.WithContext(t.Context())
 	defer cancel()

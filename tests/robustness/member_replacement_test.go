@@ -147,7 +147,7 @@ func TestLockSurvivesReplacementOfEveryMember(t *testing.T) {
 			cluster := etcdtest.StartCluster(t, 3, etcdtest.Options{DefaultTicks: true})
 			cfg := w.config(cluster)
 			clients := []*clientv3.Client{connectWith(t, cfg), connectWith(t, cfg)}
-			opts := session.Options{TTL: surviving, Retry: quick}
+			opts := session.Options{TTL: surviving}
 			sess, other := open(t, clients[0], opts), open(t, clients[1], opts)
 			lk := lock(t, sess, "x")
 			kept := identity(lk)

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/stats"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/session"
@@ -56,8 +55,7 @@ func newReroutedClient(t *testing.T, cluster *etcdtest.Cluster, paused *etcdtest
 	}
 	t.Cleanup(func() { c.client.Close() })
 	for range sessions {
-		c.open = append(c.open, open(t, c.client, session.Options{TTL: 60 * time.Second,
-			Retry: backoff.Policy{Attempt: time.Second}}))
+		c.open = append(c.open, open(t, c.client, session.Options{TTL: 60 * time.Second}))
 	}
 	return c
 }

@@ -9,7 +9,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
@@ -113,9 +112,7 @@ func TestReaderSeesNewLeadersWhileAMemberHangs(t *testing.T) {
 	defer func() { _ = cli.Close() }()
 	leader := election.New(open(t, cluster.Client(t), session.Options{TTL: 60 * time.Second}),
 		"x").With(election.Options{Value: "v"})
-	o, err := election.NewReader(cli, "x").With(election.ReaderOptions{
-		MaxAge: time.Second, Retry: backoff.Policy{Attempt: 300 * time.Millisecond},
-	}).Observer(deadline(t))
+	o, err := election.NewReader(cli, "x").With(election.ReaderOptions{MaxAge: time.Second}).Observer(deadline(t))
 	must(t)(nil, err)
 	defer o.Close()
 	for i, link := range links {

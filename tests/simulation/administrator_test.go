@@ -27,7 +27,7 @@ func (s *simulation) administer() {
 	jitter := s.source(4)
 	adm := admin.New(c.link.Client(), admin.Options{
 		Owner: "administrator", Auditor: audit.Func(func(context.Context, audit.Record) {}),
-		Retry: backoff.Policy{Attempt: attempt, Rand: func() float64 {
+		Retry: backoff.Policy{Rand: func() float64 {
 			mu.Lock()
 			defer mu.Unlock()
 			return jitter.Float64()

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/tests/internal/family"
 	"github.com/holdfast-go/holdfast/tests/models/leasemodel"
 	"github.com/holdfast-go/holdfast/tests/oracle"
@@ -24,7 +25,7 @@ import (
 
 const (
 	closeTimeout = 2 * time.Second
-	attempt      = time.Second
+	attempt      = requests.Patience      // of a write: the client's KV was replaced
 	lockDelay    = 2 * time.Second        // the default
 	giveUp       = 500 * time.Millisecond // giveUpWait of internal/queue
 	slack        = 50 * time.Millisecond  // for calls that wait for several timers

@@ -83,7 +83,7 @@ func (c *process) open(ctx context.Context) error {
 		Clock: func() time.Duration {
 			return time.Duration(float64(time.Since(c.begin))*c.rate) + time.Duration(c.offset.Load())
 		},
-		Retry: backoff.Policy{Attempt: attempt, Rand: func() float64 {
+		Retry: backoff.Policy{Rand: func() float64 {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return c.jitter.Float64()

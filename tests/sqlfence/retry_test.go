@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"modernc.org/sqlite"
@@ -249,7 +248,7 @@ func TestBusySQLiteIsRepeated(t *testing.T) {
 	}
 	policy, busy := retry(), make(chan struct{})
 	wasBusy := sync.OnceFunc(func() { close(busy) })
-	policy.Notify = func(error, time.Duration) { wasBusy() }
+	policy.Rand = func() float64 { wasBusy(); return 0 }
 	second := d.guardOver(t, d.pool(t, c), &sqlfence.Options{Retry: policy})
 	impatient := d.guardOver(t, d.pool(t, c), nil)
 	done := make(chan error, 1)

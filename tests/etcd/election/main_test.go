@@ -9,12 +9,10 @@ import (
 	"iter"
 	"sync"
 	"testing"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/layout"
@@ -34,9 +32,6 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // prefix is that of the entries of election "x".
 const prefix = "holdfast/election/x/@/"
-
-// quickAttempts gives up on an unanswered request after 100 ms.
-var quickAttempts = backoff.Policy{Attempt: 100 * time.Millisecond}
 
 // newElection returns election "x" on its own session.
 func newElection(t testing.TB, cli *clientv3.Client, o session.Options) *election.Election {

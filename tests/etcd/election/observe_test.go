@@ -14,7 +14,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/session"
@@ -125,11 +124,11 @@ func TestObserveSurvives(t *testing.T) {
 	const maxAge = 600 * time.Millisecond
 	readers := map[string]func(t *testing.T, cli *clientv3.Client) reader{
 		"Election": func(t *testing.T, cli *clientv3.Client) reader {
-			el := newElection(t, cli, session.Options{TTL: 60 * time.Second, Retry: quickAttempts})
+			el := newElection(t, cli, session.Options{TTL: 60 * time.Second})
 			return el.With(election.Options{MaxAge: maxAge})
 		},
 		"Reader": func(_ *testing.T, cli *clientv3.Client) reader {
-			return election.NewReader(cli, "x").With(election.ReaderOptions{MaxAge: maxAge, Retry: quickAttempts})
+			return election.NewReader(cli, "x").With(election.ReaderOptions{MaxAge: maxAge})
 		},
 	}
 	for what, fault := range faults {
@@ -251,8 +250,7 @@ func TestObserveWatchesFromNow(t *testing.T) {
 		return false
 	})
 	other := newElection(t, srv.Client(t), session.Options{})
-	patient := session.Options{Retry: backoff.Policy{Attempt: 4900 * time.Millisecond}} // that long a watch may take
-	told := observe(t, newElection(t, link.Client(), patient))
+	told := observe(t, newElection(t, link.Client(), session.Options{}))
 	expect(t, told, "")
 	for range 5 {
 		term := campaign(t, other, "v")

@@ -11,16 +11,12 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
-
-// quickAttempts retries a request that is not answered within 100 ms.
-var quickAttempts = backoff.Policy{Attempt: 100 * time.Millisecond}
 
 // Invariants 1 and 2. The lock of a partitioned holder is lost before another client acquires it, and stays lost after
 // the network is back.

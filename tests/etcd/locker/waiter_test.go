@@ -145,7 +145,7 @@ func TestWaiterAcquiresWithoutAWatch(t *testing.T) {
 	srv := etcdtest.Start(t)
 	link := srv.Link(t)
 	held := mustLock(t, locker.NewMutex(open(t, srv.Client(t), session.Options{}), "x"))
-	sess := open(t, link.Client(), session.Options{TTL: 600 * time.Second, Retry: quickAttempts})
+	sess := open(t, link.Client(), session.Options{TTL: 600 * time.Second})
 	link.Stall("Watch")
 	before := link.Count()
 	done := lockLater(deadline(t), locker.NewMutex(sess, "x"))

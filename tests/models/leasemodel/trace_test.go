@@ -52,7 +52,7 @@ type run struct {
 func recordRun(t *testing.T, seed uint64) (events []event, ok bool) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv, func(o *client.Options) {
-			o.Retry = backoff.Policy{Attempt: time.Second, Rand: func() float64 { return 0.5 }}
+			o.Retry = backoff.Policy{Rand: func() float64 { return 0.5 }}
 		})
 		source := rand.New(rand.NewPCG(seed, 1))
 		r := &run{srv: srv, key: p.SessionKey(), lease: p.Host.Lease(), r: rand.New(rand.NewPCG(seed, 0)), term: 1}

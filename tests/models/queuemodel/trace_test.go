@@ -231,7 +231,7 @@ func (r *run) meddle(t *testing.T, source *rand.Rand) {
 }
 
 func retryEvenly(o *client.Options) {
-	o.Retry = backoff.Policy{Attempt: time.Second, Rand: func() float64 { return 0.5 }}
+	o.Retry = backoff.Policy{Rand: func() float64 { return 0.5 }}
 }
 
 func TestRunsOfTheQueueAreRunsOfTheModel(t *testing.T) { compareRuns(t, traced) }
