@@ -130,7 +130,7 @@ func TestCloseRepeatsTheRevocationOfBothLeases(t *testing.T) {
 					t.Errorf("the session's lease is not revoked last: %v", sent.sent)
 				}
 				other := l.ID() + l.Claims() - which(l)
-				if n, m := sent.of("LeaseRevoke", which(l)), sent.of("LeaseRevoke", other); n < 2 || m != 1 || c.leases(t) != 0 {
+				if n, m := sent.of("LeaseRevoke", which(l)), sent.of("LeaseRevoke", other); n < 2 || m < 1 || c.leases(t) != 0 {
 					t.Errorf("revoked %d times, the other one %d times; %d leases left", n, m, c.leases(t))
 				}
 			})

@@ -78,8 +78,8 @@ func (s *Session) finish(l *lease.Lease) {
 	defer s.unwatchClient()
 	ctx, cancel := context.WithTimeout(context.Background(), s.env.opts.CloseTimeout)
 	defer cancel()
-	if p, err := s.granter.endLease(ctx, l); err != nil {
-		s.revokeErr = fmt.Errorf("holdfast: %s: %w", p.stands(l, s.env.opts), err)
+	if err := s.granter.endLease(ctx, l); err != nil {
+		s.revokeErr = fmt.Errorf("holdfast: session closed: %w", err)
 	}
 	go func() { // joined below, unless a callback never returns
 		defer close(s.joined)

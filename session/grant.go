@@ -63,10 +63,10 @@ func (g *granter) await(ctx context.Context, judge func(error) error) (l *lease.
 func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	beside, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var claims clientv3.LeaseID
+	var claims granted
 	var granting sync.WaitGroup
 	var refused error
-	granting.Go(func() { claims, refused = g.grantClaims(beside) })
+	granting.Go(func() { claims, refused = g.grant(beside, g.opts.claimsTTL()) })
 	l, err := g.obtainOwn(ctx)
 	if l == nil {
 		cancel() // nothing needs these claims
@@ -77,7 +77,7 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	if l == nil {
 		return nil, err
 	}
-	l.SetClaims(claims)
+	l.SetClaims(claims.ID)
 	answered := !etcderr.Pending(err)
 	if err == nil && refused != nil {
 		err = retry.Again(fmt.Errorf("grant a lease of claims: %w", refused))
@@ -101,10 +101,14 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 // obtainOwn obtains a lease and puts its session key. It returns the lease together with the error if that put failed.
 // A Grant is trusted from its send time. It needs no proof, because it goes through Raft.
 func (g *granter) obtainOwn(ctx context.Context) (*lease.Lease, error) {
-	l, err := g.grant(ctx)
+	own, err := g.grant(ctx, g.opts.TTL)
 	if err != nil {
 		return nil, fmt.Errorf("grant a lease: %w", retry.WithConnection(g.client.ActiveConnection(), err))
 	}
+	l := lease.New(lease.Grant{
+		ID: own.ID, Key: g.SessionKey(own.ID), Cluster: own.cluster, TTL: own.ttl, Margin: g.opts.DriftMargin,
+		Sent: own.sent, Observer: g.observer,
+	}, g.opts.Clock)
 	if err := l.Check(); err != nil {
 		// The reply took so long that the lease is no longer trusted: etcd's client may have repeated the
 		// Grant. The lease is left to expire.
@@ -115,34 +119,27 @@ func (g *granter) obtainOwn(ctx context.Context) (*lease.Lease, error) {
 
 func newLeaseID() clientv3.LeaseID { return clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64)) }
 
+// granted is a lease that etcd has granted.
+type granted struct {
+	ID      clientv3.LeaseID
+	cluster uint64
+	ttl     time.Duration
+	sent    time.Duration // by the session's clock
+}
+
 // grant sends a Grant, and copies of it until one has a reply. Each copy has an ID of its own, chosen here: a late copy
 // with the same ID would bring a lost lease back. Surplus leases have no keys. They expire by themselves, and to revoke
 // them would cost etcd more.
-func (g *granter) grant(ctx context.Context) (*lease.Lease, error) {
-	l, _, err := requests.Once(ctx, g.sender, requests.Grant, func(ctx context.Context) (*lease.Lease, error) {
+func (g *granter) grant(ctx context.Context, ttl time.Duration) (granted, error) {
+	got, _, err := requests.Once(ctx, g.sender, requests.Grant, func(ctx context.Context) (granted, error) {
 		sent := g.opts.Clock()
-		resp, err := grantAs(ctx, g.client, newLeaseID(), int64(g.opts.TTL/time.Second))
+		resp, err := grantAs(ctx, g.client, newLeaseID(), int64(ttl/time.Second))
 		if err != nil {
-			return nil, err
+			return granted{}, err
 		}
-		return lease.New(lease.Grant{
-			ID: resp.ID, Key: g.SessionKey(resp.ID), Cluster: resp.ClusterId, TTL: time.Duration(resp.TTL) * time.Second,
-			Margin: g.opts.DriftMargin, Sent: sent, Observer: g.observer,
-		}, g.opts.Clock), nil
+		return granted{resp.ID, resp.ClusterId, time.Duration(resp.TTL) * time.Second, sent}, nil
 	})
-	return l, err
-}
-
-// grantClaims grants a lease of claims. Like grant, it sends each copy with an ID of its own.
-func (g *granter) grantClaims(ctx context.Context) (clientv3.LeaseID, error) {
-	id, _, err := requests.Once(ctx, g.sender, requests.Grant, func(ctx context.Context) (clientv3.LeaseID, error) {
-		resp, err := grantAs(ctx, g.client, newLeaseID(), int64(g.opts.claimsTTL()/time.Second))
-		if err != nil {
-			return clientv3.NoLease, err
-		}
-		return resp.ID, nil
-	})
-	return id, err
+	return got, err
 }
 
 // announce puts the session key of a new lease. If the Grant took long, announce sends a renewal beside the put:

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
@@ -77,9 +79,9 @@ func (k *keeper) whySuspended() error {
 		return fmt.Errorf("round trips to etcd take %v, more than a quarter of the time for which a renewal is trusted, so "+
 			"this will happen at each renewal: choose a TTL of at least %v", trip, lease.TTLFor(trip))
 	}
-	failure := k.lease.Failure()
-	k.lease.Explain(failure, retry.WithConnection(k.client.ActiveConnection(), cmp.Or(failure, errNoReply)))
-	return k.lease.Failure()
+	why := retry.WithConnection(k.client.ActiveConnection(), cmp.Or(k.lease.Failure(), errNoReply))
+	k.lease.Failed(why)
+	return why
 }
 
 // renew renews the lease when that is due, and again after a failure, until it is lost.
@@ -158,10 +160,7 @@ func (k *keeper) renewClaims() {
 		if err := k.lease.Check(); errors.Is(err, holdfast.ErrLost) { // perhaps by a clock ahead of the timers
 			return retry.Final(err)
 		}
-		_, _, err := requests.Once(ctx, k.sender, requests.Unhurried, func(ctx context.Context) (struct{}, error) {
-			_, err := keepAlive(ctx, k.client, k.lease.Claims())
-			return struct{}{}, err
-		})
+		err := k.renewUnproved(ctx, requests.Unhurried, k.lease.Claims())
 		if etcderr.Classify(err) == etcderr.LeaseGone {
 			// Without its claims an entry looks released as soon as it goes. So the leases are lost together:
 			//
@@ -172,4 +171,13 @@ func (k *keeper) renewClaims() {
 		}
 		return retry.Again(err)
 	})
+}
+
+// renewUnproved renews a lease once. No read proves the reply.
+func (e *env) renewUnproved(ctx context.Context, kind requests.Kind, id clientv3.LeaseID) error {
+	_, _, err := requests.Once(ctx, e.sender, kind, func(ctx context.Context) (struct{}, error) {
+		_, err := keepAlive(ctx, e.client, id)
+		return struct{}{}, err
+	})
+	return err
 }

@@ -21,8 +21,7 @@ type leases struct {
 
 	mu       sync.Mutex    // protects what follows
 	latest   *lease.Lease  // never nil once New has returned
-	refused  error         // why etcd last refused another lease; nil if it did not
-	refusals int           // how often it did
+	refused  error         // why etcd refuses another lease; nil if it does not
 	replaced chan struct{} // closed when another lease follows, or is refused
 	closed   bool          // none will follow
 }
@@ -69,14 +68,9 @@ func (ls *leases) install(next *lease.Lease) bool {
 // repaired.
 func (ls *leases) refuse(err error) {
 	ls.mu.Lock()
-	first := ls.refused == nil
+	defer ls.mu.Unlock()
 	ls.refused = err
-	ls.refusals++
 	ls.wakeLocked()
-	ls.mu.Unlock()
-	if first {
-		ls.opts.Logger.Warn("holdfast: permission for a new lease is refused; the session keeps trying", "error", err)
-	}
 }
 
 func (ls *leases) wakeLocked() {
@@ -93,14 +87,10 @@ func (ls *leases) close() (last *lease.Lease, first bool) {
 }
 
 func (ls *leases) Await(ctx context.Context) (*lease.Lease, error) {
-	known := -1 // refusals when the call began; roles may have been repaired since
 	for {
 		ls.mu.Lock()
-		l, replaced, refused, refusals := ls.latest, ls.replaced, ls.refused, ls.refusals
+		l, replaced, refused := ls.latest, ls.replaced, ls.refused
 		ls.mu.Unlock()
-		if known < 0 {
-			known = refusals
-		}
 		if ls.ctx.Err() != nil {
 			return nil, holdfast.ErrClosed
 		}
@@ -110,7 +100,7 @@ func (ls *leases) Await(ctx context.Context) (*lease.Lease, error) {
 		if err := ls.endedErr(l); err != nil {
 			return nil, err
 		}
-		if refusals > known {
+		if refused != nil {
 			return nil, fmt.Errorf("no new lease: %w", refused)
 		}
 		select {
@@ -155,9 +145,5 @@ func (ls *leases) PutSessionKey(ctx context.Context, l *lease.Lease) (int64, err
 }
 
 func (ls *leases) Renew(ctx context.Context, id clientv3.LeaseID) error {
-	_, _, err := requests.Once(ctx, ls.sender, requests.Write, func(ctx context.Context) (struct{}, error) {
-		_, err := keepAlive(ctx, ls.client, id)
-		return struct{}{}, err
-	})
-	return err
+	return ls.renewUnproved(ctx, requests.Write, id)
 }

@@ -210,15 +210,6 @@ func (l *Lease) Failure() error {
 	return l.failure
 }
 
-// Explain replaces failure by an error that says more, unless there is another failure by now.
-func (l *Lease) Explain(failure, more error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failure == failure {
-		l.failure = more
-	}
-}
-
 // Suspend ends the connected context if the lease is suspended.
 func (l *Lease) Suspend() {
 	now := l.clock()
