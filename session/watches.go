@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
@@ -21,19 +22,14 @@ import (
 
 const (
 	// armTimeout bounds the creation of a watch. A member creates it without asking the others: if it takes longer, it
-	// hangs.
-	armTimeout = time.Second
-
-	// The timeout doubles up to maxArmTimeout. If all members are slow, more watches add to their load.
-	maxArmTimeout = 8 * time.Second
+	// hangs. Round trips may take as long; meanwhile what is held is polled.
+	armTimeout = 5 * time.Second
 
 	// The members are listed every listEvery, or listAgain after a list without a reply. Nothing is urgent: if a member
-	// has left meanwhile, at worst too many watches are needed, and what is held is polled.
+	// has left meanwhile, at worst too many watches are needed, and what is held is polled. A slot for which no member is
+	// left, or whose watch is not needed now, rests for listEvery, too.
 	listEvery = 30 * time.Second
 	listAgain = 5 * time.Second
-
-	// A slot rests if no member is left for it: at least so long, and at most until the members are listed again.
-	shortestRest = time.Second
 )
 
 // watches keeps the watches of the session key of one lease. The lease is watched while they stand on a majority of the
@@ -56,14 +52,12 @@ type watches struct {
 	mu        sync.Mutex      // protects what follows
 	voters    map[uint64]bool // nil: not known
 	endpoints int             // of the client, when the members were listed
-	slots     []slot
+	slots     []slot          // of goroutines; each stays until the lease is lost
 }
 
 // slot is a place for one watch.
 type slot struct {
-	runs   bool
 	member uint64 // where its stream is, or 0
-	end    func() // ends the stream
 	stands bool   // etcd has replied to a read sent after the creation of the watch
 }
 
@@ -82,20 +76,21 @@ func (w *watches) start() {
 	}
 }
 
-// list lists the members, and opens and ends watches by what it finds, until the lease is lost.
+// list lists the members, and opens watches by what it finds, until the lease is lost. Without a reply the former voters
+// go on counting.
 func (w *watches) list() {
-	for {
-		pause := listEvery
+	for pause := time.Duration(0); lease.Sleep(w.key.lease.Context(), pause); {
 		voters := w.members()
 		if voters == nil {
 			pause = listAgain
+			continue
 		}
-		w.listed(voters, len(w.key.client.Endpoints()))
-		select {
-		case <-time.After(pause):
-		case <-w.key.lease.Context().Done():
-			return
-		}
+		w.mu.Lock()
+		w.voters, w.endpoints = voters, len(w.key.client.Endpoints())
+		w.publishLocked()
+		w.mu.Unlock()
+		w.openSlots()
+		pause = listEvery
 	}
 }
 
@@ -117,27 +112,6 @@ func (w *watches) members() map[uint64]bool {
 		}
 	}
 	return voters
-}
-
-// listed records who votes. nil: there was no reply, and the former voters go on counting.
-func (w *watches) listed(voters map[uint64]bool, endpoints int) {
-	if voters == nil {
-		return
-	}
-	var strays []func()
-	w.mu.Lock()
-	w.voters, w.endpoints = voters, endpoints
-	for _, s := range w.slots {
-		if s.member != 0 && !voters[s.member] {
-			strays = append(strays, s.end)
-		}
-	}
-	w.publishLocked()
-	w.mu.Unlock()
-	for _, end := range strays {
-		end()
-	}
-	w.openSlots()
 }
 
 // planLocked returns how many slots to have, and how many watches must stand for the lease to be watched. needed is 0
@@ -170,31 +144,14 @@ func (w *watches) publishLocked() {
 
 // openSlots starts the missing slots.
 func (w *watches) openSlots() {
-	var start []int
 	w.mu.Lock()
+	first := len(w.slots)
 	want, _ := w.planLocked()
-	for len(w.slots) < want {
-		w.slots = append(w.slots, slot{})
-	}
-	for i := range want {
-		if !w.slots[i].runs {
-			w.slots[i].runs = true
-			start = append(start, i)
-		}
-	}
+	w.slots = append(w.slots, make([]slot, max(0, want-first))...)
 	w.mu.Unlock()
-	for _, i := range start {
+	for i := first; i < want; i++ {
 		w.work.Go(func(context.Context) { w.keep(i) })
 	}
-}
-
-// goesOn reports whether a slot still has to have a watch.
-func (w *watches) goesOn(i int) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	want, _ := w.planLocked()
-	w.slots[i].runs = i < want
-	return w.slots[i].runs
 }
 
 // keep keeps the watch of a slot until the lease is lost.
@@ -203,36 +160,26 @@ func (w *watches) keep(i int) {
 	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), time.Second)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
 	pauses := retry.NewPauses(policy.Initial, policy.Max, policy.Rand)
-	rests := retry.NewPauses(shortestRest, listEvery-shortestRest, policy.Rand)
-	within := armTimeout
 	for {
-		healthy, err := w.hear(i, within)
-		within = min(2*within, maxArmTimeout)
+		healthy, err := w.hear(i)
 		if healthy {
 			pauses.Reset()
-			rests.Reset()
-			within = armTimeout
 		}
 		pause := pauses.NextBackOff()
 		if errors.Is(err, errNoMember) || w.key.lease.Watched() { // no use now, or no need
-			pause = shortestRest + rests.NextBackOff()
+			pause = lease.Jittered(listEvery)
 		}
-		select {
-		case <-time.After(pause):
-		case <-w.key.lease.Context().Done():
-			return
-		}
-		if !w.goesOn(i) {
+		if !lease.Sleep(w.key.lease.Context(), pause) {
 			return
 		}
 	}
 }
 
-// hear watches the key, and restores it when it is deleted. It returns after that, or when the watch fails, or if it is
-// not created within the given time. It says whether the watch was healthy.
-func (w *watches) hear(i int, within time.Duration) (healthy bool, err error) {
+// hear watches the key, and restores it when it is deleted. It returns after that, or when the watch fails or is not
+// created in time. It says whether the watch was healthy.
+func (w *watches) hear(i int) (healthy bool, err error) {
 	ctx, clock := w.key.lease.Context(), w.key.opts.Clock
-	st, err := w.open(ctx, i, within)
+	st, err := w.open(ctx, i)
 	if err != nil {
 		return false, err
 	}
@@ -276,12 +223,12 @@ func (w *watches) settle(f func() error) error {
 }
 
 // open opens the stream of a slot, on a member without another slot.
-func (w *watches) open(ctx context.Context, i int, within time.Duration) (*stream, error) {
+func (w *watches) open(ctx context.Context, i int) (*stream, error) {
 	if w.key.streams == nil {
-		return armStream(ctx, w.replaced, w.key.client, w.key.name, within)
+		return armStream(ctx, w.replaced, w.key.client, w.key.name)
 	}
 	for range 2 * len(w.key.client.Endpoints()) { // round robin goes on, and other requests go in between
-		st, err := openStream(ctx, w.key.streams, w.key.name, within)
+		st, err := openStream(ctx, w.key.streams, w.key.name)
 		if err != nil {
 			return nil, err
 		}
@@ -301,7 +248,7 @@ func (w *watches) claim(i int, st *stream) bool {
 	if taken || w.voters != nil && !w.voters[st.member] {
 		return false
 	}
-	w.slots[i].member, w.slots[i].end = st.member, st.end
+	w.slots[i].member = st.member
 	return true
 }
 

@@ -108,9 +108,9 @@ type stream struct {
 //
 // etcd's client would move the watch to another member when its stream breaks: then two watches could be on the same
 // member, and nothing would say so.
-func openStream(ctx context.Context, conn *grpc.ClientConn, key string, within time.Duration) (*stream, error) {
+func openStream(ctx context.Context, conn *grpc.ClientConn, key string) (*stream, error) {
 	ctx, end := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	late := time.AfterFunc(within, end)
+	late := time.AfterFunc(armTimeout, end)
 	st, created, err := createWatch(ctx, conn, key)
 	late.Stop()
 	if err = cmp.Or(err, ctx.Err()); err != nil {
@@ -152,9 +152,9 @@ func createWatch(
 // armStream creates the watch with the client's Watcher. All tries use one stream: if etcd does not create a watch
 // there, it is asked once, however many tries follow.
 func armStream(
-	ctx context.Context, on *watching.Stream, cli *clientv3.Client, key string, within time.Duration,
+	ctx context.Context, on *watching.Stream, cli *clientv3.Client, key string,
 ) (*stream, error) {
-	armed, err := on.Arm(ctx, watching.Request{Client: cli, Open: ctx, Key: key, Within: within})
+	armed, err := on.Arm(ctx, watching.Request{Client: cli, Open: ctx, Key: key, Within: armTimeout})
 	if err != nil {
 		return nil, err
 	}
