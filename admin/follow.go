@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
@@ -49,7 +50,7 @@ func (c *Client) Follow(ctx context.Context, kind holdfast.Kind, prefix string) 
 		}
 		from := f.root + prefix
 		watched := watching.Follower{
-			Client: c.client, Open: ctx, Policy: c.policy, Streams: new(watching.Streams), From: from,
+			Life: lease.Alone(c.client), Policy: c.policy, Streams: new(watching.Streams), From: from,
 			Opts: []clientv3.OpOption{clientv3.WithPrefix()}, Every: followReread, Read: f.read, Hear: f.hear,
 		}
 		switch err := watched.Follow(ctx); {

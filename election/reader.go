@@ -14,7 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/front"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/view"
@@ -78,8 +77,7 @@ type Reader struct {
 
 	front  *front.Reader // nil only if err is not
 	maxAge time.Duration
-	spawn  func(f func()) bool // runs f on a goroutine of the session; false: it is closed. nil: no session
-	err    error               // why the reader cannot be used
+	err    error // why the reader cannot be used
 }
 
 // ReaderOptions are the policies of a Reader. The zero value of each field is its default. A value out of range is a
@@ -98,14 +96,6 @@ type ReaderOptions struct {
 	Clock func() time.Duration
 }
 
-// validate returns the retry policy with its defaults.
-func (o ReaderOptions) validate() (backoff.Policy, error) {
-	if o.MaxAge != 0 && o.MaxAge < watching.MinMaxAge {
-		return o.Retry, &holdfast.ArgumentError{Argument: "ReaderOptions.MaxAge", Reason: "is less than 30 ms"}
-	}
-	return requests.Policy("ReaderOptions.Retry", o.Retry)
-}
-
 // NewReader returns a reader of the election of New in the default namespace. A bad name, option or client is
 // an error of the first call. Close the client after the reader's observers.
 func NewReader(cli *clientv3.Client, name string) *Reader {
@@ -121,17 +111,14 @@ func NewReaderAt(cli *clientv3.Client, prefix string) *Reader {
 
 // With returns a copy with these options, in place of those it had.
 func (r *Reader) With(o ReaderOptions) *Reader {
-	with := &Reader{
-		client: r.client, name: r.name, isPrefix: r.isPrefix, maxAge: cmp.Or(o.MaxAge, watching.DefaultMaxAge),
+	if o.Clock == nil {
+		o.Clock = session.SystemClock()
 	}
-	clock := o.Clock
-	if clock == nil {
-		clock = session.SystemClock()
-	}
-	var retry backoff.Policy
-	if retry, with.err = o.validate(); with.err == nil {
+	opts, err := watching.Options{Retry: o.Retry, MaxAge: o.MaxAge, Clock: o.Clock}.Resolve(r.client)
+	with := &Reader{client: r.client, name: r.name, isPrefix: r.isPrefix, maxAge: opts.MaxAge, err: err}
+	if err == nil {
 		with.front, with.err = front.New(r.client, r.name, r.isPrefix, front.Options{
-			Kind: holdfast.KindElection, Namespace: o.Namespace, Retry: retry, Clock: clock,
+			Kind: holdfast.KindElection, Namespace: o.Namespace, Retry: opts.Retry, Clock: o.Clock,
 		})
 	}
 	return with
@@ -143,9 +130,6 @@ func (e *Election) reader() *Reader {
 	r := &Reader{name: e.Name(), front: e.front, maxAge: maxAge, err: e.opts.validate()}
 	if r.err == nil {
 		r.err = e.queue.Err()
-	}
-	if host := e.queue.Host(); host != nil {
-		r.spawn = func(f func()) bool { return host.Go(func(context.Context) { f() }) }
 	}
 	return r
 }
@@ -198,19 +182,12 @@ func (r *Reader) Watch(ctx context.Context) iter.Seq2[Leader, error] {
 			yield(Leader{}, err)
 			return
 		}
-		var last *Leader
 		if ctx == nil {
 			yield(Leader{}, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"})
 			return
 		}
-		err := watching.Latest(ctx, r.told, func(f front.Front) bool {
-			l := leaderOf(f)
-			if last != nil && l.equalForObservers(*last) {
-				return true
-			}
-			last = &l
-			return yield(l, nil)
-		})
+		same := func(before, now Leader) bool { return now.equalForObservers(before) }
+		err := watching.Each(ctx, r.follow, same, func(l Leader) bool { return yield(l, nil) })
 		if err != nil {
 			yield(Leader{}, err)
 		}
@@ -225,30 +202,15 @@ func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
 	if ctx == nil {
 		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
-	spawn := r.spawn
-	if spawn == nil {
-		spawn = func(run func()) bool { go run(); return true } // joined by Close
-	}
-	memory, err := watching.Remember(ctx, spawn, func(ctx context.Context, tell func(observed)) error {
-		return r.told(ctx, func(f front.Front) { tell(observed{leaderOf(f), f.Sent}) })
-	})
+	of, err := watching.Observe(ctx, r.follow, r.front.Clock(), r.maxAge)
 	if err != nil {
 		return nil, r.failed("observe", err)
 	}
-	return &Observer{r, memory}, nil
+	return &Observer{of}, nil
 }
 
 // Observer keeps the current leader in memory: see [view.Observed].
-type Observer struct {
-	reader *Reader
-	memory *watching.Memory[observed]
-}
-
-// observed is a leader, and when the read that found it was sent. It is made once, so that Current allocates nothing.
-type observed struct {
-	leader Leader
-	sent   time.Duration
-}
+type Observer struct{ of *watching.Observer[Leader] }
 
 // Snapshot is what an Observer knows.
 type Snapshot struct {
@@ -258,15 +220,12 @@ type Snapshot struct {
 
 // Current returns what the observer knows now.
 func (o *Observer) Current() Snapshot {
-	latest, ended := o.memory.Latest()
-	age := o.reader.front.Clock()() - latest.sent
-	return Snapshot{latest.leader, view.Observed{
-		Age: age, Trusted: ended == nil && age <= o.reader.maxAge, Err: ended,
-	}}
+	now := o.of.Current()
+	return Snapshot{now.Value, now.Observed}
 }
 
 // Close ends the observer.
-func (o *Observer) Close() { o.memory.Close() }
+func (o *Observer) Close() { o.of.Close() }
 
 func (r *Reader) validate() error {
 	if r.err == nil && r.front == nil {
@@ -284,7 +243,7 @@ func (r *Reader) failed(doing string, err error) error {
 	return fmt.Errorf("%s election %s: %w", doing, names.Quote(r.name), err)
 }
 
-// told has tell called with each front, until ctx ends.
-func (r *Reader) told(ctx context.Context, tell func(front.Front)) error {
-	return r.front.Follow(ctx, r.maxAge/3, tell)
+// follow calls tell with each leader, until ctx ends.
+func (r *Reader) follow(ctx context.Context, tell func(watching.Dated[Leader])) error {
+	return r.front.Follow(ctx, r.maxAge/3, func(f front.Front) { tell(watching.Dated[Leader]{Value: leaderOf(f), Sent: f.Sent}) })
 }

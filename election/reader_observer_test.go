@@ -77,6 +77,7 @@ func TestObserverSaysWhenItCannotBeTrusted(t *testing.T) {
 		if err := s.sess.Close(deadline(t)); err != nil {
 			t.Error(err)
 		}
+		synctest.Wait() // it ends with the session's context
 		if v := o.Current(); v.Trusted || v.Err != holdfast.ErrClosed {
 			t.Errorf("session closed: %+v", v)
 		}

@@ -185,7 +185,7 @@ func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
 // Current returns what the observer knows now. Do not change its Members.
 func (o *Observer) Current() Snapshot {
 	now := o.of.Current()
-	return Snapshot{now.Value, view.Observed{Age: now.Age, Trusted: now.Trusted, Err: now.Err}}
+	return Snapshot{now.Value, now.Observed}
 }
 
 // Close ends the observer.

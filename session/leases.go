@@ -87,7 +87,7 @@ func (ls *leases) close() (last *lease.Lease, first bool) {
 }
 
 func (ls *leases) Await(ctx context.Context) (*lease.Lease, error) {
-	for {
+	for woken := false; ; woken = true {
 		ls.mu.Lock()
 		l, replaced, refused := ls.latest, ls.replaced, ls.refused
 		ls.mu.Unlock()
@@ -100,7 +100,7 @@ func (ls *leases) Await(ctx context.Context) (*lease.Lease, error) {
 		if err := ls.endedErr(l); err != nil {
 			return nil, err
 		}
-		if refused != nil {
+		if woken && refused != nil { // since the call began: roles may have been repaired before
 			return nil, fmt.Errorf("no new lease: %w", refused)
 		}
 		select {

@@ -149,7 +149,7 @@ func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
 // Current returns what the observer knows now, for the owner to compare its token. Do not change its Owners.
 func (o *Observer) Current() Snapshot {
 	now := o.of.Current()
-	return Snapshot{now.Value, view.Observed{Age: now.Age, Trusted: now.Trusted, Err: now.Err}}
+	return Snapshot{now.Value, now.Observed}
 }
 
 // Owner returns the owner of a shard, as the observer last heard of it.

@@ -20,16 +20,13 @@ func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Fron
 	if ctx == nil {
 		return errNoContext
 	}
-	open, cancel := lease.WithSession(ctx, r.life)
-	defer cancel()
-
 	f := follower{r: r, tell: tell}
 	from, end := r.followed()
 	watched := watching.Follower{
-		Client: r.client, Open: r.life.Context(), Policy: r.policy, Streams: &r.streams, From: from,
+		Life: r.life, Policy: r.policy, Streams: &r.streams, From: from,
 		Opts: []clientv3.OpOption{clientv3.WithRange(end)}, Every: every, Read: f.read, Hear: f.hear,
 	}
-	err := watched.Follow(open)
+	err := watched.Follow(ctx)
 	if ctx.Err() != nil {
 		return retry.ContextErr(ctx)
 	}

@@ -35,8 +35,6 @@ var errOver = errors.New("the wait is over")
 
 // Await watches until the wait is over, or the session ends.
 func (c Change) Await(ctx context.Context) error {
-	ctx, cancel := lease.WithSession(ctx, c.Host)
-	defer cancel()
 	over := func(err error) error {
 		if c.Over() {
 			return errOver
@@ -47,7 +45,7 @@ func (c Change) Await(ctx context.Context) error {
 		c.Again = c.Look
 	}
 	f := Follower{
-		Client: c.Host.Client(), Open: c.Host.Context(), Policy: c.Host.RetryPolicy(), Streams: c.Streams,
+		Life: c.Host, Policy: c.Host.RetryPolicy(), Streams: c.Streams,
 		From: c.Key, Opts: c.Opts, Every: cmp.Or(c.Recheck, RecheckAfter),
 		Read:  func(ctx context.Context) (bool, error) { return false, over(c.Look(ctx)) },
 		Again: func(ctx context.Context) (bool, error) { return false, over(c.Again(ctx)) },

@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
@@ -22,9 +23,8 @@ const maxPatience = 16
 
 // Follower follows the keys of a range: by one watch after the other, and by regular reads in case a watch is silent.
 type Follower struct {
-	Client  *clientv3.Client
-	Open    context.Context // as in Request
-	Policy  backoff.Policy  // of the pauses between watches that fail
+	Life    lease.Life     // its client, and the session whose end is the end
+	Policy  backoff.Policy // of the pauses between watches that fail
 	Streams *Streams
 	From    string
 	Opts    []clientv3.OpOption // of the watch
@@ -38,16 +38,18 @@ type Follower struct {
 	Hear func(ctx context.Context, events []*clientv3.Event) error
 }
 
-// Follow follows the keys until ctx ends, or until etcd returns an error that no retry can mend. It survives every
-// failure of its watch.
+// Follow follows the keys until ctx, the session or the client ends, or until etcd returns an error that no retry can
+// mend. It survives every failure of its watch.
 func (f *Follower) Follow(ctx context.Context) error {
+	ctx, cancel := lease.WithSession(ctx, f.Life)
+	defer cancel()
 	for {
 		patience := time.Duration(1) // anew after a healthy watch, like the pauses
 		err := backoff.Retry(ctx, f.Policy, func(ctx context.Context) error {
 			err := f.watch(ctx, patience)
 			// The member may hang, or be overloaded. A watch made again and again would add to the load.
 			patience = min(2*patience, maxPatience)
-			return retry.WithConnection(f.Client.ActiveConnection(), err)
+			return retry.WithConnection(f.Life.Client().ActiveConnection(), err)
 		})
 		if err != nil {
 			return err
@@ -65,7 +67,7 @@ func (f *Follower) watch(ctx context.Context, patience time.Duration) error {
 	look := func(ctx context.Context) error { _, err := f.Read(ctx); return err }
 	st, limit := f.Streams.Pick()
 	armed, err := st.Arm(ctx, Request{
-		Client: f.Client, Open: f.Open, Key: f.From, Opts: f.Opts, Within: patience * limit, Look: look,
+		Client: f.Life.Client(), Open: f.Life.Context(), Key: f.From, Opts: f.Opts, Within: patience * limit, Look: look,
 	})
 	if err != nil {
 		return err

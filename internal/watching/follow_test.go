@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // followed counts the keys below a prefix, as a Follower has told.
@@ -29,10 +30,10 @@ func newFollowed(t *testing.T, srv *etcdfake.Server) *followed {
 	f := &followed{link: srv.Link()}
 	t.Cleanup(f.link.Close)
 	f.Follower = Follower{
-		Client: f.link.Client(), Open: t.Context(), Streams: new(Streams), From: "x/",
+		Life: lease.Alone(f.link.Client()), Streams: new(Streams), From: "x/",
 		Opts: []clientv3.OpOption{clientv3.WithPrefix()}, Every: time.Minute,
 		Read: func(ctx context.Context) (changed bool, err error) {
-			resp, err := f.Client.Get(ctx, "x/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+			resp, err := f.Life.Client().Get(ctx, "x/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 			if err != nil {
 				return false, err
 			}

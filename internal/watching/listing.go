@@ -112,28 +112,30 @@ func (r *Reader[T, V]) put(l Listing[T], kv *mvccpb.KeyValue) {
 	}
 }
 
-// dated is a value, and when the first read of its listing was sent.
-type dated[V any] struct {
-	value V
-	sent  time.Duration
-}
-
 // follow calls tell with the value, after each change, and after each regular read.
-func (r *Reader[T, V]) follow(ctx context.Context, tell func(dated[V])) error {
+func (r *Reader[T, V]) follow(ctx context.Context, tell func(Dated[V])) error {
 	alone := lease.Alone(r.client)
-	open, cancel := lease.WithSession(ctx, alone)
-	defer cancel()
-	f := follower[T, V]{r: r, tell: func(l Listing[T]) { tell(dated[V]{r.value(l), l.Sent}) }}
+	f := follower[T, V]{r: r, tell: func(l Listing[T]) { tell(Dated[V]{r.value(l), l.Sent}) }}
 	watched := Follower{
-		Client: r.client, Open: open, Policy: r.opts.Retry, Streams: r.streams,
+		Life: alone, Policy: r.opts.Retry, Streams: r.streams,
 		From: r.prefix, Opts: []clientv3.OpOption{clientv3.WithPrefix()},
 		Every: r.opts.MaxAge / 3, Read: f.read, Hear: f.hear,
 	}
-	err := watched.Follow(open)
+	err := watched.Follow(ctx)
 	if ctx.Err() != nil {
 		return retry.ContextErr(ctx)
 	}
 	return lease.EndedBy(ctx, alone, err)
+}
+
+// Watch is [Each] of the value.
+func (r *Reader[T, V]) Watch(ctx context.Context, same func(a, b V) bool, handle func(V) bool) error {
+	return Each(ctx, r.follow, same, handle)
+}
+
+// Observe is [Observe] of the value. The errors are those of Read.
+func (r *Reader[T, V]) Observe(ctx context.Context) (*Observer[V], error) {
+	return Observe(ctx, r.follow, r.opts.Clock, r.opts.MaxAge)
 }
 
 // follower is one call of follow.
