@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/front"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/watching"
 	"github.com/holdfast-go/holdfast/session"
@@ -115,11 +116,14 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 		o.Clock = session.SystemClock()
 	}
 	opts, err := watching.Options{Retry: o.Retry, MaxAge: o.MaxAge, Clock: o.Clock}.Resolve(r.client)
-	with := &Reader{client: r.client, name: r.name, isPrefix: r.isPrefix, maxAge: opts.MaxAge, err: err}
-	if err == nil {
-		with.front, with.err = front.New(r.client, r.name, r.isPrefix, front.Options{
-			Kind: holdfast.KindElection, Namespace: o.Namespace, Retry: opts.Retry, Clock: o.Clock,
-		})
+	namespace, bad := names.Namespace(o.Namespace)
+	at := layout.Named(namespace, holdfast.KindElection, r.name)
+	if r.isPrefix {
+		at = layout.At(namespace, holdfast.KindElection, r.name)
+	}
+	with := &Reader{client: r.client, name: r.name, isPrefix: r.isPrefix, maxAge: opts.MaxAge}
+	if with.err = errors.Join(err, bad, at.Check()); with.err == nil {
+		with.front = front.New(r.client, at, names.EpochKey(namespace), opts.Retry, o.Clock)
 	}
 	return with
 }

@@ -65,7 +65,6 @@ func (s *Session) Subscribe(fn func(Event)) (cancel func()) {
 // publish tells everyone that the session has entered a state.
 func (es *events) publish(ev Event) {
 	ev.At = time.Now()
-	state := ev.State.String()
 	es.mu.Lock()
 	previous := es.told
 	if previous == holdfast.Closed { // a loss or a new lease was found in the same moment; Closed is the last event
@@ -74,9 +73,7 @@ func (es *events) publish(ev Event) {
 	}
 	es.told = ev.State
 	for sub := range es.subs {
-		sub.queue.Add(callback.Call{
-			Callback: sub.name, Event: state, Log: es.opts.Logger, Run: func() { sub.fn(ev) },
-		})
+		sub.queue.Add(callback.Call{Callback: sub.name, Log: es.opts.Logger, Run: func() { sub.fn(ev) }})
 	}
 	es.mu.Unlock()
 	es.log(ev)

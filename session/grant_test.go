@@ -55,7 +55,7 @@ func TestRenewalBesideThePutOfAnotherTermDoesNotCount(t *testing.T) {
 			c.delay(2*time.Second, 2*time.Second)
 			time.AfterFunc(3*time.Second, func() { c.ChangeLeader(deposed) }) // the Grant was carried out
 			l := await(t, c.open(t, session.Options{}))
-			if sent := time.Since(opened) - l.Unconfirmed(); sent != want {
+			if sent := time.Since(opened) - unconfirmed(l); sent != want {
 				t.Errorf("a deposed leader acknowledges for %v: trusted from %v, want %v", deposed, sent, want)
 			}
 		})

@@ -320,3 +320,6 @@ func (h lineHandler) Handle(_ context.Context, r slog.Record) error { h <- r.Mes
 func (h lineHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
 
 func (h lineHandler) WithGroup(string) slog.Handler { return h }
+
+// unconfirmed returns the time since the last confirmed renewal of a lease was sent.
+func unconfirmed(l *lease.Lease) time.Duration { return l.Trust() - l.Remaining() }

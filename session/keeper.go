@@ -133,10 +133,6 @@ func renewalOutcome(err error) string {
 		return "unconfirmed"
 	case errors.Is(err, errArrivedLate):
 		return "late"
-	case errors.Is(err, errClusterChanged):
-		return "cluster changed"
-	case etcderr.Classify(err) == etcderr.LeaseGone:
-		return "lease gone"
 	default:
 		return "failed"
 	}

@@ -27,7 +27,7 @@ func TestRenewalCountsFromTheEarlierOfBothSends(t *testing.T) {
 			if err := l.AwaitConnected(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if sent := time.Since(opened) - l.Unconfirmed(); sent != renewalDue {
+			if sent := time.Since(opened) - unconfirmed(l); sent != renewalDue {
 				t.Errorf("%s hung: the renewal counts from %v, want %v", hung, sent, renewalDue)
 			}
 		})
@@ -75,10 +75,10 @@ func TestRenewalCountsFromTheCopyThatWasAnswered(t *testing.T) {
 			return etcdfake.Fate{LoseRequest: true, Silent: true}
 		})
 		time.Sleep(renewalDue)
-		for l.Unconfirmed() >= renewalDue {
+		for unconfirmed(l) >= renewalDue {
 			time.Sleep(time.Millisecond)
 		}
-		from := time.Since(opened) - l.Unconfirmed()
+		from := time.Since(opened) - unconfirmed(l)
 		mu.Lock()
 		defer mu.Unlock()
 		renewals, reads := sent["LeaseKeepAlive"], sent["Range"]
@@ -134,7 +134,7 @@ func TestProofOfAnEarlierTermIsDropped(t *testing.T) {
 		before := c.count("Range")
 		c.heal()
 		time.Sleep(2 * time.Second)
-		unconfirmed := await(t, sess).Unconfirmed()
+		unconfirmed := unconfirmed(await(t, sess))
 		if n := c.count("Range") - before; n != 1 || sess.Check() != nil || unconfirmed > 2*time.Second {
 			t.Errorf("%d reads, want one at the new term; Check: %v, unconfirmed for %v", n, sess.Check(), unconfirmed)
 		}

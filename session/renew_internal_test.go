@@ -14,8 +14,8 @@ func TestEachFailureOfARenewalHasItsWord(t *testing.T) {
 	for err, want := range map[error]string{
 		errUnconfirmed:                "unconfirmed",
 		errArrivedLate:                "late",
-		errClusterChanged:             "cluster changed",
-		rpctypes.ErrLeaseNotFound:     "lease gone",
+		errClusterChanged:             "failed",
+		rpctypes.ErrLeaseNotFound:     "failed",
 		rpctypes.ErrNoLeader:          "failed",
 		errors.New("connection lost"): "failed",
 	} {

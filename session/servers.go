@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
@@ -34,17 +35,13 @@ func (e *env) tellWait(ctx context.Context, last *atomic.Pointer[error]) (stop f
 	done := make(chan struct{})
 	go func() { // joined by stop
 		defer close(done)
-		for waited := toldAfter; ; waited += toldEvery {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(min(waited, toldEvery)):
-			}
+		began := time.Now()
+		for pause := toldAfter; lease.Sleep(ctx, pause); pause = toldEvery {
 			why := errNoReply // without a reply an attempt goes on, and has no error
 			if said := last.Load(); said != nil {
 				why = *said
 			}
-			e.opts.Logger.Warn("holdfast: etcd has granted no lease yet; trying on", "waited", waited,
+			e.opts.Logger.Warn("holdfast: etcd has granted no lease yet; trying on", "waited", time.Since(began),
 				"error", retry.WithConnection(e.client.ActiveConnection(), why))
 		}
 	}()

@@ -14,7 +14,6 @@ import (
 // Call is one call of a user's function.
 type Call struct {
 	Callback string // the function, for messages
-	Event    string // what it is told, for messages; may be ""
 	Log      *slog.Logger
 	Run      func()
 
@@ -71,12 +70,8 @@ func (q *Queue) drain(idle chan struct{}) {
 func (c Call) make() {
 	defer func() {
 		if p := recover(); p != nil {
-			attrs := []any{"callback", c.Callback}
-			if c.Event != "" {
-				attrs = append(attrs, "event", c.Event)
-			}
 			c.Log.Error("holdfast: a callback panicked; later events are still delivered",
-				append(attrs, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))...)
+				"callback", c.Callback, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
 	c.Run()

@@ -69,11 +69,11 @@ func TestPanicIsLoggedAndTheNextCallIsMade(t *testing.T) {
 	var log bytes.Buffer
 	q := blocked(t)
 	q.Add(callback.Call{
-		Callback: "OnLoss", Event: "lost", Log: slog.New(slog.NewTextHandler(&log, nil)), Run: func() { panic("boom") },
+		Callback: "OnLoss", Log: slog.New(slog.NewTextHandler(&log, nil)), Run: func() { panic("boom") },
 	})
 	q.add("next", callback.Call{})
 	q.wants(t, "next")
-	for _, want := range []string{"callback=OnLoss", "event=lost", "panic=boom", "queue_test.go"} {
+	for _, want := range []string{"callback=OnLoss", "panic=boom", "queue_test.go"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %s: %s", want, log.String())
 		}

@@ -10,8 +10,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/names"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -66,13 +68,7 @@ var queues = map[string]layout.Queue{
 
 func readerOf(t *testing.T, cli *clientv3.Client, q layout.Queue) *Reader {
 	t.Helper()
-	r, err := New(cli, q.Name, q.Foreign, Options{
-		Kind: q.Kind, Clock: session.MonotonicClock(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return New(cli, q, names.EpochKey(names.DefaultNamespace), backoff.Policy{}, session.MonotonicClock())
 }
 
 // The first entry waits while the claim of one that went without a release stands ahead of it.

@@ -14,7 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
@@ -54,7 +53,7 @@ func (f Front) holds(kv *mvccpb.KeyValue) bool {
 type Reader struct {
 	client  *clientv3.Client
 	sender  *requests.Sender
-	policy  backoff.Policy // Attempt is set
+	policy  backoff.Policy
 	clock   func() time.Duration
 	at      layout.Queue
 	epoch   string           // key of the fencing epoch
@@ -64,35 +63,12 @@ type Reader struct {
 
 var errNoContext = &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 
-// Options are the options of a Reader.
-type Options struct {
-	// Kind is holdfast.KindLock or KindElection.
-	Kind holdfast.Kind
-	// Namespace is empty for names.DefaultNamespace.
-	Namespace string
-	// Retry must have its Attempt set.
-	Retry backoff.Policy
-	// Clock is elapsed time; it must be set.
-	Clock func() time.Duration
-}
-
-// New returns a reader of the queue of a name or, with foreign, of a prefix.
-func New(cli *clientv3.Client, name string, foreign bool, o Options) (*Reader, error) {
-	if cli == nil || cli.KV == nil || cli.Watcher == nil {
-		return nil, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
-	}
-	namespace, err := names.Namespace(o.Namespace)
-	at := layout.Named(namespace, o.Kind, name)
-	if foreign {
-		at = layout.At(namespace, o.Kind, name)
-	}
-	if err := errors.Join(at.Check(), err); err != nil {
-		return nil, err
-	}
+// New returns a reader of a queue's front with a client alone. clock is elapsed time.
+func New(cli *clientv3.Client, at layout.Queue, epoch string, policy backoff.Policy, clock func() time.Duration) *Reader {
 	return &Reader{
-		client: cli, sender: requests.NewSender(cli, o.Retry), policy: o.Retry, clock: o.Clock,
-		at: at, epoch: names.EpochKey(namespace), life: lease.Alone(cli),
-	}, nil
+		client: cli, sender: requests.NewSender(cli, policy), policy: policy, clock: clock, at: at, epoch: epoch,
+		life: lease.Alone(cli),
+	}
 }
 
 // Of returns a reader of a queue's front with the session's client. It ends with the session.

@@ -15,10 +15,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/testkit/leak"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -32,12 +32,7 @@ func reader(t *testing.T, p *kit.Process) *Reader {
 // bareReader is a reader without a session.
 func bareReader(t *testing.T, cli *clientv3.Client, lock string) *Reader {
 	t.Helper()
-	o := Options{Kind: holdfast.KindLock, Clock: session.MonotonicClock()}
-	r, err := New(cli, lock, false, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return readerOf(t, cli, layout.Named(names.DefaultNamespace, holdfast.KindLock, lock))
 }
 
 func TestFrontsAreTheSameIfTheyHaveTheSameEntryAndValue(t *testing.T) {

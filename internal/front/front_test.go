@@ -8,22 +8,14 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 // newReader returns a reader of the front of lock x.
 func newReader(t *testing.T, srv *etcdfake.Server) *Reader {
 	t.Helper()
-	r, err := New(srv.Client(t), "x", false, Options{
-		Kind: holdfast.KindLock, Clock: session.MonotonicClock(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return bareReader(t, srv.Client(t), "x")
 }
 
 func mustRead(t *testing.T, r *Reader) Front {

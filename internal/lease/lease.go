@@ -249,14 +249,6 @@ func (l *Lease) Remaining() time.Duration {
 	return max(0, l.trust.until-now)
 }
 
-// Unconfirmed returns the time since the last confirmed renewal was sent.
-func (l *Lease) Unconfirmed() time.Duration {
-	now := l.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return now - l.trust.from
-}
-
 // Gate returns the last known mod revision of the lease's session key.
 func (l *Lease) Gate() int64 {
 	l.mu.Lock()

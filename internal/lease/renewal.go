@@ -153,7 +153,7 @@ func TTLFor(roundTrip time.Duration) time.Duration {
 
 // BeganSlowly reports whether the reply to the Grant was so slow that the first renewal, sent when it is due, would be
 // answered after the suspension.
-func (l *Lease) BeganSlowly() bool { return l.Unconfirmed() > l.Trust()/8 }
+func (l *Lease) BeganSlowly() bool { return l.Remaining() < l.Trust()*7/8 }
 
 func (l *Lease) longestTripLocked() time.Duration { return max(l.trips[0], l.trips[1], l.trips[2]) }
 

@@ -44,7 +44,7 @@ func TestLeaseIsTrustedFromTheEarlierSendOfTheLatestReplies(t *testing.T) {
 			for _, reply := range c.replies {
 				reply(l)
 			}
-			if from := 3*second - l.Unconfirmed(); from != c.from || l.Remaining() != 8*second-3*second+c.from {
+			if from := 3*second - unconfirmed(l); from != c.from || l.Remaining() != 8*second-3*second+c.from {
 				t.Errorf("trusted from %v for %v more, want from %v", from, l.Remaining(), c.from)
 			}
 		})
@@ -74,7 +74,7 @@ func TestLongRoundTripsMakeRenewalsMoreFrequent(t *testing.T) {
 			*now += trip
 			renew(l, sent, 10*second)
 		}
-		if period := l.UntilRenewal() + l.Unconfirmed(); period != c.period || l.TooLong() != c.tooLong {
+		if period := l.UntilRenewal() + unconfirmed(l); period != c.period || l.TooLong() != c.tooLong {
 			t.Errorf("round trips of %v: a renewal each %v, too long: %v; want %+v", c.trips, period, l.TooLong(), c)
 		}
 	}

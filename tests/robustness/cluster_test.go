@@ -96,7 +96,8 @@ func hasKey(t *testing.T, cli *clientv3.Client, key string) bool {
 
 // unconfirmed is the time since the last confirmed renewal of the session was sent.
 func unconfirmed(sess *session.Session) time.Duration {
-	return lease.Open(sess).Lease().Unconfirmed()
+	l := lease.Open(sess).Lease()
+	return l.Trust() - l.Remaining()
 }
 
 // awaitRenewal waits until etcd confirms a renewal that is sent after this call.
