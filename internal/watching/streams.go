@@ -70,13 +70,6 @@ func (s *Streams) Pick() (*Stream, time.Duration) {
 // lastStream numbers the streams of the program.
 var lastStream atomic.Int64
 
-// creating returns how many watches are being created on st.
-func (st *Stream) creating() int {
-	st.of.mu.Lock()
-	defer st.of.mu.Unlock()
-	return st.arming
-}
-
 // armed records the end of a creation on st.
 func (st *Stream) armed() {
 	st.of.mu.Lock()

@@ -71,13 +71,11 @@ type Watch struct {
 // not created, Arm returns Look's error, or ErrUnarmed: then a retry may help, on another stream.
 //
 // Within is no deadline. Where all of etcd is slow, a new watch would stand at the end of the same line. So after
-// Within Arm looks beside the creation, and gives up the stream only if the look is answered first. A watch behind n
-// others of its stream then has n times as long as the look took:
+// Within Arm looks beside the creation, and gives up the stream only if the look is answered first:
 //
-//	0 s  two watches are requested; etcd takes 4 s for each request, and creates one after the other
-//	2 s  a look is sent
-//	6 s  it is answered; the first watch stands since 4 s, and the second one has 4 s more
-//	8 s  the second one stands
+//	0 s  a watch is requested; etcd takes 4 s for each request
+//	1 s  a look is sent
+//	4 s  the watch stands
 func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 	patience, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -90,17 +88,10 @@ func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 		}
 		return r.Look(looking)
 	})
-	behind, looked := st.creating()-1, make(chan struct{})
+	looked := make(chan struct{})
 	doubt := time.AfterFunc(r.Within, func() { // joined below
 		defer close(looked)
-		sent := time.Now()
 		_ = look()
-		if behind > 0 {
-			select {
-			case <-time.After(time.Duration(behind) * time.Since(sent)):
-			case <-patience.Done():
-			}
-		}
 		giveUp()
 	})
 	wctx, cancel := context.WithCancel(st.context(context.WithoutCancel(r.Open)))
