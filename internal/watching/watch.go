@@ -10,7 +10,7 @@
 // Whatever ends the watch, pause, arm another, and read again.
 //
 // watch.go arms a watch on a stream of streams.go. change.go waits for one change, as an entry waits until the entry
-// ahead has gone. follow.go follows the keys of a range. listing.go makes a value of them, and memory.go keeps it.
+// ahead has gone. follow.go follows the keys of a range. listing.go makes a value of them, and observe.go keeps it.
 package watching
 
 import (
