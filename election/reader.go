@@ -249,5 +249,7 @@ func (r *Reader) failed(doing string, err error) error {
 
 // follow calls tell with each leader, until ctx ends.
 func (r *Reader) follow(ctx context.Context, tell func(watching.Dated[Leader])) error {
-	return r.front.Follow(ctx, r.maxAge/3, func(f front.Front) { tell(watching.Dated[Leader]{Value: leaderOf(f), Sent: f.Sent}) })
+	return r.front.Follow(ctx, r.maxAge/3, func(f front.Front) {
+		tell(watching.Dated[Leader]{Value: leaderOf(f), Sent: f.Sent})
+	})
 }

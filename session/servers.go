@@ -35,13 +35,12 @@ func (e *env) tellWait(ctx context.Context, last *atomic.Pointer[error]) (stop f
 	done := make(chan struct{})
 	go func() { // joined by stop
 		defer close(done)
-		began := time.Now()
-		for pause := toldAfter; lease.Sleep(ctx, pause); pause = toldEvery {
+		for pause, waited := toldAfter, toldAfter; lease.Sleep(ctx, pause); pause, waited = toldEvery, waited+toldEvery {
 			why := errNoReply // without a reply an attempt goes on, and has no error
 			if said := last.Load(); said != nil {
 				why = *said
 			}
-			e.opts.Logger.Warn("holdfast: etcd has granted no lease yet; trying on", "waited", time.Since(began),
+			e.opts.Logger.Warn("holdfast: etcd has granted no lease yet; trying on", "waited", waited,
 				"error", retry.WithConnection(e.client.ActiveConnection(), why))
 		}
 	}()

@@ -76,8 +76,8 @@ func (w *watches) start() {
 	}
 }
 
-// list lists the members, and opens watches by what it finds, until the lease is lost. Without a reply the former voters
-// go on counting.
+// list lists the members, and opens watches by what it finds, until the lease is lost. Without a reply the former
+// voters go on counting.
 func (w *watches) list() {
 	for pause := time.Duration(0); lease.Sleep(w.key.lease.Context(), pause); {
 		voters := w.members()
@@ -85,8 +85,9 @@ func (w *watches) list() {
 			pause = listAgain
 			continue
 		}
+		endpoints := len(w.key.client.Endpoints())
 		w.mu.Lock()
-		w.voters, w.endpoints = voters, len(w.key.client.Endpoints())
+		w.voters, w.endpoints = voters, endpoints
 		w.publishLocked()
 		w.mu.Unlock()
 		w.openSlots()

@@ -64,7 +64,9 @@ type Reader struct {
 var errNoContext = &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 
 // New returns a reader of a queue's front with a client alone. clock is elapsed time.
-func New(cli *clientv3.Client, at layout.Queue, epoch string, policy backoff.Policy, clock func() time.Duration) *Reader {
+func New(
+	cli *clientv3.Client, at layout.Queue, epoch string, policy backoff.Policy, clock func() time.Duration,
+) *Reader {
 	return &Reader{
 		client: cli, sender: requests.NewSender(cli, policy), policy: policy, clock: clock, at: at, epoch: epoch,
 		life: lease.Alone(cli),

@@ -54,8 +54,8 @@ func (m *memory[V]) close() {
 }
 
 // Each calls handle with the value as it is now, then after each change, on the caller's goroutine, until handle
-// returns false. It skips a value that is the same as the last. It misses changes if handle is slow, but not the latest.
-// It returns nil, or the error of follow.
+// returns false. It skips a value that is the same as the last. It misses changes if handle is slow, but not the
+// latest. It returns nil, or the error of follow.
 func Each[V any](ctx context.Context, follow Follow[V], same func(a, b V) bool, handle func(V) bool) error {
 	m := remember(ctx, follow)
 	defer m.close() // even if handle panics

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 )
 
-// While a value is handled, newer ones replace the one that waits, and follow does not wait to tell them. One that is the
-// same as the last is not handled.
+// While a value is handled, newer ones replace the one that waits, and follow does not wait to tell them. One that is
+// the same as the last is not handled.
 func TestEachSkipsWhatIsOutdated(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		errEnd := errors.New("the end")
