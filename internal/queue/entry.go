@@ -58,12 +58,12 @@ type attempt struct {
 }
 
 // newAttempt returns an attempt of the heads of some lines.
-func newAttempt(heads []*ticket, lease *lease.Lease) *attempt {
+func newAttempt(heads []*caller, lease *lease.Lease) *attempt {
 	a := &attempt{lease: lease, q: heads[0].q}
 	a.entries = a.room[:0] // allocates for a Set only
-	for _, t := range heads {
-		e := a.newEntry(t.q)
-		e.ticket, e.Value = t, t.q.entryValue(t.request)
+	for _, c := range heads {
+		e := a.newEntry(c.q)
+		e.caller, e.Value = c, c.q.entryValue(c.request)
 		a.entries = append(a.entries, e)
 	}
 	return a
@@ -100,7 +100,7 @@ type Grant = entry
 type entry struct {
 	Queue  *Queue
 	of     *attempt
-	ticket *ticket // of the caller; nil of an orphan
+	caller *caller // nil of an orphan
 	entryKeys
 	Lease   *lease.Lease   // of the attempt: the entry ends with it
 	Value   string         // as it was put
@@ -222,10 +222,10 @@ func (e *entry) reach(to stage) {
 func (e *entry) setCreated(rev int64) {
 	e.Created = rev
 	e.reach(created)
-	if t := e.ticket; t != nil {
-		t.q.shared.lines.mu.Lock()
-		t.rev = rev
-		t.q.shared.lines.mu.Unlock()
+	if c := e.caller; c != nil {
+		c.q.shared.lines.mu.Lock()
+		c.rev = rev
+		c.q.shared.lines.mu.Unlock()
 	}
 }
 

@@ -253,19 +253,19 @@ func (e *entry) noteExamined(r requests.Reply, i int, claims []deadClaim) {
 
 // tell tells the caller the place of a waiting entry.
 func (e *entry) tell(ctx context.Context) {
-	t := e.ticket
-	if t == nil || t.request.OnWait == nil || ctx.Err() != nil {
+	c := e.caller
+	if c == nil || c.request.OnWait == nil || ctx.Err() != nil {
 		return
 	}
 	if e.ahead != nil || e.permit != nil {
-		t.tell(t.place)
+		c.tell(c.place)
 		return
 	}
 	first := view.Place{Seen: time.Now()}
-	if t.inSet {
-		first.Name = t.q.At.Name
+	if c.inSet {
+		first.Name = c.q.At.Name
 	}
-	t.tell(func(context.Context) view.Place { return first })
+	c.tell(func(context.Context) view.Place { return first })
 }
 
 // describe returns what to add to the error of a canceled call: what it was waiting for, unless the place tells it.
@@ -278,9 +278,9 @@ func (e *entry) describe(ctx context.Context) string {
 		return "; etcd has not answered the request to queue"
 	case e.ahead != nil || e.permit != nil && len(e.claims) == 0:
 		return "" // the place says it
-	case e.ticket.inSet && !e.isFree():
+	case e.caller.inSet && !e.isFree():
 		first = "it was first in the queue of " + names.Quote(e.Queue.At.Name)
-	case e.ticket.inSet:
+	case e.caller.inSet:
 		first = "it was first in all queues"
 	}
 	if e.isFree() {

@@ -42,7 +42,7 @@ var harmless = map[string]string{
 	"calls p.host.Go": "starts a goroutine; locks work.mu, under which no other mutex is locked",
 	"calls sub.queue.Add": "queues a callback for the queue's own goroutine; locks Queue.mu, under which no other " +
 		"mutex is locked",
-	"sends to t.turn":      "buffered for the only value that a ticket receives",
+	"sends to c.turn":      "buffered for the only value that a caller receives",
 	"receives from m.turn": "the caller's own value is in the buffer",
 }
 

@@ -48,7 +48,7 @@ var invariants = []invariant{
 	}},
 	{"7 Strict FIFO", []string{
 		"internal/queue/wait.go scope.nearest",
-		"internal/queue/line.go lines.join, ticket.next",
+		"internal/queue/line.go lines.join, caller.next",
 	}},
 	{"8 No herd, constant RPCs", []string{
 		"internal/watching/follow.go Follower.watch",
