@@ -25,6 +25,8 @@ type Request struct {
 	MinHold time.Duration // the name stays taken for so long, also after a release; for one queue
 	MaxHold time.Duration // the hold is lost after it; 0: never
 	Auditor audit.Auditor // is told of the hold; nil: the session's logger is
+
+	attached time.Time // of a hold that goes on after a Detach: since when the name is held; otherwise zero
 }
 
 // Hold is one acquisition, from its grant to its end. A Lock or a Term is made of it.
@@ -70,11 +72,15 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 		first.holds = append(first.holds, newHold(g, r, first.life))
 	}
 	for _, h := range first.holds {
-		if r.MinHold > 0 {
+		if r.MinHold > 0 && r.attached.IsZero() {
 			h.grant.TakeFor(r.MinHold)
 		}
 		if h.audited() { // nothing can have ended the hold yet: Granted comes before Lost
-			h.tell(audit.Record{Event: audit.Granted, At: h.since})
+			begin := audit.Record{Event: audit.Granted, At: h.since}
+			if !r.attached.IsZero() {
+				begin = audit.Record{Event: audit.Attached}
+			}
+			h.tell(begin)
 		}
 		h.telemetry.Held()
 		h.removal.joined = h.host.Joining()
@@ -99,6 +105,9 @@ func newHold(g *queue.Grant, r Request, of *life) *Hold {
 	}
 	h.life = &h.ownLife
 	h.holds, h.since, h.poll = append(h.alone[:0], h), time.Now(), pollerOf(h.host) // a Set needs more room
+	if !r.attached.IsZero() {
+		h.since = r.attached
+	}
 	return h
 }
 
@@ -214,7 +223,7 @@ func (l *life) limitTime() {
 		return
 	}
 	if maxHold := l.holds[0].request.MaxHold; maxHold > 0 {
-		l.limit = time.AfterFunc(maxHold, func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
+		l.limit = time.AfterFunc(maxHold-time.Since(l.since), func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
 	}
 }
 
@@ -257,6 +266,8 @@ func (l *life) stop(cause error) (ended bool) {
 			// MinHold is for a hold ended by its program. After a loss the name is free as soon as the entry goes.
 			if !errors.Is(cause, holdfast.ErrReleased) && !errors.Is(cause, holdfast.ErrClosed) {
 				each.grant.TakeFor(0)
+			} else if each.request.MinHold > 0 && !each.request.attached.IsZero() {
+				each.grant.TakeFor(each.request.MinHold) // counts from the release
 			}
 		}
 		l.cause.Store(&cause) // before the contexts: who is woken asks Check

@@ -50,7 +50,9 @@ func TestClaimsAreMadeOfTheKeysOfTheirEntries(t *testing.T) {
 // What a claim says is data of another client: it is bounded, and a value of another form says nothing.
 func TestClaimSaysWhatItsHolderMustBeWaitedFor(t *testing.T) {
 	t.Parallel()
-	for _, c := range []Claim{{}, {time.Second, 7 * time.Second}, {0, maxDelay}} {
+	for _, c := range []Claim{
+		{}, {LockDelay: time.Second, ToldWithin: 7 * time.Second}, {ToldWithin: maxDelay, Session: 0x694d},
+	} {
 		if got := DecodeClaim([]byte(c.Encode())); got != c {
 			t.Errorf("%+v is read as %+v", c, got)
 		}
@@ -59,8 +61,10 @@ func TestClaimSaysWhatItsHolderMustBeWaitedFor(t *testing.T) {
 	for value, want := range map[string]Claim{
 		"": {}, "no JSON": {}, "[]": {}, `{"lock_delay_ms":"1"}`: {},
 		`{"lock_delay_ms":-5,"told_within_ms":-1}`:                  {},
-		`{"lock_delay_ms":9223372036854775807,"told_within_ms":1}`:  {maxDelay, time.Millisecond},
-		`{"lock_delay_ms":5,"told_within_ms":1,"later":1}`:          {5 * time.Millisecond, time.Millisecond},
+		`{"lock_delay_ms":9223372036854775807,"told_within_ms":1}`:  {maxDelay, time.Millisecond, 0},
+		`{"lock_delay_ms":5,"told_within_ms":1,"later":1}`:          {5 * time.Millisecond, time.Millisecond, 0},
+		`{"told_within_ms":1,"session":"694d"}`:                     {0, time.Millisecond, 0x694d},
+		`{"told_within_ms":1,"session":"no lease"}`:                 {0, time.Millisecond, 0},
 		`{"lock_delay_ms":5` + strings.Repeat(" ", maxValue) + more: {},
 	} {
 		if got := DecodeClaim([]byte(value)); got != want {

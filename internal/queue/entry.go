@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ type attempt struct {
 	delayed bool // a reply has shown dead claims out of the way
 	late    bool // it came late: see noteReply
 
+	attaches     bool  // it puts no entry, and attaches one: see Queue.Attach
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
 }
 
@@ -127,7 +129,7 @@ type entryKeys struct {
 // Granted is what was known of an entry when its attempt began to hold.
 type Granted struct {
 	Host             lease.Host             // the session
-	Modified         int64                  // the mod revision
+	Modified         int64                  // the mod revision; before that known only of what was put again, otherwise 0
 	AcquiredRevision int64                  // of the store, at the latest read of all entries of the set
 	Stood            time.Time              // when the request was sent by which the entry holds
 	Telemetry        *telemetry.Acquisition // measures the acquisition; nil for all entries of a set but the first
@@ -159,12 +161,7 @@ type taken struct {
 }
 
 // modRevision is the mod revision of the entry as this session has put it.
-func (e *entry) modRevision() int64 {
-	if p := e.permit; p != nil && p.mod != 0 {
-		return p.mod
-	}
-	return e.Created
-}
+func (e *entry) modRevision() int64 { return cmp.Or(e.Modified, e.Created) }
 
 // Is reports whether kv is the entry.
 func (e *entry) Is(kv *mvccpb.KeyValue) bool { return kv != nil && kv.CreateRevision == e.Created }

@@ -30,8 +30,7 @@ import (
 // Only the entry's goroutine uses it. tests/models/semmodel has the algorithm by itself and searches it.
 type permit struct {
 	e    *entry
-	turn bool  // the entry is a turn, or is put as one
-	mod  int64 // of a turn: the mod revision with its mark; 0: it has none
+	turn bool // the entry is a turn, or is put as one
 
 	next  next         // what it does; entry.ahead and entry.claims go with it
 	limit layout.Limit // as the latest look at the front has read it
@@ -235,7 +234,7 @@ func (p *permit) admit(ctx context.Context) error {
 
 // noteMarked records the turn as marked since mod, by the reply at a revision to a request sent then.
 func (p *permit) noteMarked(mod, read int64, sent time.Time) {
-	p.mod, p.next = mod, next{hold: true}
+	p.e.Modified, p.next = mod, next{hold: true}
 	p.e.ahead, p.e.claims = nil, nil
 	p.e.of.revision, p.e.of.readSent = read, sent
 }

@@ -265,12 +265,13 @@ func (e *entry) suspect() *leftovers.Suspect {
 	if claim := e.Queue.claimKey(e.home); claim != "" {
 		keys = append(keys, claim)
 	}
-	if at.Kind == holdfast.KindSemaphore {
+	if at.Kind == holdfast.KindSemaphore && !e.of.attaches {
 		turn := at.TurnKey(e.home)
 		keys = append(keys, turn, at.ClaimKey(turn))
 	}
 	s := &leftovers.Suspect{
 		Key: e.home, Keys: keys, Lease: e.Lease, UnansweredAt: e.of.unansweredAt, Log: e.Log(),
+		Attached: e.of.attaches,
 	}
 	if e.taken.moved {
 		s.Kept = e.Created
