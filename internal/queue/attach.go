@@ -87,7 +87,10 @@ func (q *Queue) Attach(ctx context.Context, t layout.Ticket, r Request) (_ *Gran
 		a.caller.next()
 		return nil, lease.EndedBy(ctx, q.host, err)
 	}
-	if a.stage >= placed {
+	switch {
+	case errors.Is(err, ErrEntryGone): // by hand, or to an administrator, since the reply
+		err = &holdfast.TicketError{End: holdfast.TicketUsed, Until: t.Until}
+	case a.stage >= placed:
 		err = fmt.Errorf("%w; the ticket is used, and its entry is removed", err)
 	}
 	giveUp([]*caller{a.caller}, a.attempt)
