@@ -16,8 +16,8 @@ import (
 )
 
 // Ticket lets its bearer go on with a hold that was detached, once: a process that has it, and may write the keys of the
-// lock, holds by Attach. Treat it as a credential. String, and what fmt and log/slog make of it, names the lock only;
-// MarshalText has it whole. The zero Ticket is good for nothing.
+// lock, holds by Attach. Treat it as a credential. String, and what fmt and log/slog write of it, names the lock only.
+// MarshalText has it whole, and so has JSON that it is a part of. The zero Ticket is good for nothing.
 type Ticket struct{ of layout.Ticket }
 
 // Detach ends the hold, and keeps its place in the queue for so long, 1 s to 24 h: whoever has the ticket takes the hold

@@ -54,8 +54,8 @@ func (h *Hold) Detach(ctx context.Context, within time.Duration) (layout.Ticket,
 	h.removal.wasRemoved()
 	v, _ := layout.DecodeValue([]byte(d.value))
 	return layout.Ticket{
-		Namespace: h.host.Namespace(), Key: []byte(h.Key()), Created: h.Created(), Mod: d.mod, Token: h.Token(),
-		Lease: d.lease, Queued: v.Queued, Held: h.since, Until: d.until,
+		Namespace: h.host.Namespace(), Key: h.Key(), Created: h.Created(), Mod: d.mod, Token: h.Token(),
+		Lease: d.lease, Queued: v.Queued, Held: layout.Millis(h.since), Until: layout.Millis(d.until),
 	}, nil
 }
 

@@ -14,9 +14,8 @@ import (
 
 // Ticket names a detached entry: who has it may go on with the hold. The zero Ticket names none.
 type Ticket struct {
-	V         int              `json:"v"`
 	Namespace string           `json:"namespace"`
-	Key       []byte           `json:"key"` // of the entry; names may have any bytes
+	Key       string           `json:"-"` // of the entry
 	Created   int64            `json:"created"`
 	Mod       int64            `json:"mod"` // the mod revision since the Detach: an Attach compares it
 	Token     holdfast.Token   `json:"token,omitzero"`
@@ -26,14 +25,19 @@ type Ticket struct {
 	Until     time.Time        `json:"until"` // when Lease ends at the earliest, by the clock of the Detach
 }
 
+// encodedTicket is a Ticket as it is written.
+type encodedTicket struct {
+	V int `json:"v"`
+	Ticket
+	Key []byte `json:"key"` // names may have any bytes
+}
+
 // maxTicket bounds a written Ticket, in bytes.
 const maxTicket = 4 << 10
 
 // Encode returns the ticket as text: letters, digits, "-" and "_".
 func (t Ticket) Encode() string {
-	t.V = format
-	t.Queued, t.Held, t.Until = Millis(t.Queued), Millis(t.Held), Millis(t.Until)
-	b, _ := json.Marshal(t) // plain fields, and times of this century
+	b, _ := json.Marshal(encodedTicket{format, t, []byte(t.Key)}) // plain fields, and times of this century
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
@@ -42,17 +46,20 @@ func DecodeTicket(text []byte) (t Ticket, bad string) {
 	if len(text) > maxTicket {
 		return t, fmt.Sprintf("is longer than %d bytes", maxTicket)
 	}
+	var enc encodedTicket
 	b, err := base64.RawURLEncoding.DecodeString(string(text))
-	if err != nil || json.Unmarshal(b, &t) != nil {
-		return Ticket{}, "is not what MarshalText has written"
+	if err != nil || json.Unmarshal(b, &enc) != nil {
+		return t, "is not what MarshalText has written"
 	}
+	t = enc.Ticket
+	t.Key, t.Queued, t.Held, t.Until = string(enc.Key), Millis(t.Queued), Millis(t.Held), Millis(t.Until)
 	q, found := t.Queue()
-	_, ours := LeaseOf(string(t.Key))
+	_, ours := LeaseOf(t.Key)
 	_, namespace := names.Namespace(t.Namespace)
 	times := plausible(t.Queued) && plausible(t.Held) && plausible(t.Until)
 	switch {
-	case t.V != format:
-		return Ticket{}, fmt.Sprintf("has format %d; this version knows %d", t.V, format)
+	case enc.V != format:
+		return Ticket{}, fmt.Sprintf("has format %d; this version knows %d", enc.V, format)
 	case !found, q.Check() != nil, !ours, namespace != nil, !times, t.Lease == clientv3.NoLease:
 		return Ticket{}, "names no entry"
 	case t.Created <= 0, t.Mod <= t.Created, t.Token != 0 && t.Token.Revision() != t.Created:
@@ -63,6 +70,6 @@ func DecodeTicket(text []byte) (t Ticket, bad string) {
 
 // Queue returns the queue of the entry; false for the zero Ticket, and for a key that no Detach has named.
 func (t Ticket) Queue() (Queue, bool) {
-	q, found := Of(t.Namespace, string(t.Key))
+	q, found := Of(t.Namespace, t.Key)
 	return q, found && (q.Kind == holdfast.KindLock || q.Kind == holdfast.KindSemaphore)
 }

@@ -40,7 +40,7 @@ func OfTicket(host lease.Host, t layout.Ticket) *Queue {
 	case host == nil:
 	case host.Namespace() != t.Namespace:
 		bad(fmt.Sprintf("is of namespace %q, and the session of %q", t.Namespace, host.Namespace()))
-	case layout.IsReader(string(t.Key)):
+	case layout.IsReader(t.Key):
 		q = q.Readers()
 	}
 	return q
@@ -104,7 +104,7 @@ func (q *Queue) Attach(ctx context.Context, t layout.Ticket, r Request) (_ *Gran
 // attaching returns the attempt to attach the entry of a ticket. Its caller has a line of its own: other goroutines of
 // the session wait behind the entry, as other sessions do.
 func (q *Queue) attaching(l *lease.Lease, t layout.Ticket, r Request) *attaching {
-	c, key := newCaller(q, r), string(t.Key)
+	c, key := newCaller(q, r), t.Key
 	c.alone = true
 	q.shared.lines.join(c, false)
 	a := &attempt{lease: l, q: q, attaches: true}

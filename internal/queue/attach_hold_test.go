@@ -303,10 +303,10 @@ func TestTicketThatIsGoodNoMore(t *testing.T) {
 			srv.Revoke(ticket.Lease)
 		}, holdfast.TicketKicked},
 		"the entry was deleted by hand": {func(srv *etcdfake.Server, ticket layout.Ticket) {
-			srv.Delete(string(ticket.Key))
+			srv.Delete(ticket.Key)
 		}, holdfast.TicketUsed},
 		"an administrator of an earlier version has written into it": {func(srv *etcdfake.Server, ticket layout.Ticket) {
-			kv := srv.Keys(string(ticket.Key))[0]
+			kv := srv.Keys(ticket.Key)[0]
 			holdtest.Notify(t, srv, kv, layout.Notice{By: "me", Reason: "to test"})
 		}, holdfast.TicketKicked},
 	} {
@@ -408,7 +408,7 @@ func TestTicketOfAnotherNamespaceIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		ticket, _, p := detached(t, srv)
 		other := ticket
 		other.Namespace = "other"
-		other.Key = append([]byte("other"), ticket.Key[len("holdfast"):]...)
+		other.Key = "other" + ticket.Key[len("holdfast"):]
 		p.Plan(nil)
 		for _, bad := range []layout.Ticket{{}, other} {
 			var argument *holdfast.ArgumentError
