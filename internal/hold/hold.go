@@ -72,7 +72,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 		first.holds = append(first.holds, newHold(g, r, first.life))
 	}
 	for _, h := range first.holds {
-		if r.MinHold > 0 && r.attached.IsZero() {
+		if r.MinHold > 0 {
 			h.grant.TakeFor(r.MinHold)
 		}
 		if h.audited() { // nothing can have ended the hold yet: Granted comes before Lost

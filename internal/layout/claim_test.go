@@ -4,6 +4,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 // Of a name, all claims are one range, and so are the entries and claims that conflict with a reader.
@@ -69,6 +73,26 @@ func TestClaimSaysWhatItsHolderMustBeWaitedFor(t *testing.T) {
 	} {
 		if got := DecodeClaim([]byte(value)); got != want {
 			t.Errorf("%.80q says %+v, want %+v", value, got, want)
+		}
+	}
+}
+
+// A claim that was put again may name another session. A mark puts that of a turn, and names none.
+func TestClaimWasMovedIfItWasPutAgain(t *testing.T) {
+	t.Parallel()
+	permits := Named("holdfast", holdfast.KindSemaphore, "x")
+	permit := permits.PermitKey(1, "694d-AAAAAAAAAAAAAAAA")
+	lock, _ := Named("holdfast", holdfast.KindLock, "x").Keys("694d-AAAAAAAAAAAAAAAA")
+	for claim, first := range map[string]int64{
+		Named("holdfast", holdfast.KindLock, "x").ClaimKey(lock): 2, permits.ClaimKey(permit): 2,
+		permits.ClaimKey(permits.TurnKey(permit)): 3,
+	} {
+		at, _ := About("holdfast", claim)
+		for version := range int64(5) {
+			kv := &mvccpb.KeyValue{Key: []byte(claim), Version: version}
+			if at.WasMoved(kv) != (version >= first) {
+				t.Errorf("%s, version %d: %v", claim, version, at.WasMoved(kv))
+			}
 		}
 	}
 }
