@@ -81,8 +81,8 @@ var ticketEnds = map[TicketEnd]string{
 	TicketUsed: "it was used: a process has attached the lock since, or its entry was deleted by hand; " +
 		"\"holdfast explain\" tells which holds, or has released",
 	TicketExpired: "it has expired, and the lock is free: acquire it anew",
-	TicketKicked: "it was ended before that: an administrator has kicked the detached holder, or its lease was revoked; " +
-		"the lock is free: acquire it anew",
+	TicketKicked: "it was ended before that: an administrator has kicked the detached hold, or revoked its lease; the " +
+		"lock is free: acquire it anew",
 }
 
 // LimitError: a semaphore has another limit in etcd than in the program, or a weight is above the limit, and could

@@ -119,8 +119,8 @@ func (r *request) ask(ctx context.Context) error {
 	})
 }
 
-// endTicket revokes the lease of a detached entry: entry and claim go in one revision, and the name is free at once, for
-// none holds. It compares nothing: after an Attach neither is on that lease any more. Then the new holder is asked.
+// endTicket revokes the lease of a detached entry: entry and claim go in one revision, and the name is free at once,
+// for none holds. It compares nothing: after an Attach neither is on that lease any more. Then the new holder is asked.
 func (r *request) endTicket(ctx context.Context) error {
 	revoke := func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
 		return r.client.Revoke(ctx, r.holder.entry.Lease)

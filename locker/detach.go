@@ -15,13 +15,13 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// Ticket lets its bearer go on with a hold that was detached, once: a process that has it, and may write the keys of the
-// lock, holds by Attach. Treat it as a credential. String, and what fmt and log/slog write of it, names the lock only.
-// MarshalText has it whole, and so has JSON that it is a part of. The zero Ticket is good for nothing.
+// Ticket lets its bearer go on with a hold that was detached, once: a process that has it, and may write the keys of
+// the lock, holds by Attach. Treat it as a credential. String, and what fmt and log/slog write of it, names the lock
+// only. MarshalText has it whole, and so has JSON that it is a part of. The zero Ticket is good for nothing.
 type Ticket struct{ of layout.Ticket }
 
-// Detach ends the hold, and keeps its place in the queue for so long, 1 s to 24 h: whoever has the ticket takes the hold
-// over by Attach, AttachRead or AttachPermit, in any process of the session's namespace, with the same token.
+// Detach ends the hold, and keeps its place in the queue for so long, 1 s to 24 h: whoever has the ticket takes the
+// hold over by Attach, AttachRead or AttachPermit, in any process of the session's namespace, with the same token.
 //
 //	ticket, err := lk.Detach(ctx, time.Hour)                                // the contexts of lk have ended
 //	lk, err := locker.Attach(ctx, sess, ticket, locker.Options{})           // once, in any process
@@ -31,15 +31,15 @@ type Ticket struct{ of layout.Ticket }
 // may be closed, or lost. When the time is over, or an administrator kicks the detached hold, the name is free at once,
 // without a lock delay.
 //
-// A guard cannot tell the work before from the work after, since the token is the same: what the hold protects must have
-// ended when Detach is called. An empty lease stays in etcd until the time is over, for each Detach.
+// A guard cannot tell the work before from the work after, since the token is the same: what the hold protects must
+// have ended when Detach is called. An empty lease stays in etcd until the time is over, for each Detach.
 //
 // Errors: *holdfast.ArgumentError, and the hold goes on, for a time out of range, and for what has no ticket: a lock of
 // several entries (Set, TreeMutex, LockDowngradable), each of which would have to be compared; one under a foreign
-// prefix, whose own clients know no tickets; and one taken with Options.Reentrant, which others may share. Otherwise the
-// hold has ended, and there is no ticket: a *holdfast.LostError, or holdfast.ErrReleased, if it had ended before; ctx's
-// error, or etcd's, and the session removes the entry as Unlock does, with holdfast.ErrOutcomeUnknown as there. A ctx
-// that has ended is treated as Unlock does.
+// prefix, whose own clients know no tickets; and one taken with Options.Reentrant, which others may share. Otherwise
+// the hold has ended, and there is no ticket: a *holdfast.LostError, or holdfast.ErrReleased, if it had ended before;
+// ctx's error, or etcd's, and the session removes the entry as Unlock does, with holdfast.ErrOutcomeUnknown as there. A
+// ctx that has ended is treated as Unlock does.
 func (s *single) Detach(ctx context.Context, within time.Duration) (Ticket, error) {
 	q := s.hold.Queue()
 	bad := ""
@@ -58,17 +58,17 @@ func (s *single) Detach(ctx context.Context, within time.Duration) (Ticket, erro
 	return Ticket{t}, err
 }
 
-// Attach goes on with the hold of a ticket that Detach of a Lock has made, of a Mutex or of a writer of an RWMutex: with
-// its place in the queue, its token, and the time since it was first held, from which MaxHold counts. MinHold counts
-// from the release. The other options are those of any lock; the name is the ticket's.
+// Attach goes on with the hold of a ticket that Detach of a Lock has made, of a Mutex or of a writer of an RWMutex:
+// with its place in the queue, its token, and the time since it was first held, from which MaxHold counts. MinHold
+// counts from the release. The other options are those of any lock; the name is the ticket's.
 //
 // Of all calls with one ticket one succeeds, in whatever processes. It finds out by itself if its request was carried
 // out and the reply lost. It does not wait for other holders, and sends one request as a rule.
 //
 // An error is a *view.AcquireError, and nothing is held. It wraps a *holdfast.TicketError if the ticket was used, has
-// expired or was kicked; a *holdfast.ArgumentError, before anything is sent, if it is of another kind of lock or another
-// namespace; a *holdfast.LostError if the session loses its lease meanwhile; otherwise ctx's error, or etcd's. If it Is
-// holdfast.ErrOutcomeUnknown, too, the ticket may be used; if it is, the session removes the entry.
+// expired or was kicked; a *holdfast.ArgumentError, before anything is sent, if it is of another kind of lock or
+// another namespace; a *holdfast.LostError if the session loses its lease meanwhile; otherwise ctx's error, or etcd's.
+// If it Is holdfast.ErrOutcomeUnknown, too, the ticket may be used; if it is, the session removes the entry.
 func Attach(ctx context.Context, sess *session.Session, t Ticket, o Options) (*Lock, error) {
 	return lockOf(attach(ctx, sess, t, o, holdfast.KindLock, false))
 }
@@ -138,8 +138,8 @@ func (t Ticket) MarshalText() ([]byte, error) {
 	return []byte(t.of.Encode()), nil
 }
 
-// UnmarshalText reads what MarshalText has written. Other text is a *holdfast.ArgumentError. It does not ask etcd whether
-// the ticket is still good.
+// UnmarshalText reads what MarshalText has written. Other text is a *holdfast.ArgumentError. It does not ask etcd
+// whether the ticket is still good.
 func (t *Ticket) UnmarshalText(text []byte) error {
 	of, bad := layout.DecodeTicket(text)
 	if bad != "" {

@@ -64,7 +64,8 @@ An entry, one holder or waiter:
 "watch --kind shard NAME": event ("owned", "unowned"), before (the owner), store_revision,
            and the fields of a shard, without assigned
 "watch":   event ("queued", "acquired", "released", "left", "lost", "gone",
-           "taken", "detached", "attached", "kicked", "removed"), revision, waiting (a count), entry (without ttl_seconds)
+           "taken", "detached", "attached", "kicked", "removed"), revision, waiting (a
+           count), entry (without ttl_seconds)
 "explain": entry (without token and ttl_seconds), held and ended (revisions),
            held_before (true: it stood at the first revision), end (how the entry went),
            asked (notices), cause (of the loss, or "released"; absent: not known)

@@ -75,8 +75,8 @@ func (d *detaching) send(ctx context.Context) error {
 	return d.hold.grant.Retry(ctx, d.try)
 }
 
-// try sends the Grant, if none has a reply yet, and the Txn. The Txn compares the mod revision, so it does not undo what
-// an administrator has written meanwhile.
+// try sends the Grant, if none has a reply yet, and the Txn. The Txn compares the mod revision, so it does not undo
+// what an administrator has written meanwhile.
 func (d *detaching) try(ctx context.Context) error {
 	g, now := d.hold.grant, time.Now()
 	if d.lease == clientv3.NoLease {

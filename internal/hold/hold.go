@@ -223,7 +223,8 @@ func (l *life) limitTime() {
 		return
 	}
 	if maxHold := l.holds[0].request.MaxHold; maxHold > 0 {
-		l.limit = time.AfterFunc(maxHold-time.Since(l.since), func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
+		left := maxHold - time.Since(l.since)
+		l.limit = time.AfterFunc(left, func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
 	}
 }
 

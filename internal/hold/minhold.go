@@ -130,8 +130,8 @@ func (m *move) try(ctx context.Context) error {
 	}
 }
 
-// grantLease obtains a lease for an entry alone, and returns its TTL. etcd makes short leases longer. Surplus leases, of
-// Grants that were sent twice or have no reply, have no keys and expire.
+// grantLease obtains a lease for an entry alone, and returns its TTL. etcd makes short leases longer. Surplus leases,
+// of Grants that were sent twice or have no reply, have no keys and expire.
 func grantLease(ctx context.Context, host lease.Env, d time.Duration) (clientv3.LeaseID, time.Duration, error) {
 	seconds := int64((d + time.Second - 1) / time.Second)
 	resp, _, err := requests.Once(ctx, host.Sender(), requests.Write,

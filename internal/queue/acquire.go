@@ -119,8 +119,8 @@ func (s Set) usable(ctx context.Context) error {
 	return retry.ContextErr(ctx)
 }
 
-// join puts the call into a line of each queue. Of a Set of several queues these are lines of its own, so it is the head
-// of each at once. With Request.Try it returns nil if the line of its only queue is not empty.
+// join puts the call into a line of each queue. Of a Set of several queues these are lines of its own, so it is the
+// head of each at once. With Request.Try it returns nil if the line of its only queue is not empty.
 func (s Set) join(r Request) []*caller {
 	callers := make([]*caller, len(s))
 	for i, q := range s {

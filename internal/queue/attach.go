@@ -27,7 +27,7 @@ import (
 //	        another copy, of B or of C, compares mod(E) = 20, and does nothing
 
 // errTicketInUse: another call of this session has the ticket, or the sweeper still looks after its entry.
-var errTicketInUse = errors.New("this session is attaching the ticket already, or removes what an earlier call has left")
+var errTicketInUse = errors.New("this session attaches the ticket already, or removes what an earlier call has left")
 
 // OfTicket returns the queue of a ticket's entry, as a session uses it.
 func OfTicket(host lease.Host, t layout.Ticket) *Queue {

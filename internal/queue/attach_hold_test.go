@@ -155,10 +155,12 @@ func TestAttachThatIsGivenUp(t *testing.T) {
 		fate etcdfake.Fate
 		good bool
 	}{
-		"the request is lost":       {holdtest.Silence, true},
-		"the request comes late":    {etcdfake.Fate{Request: 30 * time.Second}, true},
-		"the reply is lost":         {etcdfake.Fate{LoseReply: true, Silent: true}, false},
-		"it comes before the sweep": {etcdfake.Fate{Request: time.Second + 2*kit.OneWay, LoseReply: true, Silent: true}, false},
+		"the request is lost":    {holdtest.Silence, true},
+		"the request comes late": {etcdfake.Fate{Request: 30 * time.Second}, true},
+		"the reply is lost":      {etcdfake.Fate{LoseReply: true, Silent: true}, false},
+		"it comes before the sweep": {
+			etcdfake.Fate{Request: time.Second + 2*kit.OneWay, LoseReply: true, Silent: true}, false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -187,8 +189,8 @@ func TestAttachThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// The same session tries again at once. Until it has swept what it gave up, it must not: the sweeper would take what the
-// second call attaches for what the first has left.
+// The same session tries again at once. Until it has swept what it gave up, it must not: the sweeper would take what
+// the second call attaches for what the first has left.
 func TestAttachAgainWaitsUntilTheFirstIsSwept(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ticket, _, _ := detached(t, srv)

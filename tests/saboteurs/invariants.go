@@ -139,6 +139,13 @@ var invariants = []invariant{
 		"internal/lease/hearing.go Lease.Heard",
 		"admin/remove.go request.move",
 	}},
+	{"none holds by what is detached, and one by its ticket", []string{
+		"internal/hold/detach.go Hold.Detach, detaching.try, detaching.giveUp",
+		"internal/queue/attach.go Queue.Attach, attaching.try, attaching.refused",
+		"internal/queue/wait.go entry.unsettled, entry.noteExamined, Queue.groupOf",
+		"internal/leftovers/sweeper.go Suspect.owns",
+		"admin/request.go request.endTicket",
+	}},
 	{"a name stays taken for MinHold", []string{
 		"internal/hold/minhold.go removal.stayTaken, move.try, moveTaken",
 		"internal/queue/entry.go Taken",
