@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -63,7 +64,8 @@ type TicketError struct {
 }
 
 func (e *TicketError) Error() string {
-	return fmt.Sprintf("the ticket was good until %s: %s", e.Until.Format(time.RFC3339), ticketEnds[e.End])
+	why := cmp.Or(ticketEnds[e.End], "it is good no more")
+	return fmt.Sprintf("the ticket was good until %s: %s", e.Until.Format(time.RFC3339), why)
 }
 
 // TicketEnd is why a ticket is good no more.

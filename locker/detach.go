@@ -20,7 +20,7 @@ import (
 // only. MarshalText has it whole, and so has JSON that it is a part of. The zero Ticket is good for nothing.
 type Ticket struct{ of layout.Ticket }
 
-// Detach ends the hold, and keeps its place in the queue for so long, 1 s to 24 h: whoever has the ticket takes the
+// Detach ends the hold, and keeps its place in the queue for so long, 1 s to 24 h: who has the ticket takes the
 // hold over by Attach, AttachRead or AttachPermit, in any process of the session's namespace, with the same token.
 //
 //	ticket, err := lk.Detach(ctx, time.Hour)                                // the contexts of lk have ended
@@ -44,6 +44,7 @@ func (s *single) Detach(ctx context.Context, within time.Duration) (Ticket, erro
 	q := s.hold.Queue()
 	bad := ""
 	switch {
+	case ctx == nil: // Detach of the hold says so
 	case len(s.hold.Together()) > 1 || q.Kind() == holdfast.KindTree:
 		bad = "is a lock of several entries, each of which would have to be compared: it has no ticket"
 	case q.Layout().Foreign:
@@ -94,7 +95,10 @@ func attach(
 	lock := kind == holdfast.KindLock
 	n := named{queues: queue.Set{q}, opts: o, keeps: lock && !reads, shares: lock}
 	n.check()
-	if is := q.Kind() == kind && q.Reader == reads; !is && q.Err() == nil {
+	if ctx == nil {
+		n.bad = &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	}
+	if is := q.Kind() == kind && q.Reader == reads; !is && q.Err() == nil && n.bad == nil {
 		n.bad = &holdfast.ArgumentError{Argument: "ticket", Reason: fmt.Sprintf("is of a %v: use the function for that", t)}
 	}
 	if n.bad != nil {

@@ -167,7 +167,7 @@ func (d *detaching) revoke(ctx context.Context) {
 
 // Attach goes on with the hold of a ticket, in the session of q: see queue.Attach.
 func Attach(ctx context.Context, q *queue.Queue, t layout.Ticket, r Request) (*Hold, error) {
-	g, err := q.Attach(ctx, t, r.Request)
+	g, err := queue.Attach(ctx, q, t, r.Request)
 	if err != nil {
 		return nil, err
 	}

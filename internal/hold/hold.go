@@ -217,14 +217,14 @@ type life struct {
 
 // limitTime has the life end after MaxHold.
 func (l *life) limitTime() {
-	l.mu.Lock() // a timer may fire before it is assigned
+	held := time.Since(l.since) // more than nothing after an Attach
+	l.mu.Lock()                 // a timer may fire before it is assigned
 	defer l.mu.Unlock()
 	if l.done.given {
 		return
 	}
 	if maxHold := l.holds[0].request.MaxHold; maxHold > 0 {
-		left := maxHold - time.Since(l.since)
-		l.limit = time.AfterFunc(left, func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
+		l.limit = time.AfterFunc(maxHold-held, func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
 	}
 }
 

@@ -112,6 +112,6 @@ func DecodeClaim(value []byte) Claim {
 
 // WasMoved reports whether a claim was put again by a Detach or an Attach, so that its value may name another session
 // than its key. The version of the key tells: 1 is the put of the entry, and 2, of a turn, its mark.
-func (q Queue) WasMoved(claim *mvccpb.KeyValue) bool {
+func WasMoved(q Queue, claim *mvccpb.KeyValue) bool {
 	return claim.Version > 2 || claim.Version == 2 && !q.IsTurn(q.EntryOf(string(claim.Key)))
 }

@@ -90,8 +90,8 @@ func TestClaimWasMovedIfItWasPutAgain(t *testing.T) {
 		at, _ := About("holdfast", claim)
 		for version := range int64(5) {
 			kv := &mvccpb.KeyValue{Key: []byte(claim), Version: version}
-			if at.WasMoved(kv) != (version >= first) {
-				t.Errorf("%s, version %d: %v", claim, version, at.WasMoved(kv))
+			if WasMoved(at, kv) != (version >= first) {
+				t.Errorf("%s, version %d: %v", claim, version, WasMoved(at, kv))
 			}
 		}
 	}

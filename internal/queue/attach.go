@@ -59,7 +59,7 @@ type attaching struct {
 // one succeeds. Errors: a *holdfast.TicketError; ctx's; holdfast.ErrClosed; the *holdfast.LostError of the session's
 // lease; etcd's where a retry cannot help. With an error that Is holdfast.ErrOutcomeUnknown the ticket may be used; if
 // it is, the session removes the entry.
-func (q *Queue) Attach(ctx context.Context, t layout.Ticket, r Request) (_ *Grant, err error) {
+func Attach(ctx context.Context, q *Queue, t layout.Ticket, r Request) (_ *Grant, err error) {
 	if err := (Set{q}).usable(ctx); err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (q *Queue) Attach(ctx context.Context, t layout.Ticket, r Request) (_ *Gran
 	if err != nil {
 		return nil, lease.EndedBy(ctx, q.host, err)
 	}
-	a := q.attaching(l, t, r)
+	a := newAttaching(q, l, t, r)
 	err = lease.RetryUnder(ctx, q.host, l, a.try)
 	if err == nil && (ctx.Err() != nil || !a.mayHold()) { // the session is suspended, or the reply was late
 		err = a.awaitFront(ctx)
@@ -95,15 +95,15 @@ func (q *Queue) Attach(ctx context.Context, t layout.Ticket, r Request) (_ *Gran
 	}
 	giveUp([]*caller{a.caller}, a.attempt)
 	if err = lease.EndedBy(ctx, q.host, err); a.unknown && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
-		err = fmt.Errorf("%w: %w; the ticket is used, and the session removes the entry, or it is good until %s",
-			holdfast.ErrOutcomeUnknown, err, t.Until.Format(time.RFC3339))
+		err = fmt.Errorf("%w: %w; the ticket is used, and the session removes the entry, or it is good until %v",
+			holdfast.ErrOutcomeUnknown, err, t.Until)
 	}
 	return nil, err
 }
 
-// attaching returns the attempt to attach the entry of a ticket. Its caller has a line of its own: other goroutines of
-// the session wait behind the entry, as other sessions do.
-func (q *Queue) attaching(l *lease.Lease, t layout.Ticket, r Request) *attaching {
+// newAttaching returns the attempt to attach the entry of a ticket. Its caller has a line of its own: other goroutines
+// of the session wait behind the entry, as other sessions do.
+func newAttaching(q *Queue, l *lease.Lease, t layout.Ticket, r Request) *attaching {
 	c, key := newCaller(q, r), t.Key
 	c.alone = true
 	q.shared.lines.join(c, false)

@@ -195,7 +195,7 @@ func (s scope) dead(entry *mvccpb.KeyValue, claims []*mvccpb.KeyValue) (dead []d
 			// Only what is strictly older acquits. The two entries of a Downgradable have one revision, and the reader's must
 			// not acquit the writer's, which held.
 			acquitted := older != 0 && older < rev
-			dead = append(dead, deadClaim{key: string(kv.Key), rev: rev, acquitted: acquitted, moved: s.At.WasMoved(kv)})
+			dead = append(dead, deadClaim{key: string(kv.Key), rev: rev, acquitted: acquitted, moved: layout.WasMoved(s.At, kv)})
 		}
 		stands(key, rev)
 	}

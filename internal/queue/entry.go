@@ -55,7 +55,7 @@ type attempt struct {
 	delayed bool // a reply has shown dead claims out of the way
 	late    bool // it came late: see noteReply
 
-	attaches     bool  // it puts no entry, and attaches one: see Queue.Attach
+	attaches     bool  // it puts no entry, and attaches one: see Attach
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
 }
 

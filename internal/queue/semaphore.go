@@ -194,7 +194,7 @@ func standingIn(at layout.Queue, kvs ...*mvccpb.KeyValue) (s standing) {
 				s.lost += layout.WeightOf(entry)
 			}
 			s.dead = append(s.dead, deadClaim{
-				key: key, rev: kv.CreateRevision, acquitted: waited, moved: at.WasMoved(kv),
+				key: key, rev: kv.CreateRevision, acquitted: waited, moved: layout.WasMoved(at, kv),
 			})
 		}
 	}

@@ -198,7 +198,7 @@ func (l readAhead) note(r requests.Reply) {
 func (e *entry) unsettled(most int) (claims []deadClaim) {
 	known := make(map[group]bool)
 	add := func(c deadClaim) {
-		if g := e.Queue.groupOf(c); !known[g] {
+		if g := groupOf(e.Queue, c); !known[g] {
 			known[g] = true
 			c.asked = cmp.Or(e.Queue.shared.delays.get(c).says.Session, e.Queue.holderOf(c))
 			claims = append(claims, c)
@@ -232,7 +232,7 @@ type group struct {
 	moved   string // its key
 }
 
-func (q *Queue) groupOf(c deadClaim) group {
+func groupOf(q *Queue, c deadClaim) group {
 	if c.moved {
 		return group{moved: c.key}
 	}
@@ -261,14 +261,14 @@ func (e *entry) noteExamined(r requests.Reply, i int, claims []deadClaim) {
 	}
 	of := make(map[group][]deadClaim)
 	for _, c := range e.claims {
-		g := e.Queue.groupOf(c)
+		g := groupOf(e.Queue, c)
 		of[g] = append(of[g], c)
 	}
 	for _, c := range claims {
 		if claim := r.First(i); claim != nil {
-			c.moved = e.Queue.At.WasMoved(claim) // not known before of the claim of the entry ahead
+			c.moved = layout.WasMoved(e.Queue.At, claim) // not known before of the claim of the entry ahead
 			says, gone := layout.DecodeClaim(claim.Value), r.Range(i+1).Count == 0
-			e.Queue.shared.delays.noteExamined(of[e.Queue.groupOf(c)], says, c.asked, gone, time.Now())
+			e.Queue.shared.delays.noteExamined(of[groupOf(e.Queue, c)], says, c.asked, gone, time.Now())
 		}
 		i += 2
 	}

@@ -120,6 +120,7 @@ func newKit(t *testing.T, srv *etcdfake.Server) *kit {
 		"etcdfence.BumpEpoch": etcdfence.BumpEpoch,
 		"etcdfence.Epoch":     etcdfence.Epoch, "member.Join": member.Join, "session.New": session.New,
 		"session.NewClient": session.NewClient,
+		"locker.Attach":     locker.Attach, "locker.AttachRead": locker.AttachRead, "locker.AttachPermit": locker.AttachPermit,
 		"election.Election": el, "election.Reader": election.NewReader(cli, "el"),
 		"election.Term":    must(election.New(sess, "led").With(election.Options{Value: "v"}).Campaign(ctx)),
 		"etcdfence.Marks":  must(etcdfence.NewMarks(cli, etcdfence.MarksOptions{})),
