@@ -98,7 +98,7 @@ func (d *detaching) try(ctx context.Context) error {
 		},
 		Else: []clientv3.Op{clientv3.OpGet(g.Key)},
 	})
-	g.Queue.ReportUnknown("detach", err)
+	g.Queue.ReportUnknown("move", err)
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone: // it was revoked by hand, or is over
 		d.lease = clientv3.NoLease

@@ -110,7 +110,7 @@ func newAttaching(q *Queue, l *lease.Lease, t layout.Ticket, r Request) *attachi
 	a := &attempt{lease: l, q: q, attaches: true}
 	e := &a.only
 	e.Queue, e.of, e.caller, e.Lease = q, a, c, l
-	e.entryKeys = entryKeys{Key: key, Claim: q.claimKey(key), home: key} // the key is not used again
+	e.entryKeys = entryKeys{Key: key, Claim: q.claimKey(key), home: q.At.PermitOf(key)} // without an id: see entryKeys
 	v, _ := layout.DecodeValue([]byte(q.entryValue(r)))
 	v.Queued, v.Held = t.Queued, t.Held
 	e.Value, e.Created, e.Token = v.Encode(), t.Created, t.Token
@@ -151,7 +151,7 @@ func (a *attaching) try(ctx context.Context) error {
 		},
 		Else: reads,
 	})
-	if unknown := e.Queue.ReportUnknown("attach", err) || r.Unanswered; unknown || time.Since(began) >= slowPut {
+	if unknown := e.Queue.ReportUnknown("move", err) || r.Unanswered; unknown || time.Since(began) >= slowPut {
 		a.unansweredAt, a.unknown = gate, a.unknown || unknown
 	}
 	switch {

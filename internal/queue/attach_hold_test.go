@@ -122,6 +122,30 @@ func TestTurnThatWasMarkedIsDetachedAndAttached(t *testing.T) {
 	})
 }
 
+// The session that has queued attaches again, and scans its lease for entries without an attempt, also for turns.
+func TestScannerSparesWhatItsOwnSessionHasAttached(t *testing.T) {
+	for name, waits := range map[string]bool{"a permit": false, "a turn": true} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				first := holdtest.MustAcquire(t, p.Permits(1, 1))
+				if waits {
+					turn := holdtest.AcquireLater(t.Context(), p.Permits(1, 1))
+					kit.Queued(t, srv, kit.Permits("x"), 2)
+					holdtest.MustRelease(t, first)
+					first = (<-turn).H
+				}
+				again := p.MustAttach(t, holdtest.MustDetach(t, first, time.Hour), hold.Request{})
+				time.Sleep(3 * queue.ScanEvery)
+				if again.Check() != nil {
+					t.Error(again.Check())
+				}
+				holdtest.MustRelease(t, again)
+			})
+		})
+	}
+}
+
 func TestAttachWithLostMessages(t *testing.T) {
 	for name, fate := range map[string]etcdfake.Fate{
 		"the request is lost":  {LoseRequest: true},

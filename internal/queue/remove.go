@@ -265,7 +265,7 @@ func (e *entry) suspect() *leftovers.Suspect {
 	if claim := e.Queue.claimKey(e.home); claim != "" {
 		keys = append(keys, claim)
 	}
-	if at.Kind == holdfast.KindSemaphore && !e.of.attaches {
+	if at.Kind == holdfast.KindSemaphore {
 		turn := at.TurnKey(e.home)
 		keys = append(keys, turn, at.ClaimKey(turn))
 	}
