@@ -245,6 +245,28 @@ func TestDetachWhoseLeaseIsGoneTakesAnother(t *testing.T) {
 	})
 }
 
+// The put of the entry was answered, and a copy of it was not. So the sweeper looks after its key, and leaves what is
+// detached there, and what is attached.
+func TestSweeperSparesADetachedEntry(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p, q := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		p.PlanOne("enqueue", holdtest.LostReply)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		ticket := holdtest.MustDetach(t, h, time.Hour)
+		time.Sleep(time.Minute)
+		if p.GateMoves(srv) == 0 {
+			t.Error("the sweeper has nothing to do: this tests nothing")
+		}
+		again := q.MustAttach(t, ticket, hold.Request{})
+		time.Sleep(time.Minute)
+		if again.Check() != nil {
+			t.Error(again.Check())
+		}
+		holdtest.MustRelease(t, again)
+		kit.NothingStands(t, srv)
+	})
+}
+
 // A goroutine of the same session waits behind the detached entry, as another session would.
 func TestNextGoroutineQueuesBehindADetachedEntry(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

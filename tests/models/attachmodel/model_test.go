@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-var full = flag.Bool("model.full", false, "search with more faults: a minute")
+var full = flag.Bool("model.full", false, "search with more faults")
 
 var (
 	calm    = scenario{name: "calm", left: budget{attaches: 3, detaches: 2, closes: 1}}
