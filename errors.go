@@ -1,8 +1,10 @@
 package holdfast
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // The sentinel errors of all packages. Test for them with errors.Is.
@@ -53,6 +55,36 @@ type NameError struct {
 
 func (e *NameError) Error() string {
 	return fmt.Sprintf("%s name %.128q: %s", e.Kind, e.Name, e.Reason)
+}
+
+// TicketError: a ticket of a detached lock cannot be attached any more. Nothing is held.
+type TicketError struct {
+	End   TicketEnd
+	Until time.Time // of the ticket
+}
+
+func (e *TicketError) Error() string {
+	why := cmp.Or(ticketEnds[e.End], "it is good no more")
+	return fmt.Sprintf("the ticket was good until %s: %s", e.Until.Format(time.RFC3339), why)
+}
+
+// TicketEnd is why a ticket is good no more.
+type TicketEnd string
+
+// The ends of tickets.
+const (
+	TicketUsed    TicketEnd = "used"
+	TicketExpired TicketEnd = "expired"
+	TicketKicked  TicketEnd = "kicked"
+)
+
+// ticketEnds says what an end means to an operator.
+var ticketEnds = map[TicketEnd]string{
+	TicketUsed: "it was used: a process has attached the lock since, or its entry was deleted by hand; " +
+		"\"holdfast explain\" tells which holds, or has released",
+	TicketExpired: "it has expired, and the lock is free: acquire it anew",
+	TicketKicked: "it was ended before that: an administrator has kicked the detached hold, or revoked its lease; the " +
+		"lock is free: acquire it anew",
 }
 
 // LimitError: a semaphore has another limit in etcd than in the program, or a weight is above the limit, and could

@@ -66,6 +66,8 @@ func (e *HolderError) Unwrap() error { return e.Err }
 // election.Options.DrainTimeout. Run then campaigns again, at the back. A Term of Campaign leads on until Resign, as
 // others see it. A leader of an election under a prefix (election.NewAt) takes no requests: ErrNotTold.
 //
+// A lock that is detached (see locker.Lock) has no holder to ask: its ticket ends, and the name is free at once.
+//
 // A permit of a semaphore has no token: give holdfast.Token(Entry.Revision). So also where Entry.Token is 0 because the
 // epoch was raised after the holder queued, and etcd has compacted what it was before.
 //

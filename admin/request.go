@@ -102,6 +102,9 @@ func (r *request) ask(ctx context.Context) error {
 		if h.entry.Released() && !r.notice.Removed { // MinHold keeps its name; no holder would read the notice
 			return r.failed(ErrNotHeld, h.entry)
 		}
+		if h.entry.Detached() {
+			return r.endTicket(ctx)
+		}
 		asked := func(n layout.Notice) bool { return n.Given() && (n.Removed || !r.notice.Removed) }
 		if h.all(asked) {
 			r.told = true
@@ -114,6 +117,25 @@ func (r *request) ask(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+// endTicket revokes the lease of a detached entry: entry and claim go in one revision, and the name is free at once,
+// for none holds. It compares nothing: after an Attach neither is on that lease any more. Then the new holder is asked.
+func (r *request) endTicket(ctx context.Context) error {
+	revoke := func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
+		return r.client.Revoke(ctx, r.holder.entry.Lease)
+	}
+	_, _, err := requests.Once(ctx, r.sender, requests.Write, revoke)
+	if err != nil && etcderr.Classify(err) != etcderr.LeaseGone {
+		r.unanswered = r.unanswered || etcderr.Classify(err) == etcderr.Unknown
+		return retry.WithConnection(r.client.ActiveConnection(), err)
+	}
+	r.told = true
+	if err = r.find(ctx); errors.Is(err, ErrNotHeld) {
+		r.unanswered = false
+		return nil
+	}
+	return cmp.Or(err, retry.Again(errEntryChanged))
 }
 
 // bell returns what makes the holder's session look for the notice at once: the put of its session key, as it is, if

@@ -48,7 +48,7 @@ type Queue struct {
 // claim. If none comes, etcd deletes it within minutes.
 type DeadClaim struct {
 	Key      string           // in etcd
-	Lease    clientv3.LeaseID // of the entry that has gone: the logs of its session name it
+	Lease    clientv3.LeaseID // of the session that held, or waited: its logs name it
 	Revision int64            // the create revision, of the entry too
 	Shared   bool             // of a reader: it delays no readers
 
@@ -284,7 +284,7 @@ func deadClaim(q layout.Queue, kv *mvccpb.KeyValue) DeadClaim {
 	lease, _ := layout.LeaseOf(entry)
 	says := layout.DecodeClaim(kv.Value)
 	return DeadClaim{
-		Key: string(kv.Key), Lease: lease, Revision: kv.CreateRevision, Shared: layout.IsReader(entry),
+		Key: string(kv.Key), Lease: cmp.Or(says.Session, lease), Revision: kv.CreateRevision, Shared: layout.IsReader(entry),
 		LockDelay: says.LockDelay, ToldWithin: says.ToldWithin,
 	}
 }

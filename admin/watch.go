@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
-// What an Event tells of an entry, beside audit.Kicked, Removed, Released and Lost.
+// What an Event tells of an entry, beside audit.Kicked, Removed, Released, Detached, Attached and Lost.
 const (
 	// Queued: the entry is in the queue. One that holds at once is queued first.
 	Queued audit.Event = "queued"
@@ -36,7 +36,8 @@ const (
 )
 
 // Event is one change of a queue. audit.Kicked and audit.Removed have an Entry.Notice; audit.Released follows, after
-// Removed at once or in a few seconds. Those behind audit.Lost wait for the claim of the entry: see DeadClaim.
+// Removed at once or in a few seconds. After audit.Detached it tells that the ticket has ended. Those behind audit.Lost
+// wait for the claim of the entry: see DeadClaim.
 type Event struct {
 	What     audit.Event
 	Entry    Entry // as it was last seen; without TTL
@@ -235,7 +236,8 @@ func (w *watcher) behind(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	same := func(a, b Entry) bool {
-		return a.Revision == b.Revision && a.Released() == b.Released() && a.Notice == b.Notice
+		return a.Revision == b.Revision && a.Released() == b.Released() && a.DetachedAt == b.DetachedAt &&
+			a.Notice == b.Notice
 	}
 	stands := now.byKey()
 	if !maps.EqualFunc(stands, w.standing, same) {

@@ -76,7 +76,7 @@ func (w *watcher) change(
 			return nil
 		}
 		switch {
-		case before.Released(), !before.Notice.Until.IsZero(): // it no longer stood on the lease of its session
+		case before.Released(), before.Detached(), !before.Notice.Until.IsZero(): // it no longer stood on a session's lease
 			how = audit.Released
 		case how == unclaimedEnd && (before.Unclaimed || w.blind):
 			how = audit.Lost
@@ -173,6 +173,9 @@ func (w *watcher) ask(
 		how[i] = audit.Released
 		key, rev := string(ev.Kv.Key), clientv3.WithRev(ev.Kv.ModRevision)
 		lease, ours := layout.LeaseOf(key)
+		if before, known := w.standing[key]; known {
+			lease = before.Lease // of the session that has attached it, perhaps
+		}
 		if ev.Type != clientv3.EventTypeDelete || !ours || w.queue.IsClaim(key) {
 			continue
 		}
@@ -209,9 +212,18 @@ func (w *watcher) ask(
 	return how, resp.Range(0).Kvs, nil
 }
 
-// modified tells what was written into an entry: that its holder has released it and it stays, or what an
-// administrator asks for.
+// modified tells what was written into an entry: that its holder has released it and it stays, that it was detached or
+// attached, or what an administrator asks for.
 func (w *watcher) modified(before, now Entry, rev int64) error {
+	if before.Detached() != now.Detached() {
+		what := audit.Attached
+		if now.Detached() {
+			what = audit.Detached
+		}
+		if err := w.tell(Event{What: what, Entry: now, Revision: rev}); err != nil {
+			return err
+		}
+	}
 	if !before.Released() && now.Released() {
 		if err := w.tell(Event{What: Taken, Entry: now, Revision: rev}); err != nil {
 			return err

@@ -1,9 +1,9 @@
 // Package audit reports who held which lock and when, and which claims guards refused. Set an Auditor in the options of
 // a mutex, an election, a guard or a fenced writer; without one, records go to a logger (see Log).
 //
-// Every hold gives one Granted record and then either Released or Lost; every refused claim one Refused; the operator's
-// functions in package fencing Bumped and Reset, those in package admin Kicked and Removed. If the process dies, what
-// it had not recorded is never recorded.
+// Every hold gives one Granted record, or Attached, and then one of Released, Detached or Lost; every refused claim one
+// Refused; the operator's functions in package fencing Bumped and Reset, those in package admin Kicked and Removed. If
+// the process dies, what it had not recorded is never recorded.
 package audit
 
 import (
@@ -19,14 +19,16 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// Event is what a [Record] is about. An event of admin.Client.Watch has this type, too: Released, Lost, Kicked and
-// Removed mean the same in both.
+// Event is what a [Record] is about. An event of admin.Client.Watch has this type, too: Released, Lost, Detached,
+// Attached, Kicked and Removed mean the same in both.
 type Event string
 
 // The events.
 const (
 	Granted  Event = "granted"  // a holder acquired a lock or was elected
 	Released Event = "released" // the holder released it, or its session; or MinHold has passed
+	Detached Event = "detached" // the holder has detached it, and holds no more; a ticket keeps it
+	Attached Event = "attached" // another holder goes on with it, by the ticket: same Token
 	Lost     Event = "lost"     // it went without a release; Err is the cause
 	Refused  Event = "refused"  // a guard refused a claim; Err is the reason
 	Bumped   Event = "bumped"   // an operator raised the epoch
@@ -47,7 +49,7 @@ type Record struct {
 	Holder   string           // for people: owner, host and process, or the peer that presented the claim
 	Resource string           // Refused, Reset: the guarded resource
 	Mark     holdfast.Token   `json:",omitzero"` // Refused: the larger token the guard had seen. Reset: the token deleted
-	Held     time.Duration    // Released, Lost: since Granted
+	Held     time.Duration    // Released, Detached, Lost: since Granted, by whichever process
 	TakenFor time.Duration    // Released: how long MinHold keeps the name taken after it
 	Err      error            // Lost, Refused: the reason. Others: nil, or why the outcome is unknown
 	By       string           // Kicked, Removed: the administrator

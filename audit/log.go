@@ -11,13 +11,17 @@ import (
 
 type logAuditor struct{ log *slog.Logger }
 
-// Log returns an auditor that writes to l: grants, releases, and losses by Session.Close at Debug, everything else at
-// Warn. A nil l is slog.Default() at the time of the record.
+// Log returns an auditor that writes to l: grants, releases, what is detached and attached, and losses by Session.Close
+// at Debug, everything else at Warn. A nil l is slog.Default() at the time of the record.
 func Log(l *slog.Logger) Auditor { return logAuditor{l} }
 
 func (a logAuditor) Audit(ctx context.Context, r Record) {
 	level := slog.LevelWarn
-	if r.Event == Granted || r.Event == Released || r.closed() {
+	switch r.Event {
+	case Granted, Released, Detached, Attached:
+		level = slog.LevelDebug
+	}
+	if r.closed() {
 		level = slog.LevelDebug
 	}
 	log := a.log

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -205,9 +204,7 @@ func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 	if err == nil {
 		first := hold.Begin(grants, r)[0]
 		if n.opts.Reentrant {
-			handles := new(atomic.Int64)
-			handles.Store(1)
-			return n.handle(first, newOwn(first, handles)), nil
+			return n.handle(first, newOwn(first, nil)), nil
 		}
 		return n.handle(first, nil), nil
 	}

@@ -44,6 +44,10 @@ type Entry struct {
 	// ReleasedAt is not zero if the holder has released it, and MinHold (see locker.Mutex)
 	// keeps the name taken until TakenUntil. etcd removes the entry a moment later.
 	ReleasedAt, TakenUntil time.Time
+
+	// DetachedAt is not zero if its holder has detached it (see locker.Lock): until DetachedUntil a ticket lets another
+	// process hold by it, and none holds meanwhile. Then etcd removes it.
+	DetachedAt, DetachedUntil time.Time
 }
 
 // Notice is what an administrator has written into the entry of a holder, with Kick or Remove of package admin.
@@ -69,6 +73,9 @@ func (n Notice) String() string {
 
 // Released reports whether the entry was released and only keeps the name taken.
 func (e Entry) Released() bool { return !e.ReleasedAt.IsZero() }
+
+// Detached reports whether no process holds by the entry, and a ticket lets one do so.
+func (e Entry) Detached() bool { return !e.DetachedAt.IsZero() }
 
 // String says who it is and since when, on one line.
 func (e Entry) String() string {
@@ -100,6 +107,9 @@ func (e Entry) String() string {
 	case e.Released():
 		who = append(who, "released at "+e.ReleasedAt.Format(time.RFC3339)+
 			", its name taken until "+e.TakenUntil.Format(time.RFC3339))
+	case e.Detached():
+		who = append(who, "detached at "+e.DetachedAt.Format(time.RFC3339)+
+			" until "+e.DetachedUntil.Format(time.RFC3339))
 	case !e.HeldAt.IsZero():
 		who = append(who, "held since "+e.HeldAt.Format(time.RFC3339))
 	case !e.QueuedAt.IsZero():
@@ -159,6 +169,9 @@ func (p Place) String() string {
 		text = "held by " + p.Holder.String()
 		if p.Holder.Released() {
 			text = "taken by " + p.Holder.String()
+		}
+		if p.Holder.Detached() {
+			text = "detached by " + p.Holder.String()
 		}
 		if p.Name != "" {
 			text = names.Quote(p.Name) + " is " + text

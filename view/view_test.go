@@ -23,6 +23,9 @@ func TestEntrySaysWhatIsKnown(t *testing.T) {
 			Key: "k", Owner: "a", QueuedAt: noon, HeldAt: noon, ReleasedAt: noon, TakenUntil: noon.Add(time.Hour),
 			Token: 5, Lease: 0x694d,
 		},
+		`owner "a", detached at 2026-01-31T12:00:00Z until 2026-01-31T13:00:00Z, token 5, lease 694d`: {
+			Key: "k", Owner: "a", HeldAt: noon, DetachedAt: noon, DetachedUntil: noon.Add(time.Hour), Token: 5, Lease: 0x694d,
+		},
 		`host "h", value "10.0.0.1", queued since 2026-01-31T12:00:00Z, lease 1`: {
 			Key: "k", Host: "h", Value: "10.0.0.1", QueuedAt: noon, Lease: 1,
 		},
@@ -57,6 +60,9 @@ func TestPlaceSaysWhoHoldsAndHowManyAreAhead(t *testing.T) {
 		`held by owner "a", lease 1`: {Holder: a, Ahead: 1, Seen: noon},
 		`taken by owner "b", released at 2026-01-31T12:00:00Z, its name taken until 2026-01-31T12:00:00Z, lease 1`: {
 			Holder: view.Entry{Key: "k", Owner: "b", Lease: 1, ReleasedAt: noon, TakenUntil: noon}, Ahead: 1, Seen: noon,
+		},
+		`detached by owner "b", detached at 2026-01-31T12:00:00Z until 2026-01-31T12:00:00Z, lease 1`: {
+			Holder: view.Entry{Key: "k", Owner: "b", Lease: 1, DetachedAt: noon, DetachedUntil: noon}, Ahead: 1, Seen: noon,
 		},
 		`held by owner "a", lease 1; 2 more ahead`:            {Holder: a, Ahead: 3, Seen: noon},
 		`held by owner "a", lease 1; at least 999 more ahead`: {Holder: a, Ahead: view.MaxAhead, Seen: noon},

@@ -33,6 +33,7 @@ How an entry went:
     deleted by hand
     taken away          by kick --force; perhaps it was let go of before
     MinHold was over    it was released before that
+    its ticket ended    it was detached, and then its time was over, or it was kicked
     goes on as a reader's     the lock was downgraded
 
 Why a holder lost its lock only that process knows. Its log says so: give the logs of
@@ -163,13 +164,20 @@ func printSpell(p *printer, s *explain.Spell) {
 	for _, n := range s.Asked {
 		p.f("    rev %d: %v, at %s\n", n.Revision, n.Notice, exact(n.At))
 	}
+	for _, m := range s.Moves {
+		if m.Detached() {
+			p.f("    rev %d: detached until %s\n", m.Revision, exact(m.DetachedUntil))
+		} else {
+			p.f("    rev %d: attached by %s\n", m.Revision, owner(m.Entry, 0))
+		}
+	}
 	if s.Ended == 0 {
 		p.f("    stands\n")
 	} else {
 		p.f("    rev %d: %s\n", s.Ended, s.End)
 	}
 	printLines(p, s.Lines)
-	if s.Held > 0 && s.Ended > 0 && s.End != explain.Downgraded {
+	if s.Held > 0 && s.Ended > 0 && s.End != explain.Downgraded && s.End != explain.RanOut {
 		p.f("    cause of the loss: %s\n", causeText(s))
 	}
 }

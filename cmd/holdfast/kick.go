@@ -47,6 +47,8 @@ Holders that are no processes of holdfast, and leaders under a prefix (--at), ta
 requests: stop their processes, or revoke their lease (etcdctl lease revoke LEASE), which has the
 consequences of --force.
 
+A lock that is detached has no holder to ask: its ticket ends, and it is free at once.
+
 The exit code is 0 when the holder has let go, or the lock was free; 75 when it still
 holds after --wait. The role needs to write the entries of the lock; to say in the end
 how a hold under a prefix (--at) has ended, it also reads the claims of that prefix.`
@@ -168,11 +170,13 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 		if err != nil && ctx.Err() != nil {
 			return err
 		}
-		if did.Free {
+		if did.Free && !h.Detached() {
 			how, unknown = a.ending(ctx, cli, k.place.queue(a.namespace), h, q.Revision)
 		}
 	}
 	switch {
+	case did.Free && h.Detached():
+		return k.print(a, out, did, "%s was detached by %s, and is free: its ticket has ended", k.lock(), owner(h, 0))
 	case did.Free && how == letGo:
 		did.LetGo = new(true)
 		return k.print(a, out, did, "%s has let go of %s", owner(h, 0), k.lock())

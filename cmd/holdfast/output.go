@@ -34,6 +34,7 @@ An entry, one holder or waiter:
     lease           its lease, in hex as etcdctl has it
     ttl_seconds     until its lease expires unless it is renewed
     taken_until     released; the name stays taken until then (run --min-hold)
+    detached_until  detached: a ticket lets another process hold until then
     shared          true: a reader's; others may hold beside it
     weight          of a permit: for how many it counts
     unclaimed       true: etcd has lost its claim; if its lease is revoked early, those
@@ -63,7 +64,8 @@ An entry, one holder or waiter:
 "watch --kind shard NAME": event ("owned", "unowned"), before (the owner), store_revision,
            and the fields of a shard, without assigned
 "watch":   event ("queued", "acquired", "released", "left", "lost", "gone",
-           "taken", "kicked", "removed"), revision, waiting (a count), entry (without ttl_seconds)
+           "taken", "detached", "attached", "kicked", "removed"), revision, waiting (a
+           count), entry (without ttl_seconds)
 "explain": entry (without token and ttl_seconds), held and ended (revisions),
            held_before (true: it stood at the first revision), end (how the entry went),
            asked (notices), cause (of the loss, or "released"; absent: not known)
@@ -91,6 +93,7 @@ type entryJSON struct {
 	Lease    string         `json:"lease"`
 	TTL      *float64       `json:"ttl_seconds,omitempty"`
 	Taken    *time.Time     `json:"taken_until,omitempty"`
+	Detached *time.Time     `json:"detached_until,omitempty"`
 	Foreign  bool           `json:"foreign"`
 	Shared   bool           `json:"shared,omitempty"`
 	Weight   int            `json:"weight,omitempty"`
@@ -110,6 +113,7 @@ func asJSON(e admin.Entry) entryJSON {
 		Key: e.Key, Owner: e.Owner, Host: e.Host, PID: e.PID, Value: e.Value, Token: e.Token, Revision: e.Revision,
 		Lease: hex(e), Foreign: e.Foreign, Shared: e.Shared, Weight: e.Weight, NoClaim: e.Unclaimed,
 		QueuedAt: known(e.QueuedAt), HeldAt: known(e.HeldAt), Taken: known(e.TakenUntil),
+		Detached: known(e.DetachedUntil),
 	}
 	if n := e.Notice; !n.At.IsZero() {
 		j.Notice = &noticeJSON{n.By, n.Reason, n.At.UTC(), n.Removed}

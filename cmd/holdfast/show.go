@@ -163,6 +163,10 @@ func describe(q admin.Queue, rows int, now time.Time, columns int) []string {
 		lines = slices.Concat(lines, describeRun(q.LastRun, now), waiting)
 	default:
 		lines = []string{title, "  held by   " + owner(h, room(columns, 12)), "  since     " + heldText(h, now)}
+		if h.Detached() {
+			until := " until " + exact(h.DetachedUntil)
+			lines[1] = "  detached  by " + owner(h, room(columns, 15+len(until))) + until
+		}
 		lines = slices.Concat(lines, details(h, columns), describeRun(q.LastRun, now), waiting)
 		if len(q.Entries) == 1 {
 			return lines
@@ -207,6 +211,8 @@ func table(q admin.Queue, rows int, now time.Time, columns int) (lines []string)
 			more = ": " + clean(e.Value, room(columns, before+15))
 		case e.Weight > 0:
 			more = fmt.Sprintf(", weight %d, revision %d", e.Weight, e.Revision)
+		case i < holding && e.Detached():
+			more = ", detached until " + exact(e.DetachedUntil)
 		case i < holding: // another reader
 			more = fmt.Sprintf(", token %v", e.Token)
 		}

@@ -17,6 +17,8 @@ func TestShowSaysWhatTheFirstEntryWaitsFor(t *testing.T) {
 	entry := func(owner string, rev int64) admin.Entry {
 		return admin.Entry{Key: "k" + owner, Owner: owner, QueuedAt: now, Revision: rev}
 	}
+	detached := entry("a", 8)
+	detached.DetachedAt, detached.DetachedUntil = now, now.Add(time.Hour)
 	unclaimed := entry("b", 12)
 	unclaimed.Unclaimed = true
 	for name, c := range map[string]struct {
@@ -34,6 +36,8 @@ func TestShowSaysWhatTheFirstEntryWaitsFor(t *testing.T) {
 		"without a claim": {admin.Queue{Entries: []admin.Entry{unclaimed}}, []string{"held by   b", "claim     none"}, nil},
 		"held": {admin.Queue{Entries: []admin.Entry{entry("b", 12)}}, []string{"held by   b"},
 			[]string{"claim", "delay"}},
+		"detached": {admin.Queue{Entries: []admin.Entry{detached, entry("c", 14)}},
+			[]string{"detached  by a until 2026-01-31", "waiting   1"}, []string{"held by"}},
 	} {
 		c.queue.Kind, c.queue.Name = holdfast.KindLock, "x"
 		text := strings.Join(describe(c.queue, 20, now, 0), "\n")

@@ -36,6 +36,9 @@ The events:
                deleted by hand. The next one waits for the lock delay
     gone       an entry was removed while the watch was interrupted
     taken      released, and the name stays taken (run --min-hold)
+    detached   its holder has ended the hold, and a ticket keeps it; "released", if the
+               ticket ends
+    attached   by the ticket another process holds
     kicked     an administrator has asked the holder to let go
     removed    an administrator takes the lock away
 
@@ -180,7 +183,7 @@ const keptEvents = 8
 func (s *screen) apply(ev admin.Event, now time.Time) {
 	entries := slices.DeleteFunc(slices.Clone(s.queue.Entries), func(e admin.Entry) bool { return e.Key == ev.Entry.Key })
 	switch ev.What {
-	case admin.Queued, admin.Acquired, admin.Taken, audit.Kicked, audit.Removed:
+	case admin.Queued, admin.Acquired, admin.Taken, audit.Detached, audit.Attached, audit.Kicked, audit.Removed:
 		entries = append(entries, ev.Entry)
 		slices.SortFunc(entries, func(a, b admin.Entry) int { return int(a.Revision - b.Revision) })
 	case audit.Lost: // which its claim outlives, and delays those behind

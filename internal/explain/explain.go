@@ -206,6 +206,9 @@ func (r *reader) put(kv *mvccpb.KeyValue) {
 	if e.Notice != before {
 		spell.Asked = append(spell.Asked, Notice{e.Notice, kv.ModRevision})
 	}
+	if e.DetachedAt != spell.Entry.DetachedAt {
+		spell.Moves = append(spell.Moves, Move{e, kv.ModRevision})
+	}
 	spell.Entry = e
 }
 
@@ -282,14 +285,16 @@ const maxJudged = 60
 func (r *reader) judge(ctx context.Context) error {
 	var open []*Spell
 	for _, s := range r.story.Spells {
-		lease, ours := layout.LeaseOf(s.Entry.Key)
+		_, ours := layout.LeaseOf(s.Entry.Key)
 		switch {
 		case s.Ended == 0 || s.End != Stands:
+		case s.Entry.Detached():
+			s.End = RanOut
 		case s.Entry.Released():
 			s.End = Rested
 		case !s.Entry.Notice.Until.IsZero():
 			s.End = Moved
-		case !ours || lease == clientv3.NoLease:
+		case !ours || s.Entry.Lease == clientv3.NoLease:
 			s.End = Unknown
 		default:
 			open = append(open, s)
@@ -306,8 +311,8 @@ func (r *reader) judge(ctx context.Context) error {
 func (r *reader) judgeBatch(ctx context.Context, batch []*Spell) error {
 	var gets []clientv3.Op
 	for _, s := range batch {
-		lease, _ := layout.LeaseOf(s.Entry.Key)
-		for _, key := range []string{names.SessionKey(r.namespace, lease), r.story.Queue.ClaimKey(s.Entry.Key)} {
+		session := names.SessionKey(r.namespace, s.Entry.Lease) // of the one that has attached it, perhaps
+		for _, key := range []string{session, r.story.Queue.ClaimKey(s.Entry.Key)} {
 			gets = append(gets, clientv3.OpGet(key, clientv3.WithKeysOnly(), clientv3.WithRev(s.Ended)))
 		}
 	}

@@ -283,6 +283,58 @@ func TestReadersAndDowngrade(t *testing.T) {
 	})
 }
 
+// The key of an entry names the session that has queued. How the entry went is told by the session that it was on.
+func TestDetachAndAttach(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		end  func(srv *etcdfake.Server, b *session.Session, ticket locker.Ticket, lk *locker.Lock)
+		want explain.End
+	}{
+		"its lease is revoked": {func(srv *etcdfake.Server, b *session.Session, _ locker.Ticket, _ *locker.Lock) {
+			srv.Revoke(b.Lease())
+		}, explain.LeaseEnded},
+		"it is released": {func(_ *etcdfake.Server, _ *session.Session, _ locker.Ticket, lk *locker.Lock) {
+			_ = lk.Unlock(context.Background())
+		}, explain.LetGo},
+		"its session is closed": {func(_ *etcdfake.Server, b *session.Session, _ locker.Ticket, _ *locker.Lock) {
+			_ = b.Close(context.Background())
+		}, explain.GaveUp},
+		"it is detached again, and the ticket runs out": {
+			func(_ *etcdfake.Server, _ *session.Session, _ locker.Ticket, lk *locker.Lock) {
+				_, _ = lk.Detach(context.Background(), time.Second)
+				time.Sleep(time.Minute)
+			}, explain.RanOut,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				a, b := open(t, srv.Link(), "a", quiet), open(t, srv.Link(), "b", quiet)
+				lk, err := locker.NewMutex(a, "job").Lock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				ticket, err := lk.Detach(t.Context(), time.Hour)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if lk, err = locker.Attach(t.Context(), b, ticket, locker.Options{}); err != nil {
+					t.Fatal(err)
+				}
+				c.end(srv, b, ticket, lk)
+				story, err := explain.Read(t.Context(), srv.Link().Client(), of("job"))
+				if err != nil || len(story.Spells) != 1 {
+					t.Fatalf("%+v, %v", story, err)
+				}
+				s := story.Spells[0]
+				if s.End != c.want || s.Held != int64(lk.Token()) || len(s.Moves) < 2 || !s.Moves[0].Detached() ||
+					s.Moves[1].Detached() || s.Moves[1].Owner != "b" {
+					t.Errorf("%+v", s)
+				}
+			})
+		})
+	}
+}
+
 // A candidate that gave up has not led.
 func TestElection(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ type Line struct {
 }
 
 var (
-	record = regexp.MustCompile(`holdfast: (granted|released|lost|kicked|removed)\b`)
+	record = regexp.MustCompile(`holdfast: (granted|released|detached|attached|lost|kicked|removed)\b`)
 	pair   = regexp.MustCompile(`([a-z_.]+)=("(?:[^"\\]|\\.)*"|\S*)`)
 	stamp  = regexp.MustCompile(`^(?:time=)?(\d{4}[-/]\d\d[-/]\d\d[T ]\S+)`)
 )

@@ -28,12 +28,19 @@ type Spell struct {
 	End     End
 	Earlier bool // it stood at the first revision: Held may be earlier
 	Asked   []Notice
+	Moves   []Move
 	Lines   []Line // what records say of it
 }
 
 // Notice is what an administrator has written into an entry.
 type Notice struct {
 	view.Notice
+	Revision int64
+}
+
+// Move is what a Detach, or an Attach, has made of an entry.
+type Move struct {
+	view.Entry
 	Revision int64
 }
 
@@ -49,6 +56,7 @@ const (
 	LeaseEnded End = "its lease ended"       // it expired, or was revoked, and its holder had not been told
 	Rested     End = "MinHold was over"      // it was released before
 	Moved      End = "taken away"            // it was on the lease that Remove gave it; perhaps its holder let go before
+	RanOut     End = "its ticket ended"      // it was detached: the time was over, or an administrator has kicked it
 	Unknown    End = "how is not known"      // that history is compacted, or it is of another client
 	Downgraded End = "goes on as a reader's" // the writer's entry of a lock that was downgraded
 )

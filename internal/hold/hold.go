@@ -25,6 +25,8 @@ type Request struct {
 	MinHold time.Duration // the name stays taken for so long, also after a release; for one queue
 	MaxHold time.Duration // the hold is lost after it; 0: never
 	Auditor audit.Auditor // is told of the hold; nil: the session's logger is
+
+	attached time.Time // of a hold that goes on after a Detach: since when the name is held; otherwise zero
 }
 
 // Hold is one acquisition, from its grant to its end. A Lock or a Term is made of it.
@@ -74,7 +76,11 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 			h.grant.TakeFor(r.MinHold)
 		}
 		if h.audited() { // nothing can have ended the hold yet: Granted comes before Lost
-			h.tell(audit.Record{Event: audit.Granted, At: h.since})
+			begin := audit.Record{Event: audit.Granted, At: h.since}
+			if !r.attached.IsZero() {
+				begin = audit.Record{Event: audit.Attached}
+			}
+			h.tell(begin)
 		}
 		h.telemetry.Held()
 		h.removal.joined = h.host.Joining()
@@ -99,6 +105,9 @@ func newHold(g *queue.Grant, r Request, of *life) *Hold {
 	}
 	h.life = &h.ownLife
 	h.holds, h.since, h.poll = append(h.alone[:0], h), time.Now(), pollerOf(h.host) // a Set needs more room
+	if !r.attached.IsZero() {
+		h.since = r.attached
+	}
 	return h
 }
 
@@ -208,13 +217,14 @@ type life struct {
 
 // limitTime has the life end after MaxHold.
 func (l *life) limitTime() {
-	l.mu.Lock() // a timer may fire before it is assigned
+	held := time.Since(l.since) // more than nothing after an Attach
+	l.mu.Lock()                 // a timer may fire before it is assigned
 	defer l.mu.Unlock()
 	if l.done.given {
 		return
 	}
 	if maxHold := l.holds[0].request.MaxHold; maxHold > 0 {
-		l.limit = time.AfterFunc(maxHold, func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
+		l.limit = time.AfterFunc(maxHold-held, func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
 	}
 }
 
@@ -257,6 +267,8 @@ func (l *life) stop(cause error) (ended bool) {
 			// MinHold is for a hold ended by its program. After a loss the name is free as soon as the entry goes.
 			if !errors.Is(cause, holdfast.ErrReleased) && !errors.Is(cause, holdfast.ErrClosed) {
 				each.grant.TakeFor(0)
+			} else if each.request.MinHold > 0 && !each.request.attached.IsZero() {
+				each.grant.TakeFor(each.request.MinHold) // counts from the release
 			}
 		}
 		l.cause.Store(&cause) // before the contexts: who is woken asks Check

@@ -102,7 +102,8 @@ func (m *move) inTime() (err error, late bool) {
 func (m *move) try(ctx context.Context) error {
 	g := m.grant
 	if m.lease == clientv3.NoLease {
-		if err := m.grantLease(ctx); err != nil {
+		var err error
+		if m.lease, m.ttl, err = grantLease(ctx, m.host, m.grant.TakenFor()); err != nil {
 			return err
 		}
 	}
@@ -129,19 +130,18 @@ func (m *move) try(ctx context.Context) error {
 	}
 }
 
-// grantLease obtains a lease for the rest of MinHold. etcd makes short leases longer. Surplus leases, of Grants that
-// were sent twice or have no reply, have no keys and expire.
-func (m *move) grantLease(ctx context.Context) error {
-	seconds := int64((m.grant.TakenFor() + time.Second - 1) / time.Second)
-	resp, _, err := requests.Once(ctx, m.host.Sender(), requests.Write,
+// grantLease obtains a lease for an entry alone, and returns its TTL. etcd makes short leases longer. Surplus leases,
+// of Grants that were sent twice or have no reply, have no keys and expire.
+func grantLease(ctx context.Context, host lease.Env, d time.Duration) (clientv3.LeaseID, time.Duration, error) {
+	seconds := int64((d + time.Second - 1) / time.Second)
+	resp, _, err := requests.Once(ctx, host.Sender(), requests.Write,
 		func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
-			return m.host.Client().Grant(ctx, max(1, seconds))
+			return host.Client().Grant(ctx, max(1, seconds))
 		})
 	if err != nil {
-		return fmt.Errorf("grant a lease for the rest of MinHold: %w", err)
+		return clientv3.NoLease, 0, fmt.Errorf("grant a lease for the entry: %w", err)
 	}
-	m.lease, m.ttl = resp.ID, time.Duration(resp.TTL)*time.Second
-	return nil
+	return resp.ID, time.Duration(resp.TTL) * time.Second, nil
 }
 
 // takenValue is the entry's value after the release.

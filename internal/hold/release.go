@@ -116,10 +116,11 @@ type removal struct {
 	outcome error         // set before done is closed
 	instead *removal      // removes the entry in place of this one; nil: none; set before done is closed
 
-	taken atomic.Bool // the entry has outlived its hold, and is being removed
+	taken    atomic.Bool // the entry has outlived its hold, and is being removed
+	detached bool        // the entry stands, and a ticket names it; set before done is closed
 }
 
-// wasRemoved is finalize for a hold whose entry its releasing caller has removed.
+// wasRemoved is finalize for a hold whose entry its caller has removed, or detached.
 func (r *removal) wasRemoved() {
 	close(r.done) // no error is the outcome
 	// An auditor may be slow, and the caller does not wait for it.
@@ -218,10 +219,15 @@ func (r *removal) recordEnd() {
 		h.tell(audit.Record{Event: audit.Lost, At: h.until, Held: held, Err: lost})
 		h.telemetry.Lost(held, lost.Cause.String(), lost.Since)
 		return
-	case h.audited():
-		h.tell(audit.Record{
-			Event: audit.Released, At: h.until, Held: held, Err: r.outcome, TakenFor: max(0, h.request.MinHold-held),
-		})
+	case !h.audited():
+	case r.detached:
+		h.tell(audit.Record{Event: audit.Detached, At: h.until, Held: held})
+	default:
+		takenFor := h.request.MinHold
+		if h.request.attached.IsZero() {
+			takenFor = max(0, takenFor-held)
+		}
+		h.tell(audit.Record{Event: audit.Released, At: h.until, Held: held, Err: r.outcome, TakenFor: takenFor})
 	}
 	h.telemetry.Released(held)
 }

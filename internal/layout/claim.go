@@ -2,9 +2,11 @@ package layout
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -70,20 +72,28 @@ func (q Queue) WritersClaims() (from, end string) {
 type Claim struct {
 	LockDelay  time.Duration // to be waited for once the session key of its holder is gone, too
 	ToldWithin time.Duration // to be waited for in any case: by then the holder knows: its entry is gone
+
+	// Session is the lease of the session that holds, if its Attach has put the claim again. 0: the key names it.
+	Session clientv3.LeaseID
 }
 
 // maxDelay bounds what a claim may ask others to wait for.
 const maxDelay = 10 * time.Minute
 
 type encodedClaim struct {
-	V          int   `json:"v"`
-	LockDelay  int64 `json:"lock_delay_ms"`
-	ToldWithin int64 `json:"told_within_ms"`
+	V          int    `json:"v"`
+	LockDelay  int64  `json:"lock_delay_ms"`
+	ToldWithin int64  `json:"told_within_ms"`
+	Session    string `json:"session,omitempty"` // in hexadecimal
 }
 
 // Encode returns the claim as it is written in etcd.
 func (c Claim) Encode() string {
-	b, _ := json.Marshal(encodedClaim{format, c.LockDelay.Milliseconds(), c.ToldWithin.Milliseconds()}) // plain fields
+	enc := encodedClaim{V: format, LockDelay: c.LockDelay.Milliseconds(), ToldWithin: c.ToldWithin.Milliseconds()}
+	if c.Session != clientv3.NoLease {
+		enc.Session = strconv.FormatInt(int64(c.Session), 16)
+	}
+	b, _ := json.Marshal(enc) // plain fields
 	return string(b)
 }
 
@@ -96,5 +106,12 @@ func DecodeClaim(value []byte) Claim {
 	bounded := func(ms int64) time.Duration {
 		return time.Duration(min(max(0, ms), maxDelay.Milliseconds())) * time.Millisecond
 	}
-	return Claim{bounded(enc.LockDelay), bounded(enc.ToldWithin)}
+	session, _ := strconv.ParseInt(enc.Session, 16, 64) // 0 for anything else
+	return Claim{bounded(enc.LockDelay), bounded(enc.ToldWithin), clientv3.LeaseID(session)}
+}
+
+// WasMoved reports whether a claim was put again by a Detach or an Attach, so that its value may name another session
+// than its key. The version of the key tells: 1 is the put of the entry, and 2, of a turn, its mark.
+func WasMoved(q Queue, claim *mvccpb.KeyValue) bool {
+	return claim.Version > 2 || claim.Version == 2 && !q.IsTurn(q.EntryOf(string(claim.Key)))
 }

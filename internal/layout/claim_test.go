@@ -4,6 +4,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 // Of a name, all claims are one range, and so are the entries and claims that conflict with a reader.
@@ -50,7 +54,9 @@ func TestClaimsAreMadeOfTheKeysOfTheirEntries(t *testing.T) {
 // What a claim says is data of another client: it is bounded, and a value of another form says nothing.
 func TestClaimSaysWhatItsHolderMustBeWaitedFor(t *testing.T) {
 	t.Parallel()
-	for _, c := range []Claim{{}, {time.Second, 7 * time.Second}, {0, maxDelay}} {
+	for _, c := range []Claim{
+		{}, {LockDelay: time.Second, ToldWithin: 7 * time.Second}, {ToldWithin: maxDelay, Session: 0x694d},
+	} {
 		if got := DecodeClaim([]byte(c.Encode())); got != c {
 			t.Errorf("%+v is read as %+v", c, got)
 		}
@@ -59,12 +65,34 @@ func TestClaimSaysWhatItsHolderMustBeWaitedFor(t *testing.T) {
 	for value, want := range map[string]Claim{
 		"": {}, "no JSON": {}, "[]": {}, `{"lock_delay_ms":"1"}`: {},
 		`{"lock_delay_ms":-5,"told_within_ms":-1}`:                  {},
-		`{"lock_delay_ms":9223372036854775807,"told_within_ms":1}`:  {maxDelay, time.Millisecond},
-		`{"lock_delay_ms":5,"told_within_ms":1,"later":1}`:          {5 * time.Millisecond, time.Millisecond},
+		`{"lock_delay_ms":9223372036854775807,"told_within_ms":1}`:  {maxDelay, time.Millisecond, 0},
+		`{"lock_delay_ms":5,"told_within_ms":1,"later":1}`:          {5 * time.Millisecond, time.Millisecond, 0},
+		`{"told_within_ms":1,"session":"694d"}`:                     {0, time.Millisecond, 0x694d},
+		`{"told_within_ms":1,"session":"no lease"}`:                 {0, time.Millisecond, 0},
 		`{"lock_delay_ms":5` + strings.Repeat(" ", maxValue) + more: {},
 	} {
 		if got := DecodeClaim([]byte(value)); got != want {
 			t.Errorf("%.80q says %+v, want %+v", value, got, want)
+		}
+	}
+}
+
+// A claim that was put again may name another session. A mark puts that of a turn, and names none.
+func TestClaimWasMovedIfItWasPutAgain(t *testing.T) {
+	t.Parallel()
+	permits := Named("holdfast", holdfast.KindSemaphore, "x")
+	permit := permits.PermitKey(1, "694d-AAAAAAAAAAAAAAAA")
+	lock, _ := Named("holdfast", holdfast.KindLock, "x").Keys("694d-AAAAAAAAAAAAAAAA")
+	for claim, first := range map[string]int64{
+		Named("holdfast", holdfast.KindLock, "x").ClaimKey(lock): 2, permits.ClaimKey(permit): 2,
+		permits.ClaimKey(permits.TurnKey(permit)): 3,
+	} {
+		at, _ := About("holdfast", claim)
+		for version := range int64(5) {
+			kv := &mvccpb.KeyValue{Key: []byte(claim), Version: version}
+			if WasMoved(at, kv) != (version >= first) {
+				t.Errorf("%s, version %d: %v", claim, version, WasMoved(at, kv))
+			}
 		}
 	}
 }

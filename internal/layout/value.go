@@ -46,6 +46,9 @@ type Value struct {
 	// Of an entry kept by MinHold: when it was released, and when its own lease ends. Zero otherwise.
 	Released, TakenUntil time.Time
 
+	// Of a detached entry: when its hold ended, and when its own lease ends. Zero otherwise.
+	Detached, DetachedUntil time.Time
+
 	// ToldWithin bounds the time until the holder is told of a Notice in its entry, while it reaches etcd. 0: it does not
 	// look for notices.
 	ToldWithin time.Duration
@@ -65,7 +68,8 @@ type encodedValue struct {
 	Held   time.Time `json:"held_since,omitzero"`
 	encodedData
 
-	Taken *taken `json:"taken,omitempty"` // by MinHold
+	Taken    *taken    `json:"taken,omitempty"` // by MinHold
+	Detached *detached `json:"detached,omitempty"`
 
 	ToldWithin int64  `json:"told_within_ms,omitempty"`
 	Notice     Notice `json:"notice,omitzero"`
@@ -74,6 +78,11 @@ type encodedValue struct {
 type taken struct {
 	Released time.Time `json:"released_at"`
 	Until    time.Time `json:"until"`
+}
+
+type detached struct {
+	At    time.Time `json:"at"`
+	Until time.Time `json:"until"`
 }
 
 // encodedData is any bytes as they are written in etcd: as text, if that is readable in JSON.
@@ -121,6 +130,9 @@ func (v Value) Encode() string {
 	if !v.Released.IsZero() {
 		enc.Taken = &taken{Millis(v.Released), Millis(v.TakenUntil)}
 	}
+	if !v.Detached.IsZero() {
+		enc.Detached = &detached{Millis(v.Detached), Millis(v.DetachedUntil)}
+	}
 	if !v.Notice.At.IsZero() {
 		enc.Notice = v.Notice.bounded()
 	}
@@ -146,9 +158,12 @@ func DecodeValue(b []byte) (Value, bool) {
 	if enc.Taken != nil {
 		v.Released, v.TakenUntil = Millis(enc.Taken.Released), Millis(enc.Taken.Until)
 	}
+	if enc.Detached != nil {
+		v.Detached, v.DetachedUntil = Millis(enc.Detached.At), Millis(enc.Detached.Until)
+	}
 	ok := enc.V >= format && len(v.Data) <= MaxData && plausible(v.Queued) &&
 		max(len(v.Owner), len(v.Host), len(v.Mode)) <= MaxText
-	for _, t := range []time.Time{v.Held, v.Released, v.TakenUntil} {
+	for _, t := range []time.Time{v.Held, v.Released, v.TakenUntil, v.Detached, v.DetachedUntil} {
 		ok = ok && (t.IsZero() || plausible(t))
 	}
 	if !ok {

@@ -22,6 +22,7 @@ func (q Queue) View(kv *mvccpb.KeyValue) view.Entry {
 	case ok && !q.Verbatim:
 		e.Owner, e.Host, e.PID, e.Value = v.Owner, v.Host, v.PID, v.Data
 		e.QueuedAt, e.HeldAt, e.ReleasedAt, e.TakenUntil = v.Queued, v.Held, v.Released, v.TakenUntil
+		e.DetachedAt, e.DetachedUntil = v.Detached, v.DetachedUntil
 		e.Notice = view.Notice(v.Notice)
 	case q.Verbatim || e.Foreign:
 		e.Value = string(kv.Value[:min(len(kv.Value), MaxData)])

@@ -24,6 +24,7 @@ import (
 	"slices"
 	"sync"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -42,6 +43,7 @@ type Suspect struct {
 	Lease        *lease.Lease // of the entry
 	UnansweredAt int64        // the gate of the latest unanswered copy of the put; 0 if all were answered
 	Kept         int64        // the create revision of the entry if MinHold keeps it at its key; otherwise 0
+	Attached     bool         // an Attach was given up: what is not on this session's leases is not its own
 	Log          *slog.Logger // the session's, with what identifies the entry
 }
 
@@ -205,7 +207,11 @@ func (s *Sweeper) removeTogether(ctx context.Context, batch []*Suspect, final bo
 	var reads requests.Ops
 	for _, e := range batch {
 		for _, key := range e.Keys {
-			reads.Add(clientv3.OpGet(key, clientv3.WithKeysOnly()))
+			if e.Attached {
+				reads.Add(clientv3.OpGet(key)) // of a key alone, etcd 3.7 does not tell the lease
+			} else {
+				reads.Add(clientv3.OpGet(key, clientv3.WithKeysOnly()))
+			}
 		}
 	}
 	r, err := requests.ReadAll(ctx, s.host.Sender(), reads...)
@@ -216,7 +222,7 @@ func (s *Sweeper) removeTogether(ctx context.Context, batch []*Suspect, final bo
 	n := 0
 	for _, e := range batch {
 		for range e.Keys { // after a deletion by hand the claim stands alone
-			if kv := r.First(n); kv != nil && kv.CreateRevision != e.Kept {
+			if kv := r.First(n); kv != nil && kv.CreateRevision != e.Kept && e.owns(kv) {
 				remove.If = append(remove.If, clientv3.Compare(clientv3.CreateRevision(string(kv.Key)), "=", kv.CreateRevision))
 				remove.Then = append(remove.Then, clientv3.OpDelete(string(kv.Key)))
 			}
@@ -235,6 +241,16 @@ func (s *Sweeper) removeTogether(ctx context.Context, batch []*Suspect, final bo
 		s.clear(batch)
 	}
 	return nil
+}
+
+// owns reports whether what stands may be removed:
+//
+//	rev 20  A has detached its entry; B sends an Attach, and gives up
+//	rev 25  C attaches it: the entry is on C's leases, and B leaves it there
+//	rev 25  or B's Attach was carried out after all: on B's leases none holds by the entry, and it goes
+func (e *Suspect) owns(kv *mvccpb.KeyValue) bool {
+	on := clientv3.LeaseID(kv.Lease)
+	return !e.Attached || on == e.Lease.ID() || on == e.Lease.Claims()
 }
 
 // New returns what a session needs, once. It does no I/O. orphan makes a Suspect of a key without an attempt.

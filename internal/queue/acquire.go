@@ -119,39 +119,39 @@ func (s Set) usable(ctx context.Context) error {
 	return retry.ContextErr(ctx)
 }
 
-// join gives the caller a ticket in each queue. Each ticket of a Set of several queues has a line of its own, so it is
-// the head at once. With Request.Try it gets none if the line of its only queue is not empty.
-func (s Set) join(r Request) []*ticket {
-	tickets := make([]*ticket, len(s))
+// join puts the call into a line of each queue. Of a Set of several queues these are lines of its own, so it is the
+// head of each at once. With Request.Try it returns nil if the line of its only queue is not empty.
+func (s Set) join(r Request) []*caller {
+	callers := make([]*caller, len(s))
 	for i, q := range s {
 		q.shared.orphans.Used(q.At)
-		t := newTicket(q, r)
+		c := newCaller(q, r)
 		if len(s) > 1 {
-			t.alone, t.inSet = true, true
+			c.alone, c.inSet = true, true
 		}
 		if i > 0 {
-			t.teller, t.request.telemetry = tickets[0].teller, nil
+			c.teller, c.request.telemetry = callers[0].teller, nil
 		}
-		if !q.shared.lines.join(t, r.Try) {
+		if !q.shared.lines.join(c, r.Try) {
 			return nil
 		}
-		tickets[i] = t
+		callers[i] = c
 	}
-	return tickets
+	return callers
 }
 
-// awaitTurn waits until each ticket is the head of its line. After an error the tickets have left their lines.
-func awaitTurn(ctx context.Context, tickets []*ticket) (err error) {
-	t := tickets[0] // the others have lines of their own: see join
+// awaitTurn waits until each caller is the head of its line. After an error the callers have left their lines.
+func awaitTurn(ctx context.Context, callers []*caller) (err error) {
+	c := callers[0] // the others have lines of their own: see join
 	select {
-	case <-t.turn:
+	case <-c.turn:
 		return nil
 	default:
-		err = t.awaitTurn(ctx)
+		err = c.awaitTurn(ctx)
 	}
-	if err != nil && !t.cancel() { // its turn has come meanwhile
-		<-t.turn
-		giveUp(tickets, t.attempt)
+	if err != nil && !c.cancel() { // its turn has come meanwhile
+		<-c.turn
+		giveUp(callers, c.attempt)
 	}
 	return err
 }
@@ -198,7 +198,7 @@ func (a *attempt) awaitFront(ctx context.Context) error {
 // noteHeld records that the attempt holds.
 func (a *attempt) noteHeld() {
 	for _, e := range a.entries {
-		e.Granted = Granted{e.Queue.host, e.modRevision(), a.revision, a.readSent, e.ticket.request.telemetry}
+		e.Granted = Granted{e.Queue.host, e.modRevision(), a.revision, a.readSent, e.caller.request.telemetry}
 		e.say(lease.Holds, lease.EntryStep{Read: a.revision})
 	}
 }
@@ -258,15 +258,15 @@ func (r Request) reportFailure(ctx context.Context, err error) {
 }
 
 // fail ends the turns of a call that failed with err, and returns the error for its caller.
-func fail(ctx context.Context, heads []*ticket, a *attempt, err error) error {
-	t, rev, asked := heads[0], int64(0), ctx.Err() != nil || errors.Is(err, ErrOccupied)
+func fail(ctx context.Context, heads []*caller, a *attempt, err error) error {
+	c, rev, asked := heads[0], int64(0), ctx.Err() != nil || errors.Is(err, ErrOccupied)
 	switch {
 	case a != nil:
 		e := cmp.Or(a.waiting(), a.entries[0])
-		t, rev = e.ticket, e.Created
+		c, rev = e.caller, e.Created
 		isFirst := e.stage >= placed && e.ahead == nil && (e.permit == nil || len(e.claims) > 0)
-		asked = asked && !isFirst && (rev != 0 || t.request.Try)
-		if t.request.Try && isFirst && ctx.Err() != nil {
+		asked = asked && !isFirst && (rev != 0 || c.request.Try)
+		if c.request.Try && isFirst && ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", ErrInDelay, err)
 		}
 		if text := e.describe(ctx); text != "" {
@@ -280,10 +280,10 @@ func fail(ctx context.Context, heads []*ticket, a *attempt, err error) error {
 	defer cancel()
 	place := make(chan view.Place, 1)
 	if asked {
-		go func() { place <- t.readPlace(patience, rev) }() // ends with patience
+		go func() { place <- c.readPlace(patience, rev) }() // ends with patience
 	}
 	giveUp(heads, a)
-	if err = lease.EndedBy(ctx, t.q.host, err); !asked {
+	if err = lease.EndedBy(ctx, c.q.host, err); !asked {
 		return err
 	}
 	return &Error{Place: <-place, Err: err}
@@ -291,10 +291,10 @@ func fail(ctx context.Context, heads []*ticket, a *attempt, err error) error {
 
 // giveUp ends turns without a hold. It waits for the entries to be removed, for lease.GiveUpWait at most; the session
 // goes on with it.
-func giveUp(heads []*ticket, a *attempt) {
+func giveUp(heads []*caller, a *attempt) {
 	if a == nil {
-		for _, t := range heads {
-			t.next() // nothing was put
+		for _, c := range heads {
+			c.next() // nothing was put
 		}
 		return
 	}

@@ -39,7 +39,7 @@ func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
 			"another":                   {&entry{stage: placed, wait: wait{ahead: ahead}}, false, ""},
 			"another, and a dead claim": {&entry{stage: placed, wait: wait{ahead: ahead, claims: dead}}, false, ""},
 		} {
-			c.e.Queue, c.e.ticket = q, &ticket{q: q, inSet: c.inSet}
+			c.e.Queue, c.e.caller = q, &caller{q: q, inSet: c.inSet}
 			if got := c.e.describe(canceled); got != c.want {
 				t.Errorf("%s: %q, want %q", name, got, c.want)
 			}

@@ -160,6 +160,9 @@ type deadClaim struct {
 	//	rev 12  B puts, and waits for A
 	//	rev 15  B's lease expires. A still stands, so B never held: its claim costs no delay
 	acquitted bool
+
+	moved bool             // it was put again since, so it speaks for itself alone: see unsettled
+	asked clientv3.LeaseID // of one that a look reads: whose session key it reads, too
 }
 
 // dead returns the dead claims out of a reply to claimsAhead, in the order of their creation. entry is the youngest
@@ -191,7 +194,8 @@ func (s scope) dead(entry *mvccpb.KeyValue, claims []*mvccpb.KeyValue) (dead []d
 			}
 			// Only what is strictly older acquits. The two entries of a Downgradable have one revision, and the reader's must
 			// not acquit the writer's, which held.
-			dead = append(dead, deadClaim{string(kv.Key), rev, older != 0 && older < rev})
+			acquitted := older != 0 && older < rev
+			dead = append(dead, deadClaim{key: string(kv.Key), rev: rev, acquitted: acquitted, moved: layout.WasMoved(s.At, kv)})
 		}
 		stands(key, rev)
 	}
@@ -219,7 +223,7 @@ type delay struct {
 	acquitted bool      // its entry never held
 	dead      time.Time // the first reply showed it without its entry
 	gone      time.Time // the first reply showed it without its session key, too; zero: this stands
-	examined  bool      // says was read
+	examined  bool      // says was read, and the session key of the session that it names
 	says      layout.Claim
 }
 
@@ -250,8 +254,10 @@ func (s *delays) noteDead(claims []deadClaim, now time.Time) {
 }
 
 // noteExamined records what a reply has shown of dead claims of one session: what they say, and whether the session key
-// has gone.
-func (s *delays) noteExamined(claims []deadClaim, says layout.Claim, sessionGone bool, now time.Time) {
+// of the lease asked has gone. If they name another session, it does not count: the next look asks for that one's.
+func (s *delays) noteExamined(
+	claims []deadClaim, says layout.Claim, asked clientv3.LeaseID, sessionGone bool, now time.Time,
+) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range claims {
@@ -259,8 +265,8 @@ func (s *delays) noteExamined(claims []deadClaim, says layout.Claim, sessionGone
 		if known.rev != c.rev {
 			continue
 		}
-		known.examined, known.says = true, says
-		if sessionGone && known.gone.IsZero() {
+		known.says, known.examined = says, says.Session == clientv3.NoLease || says.Session == asked
+		if known.examined && sessionGone && known.gone.IsZero() {
 			known.gone = now
 		}
 		s.of[c.key] = known

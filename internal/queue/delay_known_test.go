@@ -35,11 +35,11 @@ func TestDelayOfAClaimEndsWhenItsHolderHasBeenTold(t *testing.T) {
 		var s delays
 		claim := deadClaim{key: "a", rev: 7}
 		s.noteDead([]deadClaim{claim}, began)
-		s.noteExamined([]deadClaim{claim}, c.says, c.gone == 0, began)
+		s.noteExamined([]deadClaim{claim}, c.says, 0, c.gone == 0, began)
 		for _, later := range []time.Duration{c.gone, told} { // seen again, which changes nothing
 			if later > 0 {
 				s.noteDead([]deadClaim{claim}, at(later))
-				s.noteExamined([]deadClaim{claim}, c.says, c.gone >= 0, at(later))
+				s.noteExamined([]deadClaim{claim}, c.says, 0, c.gone >= 0, at(later))
 			}
 		}
 		if end, known := s.end(claim, own); !known || end.Sub(began) != c.want {
@@ -57,7 +57,7 @@ func TestDelaysOfTwoClaimsAtOneKeyAreToldApart(t *testing.T) {
 	first, second := deadClaim{key: "a", rev: 7, acquitted: true}, deadClaim{key: "a", rev: 9}
 	var s delays
 	s.noteDead([]deadClaim{first}, early)
-	s.noteExamined([]deadClaim{first}, layout.Claim{}, true, early)
+	s.noteExamined([]deadClaim{first}, layout.Claim{}, 0, true, early)
 	if _, known := s.end(first, own); !known {
 		t.Error("it is acquitted, and not known")
 	}
@@ -67,7 +67,7 @@ func TestDelaysOfTwoClaimsAtOneKeyAreToldApart(t *testing.T) {
 	}{
 		{"nothing", func() {}},
 		{"it is seen", func() { s.noteDead([]deadClaim{second}, late) }},
-		{"the first is examined once more", func() { s.noteExamined([]deadClaim{first}, layout.Claim{}, true, late) }},
+		{"the first is examined once more", func() { s.noteExamined([]deadClaim{first}, layout.Claim{}, 0, true, late) }},
 		{"the first is seen once more", func() { s.noteDead([]deadClaim{first}, late) }},
 	} {
 		happens.do()
@@ -76,8 +76,8 @@ func TestDelaysOfTwoClaimsAtOneKeyAreToldApart(t *testing.T) {
 		}
 	}
 	s.noteDead([]deadClaim{second}, late)
-	s.noteExamined([]deadClaim{second}, layout.Claim{}, true, late)
-	s.noteExamined([]deadClaim{first}, layout.Claim{LockDelay: time.Hour}, true, late)
+	s.noteExamined([]deadClaim{second}, layout.Claim{}, 0, true, late)
+	s.noteExamined([]deadClaim{first}, layout.Claim{LockDelay: time.Hour}, 0, true, late)
 	if end, known := s.end(second, own); !known || !end.Equal(late.Add(own)) {
 		t.Errorf("the delay of the second ends %v after it was seen, known %v; want %v", end.Sub(late), known, own)
 	}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,16 +55,17 @@ type attempt struct {
 	delayed bool // a reply has shown dead claims out of the way
 	late    bool // it came late: see noteReply
 
+	attaches     bool  // it puts no entry, and attaches one: see Attach
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
 }
 
 // newAttempt returns an attempt of the heads of some lines.
-func newAttempt(heads []*ticket, lease *lease.Lease) *attempt {
+func newAttempt(heads []*caller, lease *lease.Lease) *attempt {
 	a := &attempt{lease: lease, q: heads[0].q}
 	a.entries = a.room[:0] // allocates for a Set only
-	for _, t := range heads {
-		e := a.newEntry(t.q)
-		e.ticket, e.Value = t, t.q.entryValue(t.request)
+	for _, c := range heads {
+		e := a.newEntry(c.q)
+		e.caller, e.Value = c, c.q.entryValue(c.request)
 		a.entries = append(a.entries, e)
 	}
 	return a
@@ -100,7 +102,7 @@ type Grant = entry
 type entry struct {
 	Queue  *Queue
 	of     *attempt
-	ticket *ticket // of the caller; nil of an orphan
+	caller *caller // nil of an orphan
 	entryKeys
 	Lease   *lease.Lease   // of the attempt: the entry ends with it
 	Value   string         // as it was put
@@ -127,7 +129,7 @@ type entryKeys struct {
 // Granted is what was known of an entry when its attempt began to hold.
 type Granted struct {
 	Host             lease.Host             // the session
-	Modified         int64                  // the mod revision
+	Modified         int64                  // the mod revision; before that known only of what was put again, otherwise 0
 	AcquiredRevision int64                  // of the store, at the latest read of all entries of the set
 	Stood            time.Time              // when the request was sent by which the entry holds
 	Telemetry        *telemetry.Acquisition // measures the acquisition; nil for all entries of a set but the first
@@ -159,12 +161,7 @@ type taken struct {
 }
 
 // modRevision is the mod revision of the entry as this session has put it.
-func (e *entry) modRevision() int64 {
-	if p := e.permit; p != nil && p.mod != 0 {
-		return p.mod
-	}
-	return e.Created
-}
+func (e *entry) modRevision() int64 { return cmp.Or(e.Modified, e.Created) }
 
 // Is reports whether kv is the entry.
 func (e *entry) Is(kv *mvccpb.KeyValue) bool { return kv != nil && kv.CreateRevision == e.Created }
@@ -222,10 +219,10 @@ func (e *entry) reach(to stage) {
 func (e *entry) setCreated(rev int64) {
 	e.Created = rev
 	e.reach(created)
-	if t := e.ticket; t != nil {
-		t.q.shared.lines.mu.Lock()
-		t.rev = rev
-		t.q.shared.lines.mu.Unlock()
+	if c := e.caller; c != nil {
+		c.q.shared.lines.mu.Lock()
+		c.rev = rev
+		c.q.shared.lines.mu.Unlock()
 	}
 }
 

@@ -18,7 +18,7 @@ func TestGrantIsRemovedNowOnlyIfNoGoroutineWaitsBehindIt(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		q := start(t, srv).queue("x")
 		first := mustAcquire(t, q)
-		next := newTicket(q, Request{})
+		next := newCaller(q, Request{})
 		q.shared.lines.join(next, false)
 		if RemoveNow(t.Context(), []*Grant{first}, nil) == nil || len(srv.Keys(entriesX)) != 1 {
 			t.Error("removed, though the entry is to be handed off")

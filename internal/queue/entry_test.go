@@ -103,7 +103,7 @@ func TestOnlyACallerWhoWaitsIsToldThePlace(t *testing.T) {
 		tk := Set{q}.join(Request{OnWait: func(p view.Place) { told <- p }})[0]
 		w := &entry{Queue: q, wait: wait{ahead: &mvccpb.KeyValue{}}}
 		w.tell(t.Context())
-		w.ticket = tk
+		w.caller = tk
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		w.tell(over)

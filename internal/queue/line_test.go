@@ -8,20 +8,20 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 )
 
-// newCaller returns a ticket that has joined no line. Its revision tells it from others.
-func newCaller(entries string, caller int64) *ticket {
-	return &ticket{q: &Queue{scope: scope{At: layout.Queue{Entries: entries}}}, rev: caller}
+// numbered returns a caller that has joined no line. Its revision tells it from others.
+func numbered(entries string, n int64) *caller {
+	return &caller{q: &Queue{scope: scope{At: layout.Queue{Entries: entries}}}, rev: n}
 }
 
-// joined returns a ticket in the line x whose caller is that number.
-func joined(s *lines, caller int64) *ticket {
-	t := newCaller("x", caller)
+// joined returns a caller in the line x whose caller is that number.
+func joined(s *lines, n int64) *caller {
+	t := numbered("x", n)
 	s.join(t, false)
 	return t
 }
 
-// queueUp returns the head of a line, and n tickets behind it.
-func queueUp(n int) (head *ticket, behind []*ticket) {
+// queueUp returns the head of a line, and n callers behind it.
+func queueUp(n int) (head *caller, behind []*caller) {
 	s := new(lines)
 	head = joined(s, -1)
 	for i := range n {
@@ -30,7 +30,7 @@ func queueUp(n int) (head *ticket, behind []*ticket) {
 	return head, behind
 }
 
-func hasTurn(t *ticket) bool { return len(t.turn) > 0 }
+func hasTurn(t *caller) bool { return len(t.turn) > 0 }
 
 func TestTurnsComeInTheOrderOfTheCalls(t *testing.T) {
 	t.Parallel()
@@ -51,7 +51,7 @@ func TestTurnsComeInTheOrderOfTheCalls(t *testing.T) {
 		t.Error("a line that is empty was not forgotten")
 	}
 	if head, _ := third.ahead(10); head != nil {
-		t.Error("a ticket of a line that was forgotten has a place in it")
+		t.Error("a caller of a line that was forgotten has a place in it")
 	}
 }
 
@@ -59,22 +59,22 @@ func TestJoinIfEmptyJoinsNoLineWithACaller(t *testing.T) {
 	t.Parallel()
 	s := new(lines)
 	head := joined(s, 1)
-	if s.join(newCaller("x", 2), true) || !head.isLast() {
-		t.Error("a ticket has joined a line that was not empty")
+	if s.join(numbered("x", 2), true) || !head.isLast() {
+		t.Error("a caller has joined a line that was not empty")
 	}
-	alone := newCaller("x", 3)
+	alone := numbered("x", 3)
 	alone.alone = true
-	if !s.join(alone, true) || !s.join(newCaller("y", 4), true) || len(s.all) != 3 {
-		t.Error("a ticket has not joined a line that was empty")
+	if !s.join(alone, true) || !s.join(numbered("y", 4), true) || len(s.all) != 3 {
+		t.Error("a caller has not joined a line that was empty")
 	}
 }
 
-func TestCanceledTicketsKeepTheOrderOfTheOthers(t *testing.T) {
+func TestCanceledCallersKeepTheOrderOfTheOthers(t *testing.T) {
 	t.Parallel()
 	head, behind := queueUp(7)
-	for _, i := range []int{0, 3, 6, 3} { // ticket 3 twice
+	for _, i := range []int{0, 3, 6, 3} { // caller 3 twice
 		if !behind[i].cancel() {
-			t.Errorf("ticket %d had its turn", i)
+			t.Errorf("caller %d had its turn", i)
 		}
 	}
 	if head.cancel() {
@@ -92,21 +92,21 @@ func TestCanceledTicketsKeepTheOrderOfTheOthers(t *testing.T) {
 	}
 }
 
-// Canceled while its entry is being put, a ticket gets no turn, and the next one does.
-func TestCanceledTicketsGetNoTurn(t *testing.T) {
+// Canceled while its entry is being put, a caller gets no turn, and the next one does.
+func TestCanceledCallersGetNoTurn(t *testing.T) {
 	t.Parallel()
 	head, behind := queueUp(2)
 	taken := head.takeFirst()
 	if !taken.cancel() || taken.passTurn() || hasTurn(taken) {
-		t.Error("a ticket that was canceled has its turn")
+		t.Error("a caller that was canceled has its turn")
 	}
 	if taken.next(); !hasTurn(behind[1]) {
 		t.Error("the one behind it has no turn")
 	}
 }
 
-// The time per ticket must not grow with the line: when a service shuts down, all are canceled at once.
-func BenchmarkCancelAllTicketsOfALine(b *testing.B) {
+// The time per caller must not grow with the line: when a service shuts down, all are canceled at once.
+func BenchmarkCancelAllCallersOfALine(b *testing.B) {
 	for _, n := range []int{1000, 40_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
@@ -117,7 +117,7 @@ func BenchmarkCancelAllTicketsOfALine(b *testing.B) {
 					behind[len(behind)-1-i].cancel()
 				}
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/ticket")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/caller")
 		})
 	}
 }
@@ -126,7 +126,7 @@ func TestLineCountsNoFurtherThanItIsAsked(t *testing.T) {
 	t.Parallel()
 	const most = 10
 	head, behind := queueUp(most + 2)
-	all := append([]*ticket{head}, behind...)
+	all := append([]*caller{head}, behind...)
 	for i, want := range map[int]int{0: 0, 1: 1, 2: 2, most: most, most + 2: most} {
 		if first, got := all[i].ahead(most); got != want || first != head {
 			t.Errorf("%d are ahead of the caller at %d, want %d; the head is %v", got, i, want, first)

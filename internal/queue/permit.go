@@ -30,8 +30,7 @@ import (
 // Only the entry's goroutine uses it. tests/models/semmodel has the algorithm by itself and searches it.
 type permit struct {
 	e    *entry
-	turn bool  // the entry is a turn, or is put as one
-	mod  int64 // of a turn: the mod revision with its mark; 0: it has none
+	turn bool // the entry is a turn, or is put as one
 
 	next  next         // what it does; entry.ahead and entry.claims go with it
 	limit layout.Limit // as the latest look at the front has read it
@@ -69,7 +68,7 @@ func (p *permit) putting() clientv3.Op {
 		clientv3.WithLimit(int64(2*e.Queue.limit+3)))
 	asPermit := e.puts([]clientv3.Op{stand}, e.Key, e.Claim)
 	var asTurn []clientv3.Op
-	if turn, claim := p.turnKeys(); !e.ticket.request.Try {
+	if turn, claim := p.turnKeys(); !e.caller.request.Try {
 		asTurn = e.puts([]clientv3.Op{turnsAhead(at, 0)}, turn, claim)
 	}
 	return clientv3.OpTxn([]clientv3.Cmp{noneWaits}, asPermit, asTurn)
@@ -88,7 +87,7 @@ func turnsAhead(at layout.Queue, rev int64) clientv3.Op {
 
 // wasPut records what the reply to the put says.
 func (p *permit) wasPut(r requests.Reply) error {
-	e, tries := p.e, p.e.ticket.request.Try
+	e, tries := p.e, p.e.caller.request.Try
 	if !r.Succeeded && tries {
 		return ErrOccupied // nothing was put: a turn waits
 	}
@@ -142,7 +141,7 @@ func (p *permit) decide(n next, read int64) {
 // turn. It returns the attempt to go on with, also beside an error.
 func (a *attempt) takeTurn(ctx context.Context) (*attempt, error) {
 	permit := a.entries[0]
-	next := newAttempt([]*ticket{permit.ticket}, a.lease)
+	next := newAttempt([]*caller{permit.caller}, a.lease)
 	turn := next.entries[0]
 	turn.permit.turn, next.after = true, permit
 	err := next.put(ctx)
@@ -235,7 +234,7 @@ func (p *permit) admit(ctx context.Context) error {
 
 // noteMarked records the turn as marked since mod, by the reply at a revision to a request sent then.
 func (p *permit) noteMarked(mod, read int64, sent time.Time) {
-	p.mod, p.next = mod, next{hold: true}
+	p.e.Modified, p.next = mod, next{hold: true}
 	p.e.ahead, p.e.claims = nil, nil
 	p.e.of.revision, p.e.of.readSent = read, sent
 }

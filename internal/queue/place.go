@@ -111,15 +111,15 @@ func (s scope) placeIn(r requests.Reply, i int, rev int64, epoch []*mvccpb.KeyVa
 	return p
 }
 
-// place returns the place of a ticket in its line, behind what is ahead of the head's entry.
-func (t *ticket) place(ctx context.Context) view.Place {
-	head, inLine := t.ahead(view.MaxAhead)
+// place returns the place of a caller in its line, behind what is ahead of the head's entry.
+func (c *caller) place(ctx context.Context) view.Place {
+	head, inLine := c.ahead(view.MaxAhead)
 	if head == nil {
 		return view.Place{}
 	}
-	t.line.lines.mu.Lock()
+	c.line.lines.mu.Lock()
 	rev, counted := head.rev, inLine
-	t.line.lines.mu.Unlock()
+	c.line.lines.mu.Unlock()
 	if inLine > 0 && rev > 0 {
 		rev, counted = rev+1, inLine-1 // the head's entry is counted, and may be the holder's
 	}
@@ -133,8 +133,8 @@ func (t *ticket) place(ctx context.Context) view.Place {
 
 // readPlace asks etcd who holds, and how many entries are ahead of the entry created at rev; with rev 0, how many
 // stand. It returns no place if etcd does not answer, or if the session is closed before.
-func (t *ticket) readPlace(ctx context.Context, rev int64) view.Place {
-	q := t.q
+func (c *caller) readPlace(ctx context.Context, rev int64) view.Place {
+	q := c.q
 	ctx, cancel := lease.WithSession(ctx, q.host)
 	defer cancel()
 	reads := q.placeReads(rev)
@@ -143,15 +143,15 @@ func (t *ticket) readPlace(ctx context.Context, rev int64) view.Place {
 		return view.Place{}
 	}
 	p := q.placeIn(r, 0, rev, r.Range(len(reads)).Kvs)
-	if t.inSet {
+	if c.inSet {
 		p.Name = q.At.Name
 	}
 	return p
 }
 
-// tell tells the caller of a ticket its place.
-func (t *ticket) tell(place func(ctx context.Context) view.Place) {
-	t.teller.tell(t.q.host, t.request.OnWait, place)
+// tell tells the caller its place.
+func (c *caller) tell(place func(ctx context.Context) view.Place) {
+	c.teller.tell(c.q.host, c.request.OnWait, place)
 }
 
 // teller calls the OnWait of a caller. The caller's goroutine tells, and no other.

@@ -31,9 +31,9 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 				if holds {
 					held = <-head
 				}
-				var line []*ticket
+				var line []*caller
 				for range view.MaxAhead + 2 {
-					tk := newTicket(q, Request{})
+					tk := newCaller(q, Request{})
 					q.shared.lines.join(tk, false)
 					line = append(line, tk)
 				}
@@ -64,7 +64,7 @@ func TestPlaceInALineIsToldThoughEtcdIsAway(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		q := p.queue("x")
-		head, behind := newTicket(q, Request{}), newTicket(q, Request{})
+		head, behind := newCaller(q, Request{}), newCaller(q, Request{})
 		q.shared.lines.join(head, false)
 		q.shared.lines.join(behind, false)
 		p.Link.BlackHole()

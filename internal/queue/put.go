@@ -136,7 +136,7 @@ func (a *attempt) putting() putting {
 }
 
 // needsEmpty reports whether the put needs empty queues. A permit needs room, and its own Txn says whether there is.
-func (a *attempt) needsEmpty() bool { return a.entries[0].ticket.request.Try && a.q.limit == 0 }
+func (a *attempt) needsEmpty() bool { return a.entries[0].caller.request.Try && a.q.limit == 0 }
 
 // absent adds the comparisons of the put of an entry.
 func (e *entry) absent(to []clientv3.Cmp) []clientv3.Cmp {

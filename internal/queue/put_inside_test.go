@@ -71,7 +71,7 @@ func TestRefusalByACopyThatIsNotKnownCountsAsUnanswered(t *testing.T) {
 				if err != ErrEntryGone || a.unansweredAt != gate {
 					t.Errorf("%v; the unanswered copy was sent at gate %d, want %d", err, a.unansweredAt, gate)
 				}
-				giveUp([]*ticket{a.entries[0].ticket}, a)
+				giveUp([]*caller{a.entries[0].caller}, a)
 			})
 		})
 	}

@@ -200,7 +200,7 @@ func (q *Queue) entryValue(r Request) string {
 		v.Mode = ""
 	case q.Reader:
 		v.Mode = "shared"
-	case q.limit != 0:
+	case q.At.Kind == holdfast.KindSemaphore:
 		v.Mode = "permit"
 	}
 	v.ToldWithin = q.shared.toldWithin

@@ -29,7 +29,7 @@ func RemoveNow(ctx context.Context, grants []*Grant, beside *Grant) error {
 	defer cancel()
 	t := requests.Txn{If: make([]clientv3.Cmp, 0, len(grants)+1), Then: make([]clientv3.Op, 0, 2*len(grants))}
 	for _, g := range grants {
-		if !g.ticket.isLast() {
+		if !g.caller.isLast() {
 			return errMustHandOff
 		}
 		t.If = append(t.If, g.Holding())
@@ -48,7 +48,7 @@ func RemoveNow(ctx context.Context, grants []*Grant, beside *Grant) error {
 	if r.Succeeded {
 		for _, g := range grants {
 			g.finish()
-			g.ticket.next()
+			g.caller.next()
 		}
 		return nil
 	}
@@ -185,10 +185,10 @@ func (e *entry) finish() {
 // It runs on the lease's context, until etcd has answered or the lease is lost, so neither caller interrupts it by
 // giving up.
 func (e *entry) HandOff() error {
-	next := e.ticket.takeFirst()
+	next := e.caller.takeFirst()
 	if next == nil {
 		err := e.Remove()
-		e.ticket.next() // another may have joined since
+		e.caller.next() // another may have joined since
 		return err
 	}
 	successor, err := e.replace(next)
@@ -203,13 +203,13 @@ func (e *entry) HandOff() error {
 	return err
 }
 
-// replace removes the entry and puts one for t in one Txn. It returns no attempt if t must queue by itself. The error
+// replace removes the entry and puts one for c in one Txn. It returns no attempt if c must queue by itself. The error
 // is what Remove says of the entry.
-func (e *entry) replace(t *ticket) (*attempt, error) {
+func (e *entry) replace(c *caller) (*attempt, error) {
 	if e.stage < created {
 		return nil, e.Remove()
 	}
-	next := newAttempt([]*ticket{t}, e.Lease)
+	next := newAttempt([]*caller{c}, e.Lease)
 	successor := next.entries[0]
 	next.after = e
 	err := next.put(e.Lease.Context())
@@ -238,7 +238,7 @@ func (e *entry) replace(t *ticket) (*attempt, error) {
 }
 
 // LeaveLine makes the next goroutine in the line the head. It queues behind the entry, which stands.
-func (e *entry) LeaveLine() { e.ticket.next() }
+func (e *entry) LeaveLine() { e.caller.next() }
 
 // Left ends a grant after LeaveLine, by what has come of its entry. nil: the entry has a lease of its own, so it stays.
 // After an error it reports false if the entry is still to be removed: it was not deleted by another client, and the
@@ -271,6 +271,7 @@ func (e *entry) suspect() *leftovers.Suspect {
 	}
 	s := &leftovers.Suspect{
 		Key: e.home, Keys: keys, Lease: e.Lease, UnansweredAt: e.of.unansweredAt, Log: e.Log(),
+		Attached: e.of.attaches,
 	}
 	if e.taken.moved {
 		s.Kept = e.Created

@@ -193,7 +193,9 @@ func standingIn(at layout.Queue, kvs ...*mvccpb.KeyValue) (s standing) {
 			if !waited {
 				s.lost += layout.WeightOf(entry)
 			}
-			s.dead = append(s.dead, deadClaim{key: key, rev: kv.CreateRevision, acquitted: waited})
+			s.dead = append(s.dead, deadClaim{
+				key: key, rev: kv.CreateRevision, acquitted: waited, moved: layout.WasMoved(at, kv),
+			})
 		}
 	}
 	slices.SortFunc(s.waiting, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -141,7 +142,7 @@ func (a *attempt) standIn(r requests.Reply) bool {
 		//
 		//	rev 12  this attempt puts its entry
 		//	rev 15  the entry is moved to a short lease: create revision 12, mod revision 15. It must not hold
-		if own := r.First(i); !e.Is(own) || own.ModRevision != e.Created {
+		if own := r.First(i); !e.Is(own) || own.ModRevision != e.modRevision() {
 			return false
 		}
 	}
@@ -187,11 +188,19 @@ func (l readAhead) note(r requests.Reply) {
 // unsettled returns the claims whose value and session key a look reads: the claim of the entry ahead, because this
 // entry may go next, and each dead claim until its session key has gone. All claims of a session say the same, so one
 // of each session is enough. most bounds how many.
+//
+// A claim that an Attach has put again is another session's, which its value names. So it is read by itself, and once
+// more when that session is known:
+//
+//	rev 10  A puts entry and claim, and holds; rev 20: A detaches; rev 30: B attaches
+//	rev 40  B's lease is revoked. A's session key may stand or not: it says nothing
+//	        C's look reads the claim, and that it names B; C's next look reads B's session key, and the delay is known
 func (e *entry) unsettled(most int) (claims []deadClaim) {
-	known := make(map[clientv3.LeaseID]bool)
+	known := make(map[group]bool)
 	add := func(c deadClaim) {
-		if holder := e.Queue.holderOf(c); !known[holder] {
-			known[holder] = true
+		if g := groupOf(e.Queue, c); !known[g] {
+			known[g] = true
+			c.asked = cmp.Or(e.Queue.shared.delays.get(c).says.Session, e.Queue.holderOf(c))
 			claims = append(claims, c)
 		}
 	}
@@ -217,6 +226,19 @@ func (e *entry) unsettled(most int) (claims []deadClaim) {
 	return claims[:min(len(claims), most)]
 }
 
+// group is claims of which one speaks for all: those of a session, or one that was moved.
+type group struct {
+	session clientv3.LeaseID
+	moved   string // its key
+}
+
+func groupOf(q *Queue, c deadClaim) group {
+	if c.moved {
+		return group{moved: c.key}
+	}
+	return group{session: q.holderOf(c)}
+}
+
 // holderOf returns the session's lease under which a claim was put. The key of a foreign entry names none.
 func (q *Queue) holderOf(c deadClaim) clientv3.LeaseID {
 	holder, _ := layout.LeaseOf(q.At.EntryOf(c.key))
@@ -226,26 +248,27 @@ func (q *Queue) holderOf(c deadClaim) clientv3.LeaseID {
 // examine adds the reads of what claims say, and of the session keys of their holders.
 func (e *entry) examine(to *requests.Ops, claims []deadClaim) {
 	for _, c := range claims {
-		session := e.Queue.host.SessionKey(e.Queue.holderOf(c)) // none, for a foreign entry: the delay is the lock delay
+		session := e.Queue.host.SessionKey(c.asked) // none, for a foreign entry: the delay is the lock delay
 		to.Add(clientv3.OpGet(c.key), clientv3.OpGet(session, clientv3.WithCountOnly()))
 	}
 }
 
-// noteExamined records the replies to examine, from response i on, for all dead claims of these sessions. Call noteDead
+// noteExamined records the replies to examine, from response i on, for all dead claims of these groups. Call noteDead
 // before.
 func (e *entry) noteExamined(r requests.Reply, i int, claims []deadClaim) {
 	if len(claims) == 0 {
 		return
 	}
-	of := make(map[clientv3.LeaseID][]deadClaim)
+	of := make(map[group][]deadClaim)
 	for _, c := range e.claims {
-		holder := e.Queue.holderOf(c)
-		of[holder] = append(of[holder], c)
+		g := groupOf(e.Queue, c)
+		of[g] = append(of[g], c)
 	}
 	for _, c := range claims {
 		if claim := r.First(i); claim != nil {
-			dead := of[e.Queue.holderOf(c)]
-			e.Queue.shared.delays.noteExamined(dead, layout.DecodeClaim(claim.Value), r.Range(i+1).Count == 0, time.Now())
+			c.moved = layout.WasMoved(e.Queue.At, claim) // not known before of the claim of the entry ahead
+			says, gone := layout.DecodeClaim(claim.Value), r.Range(i+1).Count == 0
+			e.Queue.shared.delays.noteExamined(of[groupOf(e.Queue, c)], says, c.asked, gone, time.Now())
 		}
 		i += 2
 	}
@@ -253,19 +276,19 @@ func (e *entry) noteExamined(r requests.Reply, i int, claims []deadClaim) {
 
 // tell tells the caller the place of a waiting entry.
 func (e *entry) tell(ctx context.Context) {
-	t := e.ticket
-	if t == nil || t.request.OnWait == nil || ctx.Err() != nil {
+	c := e.caller
+	if c == nil || c.request.OnWait == nil || ctx.Err() != nil {
 		return
 	}
 	if e.ahead != nil || e.permit != nil {
-		t.tell(t.place)
+		c.tell(c.place)
 		return
 	}
 	first := view.Place{Seen: time.Now()}
-	if t.inSet {
-		first.Name = t.q.At.Name
+	if c.inSet {
+		first.Name = c.q.At.Name
 	}
-	t.tell(func(context.Context) view.Place { return first })
+	c.tell(func(context.Context) view.Place { return first })
 }
 
 // describe returns what to add to the error of a canceled call: what it was waiting for, unless the place tells it.
@@ -278,9 +301,9 @@ func (e *entry) describe(ctx context.Context) string {
 		return "; etcd has not answered the request to queue"
 	case e.ahead != nil || e.permit != nil && len(e.claims) == 0:
 		return "" // the place says it
-	case e.ticket.inSet && !e.isFree():
+	case e.caller.inSet && !e.isFree():
 		first = "it was first in the queue of " + names.Quote(e.Queue.At.Name)
-	case e.ticket.inSet:
+	case e.caller.inSet:
 		first = "it was first in all queues"
 	}
 	if e.isFree() {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -44,6 +45,28 @@ func TestKickedCommandEndsInOrderAndKeepsTheLockMeanwhile(t *testing.T) {
 	p.prints(p.stderr, "SIGTERM to the command")
 	p.prints(p.stderr, "INC-7")
 	srv.WaitForKeys(t, "holdfast/", 0)
+}
+
+// What is detached has no holder to ask. Its ticket ends, and the name is free.
+func TestKickOfADetachedLockFreesItAtOnce(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	lk := hold(t, open(t, srv.Client(t), "first"), "x")
+	if _, err := lk.Detach(deadline(t), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	show := holdfast(t, srv.Endpoints(), "show", "x").exits(0).stdout.String()
+	if !strings.Contains(show, "detached  by first until ") {
+		t.Errorf("show:\n%s", show)
+	}
+	kick := holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r").exits(0).stdout.String()
+	if want := "lock x was detached by first, and is free: its ticket has ended\n"; kick != want {
+		t.Errorf("kick: %q, want %q", kick, want)
+	}
+	explained := holdfast(t, srv.Endpoints(), "explain", "x").exits(0).stdout.String()
+	if !strings.Contains(explained, ": detached until ") || !strings.Contains(explained, ": its ticket ended\n") {
+		t.Errorf("explain:\n%s", explained)
+	}
 }
 
 // The command ignores SIGTERM, and --drain is long. When the lock is taken away after all, it is killed before the next

@@ -21,8 +21,8 @@ var harmless = map[string]string{
 	"calls slices.Collect": pure,
 	"calls maps.Keys":      pure, "calls maps.DeleteFunc": pure,
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure,
-	"calls ln.waiting.Len": pure, "calls t.line.waiting.Len": pure, "calls t.line.waiting.Remove": pure,
-	"calls t.at.Prev": pure, "calls el.Prev": pure,
+	"calls ln.waiting.Len": pure, "calls c.line.waiting.Len": pure, "calls c.line.waiting.Remove": pure,
+	"calls c.at.Prev": pure, "calls el.Prev": pure,
 	"calls time.Now": pure, "calls now.Sub": pure,
 	"calls lastStream.Add": pure, "calls known.gone.IsZero": pure,
 	"calls old.Before":              pure,
@@ -42,7 +42,7 @@ var harmless = map[string]string{
 	"calls p.host.Go": "starts a goroutine; locks work.mu, under which no other mutex is locked",
 	"calls sub.queue.Add": "queues a callback for the queue's own goroutine; locks Queue.mu, under which no other " +
 		"mutex is locked",
-	"sends to t.turn":      "buffered for the only value that a ticket receives",
+	"sends to c.turn":      "buffered for the only value that a caller receives",
 	"receives from m.turn": "the caller's own value is in the buffer",
 }
 

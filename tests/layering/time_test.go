@@ -22,6 +22,7 @@ var mayReadNow = map[string]string{
 var mayUseTheWall = map[string]string{
 	"internal/layout/value.go Millis":      "the queueing time in an entry's value, for display",
 	"internal/telemetry/states.go seconds": "for display",
+	"locker/detach.go Ticket.String":       "for display",
 	"view/run.go Run.String":               "for display",
 	"view/view.go Entry.String":            "for display",
 }

@@ -74,7 +74,8 @@ func PartOf(key string) Part {
 type entry struct {
 	Part
 	key     string
-	session clientv3.LeaseID // whose it is, which its key names
+	session clientv3.LeaseID   // whose it is, which its key names
+	later   []clientv3.LeaseID // of the sessions that have attached it, one after the other
 	put     *Change
 	gone    *Change // nil: it stands
 	left    *Change // the first with another lease than its session's, MinHold's or an administrator's, or nil
@@ -101,7 +102,12 @@ func (e *entry) stood(at int64) bool {
 
 // removed reports whether the entry was on the lease of an administrator when it was deleted.
 func (e *entry) removed() bool {
-	return e.notice != nil && clientv3.LeaseID(e.gone.Prev.Lease) != e.session
+	return e.notice != nil && !e.isOf(clientv3.LeaseID(e.gone.Prev.Lease))
+}
+
+// isOf reports whether a lease is of a session that has queued with the entry, or attached it.
+func (e *entry) isOf(lease clientv3.LeaseID) bool {
+	return lease == e.session || slices.Contains(e.later, lease)
 }
 
 // how says why the entry was deleted.
@@ -156,6 +162,9 @@ func newHistory(changes []Change) *history {
 			h.queues[e.Prefix] = append(h.queues[e.Prefix], e)
 		case e != nil:
 			v, _ := layout.DecodeValue(c.Kv.Value)
+			if before, _ := layout.DecodeValue(c.Prev.Value); !before.Detached.IsZero() && v.Detached.IsZero() {
+				e.later = append(e.later, clientv3.LeaseID(c.Kv.Lease))
+			}
 			if e.left == nil && clientv3.LeaseID(c.Kv.Lease) != e.session {
 				e.left = c
 			}

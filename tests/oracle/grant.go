@@ -15,7 +15,7 @@ func (j *judge) checkGrant(h *Hold) bool {
 	}
 	for _, p := range h.Parts {
 		i := slices.IndexFunc(j.queues[p.Prefix], func(e *entry) bool {
-			return e.put.Revision == h.rev && e.Shared == p.Shared && e.session == h.Lease
+			return e.put.Revision == h.rev && e.Shared == p.Shared && e.isOf(h.Lease)
 		})
 		if i < 0 {
 			j.fail("%s: granted, and no entry below %s was put at revision %d", h.Who, p.Prefix, h.rev)

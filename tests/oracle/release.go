@@ -34,7 +34,7 @@ func (j *judge) checkRelease(h *Hold) {
 // outlived it, and the network and the cluster work.
 func (j *judge) checkPrompt(h *Hold) {
 	if !j.Prompt || len(h.entries) > 1 || slices.ContainsFunc(j.holds, func(other *Hold) bool {
-		return other != h && h.continues(other) && other.Granted < h.Granted
+		return other.rev == h.rev && other.sharesQueue(h) && other.Granted < h.Granted // downgraded, or attached
 	}) {
 		return
 	}

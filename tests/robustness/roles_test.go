@@ -57,8 +57,8 @@ func inSession(
 // freeLocks kicks and removes.
 func freeLocks(ctx context.Context, cli *clientv3.Client) error {
 	sess := ctx.Value(holdersSession{}).(*session.Session) // a fresh hold: a request that stands is not written again
-	var kicked, removed *locker.Lock
-	for _, lk := range []**locker.Lock{&kicked, &removed} {
+	var kicked, removed, detached *locker.Lock
+	for _, lk := range []**locker.Lock{&kicked, &removed, &detached} {
 		var err error
 		if *lk, err = locker.NewMutex(sess, rand.Text()).Lock(ctx); err != nil {
 			return err
@@ -71,7 +71,11 @@ func freeLocks(ctx context.Context, cli *clientv3.Client) error {
 		return err
 	}
 	defer func() { _ = tree.Unlock(ctx) }()
+	if _, err := detached.Detach(ctx, time.Minute); err != nil {
+		return err
+	}
 	return errors.Join(
+		adm.Kick(ctx, holdfast.KindLock, detached.Name(), detached.Token(), "x"),
 		adm.Kick(ctx, holdfast.KindLock, kicked.Name(), kicked.Token(), "x"),
 		adm.Kick(ctx, holdfast.KindTree, tree.Name(), tree.Token(), "x"),
 		adm.Remove(ctx, holdfast.KindLock, removed.Name(), removed.Token(), "x"))
@@ -83,6 +87,27 @@ var duties = map[string]duty{
 	})},
 	"take one lock": {[]string{"job-7"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		return contend(ctx, locker.NewMutex(sess, "billing/job-7"))
+	})},
+	"hand over a lock": {[]string{"job-7"}, inSession(func(ctx context.Context, sess *session.Session) error {
+		lk, err := locker.NewMutex(sess, "billing/job-7").Lock(ctx)
+		if err != nil {
+			return err
+		}
+		ticket, err := lk.Detach(ctx, time.Minute)
+		if err != nil {
+			return err
+		}
+		if lk, err = locker.Attach(ctx, sess, ticket, locker.Options{}); err != nil {
+			return err
+		}
+		if err := lk.Unlock(ctx); err != nil {
+			return err
+		}
+		var ended *holdfast.TicketError
+		if _, err = locker.Attach(ctx, sess, ticket, locker.Options{}); !errors.As(err, &ended) {
+			return fmt.Errorf("a ticket that was used: %w", err)
+		}
+		return nil
 	})},
 	"record a run": {[]string{"job-7"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		mu := locker.NewMutex(sess, "billing/job-7")

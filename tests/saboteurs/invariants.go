@@ -48,7 +48,7 @@ var invariants = []invariant{
 	}},
 	{"7 Strict FIFO", []string{
 		"internal/queue/wait.go scope.nearest",
-		"internal/queue/line.go lines.join, ticket.next",
+		"internal/queue/line.go lines.join, caller.next",
 	}},
 	{"8 No herd, constant RPCs", []string{
 		"internal/watching/follow.go Follower.watch",
@@ -138,6 +138,13 @@ var invariants = []invariant{
 		"admin/request.go request.find, request.bell, request.write",
 		"internal/lease/hearing.go Lease.Heard",
 		"admin/remove.go request.move",
+	}},
+	{"none holds by what is detached, and one by its ticket", []string{
+		"internal/hold/detach.go Hold.Detach, detaching.try, detaching.giveUp",
+		"internal/queue/attach.go Attach, attaching.try, attaching.refused",
+		"internal/queue/wait.go entry.unsettled, entry.noteExamined, groupOf",
+		"internal/leftovers/sweeper.go Suspect.owns",
+		"admin/request.go request.endTicket",
 	}},
 	{"a name stays taken for MinHold", []string{
 		"internal/hold/minhold.go removal.stayTaken, move.try, moveTaken",

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -212,7 +214,7 @@ func (s *simulation) judge() {
 			change.Cause = oracle.ByLease
 		case etcdfake.ByForce:
 			change.Cause = oracle.ByDeletion
-			if c.Deleted && keys[at(oracle.SessionKeyOf(string(c.Kv.Key)), c.Revision)] {
+			if c.Deleted && keys[at(oracle.SessionKey(clientv3.LeaseID(c.Prev.Lease)), c.Revision)] {
 				change.Cause = oracle.ByRevocation
 			}
 		}

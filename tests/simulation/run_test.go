@@ -43,6 +43,7 @@ type simulation struct {
 	family  bool // of locks: see family.Draw
 	permits bool // of semaphores
 	minHold bool // half of the holds keep the name taken
+	moves   bool // holds of one name are detached, and attached elsewhere: see detach_test.go
 	// administered: in half of the schedules holders are asked to let go, and removed.
 	administered bool
 	kind         holdfast.Kind // of the names; empty: locks
@@ -67,6 +68,7 @@ type simulation struct {
 	record     oracle.Record
 	holds      []*hold
 	asked      int // holds that an administrator has ended
+	attached   int // holds that were detached, and went on
 	quietly    int // holds of revoked leases that were watched just before
 	violations []string
 	steps      []lease.Step

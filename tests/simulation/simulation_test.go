@@ -55,9 +55,10 @@ func TestSimulationOfMinHold(t *testing.T) {
 
 // What a schedule has, beside what the oracle counts.
 const (
-	batches = "batches of Txns"
-	asked   = "holds that an administrator has ended"
-	quietly = "holds of revoked leases that were watched just before"
+	batches  = "batches of Txns"
+	asked    = "holds that an administrator has ended"
+	attached = "holds that were detached, and went on"
+	quietly  = "holds of revoked leases that were watched just before"
 )
 
 // shows are the least numbers of what the schedules of a test must have had, or they prove nothing.
@@ -120,6 +121,7 @@ func (b *bench) run(t *testing.T, n int) {
 				b.all.Add(s.verdict.Stats)
 				b.all.Counts[batches] += int(s.batches.Load())
 				b.all.Counts[asked] += s.asked
+				b.all.Counts[attached] += s.attached
 				b.all.Counts[quietly] += s.quietly
 				b.most = max(b.most, s.requests.Load())
 			})

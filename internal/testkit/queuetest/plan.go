@@ -15,9 +15,9 @@ import (
 
 // KindOf returns the kind of a request of the queue, or the method of any other call. The kinds are "enqueue",
 // "hand-off", "remove", "claim" (removes the claim of an entry that has gone), "clear" (removes those of others),
-// "move" (to a lease of its own), "mark" (of a permit), "poll", "read" (a look, too), "committed read" (which etcd
-// takes for a write), "watch" and "event"; "held" (writes held_since to an entry); "gate" (puts the session key),
-// "session" (reads it) and "session watch".
+// "move" (to a lease of its own), "detach", "attach", "mark" (of a permit), "poll", "read" (a look, too), "committed
+// read" (which etcd takes for a write), "watch" and "event"; "held" (writes held_since to an entry); "gate" (puts the
+// session key), "session" (reads it) and "session watch".
 func KindOf(c etcdfake.Call) string {
 	switch r := c.Request.(type) {
 	case *pb.TxnRequest:
@@ -29,6 +29,8 @@ func KindOf(c etcdfake.Call) string {
 			return "held"
 		case puts && len(r.Compare) > 0 && r.Compare[0].GetCreateRevision() > 0:
 			return "move"
+		case puts && len(r.Success) == 2 && r.Success[0].GetRequestPut() != nil && r.Success[1].GetRequestTxn() != nil:
+			return []string{"detach", "attach"}[len(r.Compare)-1]
 		case puts && deletes:
 			return "hand-off"
 		case puts:

@@ -184,6 +184,9 @@ type heldPermit struct{ *locker.Permit }
 
 func (p heldPermit) Unlock(ctx context.Context) error { return p.Release(ctx) }
 
+// OfPermit is a Permit as a Lock.
+func OfPermit(p *locker.Permit) Lock { return heldPermit{p} }
+
 // MutexOnce acquires and releases a mutex. It returns what it could not do.
 func MutexOnce(ctx context.Context, sess *session.Session, name string) (what string, err error) {
 	lk, err := locker.NewMutex(sess, name).Lock(ctx)

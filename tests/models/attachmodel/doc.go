@@ -1,9 +1,9 @@
-// Package attachmodel searches every interleaving of Detach and Attach for one that breaks a rule. Neither is built:
-// this is the design, and what it rests on. Build it by these rules, and change them here first.
+// Package attachmodel searches every interleaving of Detach and Attach for one that breaks a rule. They are built by
+// these rules, in internal/hold/detach.go and internal/queue/attach.go: change them here first.
 //
 //	model.go    scenarios, the rules that are broken on purpose, what must hold
 //	bearer.go   sessions: they hold, detach, attach, give up, release
-//	others.go   leases that end, late copies, the administrator, the waiter behind
+//	others.go   leases that end, late copies, a deletion by hand, the waiter behind
 //	state.go    the state
 //
 // # What it is for
@@ -45,7 +45,8 @@
 //	the waiter's look        the session that C names, for LockDelay or ToldWithin (internal/queue/wait.go. One
 //	                         claim speaks for all of its session there: these are asked about by themselves)
 //	Kick, Remove: the bell   the session key of the lease that E is on (admin/request.go does so today)
-//	Kick of a detached E     deletes E and C, If mod(E) is what was read. No bell: none holds. Remove is the same
+//	Kick of a detached E     revokes D, the lease that E was seen on: both keys go, and after an Attach nothing is on D.
+//	                         So it compares nothing. No bell: none holds. Remove is the same
 //	explain, watch: the end  the session that C named at that revision; "detached" while E was on D; and where both keys
 //	                         go at once while E is on D: "the ticket ran out"
 //	show                     "detached by OWNER until TIME" instead of the holder; held: the name is taken. E's value
@@ -67,7 +68,7 @@
 // # What may happen
 //
 // At any moment a reply is lost, a copy of a Txn is late, a caller gives up, D ends, etcd revokes a lease early, a
-// session is told of that or closes, E is deleted by hand, and an administrator kicks.
+// session is told of that or closes, and E is deleted by hand. A kick is an end of D.
 //
 // # What must hold
 //

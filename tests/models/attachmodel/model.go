@@ -28,7 +28,6 @@ const (
 	lostIsRefused     rule = "Attach does not look whether a copy of its own was carried out"
 	sweepAnywhere     rule = "after an Attach that was given up E is deleted wherever it is"
 	orphansByName     rule = "the scanner removes entries whose key names its session's lease"
-	kickIgnoresMod    rule = "a kick deletes a detached entry without a comparison"
 )
 
 type model struct {
@@ -75,7 +74,7 @@ func (m *model) expand(s *state) []modelsearch.Step[state] {
 	}
 	m.copySteps(s)
 	m.ticketSteps(s)
-	m.adminSteps(s)
+	m.handSteps(s)
 	m.waiterSteps(s)
 	return m.steps
 }

@@ -45,7 +45,8 @@ func (s *state) endL2(i int8) {
 	}
 }
 
-// ticketSteps: D ends, by its time or because it was revoked, and what is on it goes in one revision.
+// ticketSteps: D ends, by its time or because it was revoked, as by a kick, also by one that comes when nothing is on D
+// any more. What is on it goes in one revision.
 func (m *model) ticketSteps(s *state) {
 	if !s.granted {
 		return
@@ -87,20 +88,9 @@ func (m *model) copySteps(s *state) {
 	}
 }
 
-// adminSteps: an administrator kicks a detached entry, or deletes one by hand.
-func (m *model) adminSteps(s *state) {
+// handSteps: the entry is deleted by hand.
+func (m *model) handSteps(s *state) {
 	const admin = -1
-	if s.entry == onTicket && s.admin == 0 {
-		m.choice(s, &s.left.kicks, admin, "reads that the entry is detached", func(t *state) { t.admin = t.mod })
-	}
-	if s.admin != 0 {
-		m.step(s, admin, "kicks: deletes what was read", func(t *state) {
-			if t.entry != nowhere && (t.mod == t.admin || m.broken == kickIgnoresMod) {
-				t.deleteBoth()
-			}
-			t.admin = 0
-		})
-	}
 	if s.entry != nowhere {
 		m.choice(s, &s.left.deletes, admin, "deletes the entry by hand", func(t *state) {
 			t.faulty, t.entry = true, nowhere

@@ -19,7 +19,6 @@ type state struct {
 	ticket   int8 // the mod revision that the latest ticket has; 0: there is none
 	sessions [sessions]session
 	copies   [2]late
-	admin    int8 // the mod revision that an administrator has read, and is about to delete
 	waiter   waiter
 	faulty   bool // something has gone wrong after which a delay may be needed
 	left     budget
@@ -69,7 +68,7 @@ type waiter struct {
 }
 
 // A budget says how often each may still happen.
-type budget struct{ attaches, detaches, lost, lates, revokes, deletes, closes, kicks int8 }
+type budget struct{ attaches, detaches, lost, lates, revokes, deletes, closes int8 }
 
 // reduce makes states equal that differ in nothing that can still matter.
 func (s *state) reduce() {

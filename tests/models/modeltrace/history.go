@@ -47,6 +47,7 @@ type Entry struct {
 	Claimed   bool  // its put has put its claim, too
 	Cleared   int64 // when the claim was deleted; 0: it stands, or there is none
 	MovedAt   int64 // when it was put on another lease first, or 0
+	Detached  bool  // at any time: then it is not followed
 	NoticedAt int64 // when an administrator wrote into it first, or 0
 	Turn      bool  // of a semaphore: a permit only when it is marked
 	MarkedAt  int64 // of a turn: when it was put a second time, or 0
@@ -181,7 +182,9 @@ func queueOf(e *Entry) string { return IDOf(e.Prefix, e.Session) }
 func (h *History) change(e *Entry, c oracle.Change) {
 	v, _ := layout.DecodeValue(c.Kv.Value)
 	h.touch(e, c.Revision)
+	e.Detached = e.Detached || !v.Detached.IsZero()
 	switch {
+	case e.Detached:
 	case e.Turn && e.MarkedAt == 0:
 		e.MarkedAt = c.Revision
 	case c.Kv.Lease != e.Session && e.MovedAt == 0:

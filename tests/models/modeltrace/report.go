@@ -27,6 +27,7 @@ const (
 	Held     = "of these, those that were held"
 	Waited   = "of these, those that had others ahead"
 	Delayed  = "of these, those for which a lock delay began"
+	Detached = "entries that were detached, which no model has"
 	Stopped  = "entries that the model does not follow to their ends: " // and why
 )
 
@@ -49,6 +50,10 @@ func (h *History) Report(permits bool, follow func(*Entry) (wrong, stopped strin
 	}
 	for _, e := range h.Entries {
 		if len(h.Gates(e)) == 0 || e.Permit != permits {
+			continue
+		}
+		if e.Detached {
+			report.Counts[of+Detached]++
 			continue
 		}
 		wrong, stopped := follow(e)

@@ -1,0 +1,179 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
+)
+
+// Bounds of the time for which a ticket is good: etcd has no shorter leases, and a ticket that was lost keeps the name
+// taken for so long.
+const minWithin, maxWithin = time.Second, 24 * time.Hour
+
+// Detach ends the hold, and puts its entry and claim on a lease of that time, which nothing renews. The ticket lets one
+// session Attach them. Detach ends the hold first: from then on none holds, until an Attach.
+//
+//	0 s     A calls Detach: A's contexts end, and Check is ErrReleased
+//	rev 20  both keys are put on D, a lease of an hour
+//	1 h     D ends: both keys go in one revision, and the next one holds at once, for there is no holder to be told
+//
+// Without a ticket the entry is removed, as Release does. Errors: *holdfast.ArgumentError before anything is sent, and
+// the hold goes on; Check's result if the hold has ended before, or turns out to be lost; ctx's error, also with
+// holdfast.ErrOutcomeUnknown; etcd's where a retry cannot help.
+func (h *Hold) Detach(ctx context.Context, within time.Duration) (layout.Ticket, error) {
+	switch {
+	case ctx == nil:
+		return layout.Ticket{}, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	case within < minWithin || within > maxWithin:
+		reason := fmt.Sprintf("is %v, not between %v and %v", within, minWithin, maxWithin)
+		return layout.Ticket{}, &holdfast.ArgumentError{Argument: "within", Reason: reason}
+	case !h.Live() || !h.stop(holdfast.ErrReleased):
+		return layout.Ticket{}, h.Check()
+	}
+	h.grant.TakeFor(0)               // MinHold counts from the release of the hold that goes on
+	ctx, end := h.host.Detached(ctx) // after stop, because ctx may be derived from one of the hold's own contexts
+	defer end()
+	d := detaching{hold: h, within: within, mod: h.known(), value: h.heldValue(h.since, "")}
+	if err := d.send(ctx); err != nil {
+		return layout.Ticket{}, d.giveUp(ctx, err)
+	}
+	h.grant.LeaveLine()
+	h.grant.Left(nil)
+	h.removal.detached = true
+	h.removal.wasRemoved()
+	v, _ := layout.DecodeValue([]byte(d.value))
+	return layout.Ticket{
+		Namespace: h.host.Namespace(), Key: h.Key(), Created: h.Created(), Mod: d.mod, Token: h.Token(),
+		Lease: d.lease, Queued: v.Queued, Held: layout.Millis(h.since), Until: layout.Millis(d.until),
+	}, nil
+}
+
+// detaching is one call of Detach.
+type detaching struct {
+	hold   *Hold
+	within time.Duration
+	mod    int64  // of the entry, as it is known
+	value  string // at mod
+	lease  clientv3.LeaseID
+	until  time.Time
+}
+
+func (d *detaching) send(ctx context.Context) error {
+	ctx, cancel := lease.ForRequest(ctx, d.hold.grant.Lease, 0)
+	defer cancel()
+	return d.hold.grant.Retry(ctx, d.try)
+}
+
+// try sends the Grant, if none has a reply yet, and the Txn. The Txn compares the mod revision, so it does not undo
+// what an administrator has written meanwhile.
+func (d *detaching) try(ctx context.Context) error {
+	g, now := d.hold.grant, time.Now()
+	if d.lease == clientv3.NoLease {
+		id, ttl, err := grantLease(ctx, d.hold.host, d.within)
+		if err != nil {
+			return err
+		}
+		d.lease, d.until = id, now.Add(ttl)
+	}
+	v, _ := layout.DecodeValue([]byte(d.value))
+	v.Held, v.Detached, v.DetachedUntil = d.hold.since, d.hold.until, d.until
+	putClaim := clientv3.OpPut(g.Claim, "", clientv3.WithIgnoreValue(), clientv3.WithLease(d.lease))
+	claimStands := clientv3.Compare(clientv3.CreateRevision(g.Claim), "=", g.Created)
+	r, err := g.Commit(ctx, requests.Txn{
+		If: []clientv3.Cmp{d.hold.unmodifiedSince(d.mod)},
+		Then: []clientv3.Op{
+			clientv3.OpPut(g.Key, v.Encode(), clientv3.WithLease(d.lease)),
+			clientv3.OpTxn([]clientv3.Cmp{claimStands}, []clientv3.Op{putClaim}, nil),
+		},
+		Else: []clientv3.Op{clientv3.OpGet(g.Key)},
+	})
+	g.Queue.ReportUnknown("move", err)
+	switch {
+	case etcderr.Classify(err) == etcderr.LeaseGone: // it was revoked by hand, or is over
+		d.lease = clientv3.NoLease
+		return retry.Again(err)
+	case err != nil:
+		return err
+	case r.Succeeded:
+		d.mod = r.Header.Revision
+		return nil
+	}
+	kv := r.First(0)
+	if !g.Is(kv) {
+		return queue.ErrEntryGone
+	}
+	d.mod, d.value = kv.ModRevision, string(kv.Value)
+	if kv.Lease == int64(d.lease) {
+		return nil // by a copy whose reply was lost
+	}
+	if stands, _ := layout.DecodeValue(kv.Value); stands.Notice.Given() {
+		lost := d.hold.lost(stands.Notice.Cause())
+		lost.Err = stands.Notice.Kick()
+		return retry.Final(lost)
+	}
+	return retry.Again(errModified) // by heldWriter
+}
+
+// giveUp removes the entry, wherever it is, and returns why there is no ticket.
+func (d *detaching) giveUp(ctx context.Context, err error) error {
+	h := d.hold
+	remove := func(ctx context.Context) {
+		h.removal.finalize(h.grant.HandOff())
+		d.revoke(ctx)
+	}
+	if !h.host.Go(remove) { // joined by Close
+		remove(ctx)
+	}
+	removed := h.removal.await(ctx)
+	switch {
+	case errors.Is(err, holdfast.ErrLost):
+		return err
+	case errors.Is(removed, holdfast.ErrLost):
+		return removed
+	}
+	err = fmt.Errorf("detach %s (%slease %x): %w; there is no ticket, and the hold has ended",
+		h.Queue(), h.tokenText(), int64(h.Lease()), err)
+	if removed != nil {
+		err = fmt.Errorf("%w; %w", err, removed)
+	}
+	return err
+}
+
+// revoke revokes the lease, once. If the session has lost its own meanwhile, it does not remove the entry, and nothing
+// else would free the name before the lease is over.
+func (d *detaching) revoke(ctx context.Context) {
+	host := d.hold.host
+	if d.lease == clientv3.NoLease {
+		return
+	}
+	ctx, cancel := host.Detached(ctx)
+	defer cancel()
+	_, _, _ = requests.Once(ctx, host.Sender(), requests.Unhurried,
+		func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
+			return host.Client().Revoke(ctx, d.lease)
+		})
+}
+
+// Attach goes on with the hold of a ticket, in the session of q: see queue.Attach.
+func Attach(ctx context.Context, q *queue.Queue, t layout.Ticket, r Request) (*Hold, error) {
+	g, err := queue.Attach(ctx, q, t, r.Request)
+	if err != nil {
+		return nil, err
+	}
+	r.attached = t.Held
+	if now := time.Now(); r.attached.After(now) { // by the clock of another process
+		r.attached = now
+	}
+	return Begin([]*queue.Grant{g}, r)[0], nil
+}

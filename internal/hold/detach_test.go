@@ -1,0 +1,357 @@
+package hold_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+)
+
+// on returns the leases that the entry and the claim of a hold are on; 0 for one that does not stand.
+func on(srv *etcdfake.Server, entry string) (leases [2]clientv3.LeaseID) {
+	for i, key := range []string{entry, kit.ClaimOf(entry)} {
+		for _, kv := range srv.Keys(key) {
+			leases[i] = clientv3.LeaseID(kv.Lease)
+		}
+	}
+	return leases
+}
+
+// The work has ended before anything is sent, so none holds from the first request on.
+func TestDetachEndsTheHoldBeforeItSends(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		ctx, cancel := h.Context(t.Context(), false)
+		defer cancel()
+		sent := 0
+		p.Plan(func(kind string, _ int) etcdfake.Fate {
+			if kind == "LeaseGrant" || kind == "detach" {
+				sent++
+				if ctx.Err() == nil || h.Live() {
+					t.Errorf("%s is sent while the hold lives", kind)
+				}
+			}
+			return etcdfake.Fate{}
+		})
+		holdtest.MustDetach(t, h, time.Hour)
+		if p.Plan(nil); sent != 2 {
+			t.Errorf("%d requests, want the Grant and the Txn", sent)
+		}
+	})
+}
+
+// Entry and claim are on one lease of that time, and go in one revision. None holds, so none is delayed.
+func TestNextHoldsAtOnceWhenATicketRunsOut(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p, q := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		next := holdtest.AcquireLater(t.Context(), q.Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
+		began := time.Now()
+		ticket := holdtest.MustDetach(t, h, time.Minute)
+		if is := on(srv, h.Key()); is != [2]clientv3.LeaseID{ticket.Lease, ticket.Lease} {
+			t.Errorf("entry and claim are on %x, the ticket's is %x", is, ticket.Lease)
+		}
+		v, _ := layout.DecodeValue(srv.Keys(h.Key())[0].Value)
+		if v.DetachedUntil.Before(began.Add(time.Minute-time.Second)) || v.Held.IsZero() || !v.Released.IsZero() {
+			t.Errorf("the value says %+v", v)
+		}
+		holdtest.MustClose(t, p)
+		r := holdtest.Granted(t, srv, next)
+		if took := time.Since(began); took < time.Minute || took > time.Minute+kit.LockDelay/2 {
+			t.Errorf("the next one holds %v after the Detach", took)
+		}
+		holdtest.MustRelease(t, r.H)
+		var ended *holdfast.TicketError
+		if _, err := q.Attach(t.Context(), ticket, hold.Request{}); !errors.As(err, &ended) ||
+			ended.End != holdfast.TicketExpired {
+			t.Errorf("attached late: %v", err)
+		}
+	})
+}
+
+// What becomes of the Grant and of the Txn on the way changes nothing.
+func TestDetachWithLostMessages(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind string
+		fate etcdfake.Fate
+	}{
+		"the Txn is lost":                {"detach", etcdfake.Fate{LoseRequest: true}},
+		"the reply to the Txn is lost":   {"detach", holdtest.LostReply},
+		"nothing answers the Txn":        {"detach", holdtest.Silence},
+		"the Grant is lost":              {"LeaseGrant", etcdfake.Fate{LoseRequest: true}},
+		"the reply to the Grant is lost": {"LeaseGrant", holdtest.LostReply},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				h := holdtest.MustAcquire(t, p.Queue("x"))
+				p.PlanOne(c.kind, c.fate)
+				ticket := holdtest.MustDetach(t, h, time.Hour)
+				if p.Counts()[c.kind] < 2 {
+					t.Fatalf("requests: %v", p.Counts())
+				}
+				if kv := srv.Keys(h.Key())[0]; kv.ModRevision != ticket.Mod || kv.Lease != int64(ticket.Lease) {
+					t.Errorf("ticket %+v, in etcd %v", ticket, kv)
+				}
+				holdtest.MustRelease(t, holdtest.Start(t, srv).MustAttach(t, ticket, hold.Request{}))
+				kit.NothingStands(t, srv)
+			})
+		})
+	}
+}
+
+// Since when it is held is written into each entry a second after the grant, perhaps right before the Detach.
+func TestDetachOfAnEntryThatWasJustWrittenTo(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		p.PlanAll("held", etcdfake.Fate{Reply: time.Minute})
+		for srv.Keys(h.Key())[0].ModRevision == h.Created() {
+			time.Sleep(kit.OneWay)
+		}
+		ticket := holdtest.MustDetach(t, h, time.Hour)
+		p.Plan(nil)
+		holdtest.MustRelease(t, p.MustAttach(t, ticket, hold.Request{}))
+	})
+}
+
+// Without a ticket the name is free again: neither the entry nor the lease of the ticket keeps it.
+func TestDetachThatIsGivenUpRemovesTheEntry(t *testing.T) {
+	for name, happens := range map[string]func(p *holdtest.Process){
+		"etcd is away": func(p *holdtest.Process) { p.Link.BlackHole() },
+		"the reply is lost again and again": func(p *holdtest.Process) {
+			p.PlanAll("detach", etcdfake.Fate{LoseReply: true, Silent: true})
+		},
+		"the Txn arrives after the removal": func(p *holdtest.Process) {
+			p.PlanAll("detach", etcdfake.Fate{Request: 20 * time.Second})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				h := holdtest.MustAcquire(t, p.Queue("x"))
+				happens(p)
+				began := time.Now()
+				_, err := h.Detach(kit.Within(t, time.Second), time.Hour)
+				if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) ||
+					!strings.Contains(err.Error(), `detach lock "x" (token `) {
+					t.Errorf("after %v: %v", time.Since(began), err)
+				}
+				p.Heal()
+				if err := h.Release(kit.Within(t, 30*time.Second)); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+				p.Plan(nil)
+				time.Sleep(time.Minute)
+				kit.NothingStands(t, srv)
+			})
+		})
+	}
+}
+
+// The session ends while a Detach may have been carried out. It removes nothing then, and the ticket's lease would keep
+// the name for an hour; MinHold would, too, where it was not.
+func TestCloseDuringADetachLeavesNothing(t *testing.T) {
+	for name, fate := range map[string]etcdfake.Fate{
+		"carried out": {LoseReply: true, Silent: true}, "not carried out": holdtest.Silence,
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				h := mustTake(t, p, "x")
+				p.PlanAll("detach", fate)
+				failed := make(chan error, 1)
+				go func() { // ends with Close
+					_, err := h.Detach(t.Context(), time.Hour)
+					failed <- err
+				}()
+				time.Sleep(time.Second / 2)
+				if kvs := srv.Keys(h.Key()); len(kvs) != 1 || (kvs[0].Version == 2) != fate.LoseReply {
+					t.Fatalf("in etcd %v", kvs)
+				}
+				holdtest.MustClose(t, p)
+				if err := <-failed; !errors.Is(err, holdfast.ErrClosed) {
+					t.Errorf("Detach: %v", err)
+				}
+				time.Sleep(10 * kit.OneWay)
+				kit.NothingStands(t, srv)
+			})
+		})
+	}
+}
+
+// An administrator was faster: the hold ends with that, and its entry goes.
+func TestDetachAfterANoticeIsKicked(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		n := layout.Notice{By: "me", Reason: "to test", At: time.Now()}
+		holdtest.Notify(t, srv, srv.Keys(h.Key())[0], n)
+		var kicked *holdfast.KickError
+		if _, err := h.Detach(t.Context(), time.Hour); !errors.Is(err, holdfast.ErrLost) || !errors.As(err, &kicked) ||
+			kicked.By != n.By {
+			t.Errorf("Detach: %v", err)
+		}
+		kit.NothingStands(t, srv)
+	})
+}
+
+func TestDetachOfAnEntryThatWasDeletedIsALoss(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		srv.Delete(h.Key())
+		var lost *holdfast.LostError
+		if _, err := h.Detach(t.Context(), time.Hour); !errors.As(err, &lost) ||
+			lost.Cause != holdfast.CauseEntryDeleted {
+			t.Errorf("Detach: %v", err)
+		}
+		kit.NothingStands(t, srv)
+	})
+}
+
+// The lease of the ticket may end before the Txn arrives: then another one is granted.
+func TestDetachWhoseLeaseIsGoneTakesAnother(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		refused := false
+		p.KV.Refuse(func(ops []clientv3.Op) error {
+			detaches := len(ops) > 1 && string(ops[0].KeyBytes()) == h.Key() && ops[0].IsPut()
+			if refused || !detaches {
+				return nil
+			}
+			refused = true
+			return rpctypes.ErrLeaseNotFound
+		})
+		ticket := holdtest.MustDetach(t, h, time.Hour)
+		if is := on(srv, h.Key()); !refused || is[0] != ticket.Lease || is[1] != ticket.Lease {
+			t.Errorf("refused %v; on %x, the ticket has %x", refused, is, ticket.Lease)
+		}
+	})
+}
+
+// The put of the entry was answered, and a copy of it was not. So the sweeper looks after its key, and leaves what is
+// detached there, and what is attached.
+func TestSweeperSparesADetachedEntry(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p, q := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		p.PlanOne("enqueue", holdtest.LostReply)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		ticket := holdtest.MustDetach(t, h, time.Hour)
+		time.Sleep(time.Minute)
+		if p.GateMoves(srv) == 0 {
+			t.Error("the sweeper has nothing to do: this tests nothing")
+		}
+		again := q.MustAttach(t, ticket, hold.Request{})
+		time.Sleep(time.Minute)
+		if again.Check() != nil {
+			t.Error(again.Check())
+		}
+		holdtest.MustRelease(t, again)
+		kit.NothingStands(t, srv)
+	})
+}
+
+// A goroutine of the same session waits behind the detached entry, as another session would.
+func TestNextGoroutineQueuesBehindADetachedEntry(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		next := holdtest.AcquireLater(t.Context(), p.Queue("x"))
+		time.Sleep(time.Second)
+		ticket := holdtest.MustDetach(t, h, time.Hour)
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
+		holdtest.StaysQueued(t, next, "the next goroutine")
+		again := p.MustAttach(t, ticket, hold.Request{})
+		holdtest.StaysQueued(t, next, "the next goroutine")
+		holdtest.MustRelease(t, again)
+		holdtest.MustRelease(t, holdtest.Granted(t, srv, next).H)
+		kit.NothingStands(t, srv)
+	})
+}
+
+// The limit is of the name: the time with a ticket counts, too.
+func TestMaxHoldGoesOnFromTheFirstHold(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		time.Sleep(20 * time.Second)
+		ticket := holdtest.MustDetach(t, h, time.Hour)
+		time.Sleep(20 * time.Second)
+		began := time.Now()
+		again := p.MustAttach(t, ticket, hold.Request{MaxHold: time.Minute})
+		<-again.Done()
+		var lost *holdfast.LostError
+		if took := time.Since(began); !errors.As(again.Check(), &lost) || lost.Cause != holdfast.CauseMaxHold ||
+			took < 19*time.Second || took > 20*time.Second {
+			t.Errorf("after %v: %v", took, again.Check())
+		}
+	})
+}
+
+// The time before the Attach is none in which its program keeps the name.
+func TestMinHoldCountsFromTheReleaseOfWhatWasAttached(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, p *holdtest.Process, h *hold.Hold){
+		"released":           func(t *testing.T, _ *holdtest.Process, h *hold.Hold) { holdtest.MustRelease(t, h) },
+		"the session closes": func(t *testing.T, p *holdtest.Process, _ *hold.Hold) { holdtest.MustClose(t, p) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p, q := holdtest.Start(t, srv), holdtest.Start(t, srv)
+				h := holdtest.MustAcquireAs(t, p.Queue("x"), hold.Request{MinHold: time.Minute})
+				ticket := holdtest.MustDetach(t, h, time.Hour)
+				var records []audit.Record
+				keep := audit.Func(func(_ context.Context, r audit.Record) { records = append(records, r) })
+				again := p.MustAttach(t, ticket, hold.Request{MinHold: minHold, Auditor: keep})
+				time.Sleep(2 * minHold)
+				end(t, p, again)
+				released := time.Now()
+				r := holdtest.Granted(t, srv, holdtest.AcquireLater(t.Context(), q.Queue("x")))
+				if took := time.Since(released); took < minHold-time.Second || took > minHold+3*time.Second {
+					t.Errorf("the next one holds %v after the end", took)
+				}
+				holdtest.MustRelease(t, r.H)
+			})
+		})
+	}
+}
+
+// Records of two processes are told apart by nothing, and joined by the token.
+func TestAuditTellsDetachAndAttach(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		records := make(chan audit.Record, 10)
+		r := hold.Request{Auditor: audit.Func(func(_ context.Context, r audit.Record) { records <- r })}
+		h := holdtest.MustAcquireAs(t, p.Queue("x"), r)
+		time.Sleep(time.Minute)
+		ticket := holdtest.MustDetach(t, h, time.Hour)
+		time.Sleep(time.Minute)
+		again := p.MustAttach(t, ticket, r)
+		time.Sleep(time.Minute)
+		holdtest.MustRelease(t, again)
+		for i, want := range []struct {
+			event audit.Event
+			held  time.Duration
+		}{{audit.Granted, 0}, {audit.Detached, time.Minute}, {audit.Attached, 0}, {audit.Released, 3 * time.Minute}} {
+			r := <-records
+			if r.Event != want.event || r.Token != h.Token() || r.At.IsZero() || r.Held.Round(time.Second) != want.held {
+				t.Errorf("record %d is %+v, want %+v", i, r, want)
+			}
+		}
+	})
+}
