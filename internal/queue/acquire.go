@@ -145,7 +145,6 @@ func awaitTurn(ctx context.Context, callers []*caller) (err error) {
 	c := callers[0] // the others have lines of their own: see join
 	select {
 	case <-c.turn:
-		return nil
 	default:
 		err = c.awaitTurn(ctx)
 	}

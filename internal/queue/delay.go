@@ -173,12 +173,14 @@ func (s scope) dead(entry *mvccpb.KeyValue, claims []*mvccpb.KeyValue) (dead []d
 	}
 	byAge := func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) }
 	claims = slices.SortedFunc(slices.Values(claims), byAge)
-	var any, writer int64 // create revisions of the oldest, and of the oldest writer; 0: none
+	// Create revisions of the first, and of the first writer; 0: none. What is dead is younger than entry, so it does not
+	// matter what is older than that.
+	var any, writer int64
 	stands := func(key string, rev int64) {
-		if any == 0 || rev < any {
+		if any == 0 {
 			any = rev
 		}
-		if !layout.IsReader(key) && (writer == 0 || rev < writer) {
+		if !layout.IsReader(key) && writer == 0 {
 			writer = rev
 		}
 	}

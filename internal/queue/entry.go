@@ -155,7 +155,7 @@ const (
 
 // taken is how an entry outlives its hold: see TakeFor.
 type taken struct {
-	until time.Duration // by the session's clock: the end; 0 if the name may be free
+	until time.Duration // by the session's clock: the end; 0 without MinHold
 	since time.Time     // the beginning, for people
 	moved bool          // the entry stands on a lease of its own
 }
@@ -238,9 +238,6 @@ func (e *entry) setToken(epoch []*mvccpb.KeyValue) (err error) {
 // TakeFor(0) undoes it.
 func (e *entry) TakeFor(d time.Duration) {
 	until := e.Queue.host.Clock()() + d
-	if d == 0 {
-		until = 0
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.taken.until, e.taken.since = until, time.Now()
@@ -251,9 +248,6 @@ func (e *entry) TakenFor() time.Duration {
 	e.mu.Lock()
 	until := e.taken.until
 	e.mu.Unlock()
-	if until == 0 {
-		return 0
-	}
 	return max(0, until-e.Queue.host.Clock()())
 }
 
