@@ -1,0 +1,128 @@
+package queue
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+)
+
+var semX = layout.Named("holdfast", holdfast.KindSemaphore, "x")
+
+// The put has put a permit or a turn, and no reply says which.
+func TestWhatIsFoundOfAPermit(t *testing.T) {
+	t.Parallel()
+	const put, ofPermit, turn, ofTurn = "1-a@5", "c:1-a@5", "1-b@7", "c:1-b@7"
+	for name, c := range map[string]struct {
+		found      []string // of the permit, its claim, the turn, its claim
+		own, claim string
+		isTurn     bool
+	}{
+		"nothing":                        {[]string{"", "", "", ""}, "", "", false},
+		"a permit":                       {[]string{put, ofPermit, "", ""}, put, ofPermit, false},
+		"a permit without its claim":     {[]string{put, "", "", ""}, put, "", false},
+		"the claim of a deleted permit":  {[]string{"", ofPermit, "", ""}, "", ofPermit, false},
+		"a turn":                         {[]string{"", "", turn, ofTurn}, turn, ofTurn, true},
+		"a turn without its claim":       {[]string{"", "", turn, ""}, turn, "", true},
+		"the claim of a deleted turn":    {[]string{"", "", "", ofTurn}, "", ofTurn, true},
+		"a turn, and a permit's old one": {[]string{put, ofPermit, turn, ofTurn}, turn, ofTurn, true},
+	} {
+		home := semX.PermitKey(1, "a")
+		e := &entry{Queue: &Queue{scope: scope{At: semX}}, entryKeys: entryKeys{Key: home, home: home}}
+		p := &permit{e: e}
+		const before = 2 // other replies
+		own, claim := p.found(reads(semX, append([]string{"o@1", "o@2"}, c.found...)...), before)
+		if got := shorten(semX, own); got != c.own {
+			t.Errorf("%s: %q stands, want %q", name, got, c.own)
+		}
+		if got := shorten(semX, claim); got != c.claim {
+			t.Errorf("%s: the claim is %q, want %q", name, got, c.claim)
+		}
+		if p.turn != c.isTurn || (e.Key == semX.TurnKey(home)) != c.isTurn || (e.Created == 7) != c.isTurn {
+			t.Errorf("%s: turn %v at %s, created at %d", name, p.turn, e.Key, e.Created)
+		}
+	}
+}
+
+// etcd returns keys in the order of their names.
+func TestTurnsWaitInTheOrderOfTheirCreation(t *testing.T) {
+	t.Parallel()
+	turn := func(id string, rev int64) *mvccpb.KeyValue {
+		return &mvccpb.KeyValue{Key: []byte(semX.TurnKey(semX.PermitKey(1, id))), CreateRevision: rev, Version: 1}
+	}
+	s := standingIn(semX, turn("a", 9), turn("b", 5), turn("c", 7))
+	var order []int64
+	for _, kv := range s.waiting {
+		order = append(order, kv.CreateRevision)
+	}
+	if !slices.Equal(order, []int64{5, 7, 9}) {
+		t.Errorf("the turns wait in the order %v", order)
+	}
+}
+
+// The limit was lowered, so more hold than the reply to a put shows. A claim whose turn was left out is not dead: else
+// the delay of a later crash would seem over.
+func TestReplyThatWasCutOffShowsNothingDead(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		turns := kit.Turns("x")
+		var holders []*kit.Peer
+		for range 4 {
+			peer := kit.Join(t, srv, turns+"1-")
+			if _, err := srv.Client(t).Put(t.Context(), peer.Key, "", clientv3.WithIgnoreLease()); err != nil { // its mark
+				t.Fatal(err)
+			}
+			holders = append(holders, peer)
+		}
+		kit.SetLimit(t, srv, 1)
+		p := start(t, srv)
+		q := p.permits(1, 1)
+		done := acquireLater(kit.Within(t, time.Minute), q)
+		kit.Queued(t, srv, permitsX, 5)
+		if n := len(q.shared.delays.of); n != 0 {
+			t.Errorf("%d claims seem dead, and all their turns stand", n)
+		}
+		for _, peer := range holders {
+			peer.Release()
+		}
+		mustHandOff(t, <-done)
+	})
+}
+
+// The reply to the put of a turn is lost. The turn keeps its place.
+func TestTurnWhosePutIsFoundDoneKeepsItsPlace(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		g := mustAcquire(t, start(t, srv).permits(1, 1))
+		p := start(t, srv)
+		lost := false
+		p.Plan(func(kind string, n int) (f etcdfake.Fate) {
+			if kind == "hand-off" { // the permit has no room: its turn is put
+				f.LoseReply, lost = n == 1, true
+			}
+			return f
+		})
+		done := acquireLater(kit.Within(t, time.Minute), p.permits(1, 1))
+		kit.Queued(t, srv, permitsX, 2)
+		time.Sleep(10 * time.Second)
+		turns := srv.Keys(kit.Turns("x"))
+		if !lost || len(turns) != 1 {
+			t.Fatalf("turns: %v: this tests nothing", turns)
+		}
+		mustHandOff(t, g)
+		next := <-done
+		if next == nil || next.Created != turns[0].CreateRevision || next.Key != string(turns[0].Key) {
+			t.Errorf("it holds by %+v, and its turn was %v", next, turns)
+		}
+		if n := kit.PutsEver(srv, kit.Turns("x")); n != 1 {
+			t.Errorf("%d turns were put", n)
+		}
+		mustHandOff(t, next)
+		kit.NothingStands(t, srv)
+	})
+}
