@@ -83,6 +83,19 @@ func TestDelaysOfTwoClaimsAtOneKeyAreToldApart(t *testing.T) {
 	}
 }
 
+// A look of a reader does not see the older reader that excluded a writer. A later look of a writer does.
+func TestClaimThatIsAcquittedLaterCostsNoMoreDelay(t *testing.T) {
+	t.Parallel()
+	claim, began := deadClaim{key: "a", rev: 7}, time.Now()
+	var s delays
+	s.noteDead([]deadClaim{claim}, began)
+	claim.acquitted = true
+	s.noteDead([]deadClaim{claim}, began.Add(time.Second))
+	if end, known := s.end(claim, time.Hour); !known || end.After(began) {
+		t.Errorf("the delay ends %v after it was seen, known %v", end.Sub(began), known)
+	}
+}
+
 // A session may live for months, and see claims that other sessions clear.
 func TestDelaysAreForgottenWhenThereAreMany(t *testing.T) {
 	t.Parallel()
@@ -93,9 +106,13 @@ func TestDelaysAreForgottenWhenThereAreMany(t *testing.T) {
 	}
 	recent := deadClaim{key: "recent", rev: 1}
 	s.noteDead([]deadClaim{recent}, began.Add(delayLasts))
-	s.noteDead([]deadClaim{{key: "now", rev: 1}}, began.Add(delayLasts+1))
-	if len(s.of) != 2 {
-		t.Errorf("%d are remembered", len(s.of))
+	if len(s.of) != maxDelays+1 {
+		t.Errorf("%d are remembered, and none is old enough to be forgotten", len(s.of))
+	}
+	now := deadClaim{key: "now", rev: 1}
+	s.noteDead([]deadClaim{now}, began.Add(delayLasts+1))
+	if len(s.of) != 2 || s.get(recent).rev == 0 || s.get(now).rev == 0 {
+		t.Errorf("%d are remembered, want the two that are recent", len(s.of))
 	}
 	if longest := 10*time.Minute + kit.ToldWithin; delayLasts < longest { // layout bounds what a claim may ask for
 		t.Errorf("a delay is remembered for %v, and lasts up to %v", delayLasts, longest)

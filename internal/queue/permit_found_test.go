@@ -75,8 +75,10 @@ func TestReplyThatWasCutOffShowsNothingDead(t *testing.T) {
 		var holders []*kit.Peer
 		for range 4 {
 			peer := kit.Join(t, srv, turns+"1-")
-			if _, err := srv.Client(t).Put(t.Context(), peer.Key, "", clientv3.WithIgnoreLease()); err != nil { // its mark
-				t.Fatal(err)
+			for _, key := range []string{peer.Key, peer.Claim} { // it is marked
+				if _, err := srv.Client(t).Put(t.Context(), key, "", clientv3.WithIgnoreLease()); err != nil {
+					t.Fatal(err)
+				}
 			}
 			holders = append(holders, peer)
 		}
@@ -85,8 +87,8 @@ func TestReplyThatWasCutOffShowsNothingDead(t *testing.T) {
 		q := p.permits(1, 1)
 		done := acquireLater(kit.Within(t, time.Minute), q)
 		kit.Queued(t, srv, permitsX, 5)
-		if n := len(q.shared.delays.of); n != 0 {
-			t.Errorf("%d claims seem dead, and all their turns stand", n)
+		if n := len(q.shared.delays.of); n != 0 || len(done) != 0 {
+			t.Errorf("%d claims seem dead, and all their turns stand; it holds: %v", n, len(done) != 0)
 		}
 		for _, peer := range holders {
 			peer.Release()
