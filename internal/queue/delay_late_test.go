@@ -102,9 +102,32 @@ func TestLockDelayRunsOnceMoreIfALookThatFindsNothingAheadComesLate(t *testing.T
 				if took < want-kit.Prompt/2 || took > want+again/2+kit.Prompt {
 					t.Errorf("held after %v, want %v; sent %v", took, want, p.Counts())
 				}
+				if !g.of.delayed {
+					t.Error("the attempt did not note when the reply came")
+				}
 				p.Plan(nil)
 				mustHandOff(t, g)
 			})
 		})
 	}
+}
+
+// Looks during the delay find the claim. They say nothing of the reply that ends the delay.
+func TestLockDelayRunsOnceMoreIfTheClearComesLateAfterPromptLooks(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		const late = kit.LockDelay / 2
+		p := start(t, srv)
+		ahead := kit.Join(t, srv, entriesX)
+		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
+		kit.Queued(t, srv, entriesX, 2)
+		p.PlanAll("clear", etcdfake.Fate{Request: late - 2*kit.OneWay})
+		ahead.Vanish() // its session lives, so there are several looks
+		left := time.Now()
+		g := <-done
+		if took, least := time.Since(left), kit.ToldWithin+late+kit.LockDelay; took < least {
+			t.Errorf("held after %v, want %v; sent %v", took, least, p.Counts())
+		}
+		p.Plan(nil)
+		mustHandOff(t, g)
+	})
 }
