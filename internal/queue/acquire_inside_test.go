@@ -83,6 +83,9 @@ func TestCallThatEndsInItsLockDelayHasNoPlace(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "lock delay had not passed") || errors.As(err, new(*Error)) {
 			t.Errorf("Acquire: %v", err)
 		}
+		if len(srv.Keys(front.Claim)) == 0 {
+			t.Error("the claim was deleted before its delay was over")
+		}
 	})
 }
 
