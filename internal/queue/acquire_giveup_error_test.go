@@ -36,6 +36,11 @@ func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
 			"a whole set": {
 				&entry{stage: placed}, true, "; it was first in all queues, and the session was not connected",
 			},
+			"a permit at the front": {&entry{stage: placed, wait: wait{permit: new(permit)}}, false, ""},
+			"a permit in its delay": {
+				&entry{stage: placed, wait: wait{permit: new(permit), claims: dead}}, false,
+				"; it was first in the queue, and the lock delay had not passed: the last holder went without a release",
+			},
 			"another":                   {&entry{stage: placed, wait: wait{ahead: ahead}}, false, ""},
 			"another, and a dead claim": {&entry{stage: placed, wait: wait{ahead: ahead, claims: dead}}, false, ""},
 		} {

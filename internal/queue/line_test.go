@@ -55,6 +55,16 @@ func TestTurnsComeInTheOrderOfTheCalls(t *testing.T) {
 	}
 }
 
+// OnWait may ask for the place of a caller that has left its line, the only one in it.
+func TestCallerThatHasLeftItsLineHasNoPlaceInIt(t *testing.T) {
+	t.Parallel()
+	only := joined(new(lines), 1)
+	only.next()
+	if head, n := only.ahead(10); head != nil || n != 0 {
+		t.Errorf("behind %v, and %d are ahead", head, n)
+	}
+}
+
 func TestJoinIfEmptyJoinsNoLineWithACaller(t *testing.T) {
 	t.Parallel()
 	s := new(lines)
