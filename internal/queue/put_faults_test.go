@@ -83,6 +83,9 @@ func TestGateStaysAfterAPutThatIsRefused(t *testing.T) {
 		if e := a.entries[0]; e.stage != unsent {
 			t.Errorf("stage %v", e.stage)
 		}
+		if n := p.Counts(); n["read"] != 0 { // there is nothing to find
+			t.Errorf("sent %v", n)
+		}
 		_ = a.entries[0].HandOff()
 		time.Sleep(time.Minute)
 		if n := p.GateMoves(srv); n != 0 {

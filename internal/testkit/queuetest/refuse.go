@@ -67,12 +67,12 @@ func (txn *refusingTxn) If(cmps ...clientv3.Cmp) clientv3.Txn {
 }
 
 func (txn *refusingTxn) Then(ops ...clientv3.Op) clientv3.Txn {
-	txn.Txn, txn.ops = txn.Txn.Then(ops...), ops
+	txn.Txn, txn.ops = txn.Txn.Then(ops...), append(txn.ops, ops...)
 	return txn
 }
 
 func (txn *refusingTxn) Else(ops ...clientv3.Op) clientv3.Txn {
-	txn.Txn = txn.Txn.Else(ops...)
+	txn.Txn, txn.ops = txn.Txn.Else(ops...), append(txn.ops, ops...)
 	return txn
 }
 
@@ -87,8 +87,8 @@ func (txn *refusingTxn) Commit() (*clientv3.TxnResponse, error) {
 func flat(ops []clientv3.Op) (all []clientv3.Op) {
 	for _, op := range ops {
 		if op.IsTxn() {
-			_, then, _ := op.Txn()
-			all = append(all, flat(then)...)
+			_, then, els := op.Txn()
+			all = append(append(all, flat(then)...), flat(els)...)
 		} else {
 			all = append(all, op)
 		}
