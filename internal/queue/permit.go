@@ -93,6 +93,9 @@ func (p *permit) wasPut(r requests.Reply) error {
 	}
 	before, rev := r.Range(0), r.Header.Revision
 	e.position = before.Count
+	if r.Succeeded {
+		e.position /= 2 // each permit has a claim; the limit is the odd one
+	}
 	switch {
 	case r.Succeeded && before.More: // not all was read: with Request.Try it looks, and others take a turn
 		e.setCreated(rev)
