@@ -103,7 +103,6 @@ func (q *Queue) keys(id string) (entry, claim string) {
 		return q.At.Keys(id)
 	default:
 		entry, _ = q.At.Keys(id)
-		return entry, ""
 	}
 	return entry, q.claimKey(entry)
 }
