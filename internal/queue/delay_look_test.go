@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/view"
@@ -130,4 +132,31 @@ func TestClearDeletesAsManyClaimsAsATxnHasRoomFor(t *testing.T) {
 			mustHandOff(t, g)
 		})
 	}
+}
+
+// What is free stays free, so a look reads nothing more of it than that the own entry stands.
+func TestLookOfASetReadsNothingAheadOfWhatIsFree(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		callers := Set{p.queue("x"), p.queue("y")}.join(Request{})
+		a := newAttempt(callers, p.Host.Lease())
+		if err := a.put(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		x, most := a.entries[0], 0
+		p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+			if txn, ok := c.Request.(*pb.TxnRequest); ok && kit.KindOf(c) == "read" {
+				most = max(most, len(txn.Success))
+			}
+			return f
+		})
+		x.more = true // as if not all claims were read
+		if err := x.look(t.Context()); err != nil || !x.isFree() {
+			t.Errorf("%v; free: %v", err, x.isFree())
+		}
+		if want := len(a.entries) + 2; most != want { // the nearest entry, and the claims
+			t.Errorf("the look reads %d times, want %d", most, want)
+		}
+		giveUp(callers, a)
+	})
 }

@@ -119,6 +119,13 @@ func TestOnlyACallerWhoWaitsIsToldThePlace(t *testing.T) {
 		w.tell(t.Context())
 		if p := <-told; p.Ahead != 0 || !p.Seen.Equal(time.Now()) {
 			t.Errorf("the first is told %+v", p)
+		} else if p.Name != "" {
+			t.Errorf("a lock alone is told of queue %q", p.Name)
+		}
+		tk.inSet = true
+		w.tell(t.Context())
+		if p := <-told; p.Name != "x" {
+			t.Errorf("a set is told of queue %q", p.Name)
 		}
 		tk.teller.end()
 		tk.next()

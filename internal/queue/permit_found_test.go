@@ -8,13 +8,9 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
-
-var semX = layout.Named("holdfast", holdfast.KindSemaphore, "x")
 
 // The put has put a permit or a turn, and no reply says which.
 func TestWhatIsFoundOfAPermit(t *testing.T) {
@@ -34,18 +30,18 @@ func TestWhatIsFoundOfAPermit(t *testing.T) {
 		"the claim of a deleted turn":    {[]string{"", "", "", ofTurn}, "", ofTurn, true},
 		"a turn, and a permit's old one": {[]string{put, ofPermit, turn, ofTurn}, turn, ofTurn, true},
 	} {
-		home := semX.PermitKey(1, "a")
-		e := &entry{Queue: &Queue{scope: scope{At: semX}}, entryKeys: entryKeys{Key: home, home: home}}
+		home := semaphoreX.PermitKey(1, "a")
+		e := &entry{Queue: &Queue{scope: scope{At: semaphoreX}}, entryKeys: entryKeys{Key: home, home: home}}
 		p := &permit{e: e}
 		const before = 2 // other replies
-		own, claim := p.found(reads(semX, append([]string{"o@1", "o@2"}, c.found...)...), before)
-		if got := shorten(semX, own); got != c.own {
+		own, claim := p.found(reads(semaphoreX, append([]string{"o@1", "o@2"}, c.found...)...), before)
+		if got := shorten(semaphoreX, own); got != c.own {
 			t.Errorf("%s: %q stands, want %q", name, got, c.own)
 		}
-		if got := shorten(semX, claim); got != c.claim {
+		if got := shorten(semaphoreX, claim); got != c.claim {
 			t.Errorf("%s: the claim is %q, want %q", name, got, c.claim)
 		}
-		if p.turn != c.isTurn || (e.Key == semX.TurnKey(home)) != c.isTurn || (e.Created == 7) != c.isTurn {
+		if p.turn != c.isTurn || (e.Key == semaphoreX.TurnKey(home)) != c.isTurn || (e.Created == 7) != c.isTurn {
 			t.Errorf("%s: turn %v at %s, created at %d", name, p.turn, e.Key, e.Created)
 		}
 	}
@@ -55,9 +51,9 @@ func TestWhatIsFoundOfAPermit(t *testing.T) {
 func TestTurnsWaitInTheOrderOfTheirCreation(t *testing.T) {
 	t.Parallel()
 	turn := func(id string, rev int64) *mvccpb.KeyValue {
-		return &mvccpb.KeyValue{Key: []byte(semX.TurnKey(semX.PermitKey(1, id))), CreateRevision: rev, Version: 1}
+		return &mvccpb.KeyValue{Key: []byte(semaphoreX.TurnKey(semaphoreX.PermitKey(1, id))), CreateRevision: rev, Version: 1}
 	}
-	s := standingIn(semX, turn("a", 9), turn("b", 5), turn("c", 7))
+	s := standingIn(semaphoreX, turn("a", 9), turn("b", 5), turn("c", 7))
 	var order []int64
 	for _, kv := range s.waiting {
 		order = append(order, kv.CreateRevision)

@@ -221,3 +221,61 @@ func TestDeadPermitBesideOneThatStandsIsWaitedFor(t *testing.T) {
 		older.Release()
 	})
 }
+
+// An administrator moves the turn of the front to a lease that ends soon, or writes to it after it was marked. It was
+// put twice then, or three times, and the session has marked it neither time.
+func TestTurnThatAnotherClientWritesDoesNotHold(t *testing.T) {
+	for name, writes := range map[string]int{"moved": 1, "marked, and written to": 2} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				_, release, front := permitWithWaiter(t, srv, 1, 1)
+				own, cli := srv.Keys(turnsX)[0], srv.Client(t)
+				lease, err := cli.Grant(t.Context(), 3)
+				if err != nil {
+					t.Fatal(err)
+				}
+				onLease := clientv3.WithLease(lease.ID)
+				if writes > 1 {
+					onLease = clientv3.WithIgnoreLease()
+				}
+				for range writes {
+					if _, err := cli.Put(t.Context(), string(own.Key), string(own.Value), onLease); err != nil {
+						t.Fatal(err)
+					}
+				}
+				release()
+				if r := admitted(t, front); r.H.Created() == own.CreateRevision {
+					t.Error("it holds by the turn that was written to")
+				} else {
+					holdtest.MustRelease(t, r.H)
+				}
+			})
+		})
+	}
+}
+
+// The caller gives up while the request that replaces its permit by a turn is under way. Nothing of it stays.
+func TestCallThatEndsAsItsTurnIsPutLeavesNothing(t *testing.T) {
+	for name, fate := range map[string]etcdfake.Fate{
+		"lost": {LoseRequest: true, Silent: true}, "late": {Request: 10 * time.Second}, "no reply": holdtest.LostReply,
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(1, 1))
+				p := holdtest.Start(t, srv)
+				p.PlanAll("hand-off", fate)
+				r := <-holdtest.AcquireLater(kit.Within(t, time.Second), p.Permits(1, 1))
+				if r.Err == nil || p.Counts()["hand-off"] == 0 {
+					t.Errorf("%v; sent %v", r.Err, p.Counts())
+				}
+				p.Plan(nil)
+				time.Sleep(20 * time.Second)
+				holdtest.MustRelease(t, h)
+				kit.NothingStands(t, srv)
+				if n := p.Permits(1, 1).Used(); n != 0 {
+					t.Errorf("%d keys are in use", n)
+				}
+			})
+		})
+	}
+}

@@ -42,16 +42,16 @@ func TestPlaceInASemaphoreFindsWhoIsAhead(t *testing.T) {
 				var keys []string
 				var created []int64
 				for i, kind := range strings.Fields(c.keys) {
-					key := semX.PermitKey(1, fmt.Sprintf("1f-%c", 'A'+i))
+					key := semaphoreX.PermitKey(1, fmt.Sprintf("1f-%c", 'A'+i))
 					if kind != "p" {
-						key = semX.TurnKey(key)
+						key = semaphoreX.TurnKey(key)
 					}
 					keys, created = append(keys, key), append(created, putTogether(t, cli, key, []string{""}))
 					if kind == "m" {
 						putTogether(t, cli, key, []string{""})
 					}
 				}
-				s, rev := scope{At: semX}, int64(0)
+				s, rev := scope{At: semaphoreX}, int64(0)
 				if c.behind > 0 {
 					rev = created[c.behind-1] + 1
 				}
