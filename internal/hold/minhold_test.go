@@ -120,7 +120,7 @@ func TestLeasesThatKeepNamesTaken(t *testing.T) {
 				p.PlanOne(c.kind, c.fate)
 				refusals := 0
 				p.KV.Refuse(func(ops []clientv3.Op) error {
-					if c.gone && len(ops) == 2 && ops[0].IsPut() && ops[1].IsDelete() && refusals == 0 {
+					if c.gone && len(ops) == 3 && ops[0].IsPut() && ops[1].IsDelete() && refusals == 0 {
 						refusals++
 						return rpctypes.ErrLeaseNotFound
 					}
