@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/names"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
@@ -112,7 +112,7 @@ func TestRequestIsToldAtOnceIfItMayRingAndWithinSixSecondsIfNot(t *testing.T) {
 // The session key is gone: the request stands all the same, and puts none.
 func TestRequestToASessionThatIsGonePutsNoSessionKey(t *testing.T) {
 	whileHeld(t, func(t *testing.T, j *job) {
-		key := names.SessionKey("holdfast", j.a.Lease())
+		key := layout.SessionKey("holdfast", j.a.Lease())
 		j.link.BlackHole()
 		j.srv.Delete(key)
 		j.mustKick(t)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 // Summary is one name with entries.
@@ -179,7 +178,7 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 			yield(Session{}, err)
 			return
 		}
-		for kv, err := range c.pages(ctx, names.SessionKeys(c.namespace), listPage) {
+		for kv, err := range c.pages(ctx, layout.SessionKeys(c.namespace), listPage) {
 			if err != nil {
 				yield(Session{}, fmt.Errorf("list sessions: %w", err))
 				return

@@ -141,7 +141,7 @@ func (r *request) endTicket(ctx context.Context) error {
 // bell returns what makes the holder's session look for the notice at once: the put of its session key, as it is, if
 // that exists. It names no lease: etcd would demand write permission for every key of that.
 func (r *request) bell() []clientv3.Op {
-	key := names.SessionKey(r.namespace, r.holder.entry.Lease)
+	key := layout.SessionKey(r.namespace, r.holder.entry.Lease)
 	exists := clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
 	put := clientv3.OpPut(key, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease())
 	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{exists}, []clientv3.Op{put}, nil)}

@@ -179,7 +179,7 @@ func (w *watcher) ask(
 		if ev.Type != clientv3.EventTypeDelete || !ours || w.queue.IsClaim(key) {
 			continue
 		}
-		ops = append(ops, clientv3.OpGet(names.SessionKey(w.client.namespace, lease), clientv3.WithCountOnly(), rev))
+		ops = append(ops, clientv3.OpGet(layout.SessionKey(w.client.namespace, lease), clientv3.WithCountOnly(), rev))
 		if !w.blind {
 			ops = append(ops, clientv3.OpGet(w.queue.ClaimKey(key), clientv3.WithCountOnly(), rev))
 		}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
@@ -172,7 +172,7 @@ func (g *granter) explain(err error) error {
 		return retry.Again(err) // it took too long
 	case errors.Is(err, rpctypes.ErrPermissionDenied): // unlike, say, a token that has expired
 		return fmt.Errorf("%w; grant it to a role of this user: "+
-			"etcdctl role grant-permission --prefix ROLE readwrite %s", err, names.SessionKeys(g.opts.Namespace))
+			"etcdctl role grant-permission --prefix ROLE readwrite %s", err, layout.SessionKeys(g.opts.Namespace))
 	}
 	return err
 }

@@ -247,7 +247,7 @@ func (e *env) Sender() *requests.Sender              { return e.sender }
 func (e *env) Identity() layout.Identity             { return e.identity }
 func (e *env) LockDelay() time.Duration              { return e.opts.LockDelay }
 func (e *env) EpochKey() string                      { return names.EpochKey(e.opts.Namespace) }
-func (e *env) SessionKey(id clientv3.LeaseID) string { return names.SessionKey(e.opts.Namespace, id) }
+func (e *env) SessionKey(id clientv3.LeaseID) string { return layout.SessionKey(e.opts.Namespace, id) }
 func (e *env) Context() context.Context              { return e.ctx }
 
 // host shows locks and elections three parts of a session.

@@ -46,19 +46,19 @@ var permissions = map[string]func(namespace, name string) []need{
 		if name != "" {
 			group = layout.Members(ns, name).Entries
 		}
-		return []need{{names.SessionKeys(ns), true, "readwrite"}, {group, true, "readwrite"}}
+		return []need{{layout.SessionKeys(ns), true, "readwrite"}, {group, true, "readwrite"}}
 	},
 	"admin": func(ns, _ string) []need {
 		lock, tree := layout.Names(ns, holdfast.KindLock), layout.Names(ns, holdfast.KindTree)
 		return []need{{names.EpochKey(ns), false, "read"}, {lock, true, "readwrite"}, {tree, true, "readwrite"}}
 	},
-	"ring": func(ns, _ string) []need { return []need{{names.SessionKeys(ns), true, "readwrite"}} }, // the bell
+	"ring": func(ns, _ string) []need { return []need{{layout.SessionKeys(ns), true, "readwrite"}} }, // the bell
 	"inspect": func(ns, name string) []need {
 		all := []need{{names.EpochKey(ns), false, "read"}}
 		for _, kind := range append(slices.Clone(layout.Kinds), "member") {
 			all = append(all, need{layout.Names(ns, kind), true, "read"})
 		}
-		return append(all, need{names.SessionKeys(ns), true, "read"})
+		return append(all, need{layout.SessionKeys(ns), true, "read"})
 	},
 	"observe": func(ns, name string) []need {
 		entries := entriesOf(ns, holdfast.KindElection, name)[2]
@@ -82,9 +82,9 @@ func permissionsAt(purpose, ns, prefix string) []need {
 	}
 	switch purpose {
 	case "lock", "election":
-		all = append(all, need{names.SessionKeys(ns), true, "readwrite"})
+		all = append(all, need{layout.SessionKeys(ns), true, "readwrite"})
 	case "inspect":
-		all = append(all, need{names.SessionKeys(ns), true, "read"})
+		all = append(all, need{layout.SessionKeys(ns), true, "read"})
 	}
 	return all
 }
@@ -103,7 +103,7 @@ func entriesOf(ns string, kind holdfast.Kind, name string) []need {
 		prefix = layout.Named(ns, kind, name).Own() // the limit of a semaphore is beside its entries
 	}
 	return []need{
-		{names.EpochKey(ns), false, "read"}, {names.SessionKeys(ns), true, "readwrite"}, {prefix, true, "readwrite"},
+		{names.EpochKey(ns), false, "read"}, {layout.SessionKeys(ns), true, "readwrite"}, {prefix, true, "readwrite"},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/retry"
@@ -23,12 +24,12 @@ const leastTTL = 5 * time.Second
 // times measures what a lock costs, and what a renewal takes, and judges the TTL by it.
 func (c *checker) times(ctx context.Context, timeout time.Duration) {
 	commit, err := c.measure(ctx, timeout, func(ctx context.Context) (time.Duration, error) {
-		return need{names.SessionKeys(c.namespace), true, "readwrite"}.probe(ctx, c.cli)
+		return need{layout.SessionKeys(c.namespace), true, "readwrite"}.probe(ctx, c.cli)
 	})
 	switch {
 	case c.refusedFull(err):
 	case exitCode(err) == exitDenied:
-		c.info("commit", "cannot be measured by a user that may not write "+names.SessionKeys(c.namespace))
+		c.info("commit", "cannot be measured by a user that may not write "+layout.SessionKeys(c.namespace))
 	case err != nil:
 		c.fail("commit", fmt.Sprintf("cannot be measured: %v", err), "")
 	default:

@@ -22,7 +22,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
-	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
@@ -311,7 +310,7 @@ func (r *reader) judge(ctx context.Context) error {
 func (r *reader) judgeBatch(ctx context.Context, batch []*Spell) error {
 	var gets []clientv3.Op
 	for _, s := range batch {
-		session := names.SessionKey(r.namespace, s.Entry.Lease) // of the one that has attached it, perhaps
+		session := layout.SessionKey(r.namespace, s.Entry.Lease) // of the one that has attached it, perhaps
 		for _, key := range []string{session, r.story.Queue.ClaimKey(s.Entry.Key)} {
 			gets = append(gets, clientv3.OpGet(key, clientv3.WithKeysOnly(), clientv3.WithRev(s.Ended)))
 		}

@@ -188,3 +188,11 @@ func weightIn(text string) int {
 }
 
 func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
+
+// SessionKeys is what the session keys of a namespace begin with.
+func SessionKeys(namespace string) string { return namespace + "/session/" }
+
+// SessionKey returns the session key of a lease.
+func SessionKey(namespace string, id clientv3.LeaseID) string {
+	return SessionKeys(namespace) + strconv.FormatInt(int64(id), 16)
+}

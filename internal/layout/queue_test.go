@@ -73,3 +73,15 @@ func TestLeaseOfAnEntryIsReadFromItsKey(t *testing.T) {
 		}
 	}
 }
+
+func TestKeysOfSessions(t *testing.T) {
+	t.Parallel()
+	for got, want := range map[string]string{
+		SessionKeys("ns"):        "ns/session/",
+		SessionKey("ns", 0x5eed): "ns/session/5eed",
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

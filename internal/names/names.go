@@ -42,16 +42,8 @@ func Namespace(ns string) (string, error) {
 // EpochKey returns the key that holds the fencing epoch of a namespace.
 func EpochKey(namespace string) string { return namespace + "/epoch" }
 
-// SessionKeys is what the session keys of a namespace begin with.
-func SessionKeys(namespace string) string { return namespace + "/session/" }
-
 // Lease returns the ID of a lease for people: in hexadecimal, as etcdctl prints it.
 func Lease(id clientv3.LeaseID) string { return strconv.FormatInt(int64(id), 16) }
-
-// SessionKey returns the session key of a lease.
-func SessionKey(namespace string, id clientv3.LeaseID) string {
-	return namespace + "/session/" + strconv.FormatInt(int64(id), 16)
-}
 
 // Quote returns a name for use in a message: escaped, and cut after 128 bytes.
 func Quote(name string) string {
