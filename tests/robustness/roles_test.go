@@ -256,14 +256,17 @@ var duties = map[string]duty{
 	})},
 	"ask for a permit": {[]string{"semaphores"}, inSession(func(ctx context.Context, sess *session.Session) error {
 		s := locker.NewSemaphore(sess, rand.Text(), 2)
-		return s.Do(ctx, 1, func(ctx context.Context, p *locker.Permit) error {
-			adm := admin.New(sess.Client(), admin.Options{})
-			q, err := adm.Show(ctx, holdfast.KindSemaphore, s.Name())
-			if err != nil {
-				return err
-			}
-			return adm.Kick(ctx, holdfast.KindSemaphore, s.Name(), holdfast.Token(q.Entries[0].Revision), "x")
-		})
+		p, err := s.Acquire(ctx, 1)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = p.Release(ctx) }() // the holder may have been told by then
+		adm := admin.New(sess.Client(), admin.Options{})
+		q, err := adm.Show(ctx, holdfast.KindSemaphore, s.Name())
+		if err != nil {
+			return err
+		}
+		return adm.Kick(ctx, holdfast.KindSemaphore, s.Name(), holdfast.Token(q.Entries[0].Revision), "x")
 	})},
 	"free locks, and ring": {[]string{"admins", "ringers"}, func(ctx context.Context, cli *clientv3.Client) error {
 		sess := ctx.Value(holdersSession{}).(*session.Session)
