@@ -206,9 +206,14 @@ func (m *Member) signs(reply any) {
 func unary[Req, Resp any](
 	ctx context.Context, l *Link, method string, r Req, repeatable, needsLeader bool, serve func(Req) (Resp, error),
 ) (Resp, error) {
-	return retry(ctx, repeatable, func() (Resp, error) {
-		return call(ctx, l, nil, Call{method, r}, needsLeader, func(*conn) (Resp, error) { return serve(r) })
-	})
+	return retry(ctx, repeatable, func() (Resp, error) { return once(ctx, l, method, r, needsLeader, serve) })
+}
+
+// once sends a unary RPC once.
+func once[Req, Resp any](
+	ctx context.Context, l *Link, method string, r Req, needsLeader bool, serve func(Req) (Resp, error),
+) (Resp, error) {
+	return call(ctx, l, nil, Call{method, r}, needsLeader, func(*conn) (Resp, error) { return serve(r) })
 }
 
 // retry retries as clientv3 does, every 25 ms: reads, grants and revocations after Unavailable; any request, even a

@@ -12,10 +12,14 @@ import (
 type kvClient struct {
 	pb.KVClient // nil: RangeStream, which 3.7 has, is not implemented
 	link        *Link
+	once        bool // it repeats nothing
 }
 
 func (k kvClient) Range(ctx context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {
 	linearizable := !r.Serializable
+	if k.once {
+		return once(ctx, k.link, "Range", r, linearizable, k.link.srv.serveRange)
+	}
 	return unary(ctx, k.link, "Range", r, repeatable, linearizable, k.link.srv.serveRange)
 }
 
@@ -30,6 +34,9 @@ func (k kvClient) DeleteRange(
 }
 
 func (k kvClient) Txn(ctx context.Context, r *pb.TxnRequest, _ ...grpc.CallOption) (*pb.TxnResponse, error) {
+	if k.once {
+		return once(ctx, k.link, "Txn", r, true, k.link.srv.serveTxn)
+	}
 	return unary(ctx, k.link, "Txn", r, unrepeatable, true, k.link.srv.serveTxn)
 }
 

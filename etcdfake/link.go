@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 )
@@ -94,6 +95,10 @@ func (s *Server) Link() *Link {
 
 // Client returns the client of the link, always the same one. Closing it closes the link.
 func (l *Link) Client() *clientv3.Client { return l.client() }
+
+// KVClient returns a client of the link that sends each Range and Txn once, as a session does. The KV of Client repeats
+// them as etcd's client does.
+func (l *Link) KVClient() pb.KVClient { return kvClient{link: l, once: true} }
 
 func (l *Link) newClient() *clientv3.Client {
 	cli := clientv3.NewCtxClient(context.Background())

@@ -136,8 +136,9 @@ func BenchmarkFreeLockInTheClient(b *testing.B) {
 func answeredClient(b *testing.B) (*clientv3.Client, *answeredKV) {
 	srv := etcdfake.New(etcdfake.Options{})
 	b.Cleanup(srv.Close)
-	cli, kv := srv.Client(b), &answeredKV{}
-	cli.KV = &splitKV{KV: cli.KV, answered: clientv3.NewKVFromKVClient(kv, cli), by: kv}
+	link, kv := srv.Link(), &answeredKV{}
+	cli := link.Client()
+	cli.KV = clientv3.NewKVFromKVClient(&splitKV{link.KVClient(), kv}, cli)
 	return cli, kv
 }
 
@@ -170,24 +171,26 @@ func (kv *answeredKV) DeleteRange(
 	return &pb.DeleteRangeResponse{Header: &pb.ResponseHeader{Revision: kv.revision}, Deleted: 1}, nil
 }
 
-// splitKV has Txns and deletions answered by another KV, once the measurement has begun.
+// splitKV has Txns and deletions answered by another one, once the measurement has begun.
 type splitKV struct {
-	clientv3.KV
-	answered clientv3.KV
-	by       *answeredKV
+	pb.KVClient
+	by *answeredKV
 }
 
-func (kv *splitKV) writes() clientv3.KV {
+func (kv *splitKV) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
 	if kv.by.revision == 0 {
-		return kv.KV
+		return kv.KVClient.Txn(ctx, r, opts...)
 	}
-	return kv.answered
+	return kv.by.Txn(ctx, r, opts...)
 }
 
-func (kv *splitKV) Txn(ctx context.Context) clientv3.Txn { return kv.writes().Txn(ctx) }
-
-func (kv *splitKV) Delete(ctx context.Context, key string, o ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
-	return kv.writes().Delete(ctx, key, o...)
+func (kv *splitKV) DeleteRange(
+	ctx context.Context, r *pb.DeleteRangeRequest, opts ...grpc.CallOption,
+) (*pb.DeleteRangeResponse, error) {
+	if kv.by.revision == 0 {
+		return kv.KVClient.DeleteRange(ctx, r, opts...)
+	}
+	return kv.by.DeleteRange(ctx, r, opts...)
 }
 
 // coolDown fills the caches with other data, and counts the time since the request

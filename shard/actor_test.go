@@ -70,7 +70,7 @@ func (s *simulation) relieve(a *actor) {
 	case lateView:
 		s.late(lag)
 	case lostMessages:
-		s.late(2 * time.Minute) // late ones still arrive, and orphans are removed by the next list
+		s.late(2 * time.Minute) // late ones still arrive
 	}
 	a.Resume()
 	s.plan(a, false, false)

@@ -135,9 +135,10 @@ func TestFrontOfAPrefixWithoutTheRightToReadClaims(t *testing.T) {
 		q := queues["prefix"]
 		a, b := enter(t, srv, q), enter(t, srv, q)
 		a.revoke()
-		cli := srv.Client(t)
-		kv := &kit.RefusingKV{KV: cli.KV}
-		cli.KV = kv
+		link := srv.Link()
+		cli := link.Client()
+		kv := &kit.RefusingKV{KVClient: link.KVClient()}
+		cli.KV = clientv3.NewKVFromKVClient(kv, cli)
 		kv.Refuse(func(ops []clientv3.Op) error {
 			for _, op := range ops {
 				if q.IsClaim(string(op.KeyBytes())) {

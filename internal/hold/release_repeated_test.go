@@ -20,8 +20,8 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
-// cancelNextRemoval has the next removal carried out and answered with Canceled, as a proxy does that ends. The clients
-// of etcdfake are as those whose KV was replaced: they send it once more, unnoticed.
+// cancelNextRemoval has the next removal carried out and answered with Canceled, as a proxy does that ends. A client
+// whose KV was replaced sends it once more, unnoticed.
 func cancelNextRemoval(p *holdtest.Process) {
 	done := false
 	deletes := func(op *pb.RequestOp) bool { return op.GetRequestDeleteRange() != nil }
@@ -46,7 +46,7 @@ func TestRemovalThatTheClientHasRepeatedIsOfUnknownOutcomeAndNoLoss(t *testing.T
 		for _, waits := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-					p := holdtest.Start(t, srv)
+					p := holdtest.StartReplaced(t, srv)
 					records := make(chan audit.Record, 10)
 					holds, err := hold.AcquireSet(t.Context(), of(p), hold.Request{
 						Auditor: audit.Func(func(_ context.Context, r audit.Record) {

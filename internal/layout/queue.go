@@ -144,12 +144,6 @@ func (q Queue) PermitKey(weight int, id string) string {
 	return q.Entries + strconv.Itoa(weight) + "-" + id
 }
 
-// IsOn reports whether a key is of an entry of this queue, and of ours, and was put under that lease.
-func (q Queue) IsOn(lease clientv3.LeaseID, key string) bool {
-	id, ours := LeaseOf(key)
-	return ours && id == lease && strings.TrimSuffix(q.PermitOf(key), lastPart(key)) == q.Entries
-}
-
 // LeaseOf returns the lease of an entry, by its key. It reports false for an entry of another client: its key has
 // another form.
 func LeaseOf(key string) (id clientv3.LeaseID, ours bool) {

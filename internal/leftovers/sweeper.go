@@ -7,10 +7,8 @@
 //   - The put compares the mod revision of the session key, the gate. When an attempt ends with an unanswered copy, the
 //     Sweeper puts the session key again. From then on the copy does nothing. Then the Sweeper has the entry removed,
 //     if it stands.
-//   - A replaced KV, such as that of etcd's package namespace, repeats a put by itself. Its first copy may pass the
-//     gate after the entry was released, and the name would stay taken. The Scanner lists the keys of the lease, and
-//     hands entries without an attempt to the Sweeper. Row 53 of docs/guarantees.md needs it. The session's own KV does
-//     not repeat a Txn.
+//   - A KV that the program has replaced may repeat a put by itself. So each of its puts counts as one with an
+//     unanswered copy. The session's own KV, and that of etcd's package namespace, repeat none.
 //   - Whatever is missed expires with the lease.
 package leftovers
 
@@ -19,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -44,7 +41,6 @@ type Suspect struct {
 	UnansweredAt int64        // the gate of the latest unanswered copy of the put; 0 if all were answered
 	Kept         int64        // the create revision of the entry if MinHold keeps it at its key; otherwise 0
 	Attached     bool         // an Attach was given up: what is not on this session's leases is not its own
-	Log          *slog.Logger // the session's, with what identifies the entry
 }
 
 // InFlight is false: the attempt has ended.
@@ -253,16 +249,10 @@ func (e *Suspect) owns(kv *mvccpb.KeyValue) bool {
 	return !e.Attached || on == e.Lease.ID() || on == e.Lease.Claims()
 }
 
-// New returns what a session needs, once. It does no I/O. orphan makes a Suspect of a key without an attempt.
-func New(
-	host lease.Host, orphan func(at layout.Queue, key string, l *lease.Lease) *Suspect,
-) (*Keys, *Sweeper, *Scanner) {
+// New returns what a session needs, once. It does no I/O.
+func New(host lease.Host) (*Keys, *Sweeper) {
 	keys := &Keys{inUse: make(map[string]use)}
-	sweeper := &Sweeper{host: host, keys: keys, suspects: make(map[*Suspect]bool)}
-	return keys, sweeper, &Scanner{
-		host: host, keys: keys, sweeper: sweeper, orphan: orphan,
-		foreign: make(map[string]layout.Queue),
-	}
+	return keys, &Sweeper{host: host, keys: keys, suspects: make(map[*Suspect]bool)}
 }
 
 // maxFree bounds how many key endings a session keeps for later entries.
@@ -310,7 +300,7 @@ func (k *Keys) NewID(lease *lease.Lease) string {
 }
 
 // Register gives a key to e, an entry of a lease. It reports false if the key is in use: by another attempt, by the
-// sweeper, or by the scanner between its two lists.
+// sweeper.
 func (k *Keys) Register(key string, lease *lease.Lease, e Entry) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -14,7 +14,7 @@ func (k *Keys) at(key string) Entry {
 	return k.inUse[key].entry
 }
 
-// An entry that the scanner has found has no ending of its own, and an ending names the lease.
+// A key that must not be used again has no ending, and an ending names the lease.
 func TestOnlyEndingsOfThePresentLeaseAreKept(t *testing.T) {
 	t.Parallel()
 	present := new(lease.Lease)

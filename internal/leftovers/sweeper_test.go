@@ -24,8 +24,6 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-var discard = slog.New(slog.DiscardHandler)
-
 // suspect is a Suspect without a queue.
 type suspect struct {
 	Suspect
@@ -34,7 +32,7 @@ type suspect struct {
 
 // newSuspect returns a suspect with some keys.
 func newSuspect(l *lease.Lease, keys ...string) *suspect {
-	return &suspect{Suspect: Suspect{Key: keys[0], Keys: keys, Lease: l, Log: discard}}
+	return &suspect{Suspect: Suspect{Key: keys[0], Keys: keys, Lease: l}}
 }
 
 // unanswered returns a suspect with an unanswered copy at the present gate of a lease.
@@ -57,7 +55,7 @@ func logTo(b *bytes.Buffer) func(*session.Options) {
 func TestSessionKeyIsNotPutAgainWhileRefusedPutsAreInFlight(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		keys, s, _ := New(p.Host, nil)
+		keys, s := New(p.Host)
 		lease := p.Host.Lease()
 		inFlight := &suspect{inFlight: true}
 		keys.Register("x", lease, inFlight)
@@ -106,7 +104,7 @@ func TestWhatTheSweeperFindsIsRemovedUnlessMinHoldKeepsIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := kit.Start(t, srv)
-				keys, s, _ := New(p.Host, nil)
+				keys, s := New(p.Host)
 				e := newSuspect(p.Host.Lease(), "x", "claim")
 				keys.Register(e.Key, e.Lease, e)
 				s.suspects[&e.Suspect] = true
@@ -142,7 +140,7 @@ func TestSweeperReadsManyInBatches(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := kit.Start(t, srv)
-				_, s, _ := New(p.Host, nil)
+				_, s := New(p.Host)
 				var all []*Suspect
 				for i := range n {
 					e := &newSuspect(p.Host.Lease(), fmt.Sprint(i), fmt.Sprint(i, "c")).Suspect
@@ -165,7 +163,7 @@ func TestSweeperReadsManyInBatches(t *testing.T) {
 func TestSessionKeyThatIsRefusedForItsLeaseEndsTheLease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		_, s, _ := New(p.Host, nil)
+		_, s := New(p.Host)
 		lease := p.Host.Lease()
 		p.Unheard(srv, func() {
 			srv.Revoke(lease.ID())
@@ -182,12 +180,11 @@ func TestSweeperThatFindsItsLeaseGoneReportsNoRefusal(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var log bytes.Buffer
 		p := kit.Start(t, srv, logTo(&log))
-		_, s, _ := New(p.Host, nil)
+		_, s := New(p.Host)
 		lease := p.Host.Lease()
 		p.Unheard(srv, func() {
 			srv.Revoke(lease.ID())
 			e := unanswered("x", lease)
-			e.Log = p.Host.Logger()
 			s.suspects[&e.Suspect] = true
 			s.run(t.Context())
 			if len(s.suspects) != 0 || lease.Lost() == nil || strings.Contains(log.String(), "refuses to remove") {
@@ -203,7 +200,7 @@ func TestSweeperForgetsSuspectsOfALostLeaseAlone(t *testing.T) {
 	granted := func() *lease.Lease {
 		return lease.New(lease.Grant{TTL: time.Minute}, func() time.Duration { return 0 })
 	}
-	keys, s, _ := New(nil, nil)
+	keys, s := New(nil)
 	lost, alive := newSuspect(granted(), "a"), newSuspect(granted(), "b")
 	for _, e := range []*suspect{lost, alive} {
 		keys.Register(e.Key, e.Lease, e)
@@ -225,7 +222,7 @@ func TestSweeperForgetsSuspectsOfALostLeaseAlone(t *testing.T) {
 func TestRoundOfTheSweeperLeavesNothingThatListens(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		_, s, _ := New(p.Host, nil)
+		_, s := New(p.Host)
 		ctx := &kit.Listened{Context: t.Context()}
 		if err := s.sweep(ctx, []*Suspect{&newSuspect(p.Host.Lease(), "x").Suspect}); err != nil {
 			t.Fatal(err)
@@ -251,7 +248,7 @@ func refuseReads(p *kit.Process, refusals map[string]int, f func()) {
 func TestSweeperIsQuickAgainAfterARoundThatSucceeds(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv, func(o *session.Options) { o.Retry.Rand = func() float64 { return 0.99 } })
-		keys, s, _ := New(p.Host, nil)
+		keys, s := New(p.Host)
 		srv.Put("a", "")
 		srv.Put("b", "")
 		// b is added while a is being removed, so the same run of the sweeper goes on with it.
@@ -287,9 +284,8 @@ func TestSweeperEndsWithItsSessionAndLogsNothing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var log bytes.Buffer
 		p := kit.Start(t, srv, logTo(&log))
-		_, s, _ := New(p.Host, nil)
+		_, s := New(p.Host)
 		e := newSuspect(p.Host.Lease(), "x")
-		e.Log = p.Host.Logger()
 		s.suspects[&e.Suspect] = true
 		ctx, cancel := context.WithCancel(t.Context())
 		refuseReads(p, map[string]int{"x": 1000}, cancel)

@@ -124,7 +124,6 @@ func (s Set) usable(ctx context.Context) error {
 func (s Set) join(r Request) []*caller {
 	callers := make([]*caller, len(s))
 	for i, q := range s {
-		q.shared.orphans.Used(q.At)
 		c := newCaller(q, r)
 		if len(s) > 1 {
 			c.alone, c.inSet = true, true

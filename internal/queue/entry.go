@@ -102,7 +102,7 @@ type Grant = entry
 type entry struct {
 	Queue  *Queue
 	of     *attempt
-	caller *caller // nil of an orphan
+	caller *caller
 	entryKeys
 	Lease   *lease.Lease   // of the attempt: the entry ends with it
 	Value   string         // as it was put

@@ -13,11 +13,9 @@ import (
 // What tests of package queue_test see of the inside.
 
 const (
-	GiveUpWait     = lease.GiveUpWait
-	MaxOps         = requests.MaxOps
-	RecheckAfter   = watching.RecheckAfter
-	ScanEvery      = leftovers.ScanEvery
-	ScanAgainAfter = leftovers.ScanAgainAfter
+	GiveUpWait   = lease.GiveUpWait
+	MaxOps       = requests.MaxOps
+	RecheckAfter = watching.RecheckAfter
 )
 
 // Used returns how many keys a queue's session has in use.

@@ -26,6 +26,11 @@ func start(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options))
 	return &process{kit.Start(t, srv, change...)}
 }
 
+func startReplaced(t *testing.T, srv *etcdfake.Server) *process {
+	t.Helper()
+	return &process{kit.StartReplaced(t, srv)}
+}
+
 func (p *process) queue(lock string) *Queue { return New(p.Host, holdfast.KindLock, lock) }
 
 func (p *process) readers(lock string) *Queue { return p.queue(lock).Readers() }

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
@@ -231,20 +229,6 @@ func TestTheCopyOfAPermitsPutThatArrivesLateIsRemoved(t *testing.T) {
 		}
 		p.Plan(nil)
 		time.Sleep(5 * time.Minute)
-		kit.NothingStands(t, srv)
-	})
-}
-
-// What etcd's client has put a second time is an orphan.
-func TestOrphanedPermitIsRemoved(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		holdtest.MustRelease(t, holdtest.MustAcquire(t, p.Permits(1, 1)))
-		key := fmt.Sprintf("%s1-%x-AAAAAAAAAAAAAAAA", permitsX, int64(p.Host.Lease().ID()))
-		if _, err := srv.Client(t).Put(t.Context(), key, "", clientv3.WithLease(p.Host.Lease().ID())); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * time.Minute)
 		kit.NothingStands(t, srv)
 	})
 }

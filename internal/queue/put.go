@@ -53,7 +53,12 @@ func (a *attempt) put(ctx context.Context) error {
 		e.say(lease.Sends, lease.EntryStep{Gate: p.gate})
 	}
 	r, err := a.q.shared.commits.Commit(rctx, p.Txn)
-	if r.Unanswered || time.Since(began) >= slowPut {
+	// A replaced KV repeats a put by itself, and its first copy may come when the entry has been released:
+	//
+	//	rev 10  the second copy puts the entry
+	//	rev 12  the entry is released
+	//	rev 15  the first copy would put it again; by then the sweeper has put the session key: it does nothing
+	if r.Unanswered || time.Since(began) >= slowPut || a.q.host.Sender().RepeatsUnnoticed() {
 		a.unansweredAt = p.gate
 	}
 	if r.Succeeded {

@@ -231,7 +231,6 @@ type shared struct {
 
 	keys    *leftovers.Keys
 	sweeper *leftovers.Sweeper
-	orphans *leftovers.Scanner
 }
 
 // maxPermitPuts is how many puts of permits a session has under way. A thousand puts at once read each other, and most
@@ -263,7 +262,7 @@ func sharedBy(host lease.Host) *shared {
 			commits:    requests.Committer{Sender: host.Sender(), Go: host.Go},
 			permitPuts: make(chan struct{}, maxPermitPuts),
 		}
-		s.keys, s.sweeper, s.orphans = leftovers.New(host, s.orphan)
+		s.keys, s.sweeper = leftovers.New(host)
 		host.BeforeRevoke(func(_ context.Context, lease *lease.Lease) { s.keys.Forget(lease) })
 		return s
 	}).(*shared)
@@ -282,15 +281,4 @@ func (s *shared) noteUnclaimed(at layout.Queue) {
 			"after this session's lease was revoked may hold before this session is told; grant the role what "+
 			"\"holdfast check --at\" names", "kind", at.Kind, "name", at.Name, "claims", at.Claims)
 	}
-}
-
-// orphan returns an entry without an attempt, as the scanner has found it. It has no id: copies of it may still arrive,
-// so the key isn't used again.
-func (s *shared) orphan(at layout.Queue, key string, lease *lease.Lease) *leftovers.Suspect {
-	q := &Queue{host: s.host, shared: s, scope: scope{At: at, Reader: layout.IsReader(key)}}
-	if s.isUnclaimed(at) {
-		q = q.withoutClaims()
-	}
-	keys := entryKeys{Key: key, home: key}
-	return (&entry{Queue: q, of: &attempt{lease: lease}, Lease: lease, entryKeys: keys, stage: ended}).suspect()
 }

@@ -270,8 +270,7 @@ func (e *entry) suspect() *leftovers.Suspect {
 		keys = append(keys, turn, at.ClaimKey(turn))
 	}
 	s := &leftovers.Suspect{
-		Key: e.home, Keys: keys, Lease: e.Lease, UnansweredAt: e.of.unansweredAt, Log: e.Log(),
-		Attached: e.of.attaches,
+		Key: e.home, Keys: keys, Lease: e.Lease, UnansweredAt: e.of.unansweredAt, Attached: e.of.attaches,
 	}
 	if e.taken.moved {
 		s.Kept = e.Created

@@ -100,8 +100,7 @@ func TestLateRemovalSparesTheNextEntryAtItsKey(t *testing.T) {
 	})
 }
 
-// etcd refuses a removal, for instance because a role was withdrawn. The sweeper tries it with the session's pauses, so
-// the entry goes long before the orphan scanner could find it.
+// etcd refuses a removal, for instance because a role was withdrawn. The sweeper tries it with the session's pauses.
 func TestRefusedRemovalIsRetriedUntilEtcdAllowsIt(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		const refused, longest = 10 * time.Second, time.Second

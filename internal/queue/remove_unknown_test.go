@@ -23,20 +23,25 @@ import (
 func TestRemovalOfASetSaysWhatBecameOfIt(t *testing.T) {
 	lost := etcdfake.Fate{LoseRequest: true, Silent: true}
 	for name, c := range map[string]struct {
-		deleted string // k and c are the keys of an entry and its claim
-		fate    etcdfake.Fate
-		want    error
+		deleted  string // k and c are the keys of an entry and its claim
+		replaced bool   // the client's KV
+		fate     etcdfake.Fate
+		want     error
 	}{
 		"the first was deleted":                           {deleted: "kx", want: ErrEntryGone},
 		"the second was deleted":                          {deleted: "ky", want: ErrEntryGone},
 		"the second, and the claim of the first":          {deleted: "ky cx", want: ErrEntryGone},
-		"nothing of the first stands":                     {deleted: "kx cx", want: holdfast.ErrOutcomeUnknown},
+		"nothing of the first stands":                     {deleted: "kx cx", want: ErrEntryGone},
+		"it may have been repeated":                       {deleted: "kx cx", replaced: true, want: holdfast.ErrOutcomeUnknown},
 		"the reply was lost":                              {fate: etcdfake.Fate{LoseReply: true, Silent: true}, want: holdfast.ErrOutcomeUnknown},
 		"the second was deleted, and a copy has no reply": {deleted: "ky", fate: lost, want: holdfast.ErrOutcomeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				p := start(t, srv)
+				if c.replaced {
+					p = startReplaced(t, srv)
+				}
 				grants, err := Set{p.queue("x"), p.queue("y")}.Acquire(kit.Within(t, time.Minute), Request{})
 				if err != nil {
 					t.Fatal(err)
@@ -150,13 +155,14 @@ func TestRemovalThatFindsItsClaimWasNotCarriedOut(t *testing.T) {
 // What has gone needs no sweeper.
 func TestRemovalThatMayHaveBeenRepeatedLeavesNothingToSweep(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		q := start(t, srv).queue("x")
+		q := startReplaced(t, srv).queue("x")
 		g := mustAcquire(t, q)
 		srv.Delete(g.Key)
 		srv.Delete(g.Claim)
 		if err := g.HandOff(); !errors.Is(err, ErrRepeated) {
 			t.Errorf("HandOff: %v", err)
 		}
+		time.Sleep(kit.Prompt) // the sweeper is done
 		if n := q.Used(); n != 0 || g.refused {
 			t.Errorf("%d keys are in use; refused: %v", n, g.refused)
 		}
@@ -213,6 +219,7 @@ func TestSweeperIsToldWhereTheEntryMayStand(t *testing.T) {
 		foreign := layout.At("holdfast", holdfast.KindLock, "theirs")
 		const id = "1f-AAAAAAAAAAAAAAAA"
 		permit := semaphoreX.PermitKey(1, id)
+		turn := semaphoreX.TurnKey(permit)
 		for name, c := range map[string]struct {
 			at   layout.Queue
 			key  string
@@ -224,10 +231,11 @@ func TestSweeperIsToldWhereTheEntryMayStand(t *testing.T) {
 			},
 			"a permit": {
 				semaphoreX, permit,
-				[]string{permit, semaphoreX.ClaimKey(permit), semaphoreX.TurnKey(permit), semaphoreX.ClaimKey(semaphoreX.TurnKey(permit))},
+				[]string{permit, semaphoreX.ClaimKey(permit), turn, semaphoreX.ClaimKey(turn)},
 			},
 		} {
-			s := p.queue("x").shared.orphan(c.at, c.key, p.Host.Lease())
+			q := &Queue{host: p.Host, scope: scope{At: c.at}}
+			s := (&entry{Queue: q, of: new(attempt), Lease: p.Host.Lease(), entryKeys: entryKeys{home: c.key}}).suspect()
 			if s.Key != c.key || !slices.Equal(s.Keys, c.want) {
 				t.Errorf("%s: %v, want %v", name, s.Keys, c.want)
 			}

@@ -163,20 +163,33 @@ func Ask[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Cont
 // member answers Canceled or DeadlineExceeded before the context has ended, and says nothing of the first copy. The
 // reply to the second copy would then look as if another client had done what the first copy did.
 //
-// If the client's KV was replaced, also by etcd's package namespace, kvOf returns that, and own is false.
-func kvOf(cli *clientv3.Client) (kv clientv3.KV, own bool) {
-	rpc := clientv3.RetryKVClient(cli)
-	if remoteOf(cli.KV) != reflect.TypeOf(rpc) {
-		return cli.KV, false
+// A KV of etcd's package namespace gets that inside. If the client's KV was replaced by another one, kvOf returns that,
+// and own is false.
+func kvOf(cli *clientv3.Client) (kv clientv3.KV, own bool) { return unrepeatedIn(cli, cli.KV) }
+
+func unrepeatedIn(cli *clientv3.Client, kv clientv3.KV) (_ clientv3.KV, own bool) {
+	if IsEtcds(kv) {
+		if rpc := clientv3.RetryKVClient(cli); remoteOf(kv) == reflect.TypeOf(rpc) { // no other one repeats
+			kv = clientv3.NewKVFromKVClient(unrepeated{rpc}, cli)
+		}
+		return kv, true
 	}
-	return clientv3.NewKVFromKVClient(unrepeated{rpc}, cli), true
+	outer := reflect.Indirect(reflect.ValueOf(kv))
+	if !outer.IsValid() || outer.Type().PkgPath() != "go.etcd.io/etcd/client/v3/namespace" {
+		return kv, false
+	}
+	inner, own := unrepeatedIn(cli, outer.FieldByName("KV").Interface().(clientv3.KV)) // of 3.5 to 3.7: a test would notice
+	if !own {
+		return kv, false
+	}
+	with := reflect.New(outer.Type()) // a copy, with the same prefix
+	with.Elem().Set(outer)
+	with.Elem().FieldByName("KV").Set(reflect.ValueOf(inner))
+	return with.Interface().(clientv3.KV), true
 }
 
-// remoteOf returns the type to which etcd's own KV passes its requests; nil for another KV.
+// remoteOf returns the type to which etcd's own KV passes its requests; nil if it is not known.
 func remoteOf(kv clientv3.KV) reflect.Type {
-	if !IsEtcds(kv) {
-		return nil
-	}
 	remote := reflect.ValueOf(kv).Elem().FieldByName("remote") // of 3.5 to 3.7; the tests with a proxy notice another name
 	if !remote.IsValid() || remote.IsNil() {
 		return nil

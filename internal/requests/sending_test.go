@@ -10,7 +10,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/namespace"
 
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/requests"
@@ -142,7 +141,7 @@ func TestEachSendOfAWriteByAReplacedKVIsBounded(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			r := newRequests(t, 1)
 			cli := clientv3.NewCtxClient(t.Context())
-			cli.KV = namespace.NewKV(clientv3.NewKVFromKVClient(nil, nil), "a/")
+			cli.KV = struct{ clientv3.KV }{}
 			s := requests.NewSender(cli, backoff.Policy{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

@@ -26,13 +26,18 @@ type refusing struct {
 	pb.UnimplementedKVServer
 	code  codes.Code
 	calls atomic.Int32
+	key   atomic.Pointer[string] // of the latest
 }
 
-func (r *refusing) Txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error) {
+func (r *refusing) Txn(_ context.Context, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
+	key := string(txn.Success[0].GetRequestDeleteRange().GetKey())
+	r.key.Store(&key)
 	return &pb.TxnResponse{Header: &pb.ResponseHeader{}, Succeeded: true}, r.first()
 }
 
-func (r *refusing) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+func (r *refusing) Range(_ context.Context, read *pb.RangeRequest) (*pb.RangeResponse, error) {
+	key := string(read.Key)
+	r.key.Store(&key)
 	return &pb.RangeResponse{Header: &pb.ResponseHeader{}}, r.first()
 }
 
@@ -81,23 +86,26 @@ func TestRequestThatAProxyRefusesIsNotRepeatedByTheClient(t *testing.T) {
 		return err
 	}
 	own := func(*clientv3.Client) {}
-	replaced := func(cli *clientv3.Client) { cli.KV = namespace.NewKV(cli.KV, "a/") }
+	below := func(cli *clientv3.Client) { cli.KV = namespace.NewKV(namespace.NewKV(cli.KV, "a/"), "b/") }
+	replaced := func(cli *clientv3.Client) { cli.KV = struct{ clientv3.KV }{cli.KV} }
 	for name, c := range map[string]struct {
 		code  codes.Code
 		setup func(*clientv3.Client)
 		send  func(s *Sender, ctx context.Context) error
 		calls int32
 	}{
-		"Txn, canceled":                          {codes.Canceled, own, txn, 1},
-		"Txn, deadline exceeded":                 {codes.DeadlineExceeded, own, txn, 1},
-		"Txn, unavailable":                       {codes.Unavailable, own, txn, 1},
-		"Txn, canceled, behind a namespace":      {codes.Canceled, replaced, txn, 2},
-		"Txn, deadline exceeded, behind another": {codes.DeadlineExceeded, replaced, txn, 2},
-		"read, canceled":                         {codes.Canceled, own, read, 1},
-		"read, deadline exceeded":                {codes.DeadlineExceeded, own, read, 1},
-		"read, unavailable":                      {codes.Unavailable, own, read, 1},
-		"read, refused":                          {codes.PermissionDenied, own, read, 1},
-		"read, unavailable, behind a namespace":  {codes.Unavailable, replaced, read, 2},
+		"Txn, canceled":                       {codes.Canceled, own, txn, 1},
+		"Txn, deadline exceeded":              {codes.DeadlineExceeded, own, txn, 1},
+		"Txn, unavailable":                    {codes.Unavailable, own, txn, 1},
+		"Txn, canceled, in a namespace":       {codes.Canceled, below, txn, 1},
+		"Txn, canceled, by a replaced KV":     {codes.Canceled, replaced, txn, 2},
+		"Txn, deadline exceeded, by that":     {codes.DeadlineExceeded, replaced, txn, 2},
+		"read, canceled":                      {codes.Canceled, own, read, 1},
+		"read, deadline exceeded":             {codes.DeadlineExceeded, own, read, 1},
+		"read, unavailable":                   {codes.Unavailable, own, read, 1},
+		"read, refused":                       {codes.PermissionDenied, own, read, 1},
+		"read, unavailable, in a namespace":   {codes.Unavailable, below, read, 1},
+		"read, unavailable, by a replaced KV": {codes.Unavailable, replaced, read, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -106,8 +114,16 @@ func TestRequestThatAProxyRefusesIsNotRepeatedByTheClient(t *testing.T) {
 				c.setup(cli)
 				err := c.send(NewSender(cli, backoff.Policy{}), t.Context())
 				synctest.Wait()
+				sentTo := kv.key.Load()
 				if kv.calls.Load() != c.calls {
 					t.Errorf("sent %d times", kv.calls.Load())
+				}
+				inside := cli.KV // what etcd's package namespace makes of the key
+				if _, err := inside.Get(t.Context(), "x"); err != nil {
+					t.Error(err)
+				}
+				if want := *kv.key.Load(); want != *sentTo {
+					t.Errorf("sent to %s, want %s", *sentTo, want)
 				}
 				if got := status.Code(err); (c.calls == 1) != (got == c.code) {
 					t.Errorf("error %v", err)

@@ -37,7 +37,6 @@ var invariants = []invariant{
 		"internal/queue/remove.go entry.tryRemove",
 		"internal/queue/remove.go entry.HandOff",
 		"internal/leftovers/sweeper.go Sweeper.sweep",
-		"internal/leftovers/orphans.go Scanner.scan",
 		"internal/requests/txns.go Committer.Commit",
 		"internal/hold/downgrade.go life.endLost",
 	}},

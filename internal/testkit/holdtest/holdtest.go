@@ -68,6 +68,12 @@ func Start(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options))
 	return &Process{kit.Start(t, srv, change...)}
 }
 
+// StartReplaced starts a process whose program has replaced the client's KV.
+func StartReplaced(t *testing.T, srv *etcdfake.Server) *Process {
+	t.Helper()
+	return &Process{kit.StartReplaced(t, srv)}
+}
+
 // LogTo has a session log to b.
 func LogTo(b *bytes.Buffer) func(*session.Options) {
 	return func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(b, nil)) }

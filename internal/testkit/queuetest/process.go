@@ -47,12 +47,22 @@ func StartIn(ctx context.Context, t *testing.T, srv *etcdfake.Server, change ...
 	t.Helper()
 	link := srv.Link()
 	cli := link.Client()
-	kv := &RefusingKV{KV: cli.KV}
-	cli.KV = kv
+	kv := &RefusingKV{KVClient: link.KVClient()}
+	cli.KV = clientv3.NewKVFromKVClient(kv, cli)
 	p := startOn(ctx, t, link, cli, change...)
 	p.KV = kv
 	t.Cleanup(func() { kv.Refuse(nil) }) // before the session is closed
 	return p
+}
+
+// StartReplaced starts a process whose program has replaced the client's KV: etcd's client repeats its requests, and the
+// session does not notice.
+func StartReplaced(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options)) *Process {
+	t.Helper()
+	link := srv.Link()
+	cli := link.Client()
+	cli.KV = struct{ clientv3.KV }{cli.KV}
+	return StartOn(t, link, cli, change...)
 }
 
 // StartOn is Start with a client, for a link of the same server.

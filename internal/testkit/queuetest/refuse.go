@@ -4,13 +4,14 @@ import (
 	"context"
 	"sync"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 )
 
-// RefusingKV refuses requests as etcd does when its store is full or a role
-// lacks a permission.
+// RefusingKV refuses requests as etcd does when its store is full or a role lacks a permission.
 type RefusingKV struct {
-	clientv3.KV
+	pb.KVClient
 
 	mu    sync.Mutex // protects judge
 	judge func(ops []clientv3.Op) error
@@ -23,74 +24,48 @@ func (kv *RefusingKV) Refuse(judge func(ops []clientv3.Op) error) {
 	kv.judge = judge
 }
 
-func (kv *RefusingKV) verdict(ops ...clientv3.Op) error {
+func (kv *RefusingKV) verdict(ops []clientv3.Op) error {
 	kv.mu.Lock()
 	defer kv.mu.Unlock()
 	if kv.judge == nil {
 		return nil
 	}
-	var all []clientv3.Op // also those of the Txns in a batch
-	for _, op := range ops {
-		all = append(all, op)
-		if op.IsTxn() {
-			_, then, els := op.Txn()
-			all = append(append(all, then...), els...)
-		}
-	}
-	return kv.judge(all)
+	return kv.judge(ops)
 }
 
-// Put implements clientv3.KV.
-func (kv *RefusingKV) Put(
-	ctx context.Context, key, value string, opts ...clientv3.OpOption,
-) (*clientv3.PutResponse, error) {
-	if err := kv.verdict(clientv3.OpPut(key, value, opts...)); err != nil {
+// Put implements pb.KVClient.
+func (kv *RefusingKV) Put(ctx context.Context, r *pb.PutRequest, opts ...grpc.CallOption) (*pb.PutResponse, error) {
+	if err := kv.verdict([]clientv3.Op{put(r)}); err != nil {
 		return nil, err
 	}
-	return kv.KV.Put(ctx, key, value, opts...)
+	return kv.KVClient.Put(ctx, r, opts...)
 }
 
-// Txn implements clientv3.KV.
-func (kv *RefusingKV) Txn(ctx context.Context) clientv3.Txn {
-	return &refusingTxn{Txn: kv.KV.Txn(ctx), kv: kv}
-}
-
-type refusingTxn struct {
-	clientv3.Txn
-	kv  *RefusingKV
-	ops []clientv3.Op
-}
-
-func (txn *refusingTxn) If(cmps ...clientv3.Cmp) clientv3.Txn {
-	txn.Txn = txn.Txn.If(cmps...)
-	return txn
-}
-
-func (txn *refusingTxn) Then(ops ...clientv3.Op) clientv3.Txn {
-	txn.Txn, txn.ops = txn.Txn.Then(ops...), append(txn.ops, ops...)
-	return txn
-}
-
-func (txn *refusingTxn) Else(ops ...clientv3.Op) clientv3.Txn {
-	txn.Txn, txn.ops = txn.Txn.Else(ops...), append(txn.ops, ops...)
-	return txn
-}
-
-func (txn *refusingTxn) Commit() (*clientv3.TxnResponse, error) {
-	if err := txn.kv.verdict(flat(txn.ops)...); err != nil {
+// Txn implements pb.KVClient.
+func (kv *RefusingKV) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
+	if err := kv.verdict(flat(r)); err != nil {
 		return nil, err
 	}
-	return txn.Txn.Commit()
+	return kv.KVClient.Txn(ctx, r, opts...)
 }
 
-// flat returns the operations of a Txn and of the Txns in it.
-func flat(ops []clientv3.Op) (all []clientv3.Op) {
-	for _, op := range ops {
-		if op.IsTxn() {
-			_, then, els := op.Txn()
-			all = append(append(all, flat(then)...), flat(els)...)
-		} else {
-			all = append(all, op)
+func put(r *pb.PutRequest) clientv3.Op {
+	return clientv3.OpPut(string(r.Key), string(r.Value), clientv3.WithLease(clientv3.LeaseID(r.Lease)))
+}
+
+// flat returns the operations of a Txn and of the Txns in it, with their keys and values.
+func flat(r *pb.TxnRequest) (all []clientv3.Op) {
+	for _, op := range append(r.Success[:len(r.Success):len(r.Success)], r.Failure...) {
+		switch {
+		case op.GetRequestPut() != nil:
+			all = append(all, put(op.GetRequestPut()))
+		case op.GetRequestRange() != nil:
+			r := op.GetRequestRange()
+			all = append(all, clientv3.OpGet(string(r.Key), clientv3.WithRange(string(r.RangeEnd))))
+		case op.GetRequestDeleteRange() != nil:
+			all = append(all, clientv3.OpDelete(string(op.GetRequestDeleteRange().Key)))
+		default:
+			all = append(all, flat(op.GetRequestTxn())...)
 		}
 	}
 	return all

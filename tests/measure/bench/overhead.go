@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
@@ -65,7 +66,7 @@ func cold(e *env, pair setup) (op, error) {
 	if err != nil {
 		return nil, err
 	}
-	cli := instantClient(etcdfake.New(etcdfake.Options{}))
+	cli, kv := instantClient(etcdfake.New(etcdfake.Options{}))
 	alone := newEnv(func() (*clientv3.Client, error) { return cli, nil }, e.name)
 	e.closers = append(e.closers, func(context.Context) { alone.close() })
 	call, err := pair(alone)
@@ -73,7 +74,7 @@ func cold(e *env, pair setup) (op, error) {
 		return nil, err
 	}
 	var t timer
-	cli.KV.(*instantKV).before = func() {
+	kv.before = func() {
 		t.StopTimer()
 		_, failed := store.Put(e.ctx, e.name, "")
 		err = errors.Join(err, failed)
@@ -85,50 +86,42 @@ func cold(e *env, pair setup) (op, error) {
 	}, nil
 }
 
-// instantClient returns a client with leases of etcdfake, whose key-value requests succeed without being sent.
-func instantClient(srv *etcdfake.Server) *clientv3.Client {
-	cli := srv.Link().Client()
-	cli.KV = &instantKV{KV: cli.KV, before: func() {}}
-	return cli
+// instantClient returns a client with leases of etcdfake, whose Txns succeed without being sent.
+func instantClient(srv *etcdfake.Server) (*clientv3.Client, *instantKV) {
+	link := srv.Link()
+	cli, kv := link.Client(), &instantKV{KVClient: link.KVClient(), before: func() {}}
+	cli.KV = clientv3.NewKVFromKVClient(kv, cli)
+	return cli, kv
 }
 
 // instantKV answers every Txn with success and empty reads, after it has called before.
 type instantKV struct {
-	clientv3.KV
+	etcdserverpb.KVClient
+
 	before   func()
 	revision int64
 }
 
-func (kv *instantKV) Txn(context.Context) clientv3.Txn { return &instantTxn{kv: kv} }
-
-func (kv *instantKV) Delete(context.Context, string, ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+func (kv *instantKV) DeleteRange(
+	context.Context, *etcdserverpb.DeleteRangeRequest, ...grpc.CallOption,
+) (*etcdserverpb.DeleteRangeResponse, error) {
 	kv.before()
 	kv.revision++
-	return &clientv3.DeleteResponse{Header: &etcdserverpb.ResponseHeader{Revision: kv.revision}, Deleted: 1}, nil
+	return &etcdserverpb.DeleteRangeResponse{
+		Header: &etcdserverpb.ResponseHeader{Revision: kv.revision}, Deleted: 1,
+	}, nil
 }
 
-type instantTxn struct {
-	kv   *instantKV
-	then []clientv3.Op
-}
-
-func (t *instantTxn) If(...clientv3.Cmp) clientv3.Txn { return t }
-
-func (t *instantTxn) Then(ops ...clientv3.Op) clientv3.Txn {
-	t.then = ops
-	return t
-}
-
-func (t *instantTxn) Else(...clientv3.Op) clientv3.Txn { return t }
-
-func (t *instantTxn) Commit() (*clientv3.TxnResponse, error) {
-	t.kv.before()
-	t.kv.revision++
-	resp := &clientv3.TxnResponse{
-		Header: &etcdserverpb.ResponseHeader{Revision: t.kv.revision}, Succeeded: true,
-		Responses: make([]*etcdserverpb.ResponseOp, len(t.then)),
+func (kv *instantKV) Txn(
+	_ context.Context, r *etcdserverpb.TxnRequest, _ ...grpc.CallOption,
+) (*etcdserverpb.TxnResponse, error) {
+	kv.before()
+	kv.revision++
+	resp := &etcdserverpb.TxnResponse{
+		Header: &etcdserverpb.ResponseHeader{Revision: kv.revision}, Succeeded: true,
+		Responses: make([]*etcdserverpb.ResponseOp, len(r.Success)),
 	}
-	for i := range t.then {
+	for i := range resp.Responses {
 		resp.Responses[i] = emptyRange // callers read only the responses of Ranges
 	}
 	return resp, nil

@@ -16,7 +16,10 @@ type stores map[int]*etcdtest.Cluster
 // dial returns the function that makes clients of the cluster of a size. Clients of size 0 need no cluster.
 func (s stores) dial(size int) (func() (*clientv3.Client, error), error) {
 	if size == 0 {
-		return func() (*clientv3.Client, error) { return instantClient(etcdfake.New(etcdfake.Options{})), nil }, nil
+		return func() (*clientv3.Client, error) {
+			cli, _ := instantClient(etcdfake.New(etcdfake.Options{}))
+			return cli, nil
+		}, nil
 	}
 	if s[size] == nil {
 		c, err := etcdtest.NewCluster(size, etcdtest.Options{Fsync: true})

@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/view"
@@ -116,15 +118,14 @@ func record(e *env, side setup, n int) (txns []*recordedTxn, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// What is put again has a lease of its own. Every half a minute a session looks for entries on its lease that it knows
-	// nothing of, and would remove these.
+	// What is put again has a lease of its own.
 	lease, err := cli.Grant(e.ctx, int64(ttl/time.Second))
 	if err != nil {
 		return nil, err
 	}
 	e.closers = append(e.closers, func(ctx context.Context) { _, _ = cli.Revoke(ctx, lease.ID) })
-	recorder := &recordingKV{KV: cli.KV}
-	cli.KV = recorder
+	recorder := &recordingKV{KVClient: clientv3.RetryKVClient(cli)}
+	cli.KV = clientv3.NewKVFromKVClient(recorder, cli)
 	run, err := side(e)
 	if err != nil {
 		return nil, err
@@ -144,35 +145,41 @@ func record(e *env, side setup, n int) (txns []*recordedTxn, err error) {
 	return nil, fmt.Errorf("%d Txns were recorded, not %d", len(txns), n)
 }
 
-// recordingKV records the Txns of a KV.
+// recordingKV records the Txns that it sends.
 type recordingKV struct {
-	clientv3.KV
+	pb.KVClient
 
 	mu   sync.Mutex // protects txns
 	txns []*recordedTxn
 }
 
-// take returns what was recorded since the last call.
+// take returns what was recorded since the last call: the Txns that write, if there is one. What reads beside them, such
+// as the place for OnWait, is not what a lock costs.
 func (kv *recordingKV) take() (all []*recordedTxn) {
 	kv.mu.Lock()
 	defer kv.mu.Unlock()
 	all, kv.txns = kv.txns, nil
+	if slices.ContainsFunc(all, (*recordedTxn).writes) {
+		all = slices.DeleteFunc(all, func(t *recordedTxn) bool { return !t.writes() })
+	}
 	return all
 }
 
 // recordedTxn is a Txn that was sent, and can be sent again.
 type recordedTxn struct {
-	clientv3.Txn
-	kv   clientv3.KV
-	cmps []clientv3.Cmp
-	then []clientv3.Op
+	kv pb.KVClient
+	r  *pb.TxnRequest
+}
+
+func (t *recordedTxn) writes() bool {
+	return slices.ContainsFunc(t.r.Success, func(op *pb.RequestOp) bool { return op.GetRequestRange() == nil })
 }
 
 var errRefused = errors.New("etcd has refused a recorded Txn that was sent again")
 
 // again sends the Txn and returns the revision at which etcd has carried it out.
 func (t *recordedTxn) again(ctx context.Context) (rev int64, err error) {
-	resp, err := t.kv.Txn(ctx).If(t.cmps...).Then(t.then...).Commit()
+	resp, err := t.kv.Txn(ctx, t.r)
 	switch {
 	case err != nil:
 		return 0, err
@@ -185,41 +192,26 @@ func (t *recordedTxn) again(ctx context.Context) (rev int64, err error) {
 
 // expect has a Txn that deletes an entry expect one that was created at rev.
 func (t *recordedTxn) expect(rev int64) {
-	for i, cmp := range t.cmps {
-		if cmp.GetCompare().GetCreateRevision() > 0 {
-			t.cmps[i] = clientv3.Compare(cmp, "=", rev)
+	for _, cmp := range t.r.Compare {
+		if cmp.GetCreateRevision() > 0 {
+			cmp.TargetUnion = &pb.Compare_CreateRevision{CreateRevision: rev}
 		}
 	}
 }
 
 // onLease has the Txn put its keys on another lease.
 func (t *recordedTxn) onLease(lease clientv3.LeaseID) {
-	for i := range t.then {
-		if t.then[i].IsPut() {
-			clientv3.WithLease(lease)(&t.then[i])
+	for _, op := range t.r.Success {
+		if put := op.GetRequestPut(); put != nil {
+			put.Lease = int64(lease)
 		}
 	}
 }
 
-func (kv *recordingKV) Txn(ctx context.Context) clientv3.Txn {
-	t := &recordedTxn{Txn: kv.KV.Txn(ctx), kv: kv.KV}
+func (kv *recordingKV) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
+	resp, err := kv.KVClient.Txn(ctx, r, opts...)
 	kv.mu.Lock()
 	defer kv.mu.Unlock()
-	kv.txns = append(kv.txns, t)
-	return t
-}
-
-func (t *recordedTxn) If(cmps ...clientv3.Cmp) clientv3.Txn {
-	t.cmps, t.Txn = slices.Clone(cmps), t.Txn.If(cmps...)
-	return t
-}
-
-func (t *recordedTxn) Then(ops ...clientv3.Op) clientv3.Txn {
-	t.then, t.Txn = slices.Clone(ops), t.Txn.Then(ops...)
-	return t
-}
-
-func (t *recordedTxn) Else(ops ...clientv3.Op) clientv3.Txn {
-	t.Txn = t.Txn.Else(ops...)
-	return t
+	kv.txns = append(kv.txns, &recordedTxn{kv.KVClient, r})
+	return resp, err
 }

@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/locker"
@@ -34,8 +36,8 @@ func acquire(kind, dir string) error {
 		return fmt.Errorf("%q is none of free, waiting, permit, waiting-permit", kind)
 	}
 	link := srv.Link()
-	frames := &counter{KV: link.Client().KV}
-	link.Client().KV = frames
+	frames := &counter{KVClient: link.KVClient()}
+	link.Client().KV = clientv3.NewKVFromKVClient(frames, link.Client())
 	sess, err := session.New(ctx, link.Client(), session.Options{})
 	if err != nil {
 		return err
@@ -173,38 +175,26 @@ func permit(sess *session.Session) taker {
 	}
 }
 
-// counter counts the frames of this module at the first Txn, from the call of Lock or Acquire to that of the client,
-// which is not counted.
+// counter counts the frames of this module at the first Txn, from the call of Lock or Acquire to that of etcd's client.
 type counter struct {
-	clientv3.KV
+	pb.KVClient
 	on    bool
 	depth int
 }
 
-func (c *counter) Txn(ctx context.Context) clientv3.Txn {
-	return counting{c.KV.Txn(ctx), c}
-}
-
-type counting struct {
-	clientv3.Txn
-	c *counter
-}
-
-func (t counting) If(cs ...clientv3.Cmp) clientv3.Txn   { return counting{t.Txn.If(cs...), t.c} }
-func (t counting) Then(ops ...clientv3.Op) clientv3.Txn { return counting{t.Txn.Then(ops...), t.c} }
-func (t counting) Else(ops ...clientv3.Op) clientv3.Txn { return counting{t.Txn.Else(ops...), t.c} }
-
-func (t counting) Commit() (*clientv3.TxnResponse, error) {
-	if t.c.on && t.c.depth == 0 {
+func (c *counter) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
+	if c.on && c.depth == 0 {
 		pcs := make([]uintptr, 100)
 		frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
-		for {
-			f, more := frames.Next()
-			if !more || strings.HasPrefix(f.Function, "main.") {
+		for more := true; more; {
+			var f runtime.Frame
+			if f, more = frames.Next(); strings.HasPrefix(f.Function, "main.") {
 				break
 			}
-			t.c.depth++
+			if strings.HasPrefix(f.Function, strings.TrimSuffix(module, "/")) {
+				c.depth++
+			}
 		}
 	}
-	return t.Txn.Commit()
+	return c.KVClient.Txn(ctx, r, opts...)
 }

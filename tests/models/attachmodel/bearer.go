@@ -31,9 +31,6 @@ func (m *model) bearerSteps(s *state, i int8) {
 	case x.stage == sweeping || x.stage == swept:
 		m.sweepSteps(s, i)
 	}
-	if m.broken == orphansByName && i == 0 && x.stage == idle && s.entry != nowhere {
-		m.choice(s, nil, i, "removes an orphan", func(t *state) { t.deleteBoth() })
-	}
 }
 
 func (m *model) holdingSteps(s *state, i int8) {

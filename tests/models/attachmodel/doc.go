@@ -52,8 +52,6 @@
 //	show                     "detached by OWNER until TIME" instead of the holder; held: the name is taken. E's value
 //	                         says detached (at, until), so no lease need be asked. After Attach its owner, host and PID
 //	                         are those of the new session; queued_at and held_since stay
-//	orphans                  the scanner lists what is on the session's lease. E on D is not there, and must not be
-//	                         looked for by its name. E on B's L1 has not B's form, and is passed over, as a user's key
 //	sweeper                  has E only after a caller has given up; after an Attach it looks first whose lease E is on
 //	Close, a loss            of the session that has queued changes nothing once E is on D
 //

@@ -27,7 +27,6 @@ const (
 	claimKeepsName    rule = "the claim goes on naming the session that has queued"
 	lostIsRefused     rule = "Attach does not look whether a copy of its own was carried out"
 	sweepAnywhere     rule = "after an Attach that was given up E is deleted wherever it is"
-	orphansByName     rule = "the scanner removes entries whose key names its session's lease"
 )
 
 type model struct {

@@ -68,7 +68,6 @@ func TestEachBrokenRuleIsNoticed(t *testing.T) {
 		breaking(faulty, claimKeepsName, "exclusion"),
 		breaking(lost, lostIsRefused, "stuck"),
 		breaking(lost, sweepAnywhere, "exclusion"),
-		breaking(calm, orphansByName, "exclusion"),
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			wrong := search(t, s)

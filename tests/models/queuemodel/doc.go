@@ -90,6 +90,6 @@
 //
 //   - Seconds, quorums, members that lag: quietmodel. Permits: semmodel.
 //   - How many claims a look reads and a clear deletes: here all at once. Txns in a batch.
-//   - A write that etcd's client repeats after its reply was read: the orphan scanner of internal/queue finds its
-//     entry.
+//   - A write that a replaced KV repeats after its reply was read: each of its puts counts as one with a copy that has
+//     no reply.
 package queuemodel
