@@ -96,7 +96,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 func newHold(g *queue.Grant, r Request, of *life) *Hold {
 	h := &Hold{request: r, telemetry: g.Telemetry, life: of}
 	h.grant, h.host = g, g.Host
-	if mod := g.Modified; mod != g.Created {
+	if mod := g.Modified; mod != g.Created { // it was put again since: by an Attach, or as the mark of a permit
 		h.modified.Store(mod)
 	}
 	h.removal.hold, h.removal.done = h, make(chan struct{})
@@ -165,7 +165,7 @@ func (h *Hold) Check() error {
 	if lost := (*holdfast.LostError)(nil); errors.As(err, &lost) {
 		h.endAndRelease(h.named(lost))
 	}
-	return *h.cause.Load()
+	return *h.cause.Load() // the first cause, perhaps of another goroutine
 }
 
 // Live reports whether the hold has not ended: it is held, or suspended.
@@ -185,6 +185,7 @@ func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, conte
 	}
 	stopStrict := func() bool { return true }
 	if strict && errors.Is(err, holdfast.ErrSuspended) {
+		// Check judges by the clock. The session ends its connected context a moment later, when its watchdog wakes.
 		cancel(err)
 	} else if strict {
 		connected := h.grant.Lease.ConnectedContext()
@@ -220,7 +221,7 @@ func (l *life) limitTime() {
 	held := time.Since(l.since) // more than nothing after an Attach
 	l.mu.Lock()                 // a timer may fire before it is assigned
 	defer l.mu.Unlock()
-	if l.done.given {
+	if l.done.given { // its lease was lost as it began, say
 		return
 	}
 	if maxHold := l.holds[0].request.MaxHold; maxHold > 0 {
@@ -253,13 +254,12 @@ func (l *life) removeContext(cancel *context.CancelCauseFunc) {
 
 // stop ends the holds with their cause, once. It reports true to the call that has ended them: this call must remove
 // the entries.
-//
-// When stop returns, to any of its callers, every context of the holds is done. So no entry is ever removed while work
-// still runs that believes it holds:
-//
-//	goroutine 1: stop cancels the contexts          goroutine 2: stop waits for goroutine 1
-//	goroutine 1: removes the entry                  goroutine 2: goes on
 func (l *life) stop(cause error) (ended bool) {
+	// When stop returns, to any of its callers, every context of the holds is done. So no entry is ever removed while work
+	// still runs that believes it holds:
+	//
+	//	goroutine 1: stop cancels the contexts          goroutine 2: stop waits for goroutine 1
+	//	goroutine 1: removes the entry                  goroutine 2: goes on
 	l.stopped.Do(func() {
 		ended = true
 		l.until = time.Now()
