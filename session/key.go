@@ -89,7 +89,7 @@ func (k sessionKey) isIn(read *clientv3.GetResponse) bool {
 // check restores the key unless read shows it. Its error says why the key could not be restored.
 func (k sessionKey) check(read *clientv3.GetResponse) error {
 	switch {
-	case read.Header.ClusterId != k.lease.Cluster():
+	case read.Header.ClusterId != k.lease.Cluster(): // first: its keys say nothing of this lease
 		k.lease.Lose(holdfast.CauseClusterChanged, nil)
 		return errClusterChanged
 	case k.isIn(read):

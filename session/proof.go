@@ -124,6 +124,7 @@ func (k *keeper) prove(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("confirm renewal of lease %x: %w", int64(k.lease.ID()), err)
 	}
+	// Without its key the lease may be gone. Then nothing is proved unless etcd accepts another put of it.
 	if err := k.key.check(got.read.GetResponse); err != nil {
 		return err
 	}

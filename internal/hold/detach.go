@@ -37,9 +37,9 @@ func (h *Hold) Detach(ctx context.Context, within time.Duration) (layout.Ticket,
 	case !h.Live() || !h.stop(holdfast.ErrReleased):
 		return layout.Ticket{}, h.Check()
 	}
-	// The hold has ended before anything is sent: from then on nothing tells this session of the end of its entry.
+	// The hold has ended before anything is sent, for nothing tells this session when the ticket's lease ends:
 	//
-	//	rev 20  the Txn puts both keys on D, the ticket's lease; its reply is late
+	//	rev 20  the Txn puts both keys on D, that lease; its reply is late
 	//	rev 30  an administrator revokes D: both keys go in one revision, and the next one holds without a delay
 	h.grant.TakeFor(0)               // MinHold counts from the release of the hold that goes on
 	ctx, end := h.host.Detached(ctx) // after stop, because ctx may be derived from one of the hold's own contexts

@@ -53,13 +53,13 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 // endLost ends a hold without a caller, and returns how it has ended.
 func (l *life) endLost(lost error) error {
 	l.endAndRelease(lost)
-	l.removeKept() // if a notice had ended it: its caller never gets the hold, so no Release comes
+	l.removeKept() // if a notice had ended it: no caller gets the hold, so no Release comes
 	return l.holds[0].Check()
 }
 
 // goOn returns a hold of the same entry with a life of its own. h itself has ended.
 func (h *Hold) goOn() *Hold {
-	// What h knows of the value is not passed on, for a notice must end this hold, too:
+	// What h knows of the value is not passed on. A notice must end this hold, too:
 	//
 	//	rev 10  both entries are put
 	//	rev 20  a notice is put into the reader's. A poll reads it, so h knows the value of rev 20

@@ -26,8 +26,7 @@ const (
 // heldWriter adds to entries since when they are held. The put of an entry cannot say that, and a second write for each
 // grant would make every lock slower. So each hold that has lasted a while gets one: people look for those.
 //
-// It is information for people. Nothing waits for it, and what etcd refuses is not tried again: then the entry goes on
-// saying since when it is queued.
+// Nothing waits for it. What etcd refuses is not tried again: then the entry goes on saying since when it is queued.
 type heldWriter struct {
 	busy   atomic.Bool // a request is in flight
 	latest time.Time   // when a request was made; of the poller's goroutine
@@ -66,7 +65,7 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 		if len(due) == maxHeld {
 			break
 		}
-		// The entry must stand as it was created: an Update, which has the time in it, and a notice are not undone.
+		// The entry must stand as it was created: neither an Update, with the time in it, nor a notice is undone.
 		value := h.heldValue(h.since, v.Data)
 		due = append(due, h)
 		ops = append(ops, clientv3.OpTxn(

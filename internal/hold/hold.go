@@ -29,10 +29,8 @@ type Request struct {
 	attached time.Time // of a hold that goes on after a Detach: since when the name is held; otherwise zero
 }
 
-// Hold is one acquisition, from its grant to its end. A Lock or a Term is made of it.
-//
-// It ends once, in stop, and the first cause stays: a release, the loss of its lease, the deletion of its entry, a
-// notice of an administrator, or MaxHold. An acquisition of several names has a Hold for each: see queue.Set.
+// Hold is one acquisition, from its grant to its end. A Lock or a Term is made of it. It ends once, in stop. An
+// acquisition of several names has a Hold for each: see queue.Set.
 type Hold struct {
 	entry
 	request   Request
@@ -85,7 +83,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 		h.telemetry.Held()
 		h.removal.joined = h.host.Joining()
 	}
-	first.poll.add(first.holds)
+	first.poll.add(first.holds) // after all that their end needs: their lease may be lost by now
 	if r.MaxHold > 0 {
 		first.limitTime()
 	}
@@ -221,7 +219,7 @@ func (l *life) limitTime() {
 	held := time.Since(l.since) // more than nothing after an Attach
 	l.mu.Lock()                 // a timer may fire before it is assigned
 	defer l.mu.Unlock()
-	if l.done.given { // its lease was lost as it began, say
+	if l.done.given { // its lease was lost as it began, perhaps
 		return
 	}
 	if maxHold := l.holds[0].request.MaxHold; maxHold > 0 {

@@ -86,9 +86,9 @@ func (r *removal) lossBefore() *holdfast.LostError {
 	lost := r.hold.grant.Lease.Lost()
 	// The lease may have ended before the release began. So if no reply tells otherwise, the hold counts as lost:
 	//
-	//	0 s  the lease is revoked, and nothing that would tell it reaches the session
+	//	0 s  the lease is revoked. The session is cut off, and not told
 	//	2 s  the lock delay is over: the next one holds, beside A's work
-	//	3 s  A releases, without a reply. Then the session hears of the revocation
+	//	3 s  A releases. Before a reply to that, the session hears of the revocation
 	if lost == nil || lost.Cause != holdfast.CauseRevoked && lost.Cause != holdfast.CauseClusterChanged {
 		return nil
 	}

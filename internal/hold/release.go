@@ -20,7 +20,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
-	h.released.give(&h.mu)
+	h.released.give(&h.mu) // also after a loss: the work is over, see Work
 	if h.Live() {
 		end := h.telemetry.Release(ctx)
 		defer func() { end(err) }()
@@ -103,7 +103,7 @@ func (h *Hold) ReleaseAfterWork(ctx context.Context) *holdfast.LostError {
 	}
 	// The work ended under the lock, if only this process has given the lease up since:
 	//
-	//	0 s   the work returns, and the removal is sent. No member replies, to renewals neither
+	//	0 s   the work returns, and the removal is sent. No member replies, not even to renewals
 	//	13 s  the lease is no longer trusted. Etcd still had it when the work ended
 	if errors.Is(*h.cause.Load(), holdfast.ErrReleased) && endedDuringRelease(lost) {
 		return nil

@@ -48,8 +48,7 @@ func (p *poller) add(holds []*Hold) {
 	if idle {
 		p.host.Go(p.run) // joined by Close; ends when nothing is held
 	}
-	// A hold counts from the request by which it holds, for the delay of the next one may have begun right after that.
-	// With a lock delay of 2 s, and no watches:
+	// Right after the request by which it holds, the next one's delay may have begun. With one of 2 s, and no watches:
 	//
 	//	0 s     the request by which A holds is sent; right after it A's lease is revoked, and B's delay begins
 	//	0.7 s   the reply arrives, late: A begins to hold. It is 0.7 s old, so its poll is due at once
@@ -208,8 +207,7 @@ func (r *roster) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
 		late := now - lease.SlowPoll
 		switch {
 		case !l.Watched():
-			// The one watch of the session key may hang with its member. Then nothing but a poll tells the holder before the
-			// next one holds.
+			// The one watch of the session key may hang with its member. Then a poll alone tells in time.
 			late = now - r.interval
 		case l.Errands.UnderWay(): // it asks about what was polled before
 			late = never
@@ -269,11 +267,11 @@ func (r *roster) notePolled(holds []*Hold, at time.Duration) {
 
 // noteErrand is notePolled for an errand. It leaves out holds with a bell since, and those of a later poll.
 func (r *roster) noteErrand(holds []*Hold, at time.Duration) {
-	// The bell makes the latest poll never, and an errand that was sent before must not hide that:
+	// Since the bell the latest poll is never, and an errand sent before does not hide that:
 	//
-	//	rev 20  an errand reads that all is as it was put. Its reply is slow
+	//	rev 20  an errand finds all as it was put. Its reply is slow
 	//	rev 21  a notice is put, and the bell rings
-	//	        the errand's reply: it counts for nothing, and the notice is read by the poll for the bell
+	//	        the errand's reply comes, and counts for nothing: the poll for the bell finds the notice
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range holds {
