@@ -45,9 +45,9 @@ func (s *Session) Close(ctx context.Context) error {
 	l, first := s.leases.close()
 	if first {
 		s.work.close()
-		state := s.State()
+		state := s.State() // before cancel, from which on it is Closed
 		s.cancel()
-		l.Lose(holdfast.CauseClosed, nil)
+		l.Lose(holdfast.CauseClosed, nil) // before anything is sent: no work may believe that it still holds
 		s.events.publish(Event{State: holdfast.Closed, Previous: state, Lease: l.ID(), Err: holdfast.ErrClosed})
 		go s.finish(l) // bounded by CloseTimeout, then joins; ends by closing s.done
 	}
@@ -192,6 +192,7 @@ func (w *work) beforeRevoke(ctx context.Context, l *lease.Lease) {
 	w.hooks.mu.Lock()
 	list := w.hooks.list
 	w.hooks.mu.Unlock()
+	// A hook that hangs leaves half of CloseTimeout, at least, for the revocation.
 	ctx, cancel := context.WithTimeout(ctx, min(w.opts.CloseTimeout, requests.Patience)/2)
 	defer cancel()
 	for _, hook := range slices.Backward(list) {

@@ -99,12 +99,12 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 }
 
 // obtainOwn obtains a lease and puts its session key. It returns the lease together with the error if that put failed.
-// A Grant is trusted from its send time. It needs no proof, because it goes through Raft.
 func (g *granter) obtainOwn(ctx context.Context) (*lease.Lease, error) {
 	own, err := g.grant(ctx, g.opts.TTL)
 	if err != nil {
 		return nil, fmt.Errorf("grant a lease: %w", retry.WithConnection(g.client.ActiveConnection(), err))
 	}
+	// A Grant needs no proof, as a renewal does, because it goes through Raft.
 	l := lease.New(lease.Grant{
 		ID: own.ID, Key: g.SessionKey(own.ID), Cluster: own.cluster, TTL: own.ttl, Margin: g.opts.DriftMargin,
 		Sent: own.sent, Observer: g.observer,
@@ -127,12 +127,16 @@ type granted struct {
 	sent    time.Duration // by the session's clock
 }
 
-// grant sends a Grant, and copies of it until one has a reply. Each copy has an ID of its own, chosen here: a late copy
-// with the same ID would bring a lost lease back. Surplus leases have no keys. They expire by themselves, and to revoke
-// them would cost etcd more.
+// grant sends a Grant, and copies of it until one has a reply. Surplus leases have no keys. They expire by themselves,
+// and to revoke them would cost etcd more.
 func (g *granter) grant(ctx context.Context, ttl time.Duration) (granted, error) {
 	got, _, err := requests.Once(ctx, g.sender, requests.Grant, func(ctx context.Context) (granted, error) {
 		sent := g.opts.Clock()
+		// Each copy has an ID of its own, or a late one would bring a lost lease back:
+		//
+		//	0 s   the first copy hangs; the second is answered: lease 7
+		//	60 s  an operator revokes lease 7: what was held is lost
+		//	61 s  the first copy arrives. With the same ID, lease 7 would live again
 		resp, err := grantAs(ctx, g.client, newLeaseID(), int64(ttl/time.Second))
 		if err != nil {
 			return granted{}, err
@@ -142,14 +146,17 @@ func (g *granter) grant(ctx context.Context, ttl time.Duration) (granted, error)
 	return got, err
 }
 
-// announce puts the session key of a new lease. If the Grant took long, announce sends a renewal beside the put:
-// otherwise the Grant, the put and the first renewal would have to fit into one trusted time. The put proves the
-// renewal as a linearizable read would; see renewAndProve.
+// announce puts the session key of a new lease. If the Grant took long, announce sends a renewal beside the put.
 func (g *granter) announce(ctx context.Context, l *lease.Lease) error {
 	if !l.BeganSlowly() {
 		_, err := g.keyOf(l).put(ctx, requests.Grant)
 		return g.explain(err)
 	}
+	// Otherwise the Grant, the put and the first renewal would have to fit into one trusted time. With round trips of 5 s:
+	//
+	//	0 s   the Grant is sent, and is trusted until 13.5 s
+	//	5 s   its reply. The put is sent, and a renewal beside it
+	//	10 s  both replies: trusted until 18.5 s. The reply to a renewal sent now would come at 15 s, after the loss
 	ctx, cancel := context.WithCancel(ctx)
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
@@ -160,8 +167,8 @@ func (g *granter) announce(ctx context.Context, l *lease.Lease) error {
 		cancel()
 		return g.explain(err)
 	}
-	l.Prove(put.sent, put.Header.RaftTerm)
-	time.AfterFunc(l.Trust()/8, cancel) // the renewal's member may hang
+	l.Prove(put.sent, put.Header.RaftTerm) // as a linearizable read would: see renewAndProve
+	time.AfterFunc(l.Trust()/8, cancel)    // the renewal's member may hang
 	return nil
 }
 

@@ -89,7 +89,7 @@ func (k sessionKey) isIn(read *clientv3.GetResponse) bool {
 // check restores the key unless read shows it. Its error says why the key could not be restored.
 func (k sessionKey) check(read *clientv3.GetResponse) error {
 	switch {
-	case read.Header.ClusterId != k.lease.Cluster():
+	case read.Header.ClusterId != k.lease.Cluster(): // first: its keys say nothing of this lease
 		k.lease.Lose(holdfast.CauseClusterChanged, nil)
 		return errClusterChanged
 	case k.isIn(read):
@@ -100,16 +100,17 @@ func (k sessionKey) check(read *clientv3.GetResponse) error {
 }
 
 // restore puts the key again: it did not exist at revision seen. If it was deleted by hand, the put succeeds and
-// nothing is lost. If the lease was revoked, etcd refuses the put. For example, with a lock delay of 2 s:
-//
-//	0 s    the key goes. If the lease was revoked, a waiter sees it now and may hold at 2 s
-//	0.1 s  the watch tells it, and the put is sent
-//	0.6 s  no reply yet. The lease is given up, and its holders have 1.4 s to stop
+// nothing is lost. If the lease was revoked, etcd refuses the put.
 func (k sessionKey) restore(seen int64) error {
 	if k.lease.Context().Err() != nil || k.lease.Gate() > seen {
 		return nil // lost, or put again in the meantime
 	}
-	within := cmp.Or(k.opts.LockDelay, defaultLockDelay) / 4 // three quarters are left for the holders
+	// Without a reply the lease is given up in time for its holders to stop. For example, with a lock delay of 2 s:
+	//
+	//	0 s    the key goes. If the lease was revoked, a waiter sees it now and may hold at 2 s
+	//	0.1 s  the watch tells it, and the put is sent
+	//	0.6 s  no reply yet. The lease is given up, and its holders have 1.4 s to stop
+	within := cmp.Or(k.opts.LockDelay, defaultLockDelay) / 4
 	ctx, cancel := context.WithTimeout(k.lease.Context(), within)
 	defer cancel()
 	err := backoff.Retry(ctx, k.opts.Retry, func(ctx context.Context) error {

@@ -21,31 +21,17 @@ var (
 	errArrivedLate    = errors.New("the reply arrived after trusted-until")
 )
 
-// renewAndProve sends a renewal and, at the same time, a linearizable read of the session key. The renewal alone proves
-// nothing: a leader of etcd that was paused and goes on acknowledges renewals from its memory, and its successor has
-// never seen them. The renewal counts from the earlier of the two sends if both replies have the same Raft term:
-//
-//   - If the member that acknowledged it still led at that moment, the lease has its full TTL from then on.
-//   - If it did not, its successor was elected after the read: no read succeeds at term T once a quorum has voted for
-//     T+1. The lease existed at the read, and a new leader gives every lease its full TTL.
-//
-// For example, with a lease that is trusted until 18:
-//
-//	10  A, the leader of term 5, is paused; B leads term 6 from 12 on. Nothing renews the lease there: it expires at 27
-//	13  a renewal and a read are sent. A goes on, and acknowledges the renewal: term 5
-//	13  B answers the read: term 6. The acknowledgement is dropped, and the renewal is sent again
-//	14  B acknowledges it: term 6. The lease is trusted from 13
+// renewAndProve sends a renewal and, at the same time, a linearizable read of the session key. The renewal counts from
+// the earlier of the two sends if both replies have the same Raft term. left is how much trusted time remained.
 //
 // tests/models/leasemodel searches all interleavings of this. DESIGN.md has its one gap: a member that caught up by a
 // snapshot.
-//
-// The lease keeps the replies. When only one of the two requests fails, the next call sends only that, unless the other
-// was sent before began. left is how much trusted time remained.
 func (k *keeper) renewAndProve(ctx context.Context, began time.Duration) (left time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var proving sync.WaitGroup
 	var unproved error
+	// The lease keeps the replies. When only one of the two requests has failed, this call sends only that.
 	acked, proved := k.lease.Answered(began)
 	if !proved {
 		proving.Go(func() { unproved = k.prove(ctx) })
@@ -58,6 +44,19 @@ func (k *keeper) renewAndProve(ctx context.Context, began time.Duration) (left t
 		}
 	}
 	proving.Wait()
+	// The renewal alone proves nothing: a leader that was paused acknowledges from its memory what its successor has never
+	// seen. With a read of the same term, one of two is true:
+	//
+	//   - The member that acknowledged still led at that moment. Then the lease has its full TTL from there on.
+	//   - Its successor was elected after the read, for no read succeeds at term T once a quorum has voted for T+1. The
+	//     lease existed at the read, and a new leader gives every lease its full TTL.
+	//
+	// For example, with a lease that is trusted until 18:
+	//
+	//	10  A, the leader of term 5, is paused; B leads term 6 from 12 on. Nothing renews the lease there: it expires at 27
+	//	13  a renewal and a read are sent. A goes on, and acknowledges the renewal: term 5
+	//	13  B answers the read: term 6. The acknowledgement is dropped, and the renewal is sent again
+	//	14  B acknowledges it: term 6. The lease is trusted from 13
 	left, renewed := k.lease.RenewedSince(began)
 	switch {
 	case renewed:
@@ -125,6 +124,7 @@ func (k *keeper) prove(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("confirm renewal of lease %x: %w", int64(k.lease.ID()), err)
 	}
+	// Without its key the lease may be gone. Then nothing is proved unless etcd accepts another put of it.
 	if err := k.key.check(got.read.GetResponse); err != nil {
 		return err
 	}

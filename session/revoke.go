@@ -19,9 +19,9 @@ import (
 )
 
 // revokeLost revokes a lost lease a drift margin after its loss, about when etcd would have expired it. The revocation
-// deletes its entries and makes late requests about it fail. In the margin holders notice the loss, on a busy machine
-// as well, before another client can acquire. Close cuts the wait short.
+// deletes its entries and makes late requests about it fail. Close cuts the wait short.
 func (g *granter) revokeLost(ctx context.Context, l *lease.Lease) {
+	// In the margin holders notice the loss, on a busy machine as well, before another client can acquire.
 	grace := time.NewTimer(l.Margin())
 	defer grace.Stop()
 	select {
@@ -69,12 +69,13 @@ func (g *granter) endLease(ctx context.Context, l *lease.Lease) error {
 	return err
 }
 
-// revokePair revokes the lease of the claims and then the session's. In the other order those behind would see claims
-// without entries, as after a crash, and would wait for the lock delay:
-//
-//	rev 20: the session's lease is revoked, its entries go · a waiter looks: claims without entries
-//	rev 21: the lease of the claims is revoked
+// revokePair revokes the lease of the claims and then the session's.
 func (g *granter) revokePair(ctx context.Context, kind requests.Kind, l *lease.Lease) error {
+	// In the other order those behind would see claims without entries, as after a crash, and would wait for the lock
+	// delay:
+	//
+	//	rev 20  the session's lease is revoked, its entries go · a waiter looks: claims without entries
+	//	rev 21  the lease of the claims is revoked
 	claims := g.revoke(ctx, kind, l.Claims())
 	claims = g.stands(l.Claims(), "claims, which delay each new holder,", g.opts.claimsTTL(), claims)
 	if etcderr.Retryable(claims) || etcderr.Pending(claims) {

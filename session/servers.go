@@ -137,14 +137,15 @@ func (e *env) warnOfOldServers(ctx context.Context) {
 	}
 }
 
-// maintenance returns a client for versions on the existing connection, to the servers in turn. The client's own
-// Maintenance would open a connection for each question. It also reads the endpoints without their lock, in a race with
-// SetEndpoints and AutoSyncInterval. If Maintenance was replaced, maintenance returns that.
+// maintenance returns a client for versions on the existing connection, to the servers in turn. If the client's
+// Maintenance was replaced, maintenance returns that.
 func maintenance(cli *clientv3.Client) clientv3.Maintenance {
 	conn := cli.ActiveConnection()
 	if conn == nil || cli.Maintenance == nil {
 		return cli.Maintenance
 	}
+	// The client's own Maintenance would open a connection for each question. It also reads the endpoints without their
+	// lock, in a race with SetEndpoints and AutoSyncInterval.
 	over := clientv3.NewMaintenanceFromMaintenanceClient(pb.NewMaintenanceClient(conn), cli)
 	if reflect.TypeOf(cli.Maintenance) != reflect.TypeOf(over) {
 		return cli.Maintenance

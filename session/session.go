@@ -129,6 +129,7 @@ func (s *Session) run(first *lease.Lease) {
 		if !k.keep() {
 			return
 		}
+		// Beside what follows: the next lease does not wait for the margin of the lost one.
 		s.work.Go(func(ctx context.Context) { s.granter.revokeLost(ctx, k.lease) })
 	}
 }
@@ -157,7 +158,7 @@ func (s *Session) next() *keeper {
 	if err != nil {
 		return nil // closed
 	}
-	if !s.leases.install(l) {
+	if !s.leases.install(l) { // Close has begun, and ends the lease before this one
 		s.granter.drop(s.env.ctx, l)
 		return nil
 	}

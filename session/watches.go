@@ -33,16 +33,10 @@ const (
 )
 
 // watches keeps the watches of the session key of one lease. The lease is watched while they stand on a majority of the
-// voting members, no two on the same: while a minority hangs, lags, or is cut off from this client alone, at least one
-// watch is on a member that is well. Holders then ask etcd rarely. For example, with members A, B and C:
+// voting members, no two on the same. Holders then ask etcd rarely. tests/models/quietmodel searches what can happen.
 //
-//	0 s  the key is watched on A and B: the lease is watched
-//	1 s  A hangs. Its watch says nothing, and still counts
-//	2 s  the lease is revoked. B tells it
-//
-// tests/models/quietmodel searches what else can happen. The members themselves say who votes, never the client's
-// endpoints. While that is not known, or the client has fewer endpoints than must be watched, or its KV, Lease or
-// Watcher was replaced, there is a single watch, and the lease does not count as watched.
+// While it is not known who votes, or the client has fewer endpoints than must be watched, or its KV, Lease or Watcher
+// was replaced, there is a single watch, and the lease does not count as watched.
 type watches struct {
 	key       sessionKey
 	work      *work
@@ -76,12 +70,11 @@ func (w *watches) start() {
 	}
 }
 
-// list lists the members, and opens watches by what it finds, until the lease is lost. Without a reply the former
-// voters go on counting.
+// list lists the members, and opens watches by what it finds, until the lease is lost.
 func (w *watches) list() {
 	for pause := time.Duration(0); lease.Sleep(w.key.lease.Context(), pause); {
 		voters := w.members()
-		if voters == nil {
+		if voters == nil { // the former ones go on counting
 			pause = listAgain
 			continue
 		}
@@ -118,7 +111,13 @@ func (w *watches) members() map[uint64]bool {
 // planLocked returns how many slots to have, and how many watches must stand for the lease to be watched. needed is 0
 // if no number suffices.
 func (w *watches) planLocked() (slots, needed int) {
-	n := len(w.voters)
+	n := len(w.voters) // by the members' own word: the endpoints may be fewer
+	// While a minority hangs, lags, or is cut off from this client alone, at least one of a majority of watches is on a
+	// member that is well. For example, with members A, B and C:
+	//
+	//	0 s  the key is watched on A and B: the lease is watched
+	//	1 s  A hangs. Its watch says nothing, and still counts
+	//	2 s  the lease is revoked. B tells it
 	needed = n/2 + 1
 	switch {
 	case n == 0 || w.endpoints < needed:
@@ -211,9 +210,9 @@ func (w *watches) hear(i int) (healthy bool, err error) {
 	return false, err
 }
 
-// settle makes the slots check or restore the key one after the other: all of them hear its deletion, and one put will
-// do.
+// settle makes the slots check or restore the key one after the other.
 func (w *watches) settle(f func() error) error {
+	// All of them hear a deletion, and one put will do. Those that come later find that the gate has moved.
 	select {
 	case w.restoring <- struct{}{}:
 	case <-w.key.lease.Context().Done():

@@ -30,11 +30,8 @@ var ErrNotEtcd = errors.New("the server is not etcd: it belongs to no cluster, a
 const leaseKeepAlive = "/etcdserverpb.Lease/LeaseKeepAlive"
 
 // keepAlive renews a lease by a single request: on the wire a stream of one message. It uses the present auth token,
-// and only the session repeats it.
-//
-// etcd's client would open a longer stream. It logs in for each stream if it has a user and a password: another Raft
-// entry, and another member that may hang. And while a stream fails with Unavailable, it opens the next without a
-// pause. (etcd's grpc-proxy, which is not supported, ends a stream of one message before it answers.)
+// and only the session repeats it. (etcd's grpc-proxy, which is not supported, ends a stream of one message before it
+// answers.)
 func keepAlive(
 	ctx context.Context, cli *clientv3.Client, id clientv3.LeaseID,
 ) (*clientv3.LeaseKeepAliveResponse, error) {
@@ -43,6 +40,9 @@ func keepAlive(
 		return cli.KeepAliveOnce(ctx, id)
 	}
 	var resp pb.LeaseKeepAliveResponse
+	// etcd's client would open a longer stream. It logs in for each stream if it has a user and a password: another Raft
+	// entry, and another member that may hang. And while a stream fails with Unavailable, it opens the next without a
+	// pause.
 	err := conn.Invoke(ctx, leaseKeepAlive, &pb.LeaseKeepAliveRequest{ID: int64(id)}, &resp, grpc.WaitForReady(true))
 	switch {
 	case err != nil:
@@ -73,7 +73,7 @@ func grantAs(
 	return &clientv3.LeaseGrantResponse{ResponseHeader: resp.Header, ID: clientv3.LeaseID(resp.ID), TTL: resp.TTL}, nil
 }
 
-// revokeRequest revokes a lease. While a cluster has no leader, etcd's client would repeat it 40 times a second.
+// revokeRequest revokes a lease.
 func revokeRequest(ctx context.Context, cli *clientv3.Client, id clientv3.LeaseID) error {
 	conn := leaseConn(cli)
 	if conn == nil {
@@ -81,6 +81,7 @@ func revokeRequest(ctx context.Context, cli *clientv3.Client, id clientv3.LeaseI
 		return err
 	}
 	request := &pb.LeaseRevokeRequest{ID: int64(id)}
+	// While a cluster has no leader, etcd's client would repeat it 40 times a second.
 	_, err := pb.NewLeaseClient(conn).LeaseRevoke(ctx, request, grpc.WaitForReady(true))
 	return clientv3.ContextError(ctx, err)
 }
@@ -105,12 +106,11 @@ type stream struct {
 }
 
 // openStream opens a stream to the next member, and creates a watch on it. The watch ends when its stream does.
-//
-// etcd's client would move the watch to another member when its stream breaks: then two watches could be on the same
-// member, and nothing would say so.
 func openStream(ctx context.Context, conn *grpc.ClientConn, key string) (*stream, error) {
 	ctx, end := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	late := time.AfterFunc(armTimeout, end)
+	// When a stream breaks, etcd's client would move its watch to another member. Then two watches could be on the same
+	// one, and nothing would say so.
 	st, created, err := createWatch(ctx, conn, key)
 	late.Stop()
 	if err = cmp.Or(err, ctx.Err()); err != nil {
@@ -149,11 +149,11 @@ func createWatch(
 	return st, resp, err
 }
 
-// armStream creates the watch with the client's Watcher. All tries use one stream: if etcd does not create a watch
-// there, it is asked once, however many tries follow.
+// armStream creates the watch with the client's Watcher.
 func armStream(
 	ctx context.Context, on *watching.Stream, cli *clientv3.Client, key string,
 ) (*stream, error) {
+	// All tries use one stream: if etcd does not create a watch there, it is asked once, however many tries follow.
 	armed, err := on.Arm(ctx, watching.Request{Client: cli, Open: ctx, Key: key, Within: armTimeout})
 	if err != nil {
 		return nil, err

@@ -22,11 +22,7 @@ import (
 const minWithin, maxWithin = time.Second, 24 * time.Hour
 
 // Detach ends the hold, and puts its entry and claim on a lease of that time, which nothing renews. The ticket lets one
-// session Attach them. Detach ends the hold first: from then on none holds, until an Attach.
-//
-//	0 s     A calls Detach: A's contexts end, and Check is ErrReleased
-//	rev 20  both keys are put on D, a lease of an hour
-//	1 h     D ends: both keys go in one revision, and the next one holds at once, for there is no holder to be told
+// session Attach them. Until then none holds, and if that lease ends before, the next one holds at once.
 //
 // Without a ticket the entry is removed, as Release does. Errors: *holdfast.ArgumentError before anything is sent, and
 // the hold goes on; Check's result if the hold has ended before, or turns out to be lost; ctx's error, also with
@@ -41,6 +37,10 @@ func (h *Hold) Detach(ctx context.Context, within time.Duration) (layout.Ticket,
 	case !h.Live() || !h.stop(holdfast.ErrReleased):
 		return layout.Ticket{}, h.Check()
 	}
+	// The hold has ended before anything is sent, for nothing tells this session when the ticket's lease ends:
+	//
+	//	rev 20  the Txn puts both keys on D, that lease; its reply is late
+	//	rev 30  an administrator revokes D: both keys go in one revision, and the next one holds without a delay
 	h.grant.TakeFor(0)               // MinHold counts from the release of the hold that goes on
 	ctx, end := h.host.Detached(ctx) // after stop, because ctx may be derived from one of the hold's own contexts
 	defer end()
@@ -48,8 +48,8 @@ func (h *Hold) Detach(ctx context.Context, within time.Duration) (layout.Ticket,
 	if err := d.send(ctx); err != nil {
 		return layout.Ticket{}, d.giveUp(ctx, err)
 	}
-	h.grant.LeaveLine()
-	h.grant.Left(nil)
+	h.grant.LeaveLine() // the next goroutine queues behind the entry, as another session does
+	h.grant.Left(nil)   // the entry stays, so its key is not used again
 	h.removal.detached = true
 	h.removal.wasRemoved()
 	v, _ := layout.DecodeValue([]byte(d.value))
@@ -75,8 +75,7 @@ func (d *detaching) send(ctx context.Context) error {
 	return d.hold.grant.Retry(ctx, d.try)
 }
 
-// try sends the Grant, if none has a reply yet, and the Txn. The Txn compares the mod revision, so it does not undo
-// what an administrator has written meanwhile.
+// try sends the Grant, if none has a reply yet, and the Txn.
 func (d *detaching) try(ctx context.Context) error {
 	g, now := d.hold.grant, time.Now()
 	if d.lease == clientv3.NoLease {
@@ -88,8 +87,10 @@ func (d *detaching) try(ctx context.Context) error {
 	}
 	v, _ := layout.DecodeValue([]byte(d.value))
 	v.Held, v.Detached, v.DetachedUntil = d.hold.since, d.hold.until, d.until
+	// A claim that was deleted by hand is not put: etcd refuses a Txn that keeps the value of a key that is not there.
 	putClaim := clientv3.OpPut(g.Claim, "", clientv3.WithIgnoreValue(), clientv3.WithLease(d.lease))
 	claimStands := clientv3.Compare(clientv3.CreateRevision(g.Claim), "=", g.Created)
+	// By the mod revision, so what an administrator has written meanwhile stays: see update.try.
 	r, err := g.Commit(ctx, requests.Txn{
 		If: []clientv3.Cmp{d.hold.unmodifiedSince(d.mod)},
 		Then: []clientv3.Op{
@@ -130,6 +131,8 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 	h := d.hold
 	remove := func(ctx context.Context) {
 		h.removal.finalize(h.grant.HandOff())
+		// HandOff ends with the session's own lease, and a copy without a reply may have put the entry on D. Then only this
+		// frees the name before D is over.
 		d.revoke(ctx)
 	}
 	if !h.host.Go(remove) { // joined by Close
@@ -150,8 +153,7 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 	return err
 }
 
-// revoke revokes the lease, once. If the session has lost its own meanwhile, it does not remove the entry, and nothing
-// else would free the name before the lease is over.
+// revoke revokes the lease, once.
 func (d *detaching) revoke(ctx context.Context) {
 	host := d.hold.host
 	if d.lease == clientv3.NoLease {

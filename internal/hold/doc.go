@@ -7,12 +7,10 @@
 //
 // # Where to begin
 //
-// hold.go begins a hold, tells its auditor, and has its life. All holds of a Set share one life. release.go ends a
-// hold, and its entry leaves; loss.go tells what else ends it. While it lasts, poll.go asks about it, also by renewals,
-// and roster.go says when; entry.go has what is known of the entry, work.go the function that runs under it. minhold.go
-// keeps a name taken after a release, downgrade.go lets a writer go on as a reader, term.go is for elections alone.
-//
-// held.go writes into the entry of each hold of a second or more since when it is held: the FOR of holdfast ls counts
-// from it, and etcd keeps no times. Without it FOR would count from when the entry queued, and a long wait would look
-// like a long hold.
+// hold.go begins a hold, tells its auditor, and has its life. release.go ends a hold, and its entry leaves; loss.go
+// tells what else ends it. While it lasts, poll.go asks about it, also by renewals, and roster.go says when; entry.go
+// has what is known of the entry, work.go the function that runs under it. minhold.go keeps a name taken after a
+// release, detach.go puts a hold on a ticket, downgrade.go lets a writer go on as a reader, term.go is for elections
+// alone. held.go writes into entries since when they are held: the FOR of holdfast ls counts from it, and would
+// otherwise take a long wait for a long hold.
 package hold

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
-// Downgrade ends a hold of a queue.Downgradable, the writer's, and returns the reader's. Writers behind
-// it go on waiting; readers behind nothing else hold. MaxHold begins again.
+// Downgrade ends a hold of a queue.Downgradable, the writer's, and returns the reader's. Writers behind it go on
+// waiting; readers behind nothing else hold. MaxHold begins again.
 //
 //	rev 10  A puts two entries: a writer's and a reader's. B, a writer, and C, a reader, queue behind both
 //	rev 20  A downgrades: its writer's entry is deleted. A reads on, C holds beside it, and B waits for A's reader
@@ -24,6 +24,7 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 		return nil, h.Check()
 	}
 	before := &h.holds[1].removal // Release of h waits for it
+	// The reader goes on before anything is sent, so it holds without a gap, whatever becomes of the request.
 	reader := h.holds[1].goOn()
 	defer close(before.done) // the entry is the reader's now
 	ctx, cancel := h.host.Detached(ctx)
@@ -49,17 +50,20 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	return reader, nil
 }
 
-// endLost ends a hold without a caller, and returns how it has ended. Perhaps an administrator has ended it before:
-// then no Release will remove its entry.
+// endLost ends a hold without a caller, and returns how it has ended.
 func (l *life) endLost(lost error) error {
 	l.endAndRelease(lost)
-	l.removeKept()
+	l.removeKept() // if a notice had ended it: no caller gets the hold, so no Release comes
 	return l.holds[0].Check()
 }
 
-// goOn returns a hold of the same entry with a life of its own. h itself has ended. The entry's value is read again: a
-// notice in it may have ended h.
+// goOn returns a hold of the same entry with a life of its own. h itself has ended.
 func (h *Hold) goOn() *Hold {
+	// What h knows of the value is not passed on. A notice must end this hold, too:
+	//
+	//	rev 10  both entries are put
+	//	rev 20  a notice is put into the reader's. A poll reads it, so h knows the value of rev 20
+	//	        next knows that of rev 10: its first poll reads the notice once more
 	next := newHold(h.grant, h.request, nil)
 	next.removal.joined, next.telemetry = h.removal.joined, h.holds[0].telemetry
 	next.telemetry.GoesOn()

@@ -47,10 +47,10 @@ func (e *entry) Queue() *queue.Queue { return e.grant.Queue }
 // known is the newest mod revision of the entry whose value is known.
 func (e *entry) known() int64 { return max(e.modified.Load(), e.Created()) }
 
-// noteModified records a mod revision of the entry. Replies come in any order, and mod revisions only grow.
+// noteModified records a mod revision of the entry, unless a later one is known.
 func (e *entry) noteModified(rev int64) {
 	for {
-		known := e.modified.Load()
+		known := e.modified.Load() // replies come in any order
 		if known >= rev || e.modified.CompareAndSwap(known, rev) {
 			return
 		}
@@ -68,9 +68,9 @@ func (e *entry) unchanged() clientv3.Cmp {
 // unknown reports whether the value put at mod is yet to be read.
 func (e *entry) unknown(mod int64) bool { return !e.Queue().Layout().Verbatim && mod > e.known() }
 
-// unmodifiedSince is true in a Txn as long as the entry stands with the value put at mod. A key that is
-// deleted and put again has another mod revision, so the create revision need not be compared.
+// unmodifiedSince is true in a Txn as long as the entry stands with the value put at mod.
 func (e *entry) unmodifiedSince(mod int64) clientv3.Cmp {
+	// The create revision need not be compared: a key that is deleted and put again has another mod revision, too.
 	return clientv3.Compare(clientv3.ModRevision(e.Key()), "=", mod)
 }
 

@@ -26,8 +26,7 @@ const (
 // heldWriter adds to entries since when they are held. The put of an entry cannot say that, and a second write for each
 // grant would make every lock slower. So each hold that has lasted a while gets one: people look for those.
 //
-// It is information for people. Nothing waits for it, and what etcd refuses is not tried again: then the entry goes on
-// saying since when it is queued.
+// Nothing waits for it. What etcd refuses is not tried again: then the entry goes on saying since when it is queued.
 type heldWriter struct {
 	busy   atomic.Bool // a request is in flight
 	latest time.Time   // when a request was made; of the poller's goroutine
@@ -51,9 +50,7 @@ func (w *heldWriter) write(host lease.Work, holds []*Hold) {
 	})
 }
 
-// heldUpdates chooses the holds to update and makes an operation for each. The operation compares that the entry stands
-// as it was created: Update may have put another value, with the time in it, or an administrator a notice. Neither must
-// be undone.
+// heldUpdates chooses the holds to update and makes an operation for each.
 func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 	for _, h := range holds {
 		if time.Since(h.since) < heldAfter || h.modified.Load() != 0 || h.Check() != nil {
@@ -68,6 +65,7 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 		if len(due) == maxHeld {
 			break
 		}
+		// The entry must stand as it was created: neither an Update, with the time in it, nor a notice is undone.
 		value := h.heldValue(h.since, v.Data)
 		due = append(due, h)
 		ops = append(ops, clientv3.OpTxn(
@@ -76,12 +74,11 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 	return due, ops
 }
 
-// sendHeld sends the operations as one Txn. Without a reply the next look makes another; should both be carried out,
-// the second changes nothing.
+// sendHeld sends the operations as one Txn.
 func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
 	r, err := holds[0].grant.Commit(ctx, requests.Txn{Then: ops})
 	if ctx.Err() != nil || etcderr.Pending(err) {
-		return
+		return // the next look sends it again; if both are carried out, the second changes nothing
 	}
 	for i, h := range holds {
 		mod := h.grant.Created // refused, or the entry is gone: do not try again. The next poll reads what has changed

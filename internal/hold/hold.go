@@ -29,10 +29,8 @@ type Request struct {
 	attached time.Time // of a hold that goes on after a Detach: since when the name is held; otherwise zero
 }
 
-// Hold is one acquisition, from its grant to its end. A Lock or a Term is made of it.
-//
-// It ends once, in stop, and the first cause stays: a release, the loss of its lease, the deletion of its entry, a
-// notice of an administrator, or MaxHold. An acquisition of several names has a Hold for each: see queue.Set.
+// Hold is one acquisition, from its grant to its end. A Lock or a Term is made of it. It ends once, in stop. An
+// acquisition of several names has a Hold for each: see queue.Set.
 type Hold struct {
 	entry
 	request   Request
@@ -85,7 +83,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 		h.telemetry.Held()
 		h.removal.joined = h.host.Joining()
 	}
-	first.poll.add(first.holds)
+	first.poll.add(first.holds) // after all that their end needs: their lease may be lost by now
 	if r.MaxHold > 0 {
 		first.limitTime()
 	}
@@ -96,7 +94,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 func newHold(g *queue.Grant, r Request, of *life) *Hold {
 	h := &Hold{request: r, telemetry: g.Telemetry, life: of}
 	h.grant, h.host = g, g.Host
-	if mod := g.Modified; mod != g.Created {
+	if mod := g.Modified; mod != g.Created { // it was put again since: by an Attach, or as the mark of a permit
 		h.modified.Store(mod)
 	}
 	h.removal.hold, h.removal.done = h, make(chan struct{})
@@ -165,7 +163,7 @@ func (h *Hold) Check() error {
 	if lost := (*holdfast.LostError)(nil); errors.As(err, &lost) {
 		h.endAndRelease(h.named(lost))
 	}
-	return *h.cause.Load()
+	return *h.cause.Load() // the first cause, perhaps of another goroutine
 }
 
 // Live reports whether the hold has not ended: it is held, or suspended.
@@ -185,6 +183,7 @@ func (h *Hold) Context(ctx context.Context, strict bool) (context.Context, conte
 	}
 	stopStrict := func() bool { return true }
 	if strict && errors.Is(err, holdfast.ErrSuspended) {
+		// Check judges by the clock. The session ends its connected context a moment later, when its watchdog wakes.
 		cancel(err)
 	} else if strict {
 		connected := h.grant.Lease.ConnectedContext()
@@ -220,7 +219,7 @@ func (l *life) limitTime() {
 	held := time.Since(l.since) // more than nothing after an Attach
 	l.mu.Lock()                 // a timer may fire before it is assigned
 	defer l.mu.Unlock()
-	if l.done.given {
+	if l.done.given { // its lease was lost as it began, perhaps
 		return
 	}
 	if maxHold := l.holds[0].request.MaxHold; maxHold > 0 {
@@ -253,13 +252,12 @@ func (l *life) removeContext(cancel *context.CancelCauseFunc) {
 
 // stop ends the holds with their cause, once. It reports true to the call that has ended them: this call must remove
 // the entries.
-//
-// When stop returns, to any of its callers, every context of the holds is done. So no entry is ever removed while work
-// still runs that believes it holds:
-//
-//	goroutine 1: stop cancels the contexts          goroutine 2: stop waits for goroutine 1
-//	goroutine 1: removes the entry                  goroutine 2: goes on
 func (l *life) stop(cause error) (ended bool) {
+	// When stop returns, to any of its callers, every context of the holds is done. So no entry is ever removed while work
+	// still runs that believes it holds:
+	//
+	//	goroutine 1: stop cancels the contexts          goroutine 2: stop waits for goroutine 1
+	//	goroutine 1: removes the entry                  goroutine 2: goes on
 	l.stopped.Do(func() {
 		ended = true
 		l.until = time.Now()

@@ -33,8 +33,9 @@ func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
 }
 
 // lossOfEntry returns the loss of a hold whose entry is no longer in etcd: that of its lease, if that is lost by now,
-// or else one with cause. It judges the lease by the clock: after a pause a poll may come before any timer.
+// or else one with cause.
 func (h *Hold) lossOfEntry(cause holdfast.Cause) *holdfast.LostError {
+	// The clock judges the lease: after a pause a poll may come before any timer.
 	if lost := (*holdfast.LostError)(nil); errors.As(h.grant.Lease.Check(), &lost) {
 		return h.named(lost)
 	}
@@ -80,10 +81,14 @@ func (r *removal) explain(err error) error {
 	return err
 }
 
-// lossBefore returns the loss of the hold if etcd has ended its lease, or nil. The lease may have ended before the
-// release began. So if no reply tells otherwise, the hold counts as lost.
+// lossBefore returns the loss of the hold if etcd has ended its lease, or nil.
 func (r *removal) lossBefore() *holdfast.LostError {
 	lost := r.hold.grant.Lease.Lost()
+	// The lease may have ended before the release began. So if no reply tells otherwise, the hold counts as lost:
+	//
+	//	0 s  the lease is revoked. The session is cut off, and not told
+	//	2 s  the lock delay is over: the next one holds, beside A's work
+	//	3 s  A releases. Before a reply to that, the session hears of the revocation
 	if lost == nil || lost.Cause != holdfast.CauseRevoked && lost.Cause != holdfast.CauseClusterChanged {
 		return nil
 	}
@@ -106,21 +111,13 @@ func Join(err error, lost *holdfast.LostError) error {
 	return errors.Join(err, lost)
 }
 
-// An administrator ends a hold by a notice in the value of its entry. The entry is kept until Release is called, and of
-// a Remove at most until the holder must have been told:
-//
-//	rev 10  A puts its entry, and holds
-//	rev 20  an administrator puts the notice into it, and the session key as it is: the bell
-//	        A's session polls at once: mod(entry) is 20. It reads the entry, and A's contexts end
-//	rev 25  A's work has returned, and Release deletes the entry: B holds
-
 // Blocks reports whether the hold keeps its name from other callers of its session: it has not ended, or its entry is
 // left to Release.
 func (h *Hold) Blocks() bool {
 	return h.Live() || keepsEntry(*h.cause.Load()) && !h.removal.taken.Load()
 }
 
-// readNotices reads the entries of holds whose values have changed. Without a reply the next look polls them again.
+// readNotices reads the entries of holds whose values have changed.
 func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	if len(holds) == 0 {
 		return
@@ -133,7 +130,7 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	}
 	resp, err := requests.Txn{Then: gets}.Once(ctx, p.host.Sender(), requests.Proof)
 	if err != nil {
-		p.roster.notePolled(holds, never)
+		p.roster.notePolled(holds, never) // the next look polls them again
 		return
 	}
 	for i, h := range holds {
@@ -153,11 +150,17 @@ func (h *Hold) noteEntry(kv *mvccpb.KeyValue) {
 	n := v.Notice
 	lost := h.lost(n.Cause())
 	lost.Err = n.Kick()
+	// The contexts end, and the entry stays, so the next one holds when the work has ended in order:
+	//
+	//	rev 10  A puts its entry, and holds
+	//	rev 20  an administrator puts the notice into it, and the session key as it is: the bell
+	//	        A's session polls at once: mod(entry) is 20. It reads the entry, and A's contexts end
+	//	rev 25  A's work has returned, and Release deletes the entry: B holds
 	if h.stop(lost) {
 		h.log().Warn("holdfast: an administrator has ended a hold; its entry stays until it is released",
 			"token", h.Token(), "cause", lost.Cause.String(), "by", n.By, "reason", n.Reason)
 	}
-	if n.Removed {
+	if n.Removed { // no Release may ever come; by then the holder must have been told
 		h.forced.give(&h.mu)
 		time.AfterFunc(lease.ToldWithin(h.host.LockDelay()), h.removeKept)
 	}
@@ -198,7 +201,7 @@ func (l *life) releaseKept(ctx context.Context) error {
 			each.removal.inBackground()
 		}
 	}
-	for _, each := range l.holds {
+	for _, each := range l.holds { // another call may be removing some of them
 		each.removal.leave(ctx)
 	}
 	return *l.cause.Load()

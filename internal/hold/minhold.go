@@ -26,21 +26,13 @@ import (
 //	20 s           A unlocks, and grants a lease of 40 s
 //	       rev 11  A puts the entry again, on that lease, and deletes its claim
 //	60 s           the lease expires: B holds, without a delay
-//
-//   - The move compares the create revision and the lease. So a copy that arrives late moves the entry of this hold, or
-//     does nothing, and none undoes what an administrator has done meanwhile (admin.Remove).
-//   - A move without a reply may have been carried out. So its lease is not revoked: that would free the name. An
-//     unused lease expires.
-//   - Until the move has a reply, the session accounts for the entry. If etcd refuses the move, the session removes the
-//     entry when the time is over.
-//   - The key is not used again, since the entry has it.
 
 // movesInFlight bounds the moves at the end of a lease.
 const movesInFlight = 8
 
-// stayTaken moves the entry of a released hold to its own lease, on a goroutine of the session. The next goroutine in
-// the line does not wait for the move: it queues behind the entry.
+// stayTaken moves the entry of a released hold to its own lease, on a goroutine of the session.
 func (r *removal) stayTaken() {
+	// The next goroutine does not wait for the move: it queues behind the entry.
 	r.hold.grant.LeaveLine()
 	if !r.hold.host.Go(func(context.Context) { r.keepName() }) { // joined by Close
 		r.keepName() // closed: the lease is lost, so this sends nothing; beforeRevoke moves the entry
@@ -52,14 +44,14 @@ func (r *removal) keepName() {
 	m := move{grant: g, host: r.hold.host}
 	err, late := m.inTime()
 	left := late
-	if late {
+	if late { // the name is to be free now. A late copy of the move finds no entry
 		_ = lease.Sleep(g.Lease.Context(), g.TakenFor()) // the session's clock may be slower than timers
 		err = g.Remove()
 	} else {
-		left = g.Left(err)
+		left = g.Left(err) // without an error the entry stays, so its key is not used again
 	}
 	r.finalize(err)
-	if !left {
+	if !left { // until then the session goes on accounting for the entry
 		r.removeInTime(err)
 	}
 }
@@ -89,6 +81,8 @@ func (m *move) inTime() (err error, late bool) {
 	ctx, cancel := context.WithTimeout(l.Context(), m.grant.TakenFor())
 	defer cancel()
 	err = m.grant.Retry(ctx, m.try)
+	// After an error the entry's lease is not revoked: the move may have been carried out, and a revocation would free the
+	// name. An unused lease expires.
 	switch {
 	case err == nil:
 		return nil, false
@@ -109,8 +103,13 @@ func (m *move) try(ctx context.Context) error {
 	}
 	then := []clientv3.Op{clientv3.OpPut(g.Key, m.takenValue(), clientv3.WithLease(m.lease))}
 	if g.Claim != "" {
-		then = append(then, clientv3.OpDelete(g.Claim)) // when MinHold has passed, the name is free
+		then = append(then, clientv3.OpDelete(g.Claim)) // it would stay when the entry goes, and delay the next holder
 	}
+	// A copy that arrives late moves the entry of this hold, or does nothing, and none undoes an administrator's Remove:
+	//
+	//	rev 20  the move is sent, and has no reply
+	//	rev 25  Remove puts the entry on a lease of 8 s
+	//	        a copy of the move compares the lease, and does nothing: the name is free 8 s later
 	r, err := g.Commit(ctx, requests.Txn{
 		If:   []clientv3.Cmp{g.Holding(), clientv3.Compare(clientv3.LeaseValue(g.Key), "=", g.Lease.ID())},
 		Then: then,
@@ -130,18 +129,17 @@ func (m *move) try(ctx context.Context) error {
 	}
 }
 
-// grantLease obtains a lease for an entry alone, and returns its TTL. etcd makes short leases longer. Surplus leases,
-// of Grants that were sent twice or have no reply, have no keys and expire.
+// grantLease obtains a lease for an entry alone, and returns its TTL.
 func grantLease(ctx context.Context, host lease.Env, d time.Duration) (clientv3.LeaseID, time.Duration, error) {
 	seconds := int64((d + time.Second - 1) / time.Second)
 	resp, _, err := requests.Once(ctx, host.Sender(), requests.Write,
 		func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
-			return host.Client().Grant(ctx, max(1, seconds))
+			return host.Client().Grant(ctx, max(1, seconds)) // each copy grants another; the surplus has no keys, and expires
 		})
 	if err != nil {
 		return clientv3.NoLease, 0, fmt.Errorf("grant a lease for the entry: %w", err)
 	}
-	return resp.ID, time.Duration(resp.TTL) * time.Second, nil
+	return resp.ID, time.Duration(resp.TTL) * time.Second, nil // etcd makes short leases longer
 }
 
 // takenValue is the entry's value after the release.
@@ -156,8 +154,7 @@ func (m *move) takenValue() string {
 	return v.Encode()
 }
 
-// moveTaken moves the entries whose MinHold has not passed before their lease is revoked, once each. An entry that
-// cannot be moved expires with the lease: a deletion would free the name even if the move was carried out.
+// moveTaken moves the entries whose MinHold has not passed before their lease is revoked, once each.
 func moveTaken(ctx context.Context, host lease.Host, l *lease.Lease) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -169,7 +166,7 @@ func moveTaken(ctx context.Context, host lease.Host, l *lease.Lease) {
 			m := move{grant: g, host: host}
 			if err := m.try(ctx); err == nil || errors.Is(err, queue.ErrEntryGone) {
 				g.Forget()
-			} else {
+			} else { // the entry ends with the lease. A deletion would free the name even if the move was carried out
 				logOf(g).Warn("holdfast: a name that MinHold keeps taken may be free too early: "+
 					"its entry was not moved before the session's lease ended", "error", err)
 			}

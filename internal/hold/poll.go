@@ -18,9 +18,9 @@ import (
 // pollsInFlight bounds the batches of holds that are polled at the same time.
 const pollsInFlight = 8
 
-// pollAll polls the holds in batches, several at a time. With one batch after the other, the last of many holders would
-// be told seconds after the first if etcd is far away.
+// pollAll polls the holds in batches, several at a time.
 func (p *poller) pollAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
+	// With one batch after the other, the last of many holders would be told seconds after the first if etcd is far away.
 	var all sync.WaitGroup
 	defer all.Wait() // the next look waits: holders ask less often when etcd is slow
 	slots := make(chan struct{}, pollsInFlight)
@@ -35,18 +35,17 @@ func (p *poller) pollAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 	}
 }
 
-// poll ends the holds of a batch whose entries are gone. Without a reply it decides nothing: renewals judge the
-// connection.
+// poll ends the holds of a batch whose entries are gone.
 func (p *poller) poll(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 	within, cancel := context.WithTimeout(ctx, requests.Patience)
 	defer cancel()
-	sent := p.roster.noteSent()
+	sent := p.roster.noteSent() // the next poll is due by this: an entry may go as soon as etcd has read it
 	resp, err := p.read(within, lease, holds)
 	if ctx.Err() != nil {
 		return
 	}
 	if p.report(err); err != nil {
-		return
+		return // that decides nothing: renewals judge the connection
 	}
 	p.roster.notePolled(holds, sent)
 	if resp.Succeeded {
@@ -59,7 +58,7 @@ func (p *poller) poll(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 		switch kv := resp.First(i + 1); {
 		case !h.grant.Is(kv):
 			h.endAndRelease(h.lossOfEntry(cause))
-			h.removeKept()
+			h.removeKept() // if a notice had ended the hold: its entry has gone without a Release
 		case h.unknown(kv.ModRevision):
 			changed = append(changed, h)
 		}
@@ -71,8 +70,7 @@ func (p *poller) poll(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 }
 
 // read compares the entries of a batch in one read-only Txn, those of locks with what is known of their values. The
-// else-branch reads them, and the session key. A range also makes the Txn linearizable: without one a member would
-// answer from its own state, however old.
+// else-branch reads them, and the session key.
 func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (requests.Reply, error) {
 	cmps := make([]clientv3.Cmp, len(holds))
 	gets := make([]clientv3.Op, 1, len(holds)+1)
@@ -81,6 +79,8 @@ func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (r
 		cmps[i] = h.unchanged()
 		gets = append(gets, queue.Meta(h.Key()))
 	}
+	// A range makes the Txn linearizable, be it in a branch that is not run. Without one a member would answer from its
+	// own state, however old.
 	return requests.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender(), requests.Proof)
 }
 
@@ -111,8 +111,7 @@ func (p *poller) report(err error) {
 	}
 }
 
-// checkLease asks etcd whether a lease exists, on a goroutine of the session, and ends the lease if not. One question
-// at a time is enough, however many entries are gone.
+// checkLease asks etcd whether a lease exists, on a goroutine of the session, and ends the lease if not.
 func (p *poller) checkLease(lease *lease.Lease) {
 	if lease.Context().Err() != nil {
 		return
@@ -120,7 +119,7 @@ func (p *poller) checkLease(lease *lease.Lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.asking == lease {
-		return
+		return // one question at a time is enough, however many entries are gone
 	}
 	p.asking = lease
 	p.host.Go(func(context.Context) { // ends with the lease; not asked once the session is closed
@@ -145,10 +144,10 @@ func (p *poller) askLease(ctx context.Context, lease *lease.Lease) {
 }
 
 // errand has the next renewal's read ask about the holds on a lease, if they were polled before and fit one Txn. So a
-// session at rest does not poll. What has changed is polled at the next look.
+// session at rest does not poll.
 func (p *poller) errand(l *lease.Lease) *lease.Errand {
 	var e lease.Errand
-	holds := p.roster.on(l, true)
+	holds := p.roster.on(l, true) // the others are polled sooner: a renewal may be seconds away
 	if len(holds) == 0 || len(holds) > requests.MaxOps {
 		return nil
 	}
@@ -156,7 +155,7 @@ func (p *poller) errand(l *lease.Lease) *lease.Errand {
 		e.If = append(e.If, h.unchanged())
 	}
 	e.Told = func(sent time.Duration, yes bool) {
-		if !yes {
+		if !yes { // what has changed, the next look finds
 			sent = never
 		}
 		p.roster.noteErrand(holds, sent)

@@ -20,7 +20,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
-	h.released.give(&h.mu)
+	h.released.give(&h.mu) // also after a loss: the work is over, see Work
 	if h.Live() {
 		end := h.telemetry.Release(ctx)
 		defer func() { end(err) }()
@@ -32,7 +32,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	switch {
 	case keepsEntry(*h.cause.Load()):
 		return h.releaseKept(ctx)
-	case !ended:
+	case !ended: // another call has, and removes the entries
 	case h.request.MinHold > 0 && h.grant.TakenFor() > 0:
 		h.removal.stayTaken()
 	case h.removeNow(ctx):
@@ -90,8 +90,7 @@ func (l *life) removeNow(ctx context.Context) bool {
 }
 
 // ReleaseAfterWork is Release for work that has finished. It returns the loss, if the hold was already lost when the
-// work ended, even if only the release reveals it. What happens later is no failure of the work: an unknown
-// outcome is logged, and a lease that expires during the release is not reported.
+// work ended, even if only the release reveals it. What happens later is no failure of the work.
 func (h *Hold) ReleaseAfterWork(ctx context.Context) *holdfast.LostError {
 	err := h.Release(ctx)
 	if errors.Is(err, holdfast.ErrOutcomeUnknown) {
@@ -102,6 +101,10 @@ func (h *Hold) ReleaseAfterWork(ctx context.Context) *holdfast.LostError {
 	if !errors.As(err, &lost) {
 		return nil
 	}
+	// The work ended under the lock, if only this process has given the lease up since:
+	//
+	//	0 s   the work returns, and the removal is sent. No member replies, not even to renewals
+	//	13 s  the lease is no longer trusted. Etcd still had it when the work ended
 	if errors.Is(*h.cause.Load(), holdfast.ErrReleased) && endedDuringRelease(lost) {
 		return nil
 	}
@@ -142,7 +145,7 @@ func (r *removal) inBackground() {
 func (r *removal) finalize(err error) {
 	r.outcome = r.explain(err)
 	close(r.done)
-	r.recordEnd()
+	r.recordEnd() // last: an auditor may be slow, and neither the caller nor the next holder waits for it
 }
 
 // await waits until the entry of a released hold is removed, or ctx ends, and returns what Release does.
@@ -202,8 +205,7 @@ func (r *removal) unknown(err error) error {
 		h.Queue(), h.tokenText(), int64(h.Lease()), h.host.State(), err, next)
 }
 
-// recordEnd reports the end of the hold to its auditor and to telemetry. It is the last thing done for a hold, when the
-// entry is gone or given up: a slow auditor must not block the next holder.
+// recordEnd reports the end of the hold to its auditor and to telemetry, when the entry is gone or given up.
 func (r *removal) recordEnd() {
 	defer r.joined()
 	h := r.hold
@@ -212,7 +214,7 @@ func (r *removal) recordEnd() {
 	if err := *h.cause.Load(); !errors.Is(err, holdfast.ErrReleased) {
 		errors.As(err, &lost)
 	} else if errors.As(r.outcome, &lost) && endedDuringRelease(lost) {
-		lost = nil
+		lost = nil // the hold was released before
 	}
 	switch {
 	case lost != nil: // if there is no auditor, as a warning in the log
@@ -224,7 +226,7 @@ func (r *removal) recordEnd() {
 		h.tell(audit.Record{Event: audit.Detached, At: h.until, Held: held})
 	default:
 		takenFor := h.request.MinHold
-		if h.request.attached.IsZero() {
+		if h.request.attached.IsZero() { // otherwise MinHold counts from the release: see stop
 			takenFor = max(0, takenFor-held)
 		}
 		h.tell(audit.Record{Event: audit.Released, At: h.until, Held: held, Err: r.outcome, TakenFor: takenFor})

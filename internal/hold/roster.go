@@ -48,6 +48,12 @@ func (p *poller) add(holds []*Hold) {
 	if idle {
 		p.host.Go(p.run) // joined by Close; ends when nothing is held
 	}
+	// Right after the request by which it holds, the next one's delay may have begun. With one of 2 s, and no watches:
+	//
+	//	0 s     the request by which A holds is sent; right after it A's lease is revoked, and B's delay begins
+	//	0.7 s   the reply arrives, late: A begins to hold. It is 0.7 s old, so its poll is due at once
+	//	1 s     at the latest the poll is sent
+	//	2 s     B holds; half a delay was left for the reply to A's poll
 	if !l.Watched() && time.Since(holds[0].grant.Stood) >= p.roster.look {
 		select {
 		case p.late <- struct{}{}:
@@ -68,7 +74,7 @@ func (p *poller) add(holds []*Hold) {
 func (p *poller) endHolds(lease *lease.Lease) {
 	for _, h := range p.roster.on(lease, false) {
 		_ = h.holds[0].Check() // finds the loss, and ends the hold
-		h.removeKept()
+		h.removeKept()         // nothing is left to Release: the entry ends with the lease
 	}
 }
 
@@ -102,14 +108,7 @@ const never = time.Duration(math.MinInt64 / 2)
 // roster is the holds of a session, and when each was polled.
 //
 // While the lease is watched, a hold is polled when it is new, when the bell has rung, and every few seconds, as a rule
-// by the read with a renewal. Without the watches it is polled twice in a lock delay: the one watch of the
-// session key may hang with its member. Nothing else would tell the holder before the next one holds. With a lock delay
-// of 2 s, and no watches:
-//
-//	0 s     the request by which A holds is sent; right after it A's lease is revoked, and B's delay begins
-//	0.7 s   the reply arrives, late: A begins to hold. It is 0.7 s old, so its poll is due at once
-//	1 s     at the latest the poll is sent
-//	2 s     B holds; half a delay was left for the reply to A's poll
+// by the read with a renewal. Without the watches it is polled twice in a lock delay.
 type roster struct {
 	clock    func() time.Duration
 	interval time.Duration // between two polls of a lease that is not watched
@@ -175,7 +174,7 @@ func (r *roster) bell() <-chan struct{} {
 // ready returns the holds that may be polled, by lease: the old holds, and once the bell has rung, all. If nothing
 // is held at all, more is false and the goroutine ends.
 func (r *roster) ready(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
-	old := time.Now().Add(-r.look)
+	old := time.Now().Add(-r.look) // what ends before it is old costs no poll
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.holds) == 0 {
@@ -194,8 +193,7 @@ func (r *roster) ready(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
 	return held, true
 }
 
-// due returns the holds to poll now. If one was last polled long ago, all of its lease are due, so that one request
-// polls them from then on.
+// due returns the holds to poll now.
 func (r *roster) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
 	now := r.clock() + r.look/2 // what is due is polled at the nearest look, not the next
 	r.mu.Lock()
@@ -209,6 +207,7 @@ func (r *roster) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
 		late := now - lease.SlowPoll
 		switch {
 		case !l.Watched():
+			// The one watch of the session key may hang with its member. Then a poll alone tells in time.
 			late = now - r.interval
 		case l.Errands.UnderWay(): // it asks about what was polled before
 			late = never
@@ -233,7 +232,7 @@ func (r *roster) dueOf(holds []*Hold, late time.Duration) (due []*Hold) {
 		}
 	}
 	if all {
-		return holds
+		return holds // one request polls them from now on
 	}
 	return due
 }
@@ -268,6 +267,11 @@ func (r *roster) notePolled(holds []*Hold, at time.Duration) {
 
 // noteErrand is notePolled for an errand. It leaves out holds with a bell since, and those of a later poll.
 func (r *roster) noteErrand(holds []*Hold, at time.Duration) {
+	// Since the bell the latest poll is never, and an errand sent before does not hide that:
+	//
+	//	rev 20  an errand finds all as it was put. Its reply is slow
+	//	rev 21  a notice is put, and the bell rings
+	//	        the errand's reply comes, and counts for nothing: the poll for the bell finds the notice
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range holds {

@@ -26,14 +26,6 @@ var errModified = errors.New("the value was changed in the meantime")
 // hold has ended; ctx's error; or an error of etcd that no retry can mend. The error is joined with
 // holdfast.ErrOutcomeUnknown if a request was not answered: the update may still take effect while the entry exists and
 // no later Update has succeeded.
-//
-// Besides the holder only administrators change the value, and an update must not replace their notice:
-//
-//	rev 10  the leader's entry
-//	rev 20  an administrator puts a notice into it
-//	rev 21  an update that compared nothing would put a value without the notice: the leader would never be told
-//
-// So the update compares the known mod revision. If it has moved, the reply has the value, and who has put it.
 func (h *Hold) Update(ctx context.Context, data string) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -55,7 +47,7 @@ func (h *Hold) Update(ctx context.Context, data string) error {
 	case etcderr.Classify(err) == etcderr.LeaseGone:
 		h.host.LeaseGone(ctx, h.grant.Lease, err) // etcd has told this call before the session
 		return h.Check()
-	case !h.Live():
+	case !h.Live(): // it has ended hctx, and so the update
 		return h.Check()
 	case u.unanswered && !errors.Is(err, holdfast.ErrOutcomeUnknown):
 		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
@@ -79,6 +71,13 @@ func (u *update) try(ctx context.Context) error {
 	if !h.Live() { // after known: noteEntry ends the hold first, and then records the mod revision
 		return h.Check()
 	}
+	// Besides the holder only administrators change the value, and an update must not replace their notice:
+	//
+	//	rev 10  the leader's entry
+	//	rev 20  an administrator puts a notice into it
+	//	rev 21  an update that compared nothing would put a value without the notice: the leader would never be told
+	//
+	// So it compares the known mod revision. If that has moved, the reply has the value.
 	r, err := h.grant.Commit(ctx, requests.Txn{
 		If:   []clientv3.Cmp{h.unmodifiedSince(known)},
 		Then: []clientv3.Op{queue.PutValue(h.Key(), u.value)},
@@ -110,10 +109,10 @@ func (u *update) try(ctx context.Context) error {
 const abandonWait = 250 * time.Millisecond
 
 // Abandon makes the hold lost, unless it has ended, and returns Check's result. An entry that was left to Release goes,
-// too. Abandon waits for the removal for at most abandonWait; the session finishes it.
+// too. Abandon waits for the removal for at most 250 ms; the session finishes it.
 func (h *Hold) Abandon(cause holdfast.Cause) error {
 	h.endAndRelease(h.lost(cause))
-	h.removeKept()
+	h.removeKept() // a notice may have ended the hold before
 	patience, cancel := context.WithTimeout(context.Background(), abandonWait)
 	defer cancel()
 	h.removal.leave(patience)

@@ -16,10 +16,6 @@ type OnOverrun = func(lost *holdfast.LostError, since time.Time)
 // gives up what the function holds (Unlock, Resign), and when the program closes the session. Unlock ends it after a
 // loss, too: the function may go on with something else. If the hold is lost and the work has not ended a grace later,
 // Work tells OnOverrun, once. A nil Work tells nothing, and costs nothing.
-//
-//	0 s      the lease is revoked: the function's context ends
-//	0.75 s   the grace is over, half of the drift margin. The function goes on: OnOverrun is called
-//	2 s      the lock delay is over: the next one holds
 type Work struct {
 	hold    *Hold
 	tell    OnOverrun
@@ -67,6 +63,7 @@ func (w *Work) watch() {
 	if lost.Cause == holdfast.CauseKicked && !w.goesOn(kickGrace, w.hold.forced.channel(&w.hold.mu)) {
 		return
 	}
+	// What a pause of the process has taken off the grace is gone: the next one does not wait for it.
 	late := w.late(lost)
 	if w.goesOn(w.grace(lost)-late, nil) {
 		w.overrun(lost, w.hold.until.Add(-late))
@@ -145,12 +142,16 @@ func (w *Work) late(lost *holdfast.LostError) time.Duration {
 	}
 }
 
-// grace is how long the function may go on after a loss. After a revocation the next holder may hold one lock delay
-// later; after an expiry, one drift margin and one lock delay. A function has had its time if its context ended when
-// the session was suspended.
+// grace is how long the function may go on after a loss.
 func (w *Work) grace(lost *holdfast.LostError) time.Duration {
 	if w.strict && lost.Cause == holdfast.CauseExpired {
-		return 0
+		return 0 // its context ended when the session was suspended: it has had its time
 	}
+	// After a revocation the next holder may hold one lock delay later; after an expiry, one drift margin and one lock
+	// delay. Half of the shorter is left to end the process. With the defaults, of a revoked lease:
+	//
+	//	0 s     the session hears of the revocation: the function's context ends
+	//	0.75 s  the function goes on: OnOverrun is called
+	//	2 s     the next one holds
 	return min(w.hold.host.LockDelay(), w.hold.grant.Lease.Margin()) / 2
 }

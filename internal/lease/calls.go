@@ -55,9 +55,10 @@ func UntilLost(ctx context.Context, lease *Lease) (context.Context, func()) {
 }
 
 // ForRequest returns the context of a request about an entry under a lease. It has ctx's values and ends with the
-// lease, or grace after ctx: a request that is cut off has an unknown outcome, and its reply may come a moment later.
+// lease, or grace after ctx.
 func ForRequest(ctx context.Context, lease *Lease, grace time.Duration) (context.Context, func()) {
 	rctx, cancel := context.WithCancel(leaseContext{lease.Context(), ctx})
+	// A request that is cut off has an unknown outcome, and its reply may come a moment later.
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
 	return rctx, func() { stop(); cancel() }
 }
@@ -68,8 +69,10 @@ type leaseContext struct {
 	values context.Context
 }
 
-// Value asks the lease's context first: package context looks there for the context to derive a child from.
+// Value returns the value of the lease's context, or else that of the other.
 func (c leaseContext) Value(key any) any {
+	// Package context asks by a key of its own for the context that cancels a child. If ctx answered, whose end is
+	// another, each child would cost a goroutine.
 	if v := c.Context.Value(key); v != nil {
 		return v
 	}
@@ -124,7 +127,7 @@ func RetryAfter(
 	}
 	called := true
 	return Retry(ctx, host, func(ctx context.Context) error {
-		if called {
+		if called { // by the caller, so what comes first is the pause after that
 			called = false
 			return err
 		}

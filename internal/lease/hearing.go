@@ -26,10 +26,15 @@ func (h *Hearing) SetWatched(watched bool) { h.watched.Store(watched) }
 // lease. It has a single reader. Several puts are a single value until that reader looks.
 func (h *Hearing) Bell() <-chan struct{} { return h.bell }
 
-// Heard records a mod revision of the session key, from a watch or a read. Each revision rings the bell once. So do
-// puts of the session itself: they are rare, and the watch may tell them before their replies come.
+// Heard records a mod revision of the session key, from a watch or a read. Each revision rings the bell once.
 func (l *Lease) Heard(rev int64) {
 	l.mu.Lock()
+	// A put is told by each watch, and by the next renewal's read. A put of the session itself rings as well: it is rare,
+	// and the watch may tell it before its reply comes.
+	//
+	//	rev 20  an administrator rings the bell. The watch on A tells it: what is held is polled
+	//	rev 20  the watch on B tells it, and later a read: nothing
+	//	rev 25  the session puts its key: one needless poll
 	rings := rev > l.heard
 	l.heard, l.gate = max(l.heard, rev), max(l.gate, rev)
 	l.mu.Unlock()
@@ -93,21 +98,21 @@ func PollInterval(lockDelay time.Duration) time.Duration {
 	return time.Second
 }
 
-// ToldWithin returns Value.ToldWithin of a session with that lock delay. The first entry of a queue may have to wait
-// for the delay before it holds. Six seconds later its holder has been told: after a SlowPoll, a quarter of a second
-// until the next look whether to poll, and a quarter of a second for the reply.
+// ToldWithin returns Value.ToldWithin of a session with that lock delay: the delay and 6 s.
 func ToldWithin(lockDelay time.Duration) time.Duration {
+	// The first entry of a queue may have to wait for the delay before it holds. Its holder is told after a SlowPoll, a
+	// quarter of a second until the next look whether to poll, and a quarter of a second for the reply.
 	return lockDelay + SlowPoll + takes + takes
 }
 
 // LookLasts returns how old the last read of its entries may be, counted from its send, when an attempt takes the lock.
-// An administrator may remove an entry right after the read. The entry is gone ToldWithin later, and by then etcd must
-// have replied to a poll of the hold. For example, with a lock delay of 2 s:
-//
-//	0 s    the read is sent, and right after it an administrator removes the entry: it goes at 8 s
-//	5.75 s at the latest the attempt holds
-//	6.75 s the first poll is due; if a poll is in flight then, the next is due at 7.75 s
-//	8 s    its reply has come: the holder is told
 func LookLasts(lockDelay time.Duration) time.Duration {
+	// An administrator may remove an entry right after the read. The entry is gone ToldWithin later, and by then etcd must
+	// have replied to a poll of the hold. For example, with a lock delay of 2 s:
+	//
+	//	0 s     the read is sent, and right after it an administrator removes the entry: it goes at 8 s
+	//	5.75 s  at the latest the attempt holds
+	//	6.75 s  the first poll is due; if a poll is in flight then, the next is due at 7.75 s
+	//	8 s     its reply has come: the holder is told
 	return ToldWithin(lockDelay) - 2*PollInterval(lockDelay) - takes
 }

@@ -106,17 +106,10 @@ func (l *Lease) ConnectedContext() context.Context {
 	return l.connected
 }
 
-// Check judges the lease now: nil, holdfast.ErrSuspended or a *holdfast.LostError. It reads the clock in every call,
-// because timers fire late after a pause.
-//
-// If trusted-until has passed, Check makes the loss final before it reports it. Otherwise a renewal could bring back a
-// lock after its holder was told of the loss:
-//
-//	18.0 s  trusted-until. The watchdog's timer is late
-//	18.1 s  a holder calls Check, and hears: lost. It stops its work
-//	18.2 s  the replies to a renewal come. They must not count
+// Check judges the lease now: nil, holdfast.ErrSuspended or a *holdfast.LostError. If trusted-until has passed, it
+// makes the loss final.
 func (l *Lease) Check() error {
-	now := l.clock()
+	now := l.clock() // in every call, because timers fire late after a pause
 	l.mu.Lock()
 	if l.lost == nil && now < l.trust.until {
 		suspended := now >= l.trust.suspendAt()
@@ -126,6 +119,11 @@ func (l *Lease) Check() error {
 		}
 		return nil
 	}
+	// The loss is final before it is reported. Otherwise a renewal could bring back a lock after its holder was told:
+	//
+	//	18.0 s  trusted-until. The watchdog's timer is late
+	//	18.1 s  a holder calls Check, and hears: lost. It stops its work
+	//	18.2 s  the replies to a renewal come. They must not count
 	lost := l.loseLocked(holdfast.CauseExpired, now, nil)
 	l.mu.Unlock()
 	l.cancel(lost)
@@ -167,7 +165,7 @@ func (l *Lease) loseLocked(cause holdfast.Cause, now time.Duration, err error) *
 // *holdfast.LostError when it is lost, and ctx's error when ctx ends first.
 func (l *Lease) AwaitConnected(ctx context.Context) error {
 	for {
-		changed := l.Changed()
+		changed := l.Changed() // before Check: a renewal may count in between
 		if err := l.Check(); !errors.Is(err, holdfast.ErrSuspended) {
 			return err
 		}

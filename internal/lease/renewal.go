@@ -73,11 +73,7 @@ func (l *Lease) Prove(sent time.Duration, term uint64) {
 }
 
 // heardReply keeps a reply, unless the reply to a later request came before. It renews the lease if it keeps two
-// replies of the same term. For example, the reply to one of two requests gets lost, and a leader is elected:
-//
-//	sent at 10: a renewal and a read · at 11 the reply to the renewal, of term 5 · the read is not answered
-//	sent at 13: another read · at 14 its reply, of term 6: the reply to the renewal is dropped
-//	sent at 14: another renewal · at 15 its reply, of term 6: trusted from 13, the earlier of both
+// replies of the same term.
 func (l *Lease) heardReply(a Action, kept **reply, r reply) {
 	now := l.clock()
 	l.mu.Lock()
@@ -97,11 +93,18 @@ func (l *Lease) judgeLocked(now time.Duration) {
 	switch {
 	case ack == nil || proof == nil:
 	case l.lost != nil || now >= l.trust.until: // a holder may have been told of the loss
+	// The later term leads, and only a reply of the same term can count beside it. For example, the reply to one of two
+	// requests gets lost, and a leader is elected:
+	//
+	//	sent at 10: a renewal and a read · at 11 the reply to the renewal, of term 5 · the read is not answered
+	//	sent at 13: another read · at 14 its reply, of term 6: the reply to the renewal is dropped
+	//	sent at 14: another renewal · at 15 its reply, of term 6: trusted from 13, the earlier of both
 	case ack.term < proof.term:
 		l.ack = nil
 	case ack.term > proof.term:
 		l.proof = nil
 	default:
+		// Since the earlier send etcd has given the lease its full TTL: by the renewal, or as a new leader does.
 		from := min(ack.sent, proof.sent)
 		l.left = l.trust.until - now
 		l.trips[l.trip] = max(ack.took, proof.took)
@@ -138,6 +141,8 @@ func (l *Lease) UntilRenewal() time.Duration {
 func (l *Lease) TooLong() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// The next renewal is sent after the reply to the last, a quarter later, and is answered after another: then half of
+	// the trusted time is over.
 	if longest := l.longestTripLocked(); 4*longest > l.trust.length() {
 		return longest
 	}
@@ -145,9 +150,10 @@ func (l *Lease) TooLong() time.Duration {
 }
 
 // TTLFor returns the TTL to choose where a round trip to etcd takes that long: six of them, in whole seconds, 2 s at
-// least. With the default margin 4.5 do; the others leave room for larger margins, and for a round trip that takes half
-// as long again.
+// least.
 func TTLFor(roundTrip time.Duration) time.Duration {
+	// With the default margin 4.5 do; the others leave room for larger margins, and for a round trip that takes half as
+	// long again.
 	return max(2*time.Second, (6*roundTrip + time.Second - 1).Truncate(time.Second))
 }
 
@@ -159,15 +165,15 @@ func (l *Lease) longestTripLocked() time.Duration { return max(l.trips[0], l.tri
 
 // period returns the time from one confirmed renewal to the next, send to send. trusted is how long the lease is
 // trusted, trip how long a renewal takes. By default it is three eighths of the trusted time, about a third of the TTL.
-//
-// A renewal must last until the next is confirmed: for a period and a round trip, less than half of the trusted time,
-// where the suspension begins. So long round trips make the period shorter, and leave half a round trip to spare. No
-// renewal is sent before the reply to the last: two side by side would bear longer round trips, but they would make an
-// etcd slower that is slow for lack of power, until all sessions are lost.
-//
-//	trusted for 12 s, suspended after 6 · round trip 1 s: sent at 0, 4.5, 9 · 5.5 s old at most
-//	                                    · round trip 2 s: sent at 0, 3, 6   · 5 s old at most
-//	                                    · round trip 3 s: sent at 0, 3, 6   · 6 s old: suspended
 func period(trusted, trip time.Duration) time.Duration {
+	// A renewal must last until the next is confirmed: for a period and a round trip, less than half of the trusted time,
+	// where the suspension begins. So long round trips make the period shorter, and leave half a round trip to spare.
+	//
+	//	trusted for 12 s, suspended after 6 · round trip 1 s: sent at 0, 4.5, 9 · 5.5 s old at most
+	//	                                    · round trip 2 s: sent at 0, 3, 6   · 5 s old at most
+	//	                                    · round trip 3 s: sent at 0, 3, 6   · 6 s old: suspended
+	//
+	// No renewal is sent before the reply to the last. Two side by side would bear longer round trips, but they would make
+	// an etcd slower that is slow for lack of power, until all sessions are lost.
 	return min(trusted*3/8, max(trusted/2-trip*3/2, trusted/8))
 }

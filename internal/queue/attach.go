@@ -18,13 +18,8 @@ import (
 )
 
 // A detached entry stands, with its claim, on a lease of its own, and a ticket names it. Attach puts both on the leases
-// of a session. So their create revision stays, which is the place and the token. Package hold has Detach.
+// of a session. Their create revision stays, and so do the place and the token. Package hold has Detach.
 // tests/models/attachmodel has the rules, and searches all interleavings.
-//
-//	rev 10  A puts E and C: E on A's L1, C on A's L2
-//	rev 20  A detaches: both are put on D, a lease that nothing renews. The ticket has mod(E) = 20
-//	rev 30  B attaches: If mod(E) = 20, mod(B's session key) = gate  Then E is put on B's L1, C on B's L2
-//	        another copy, of B or of C, compares mod(E) = 20, and does nothing
 
 // errTicketInUse: another call of this session has the ticket, or the sweeper still looks after its entry.
 var errTicketInUse = errors.New("this session attaches the ticket already, or removes what an earlier call has left")
@@ -139,6 +134,12 @@ func (a *attaching) try(ctx context.Context) error {
 	putClaim := clientv3.OpPut(e.Claim, says.Encode(), clientv3.WithLease(a.lease.Claims()))
 	rctx, cancel := lease.ForRequest(ctx, a.lease, lease.GiveUpWait)
 	defer cancel()
+	// Of all copies, of any session, one is carried out, for it changes what the others compare:
+	//
+	//	rev 10  A puts E and C: E on A's L1, C on A's L2
+	//	rev 20  A detaches: both are put on D, a lease that nothing renews. The ticket has mod(E) = 20
+	//	rev 30  B attaches: If mod(E) = 20, mod(B's session key) = gate  Then E is put on B's L1, C on B's L2
+	//	        another copy, of B or of another session, compares mod(E) = 20, and does nothing
 	r, err := e.Commit(rctx, requests.Txn{
 		If: []clientv3.Cmp{
 			clientv3.Compare(clientv3.ModRevision(e.Key), "=", a.ticket.Mod),
@@ -181,12 +182,12 @@ func (a *attaching) refused(ctx context.Context, r requests.Reply, gate int64, s
 	switch {
 	case stands && kv.ModRevision == a.ticket.Mod && !a.is:
 		return retry.Again(errTicketInUse)
-	case stands && kv.ModRevision == a.ticket.Mod && (key == nil || key.ModRevision < gate):
+	case stands && kv.ModRevision == a.ticket.Mod && (key == nil || key.ModRevision < gate): // the session finds out why
 		return retry.Again(errKeyGone)
 	case stands && kv.ModRevision == a.ticket.Mod:
 		a.lease.SawGate(key.ModRevision)
 		return retry.Again(errSendAgain)
-	case stands && a.is && kv.Lease == int64(a.lease.ID()):
+	case stands && a.is && kv.Lease == int64(a.lease.ID()): // by a copy without a reply
 		a.moved(kv.ModRevision, r.Header.Revision, sent)
 		return nil
 	}

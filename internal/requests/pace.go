@@ -22,8 +22,6 @@ const (
 func (k Kind) isOwn() bool { return k < Read }
 
 // pauses are the pauses of one request. The first is twice as long as the latest reply to a request of the kind took.
-// The longer a request has no reply, the longer its pauses get. So when etcd answers again, say after an election, the
-// request waits for as long again as a part of what it has waited.
 type pauses struct {
 	base, next time.Duration
 	growth     float64
@@ -52,14 +50,15 @@ func (s *Sender) pauses(k Kind, left func() time.Duration) pauses {
 	return p
 }
 
-// pause returns the next pause, and makes the pause after it longer. If the request has a limited time, a pause is at
-// most two thirds of what is left: when etcd comes back shortly before the end, a copy is still in time.
+// pause returns the next pause, and makes the pause after it longer.
 func (p *pauses) pause() time.Duration {
 	pause := max(p.base, p.next)
 	if p.next < longest {
+		// When etcd answers again, say after an election, the request waits on for a part of what it has waited.
 		p.next = min(time.Duration(p.growth*float64(pause)), longest)
 	}
 	if p.left != nil {
+		// When etcd comes back shortly before the end, a copy is still in time.
 		pause = max(p.base, min(pause, p.left()*2/3))
 	}
 	return pause
@@ -69,12 +68,7 @@ func (p *pauses) pause() time.Duration {
 // rounds: some member hangs while others answer, and rounds cost etcd little. Otherwise all of etcd is slow, and copies
 // only add to its load: replies pay for them, or time does.
 //
-// A caller that cannot pay stands in line. A round that wins pays for the next in line, so the first caller that gets
-// past a hung member sets off all others. For example, ten callers and three endpoints:
-//
-//	0 ms    ten reads are sent; replies take 75 ms now, and a round costs 30 replies
-//	150 ms  two callers send a round each, and owe 60. Eight stand in line
-//	225 ms  a copy wins: 30 are paid back, and the third caller sends its round
+// A caller that cannot pay stands in line.
 type budget struct {
 	rounds    int // so many may be unpaid
 	price     int // of each copy, in replies
@@ -116,7 +110,7 @@ func (b *budget) borrowLocked() bool {
 // wait puts a caller in line. send is called as soon as its round can be paid.
 func (b *budget) wait(send func() bool) {
 	b.mu.Lock()
-	defer b.pay(0)
+	defer b.pay(0) // after Unlock: the round may be paid already
 	defer b.mu.Unlock()
 	b.line = append(b.line, send)
 }
@@ -134,6 +128,12 @@ func (b *budget) pay(answers int) {
 			b.timer = nil
 		}
 	}
+	// A round that wins pays for the next in line, so the first caller that gets past a hung member sets off all others.
+	// For example, ten callers and three endpoints:
+	//
+	//	0 ms    ten reads are sent; replies take 75 ms now, and a round costs 30 replies
+	//	150 ms  two callers send a round each, and owe 60. Eight stand in line
+	//	225 ms  a copy wins: 30 are paid back, and the third caller sends its round
 	for len(b.line) > 0 && b.borrowLocked() {
 		if !b.sendNextLocked() {
 			b.owed = max(0, b.owed-b.cost())
@@ -148,7 +148,7 @@ func (b *budget) pay(answers int) {
 func (b *budget) sendNextLocked() bool {
 	send := b.line[0]
 	b.line = b.line[1:]
-	b.mu.Unlock()
+	b.mu.Unlock() // send locks its race
 	defer b.mu.Lock()
 	return send()
 }

@@ -47,7 +47,7 @@ func newRace[T any](
 	ctx, r.cancel = context.WithCancel(ctx)
 	r.ctx = requireLeader(withoutDeadline{ctx})
 	r.pause = r.pauses.pause()
-	r.mu.Lock()
+	r.mu.Lock() // the timer may fire before it is assigned
 	defer r.mu.Unlock()
 	r.timer = time.AfterFunc(r.pause, r.repeat)
 	return r
@@ -121,7 +121,7 @@ func (r *race[T]) send(again bool) {
 	r.cancel()
 	r.s.latest[r.kind].Store(int64(took))
 	b, answers := r.s.budgetOf(r.kind), 1
-	if again {
+	if again { // some member hangs while others answer: rounds cost etcd little, and are paid back
 		answers = r.rounds * b.cost()
 	}
 	b.pay(answers)
@@ -133,6 +133,11 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
 	defer r.mu.Unlock()
 	r.running--
 	o := &r.outcome
+	// Two copies of a write may both be carried out:
+	//
+	//	rev 20  the first copy puts the key; its reply is slow
+	//	        the second copy finds the key, and is refused. Its reply comes first, and wins
+	//	        the first copy's reply comes: its caller must not blame another client for the refusal
 	o.pending = o.pending || pending || o.won && err == nil // the winner's reply may be a consequence of this copy
 	if o.won {
 		return false
@@ -147,19 +152,21 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
 	return answered
 }
 
-// end joins the copies in flight, and sends no more: a slow etcd answers "request timed out" to a first send, and
-// carries it out all the same; more copies would only hear the same. A reply to them may take one more pause:
-//
-//	0 ms    a read is sent to A
-//	150 ms  a copy goes to B, and B hangs. The next pause is 225 ms
-//	200 ms  A's connection is reset. Nothing more is sent
-//	425 ms  the copy is given up. A loop around Once sends the read again, to C
+// end joins the copies in flight, and sends no more.
 func (r *race[T]) end() {
 	r.mu.Lock()
+	// A slow etcd answers "request timed out" to a first send, and carries it out all the same. More copies would only
+	// hear the same.
 	r.last = true
 	if r.running == 0 {
 		r.timer.Stop()
 	} else {
+		// A reply to a copy may take one more pause:
+		//
+		//	0 ms    a read is sent to A
+		//	150 ms  a copy goes to B, and B hangs. The next pause is 225 ms
+		//	200 ms  A's connection is reset. Nothing more is sent
+		//	425 ms  the copy is given up. A loop around Once sends the read again, to C
 		r.timer.Reset(r.pause)
 	}
 	r.mu.Unlock()
@@ -169,7 +176,7 @@ func (r *race[T]) end() {
 // leaderRequired is shared by all requests. Copy it before you add metadata.
 var leaderRequired = metadata.Pairs(rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
 
-// requireLeader is clientv3.WithRequireLeader. For a context without metadata it copies none.
+// requireLeader is clientv3.WithRequireLeader, and copies no metadata where there is none.
 func requireLeader(ctx context.Context) context.Context {
 	if _, ok := metadata.FromOutgoingContext(ctx); ok {
 		return clientv3.WithRequireLeader(ctx)

@@ -159,16 +159,17 @@ func Ask[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Cont
 	return v, err
 }
 
-// kvOf returns a KV on which etcd's client repeats no request. By itself it sends even a write again if a proxy or a
-// member answers Canceled or DeadlineExceeded before the context has ended, and says nothing of the first copy. The
-// reply to the second copy would then look as if another client had done what the first copy did.
-//
-// A KV of etcd's package namespace gets that inside. If the client's KV was replaced by another one, kvOf returns that,
-// and own is false.
+// kvOf returns a KV on which etcd's client repeats no request. A KV of etcd's package namespace gets that inside. If
+// the client's KV was replaced by another one, kvOf returns that, and own is false.
 func kvOf(cli *clientv3.Client) (kv clientv3.KV, own bool) { return unrepeatedIn(cli, cli.KV) }
 
 func unrepeatedIn(cli *clientv3.Client, kv clientv3.KV) (_ clientv3.KV, own bool) {
 	if IsEtcds(kv) {
+		// By itself etcd's client sends even a write again if a proxy or a member answers Canceled or DeadlineExceeded
+		// before the context has ended:
+		//
+		//	rev 20  the first copy puts the key; a proxy answers Canceled
+		//	        the second copy, unnoticed, finds the key: as if another client had put it
 		if rpc := clientv3.RetryKVClient(cli); remoteOf(kv) == reflect.TypeOf(rpc) { // no other one repeats
 			kv = clientv3.NewKVFromKVClient(unrepeated{rpc}, cli)
 		}
@@ -237,8 +238,9 @@ func once[Q, R any](
 	return resp, err
 }
 
-// Patience bounds what waits no longer for a reply: a poll of what is held and, if the client's KV was replaced, each
-// send of a write. After 5 s a member may answer DeadlineExceeded: then etcd's client sends the write again, unnoticed.
+// Patience bounds what waits no longer for a reply, such as a poll of what is held and, if the client's KV was
+// replaced, each send of a write. After 5 s a member may answer DeadlineExceeded: then etcd's client sends the write
+// again, unnoticed.
 const Patience = 4 * time.Second
 
 // Policy checks the retry policy in a user's option, and returns it without its Attempt, which is not used. The error

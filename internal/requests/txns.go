@@ -93,9 +93,9 @@ func (o *Ops) Add(ops ...clientv3.Op) (first int) {
 }
 
 // AddGroups adds groups of reads, of at most MaxOps each. If there is no room for all, it makes each a Txn in the Txn.
-// Etcd takes a nested Txn for a write, whatever is in it: it commits it, and waits for its disks.
 func (o *Ops) AddGroups(groups [][]clientv3.Op) Groups {
 	all := slices.Concat(groups...)
+	// Etcd takes a nested Txn for a write, whatever is in it: it commits it, and waits for its disks.
 	if len(*o)+len(all) > MaxOps {
 		g := Groups{nested: true}
 		for _, group := range groups {
@@ -143,16 +143,7 @@ const (
 // requests are in flight, further Txns wait for a batch. A batch is a single Txn with all of them in it: one message,
 // one entry in etcd's log and one wait for its disks. Each Txn in a batch keeps its own comparisons and its own reply.
 //
-//	four Txns are in flight · Txns about the queues a, b, c come: they wait, for 1 ms at most
-//	a reply comes: a batch of a, b and c is sent · rev 20: all their keys have create revision 20
-//
-// All keys of a batch have the same create revision, so none would be ahead of another. Therefore a batch has at most
-// one Txn about each queue, and a Txn about several queues goes alone. So the Txns of a batch are about different keys,
-// and it does no harm that etcd evaluates all comparisons before it writes anything.
-//
-// If a batch has no reply, the outcome of each Txn is unknown. If etcd refuses a batch, perhaps because of a single
-// Txn, each Txn goes alone and gets its own verdict. If etcd refuses it because its store is full, it may have carried
-// out the batch before.
+// A batch has at most one Txn about each queue, and a Txn about several queues goes alone.
 type Committer struct {
 	Sender *Sender
 	Go     func(f func(ctx context.Context)) bool // runs f on a goroutine of the session, unless that is closed
@@ -193,9 +184,11 @@ func (c *Committer) Commit(ctx context.Context, t Txn) (Reply, error) {
 	switch {
 	case class == etcderr.OK:
 		return b.reply.Inner(i), nil
-	case class == etcderr.Transient, etcderr.Pending(b.err):
+	case class == etcderr.Transient, etcderr.Pending(b.err): // of each Txn: it was not done yet, or that is not known
 		return Reply{Unanswered: b.reply.Unanswered}, b.err
 	}
+	// Etcd has refused the batch, perhaps because of a single Txn, so each goes alone and gets its own verdict. If the
+	// store is full, etcd may have carried out the batch before.
 	r, err := t.Once(ctx, c.Sender, Write)
 	r.Unanswered = r.Unanswered || b.reply.Unanswered || class == etcderr.Unknown
 	return r, err
@@ -207,6 +200,13 @@ func (c *Committer) Commit(ctx context.Context, t Txn) (Reply, error) {
 func (c *Committer) join(t Txn) (b *batch, i int, full *batch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// All keys of a batch have one create revision, so of two in one queue none would be ahead:
+	//
+	//	four Txns are in flight · Txns about the queues a, b, c come, and one more about a: that is sent alone
+	//	a reply comes: a batch of a, b and c is sent · rev 20: all their keys have create revision 20
+	//
+	// Thus the Txns of a batch are about different keys. It does no harm that etcd evaluates all comparisons before it
+	// writes anything.
 	same := func(other Txn) bool { return other.About == t.About }
 	if c.inFlight < maxInFlight || c.waits != nil && slices.ContainsFunc(c.waits.txns, same) {
 		c.inFlight++

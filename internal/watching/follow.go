@@ -75,7 +75,8 @@ func (f *Follower) watch(ctx context.Context, patience time.Duration) error {
 	defer armed.Close()
 	tick := time.NewTicker(f.Every)
 	defer tick.Stop()
-	// This read has at least the revision of the watch, so nothing is missed in between.
+	// This read has at least the revision of the watch, so nothing is missed in between. What it finds, the watch may tell
+	// once more.
 	if err := look(ctx); err != nil {
 		return err
 	}

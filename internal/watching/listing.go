@@ -161,7 +161,7 @@ func (f *follower[T, V]) read(ctx context.Context) (changed bool, err error) {
 func (f *follower[T, V]) hear(_ context.Context, events []*clientv3.Event) error {
 	changed := false
 	for _, ev := range events {
-		if ev.Kv.ModRevision <= f.seen.Revision {
+		if ev.Kv.ModRevision <= f.seen.Revision { // a read has told it, or what came after it
 			continue
 		}
 		changed = true

@@ -21,8 +21,7 @@ const (
 	armWait = time.Second
 )
 
-// Streams are streams of watches. The zero value has none. A watch uses the first stream with few watches in creation,
-// so a session with few waiters has one stream. etcd's client closes a stream with its last watch.
+// Streams are streams of watches. The zero value has none.
 //
 // A stream stays with one member, and with the auth token of its opening. If the member hangs, or the token expires or
 // is older than a change of roles, the stream creates no further watch, while older watches may keep it open. Later
@@ -51,6 +50,8 @@ func (s *Streams) Pick() (*Stream, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var least *Stream
+	// The first stream that is not busy, so watches gather on the first ones, and a session with few waiters has one
+	// stream: etcd's client closes a stream with its last watch.
 	for _, st := range s.open {
 		if least == nil || st.arming < least.arming {
 			least = st

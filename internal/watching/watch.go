@@ -68,14 +68,8 @@ type Watch struct {
 }
 
 // Arm creates a watch and returns when it stands: it tells what happens from then on. The watch ends with ctx. If it is
-// not created, Arm returns Look's error, or ErrUnarmed: then a retry may help, on another stream.
-//
-// Within is no deadline. Where all of etcd is slow, a new watch would stand at the end of the same line. So after
-// Within Arm looks beside the creation, and gives up the stream only if the look is answered first:
-//
-//	0 s  a watch is requested; etcd takes 4 s for each request
-//	1 s  a look is sent
-//	4 s  the watch stands
+// not created, Arm returns Look's error, or ErrUnarmed: then a retry may help, on another stream. Within is no
+// deadline: after it Arm looks beside the creation, and gives up the stream only if the look is answered first.
 func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 	patience, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -89,11 +83,17 @@ func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 		return r.Look(looking)
 	})
 	looked := make(chan struct{})
+	// Where all of etcd is slow, a new watch would stand at the end of the same line:
+	//
+	//	0 s  a watch is requested; etcd takes 4 s for each request
+	//	1 s  a look is sent
+	//	4 s  the watch stands
 	doubt := time.AfterFunc(r.Within, func() { // joined below
 		defer close(looked)
 		_ = look()
 		giveUp()
 	})
+	// The context outlives r.Open until etcd has answered: see create.
 	wctx, cancel := context.WithCancel(st.context(context.WithoutCancel(r.Open)))
 	events, err := st.create(patience, wctx, cancel, r)
 	st.armed()
@@ -124,14 +124,9 @@ func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 }
 
 // create creates a watch on wctx, and returns when etcd has answered or patience has ended. cancel ends wctx.
-//
-// etcd's client ignores what etcd says of a canceled watch: etcd then keeps the watch, and the client its stream and
-// goroutines, until the client is closed. So a caller that gives up leaves its watch to a goroutine, and that cancels
-// it once etcd has answered.
-//
-// A stream creates one watch at a time, as etcd's client does by itself. So a stream has one such goroutine at most,
-// however many callers give up and come again while etcd does not answer.
 func (st *Stream) create(patience, wctx context.Context, cancel func(), r Request) (clientv3.WatchChan, error) {
+	// A stream creates one watch at a time, as etcd's client does by itself. So it has one of the goroutines below at
+	// most, however many callers give up and come again while etcd does not answer.
 	select {
 	case st.turn <- struct{}{}:
 	case <-patience.Done():
@@ -140,6 +135,12 @@ func (st *Stream) create(patience, wctx context.Context, cancel func(), r Reques
 	}
 	var events clientv3.WatchChan
 	answered := make(chan error)
+	// A caller that gives up leaves its watch to this goroutine. If it canceled the watch before etcd has answered, etcd's
+	// client would ignore the answer:
+	//
+	//	0 s    a watch is requested
+	//	1 s    its caller gives up, and cancels it
+	//	1.1 s  etcd creates the watch, and keeps it; the client keeps its stream and goroutines, until it is closed
 	go func() { // ends with etcd's answer, or when the client is closed: the session's Close does not wait for it
 		events = r.Client.Watch(wctx, r.Key, append(r.Opts, clientv3.WithCreatedNotify())...)
 		resp, open := <-events
