@@ -2,6 +2,7 @@ package queue
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,6 +122,62 @@ func TestTurnWhosePutIsFoundDoneKeepsItsPlace(t *testing.T) {
 			t.Errorf("%d turns were put", n)
 		}
 		mustHandOff(t, next)
+		kit.NothingStands(t, srv)
+	})
+}
+
+// The place of an entry is known from the reply to its put, also if a look has to say more.
+func TestPermitIsPlacedByItsPut(t *testing.T) {
+	for name, c := range map[string]struct {
+		holders int
+		turn    bool // it is put as a turn
+	}{
+		"a turn, and none waits ahead": {1, true}, "a permit, and more hold than the reply shows": {4, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				kit.SetLimit(t, srv, 1)
+				for range c.holders {
+					kit.JoinPermit(t, srv, permitsX, 1)
+				}
+				p := start(t, srv)
+				callers := Set{p.permits(1, 1)}.join(Request{})
+				a := newAttempt(callers, p.Host.Lease())
+				e := a.entries[0]
+				e.permit.turn = c.turn
+				if err := a.put(t.Context()); err != nil || e.stage != placed || !e.permit.next.wait {
+					t.Errorf("%v; stage %v; it waits: %v", err, e.stage, e.permit.next.wait)
+				}
+				giveUp(callers, a)
+			})
+		})
+	}
+}
+
+// Another session may mark a turn while it waits for a claim, or for the turn ahead.
+func TestTurnThatIsMarkedWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	e := &entry{Queue: &Queue{scope: scope{At: semaphoreX}}, of: new(attempt)}
+	e.permit = &permit{e: e, turn: true}
+	e.ahead, e.claims = &mvccpb.KeyValue{Key: []byte("ahead")}, []deadClaim{{key: "dead"}}
+	now := time.Now()
+	e.permit.noteMarked(5, 6, now)
+	if !e.isFree() || e.ahead != nil || len(e.claims) != 0 || e.Modified != 5 || e.of.revision != 6 || e.of.readSent != now {
+		t.Errorf("%+v, of %+v", e.wait, e.of)
+	}
+}
+
+// The reply comes a moment after the caller has gone. Then nothing has failed.
+func TestCallThatEndsAsItsTurnIsPutTellsOfNoFailure(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		g := mustAcquire(t, start(t, srv).permits(1, 1))
+		p := start(t, srv)
+		p.PlanOne("hand-off", etcdfake.Fate{Reply: 10 * kit.OneWay})
+		err := <-acquireErr(kit.Within(t, 6*kit.OneWay), p.permits(1, 1))
+		if n := p.Counts()["hand-off"]; n != 1 || err == nil || strings.Contains(err.Error(), "last error") {
+			t.Errorf("%v; %d turns were sent", err, n)
+		}
+		mustHandOff(t, g)
 		kit.NothingStands(t, srv)
 	})
 }

@@ -76,7 +76,7 @@ func (e *entry) tryRemove(ctx context.Context) error {
 	r, err := e.Queue.shared.commits.Commit(ctx, requests.Txn{
 		About: e.Queue.At.Entries, If: []clientv3.Cmp{e.Holding()}, Then: e.deletions(make([]clientv3.Op, 0, 2)),
 	})
-	e.removing = err != nil && e.Queue.ReportUnknown("remove", err) || r.Unanswered || e.removing
+	e.removing = e.Queue.ReportUnknown("remove", err) || r.Unanswered || e.removing
 	if err != nil || r.Succeeded {
 		return err
 	}
