@@ -1,11 +1,15 @@
 package queue
 
 import (
+	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
@@ -96,7 +100,7 @@ func TestLooksOfASetDuringADelayCoverAllItsQueues(t *testing.T) {
 func TestClearLooksAgainIfALookHasNotReadAllClaims(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
-		callers := Set{p.queue("x")}.join(Request{})
+		callers := Set{p.queue("x"), p.queue("y")}.join(Request{})
 		a := newAttempt(callers, p.Host.Lease())
 		if err := a.put(t.Context()); err != nil {
 			t.Fatal(err)
@@ -159,4 +163,25 @@ func TestLookOfASetReadsNothingAheadOfWhatIsFree(t *testing.T) {
 		}
 		giveUp(callers, a)
 	})
+}
+
+// The role of the session may not delete claims. That is told, by a call that does not wait, too.
+func TestClearThatIsRefusedEndsTheCall(t *testing.T) {
+	for name, call := range map[string]func(Set, context.Context, Request) ([]*Grant, error){
+		"Acquire": Set.Acquire, "TryAcquire": Set.TryAcquire,
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := start(t, srv)
+				kit.SetLimit(t, srv, 1)
+				kit.JoinPermit(t, srv, permitsX, 1).Revoke()
+				p.PlanAll("clear", denied)
+				_, err := call(Set{p.permits(1, 1)}, kit.Within(t, time.Minute), Request{})
+				if status.Code(err) != codes.PermissionDenied || errors.Is(err, ErrInDelay) || p.Counts()["clear"] != 1 {
+					t.Errorf("%v; sent %v", err, p.Counts())
+				}
+				p.Plan(nil)
+			})
+		})
+	}
 }

@@ -279,3 +279,18 @@ func TestCallThatEndsAsItsTurnIsPutLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// etcd does not take the turn that replaces a permit without room. Its error is told.
+func TestCallWhoseTurnIsRefusedSaysSo(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(1, 1))
+		p := holdtest.Start(t, srv)
+		p.PlanAll("hand-off", etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied})
+		r := <-holdtest.AcquireLater(kit.Within(t, time.Minute), p.Permits(1, 1))
+		if status.Code(r.Err) != codes.PermissionDenied {
+			t.Errorf("Acquire: %v", r.Err)
+		}
+		holdtest.MustRelease(t, h)
+		kit.NothingStands(t, srv)
+	})
+}

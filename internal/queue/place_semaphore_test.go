@@ -93,6 +93,9 @@ func TestPlaceOfTheHeadOfALine(t *testing.T) {
 		next.cancel()
 		srv.Delete(entriesX + "theirs")
 		mustHandOff(t, g)
+		if p := g.caller.place(t.Context()); p.Known() {
+			t.Errorf("of the last one, which has left: %+v", p)
+		}
 	})
 }
 

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -65,5 +66,19 @@ func TestClaimIsDroppedOnlyForWantOfTheRight(t *testing.T) {
 			t.Errorf("%d puts; claim %q: %v", n, g.Claim, srv.Keys(g.Claim))
 		}
 		mustHandOff(t, g)
+	})
+}
+
+// There is no claim that could say who has deleted the entry.
+func TestRemovalOfAnEntryWithoutAClaimAsksForNone(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		refuseClaims(p)
+		g := mustAcquire(t, At(p.Host, holdfast.KindLock, "theirs"))
+		p.Plan(nil)
+		srv.Delete(g.Key)
+		if err := g.HandOff(); !errors.Is(err, ErrRepeated) || p.Counts()["claim"] != 0 {
+			t.Errorf("HandOff: %v; sent %v", err, p.Counts())
+		}
 	})
 }

@@ -217,6 +217,8 @@ func TestSweeperIsToldWhereTheEntryMayStand(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		foreign := layout.At("holdfast", holdfast.KindLock, "theirs")
+		unclaimed := layout.At("holdfast", holdfast.KindLock, "not-ours")
+		p.queue("x").shared.noteUnclaimed(unclaimed)
 		const id = "1f-AAAAAAAAAAAAAAAA"
 		permit := semaphoreX.PermitKey(1, id)
 		turn := semaphoreX.TurnKey(permit)
@@ -233,6 +235,7 @@ func TestSweeperIsToldWhereTheEntryMayStand(t *testing.T) {
 				semaphoreX, permit,
 				[]string{permit, semaphoreX.ClaimKey(permit), turn, semaphoreX.ClaimKey(turn)},
 			},
+			"without the right to claims": {unclaimed, unclaimed.Entries + id, []string{unclaimed.Entries + id}},
 		} {
 			q := &Queue{host: p.Host, scope: scope{At: c.at}}
 			s := (&entry{Queue: q, of: new(attempt), Lease: p.Host.Lease(), entryKeys: entryKeys{home: c.key}}).suspect()
@@ -240,5 +243,41 @@ func TestSweeperIsToldWhereTheEntryMayStand(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, s.Keys, c.want)
 			}
 		}
+	})
+}
+
+// A session whose own KV repeats nothing knows what it has removed.
+func TestRemovalOfASessionThatRepeatsNothingKnowsOfADeletion(t *testing.T) {
+	for name, remove := range map[string]func(g *Grant, beside *Grant) error{
+		"a hand-off":   func(g, _ *Grant) error { return g.HandOff() },
+		"with another": func(g, beside *Grant) error { return RemoveNow(g.Lease.Context(), []*Grant{g}, beside) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := &process{kit.StartQuiet(t, srv)}
+				g, beside := mustAcquire(t, p.queue("x")), mustAcquire(t, p.queue("y"))
+				srv.Delete(g.Key)
+				srv.Delete(g.Claim)
+				if err := remove(g, beside); !errors.Is(err, ErrEntryGone) {
+					t.Errorf("%v, want %v", err, ErrEntryGone)
+				}
+				_ = g.HandOff()
+				mustHandOff(t, beside)
+			})
+		})
+	}
+}
+
+// The hand-off has no reply, and the entry was deleted by hand. Which of both came first is not known, so it is no loss.
+func TestHandOffThatMayHaveBeenCarriedOutIsNoLossThoughTheClaimStands(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		g, next := grantWithNext(kit.Within(t, time.Minute), t, p)
+		p.PlanOne("hand-off", etcdfake.Fate{LoseRequest: true, Silent: true})
+		srv.Delete(g.Key)
+		mustHandOff(t, g)
+		p.Plan(nil)
+		mustHandOff(t, <-next)
+		kit.NothingStands(t, srv)
 	})
 }
