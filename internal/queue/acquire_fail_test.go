@@ -168,7 +168,8 @@ func TestCallThatEndsAsItsEntryGoesSaysWhy(t *testing.T) {
 		srv.Delete(before.Key)
 		giveUp()
 		err := <-done
-		if !errors.Is(err, context.Canceled) || !errors.Is(err, ErrEntryGone) || strings.Contains(err.Error(), "had no lease") {
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, ErrEntryGone) ||
+			strings.Contains(err.Error(), "had no lease") {
 			t.Errorf("Acquire: %v", err)
 		}
 	})

@@ -162,7 +162,8 @@ func TestTurnThatIsMarkedWaitsForNothing(t *testing.T) {
 	e.ahead, e.claims = &mvccpb.KeyValue{Key: []byte("ahead")}, []deadClaim{{key: "dead"}}
 	now := time.Now()
 	e.permit.noteMarked(5, 6, now)
-	if !e.isFree() || e.ahead != nil || len(e.claims) != 0 || e.Modified != 5 || e.of.revision != 6 || e.of.readSent != now {
+	if !e.isFree() || e.ahead != nil || len(e.claims) != 0 ||
+		e.Modified != 5 || e.of.revision != 6 || e.of.readSent != now {
 		t.Errorf("%+v, of %+v", e.wait, e.of)
 	}
 }

@@ -170,7 +170,8 @@ func TestFrontThatAnotherSessionMarksHoldsAtOnce(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		_, release, front := permitWithWaiter(t, srv, 1, 1)
 		own := srv.Keys(turnsX)[0]
-		if _, err := srv.Client(t).Put(t.Context(), string(own.Key), string(own.Value), clientv3.WithIgnoreLease()); err != nil {
+		cli := srv.Client(t)
+		if _, err := cli.Put(t.Context(), string(own.Key), string(own.Value), clientv3.WithIgnoreLease()); err != nil {
 			t.Fatal(err)
 		}
 		h := heldNow(t, front)

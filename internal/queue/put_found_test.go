@@ -141,7 +141,8 @@ func shorten(at layout.Queue, kv *mvccpb.KeyValue) string {
 
 func TestWhatThePutReadsOfThoseBefore(t *testing.T) {
 	t.Parallel()
-	foreign := layout.At("holdfast", holdfast.KindLock, "theirs")
+	at := layout.At("holdfast", holdfast.KindLock, "theirs")
+	x, foreign, unclaimed := scope{At: lockX}, scope{At: at}, scope{At: at, Unclaimed: true}
 	for name, c := range map[string]struct {
 		s      scope
 		found  []string // youngest first
@@ -150,18 +151,18 @@ func TestWhatThePutReadsOfThoseBefore(t *testing.T) {
 		free   bool
 		count  int64
 	}{
-		"nothing":                       {s: scope{At: lockX}, found: []string{""}, free: true},
-		"an entry":                      {s: scope{At: lockX}, found: []string{"c:a@5 a@5"}, entry: "a@5", count: 1},
-		"three entries":                 {s: scope{At: lockX}, found: []string{"a@5 c:a@5 +4"}, entry: "a@5", count: 3},
-		"one without a claim, youngest": {s: scope{At: lockX}, found: []string{"b@6 a@5 +1"}, entry: "b@6", count: 2},
-		"a dead claim":                  {s: scope{At: lockX}, found: []string{"c:a@5"}, claims: 1, count: 1},
-		"two dead claims":               {s: scope{At: lockX}, found: []string{"c:b@6 c:a@5 +2"}, claims: 2, count: 2},
-		"nothing foreign":               {s: scope{At: foreign}, found: []string{"", ""}, free: true},
-		"foreign entries":               {s: scope{At: foreign}, found: []string{"b@6 +1", "c:a@5"}, entry: "b@6", claims: 1, count: 2},
-		"a foreign claim":               {s: scope{At: foreign}, found: []string{"", "c:a@5"}, claims: 1},
+		"nothing":                       {s: x, found: []string{""}, free: true},
+		"an entry":                      {s: x, found: []string{"c:a@5 a@5"}, entry: "a@5", count: 1},
+		"three entries":                 {s: x, found: []string{"a@5 c:a@5 +4"}, entry: "a@5", count: 3},
+		"one without a claim, youngest": {s: x, found: []string{"b@6 a@5 +1"}, entry: "b@6", count: 2},
+		"a dead claim":                  {s: x, found: []string{"c:a@5"}, claims: 1, count: 1},
+		"two dead claims":               {s: x, found: []string{"c:b@6 c:a@5 +2"}, claims: 2, count: 2},
+		"nothing foreign":               {s: foreign, found: []string{"", ""}, free: true},
+		"foreign entries":               {s: foreign, found: []string{"b@6 +1", "c:a@5"}, entry: "b@6", claims: 1, count: 2},
+		"a foreign claim":               {s: foreign, found: []string{"", "c:a@5"}, claims: 1},
 		// What follows its one read is the epoch.
-		"nothing, without the right to claims":  {s: scope{At: foreign, Unclaimed: true}, found: []string{"", "e@2"}, free: true},
-		"an entry, without the right to claims": {s: scope{At: foreign, Unclaimed: true}, found: []string{"a@5", "e@2"}, entry: "a@5", count: 1},
+		"nothing, without the right to claims":  {s: unclaimed, found: []string{"", "e@2"}, free: true},
+		"an entry, without the right to claims": {s: unclaimed, found: []string{"a@5", "e@2"}, entry: "a@5", count: 1},
 	} {
 		b := c.s.before(reads(c.s.At, c.found...), 0)
 		if got := shorten(c.s.At, b.entry); got != c.entry || b.free != c.free || b.count != c.count ||

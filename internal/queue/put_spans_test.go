@@ -20,8 +20,9 @@ func TestSpanOfAnAcquisitionTellsItsSteps(t *testing.T) {
 		queue func(p *process) *Queue
 		want  string
 	}{
-		"a lock":   {func(p *process) *Queue { return p.queue("x") }, "queued [1], woken []"},
-		"a permit": {func(p *process) *Queue { return p.permits(1, 1) }, "queued [1], queued [0], woken []"}, // of its turn none is ahead
+		"a lock": {func(p *process) *Queue { return p.queue("x") }, "queued [1], woken []"},
+		// Behind a permit its own does not fit, and no turn is ahead of its turn.
+		"a permit": {func(p *process) *Queue { return p.permits(1, 1) }, "queued [1], queued [0], woken []"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

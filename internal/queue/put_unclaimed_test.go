@@ -16,7 +16,7 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
-// refuseClaims has etcd refuse what touches the claims of foreign prefixes. It returns how many requests it has refused.
+// refuseClaims has etcd refuse what touches the claims of foreign prefixes. It returns how many requests were refused.
 func refuseClaims(p *process) *int {
 	refused := new(int)
 	p.KV.Refuse(func(ops []clientv3.Op) error {

@@ -21,7 +21,7 @@ import (
 // One Txn removes the entries of a set. If it does nothing, what stands of the first one says why: another client has
 // deleted an entry, or a copy of the Txn has removed all.
 func TestRemovalOfASetSaysWhatBecameOfIt(t *testing.T) {
-	lost := etcdfake.Fate{LoseRequest: true, Silent: true}
+	lost, noReply := etcdfake.Fate{LoseRequest: true, Silent: true}, etcdfake.Fate{LoseReply: true, Silent: true}
 	for name, c := range map[string]struct {
 		deleted  string // k and c are the keys of an entry and its claim
 		replaced bool   // the client's KV
@@ -33,7 +33,7 @@ func TestRemovalOfASetSaysWhatBecameOfIt(t *testing.T) {
 		"the second, and the claim of the first":          {deleted: "ky cx", want: ErrEntryGone},
 		"nothing of the first stands":                     {deleted: "kx cx", want: ErrEntryGone},
 		"it may have been repeated":                       {deleted: "kx cx", replaced: true, want: holdfast.ErrOutcomeUnknown},
-		"the reply was lost":                              {fate: etcdfake.Fate{LoseReply: true, Silent: true}, want: holdfast.ErrOutcomeUnknown},
+		"the reply was lost":                              {fate: noReply, want: holdfast.ErrOutcomeUnknown},
 		"the second was deleted, and a copy has no reply": {deleted: "ky", fate: lost, want: holdfast.ErrOutcomeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestRemovalOfASessionThatRepeatsNothingKnowsOfADeletion(t *testing.T) {
 	}
 }
 
-// The hand-off has no reply, and the entry was deleted by hand. Which of both came first is not known, so it is no loss.
+// The hand-off has no reply, and the entry was deleted by hand. Which came first is not known, so it is no loss.
 func TestHandOffThatMayHaveBeenCarriedOutIsNoLossThoughTheClaimStands(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
