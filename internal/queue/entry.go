@@ -138,7 +138,6 @@ type Granted struct {
 // removals is what is known of the removals of an entry.
 type removals struct {
 	removing bool // one was sent and not answered
-	deleted  bool // another client has deleted the entry: the claim stood alone
 	refused  bool // etcd refuses it
 }
 

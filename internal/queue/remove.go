@@ -81,11 +81,10 @@ func (e *entry) tryRemove(ctx context.Context) error {
 		return err
 	}
 	stood, err := e.removeClaim(ctx)
-	e.deleted = stood || e.deleted
 	switch {
 	case err != nil:
 		return err
-	case e.deleted: // not by us: our removals take both
+	case stood: // not by us: our removals take both
 		return ErrEntryGone
 	case e.removing: // by an unanswered copy of ours
 		return nil
