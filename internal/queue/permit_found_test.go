@@ -182,3 +182,25 @@ func TestCallThatEndsAsItsTurnIsPutTellsOfNoFailure(t *testing.T) {
 		kit.NothingStands(t, srv)
 	})
 }
+
+// A permit counts the permits ahead, and a turn the turns. Keys are twice as many, and the limit is one of them.
+func TestPositionOfAPermitCountsThoseAhead(t *testing.T) {
+	for _, c := range []struct{ permits, turns, want int }{{0, 0, 0}, {1, 0, 1}, {2, 0, 2}, {1, 1, 1}, {1, 3, 3}} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			kit.SetLimit(t, srv, 5)
+			for range c.permits {
+				kit.JoinPermit(t, srv, permitsX, 1)
+			}
+			for range c.turns {
+				kit.Join(t, srv, kit.Turns("x")+"1-")
+			}
+			p := start(t, srv)
+			callers := Set{p.permits(5, 1)}.join(Request{})
+			a := newAttempt(callers, p.Host.Lease())
+			if err := a.put(t.Context()); err != nil || a.entries[0].position != int64(c.want) {
+				t.Errorf("behind %d permits and %d turns: %v; position %d", c.permits, c.turns, err, a.entries[0].position)
+			}
+			giveUp(callers, a)
+		})
+	}
+}

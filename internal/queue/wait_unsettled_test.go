@@ -56,3 +56,26 @@ func TestLookAsksAboutEachSessionThatDecides(t *testing.T) {
 		}
 	}
 }
+
+// A look asks what the claim of the entry ahead says, before it knows that an Attach has put that claim again. The
+// claim is another session's then, and speaks for itself alone.
+func TestClaimThatWasMovedSpeaksForItselfAlone(t *testing.T) {
+	t.Parallel()
+	const ofA, asked = "a1-AAAAAAAAAAAAAAAA@5", 0xb2
+	e := &entry{Queue: &Queue{scope: scope{At: lockX}, shared: new(shared)}}
+	kv := parseKey(lockX, ofA, true)
+	kv.Version, kv.Value = 2, []byte(layout.Claim{Session: asked}.Encode())
+	moved := deadClaim{key: string(kv.Key), rev: 5, moved: true}
+	other := deadClaim{key: string(parseKey(lockX, "a1-BAAAAAAAAAAAAAAA@7", true).Key), rev: 7}
+	e.claims = []deadClaim{moved, other}
+	e.Queue.shared.delays.noteDead(e.claims, time.Now())
+	r := reads(lockX, "", "")
+	r.Range(0).Kvs = append(r.Range(0).Kvs, kv)
+	e.noteExamined(r, 0, []deadClaim{{key: moved.key, rev: moved.rev, asked: asked}})
+	if d := e.Queue.shared.delays.get(moved); !d.examined || d.gone.IsZero() {
+		t.Errorf("of the one that was moved %+v is known", d)
+	}
+	if d := e.Queue.shared.delays.get(other); d.examined || d.says.Session != 0 {
+		t.Errorf("of another one of the session %+v is known", d)
+	}
+}
