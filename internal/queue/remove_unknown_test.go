@@ -28,11 +28,13 @@ func TestRemovalOfASetSaysWhatBecameOfIt(t *testing.T) {
 		fate     etcdfake.Fate
 		want     error
 	}{
-		"the first was deleted":                           {deleted: "kx", want: ErrEntryGone},
-		"the second was deleted":                          {deleted: "ky", want: ErrEntryGone},
-		"the second, and the claim of the first":          {deleted: "ky cx", want: ErrEntryGone},
-		"nothing of the first stands":                     {deleted: "kx cx", want: ErrEntryGone},
-		"it may have been repeated":                       {deleted: "kx cx", replaced: true, want: holdfast.ErrOutcomeUnknown},
+		"the first was deleted":                  {deleted: "kx", want: ErrEntryGone},
+		"the second was deleted":                 {deleted: "ky", want: ErrEntryGone},
+		"the second, and the claim of the first": {deleted: "ky cx", want: ErrEntryGone},
+		"nothing of the first stands":            {deleted: "kx cx", want: ErrEntryGone},
+		"the client may have repeated it": {
+			deleted: "kx cx", replaced: true, want: holdfast.ErrOutcomeUnknown,
+		},
 		"the reply was lost":                              {fate: noReply, want: holdfast.ErrOutcomeUnknown},
 		"the second was deleted, and a copy has no reply": {deleted: "ky", fate: lost, want: holdfast.ErrOutcomeUnknown},
 	} {

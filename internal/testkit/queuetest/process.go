@@ -55,8 +55,8 @@ func StartIn(ctx context.Context, t *testing.T, srv *etcdfake.Server, change ...
 	return p
 }
 
-// StartReplaced starts a process whose program has replaced the client's KV: etcd's client repeats its requests, and the
-// session does not notice.
+// StartReplaced starts a process whose program has replaced the client's KV: etcd's client repeats its requests, and
+// the session does not notice.
 func StartReplaced(t *testing.T, srv *etcdfake.Server, change ...func(*session.Options)) *Process {
 	t.Helper()
 	link := srv.Link()

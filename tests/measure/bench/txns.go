@@ -153,8 +153,8 @@ type recordingKV struct {
 	txns []*recordedTxn
 }
 
-// take returns what was recorded since the last call: the Txns that write, if there is one. What reads beside them, such
-// as the place for OnWait, is not what a lock costs.
+// take returns what was recorded since the last call: the Txns that write, if there is one. What reads beside them,
+// such as the place for OnWait, is not what a lock costs.
 func (kv *recordingKV) take() (all []*recordedTxn) {
 	kv.mu.Lock()
 	defer kv.mu.Unlock()
