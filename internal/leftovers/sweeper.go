@@ -43,9 +43,6 @@ type Suspect struct {
 	Attached     bool         // an Attach was given up: what is not on this session's leases is not its own
 }
 
-// InFlight is false: the attempt has ended.
-func (*Suspect) InFlight() bool { return false }
-
 // Sweeper removes what unanswered requests of ended attempts have put, or may yet put. It puts the session key again;
 // from then on no copy of an earlier put can be carried out, since each compares the old mod revision. Then it reads
 // the entries in question, and removes what stands of them. There is one for each session, and nothing else moves the

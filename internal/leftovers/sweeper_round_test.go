@@ -20,7 +20,7 @@ func TestSweeperSweepsOnceAtATimeAndQuietly(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var log bytes.Buffer
 		p := kit.Start(t, srv, logTo(&log))
-		keys, s, _ := New(p.Host, nil)
+		keys, s := New(p.Host)
 		const read = 20 * kit.OneWay
 		p.PlanAll("read", etcdfake.Fate{Request: read})
 		for _, key := range []string{"x", "y"} {
@@ -42,25 +42,11 @@ func TestSweeperSweepsOnceAtATimeAndQuietly(t *testing.T) {
 	})
 }
 
-// What the scanner has found has no put that the gate could refuse.
-func TestOrphanDoesNotKeepTheGateFromMoving(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := kit.Start(t, srv)
-		keys, s, _ := New(p.Host, nil)
-		l := p.Host.Lease()
-		keys.Register("orphan", l, new(Suspect))
-		keys.refuse(l)
-		if err := s.moveGate(t.Context(), l, []*Suspect{&unanswered("y", l).Suspect}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // What the sweeper has found goes, and another client puts something at the key, before the removal arrives.
 func TestSweeperRemovesOnlyWhatItHasFound(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		_, s, _ := New(p.Host, nil)
+		_, s := New(p.Host)
 		srv.Put("x", "found")
 		p.PlanOne("remove", etcdfake.Fate{Request: 20 * kit.OneWay})
 		done := make(chan error, 1)
@@ -86,7 +72,7 @@ func TestSweeperRemovesOnlyWhatItHasFound(t *testing.T) {
 func TestSweeperThatRemovesEachEntryByItselfIsDone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		_, s, _ := New(p.Host, nil)
+		_, s := New(p.Host)
 		var batch []*Suspect
 		for _, key := range []string{"x", "y"} {
 			srv.Put(key, "")
@@ -109,7 +95,7 @@ func TestSweeperReadsNoValues(t *testing.T) {
 	for _, attached := range []bool{false, true} {
 		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 			p := kit.Start(t, srv)
-			_, s, _ := New(p.Host, nil)
+			_, s := New(p.Host)
 			read := 0
 			p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
 				if txn, ok := c.Request.(*pb.TxnRequest); ok && kit.KindOf(c) == "read" {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/leftovers"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -130,18 +129,5 @@ func TestOnlyACallerWhoWaitsIsToldThePlace(t *testing.T) {
 		}
 		tk.teller.end()
 		tk.next()
-	})
-}
-
-// What the scanner has found has no hold that could keep its name taken.
-func TestOrphansKeepNoNameTaken(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		q, l := p.queue("x"), p.Host.Lease()
-		q.shared.keys.Register("orphan", l, new(leftovers.Suspect))
-		if taken := Taken(p.Host, l); len(taken) != 0 {
-			t.Errorf("taken: %v", taken)
-		}
-		q.shared.keys.Unregister("orphan")
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/leftovers"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
@@ -24,12 +23,8 @@ func (q *Queue) Used() int { return q.shared.keys.InUse() }
 // Kept names the entries of a lease that the session accounts for.
 func (q *Queue) Kept(l *lease.Lease) (kept []string) {
 	for _, of := range q.shared.keys.Of(l, false) {
-		switch e := of.(type) {
-		case *entry:
-			kept = append(kept, fmt.Sprintf("%s, stage %v", e.Key, e.stage))
-		case *leftovers.Suspect:
-			kept = append(kept, e.Key+", swept")
-		}
+		e := of.(*entry)
+		kept = append(kept, fmt.Sprintf("%s, stage %v", e.Key, e.stage))
 	}
 	return kept
 }

@@ -72,9 +72,10 @@ func TestClaimIsDroppedOnlyForWantOfTheRight(t *testing.T) {
 // There is no claim that could say who has deleted the entry.
 func TestRemovalOfAnEntryWithoutAClaimAsksForNone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv)
-		refuseClaims(p)
-		g := mustAcquire(t, At(p.Host, holdfast.KindLock, "theirs"))
+		p := startReplaced(t, srv)
+		q := At(p.Host, holdfast.KindLock, "theirs")
+		q.shared.noteUnclaimed(q.At)
+		g := mustAcquire(t, q)
 		p.Plan(nil)
 		srv.Delete(g.Key)
 		if err := g.HandOff(); !errors.Is(err, ErrRepeated) || p.Counts()["claim"] != 0 {

@@ -220,7 +220,6 @@ func TestSweeperIsToldWhereTheEntryMayStand(t *testing.T) {
 		p := start(t, srv)
 		foreign := layout.At("holdfast", holdfast.KindLock, "theirs")
 		unclaimed := layout.At("holdfast", holdfast.KindLock, "not-ours")
-		p.queue("x").shared.noteUnclaimed(unclaimed)
 		const id = "1f-AAAAAAAAAAAAAAAA"
 		permit := semaphoreX.PermitKey(1, id)
 		turn := semaphoreX.TurnKey(permit)
@@ -239,7 +238,7 @@ func TestSweeperIsToldWhereTheEntryMayStand(t *testing.T) {
 			},
 			"without the right to claims": {unclaimed, unclaimed.Entries + id, []string{unclaimed.Entries + id}},
 		} {
-			q := &Queue{host: p.Host, scope: scope{At: c.at}}
+			q := &Queue{host: p.Host, scope: scope{At: c.at, Unclaimed: name == "without the right to claims"}}
 			s := (&entry{Queue: q, of: new(attempt), Lease: p.Host.Lease(), entryKeys: entryKeys{home: c.key}}).suspect()
 			if s.Key != c.key || !slices.Equal(s.Keys, c.want) {
 				t.Errorf("%s: %v, want %v", name, s.Keys, c.want)
