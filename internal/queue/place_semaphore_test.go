@@ -61,12 +61,15 @@ func TestPlaceInASemaphoreFindsWhoIsAhead(t *testing.T) {
 					t.Fatal(err)
 				}
 				holder, count := s.aheadIn(requests.Reply{Header: r.Header, Responses: r.Responses}, 1, rev)
-				want := ""
+				held, want := "", ""
+				if holder != nil {
+					held = string(holder.Key)
+				}
 				if c.holder >= 0 {
 					want = keys[c.holder]
 				}
-				if string(holder.GetKey()) != want || count != c.count {
-					t.Errorf("%q holds, and %d are ahead; want %q, %d", holder.GetKey(), count, want, c.count)
+				if held != want || count != c.count {
+					t.Errorf("%q holds, and %d are ahead; want %q, %d", held, count, want, c.count)
 				}
 			})
 		})
