@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -17,11 +18,7 @@ func Log(l *slog.Logger) Auditor { return logAuditor{l} }
 
 func (a logAuditor) Audit(ctx context.Context, r Record) {
 	level := slog.LevelWarn
-	switch r.Event {
-	case Granted, Released, Detached, Attached:
-		level = slog.LevelDebug
-	}
-	if r.closed() {
+	if slices.Contains([]Event{Granted, Released, Detached, Attached}, r.Event) || r.closed() {
 		level = slog.LevelDebug
 	}
 	log := a.log

@@ -132,12 +132,13 @@ func TestSetWithABadQueueSaysSo(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := start(t, srv)
 		good, ctx := p.queue("x"), t.Context()
+		var none context.Context
 		over, cancel := context.WithCancel(ctx)
 		cancel()
 		for name, err := range map[string]error{
 			"a bad name":       (Set{good, p.queue("")}).usable(ctx),
 			"a zero value":     (Set{good, nil}).usable(ctx),
-			"no context":       (Set{good}).usable(nil),
+			"no context":       (Set{good}).usable(none),
 			"an ended context": (Set{good}).usable(over),
 		} {
 			if err == nil {
