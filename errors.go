@@ -80,7 +80,7 @@ const (
 
 // ticketEnds says what an end means to an operator.
 var ticketEnds = map[TicketEnd]string{
-	TicketUsed: "it was used: a process has attached the lock since, or its entry was deleted by hand; " +
+	TicketUsed: "it was used: a process has attached the lock since, or its entry was changed by hand; " +
 		"\"holdfast explain\" tells which holds, or has released",
 	TicketExpired: "it has expired, and the lock is free: acquire it anew",
 	TicketKicked: "it was ended before that: an administrator has kicked the detached hold, or revoked its lease; the " +

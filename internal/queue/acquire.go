@@ -57,7 +57,7 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 		}
 	}
 	heads := s.join(r)
-	if heads == nil { // with r.Try alone: since checkFree
+	if heads == nil { // with r.Try alone: a goroutine of this session has come since checkFree
 		return nil, ErrOwnSession
 	}
 	if r.OnWait != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -191,7 +190,7 @@ func (a *attaching) refused(ctx context.Context, r requests.Reply, gate int64, s
 		a.moved(kv.ModRevision, r.Header.Revision, sent)
 		return nil
 	}
-	end, err := a.end(ctx, kv, stands)
+	end, err := a.end(ctx, stands)
 	if err != nil {
 		return err
 	}
@@ -200,11 +199,8 @@ func (a *attaching) refused(ctx context.Context, r requests.Reply, gate int64, s
 }
 
 // end says how a ticket has ended whose entry stands no more as the ticket has it.
-func (a *attaching) end(ctx context.Context, kv *mvccpb.KeyValue, stands bool) (holdfast.TicketEnd, error) {
-	switch {
-	case stands && kv.Lease == int64(a.ticket.Lease): // an administrator of an earlier version has written into it
-		return holdfast.TicketKicked, nil
-	case stands:
+func (a *attaching) end(ctx context.Context, stands bool) (holdfast.TicketEnd, error) {
+	if stands {
 		return holdfast.TicketUsed, nil
 	}
 	host := a.entry.Queue.host

@@ -72,10 +72,10 @@ func TestTicketThatIsGoodNoMore(t *testing.T) {
 		"the entry was deleted by hand": {func(srv *etcdfake.Server, ticket layout.Ticket) {
 			srv.Delete(ticket.Key)
 		}, holdfast.TicketUsed},
-		"an administrator of an earlier version has written into it": {func(srv *etcdfake.Server, ticket layout.Ticket) {
+		"the entry was written to by hand": {func(srv *etcdfake.Server, ticket layout.Ticket) {
 			kv := srv.Keys(ticket.Key)[0]
 			holdtest.Notify(t, srv, kv, layout.Notice{By: "me", Reason: "to test"})
-		}, holdfast.TicketKicked},
+		}, holdfast.TicketUsed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
