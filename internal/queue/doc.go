@@ -52,8 +52,8 @@
 //
 // Set.Acquire in acquire.go is the whole way of a lock, from the call to the hold. A free lock goes on through line.go,
 // entry.go and put.go; its release is in remove.go. A waiter adds wait.go, and delay.go after a crash; a semaphore adds
-// permit.go and semaphore.go. place.go is for people. Package hold has what becomes of a Grant, package watching the
-// wait for a change, and calls.go of package lease how long a call lasts.
+// permit.go and semaphore.go. place.go is for people; attach.go goes on with a hold that was detached. Package hold has
+// what becomes of a Grant, package watching the wait for a change, and calls.go of package lease how long a call lasts.
 //
 // DESIGN.md at the root of the module has the reasons. tests/models/queuemodel and tests/models/semmodel search this
 // algorithm for mistakes.
