@@ -2,8 +2,9 @@
 //
 //	go run ./tests/measure/prose
 //
-// For each package, tests left out: the words of comments inside function bodies for each 100 lines of code, and how
-// many of 1,000 comment words are "that" or "which". Then the words of the Markdown that git tracks.
+// For each package, for those behind a lock, and for all, tests left out: the words of comments inside function bodies
+// for each 100 lines of code, and how many of 1,000 comment words are "that" or "which". Then the words of the Markdown
+// in git.
 package main
 
 import (
@@ -45,8 +46,12 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	linked, err := behindLocks()
+	if err != nil {
+		return err
+	}
 	packages, documents := make(map[string]count), make(map[string]int)
-	var all count
+	var behind, all count
 	total := 0
 	for _, file := range files {
 		src, err := os.ReadFile(file)
@@ -66,13 +71,16 @@ func run() error {
 			p := packages[dir]
 			p.add(c)
 			packages[dir] = p
-			all.add(c)
+			if all.add(c); linked[dir] {
+				behind.add(c)
+			}
 		}
 	}
 	fmt.Println("  lines  inside  that/which: words inside bodies per 100 lines of code; per 1,000 words of comments")
 	for _, dir := range sorted(packages) {
 		packages[dir].print(dir)
 	}
+	behind.print("behind locker and election")
 	all.print("all")
 	fmt.Println("\n  words  Markdown")
 	for _, file := range sorted(documents) {
@@ -88,6 +96,22 @@ func sorted[V any](m map[string]V) (keys []string) {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// behindLocks returns the directories of what a program with a lock or an election links of this module.
+func behindLocks() (map[string]bool, error) {
+	const module = "github.com/holdfast-go/holdfast"
+	out, err := exec.Command("go", "list", "-deps", module+"/locker", module+"/election").Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the packages behind a lock: %w", err)
+	}
+	dirs := make(map[string]bool)
+	for name := range strings.FieldsSeq(string(out)) {
+		if dir, ok := strings.CutPrefix(name+"/", module+"/"); ok {
+			dirs[path.Clean(dir)] = true
+		}
+	}
+	return dirs, nil
 }
 
 // tracked lists the files that git tracks.
