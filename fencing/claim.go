@@ -41,23 +41,16 @@ const MaxName = 512
 // Validate returns a *[ClaimError] if the name is empty or longer than [MaxName], or if there is no
 // token (then it Is [holdfast.ErrNoToken] as well).
 func (c Claim) Validate() error {
-	if err := checkName(c.Name); err != nil {
-		return err
-	}
-	if c.Token <= 0 {
-		return &ClaimError{"token", c.Token.String(), holdfast.ErrNoToken}
-	}
-	return nil
-}
-
-func checkName(name string) error {
 	switch {
-	case name == "":
+	case c.Name == "":
 		return &ClaimError{Part: "name", Reason: "is empty"}
-	case len(name) > MaxName:
+	case len(c.Name) > MaxName:
 		return &ClaimError{Part: "name", Reason: fmt.Sprintf("is longer than %d bytes", MaxName)}
+	case c.Token <= 0:
+		return &ClaimError{"token", c.Token.String(), holdfast.ErrNoToken}
+	default:
+		return nil
 	}
-	return nil
 }
 
 // String returns the claim for messages, such as `token 7 of "job"`.

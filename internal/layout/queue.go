@@ -69,26 +69,21 @@ func segment(kind holdfast.Kind) string {
 	return string(kind)
 }
 
-// Of returns the queue of an entry in a namespace, and false if the key is not below a name.
+// Of returns the queue of an entry in a namespace, and false for any other key.
 func Of(namespace, key string) (Queue, bool) {
-	rest, found := strings.CutPrefix(key, namespace+"/")
-	first, rest, _ := strings.Cut(rest, "/")
-	i := slices.IndexFunc(Kinds, func(kind holdfast.Kind) bool { return segment(kind) == first })
-	name, _, isEntry := strings.Cut(rest, endOfName+"/")
-	if !isEntry && first == segment(holdfast.KindSemaphore) {
-		name, _, isEntry = strings.Cut(rest, endOfName+turns)
-	}
-	if !found || !isEntry || i < 0 {
-		return Queue{}, false
-	}
-	return Named(namespace, Kinds[i], name), true
+	q, found := nameOf(namespace, key)
+	return q, found && q.isEntry(key)
 }
 
 // About returns the queue of an entry, a claim or a limit in a namespace, and false for any other key.
 func About(namespace, key string) (Queue, bool) {
-	if q, isEntry := Of(namespace, key); isEntry {
-		return q, true
-	}
+	q, found := nameOf(namespace, key)
+	isLimit := q.Kind == holdfast.KindSemaphore && key == q.LimitKey()
+	return q, found && (q.isEntry(key) || q.IsClaim(key) || isLimit)
+}
+
+// nameOf returns the queue of the name that a key in a namespace is below.
+func nameOf(namespace, key string) (Queue, bool) {
 	rest, found := strings.CutPrefix(key, namespace+"/")
 	first, rest, _ := strings.Cut(rest, "/")
 	i := slices.IndexFunc(Kinds, func(kind holdfast.Kind) bool { return segment(kind) == first })
@@ -96,9 +91,10 @@ func About(namespace, key string) (Queue, bool) {
 	if !found || !below || i < 0 {
 		return Queue{}, false
 	}
-	q := Named(namespace, Kinds[i], name)
-	return q, q.IsClaim(key) || q.Kind == holdfast.KindSemaphore && key == q.LimitKey()
+	return Named(namespace, Kinds[i], name), true
 }
+
+func (q Queue) isEntry(key string) bool { return strings.HasPrefix(key, q.Entries) || q.IsTurn(key) }
 
 // Check returns why the queue cannot be used, or nil: a *holdfast.NameError.
 func (q Queue) Check() error {

@@ -45,6 +45,7 @@ func TestKeysAreTakenApartAsTheyAreMade(t *testing.T) {
 	}
 	for _, key := range []string{
 		"ns/epoch", "ns/session/5eed", "ns/lock/a", "other/lock/a/@/x", "ns/x/a/@/x", "ns/lock/a/@run",
+		"ns/lock/a/@b/@/x", "ns/lock/a/@turn/x",
 	} {
 		if q, below := Of("ns", key); below {
 			t.Errorf("%s: of %+v", key, q)

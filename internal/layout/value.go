@@ -68,8 +68,8 @@ type encodedValue struct {
 	Held   time.Time `json:"held_since,omitzero"`
 	encodedData
 
-	Taken    *taken    `json:"taken,omitempty"` // by MinHold
-	Detached *detached `json:"detached,omitempty"`
+	Taken    taken    `json:"taken,omitzero"` // by MinHold
+	Detached detached `json:"detached,omitzero"`
 
 	ToldWithin int64  `json:"told_within_ms,omitempty"`
 	Notice     Notice `json:"notice,omitzero"`
@@ -118,25 +118,14 @@ func toJSON(enc any) (string, error) {
 
 // Encode returns the value as it is written in etcd.
 func (v Value) Encode() string {
-	enc := encodedValue{
+	text, _ := toJSON(encodedValue{ // "" for a year of more than four digits; the algorithm does not use the value
 		V: format, Mode: cut(v.Mode),
 		Identity: Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
-		Queued:   Millis(v.Queued), Held: Millis(v.Held),
-		ToldWithin: v.ToldWithin.Milliseconds(),
-	}
-	if v.Data != "" {
-		enc.encodedData = encodeData(v.Data)
-	}
-	if !v.Released.IsZero() {
-		enc.Taken = &taken{Millis(v.Released), Millis(v.TakenUntil)}
-	}
-	if !v.Detached.IsZero() {
-		enc.Detached = &detached{Millis(v.Detached), Millis(v.DetachedUntil)}
-	}
-	if !v.Notice.At.IsZero() {
-		enc.Notice = v.Notice.bounded()
-	}
-	text, _ := toJSON(enc) // "" for a year of more than four digits; the algorithm does not use the value
+		Queued:   Millis(v.Queued), Held: Millis(v.Held), encodedData: encodeData(v.Data),
+		Taken:      taken{Millis(v.Released), Millis(v.TakenUntil)},
+		Detached:   detached{Millis(v.Detached), Millis(v.DetachedUntil)},
+		ToldWithin: v.ToldWithin.Milliseconds(), Notice: v.Notice.bounded(),
+	})
 	return text
 }
 
@@ -150,16 +139,12 @@ func DecodeValue(b []byte) (Value, bool) {
 	v := Value{
 		Identity: enc.Identity, Mode: enc.Mode,
 		Queued: Millis(enc.Queued), Held: Millis(enc.Held), Data: enc.decode(),
+		Released: Millis(enc.Taken.Released), TakenUntil: Millis(enc.Taken.Until),
+		Detached: Millis(enc.Detached.At), DetachedUntil: Millis(enc.Detached.Until),
 		Notice: enc.Notice.bounded(),
 	}
 	if most := maxToldWithin.Milliseconds(); 0 < enc.ToldWithin && enc.ToldWithin <= most {
 		v.ToldWithin = time.Duration(enc.ToldWithin) * time.Millisecond
-	}
-	if enc.Taken != nil {
-		v.Released, v.TakenUntil = Millis(enc.Taken.Released), Millis(enc.Taken.Until)
-	}
-	if enc.Detached != nil {
-		v.Detached, v.DetachedUntil = Millis(enc.Detached.At), Millis(enc.Detached.Until)
 	}
 	ok := enc.V >= format && len(v.Data) <= MaxData && plausible(v.Queued) &&
 		max(len(v.Owner), len(v.Host), len(v.Mode)) <= MaxText
@@ -253,13 +238,10 @@ type Identity struct {
 
 // Encode returns the value of the session's key.
 func (i Identity) Encode() string {
-	b, err := json.Marshal(struct {
+	b, _ := json.Marshal(struct { // plain fields
 		V int `json:"v"`
 		Identity
 	}{format, i})
-	if err != nil {
-		return "" // cannot happen: plain fields only
-	}
 	return string(b)
 }
 
