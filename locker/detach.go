@@ -94,28 +94,24 @@ func attach(
 	q := queue.OfTicket(lease.Open(sess), t.of)
 	lock := kind == holdfast.KindLock
 	n := named{queues: queue.Set{q}, opts: o, keeps: lock && !reads, shares: lock}
-	n.check()
-	if ctx == nil {
-		n.bad = &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	bad := n.check()
+	switch {
+	case ctx == nil:
+		bad = &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	case bad == nil && q.Err() == nil && (q.Kind() != kind || q.Reader != reads):
+		bad = &holdfast.ArgumentError{Argument: "ticket", Reason: fmt.Sprintf("is of a %v: use the function for that", t)}
 	}
-	if is := q.Kind() == kind && q.Reader == reads; !is && q.Err() == nil && n.bad == nil {
-		n.bad = &holdfast.ArgumentError{Argument: "ticket", Reason: fmt.Sprintf("is of a %v: use the function for that", t)}
-	}
-	if n.bad != nil {
-		return handle{}, n.failed(0, n.bad)
+	if bad != nil {
+		return handle{}, n.failed(0, bad)
 	}
 	start := time.Now()
 	h, err := hold.Attach(ctx, q, t.of, hold.Request{
 		Request: queue.Request{Owner: o.Owner}, MinHold: o.MinHold, MaxHold: o.MaxHold, Auditor: o.Auditor,
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return handle{}, n.failed(time.Since(start), err)
-	case o.Reentrant:
-		return n.handle(h, newOwn(h, nil)), nil
-	default:
-		return n.handle(h, nil), nil
 	}
+	return n.begun(h), nil
 }
 
 // Format writes String, whatever the verb is.

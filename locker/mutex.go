@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -45,12 +46,7 @@ func newMutex(q *queue.Queue) *Mutex {
 }
 
 // With returns a copy with these options, in place of those it had.
-func (m *Mutex) With(o Options) *Mutex {
-	with := *m
-	with.named.opts = o
-	with.named.check()
-	return &with
-}
+func (m *Mutex) With(o Options) *Mutex { return &Mutex{mutex{m.named.with(o)}} }
 
 // Name returns the name or prefix as it was given.
 func (m *mutex) Name() string { return m.named.first().Name() }
@@ -134,7 +130,6 @@ type named struct {
 	queues queue.Set // the first has the name of the lock; none in a Mutex{}
 	text   string    // for errors; empty: the name
 	opts   Options
-	bad    error // what is wrong with the options; set by check
 
 	keeps  bool // Options.MinHold is for it: it is a Mutex
 	shares bool // Options.Reentrant is for it: it is a Mutex or an RWMutex
@@ -143,27 +138,34 @@ type named struct {
 // maxMinHold bounds Options.MinHold: only an administrator can free a name that is taken by mistake.
 const maxMinHold = 31 * 24 * time.Hour
 
-// check looks for what is wrong with the options. It is an error of each call.
-func (n *named) check() {
-	bad := func(argument, reason string) {
-		n.bad = &holdfast.ArgumentError{Argument: "Options." + argument, Reason: reason}
+// with returns what is named, with these options.
+func (n named) with(o Options) named {
+	n.opts = o
+	return n
+}
+
+// check returns what is wrong with the options, or nil.
+func (n *named) check() error {
+	bad := func(argument, reason string) error {
+		return &holdfast.ArgumentError{Argument: "Options." + argument, Reason: reason}
 	}
-	n.bad = nil
 	switch least := n.opts.MinHold; {
 	case len(n.opts.Owner) > layout.MaxText:
-		bad("Owner", fmt.Sprintf("is longer than %d bytes", layout.MaxText))
+		return bad("Owner", fmt.Sprintf("is longer than %d bytes", layout.MaxText))
 	case n.opts.MaxHold < 0:
-		bad("MaxHold", "is negative")
+		return bad("MaxHold", "is negative")
 	case least < 0:
-		bad("MinHold", "is negative")
+		return bad("MinHold", "is negative")
 	case least > maxMinHold:
-		bad("MinHold", "is longer than 31 days")
+		return bad("MinHold", "is longer than 31 days")
 	case n.opts.MaxHold > 0 && least > n.opts.MaxHold:
-		bad("MinHold", "is longer than Options.MaxHold")
+		return bad("MinHold", "is longer than Options.MaxHold")
 	case least > 0 && !n.keeps && n.first() != nil:
-		bad("MinHold", "is for a Mutex alone")
+		return bad("MinHold", "is for a Mutex alone")
 	case n.opts.Reentrant && !n.shares && n.first() != nil:
-		bad("Reentrant", "is for a Mutex and an RWMutex alone")
+		return bad("Reentrant", "is for a Mutex and an RWMutex alone")
+	default:
+		return nil
 	}
 }
 
@@ -178,8 +180,8 @@ func (n *named) first() *queue.Queue {
 // acquire acquires what is named: a hold for each queue, Together with that of the handle. With try it does not wait.
 // With Options.Reentrant, and a context of a hold, it may return another handle of that hold.
 func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
-	if n.bad != nil {
-		return handle{}, n.failed(0, n.bad)
+	if err := n.check(); err != nil {
+		return handle{}, n.failed(0, err)
 	}
 	if outer := n.carriedBy(ctx); outer != nil {
 		if !n.opts.Reentrant {
@@ -202,11 +204,7 @@ func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 	}
 	grants, err := n.queues.Acquire(ctx, r.Request)
 	if err == nil {
-		first := hold.Begin(grants, r)[0]
-		if n.opts.Reentrant {
-			return n.handle(first, newOwn(first, nil)), nil
-		}
-		return n.handle(first, nil), nil
+		return n.begun(hold.Begin(grants, r)[0]), nil
 	}
 	failed := n.failed(time.Since(start), err)
 	switch {
@@ -218,6 +216,16 @@ func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 		failed.Err = ErrLocked
 	}
 	return handle{}, failed
+}
+
+// begun returns the first handle of a hold that has just begun.
+func (n *named) begun(h *hold.Hold) handle {
+	if !n.opts.Reentrant {
+		return n.handle(h, nil)
+	}
+	handles := new(atomic.Int64)
+	handles.Store(1)
+	return n.handle(h, newOwn(h, handles))
 }
 
 // handle returns a handle of a hold. own is nil if the handle has the hold for itself.

@@ -56,10 +56,7 @@ func withReaders(m mutex) *RWMutex {
 // would wait for each other, so Lock fails with holdfast.ErrReentrant. After Unlock of the Lock, an RLock within it
 // keeps other readers out until it is unlocked: to go on beside them, use LockDowngradable.
 func (m *RWMutex) With(o Options) *RWMutex {
-	with := m.mutex
-	with.named.opts = o
-	with.named.check()
-	return withReaders(with)
+	return withReaders(mutex{m.named.with(o)})
 }
 
 // RDo is Do with RLock.

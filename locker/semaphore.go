@@ -103,9 +103,7 @@ func (s *Semaphore) acquire(ctx context.Context, weight int, try bool) (*Permit,
 }
 
 func (s *Semaphore) named(weight int) named {
-	n := named{queues: queue.Set{s.sem().Permits(weight)}, opts: s.opts}
-	n.check()
-	return n
+	return named{queues: queue.Set{s.sem().Permits(weight)}, opts: s.opts}
 }
 
 // Limit reads the limit in etcd; 0 if there is none yet, because the semaphore was never acquired.

@@ -3,7 +3,6 @@ package locker
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/holdfast-go/holdfast"
@@ -33,10 +32,7 @@ const MaxSet = queue.MaxSet
 // session.Options.LockDelay as well, once. If one of its entries is deleted by hand, or Kick asks it to let go, it
 // loses all of its places and queues again at the back: when its turn comes in the queue it waits in, or within 30
 // seconds. Permits of a Semaphore and prefixes of etcd's own locks cannot be members.
-type Set struct {
-	named   named
-	members []Member
-}
+type Set struct{ named named }
 
 // Member is a name of a Set: see Write and Read.
 type Member struct {
@@ -53,7 +49,7 @@ func Read(name string) Member { return Member{name: name, read: true} }
 // NewSet names 1 to MaxSet locks in the session's namespace, each once. A bad name, a name twice, too many
 // names or none, and a nil session are errors of the first call.
 func NewSet(sess *session.Session, members ...Member) *Set {
-	s := &Set{members: slices.Clone(members)}
+	s := new(Set)
 	for _, m := range members {
 		q := queue.New(lease.Open(sess), holdfast.KindLock, m.name)
 		if m.read {
@@ -66,18 +62,13 @@ func NewSet(sess *session.Session, members ...Member) *Set {
 }
 
 // With is Mutex.With.
-func (s *Set) With(o Options) *Set {
-	with := *s
-	with.named.opts = o
-	with.named.check()
-	return &with
-}
+func (s *Set) With(o Options) *Set { return &Set{s.named.with(o)} }
 
 // Names returns the names of the set's members, in the order of NewSet's arguments. The slice is the caller's.
 func (s *Set) Names() []string {
-	all := make([]string, len(s.members))
-	for i, m := range s.members {
-		all[i] = m.name
+	all := make([]string, len(s.named.queues))
+	for i, q := range s.named.queues {
+		all[i] = q.Name()
 	}
 	return all
 }
@@ -110,12 +101,12 @@ func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, holds := &SetLock{handle: h}, h.hold.Together()
-	for i, m := range s.members {
-		if m.read {
-			set.readers = append(set.readers, s.named.readLock(holds[i]))
+	set := &SetLock{handle: h}
+	for _, each := range h.hold.Together() {
+		if each.Queue().Reader {
+			set.readers = append(set.readers, s.named.readLock(each))
 		} else {
-			set.writers = append(set.writers, &Lock{single{s.named.handle(holds[i], nil)}})
+			set.writers = append(set.writers, &Lock{single{s.named.handle(each, nil)}})
 		}
 	}
 	return set, nil
@@ -125,17 +116,17 @@ func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {
 func (s *Set) check() error {
 	bad := func(reason string) error { return &holdfast.ArgumentError{Argument: "members", Reason: reason} }
 	switch {
-	case len(s.members) == 0:
+	case len(s.named.queues) == 0:
 		return bad("are none: name at least one lock")
-	case len(s.members) > MaxSet:
-		return bad(fmt.Sprintf("are %d: etcd takes at most %d in one transaction", len(s.members), MaxSet))
+	case len(s.named.queues) > MaxSet:
+		return bad(fmt.Sprintf("are %d: etcd takes at most %d in one transaction", len(s.named.queues), MaxSet))
 	}
 	seen := make(map[string]bool)
-	for _, m := range s.members {
-		if seen[m.name] {
-			return bad(fmt.Sprintf("name the lock %.128q twice", m.name))
+	for _, name := range s.Names() {
+		if seen[name] {
+			return bad(fmt.Sprintf("name the lock %.128q twice", name))
 		}
-		seen[m.name] = true
+		seen[name] = true
 	}
 	return nil
 }

@@ -47,12 +47,7 @@ func parent(path string) (above string, ok bool) {
 }
 
 // With is Mutex.With.
-func (t *TreeMutex) With(o Options) *TreeMutex {
-	with := *t
-	with.named.opts = o
-	with.named.check()
-	return &with
-}
+func (t *TreeMutex) With(o Options) *TreeMutex { return &TreeMutex{t.named.with(o)} }
 
 // Name returns the path as it was given.
 func (t *TreeMutex) Name() string { return t.named.first().Name() }
