@@ -155,12 +155,12 @@ func (r *Reader) Name() string { return r.name }
 // errors.Is targets: ErrNoLeader; ctx's error, joined with that of the last attempt; holdfast.ErrClientClosed; etcd's
 // error where a retry cannot help. A *holdfast.NameError or *holdfast.ArgumentError comes before anything is sent.
 func (r *Reader) Leader(ctx context.Context) (Leader, error) {
-	if err := r.validate(); err != nil {
+	if err := r.validate(ctx); err != nil {
 		return Leader{}, err
 	}
 	f, err := r.front.Read(ctx)
 	if err != nil {
-		return Leader{}, r.failed("leader of", err)
+		return Leader{}, fmt.Errorf("leader of election %s: %w", names.Quote(r.name), err)
 	}
 	if f.Entry == nil {
 		return Leader{}, fmt.Errorf("election %s: %w", names.Quote(r.name), ErrNoLeader)
@@ -182,12 +182,8 @@ func (r *Reader) Leader(ctx context.Context) (Leader, error) {
 // Each range has a watch, and reads at each change of the leader and each third of MaxAge.
 func (r *Reader) Watch(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
-		if err := r.validate(); err != nil {
+		if err := r.validate(ctx); err != nil {
 			yield(Leader{}, err)
-			return
-		}
-		if ctx == nil {
-			yield(Leader{}, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"})
 			return
 		}
 		same := func(before, now Leader) bool { return now.equalForObservers(before) }
@@ -200,15 +196,12 @@ func (r *Reader) Watch(ctx context.Context) iter.Seq2[Leader, error] {
 
 // Observer starts an observer. Close it after use. The errors are those of Leader, without ErrNoLeader.
 func (r *Reader) Observer(ctx context.Context) (*Observer, error) {
-	if err := r.validate(); err != nil {
+	if err := r.validate(ctx); err != nil {
 		return nil, err
-	}
-	if ctx == nil {
-		return nil, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	of, err := watching.Observe(ctx, r.follow, r.front.Clock(), r.maxAge)
 	if err != nil {
-		return nil, r.failed("observe", err)
+		return nil, fmt.Errorf("observe election %s: %w", names.Quote(r.name), err)
 	}
 	return &Observer{of}, nil
 }
@@ -231,20 +224,18 @@ func (o *Observer) Current() Snapshot {
 // Close ends the observer.
 func (o *Observer) Close() { o.of.Close() }
 
-func (r *Reader) validate() error {
-	if r.err == nil && r.front == nil {
+// validate returns why a call cannot be made, or nil.
+func (r *Reader) validate(ctx context.Context) error {
+	switch {
+	case r.err != nil:
+		return r.err
+	case r.front == nil:
 		return &holdfast.ArgumentError{Argument: "Reader", Reason: "is the zero value: make it with NewReader or NewReaderAt"}
+	case ctx == nil:
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
+	default:
+		return nil
 	}
-	return r.err
-}
-
-// failed adds the election to an error that is not about an argument.
-func (r *Reader) failed(doing string, err error) error {
-	var argument *holdfast.ArgumentError
-	if errors.As(err, &argument) {
-		return err
-	}
-	return fmt.Errorf("%s election %s: %w", doing, names.Quote(r.name), err)
 }
 
 // follow calls tell with each leader, until ctx ends.

@@ -17,9 +17,6 @@ import (
 //
 // tell runs on the caller's goroutine and must not block: until it returns, the client buffers events without a bound.
 func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Front)) error {
-	if ctx == nil {
-		return errNoContext
-	}
 	f := follower{r: r, tell: tell}
 	from, end := r.followed()
 	watched := watching.Follower{

@@ -61,8 +61,6 @@ type Reader struct {
 	life    lease.Life
 }
 
-var errNoContext = &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
-
 // New returns a reader of a queue's front with a client alone. clock is elapsed time.
 func New(
 	cli *clientv3.Client, at layout.Queue, epoch string, policy backoff.Policy, clock func() time.Duration,
@@ -87,9 +85,6 @@ func (r *Reader) Clock() func() time.Duration { return r.clock }
 // Read reads which entry holds, in one linearizable read. It returns ctx's error, holdfast.ErrClosed,
 // holdfast.ErrClientClosed, or an error of etcd beyond retry.
 func (r *Reader) Read(ctx context.Context) (Front, error) {
-	if ctx == nil {
-		return Front{}, errNoContext
-	}
 	open, cancel := lease.WithSession(ctx, r.life)
 	defer cancel()
 	f, err := r.read(open, Front{})
