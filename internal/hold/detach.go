@@ -55,7 +55,7 @@ func (h *Hold) Detach(ctx context.Context, within time.Duration) (layout.Ticket,
 	v, _ := layout.DecodeValue([]byte(d.value))
 	return layout.Ticket{
 		Namespace: h.host.Namespace(), Key: h.Key(), Created: h.Created(), Mod: d.mod, Token: h.Token(),
-		Lease: d.lease, Queued: v.Queued, Held: layout.Millis(h.since), Until: layout.Millis(d.until),
+		Lease: d.own.id, Queued: v.Queued, Held: layout.Millis(h.since), Until: layout.Millis(d.own.until),
 	}, nil
 }
 
@@ -65,8 +65,7 @@ type detaching struct {
 	within time.Duration
 	mod    int64  // of the entry, as it is known
 	value  string // at mod
-	lease  clientv3.LeaseID
-	until  time.Time
+	own    ownLease
 }
 
 func (d *detaching) send(ctx context.Context) error {
@@ -77,24 +76,20 @@ func (d *detaching) send(ctx context.Context) error {
 
 // try sends the Grant, if none has a reply yet, and the Txn.
 func (d *detaching) try(ctx context.Context) error {
-	g, now := d.hold.grant, time.Now()
-	if d.lease == clientv3.NoLease {
-		id, ttl, err := grantLease(ctx, d.hold.host, d.within)
-		if err != nil {
-			return err
-		}
-		d.lease, d.until = id, now.Add(ttl)
+	g := d.hold.grant
+	if err := d.own.obtain(ctx, d.hold.host, d.within); err != nil {
+		return err
 	}
 	v, _ := layout.DecodeValue([]byte(d.value))
-	v.Held, v.Detached, v.DetachedUntil = d.hold.since, d.hold.until, d.until
+	v.Held, v.Detached, v.DetachedUntil = d.hold.since, d.hold.until, d.own.until
 	// A claim that was deleted by hand is not put: etcd refuses a Txn that keeps the value of a key that is not there.
-	putClaim := clientv3.OpPut(g.Claim, "", clientv3.WithIgnoreValue(), clientv3.WithLease(d.lease))
+	putClaim := clientv3.OpPut(g.Claim, "", clientv3.WithIgnoreValue(), clientv3.WithLease(d.own.id))
 	claimStands := clientv3.Compare(clientv3.CreateRevision(g.Claim), "=", g.Created)
 	// By the mod revision, so what an administrator has written meanwhile stays: see update.try.
 	r, err := g.Commit(ctx, requests.Txn{
 		If: []clientv3.Cmp{d.hold.unmodifiedSince(d.mod)},
 		Then: []clientv3.Op{
-			clientv3.OpPut(g.Key, v.Encode(), clientv3.WithLease(d.lease)),
+			clientv3.OpPut(g.Key, v.Encode(), clientv3.WithLease(d.own.id)),
 			clientv3.OpTxn([]clientv3.Cmp{claimStands}, []clientv3.Op{putClaim}, nil),
 		},
 		Else: []clientv3.Op{clientv3.OpGet(g.Key)},
@@ -102,7 +97,7 @@ func (d *detaching) try(ctx context.Context) error {
 	g.Queue.ReportUnknown("move", err)
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone: // it was revoked by hand, or is over
-		d.lease = clientv3.NoLease
+		d.own = ownLease{}
 		return retry.Again(err)
 	case err != nil:
 		return err
@@ -115,7 +110,7 @@ func (d *detaching) try(ctx context.Context) error {
 		return queue.ErrEntryGone
 	}
 	d.mod, d.value = kv.ModRevision, string(kv.Value)
-	if kv.Lease == int64(d.lease) {
+	if kv.Lease == int64(d.own.id) {
 		return nil // by a copy whose reply was lost
 	}
 	if stands, _ := layout.DecodeValue(kv.Value); stands.Notice.Given() {
@@ -129,15 +124,12 @@ func (d *detaching) try(ctx context.Context) error {
 // giveUp removes the entry, wherever it is, and returns why there is no ticket.
 func (d *detaching) giveUp(ctx context.Context, err error) error {
 	h := d.hold
-	remove := func(ctx context.Context) {
+	h.removal.onSession(func(ctx context.Context) {
 		h.removal.finalize(h.grant.HandOff())
 		// HandOff ends with the session's own lease, and a copy without a reply may have put the entry on D. Then only this
 		// frees the name before D is over.
 		d.revoke(ctx)
-	}
-	if !h.host.Go(remove) { // joined by Close
-		remove(ctx)
-	}
+	})
 	removed := h.removal.await(ctx)
 	switch {
 	case errors.Is(err, holdfast.ErrLost):
@@ -156,14 +148,14 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 // revoke revokes the lease, once.
 func (d *detaching) revoke(ctx context.Context) {
 	host := d.hold.host
-	if d.lease == clientv3.NoLease {
+	if d.own.id == clientv3.NoLease {
 		return
 	}
 	ctx, cancel := host.Detached(ctx)
 	defer cancel()
 	_, _, _ = requests.Once(ctx, host.Sender(), requests.Unhurried,
 		func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
-			return host.Client().Revoke(ctx, d.lease)
+			return host.Client().Revoke(ctx, d.own.id)
 		})
 }
 

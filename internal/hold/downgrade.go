@@ -37,24 +37,24 @@ func (h *Hold) Downgrade(ctx context.Context) (*Hold, error) {
 	h.removal.inBackground()
 	switch removed := h.removal.await(ctx); {
 	case errors.Is(err, queue.ErrEntryGone): // refused: one of the two entries was deleted by hand
-		before.instead = &reader.removal
-		return nil, reader.endLost(reader.lossOfEntry(holdfast.CauseEntryDeleted))
+		before.outcome = reader.endLost(ctx, reader.lossOfEntry(holdfast.CauseEntryDeleted))
+		return nil, before.outcome
 	case removed == nil:
-	case errors.Is(removed, holdfast.ErrLost):
-		before.instead = &reader.removal
-		return nil, reader.endLost(removed)
+	case errors.Is(removed, holdfast.ErrLost): // Release of h returns that
+		return nil, reader.endLost(ctx, removed)
 	default:
-		h.log().Warn("holdfast: downgraded to reading, but etcd has not confirmed that the writer's entry is gone; "+
+		h.grant.Log().Warn("holdfast: downgraded to reading, but etcd has not confirmed that the writer's entry is gone; "+
 			"readers wait for that", "error", removed)
 	}
 	return reader, nil
 }
 
-// endLost ends a hold without a caller, and returns how it has ended.
-func (l *life) endLost(lost error) error {
-	l.endAndRelease(lost)
-	l.removeKept() // if a notice had ended it: no caller gets the hold, so no Release comes
-	return l.holds[0].Check()
+// endLost ends a hold without a caller, waits until its entry is removed or ctx ends, and returns how it has ended.
+func (h *Hold) endLost(ctx context.Context, lost error) error {
+	h.endAndRelease(lost)
+	h.removeKept() // if a notice had ended it: no caller gets the hold, so no Release comes
+	h.removal.leave(ctx)
+	return h.Check()
 }
 
 // goOn returns a hold of the same entry with a life of its own. h itself has ended.

@@ -2,7 +2,6 @@ package hold
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
@@ -59,14 +57,8 @@ func (e *entry) noteModified(rev int64) {
 
 // unchanged is true in a Txn as long as the entry stands with the known value.
 func (e *entry) unchanged() clientv3.Cmp {
-	if e.Queue().Layout().Verbatim { // with no place for a notice
-		return e.grant.Holding()
-	}
 	return e.unmodifiedSince(e.known())
 }
-
-// unknown reports whether the value put at mod is yet to be read.
-func (e *entry) unknown(mod int64) bool { return !e.Queue().Layout().Verbatim && mod > e.known() }
 
 // unmodifiedSince is true in a Txn as long as the entry stands with the value put at mod.
 func (e *entry) unmodifiedSince(mod int64) clientv3.Cmp {
@@ -109,13 +101,4 @@ func (e *entry) tokenText() string {
 		return ""
 	}
 	return fmt.Sprintf("token %d, ", e.Token())
-}
-
-// log returns the session's logger with what identifies the entry.
-func (e *entry) log() *slog.Logger { return logOf(e.grant) }
-
-func logOf(g *queue.Grant) *slog.Logger {
-	q := g.Queue
-	return q.Host().Logger().With("queue", string(q.Kind()), "name", q.Name(), "key", g.Key,
-		"lease", names.Lease(g.Lease.ID()))
 }

@@ -1,7 +1,6 @@
 package hold
 
 import (
-	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -31,30 +30,28 @@ func TestNewestRevisionThatWasSeenStays(t *testing.T) {
 	}
 }
 
-// A poll compares the value of an entry that may have a notice, and of others only that they stand.
-func TestPollComparesValuesThatMayHaveANotice(t *testing.T) {
+// Another client writes into the entry of a leader under a foreign prefix what looks like ours with a notice. The poll
+// reads it, once, and the leader goes on.
+func TestPollUnderAPrefixFindsWhatLooksLikeANotice(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		for name, c := range map[string]struct {
-			q       *queue.Queue
-			notices bool
-		}{
-			"a lock":                     {queue.New(p.Host, holdfast.KindLock, "x"), true},
-			"an election":                {queue.New(p.Host, holdfast.KindElection, "x"), true},
-			"an election under a prefix": {queue.At(p.Host, holdfast.KindElection, "/legacy/x"), false},
-		} {
-			h, err := Acquire(t.Context(), c.q, Request{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			h.noteModified(h.Created() + 7)
-			want := h.grant.Holding()
-			if c.notices {
-				want = clientv3.Compare(clientv3.ModRevision(h.Key()), "=", h.Created()+7)
-			}
-			if got := h.unchanged(); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: compares %v, want %v", name, got, want)
-			}
+		h, err := Acquire(t.Context(), queue.At(p.Host, holdfast.KindElection, "/legacy/x"), Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		p.Plan(nil)
+		looks := layout.Value{Queued: time.Now(), Notice: layout.Notice{By: "ops", Reason: "deploy", At: time.Now()}}
+		if _, err := srv.Client(t).Put(t.Context(), h.Key(), looks.Encode(), clientv3.WithIgnoreLease()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		mod, reads := srv.Keys(h.Key())[0].ModRevision, p.Counts()["read"]
+		if h.Check() != nil || h.known() != mod || reads != 1 {
+			t.Errorf("Check: %v; known %d, at %d; %d reads", h.Check(), h.known(), mod, reads)
+		}
+		if err := h.Release(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -84,9 +84,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 		h.removal.joined = h.host.Joining()
 	}
 	first.poll.add(first.holds) // after all that their end needs: their lease may be lost by now
-	if r.MaxHold > 0 {
-		first.limitTime()
-	}
+	first.limitTime()
 	return first.holds
 }
 
@@ -204,6 +202,7 @@ type life struct {
 
 	stopped sync.Once             // runs the body of stop
 	cause   atomic.Pointer[error] // of the end; nil while held
+	taken   atomic.Bool           // the entries have outlived the hold, and are being removed
 	until   time.Time             // the end; written by stop
 
 	mu       sync.Mutex                            // protects what follows
@@ -214,7 +213,7 @@ type life struct {
 	released signal                                // Release has been called
 }
 
-// limitTime has the life end after MaxHold.
+// limitTime has the life end after MaxHold, if there is one.
 func (l *life) limitTime() {
 	held := time.Since(l.since) // more than nothing after an Attach
 	l.mu.Lock()                 // a timer may fire before it is assigned

@@ -66,39 +66,33 @@ func (r *removal) explain(err error) error {
 	if err == nil || !errors.Is(*h.cause.Load(), holdfast.ErrReleased) {
 		return err // in the second case the loss is known
 	}
-	if errors.Is(err, holdfast.ErrOutcomeUnknown) {
-		if lost := r.lossBefore(); lost != nil {
-			return lost
-		}
+	lost, unknown := h.grant.Lease.Lost(), errors.Is(err, holdfast.ErrOutcomeUnknown)
+	switch {
+	case lost != nil && (!unknown || lost.Cause == holdfast.CauseRevoked || lost.Cause == holdfast.CauseClusterChanged):
+		// Etcd may have ended the lease before the release began. So if no reply tells otherwise, the hold counts as lost:
+		//
+		//	0 s  the lease is revoked. The session is cut off, and not told
+		//	2 s  the lock delay is over: the next one holds, beside A's work
+		//	3 s  A releases. Before a reply to that, the session hears of the revocation
+		return h.named(lost)
+	case errors.Is(err, queue.ErrEntryGone):
+		return h.askWhyGone()
+	default:
 		return err
 	}
-	if lost := h.grant.Lease.Lost(); lost != nil {
-		return h.named(lost)
-	}
-	if errors.Is(err, queue.ErrEntryGone) {
-		return h.askWhyGone()
-	}
-	return err
 }
 
-// lossBefore returns the loss of the hold if etcd has ended its lease, or nil.
-func (r *removal) lossBefore() *holdfast.LostError {
-	lost := r.hold.grant.Lease.Lost()
-	// The lease may have ended before the release began. So if no reply tells otherwise, the hold counts as lost:
+// lossIn returns the loss that an error tells, unless the holds were released before it.
+func (l *life) lossIn(err error) (lost *holdfast.LostError) {
+	// The work ended under the lock, if only this process has given the lease up since:
 	//
-	//	0 s  the lease is revoked. The session is cut off, and not told
-	//	2 s  the lock delay is over: the next one holds, beside A's work
-	//	3 s  A releases. Before a reply to that, the session hears of the revocation
-	if lost == nil || lost.Cause != holdfast.CauseRevoked && lost.Cause != holdfast.CauseClusterChanged {
+	//	0 s   the work returns, and the removal is sent. No member replies, not even to renewals
+	//	13 s  the lease is no longer trusted. Etcd still had it when the work ended
+	if errors.As(err, &lost) && errors.Is(*l.cause.Load(), holdfast.ErrReleased) &&
+		(lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed) {
 		return nil
 	}
-	return r.hold.named(lost)
-}
-
-// endedDuringRelease reports whether a loss that a release met came after the release had begun: this session gave the
-// lease up, and etcd had not ended it before.
-func endedDuringRelease(lost *holdfast.LostError) bool {
-	return lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed
+	return lost
 }
 
 // Join returns the error of a function and the loss of its hold as one error. It is err alone if err wraps this very
@@ -114,7 +108,7 @@ func Join(err error, lost *holdfast.LostError) error {
 // Blocks reports whether the hold keeps its name from other callers of its session: it has not ended, or its entry is
 // left to Release.
 func (h *Hold) Blocks() bool {
-	return h.Live() || keepsEntry(*h.cause.Load()) && !h.removal.taken.Load()
+	return h.Live() || keepsEntry(*h.cause.Load()) && !h.taken.Load()
 }
 
 // readNotices reads the entries of holds whose values have changed.
@@ -157,7 +151,7 @@ func (h *Hold) noteEntry(kv *mvccpb.KeyValue) {
 	//	        A's session polls at once: mod(entry) is 20. It reads the entry, and A's contexts end
 	//	rev 25  A's work has returned, and Release deletes the entry: B holds
 	if h.stop(lost) {
-		h.log().Warn("holdfast: an administrator has ended a hold; its entry stays until it is released",
+		h.grant.Log().Warn("holdfast: an administrator has ended a hold; its entry stays until it is released",
 			"token", h.Token(), "cause", lost.Cause.String(), "by", n.By, "reason", n.Reason)
 	}
 	if n.Removed { // no Release may ever come; by then the holder must have been told
@@ -169,40 +163,11 @@ func (h *Hold) noteEntry(kv *mvccpb.KeyValue) {
 	}
 }
 
-// takeKept returns true to a single caller. It has to remove the kept entry of a hold that has ended.
-func (r *removal) takeKept() bool {
-	h := r.hold
-	if !keepsEntry(*h.cause.Load()) || !r.taken.CompareAndSwap(false, true) {
-		return false
-	}
-	h.poll.roster.remove([]*Hold{h})
-	return true
-}
-
-// removeKept removes a kept entry without a wait for Release, with those of its Set, on goroutines of the
-// session.
+// removeKept removes a kept entry, with those of its Set, on goroutines of the session, once. Release calls it, or
+// nothing is left to Release.
 func (l *life) removeKept() {
-	for _, each := range l.holds {
-		if each.removal.takeKept() {
-			each.removal.inBackground()
-		}
+	if keepsEntry(*l.cause.Load()) && l.taken.CompareAndSwap(false, true) {
+		l.poll.roster.remove(l.holds)
+		l.removeEach()
 	}
-}
-
-// releaseKept removes a kept entry, with those of its Set, and waits for that until ctx ends. It returns the loss: the
-// hold has ended before.
-func (l *life) releaseKept(ctx context.Context) error {
-	for _, each := range l.holds {
-		switch {
-		case !each.removal.takeKept():
-		case queue.RemoveNow(ctx, []*queue.Grant{each.grant}, nil) == nil:
-			each.removal.wasRemoved()
-		default:
-			each.removal.inBackground()
-		}
-	}
-	for _, each := range l.holds { // another call may be removing some of them
-		each.removal.leave(ctx)
-	}
-	return *l.cause.Load()
 }

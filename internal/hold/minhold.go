@@ -34,9 +34,7 @@ const movesInFlight = 8
 func (r *removal) stayTaken() {
 	// The next goroutine does not wait for the move: it queues behind the entry.
 	r.hold.grant.LeaveLine()
-	if !r.hold.host.Go(func(context.Context) { r.keepName() }) { // joined by Close
-		r.keepName() // closed: the lease is lost, so this sends nothing; beforeRevoke moves the entry
-	}
+	r.onSession(func(context.Context) { r.keepName() }) // if that is closed, beforeRevoke moves the entry
 }
 
 func (r *removal) keepName() {
@@ -51,18 +49,12 @@ func (r *removal) keepName() {
 		left = g.Left(err) // without an error the entry stays, so its key is not used again
 	}
 	r.finalize(err)
-	if !left { // until then the session goes on accounting for the entry
-		r.removeInTime(err)
+	if !left { // until MinHold has passed, the session goes on accounting for the entry
+		g.Log().Warn("holdfast: etcd refuses to keep the name of a released lock taken by a lease of its own (MinHold); "+
+			"the session keeps it taken, as long as its lease lives", "rest", g.TakenFor(), "error", err)
+		_ = lease.Sleep(g.Lease.Context(), g.TakenFor())
+		_ = g.Remove() // on a lost lease it sends nothing
 	}
-}
-
-// removeInTime removes the entry when MinHold has passed, after etcd has refused to move it.
-func (r *removal) removeInTime(refused error) {
-	g := r.hold.grant
-	r.hold.log().Warn("holdfast: etcd refuses to keep the name of a released lock taken by a lease of its own (MinHold); "+
-		"the session keeps it taken, as long as its lease lives", "rest", g.TakenFor(), "error", refused)
-	_ = lease.Sleep(g.Lease.Context(), g.TakenFor())
-	_ = g.Remove() // on a lost lease it sends nothing
 }
 
 // move is one try to move an entry. It does not change the grant, so beforeRevoke can make another move on a different
@@ -70,8 +62,7 @@ func (r *removal) removeInTime(refused error) {
 type move struct {
 	grant      *queue.Grant
 	host       lease.Env
-	lease      clientv3.LeaseID // the entry's own; 0: none was granted yet
-	ttl        time.Duration
+	own        ownLease
 	unanswered bool // a copy may have been carried out, or may be yet
 }
 
@@ -95,13 +86,10 @@ func (m *move) inTime() (err error, late bool) {
 // try sends the Grant, if none has a reply yet, and the put.
 func (m *move) try(ctx context.Context) error {
 	g := m.grant
-	if m.lease == clientv3.NoLease {
-		var err error
-		if m.lease, m.ttl, err = grantLease(ctx, m.host, m.grant.TakenFor()); err != nil {
-			return err
-		}
+	if err := m.own.obtain(ctx, m.host, g.TakenFor()); err != nil {
+		return err
 	}
-	then := []clientv3.Op{clientv3.OpPut(g.Key, m.takenValue(), clientv3.WithLease(m.lease))}
+	then := []clientv3.Op{clientv3.OpPut(g.Key, m.takenValue(), clientv3.WithLease(m.own.id))}
 	if g.Claim != "" {
 		then = append(then, clientv3.OpDelete(g.Claim)) // it would stay when the entry goes, and delay the next holder
 	}
@@ -118,7 +106,7 @@ func (m *move) try(ctx context.Context) error {
 	m.unanswered = g.Queue.ReportUnknown("move", err) || r.Unanswered || m.unanswered
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone: // the entry's own: it was revoked by hand
-		m.lease = clientv3.NoLease
+		m.own = ownLease{}
 		return retry.Again(err)
 	case err != nil:
 		return err
@@ -129,17 +117,27 @@ func (m *move) try(ctx context.Context) error {
 	}
 }
 
-// grantLease obtains a lease for an entry alone, and returns its TTL.
-func grantLease(ctx context.Context, host lease.Env, d time.Duration) (clientv3.LeaseID, time.Duration, error) {
-	seconds := int64((d + time.Second - 1) / time.Second)
+// ownLease is a lease for an entry alone. Nothing renews it.
+type ownLease struct {
+	id    clientv3.LeaseID // 0: none was granted yet
+	until time.Time        // it ends then, or later
+}
+
+// obtain grants the lease, for that time, unless that was done.
+func (o *ownLease) obtain(ctx context.Context, host lease.Env, d time.Duration) error {
+	if o.id != clientv3.NoLease {
+		return nil
+	}
+	sent, seconds := time.Now(), int64((d+time.Second-1)/time.Second)
 	resp, _, err := requests.Once(ctx, host.Sender(), requests.Write,
 		func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
 			return host.Client().Grant(ctx, max(1, seconds)) // each copy grants another; the surplus has no keys, and expires
 		})
 	if err != nil {
-		return clientv3.NoLease, 0, fmt.Errorf("grant a lease for the entry: %w", err)
+		return fmt.Errorf("grant a lease for the entry: %w", err)
 	}
-	return resp.ID, time.Duration(resp.TTL) * time.Second, nil // etcd makes short leases longer
+	*o = ownLease{resp.ID, sent.Add(time.Duration(resp.TTL) * time.Second)} // etcd makes short leases longer
+	return nil
 }
 
 // takenValue is the entry's value after the release.
@@ -148,9 +146,7 @@ func (m *move) takenValue() string {
 	if !ok {
 		return m.grant.Value
 	}
-	now := time.Now()
-	v.Held = m.grant.TakenSince()
-	v.Released, v.TakenUntil = now, now.Add(m.ttl)
+	v.Held, v.Released, v.TakenUntil = m.grant.TakenSince(), time.Now(), m.own.until
 	return v.Encode()
 }
 
@@ -167,7 +163,7 @@ func moveTaken(ctx context.Context, host lease.Host, l *lease.Lease) {
 			if err := m.try(ctx); err == nil || errors.Is(err, queue.ErrEntryGone) {
 				g.Forget()
 			} else { // the entry ends with the lease. A deletion would free the name even if the move was carried out
-				logOf(g).Warn("holdfast: a name that MinHold keeps taken may be free too early: "+
+				g.Log().Warn("holdfast: a name that MinHold keeps taken may be free too early: "+
 					"its entry was not moved before the session's lease ended", "error", err)
 			}
 		})

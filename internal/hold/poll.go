@@ -39,12 +39,12 @@ func (p *poller) pollAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 func (p *poller) poll(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 	within, cancel := context.WithTimeout(ctx, requests.Patience)
 	defer cancel()
-	sent := p.roster.noteSent() // the next poll is due by this: an entry may go as soon as etcd has read it
+	sent := p.roster.clock() // the next poll is due by this: an entry may go as soon as etcd has read it
 	resp, err := p.read(within, lease, holds)
 	if ctx.Err() != nil {
 		return
 	}
-	if p.report(err); err != nil {
+	if p.report(sent, err); err != nil {
 		return // that decides nothing: renewals judge the connection
 	}
 	p.roster.notePolled(holds, sent)
@@ -59,7 +59,7 @@ func (p *poller) poll(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 		case !h.grant.Is(kv):
 			h.endAndRelease(h.lossOfEntry(cause))
 			h.removeKept() // if a notice had ended the hold: its entry has gone without a Release
-		case h.unknown(kv.ModRevision):
+		case kv.ModRevision > h.known(): // its value is yet to be read
 			changed = append(changed, h)
 		}
 	}
@@ -98,8 +98,8 @@ func (p *poller) causeOf(resp requests.Reply, i int) holdfast.Cause {
 }
 
 // report counts polls without a reply, and logs the first of a row.
-func (p *poller) report(err error) {
-	first := p.roster.noteReply(err == nil)
+func (p *poller) report(sent time.Duration, err error) {
+	first := p.roster.noteReply(sent, err == nil)
 	if err == nil {
 		return
 	}

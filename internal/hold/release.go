@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
@@ -30,17 +29,19 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	ctx, cancel := h.host.Detached(ctx)
 	defer cancel()
 	switch {
-	case keepsEntry(*h.cause.Load()):
-		return h.releaseKept(ctx)
+	case keepsEntry(*h.cause.Load()): // the hold has ended before
+		h.removeKept()
+		for _, each := range h.holds { // another call may be removing some of them
+			each.removal.leave(ctx)
+		}
+		return *h.cause.Load()
 	case !ended: // another call has, and removes the entries
 	case h.request.MinHold > 0 && h.grant.TakenFor() > 0:
 		h.removal.stayTaken()
 	case h.removeNow(ctx):
 		return nil
 	default: // another goroutine waits in the line, or the removal got no reply
-		for _, each := range h.holds {
-			each.removal.inBackground()
-		}
+		h.removeEach()
 	}
 	if cause := *h.cause.Load(); !errors.Is(cause, holdfast.ErrReleased) {
 		return cause
@@ -57,11 +58,16 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 // call that has ended them.
 func (l *life) endAndRelease(cause error) (ended bool) {
 	if ended = l.stop(cause); ended {
-		for _, each := range l.holds {
-			each.removal.inBackground()
-		}
+		l.removeEach()
 	}
 	return ended
+}
+
+// removeEach removes the entries, each on a goroutine of the session.
+func (l *life) removeEach() {
+	for _, each := range l.holds {
+		each.removal.inBackground()
+	}
 }
 
 // keepsEntry reports whether a hold leaves its entry to Release when it ends with that cause.
@@ -97,47 +103,39 @@ func (h *Hold) ReleaseAfterWork(ctx context.Context) *holdfast.LostError {
 		h.host.Logger().Warn("holdfast: work finished, but etcd has not confirmed the release", "error", err)
 		return nil
 	}
-	var lost *holdfast.LostError
-	if !errors.As(err, &lost) {
-		return nil
-	}
-	// The work ended under the lock, if only this process has given the lease up since:
-	//
-	//	0 s   the work returns, and the removal is sent. No member replies, not even to renewals
-	//	13 s  the lease is no longer trusted. Etcd still had it when the work ended
-	if errors.Is(*h.cause.Load(), holdfast.ErrReleased) && endedDuringRelease(lost) {
-		return nil
-	}
-	return lost
+	return h.lossIn(err)
 }
 
 // removal is how the entry leaves etcd after the end of its hold.
 type removal struct {
-	hold    *Hold
-	joined  func()        // must be called when the end is recorded: Close waits for it
-	done    chan struct{} // closed when the entry is out of etcd, or given up
-	outcome error         // set before done is closed
-	instead *removal      // removes the entry in place of this one; nil: none; set before done is closed
-
-	taken    atomic.Bool // the entry has outlived its hold, and is being removed
-	detached bool        // the entry stands, and a ticket names it; set before done is closed
+	hold     *Hold
+	joined   func()        // must be called when the end is recorded: Close waits for it
+	done     chan struct{} // closed when the entry is out of etcd, or given up
+	outcome  error         // set before done is closed
+	detached bool          // the entry stands, and a ticket names it; set before done is closed
 }
 
 // wasRemoved is finalize for a hold whose entry its caller has removed, or detached.
 func (r *removal) wasRemoved() {
 	close(r.done) // no error is the outcome
 	// An auditor may be slow, and the caller does not wait for it.
-	if !r.hold.audited() || !r.hold.host.Go(func(context.Context) { r.recordEnd() }) { // joined by Close
+	if !r.hold.audited() {
 		r.recordEnd()
+		return
 	}
+	r.onSession(func(context.Context) { r.recordEnd() })
 }
 
 // inBackground removes the entry, or hands it off to the next goroutine in the line, on a goroutine of the session.
-// Close joins it.
 func (r *removal) inBackground() {
-	remove := func(context.Context) { r.finalize(r.hold.grant.HandOff()) }
-	if !r.hold.host.Go(remove) {
-		remove(nil) // closed: the lease is lost, so this sends nothing
+	r.onSession(func(context.Context) { r.finalize(r.hold.grant.HandOff()) })
+}
+
+// onSession runs f on a goroutine of the session, which Close joins. Once the session is closed, f runs here: the lease
+// is lost, and nothing is sent about the entry.
+func (r *removal) onSession(f func(ctx context.Context)) {
+	if host := r.hold.host; !host.Go(f) {
+		f(host.Context())
 	}
 }
 
@@ -153,16 +151,10 @@ func (r *removal) await(ctx context.Context) error {
 	r.leave(ctx)
 	select {
 	case <-r.done: // perhaps both were ready
-		if r.instead != nil {
-			return r.instead.await(ctx)
-		}
-		return r.err()
+		return r.told(r.outcome)
 	default:
+		return r.told(r.explain(fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, context.Cause(ctx))))
 	}
-	if lost := r.lossBefore(); lost != nil {
-		return lost
-	}
-	return r.unknown(context.Cause(ctx))
 }
 
 // leave waits until the entry is removed, or ctx ends.
@@ -173,36 +165,25 @@ func (r *removal) leave(ctx context.Context) {
 	}
 }
 
-// err is what Release returns for the outcome.
-func (r *removal) err() error {
-	switch h := r.hold; {
-	case r.outcome == nil:
-		return nil
-	case errors.Is(r.outcome, holdfast.ErrOutcomeUnknown):
-		return r.unknown(r.outcome)
-	case errors.Is(r.outcome, holdfast.ErrLost):
-		return r.outcome
-	case errors.Is(r.outcome, queue.ErrEntryGone): // of a hold whose loss was known before: see explain
-		return *h.cause.Load()
-	default:
-		return fmt.Errorf("release %s (%skey %s): %w", h.Queue(), h.tokenText(), names.Quote(h.Key()), r.outcome)
-	}
-}
-
-func (r *removal) unknown(err error) error {
+// told is what Release returns for an outcome.
+func (r *removal) told(outcome error) error {
 	h := r.hold
-	if !errors.Is(err, holdfast.ErrOutcomeUnknown) {
-		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
+	switch {
+	case errors.Is(outcome, holdfast.ErrOutcomeUnknown):
+	case outcome == nil || errors.Is(outcome, holdfast.ErrLost):
+		return outcome
+	default:
+		return fmt.Errorf("release %s (%skey %s): %w", h.Queue(), h.tokenText(), names.Quote(h.Key()), outcome)
 	}
 	next := "the session removes the entry once etcd answers, or it expires with the lease"
 	switch {
-	case errors.Is(err, queue.ErrRepeated):
+	case errors.Is(outcome, queue.ErrRepeated):
 		next = "if it did not, another client had deleted the entry, perhaps before the work was done"
 	case h.grant.TakenFor() > 0:
 		next = "the session keeps the name taken until MinHold has passed, as long as its lease lives"
 	}
 	return fmt.Errorf("release %s (%slease %x, session %s): %w; %s",
-		h.Queue(), h.tokenText(), int64(h.Lease()), h.host.State(), err, next)
+		h.Queue(), h.tokenText(), int64(h.Lease()), h.host.State(), outcome, next)
 }
 
 // recordEnd reports the end of the hold to its auditor and to telemetry, when the entry is gone or given up.
@@ -210,13 +191,11 @@ func (r *removal) recordEnd() {
 	defer r.joined()
 	h := r.hold
 	held := h.until.Sub(h.since) // by the monotonic clock
-	var lost *holdfast.LostError
-	if err := *h.cause.Load(); !errors.Is(err, holdfast.ErrReleased) {
-		errors.As(err, &lost)
-	} else if errors.As(r.outcome, &lost) && endedDuringRelease(lost) {
-		lost = nil // the hold was released before
+	end := *h.cause.Load()
+	if errors.Is(end, holdfast.ErrReleased) {
+		end = r.outcome
 	}
-	switch {
+	switch lost := h.lossIn(end); {
 	case lost != nil: // if there is no auditor, as a warning in the log
 		h.tell(audit.Record{Event: audit.Lost, At: h.until, Held: held, Err: lost})
 		h.telemetry.Lost(held, lost.Cause.String(), lost.Since)

@@ -118,14 +118,13 @@ type roster struct {
 	holds   map[*Hold]time.Duration // when the latest poll with a reply was sent, by the session's clock; or never
 	bound   *lease.Lease            // its end ends the holds on it
 	running bool                    // a goroutine looks
-	sent    time.Duration           // when the latest poll was sent, by the session's clock
-	failing bool                    // it got no reply
+	failed  time.Duration           // when the latest poll was sent, if it got no reply; otherwise never
 }
 
 func newRoster(host lease.Host) roster {
 	interval := lease.PollInterval(host.LockDelay())
 	return roster{
-		clock: host.Clock(), interval: interval, look: interval / 2, holds: make(map[*Hold]time.Duration),
+		clock: host.Clock(), interval: interval, look: interval / 2, holds: make(map[*Hold]time.Duration), failed: never,
 	}
 }
 
@@ -197,7 +196,7 @@ func (r *roster) ready(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
 func (r *roster) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
 	now := r.clock() + r.look/2 // what is due is polled at the nearest look, not the next
 	r.mu.Lock()
-	pauses := r.failing && r.sent > now-r.interval // etcd is slow: no more requests than before
+	pauses := r.failed > now-r.interval // etcd is slow: no more requests than before
 	r.mu.Unlock()
 	if pauses {
 		return nil
@@ -237,20 +236,14 @@ func (r *roster) dueOf(holds []*Hold, late time.Duration) (due []*Hold) {
 	return due
 }
 
-// noteSent records the sending of a poll, now, and returns the time.
-func (r *roster) noteSent() time.Duration {
-	sent := r.clock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sent = sent
-	return sent
-}
-
 // noteReply records whether a poll got a reply, and reports whether the one before did.
-func (r *roster) noteReply(yes bool) (before bool) {
+func (r *roster) noteReply(sent time.Duration, yes bool) (before bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before, r.failing = !r.failing, !yes
+	before, r.failed = r.failed == never, never
+	if !yes {
+		r.failed = sent
+	}
 	return before
 }
 
