@@ -38,7 +38,7 @@ var invariants = []invariant{
 		"internal/queue/remove.go entry.HandOff",
 		"internal/leftovers/sweeper.go Sweeper.sweep",
 		"internal/requests/txns.go Committer.Commit",
-		"internal/hold/downgrade.go life.endLost",
+		"internal/hold/downgrade.go Hold.endLost",
 	}},
 	{"5 Release only your own", []string{"internal/queue/entry.go entry.Holding"}},
 	{"6 Verified after the wait", []string{
@@ -133,7 +133,7 @@ var invariants = []invariant{
 		"internal/lease/hearing.go LookLasts",
 	}},
 	{"17 A removed holder is told before a waiter holds", []string{
-		"internal/hold/loss.go Hold.noteEntry, life.releaseKept",
+		"internal/hold/loss.go Hold.noteEntry, life.removeKept",
 		"admin/request.go request.find, request.bell, request.write",
 		"internal/lease/hearing.go Lease.Heard",
 		"admin/remove.go request.move",
