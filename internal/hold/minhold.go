@@ -120,6 +120,7 @@ func (m *move) try(ctx context.Context) error {
 // ownLease is a lease for an entry alone. Nothing renews it.
 type ownLease struct {
 	id    clientv3.LeaseID // 0: none was granted yet
+	ttl   time.Duration    // etcd makes short leases longer
 	until time.Time        // it ends then, or later
 }
 
@@ -136,7 +137,8 @@ func (o *ownLease) obtain(ctx context.Context, host lease.Env, d time.Duration) 
 	if err != nil {
 		return fmt.Errorf("grant a lease for the entry: %w", err)
 	}
-	*o = ownLease{resp.ID, sent.Add(time.Duration(resp.TTL) * time.Second)} // etcd makes short leases longer
+	ttl := time.Duration(resp.TTL) * time.Second
+	*o = ownLease{resp.ID, ttl, sent.Add(ttl)}
 	return nil
 }
 
@@ -146,7 +148,9 @@ func (m *move) takenValue() string {
 	if !ok {
 		return m.grant.Value
 	}
-	v.Held, v.Released, v.TakenUntil = m.grant.TakenSince(), time.Now(), m.own.until
+	now := time.Now()
+	v.Held = m.grant.TakenSince()
+	v.Released, v.TakenUntil = now, now.Add(m.own.ttl)
 	return v.Encode()
 }
 
