@@ -14,20 +14,14 @@ import (
 // lines are the lines of a session. In a line goroutines of one session wait for the same name, in the order of their
 // calls. Only its head has an entry in etcd, or is about to put it. The others cost the cluster nothing.
 type lines struct {
-	mu  sync.Mutex // protects all, the fields of each line, and those of each caller from rev on
-	all map[lineKey]*line
-}
-
-// lineKey tells lines apart.
-type lineKey struct {
-	entries string
-	alone   *caller // nil: the shared line of this queue
+	mu  sync.Mutex       // protects all, the fields of each line, and those of each caller from rev on
+	all map[string]*line // by Entries; those of callers alone are not in it
 }
 
 // line has a head until it is forgotten.
 type line struct {
 	lines   *lines
-	key     lineKey
+	entries string // its key in lines.all; empty for a caller alone
 	head    *caller
 	waiting list.List // of *caller; a list, so canceling takes as long in a line of any length
 }
@@ -68,25 +62,25 @@ func newCaller(q *Queue, r Request) *caller {
 func (s *lines) join(c *caller, ifEmpty bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := lineKey{entries: c.q.At.Entries}
-	if c.alone {
-		k.alone = c
-	}
-	ln := s.all[k]
-	if ln != nil && ifEmpty {
-		return false
-	}
 	c.turn = make(chan struct{}, 1)
-	if ln != nil {
-		c.line, c.at = ln, ln.waiting.PushBack(c)
-		return true
+	c.line = &line{lines: s}
+	if !c.alone { // others may have joined its line, or may join it
+		entries := c.q.At.Entries
+		ln := s.all[entries]
+		if ln != nil && ifEmpty {
+			return false
+		}
+		if ln != nil {
+			c.line, c.at = ln, ln.waiting.PushBack(c)
+			return true
+		}
+		if s.all == nil {
+			s.all = make(map[string]*line)
+		}
+		c.line.entries = entries
+		s.all[entries] = c.line
 	}
-	if s.all == nil {
-		s.all = make(map[lineKey]*line)
-	}
-	c.line = &line{lines: s, key: k, head: c}
-	s.all[k] = c.line
-	c.turn <- struct{}{}
+	c.becomeHead()
 	return true
 }
 
@@ -94,7 +88,7 @@ func (s *lines) join(c *caller, ifEmpty bool) bool {
 func (s *lines) length(entries string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ln := s.all[lineKey{entries: entries}]
+	ln := s.all[entries]
 	if ln == nil {
 		return 0
 	}
@@ -114,19 +108,22 @@ func (c *caller) cancel() bool {
 	return true
 }
 
-// ahead returns the head of the line and how many are ahead of the caller, itself not among them. It does not count
-// further than most. The head is nil if the line was forgotten.
-func (c *caller) ahead(most int) (head *caller, n int) {
+// ahead returns the head of the line, the create revision of its entry, and how many are ahead of the caller, itself
+// not among them. It does not count further than most. The head is nil if the line was forgotten.
+func (c *caller) ahead(most int) (head *caller, rev int64, n int) {
 	c.line.lines.mu.Lock()
 	defer c.line.lines.mu.Unlock()
-	if head = c.line.head; head == nil || head == c {
-		return head, 0
+	switch head = c.line.head; head {
+	case nil:
+		return nil, 0, 0
+	case c:
+		return c, c.rev, 0
 	}
 	n = 1
 	for el := c.at.Prev(); el != nil && n < most; el = el.Prev() {
 		n++
 	}
-	return head, n
+	return head, head.rev, n
 }
 
 // isLast reports whether no caller waits behind c, the head.
@@ -141,31 +138,29 @@ func (c *caller) isLast() bool {
 func (c *caller) takeFirst() *caller {
 	c.line.lines.mu.Lock()
 	defer c.line.lines.mu.Unlock()
-	return c.line.takeFirstLocked()
-}
-
-func (ln *line) takeFirstLocked() *caller {
-	front := ln.waiting.Front()
-	if front == nil {
+	ln := c.line
+	first := ln.waiting.Front()
+	if first == nil {
 		return nil
 	}
-	return ln.waiting.Remove(front).(*caller)
+	return ln.waiting.Remove(first).(*caller)
 }
 
 // passTurn makes c the head. It reports false if c was canceled.
 func (c *caller) passTurn() bool {
 	c.line.lines.mu.Lock()
 	defer c.line.lines.mu.Unlock()
-	return c.passTurnLocked()
-}
-
-func (c *caller) passTurnLocked() bool {
 	if c.canceled {
 		return false
 	}
+	c.becomeHead()
+	return true
+}
+
+// becomeHead gives c the turn. Its caller has locked the lines.
+func (c *caller) becomeHead() {
 	c.line.head = c
 	c.turn <- struct{}{}
-	return true
 }
 
 // next ends the turn of the head: the first waiting caller becomes the head. If none waits, the line is forgotten.
@@ -173,12 +168,12 @@ func (c *caller) next() {
 	c.line.lines.mu.Lock()
 	defer c.line.lines.mu.Unlock()
 	ln := c.line
-	if first := ln.takeFirstLocked(); first != nil {
-		first.passTurnLocked() // it is not canceled: those are not in the list
+	if first := ln.waiting.Front(); first != nil {
+		ln.waiting.Remove(first).(*caller).becomeHead() // it is not canceled: those are not in the list
 		return
 	}
 	ln.head = nil
-	delete(ln.lines.all, ln.key)
+	delete(ln.lines.all, ln.entries)
 }
 
 // awaitTurn waits until c is the head, and tells it its place meanwhile. After an error cancel must follow.

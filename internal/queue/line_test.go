@@ -50,7 +50,7 @@ func TestTurnsComeInTheOrderOfTheCalls(t *testing.T) {
 	if s.length("x") != 0 || len(s.all) != 0 {
 		t.Error("a line that is empty was not forgotten")
 	}
-	if head, _ := third.ahead(10); head != nil {
+	if head, _, _ := third.ahead(10); head != nil {
 		t.Error("a caller of a line that was forgotten has a place in it")
 	}
 }
@@ -60,7 +60,7 @@ func TestCallerThatHasLeftItsLineHasNoPlaceInIt(t *testing.T) {
 	t.Parallel()
 	only := joined(new(lines), 1)
 	only.next()
-	if head, n := only.ahead(10); head != nil || n != 0 {
+	if head, _, n := only.ahead(10); head != nil || n != 0 {
 		t.Errorf("behind %v, and %d are ahead", head, n)
 	}
 }
@@ -74,8 +74,11 @@ func TestJoinIfEmptyJoinsNoLineWithACaller(t *testing.T) {
 	}
 	alone := numbered("x", 3)
 	alone.alone = true
-	if !s.join(alone, true) || !s.join(numbered("y", 4), true) || len(s.all) != 3 {
+	if !s.join(alone, true) || !s.join(numbered("y", 4), true) || len(s.all) != 2 {
 		t.Error("a caller has not joined a line that was empty")
+	}
+	if alone.next(); len(s.all) != 2 || s.length("x") != 1 {
+		t.Error("a caller alone has ended another line")
 	}
 }
 
@@ -138,8 +141,8 @@ func TestLineCountsNoFurtherThanItIsAsked(t *testing.T) {
 	head, behind := queueUp(most + 2)
 	all := append([]*caller{head}, behind...)
 	for i, want := range map[int]int{0: 0, 1: 1, 2: 2, most: most, most + 2: most} {
-		if first, got := all[i].ahead(most); got != want || first != head {
-			t.Errorf("%d are ahead of the caller at %d, want %d; the head is %v", got, i, want, first)
+		if first, rev, got := all[i].ahead(most); got != want || first != head || rev != head.rev {
+			t.Errorf("%d are ahead of the caller at %d, want %d; the head is %v, created at %d", got, i, want, first, rev)
 		}
 	}
 }

@@ -113,13 +113,11 @@ func (s scope) placeIn(r requests.Reply, i int, rev int64, epoch []*mvccpb.KeyVa
 
 // place returns the place of a caller in its line, behind what is ahead of the head's entry.
 func (c *caller) place(ctx context.Context) view.Place {
-	head, inLine := c.ahead(view.MaxAhead)
+	head, rev, inLine := c.ahead(view.MaxAhead)
 	if head == nil {
 		return view.Place{}
 	}
-	c.line.lines.mu.Lock()
-	rev, counted := head.rev, inLine
-	c.line.lines.mu.Unlock()
+	counted := inLine
 	if inLine > 0 && rev > 0 {
 		rev, counted = rev+1, inLine-1 // the head's entry is counted, and may be the holder's
 	}
