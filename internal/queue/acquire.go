@@ -76,9 +76,6 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 			a = newAttempt(heads, lease)
 		}
 		err := a.put(ctx)
-		if err != nil {
-			err = a.putAgain(ctx, err)
-		}
 		if err == nil && (ctx.Err() != nil || !a.mayHold()) {
 			err = a.awaitFront(ctx)
 		}
@@ -384,11 +381,11 @@ func (q *Queue) checkRoom(ctx context.Context) error {
 		if err != nil || r.First(1) == nil {
 			return err
 		}
-		if err := q.ensureLimit(ctx, r.First(1)); err != nil {
+		if err := q.changeLimit(ctx, r.First(1), q.limit); err != nil {
 			return err
 		}
 		v := standingIn(q.At, r.Range(0).Kvs...)
-		if _, free := v.room(q.limit); len(v.waiting) > 0 || free < q.weight {
+		if len(v.waiting) > 0 || v.live+q.weight > q.limit {
 			return &Error{Place: q.placeIn(r, 2, 0, nil), Err: ErrOccupied}
 		}
 		return nil

@@ -218,11 +218,10 @@ func (e *entry) reach(to stage) {
 func (e *entry) setCreated(rev int64) {
 	e.Created = rev
 	e.reach(created)
-	if c := e.caller; c != nil {
-		c.q.shared.lines.mu.Lock()
-		c.rev = rev
-		c.q.shared.lines.mu.Unlock()
-	}
+	lines := &e.Queue.shared.lines
+	lines.mu.Lock()
+	e.caller.rev = rev
+	lines.mu.Unlock()
 }
 
 // setToken computes the token from the epoch, as the put has read it.
@@ -260,7 +259,7 @@ func (e *entry) TakenSince() time.Time {
 // Taken returns the entries of a lost lease whose names stay taken: see TakeFor. Its caller reads and forgets them.
 func Taken(host lease.Host, l *lease.Lease) (taken []*Grant) {
 	for _, of := range sharedBy(host).keys.Of(l, false) {
-		if e, ok := of.(*entry); ok && e.TakenFor() > 0 {
+		if e := of.(*entry); e.TakenFor() > 0 {
 			taken = append(taken, e)
 		}
 	}

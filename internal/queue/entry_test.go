@@ -101,7 +101,7 @@ func TestOnlyACallerWhoWaitsIsToldThePlace(t *testing.T) {
 		q := start(t, srv).queue("x")
 		told := make(chan view.Place, 1)
 		tk := Set{q}.join(Request{OnWait: func(p view.Place) { told <- p }})[0]
-		w := &entry{Queue: q, wait: wait{ahead: &mvccpb.KeyValue{}}}
+		w := &entry{Queue: q, caller: newCaller(q, Request{}), wait: wait{ahead: &mvccpb.KeyValue{}}}
 		w.tell(t.Context())
 		w.caller = tk
 		over, cancel := context.WithCancel(t.Context())

@@ -148,9 +148,6 @@ func (a *attempt) takeTurn(ctx context.Context) (*attempt, error) {
 	turn := next.entries[0]
 	turn.permit.turn, next.after = true, permit
 	err := next.put(ctx)
-	if err != nil {
-		err = next.putAgain(ctx, err)
-	}
 	if turn.stage < created {
 		turn.finish() // its put may be carried out yet
 		return a, err
@@ -205,11 +202,7 @@ func (p *permit) admit(ctx context.Context) error {
 	// The Txn compares the limit, and not the front. While a turn waits, none younger is marked, and no permit is put. So
 	// a copy of this does no harm, whenever it arrives.
 	t := requests.Txn{If: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(at.LimitKey()), "=", p.limit.Mod)}}
-	own := -1
-	for i, kv := range p.next.batch {
-		if kv.CreateRevision == e.Created {
-			own = i
-		}
+	for _, kv := range p.next.batch {
 		key, value := string(kv.Key), string(kv.Value)
 		if v, ok := layout.DecodeValue(kv.Value); ok {
 			v.Held = sent
@@ -228,6 +221,7 @@ func (p *permit) admit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	own := slices.IndexFunc(p.next.batch, e.Is)
 	p.next = next{}
 	if r.Succeeded && own >= 0 && r.Inner(own).Succeeded {
 		p.noteMarked(r.Header.Revision, r.Header.Revision, sent)
@@ -266,22 +260,20 @@ func (p *permit) lookAtAll(ctx context.Context) error {
 		// A younger claim would look dead, for its turn may not be among those read.
 		clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(e.Created-1)),
 		clientv3.OpGet(turns, clientv3.WithRange(endOfTurns), clientv3.WithMinCreateRev(e.Created),
-			clientv3.WithLimit(maxBatch),
-			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
+			clientv3.WithLimit(maxBatch), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
 		clientv3.OpGet(q.At.LimitKey()),
 	}
-	unsettled := e.unsettled((requests.MaxOps - len(all)) / 2)
-	e.examine(&all, unsettled)
+	unsettled := e.examine(&all, (requests.MaxOps-len(all))/2)
 	return p.ask(ctx, all, func(r requests.Reply) (err error) {
 		if r.First(2) == nil { // deleted by hand
-			return q.ensureLimit(ctx, nil)
+			return q.changeLimit(ctx, nil, q.limit)
 		}
 		if p.limit, err = q.limitIn(r.First(2)); err != nil {
 			return err
 		}
 		stand := standingIn(q.At, append(r.Range(0).Kvs, r.Range(1).Kvs...)...)
 		if p.turn {
-			p.decide(stand.forTurn(e.Created, p.limit), r.Header.Revision)
+			p.decide(stand.forTurn(e.Created, q.weight, p.limit), r.Header.Revision)
 		} else {
 			p.decide(stand.forPermit(e.Created, q.weight, p.limit), r.Header.Revision)
 		}
@@ -309,7 +301,7 @@ func (p *permit) ask(ctx context.Context, then requests.Ops, note func(requests.
 	}
 	// Version 2 on the own lease: it was put, marked, and nothing else. An administrator's notice is a put, too.
 	own := r.First(0)
-	if !p.turn || p.next.hold || !e.Is(own) || own.Version != 2 || own.Lease != int64(e.Lease.ID()) {
+	if !p.turn || !e.Is(own) || own.Version != 2 || own.Lease != int64(e.Lease.ID()) {
 		return ErrEntryGone
 	}
 	p.noteMarked(own.ModRevision, r.Header.Revision, sent)
@@ -321,44 +313,34 @@ const hangs = time.Second
 
 // watch waits until the turn ahead is marked or gone or, at the front, until a permit goes or the limit is changed.
 func (p *permit) watch(ctx context.Context) error {
-	e, q, before := p.e, p.e.Queue, p.ahead()
-	c := watching.Change{
-		Host: q.host, Streams: &q.shared.streams, Look: p.look, Hear: p.hear,
-		Over: func() bool { return !p.next.wait || p.ahead() != before },
-	}
-	if e.ahead == nil {
+	e, q := p.e, p.e.Queue
+	c := watching.Change{Host: q.host, Streams: &q.shared.streams, Look: p.look, Hear: p.hear}
+	if ahead := e.ahead; ahead == nil {
 		from, end := q.At.Semaphore()
 		c.Key, c.Opts = from, []clientv3.OpOption{clientv3.WithRange(end)}
+		c.Over = func() bool { return !p.next.wait }
 	} else {
-		c.Key = string(e.ahead.Key)
+		c.Key = string(ahead.Key)
+		isAhead := func() bool { return e.ahead != nil && e.ahead.CreateRevision == ahead.CreateRevision }
+		c.Over = func() bool { return !p.next.wait || !isAhead() }
 		// All turns together look a few times a second, in case the front hangs.
 		c.Again, c.Recheck = p.lookAtAll, max(hangs, min(time.Duration(e.position)*hangs/4, watching.RecheckAfter))
 	}
 	return c.Await(ctx)
 }
 
-// ahead is the create revision of the turn ahead; 0 for the front.
-func (p *permit) ahead() int64 {
-	if p.e.ahead == nil {
-		return 0
-	}
-	return p.e.ahead.CreateRevision
-}
-
 // hear looks when the watch tells what may end the wait: something was deleted, or the turn ahead was marked, the own
 // turn, by another session, or the limit was changed.
 func (p *permit) hear(ctx context.Context, events []*clientv3.Event) error {
-	news := false
 	for _, event := range events {
 		switch key := string(event.Kv.Key); {
 		case event.Type == mvccpb.DELETE, key == p.e.Key, key == p.e.Queue.At.LimitKey():
-			news = true
 		case p.e.ahead != nil:
-			news, p.e.ahead = true, nil // the own turn was marked with it, or is the front
+			p.e.ahead = nil // the own turn was marked with it, or is the front
+		default:
+			continue
 		}
+		return p.look(ctx)
 	}
-	if !news {
-		return nil
-	}
-	return p.look(ctx)
+	return nil
 }

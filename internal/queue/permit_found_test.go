@@ -32,7 +32,8 @@ func TestWhatIsFoundOfAPermit(t *testing.T) {
 		"a turn, and a permit's old one": {[]string{put, ofPermit, turn, ofTurn}, turn, ofTurn, true},
 	} {
 		home := semaphoreX.PermitKey(1, "a")
-		e := &entry{Queue: &Queue{scope: scope{At: semaphoreX}}, entryKeys: entryKeys{Key: home, home: home}}
+		q := &Queue{scope: scope{At: semaphoreX}, shared: new(shared)}
+		e := &entry{Queue: q, caller: newCaller(q, Request{}), entryKeys: entryKeys{Key: home, home: home}}
 		p := &permit{e: e}
 		const before = 2 // other replies
 		own, claim := p.found(reads(semaphoreX, append([]string{"o@1", "o@2"}, c.found...)...), before)

@@ -29,10 +29,9 @@ var (
 // the reply to the other.
 const slowPut = time.Second
 
-// put sends the put of the entries of the attempt once. As a rule the reply names the entry ahead of each; otherwise a
-// look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another client deleted a.after or one of these
-// entries), or etcd's error. After an error putAgain must follow.
-func (a *attempt) put(ctx context.Context) error {
+// putOnce sends the put of the entries of the attempt once. As a rule the reply names the entry ahead of each;
+// otherwise a look does. It returns what put does, or errSendAgain.
+func (a *attempt) putOnce(ctx context.Context) error {
 	if a.entries[0].stage >= created {
 		return nil // by a hand-off
 	}
@@ -73,14 +72,19 @@ func (a *attempt) put(ctx context.Context) error {
 	return err
 }
 
-// putAgain sends the put again after an error of put, until it succeeds or fails for good, or ctx ends. The entries are
-// put once, however often the request is sent.
-func (a *attempt) putAgain(ctx context.Context, err error) error {
+// put sends the put until it succeeds or fails for good, or ctx ends. The entries are put once, however often the
+// request is sent. It returns ctx's error, ErrOccupied, ErrEntryGone (another client deleted a.after or one of these
+// entries), or etcd's error.
+func (a *attempt) put(ctx context.Context) error {
+	err := a.putOnce(ctx)
+	if err == nil {
+		return nil
+	}
 	try := func(context.Context) error {
 		err := errSendAgain
 		for errors.Is(err, errSendAgain) {
 			if err = retry.ContextErr(ctx); err == nil {
-				err = a.put(ctx)
+				err = a.putOnce(ctx)
 			}
 		}
 		return err
@@ -220,15 +224,11 @@ func (a *attempt) wasPut(p putting, r requests.Reply) (err error) {
 		if e.Queue.Unclaimed {
 			e.Queue.shared.noteUnclaimed(e.Queue.At)
 		}
-		before := e.Queue.before(r, at)
+		e.ahead, e.claims, e.position = e.Queue.before(r, at)
 		at += len(e.Queue.youngest)
 		e.setCreated(r.Header.Revision)
-		e.position = before.count
-		if before.free || before.entry != nil {
-			e.ahead = before.entry
+		if len(e.claims) == 0 { // otherwise the next look reads what they say
 			e.place(r.Header.Revision, false)
-		} else {
-			e.claims = before.claims // the next look reads what they say
 		}
 		if tokenErr := e.setToken(r.Range(p.epoch).Kvs); tokenErr != nil {
 			err = tokenErr
@@ -253,39 +253,27 @@ func (s scope) youngestKeys() []clientv3.Op {
 	return ops
 }
 
-// before is what the reply to youngestKeys says.
-type before struct {
-	entry  *mvccpb.KeyValue // the youngest entry; nil: there is none, or it is not known
-	claims []deadClaim      // if entry is nil, some conflicting claims; the oldest may not be dead
-	free   bool             // neither an entry nor a claim conflicts
-	count  int64            // of entries; dead claims are counted in halves
-}
-
-// before takes the replies to youngestKeys, from reply i on.
-func (s scope) before(r requests.Reply, i int) before {
+// before takes the replies to youngestKeys, from reply i on: the youngest conflicting entry; if there is none, or it is
+// not known, some conflicting claims, of which the oldest may not be dead; and the number of entries, with dead claims
+// counted in halves.
+func (s scope) before(r requests.Reply, i int) (entry *mvccpb.KeyValue, claims []deadClaim, count int64) {
 	youngest := r.Range(i)
-	b := before{free: youngest.Count == 0, count: youngest.Count}
-	claims := youngest.Kvs
+	keys, count := youngest.Kvs, youngest.Count
 	switch {
-	case s.At.Foreign:
-		b.entry, claims = requests.First(youngest.Kvs), nil
-		if !s.Unclaimed {
-			of := r.Range(i + 1)
-			b.free, claims = b.free && of.Count == 0, of.Kvs
-		}
-	default:
-		b.count = (b.count + 1) / 2 // each entry has a claim
-		for _, kv := range youngest.Kvs {
-			if !s.At.IsClaim(string(kv.Key)) {
-				b.entry, claims = kv, nil
-				break
-			}
-		}
+	case !s.At.Foreign:
+		count = (count + 1) / 2 // each entry has a claim
+	case count > 0:
+		return keys[0], nil, count
+	case !s.Unclaimed:
+		keys = r.Range(i + 1).Kvs
 	}
-	for _, kv := range claims {
-		b.claims = append(b.claims, deadClaim{key: string(kv.Key), rev: kv.CreateRevision})
+	for _, kv := range keys {
+		if !s.At.IsClaim(string(kv.Key)) {
+			return kv, nil, count
+		}
+		claims = append(claims, deadClaim{key: string(kv.Key), rev: kv.CreateRevision})
 	}
-	return b
+	return nil, claims, count
 }
 
 // findPut reads whether a copy of the put was carried out. If so, the create revision of the entries is known now. If
@@ -348,7 +336,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, refused int64) err
 		return errSendAgain
 	case a.entries[0].permit != nil:
 		limit := r.First(len(r.Responses) - 1)
-		if err := a.q.ensureLimit(ctx, limit); err != nil {
+		if err := a.q.changeLimit(ctx, limit, a.q.limit); err != nil {
 			return err
 		}
 		if limit == nil || limit.ModRevision > refused {

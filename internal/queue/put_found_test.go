@@ -147,27 +147,25 @@ func TestWhatThePutReadsOfThoseBefore(t *testing.T) {
 		s      scope
 		found  []string // youngest first
 		entry  string
-		claims int
-		free   bool
+		claims int // without an entry only: then there is something to wait for
 		count  int64
 	}{
-		"nothing":                       {s: x, found: []string{""}, free: true},
+		"nothing":                       {s: x, found: []string{""}},
 		"an entry":                      {s: x, found: []string{"c:a@5 a@5"}, entry: "a@5", count: 1},
 		"three entries":                 {s: x, found: []string{"a@5 c:a@5 +4"}, entry: "a@5", count: 3},
 		"one without a claim, youngest": {s: x, found: []string{"b@6 a@5 +1"}, entry: "b@6", count: 2},
 		"a dead claim":                  {s: x, found: []string{"c:a@5"}, claims: 1, count: 1},
 		"two dead claims":               {s: x, found: []string{"c:b@6 c:a@5 +2"}, claims: 2, count: 2},
-		"nothing foreign":               {s: foreign, found: []string{"", ""}, free: true},
-		"foreign entries":               {s: foreign, found: []string{"b@6 +1", "c:a@5"}, entry: "b@6", claims: 1, count: 2},
+		"nothing foreign":               {s: foreign, found: []string{"", ""}},
+		"foreign entries":               {s: foreign, found: []string{"b@6 +1", "c:a@5"}, entry: "b@6", count: 2},
 		"a foreign claim":               {s: foreign, found: []string{"", "c:a@5"}, claims: 1},
 		// What follows its one read is the epoch.
-		"nothing, without the right to claims":  {s: unclaimed, found: []string{"", "e@2"}, free: true},
+		"nothing, without the right to claims":  {s: unclaimed, found: []string{"", "e@2"}},
 		"an entry, without the right to claims": {s: unclaimed, found: []string{"a@5", "e@2"}, entry: "a@5", count: 1},
 	} {
-		b := c.s.before(reads(c.s.At, c.found...), 0)
-		if got := shorten(c.s.At, b.entry); got != c.entry || b.free != c.free || b.count != c.count ||
-			len(b.claims) != c.claims {
-			t.Errorf("%s: entry %q, %d claims, free %v, count %d", name, got, len(b.claims), b.free, b.count)
+		entry, claims, count := c.s.before(reads(c.s.At, c.found...), 0)
+		if got := shorten(c.s.At, entry); got != c.entry || count != c.count || len(claims) != c.claims {
+			t.Errorf("%s: entry %q, %d claims, count %d", name, got, len(claims), count)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func (s *Semaphore) Permits(weight int) *Queue {
 func (s *Semaphore) Limit(ctx context.Context) (n int, err error) {
 	q := s.All()
 	err = q.WhileOpen(ctx, func(ctx context.Context) error {
-		kv, err := s.readKey(ctx)
+		kv, err := q.readLimit(ctx)
 		if kv == nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (s *Semaphore) Resize(ctx context.Context, to int) error {
 			return err
 		}
 		return lease.Retry(ctx, q.host, func(ctx context.Context) error {
-			kv, err := s.readKey(ctx)
+			kv, err := q.readLimit(ctx)
 			if err != nil {
 				return err
 			}
@@ -87,9 +87,8 @@ func (s *Semaphore) Resize(ctx context.Context, to int) error {
 	})
 }
 
-// readKey reads the limit's key; nil: there is none.
-func (s *Semaphore) readKey(ctx context.Context) (*mvccpb.KeyValue, error) {
-	q := s.queue
+// readLimit reads the limit's key; nil: there is none.
+func (q *Queue) readLimit(ctx context.Context) (*mvccpb.KeyValue, error) {
 	r, err := q.host.Sender().Get(ctx, clientv3.OpGet(q.At.LimitKey()))
 	if err != nil {
 		return nil, err
@@ -119,42 +118,30 @@ func (q *Queue) limitIn(kv *mvccpb.KeyValue) (layout.Limit, error) {
 	return now, nil
 }
 
-// ensureLimit puts the limit if its key, as it was read, is missing. It returns a *holdfast.LimitError if the program
-// names another limit than stands.
-func (q *Queue) ensureLimit(ctx context.Context, kv *mvccpb.KeyValue) error {
-	return q.changeLimit(ctx, kv, q.limit)
-}
-
 // changeLimit changes the limit from the one q names, or none, to another one. kv is its key, as it was read. It
 // returns a *holdfast.LimitError if the limit in etcd is neither.
 func (q *Queue) changeLimit(ctx context.Context, kv *mvccpb.KeyValue, to int) (err error) {
-	for err == nil {
+	key := q.At.LimitKey()
+	for {
 		now := layout.Limit{Permits: q.limit} // if there is none
 		if kv != nil {
-			now, err = q.limitIn(kv)
+			if now, err = q.limitIn(kv); err != nil || now.Permits == to {
+				return err
+			}
 		}
-		switch {
-		case err != nil || kv != nil && now.Permits == to:
-			return err
-		case now.Permits != q.limit:
+		if now.Permits != q.limit {
 			return q.limitErr(now.Permits, 0)
 		}
-		kv, err = q.putLimit(ctx, now.Mod, to)
+		r, err := requests.Txn{
+			If:   []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", now.Mod)},
+			Then: []clientv3.Op{clientv3.OpPut(key, layout.Limit{Permits: to}.String())},
+			Else: []clientv3.Op{clientv3.OpGet(key)},
+		}.Ask(ctx, q.host.Sender(), requests.Write)
+		if err != nil || r.Succeeded {
+			return err
+		}
+		kv = r.First(0)
 	}
-	return err
-}
-
-// putLimit puts a limit, if the limit in etcd has this mod revision; 0: if there is none. It returns what stands then.
-func (q *Queue) putLimit(ctx context.Context, mod int64, n int) (*mvccpb.KeyValue, error) {
-	key := q.At.LimitKey()
-	put, get := clientv3.OpPut(key, layout.Limit{Permits: n}.String()), clientv3.OpGet(key)
-	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", mod)
-	t := requests.Txn{If: []clientv3.Cmp{unchanged}, Then: []clientv3.Op{put, get}, Else: []clientv3.Op{get}}
-	r, err := t.Ask(ctx, q.host.Sender(), requests.Write)
-	if err != nil {
-		return nil, err
-	}
-	return r.First(len(r.Responses) - 1), nil
 }
 
 // maxBatch is how many turns one Txn marks: etcd takes 128 operations, and counts those of the Txns in it.
@@ -164,8 +151,8 @@ const maxBatch = 125
 type standing struct {
 	waiting []*mvccpb.KeyValue // the waiting turns, the oldest first
 
-	live, lost int         // weights of permits and marked turns, and of those with only a claim left
-	dead       []deadClaim // acquitted: of a turn without a mark, so it never held
+	live, taken int         // weights of permits and marked turns; and also of those with only a claim left
+	dead        []deadClaim // acquitted: of a turn without a mark, so it never held
 }
 
 // standingIn sorts keys of a semaphore. Everything but waiting turns counts, so give it nothing younger than the entry
@@ -174,24 +161,24 @@ func standingIn(at layout.Queue, kvs ...*mvccpb.KeyValue) (s standing) {
 	stands := make(map[int64]bool, len(kvs)/2)
 	for _, kv := range kvs {
 		key := string(kv.Key)
-		weight := layout.WeightOf(key)
-		if at.IsClaim(key) || weight == 0 { // the limit has none
+		if at.IsClaim(key) {
 			continue
 		}
 		stands[kv.CreateRevision] = true
 		if at.IsTurn(key) && kv.Version == 1 {
 			s.waiting = append(s.waiting, kv)
 		} else {
-			s.live += weight
+			s.live += layout.WeightOf(key) // 0 of the limit
 		}
 	}
+	s.taken = s.live
 	for _, kv := range kvs {
 		if key := string(kv.Key); at.IsClaim(key) && !stands[kv.CreateRevision] {
 			entry := at.EntryOf(key)
 			// A claim is marked with its turn. Without a mark its turn never held, and costs no delay.
 			waited := at.IsTurn(entry) && kv.Version == 1
 			if !waited {
-				s.lost += layout.WeightOf(entry)
+				s.taken += layout.WeightOf(entry)
 			}
 			s.dead = append(s.dead, deadClaim{
 				key: key, rev: kv.CreateRevision, acquitted: waited, moved: layout.WasMoved(at, kv),
@@ -202,17 +189,11 @@ func standingIn(at layout.Queue, kvs ...*mvccpb.KeyValue) (s standing) {
 	return s
 }
 
-// room returns what is left of a limit. without is the same without the dead claims.
-func (s standing) room(limit int) (left, without int) {
-	return limit - s.live - s.lost, limit - s.live
-}
-
 // inTheWay returns the dead claims to be deleted by an entry without room. It waits for those of permits only if there
 // is room without them.
 func (s standing) inTheWay(weight, limit int) (dead []deadClaim) {
-	_, without := s.room(limit)
 	for _, c := range s.dead {
-		if c.acquitted || weight <= without {
+		if c.acquitted || s.live+weight <= limit {
 			dead = append(dead, c)
 		}
 	}
@@ -230,17 +211,13 @@ type next struct {
 }
 
 // forTurn decides for a waiting turn, created at rev.
-func (s standing) forTurn(rev int64, limit layout.Limit) (n next) {
+func (s standing) forTurn(rev int64, weight int, limit layout.Limit) (n next) {
+	n.batch = fitting(s.waiting, limit.Permits-s.taken) // for the front as well, which may hang: then it holds up no one
 	i := slices.IndexFunc(s.waiting, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision == rev })
-	if i < 0 {
-		return n // it was marked meanwhile
-	}
-	left, _ := s.room(limit.Permits)
-	n.batch = fitting(s.waiting, left) // for the front as well, which may hang: then it holds up no one
-	if i > 0 {
+	switch {
+	case i > 0:
 		n.behind = s.waiting[i-1]
-	} else if len(n.batch) == 0 {
-		weight := layout.WeightOf(string(s.waiting[0].Key))
+	case len(n.batch) == 0:
 		n.tooHeavy, n.dead = weight > limit.Permits, s.inTheWay(weight, limit.Permits)
 	}
 	n.wait = !n.tooHeavy && len(n.batch)+len(n.dead) == 0
@@ -265,9 +242,9 @@ func (s standing) forPermit(rev int64, weight int, limit layout.Limit) (n next) 
 	//	rev 12  B puts a permit without room, and the reply is lost
 	//	rev 14  the limit is 3: C is admitted
 	//	rev 16  the limit is 2: A and B alone would fit
-	if left, _ := s.room(limit.Permits); limit.Mod >= rev {
+	if limit.Mod >= rev {
 		n.wait = true
-	} else if n.hold = weight <= left; !n.hold {
+	} else if n.hold = s.taken+weight <= limit.Permits; !n.hold {
 		n.dead = s.inTheWay(weight, limit.Permits)
 		n.wait = len(n.dead) == 0
 	}

@@ -161,13 +161,11 @@ type readAhead struct {
 func (e *entry) readsAhead(most int) (ops requests.Ops, unsettled []deadClaim) {
 	// Claims alone would tell less: their lease may be revoked by itself.
 	ops.Add(e.Queue.nearest(e.Created))
-	if e.Queue.Unclaimed {
-		return ops, nil
+	if !e.Queue.Unclaimed {
+		ops.Add(e.Queue.claimsAhead(e.Created))
+		// The session key must be read at one revision with the claim, and with the missing entry.
+		unsettled = e.examine(&ops, most)
 	}
-	ops.Add(e.Queue.claimsAhead(e.Created))
-	// The session key must be read at one revision with the claim, and with the missing entry.
-	unsettled = e.unsettled(most)
-	e.examine(&ops, unsettled)
 	return ops, unsettled
 }
 
@@ -245,12 +243,14 @@ func (q *Queue) holderOf(c deadClaim) clientv3.LeaseID {
 	return holder
 }
 
-// examine adds the reads of what claims say, and of the session keys of their holders.
-func (e *entry) examine(to *requests.Ops, claims []deadClaim) {
-	for _, c := range claims {
+// examine adds the reads of what the unsettled claims say, and of the session keys of their holders.
+func (e *entry) examine(to *requests.Ops, most int) (unsettled []deadClaim) {
+	unsettled = e.unsettled(most)
+	for _, c := range unsettled {
 		session := e.Queue.host.SessionKey(c.asked) // none, for a foreign entry: the delay is the lock delay
 		to.Add(clientv3.OpGet(c.key), clientv3.OpGet(session, clientv3.WithCountOnly()))
 	}
+	return unsettled
 }
 
 // noteExamined records the replies to examine, from response i on, for all dead claims of these groups. Call noteDead
@@ -277,7 +277,7 @@ func (e *entry) noteExamined(r requests.Reply, i int, claims []deadClaim) {
 // tell tells the caller the place of a waiting entry.
 func (e *entry) tell(ctx context.Context) {
 	c := e.caller
-	if c == nil || c.request.OnWait == nil || ctx.Err() != nil {
+	if c.request.OnWait == nil || ctx.Err() != nil {
 		return
 	}
 	if e.ahead != nil || e.permit != nil {
@@ -358,8 +358,7 @@ func holderIn(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 // nearest reads the youngest conflicting entry created before a revision; 0: of all. For any choice by create revision
 // the server goes through all keys of the range.
 func (s scope) nearest(created int64) clientv3.Op {
-	from, end := s.conflicting()
-	return createdBefore(from, end, created, clientv3.WithLimit(1), youngestFirst)
+	return s.ahead(created, clientv3.WithLimit(1), youngestFirst)
 }
 
 // ahead reads the conflicting entries created before a revision; 0: all.

@@ -132,19 +132,20 @@ func TestYoungestTellsThePutWhatIsAhead(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						b := s.before(requests.Reply{Header: r.Header, Responses: r.Responses}, 0)
+						ahead, claims, _ := s.before(requests.Reply{Header: r.Header, Responses: r.Responses}, 0)
 						who, want := "writer", c.entry
 						if s.Reader {
 							who, want = "reader", c.readers
 						}
 						entry := ""
-						if b.entry != nil {
-							entry = strings.TrimPrefix(string(b.entry.Key), at.Entries)
+						if ahead != nil {
+							entry = strings.TrimPrefix(string(ahead.Key), at.Entries)
 						}
-						if entry != want || b.free != (c.free == "both" || c.free == who) {
-							t.Errorf("a %s: behind %q, free %v; want %q, %q", who, entry, b.free, want, c.free)
+						free := ahead == nil && len(claims) == 0
+						if entry != want || free != (c.free == "both" || c.free == who) {
+							t.Errorf("a %s: behind %q, free %v; want %q, %q", who, entry, free, want, c.free)
 						}
-						if known := b.free || b.entry != nil; known != (c.known == "both" || c.known == who) {
+						if known := len(claims) == 0; known != (c.known == "both" || c.known == who) {
 							t.Errorf("a %s: what is ahead is known: %v", who, known)
 						}
 					}

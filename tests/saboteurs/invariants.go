@@ -31,7 +31,7 @@ var invariants = []invariant{
 		"internal/lease/lease.go Lease.loseLocked",
 		"internal/hold/hold.go life.stop",
 	}},
-	{"3 One attempt, one entry", []string{"internal/queue/put.go attempt.put, attempt.findPut, attempt.whyRefused"}},
+	{"3 One attempt, one entry", []string{"internal/queue/put.go attempt.putOnce, attempt.findPut, attempt.whyRefused"}},
 	{"4 Nothing left behind", []string{
 		"internal/queue/put.go attempt.wasNotPut, attempt.whyRefused",
 		"internal/queue/remove.go entry.tryRemove",
@@ -120,7 +120,7 @@ var invariants = []invariant{
 		"internal/queue/delay.go scope.dead",
 	}},
 	{"a set holds and ends as a whole", []string{
-		"internal/queue/put.go attempt.put, attempt.findPut",
+		"internal/queue/put.go attempt.putOnce, attempt.findPut",
 		"internal/queue/wait.go attempt.standIn",
 		"internal/hold/release.go life.endAndRelease",
 		"internal/queue/remove.go RemoveNow",
@@ -162,7 +162,7 @@ var invariants = []invariant{
 		"internal/queue/permit.go permit.admit",
 	}},
 	{"a dead claim of a permit is waited for, and no other", []string{
-		"internal/queue/semaphore.go standing.room, standing.inTheWay",
+		"internal/queue/semaphore.go standingIn, standing.inTheWay",
 		"internal/queue/permit.go permit.lookAtAll",
 	}},
 	{name: "all of the queue, under faults drawn from a seed"},
