@@ -325,28 +325,19 @@ func (s Set) checkFree(ctx context.Context) error {
 		return q.checkRoom(ctx)
 	}
 	for _, q := range s {
-		if err := q.occupancy(); err != nil {
-			return s.naming(err, q)
+		if n := q.shared.lines.length(q.At.Entries); n > 0 {
+			return s.occupied(q, view.Place{Ahead: min(n, view.MaxAhead), Seen: time.Now()}, ErrOwnSession)
 		}
 	}
 	return s.checkEmpty(ctx)
 }
 
-// occupancy returns ErrOwnSession if goroutines of this session are in the line of q.
-func (q *Queue) occupancy() *Error {
-	length := q.shared.lines.length(q.At.Entries)
-	if length == 0 {
-		return nil
-	}
-	return &Error{Place: view.Place{Ahead: min(length, view.MaxAhead), Seen: time.Now()}, Err: ErrOwnSession}
-}
-
-// naming adds the name of a queue to the place in err, if there are several.
-func (s Set) naming(err *Error, q *Queue) error {
+// occupied returns err with the place in q. If there are several queues, the place names q.
+func (s Set) occupied(q *Queue, place view.Place, err error) error {
 	if len(s) > 1 {
-		err.Place.Name = q.At.Name
+		place.Name = q.At.Name
 	}
-	return err
+	return &Error{Place: place, Err: err}
 }
 
 // checkEmpty reads whether the queues are empty. If not, it returns ErrOccupied, with the place in the first occupied
@@ -364,7 +355,7 @@ func (s Set) checkEmpty(ctx context.Context) error {
 		}
 		for i, q := range s {
 			if at := 1 + 2*i; r.Range(at+1).Count > 0 {
-				return s.naming(&Error{Place: q.placeIn(r, at, 0, r.Range(0).Kvs), Err: ErrOccupied}, q)
+				return s.occupied(q, q.placeIn(r, at, 0, r.Range(0).Kvs), ErrOccupied)
 			}
 		}
 		return nil

@@ -50,8 +50,8 @@ func TestGrantThatHasLeftItsLineEndsByWhatHasComeOfItsEntry(t *testing.T) {
 				q := p.queue("x")
 				g := mustAcquire(t, q)
 				g.LeaveLine()
-				if err := q.occupancy(); err != nil {
-					t.Errorf("the line has a head: %v", err)
+				if n := q.shared.lines.length(q.At.Entries); n != 0 {
+					t.Errorf("the line has a head, and %d in all", n)
 				}
 				lease := g.Lease
 				if c.lost {

@@ -147,11 +147,6 @@ func (c *caller) readPlace(ctx context.Context, rev int64) view.Place {
 	return p
 }
 
-// tell tells the caller its place.
-func (c *caller) tell(place func(ctx context.Context) view.Place) {
-	c.teller.tell(c.q.host, c.request.OnWait, place)
-}
-
 // teller calls the OnWait of a caller. The caller's goroutine tells, and no other.
 type teller struct {
 	calls  callback.Queue
@@ -162,9 +157,11 @@ type teller struct {
 // readPlaceWithin bounds the read of a place for OnWait.
 const readPlaceWithin = 5 * time.Second
 
-// tell calls fn with a place, unless a call is being made: then fn is called again afterwards, with the newest place.
-// place is called right before, on the goroutine of fn, so it delays no one else. Without fn tell does nothing.
-func (t *teller) tell(host lease.Host, fn func(view.Place), place func(ctx context.Context) view.Place) {
+// tell calls OnWait with a place, unless a call is being made: then OnWait is called again afterwards, with the newest
+// place. place is called right before, on the goroutine of OnWait, so it delays no one else. Without OnWait tell does
+// nothing.
+func (c *caller) tell(place func(ctx context.Context) view.Place) {
+	t, fn, host := c.teller, c.request.OnWait, c.q.host
 	if fn == nil {
 		return
 	}
