@@ -77,8 +77,7 @@ func Attach(ctx context.Context, q *Queue, t layout.Ticket, r Request) (_ *Grant
 		a.Granted = Granted{q.host, a.Modified, a.revision, a.attempt.readSent, r.telemetry}
 		return a.entry, nil
 	}
-	if !a.is {
-		a.caller.next()
+	if !a.is { // it has sent nothing, and its line has no other caller
 		return nil, lease.EndedBy(ctx, q.host, err)
 	}
 	switch {
@@ -177,13 +176,14 @@ func (a *attaching) moved(mod, read int64, sent time.Time) {
 // refused says why the Txn did nothing. nil: a copy of it was carried out before.
 func (a *attaching) refused(ctx context.Context, r requests.Reply, gate int64, sent time.Time) error {
 	kv, key := r.First(0), r.First(1)
-	stands := kv != nil && kv.CreateRevision == a.ticket.Created
+	stands := a.entry.Is(kv)
+	isGood := stands && kv.ModRevision == a.ticket.Mod
 	switch {
-	case stands && kv.ModRevision == a.ticket.Mod && !a.is:
+	case isGood && !a.is:
 		return retry.Again(errTicketInUse)
-	case stands && kv.ModRevision == a.ticket.Mod && (key == nil || key.ModRevision < gate): // the session finds out why
+	case isGood && (key == nil || key.ModRevision < gate): // the session finds out why
 		return retry.Again(errKeyGone)
-	case stands && kv.ModRevision == a.ticket.Mod:
+	case isGood:
 		a.lease.SawGate(key.ModRevision)
 		return retry.Again(errSendAgain)
 	case stands && a.is && kv.Lease == int64(a.lease.ID()): // by a copy without a reply

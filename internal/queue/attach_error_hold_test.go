@@ -1,0 +1,126 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+	"github.com/holdfast-go/holdfast/session"
+)
+
+// An Attach is an acquisition, and is measured as one.
+func TestAttachIsCountedByItsOutcome(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var metrics kit.Metrics
+		ticket, _, _ := detached(t, srv)
+		p := holdtest.Start(t, srv, func(o *session.Options) { metrics = kit.CollectMetrics(o) })
+		p.PlanAll("attach", holdtest.Silence)
+		if _, err := p.Attach(kit.Within(t, time.Second), ticket, hold.Request{}); err == nil {
+			t.Fatal("attached")
+		}
+		p.Plan(nil)
+		h := p.MustAttach(t, ticket, hold.Request{})
+		_, err := p.Attach(t.Context(), ticket, hold.Request{})
+		wants(t, err, holdfast.TicketUsed)
+		holdtest.MustRelease(t, h)
+		points := metrics.Points(t)
+		for _, outcome := range []string{"canceled", "held", "failed"} {
+			if points["acquire.duration kind=lock,outcome="+outcome] != 1 {
+				t.Errorf("%s: %v", outcome, points)
+			}
+		}
+	})
+}
+
+// What cannot be sent is refused before anything is.
+func TestAttachThatCannotBeUsedSaysWhy(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ticket, _, p := detached(t, srv)
+		p.Plan(nil)
+		var argument *holdfast.ArgumentError
+		_, err := hold.Attach(t.Context(), queue.OfTicket(nil, ticket), ticket, hold.Request{})
+		if !errors.As(err, &argument) || argument.Argument != "sess" {
+			t.Errorf("without a session: %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := p.Attach(ctx, ticket, hold.Request{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("with a context that has ended: %v", err)
+		}
+		if n := p.Counts(); n["attach"] != 0 || n["read"] != 0 {
+			t.Errorf("requests: %v", n)
+		}
+	})
+}
+
+// People see who holds now, and since when the work is under way.
+func TestAttachedEntryHasTheTimesOfItsTicket(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ticket, _, _ := detached(t, srv)
+		time.Sleep(time.Minute)
+		h := holdtest.Start(t, srv).MustAttach(t, ticket, hold.Request{Request: queue.Request{Owner: "me"}})
+		v, ok := layout.DecodeValue(srv.Keys(h.Key())[0].Value)
+		if !ok || v.Owner != "me" || !v.Queued.Equal(ticket.Queued) || !v.Held.Equal(ticket.Held) {
+			t.Errorf("%+v, of %+v", v, ticket)
+		}
+		holdtest.MustRelease(t, h)
+	})
+}
+
+// The caller goes as the reply arrives, or while the session is suspended. Then the entry was moved, so it goes.
+func TestAttachThatEndsAfterItsReplyLeavesNothing(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ticket, _, _ := detached(t, srv)
+		p := holdtest.Start(t, srv)
+		p.PlanOne("attach", etcdfake.Fate{Reply: 10 * kit.OneWay})
+		_, err := p.Attach(kit.Within(t, 6*kit.OneWay), ticket, hold.Request{})
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, holdfast.ErrOutcomeUnknown) ||
+			!strings.Contains(err.Error(), "its entry is removed") {
+			t.Error(err)
+		}
+		if n := p.Counts()["attach"]; n != 1 {
+			t.Errorf("%d requests", n)
+		}
+		kit.NothingStands(t, srv)
+		_, err = p.Attach(t.Context(), ticket, hold.Request{})
+		wants(t, err, holdfast.TicketUsed)
+	})
+}
+
+// Another call of this session holds by the ticket. The end of this one takes nothing from it.
+func TestAttachOfATicketInUseEndsWithItsContext(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ticket, _, _ := detached(t, srv)
+		p := holdtest.Start(t, srv)
+		p.PlanAll("attach", etcdfake.Fate{Request: 3 * time.Second})
+		first := make(chan *hold.Hold, 1)
+		go func() { // ends soon: the test receives from first
+			h, _ := p.Attach(t.Context(), ticket, hold.Request{})
+			first <- h
+		}()
+		time.Sleep(kit.OneWay)
+		_, err := p.Attach(kit.Within(t, time.Second), ticket, hold.Request{})
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
+			t.Error(err)
+		}
+		h := <-first
+		if h == nil {
+			t.Fatal("the first call has failed")
+		}
+		if _, err := p.Attach(t.Context(), ticket, hold.Request{}); err == nil {
+			t.Error("attached twice")
+		}
+		isOn(t, srv, p, h)
+		holdtest.MustRelease(t, h)
+		kit.NothingStands(t, srv)
+	})
+}
