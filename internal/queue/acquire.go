@@ -128,7 +128,7 @@ func (s Set) join(r Request) []*caller {
 		if i > 0 {
 			c.teller, c.request.telemetry = callers[0].teller, nil
 		}
-		if !q.shared.lines.join(c, r.Try) {
+		if !q.shared.lines.join(c) {
 			return nil
 		}
 		callers[i] = c

@@ -99,7 +99,7 @@ func Attach(ctx context.Context, q *Queue, t layout.Ticket, r Request) (_ *Grant
 func newAttaching(q *Queue, l *lease.Lease, t layout.Ticket, r Request) *attaching {
 	c, key := newCaller(q, r), t.Key
 	c.alone = true
-	q.shared.lines.join(c, false)
+	q.shared.lines.join(c)
 	a := &attempt{lease: l, q: q, attaches: true}
 	e := &a.only
 	e.Queue, e.of, e.caller, e.Lease = q, a, c, l

@@ -19,7 +19,7 @@ func TestGrantIsRemovedNowOnlyIfNoGoroutineWaitsBehindIt(t *testing.T) {
 		q := start(t, srv).queue("x")
 		first := mustAcquire(t, q)
 		next := newCaller(q, Request{})
-		q.shared.lines.join(next, false)
+		q.shared.lines.join(next)
 		if RemoveNow(t.Context(), []*Grant{first}, nil) == nil || len(srv.Keys(entriesX)) != 1 {
 			t.Error("removed, though the entry is to be handed off")
 		}

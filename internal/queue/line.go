@@ -58,8 +58,8 @@ func newCaller(q *Queue, r Request) *caller {
 }
 
 // join puts a caller at the end of the line of its queue. If the line was empty, the caller is the head, and has its
-// turn at once. With ifEmpty, join does nothing and reports false unless the line was empty.
-func (s *lines) join(c *caller, ifEmpty bool) bool {
+// turn at once. With Request.Try, join does nothing and reports false unless the line was empty.
+func (s *lines) join(c *caller) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.turn = make(chan struct{}, 1)
@@ -67,7 +67,7 @@ func (s *lines) join(c *caller, ifEmpty bool) bool {
 	if !c.alone { // others may have joined its line, or may join it
 		entries := c.q.At.Entries
 		ln := s.all[entries]
-		if ln != nil && ifEmpty {
+		if ln != nil && c.request.Try {
 			return false
 		}
 		if ln != nil {

@@ -16,7 +16,7 @@ func numbered(entries string, n int64) *caller {
 // joined returns a caller in the line x whose caller is that number.
 func joined(s *lines, n int64) *caller {
 	t := numbered("x", n)
-	s.join(t, false)
+	s.join(t)
 	return t
 }
 
@@ -65,16 +65,21 @@ func TestCallerThatHasLeftItsLineHasNoPlaceInIt(t *testing.T) {
 	}
 }
 
-func TestJoinIfEmptyJoinsNoLineWithACaller(t *testing.T) {
+func TestCallerWhoTriesJoinsNoLineWithACaller(t *testing.T) {
 	t.Parallel()
+	trying := func(entries string, n int64) *caller {
+		c := numbered(entries, n)
+		c.request.Try = true
+		return c
+	}
 	s := new(lines)
 	head := joined(s, 1)
-	if s.join(numbered("x", 2), true) || !head.isLast() {
+	if s.join(trying("x", 2)) || !head.isLast() {
 		t.Error("a caller has joined a line that was not empty")
 	}
-	alone := numbered("x", 3)
+	alone := trying("x", 3)
 	alone.alone = true
-	if !s.join(alone, true) || !s.join(numbered("y", 4), true) || len(s.all) != 2 {
+	if !s.join(alone) || !s.join(trying("y", 4)) || len(s.all) != 2 {
 		t.Error("a caller has not joined a line that was empty")
 	}
 	if alone.next(); len(s.all) != 2 || s.length("x") != 1 {

@@ -86,7 +86,7 @@ func TestPlaceOfTheHeadOfALine(t *testing.T) {
 			t.Fatalf("%v: this tests nothing", own)
 		}
 		next := newCaller(q, Request{})
-		q.shared.lines.join(next, false)
+		q.shared.lines.join(next)
 		if p := g.caller.place(t.Context()); p.Ahead != 0 || p.Holder.Key != "" {
 			t.Errorf("of the holder: %+v", p)
 		}

@@ -35,7 +35,7 @@ func TestPlaceCountsTheLineUpToMaxAhead(t *testing.T) {
 				var line []*caller
 				for range view.MaxAhead + 2 {
 					tk := newCaller(q, Request{})
-					q.shared.lines.join(tk, false)
+					q.shared.lines.join(tk)
 					line = append(line, tk)
 				}
 				bound := view.MaxAhead - ahead - 1
@@ -67,8 +67,8 @@ func TestPlaceInALineIsToldThoughEtcdIsAway(t *testing.T) {
 		p := start(t, srv)
 		q := p.queue("x")
 		head, behind := newCaller(q, Request{}), newCaller(q, Request{})
-		q.shared.lines.join(head, false)
-		q.shared.lines.join(behind, false)
+		q.shared.lines.join(head)
+		q.shared.lines.join(behind)
 		p.Link.BlackHole()
 		patience, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
