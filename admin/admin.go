@@ -34,7 +34,7 @@ type Options struct {
 	// Namespace is that of the sessions to look at. Default "holdfast".
 	Namespace string
 
-	// Retry paces what is tried again. Its Attempt is not used.
+	// Retry paces what is tried again.
 	Retry backoff.Policy
 
 	// Owner says who asks, with Kick and Remove: the holder is told, and it is recorded. Default "host:pid", at most
@@ -60,26 +60,25 @@ type Client struct {
 // New returns a Client. A bad option or client is an error of the first call, before
 // anything is sent: *holdfast.ArgumentError, *holdfast.NameError. The client is the caller's to close.
 func New(cli *clientv3.Client, o Options) *Client {
-	c := &Client{client: cli, owner: cmp.Or(o.Owner, thisProcess()), auditor: o.Auditor}
-	if c.policy, c.namespace, c.err = o.validate(cli); c.err == nil {
+	c := &Client{client: cli, owner: cmp.Or(o.Owner, thisProcess()), auditor: o.Auditor, policy: o.Retry}
+	if c.namespace, c.err = o.validate(cli); c.err == nil {
 		c.sender = requests.NewSender(cli, c.policy)
 	}
 	return c
 }
 
-// validate returns the options in force.
-func (o Options) validate(cli *clientv3.Client) (policy backoff.Policy, namespace string, err error) {
+// validate checks the options, and returns the namespace in force.
+func (o Options) validate(cli *clientv3.Client) (namespace string, err error) {
 	if cli == nil || cli.KV == nil || cli.Watcher == nil || cli.Lease == nil {
-		return policy, "", &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Watcher or Lease"}
+		return "", &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV, Watcher or Lease"}
 	}
-	if policy, err = requests.Policy("Options.Retry", o.Retry); err != nil {
-		return policy, "", err
+	if err = retry.CheckPauses("Options.Retry", o.Retry.Initial, o.Retry.Max); err != nil {
+		return "", err
 	}
 	if bad := badText(o.Owner); bad != "" {
-		return policy, "", &holdfast.ArgumentError{Argument: "Options.Owner", Reason: bad}
+		return "", &holdfast.ArgumentError{Argument: "Options.Owner", Reason: bad}
 	}
-	namespace, err = names.Namespace(o.Namespace)
-	return policy, namespace, err
+	return names.Namespace(o.Namespace)
 }
 
 // thisProcess is the default of Options.Owner.

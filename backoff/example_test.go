@@ -16,7 +16,7 @@ func ExampleRetry() {
 	defer cancel()
 
 	answers := []error{rpctypes.ErrTooManyRequests, rpctypes.ErrLeaderChanged, nil}
-	policy := backoff.Policy{Initial: time.Millisecond, Attempt: 2 * time.Second}
+	policy := backoff.Policy{Initial: time.Millisecond}
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		answer := answers[0] // in a program: _, err := cli.Get(ctx, key)
 		answers = answers[1:]

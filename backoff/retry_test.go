@@ -165,49 +165,6 @@ func TestUnrecognizedErrorAfterTheEndOfTheContextIsNotFinal(t *testing.T) {
 	}
 }
 
-func TestAttemptTimeoutEndsTheAttemptAndNotTheLoop(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		start := time.Now()
-		p := halves
-		p.Attempt = 3 * time.Second
-		var ends []time.Duration
-		err := backoff.Retry(t.Context(), p, func(ctx context.Context) error {
-			if len(ends) == 2 {
-				return nil
-			}
-			<-ctx.Done() // an endpoint that never answers
-			ends = append(ends, time.Since(start))
-			return ctx.Err()
-		})
-		want := []time.Duration{3 * time.Second, 6500 * time.Millisecond}
-		if err != nil || !slices.Equal(ends, want) {
-			t.Errorf("attempts ended at %v, want %v; %v", ends, want, err)
-		}
-	})
-}
-
-func TestAttemptContextCarriesValuesAndEndsWithTheCaller(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		type key struct{}
-		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "v"), time.Second)
-		defer cancel()
-		p := halves
-		p.Attempt = time.Hour
-		var inner context.Context
-		err := backoff.Retry(ctx, p, func(ctx context.Context) error {
-			inner = ctx
-			if ctx.Value(key{}) != "v" {
-				t.Error("value is missing")
-			}
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		if !errors.Is(err, context.DeadlineExceeded) || inner.Err() == nil {
-			t.Errorf("error %v; context of the attempt: %v", err, inner.Err())
-		}
-	})
-}
-
 // When a pause and ctx end together, either may be noticed first. op must not be called on the dead context.
 func TestPauseThatEndsWithContextDoesNotCallAgain(t *testing.T) {
 	for range 50 {
@@ -240,7 +197,7 @@ func TestPanicOfOpGoesThrough(t *testing.T) {
 			t.Errorf("recovered %v", r)
 		}
 	}()
-	_ = backoff.Retry(t.Context(), backoff.Policy{Attempt: time.Hour}, func(context.Context) error { panic("boom") })
+	_ = backoff.Retry(t.Context(), backoff.Policy{}, func(context.Context) error { panic("boom") })
 }
 
 // Retry inside Retry: the outer one may retry when the context of the inner one has ended.

@@ -37,7 +37,7 @@ type Options struct {
 	Auditor audit.Auditor
 
 	// Retry sets the pauses of Run after a failed campaign and between terms; they start over after a term of 1 s.
-	// Default: up to 10 ms at first, up to 1 s later. Its Attempt is not used.
+	// Default: up to 10 ms at first, up to 1 s later.
 	Retry backoff.Policy
 
 	// MaxAge is how long ago the last read may have been sent for an Observer's Snapshot to be Trusted. Default 15 s; at

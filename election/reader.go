@@ -90,7 +90,7 @@ type ReaderOptions struct {
 	// MaxAge is as in Options. Default 15 s; at least 30 ms.
 	MaxAge time.Duration
 
-	// Retry sets the pauses between attempts. Its Attempt is not used.
+	// Retry sets the pauses between attempts.
 	Retry backoff.Policy
 
 	// Clock is elapsed time; default session.SystemClock(). For tests.

@@ -92,7 +92,7 @@ type ReaderOptions struct {
 	// 15 s; at least 30 ms.
 	MaxAge time.Duration
 
-	// Retry sets the pauses between attempts. Its Attempt is not used.
+	// Retry sets the pauses between attempts.
 	Retry backoff.Policy
 
 	// Clock is elapsed time; default session.SystemClock(). For tests.

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/names"
-	"github.com/holdfast-go/holdfast/internal/requests"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 const (
@@ -81,8 +81,8 @@ type Options struct {
 	// s.
 	CloseTimeout time.Duration
 
-	// Retry paces the retries; for renewals at most TTL/6. Its Attempt is not used: a request lasts as long as its
-	// caller's context, and is sent again beside the first.
+	// Retry paces the retries; for renewals at most TTL/6. A request lasts as long as its caller's context, and is sent
+	// again beside the first.
 	Retry backoff.Policy
 
 	// Clock returns the time since some fixed moment. It must never run backwards, must count on while the machine
@@ -137,7 +137,7 @@ func (r Options) validate() (Options, error) {
 	if r.CloseTimeout < 0 {
 		return r, &holdfast.ArgumentError{Argument: "Options.CloseTimeout", Reason: "is negative"}
 	}
-	if r.Retry, err = requests.Policy("Options.Retry", r.Retry); err != nil {
+	if err := retry.CheckPauses("Options.Retry", r.Retry.Initial, r.Retry.Max); err != nil {
 		return r, err
 	}
 	switch {

@@ -77,7 +77,7 @@ type Options struct {
 
 	// Retry sets the pauses before a member queues again for a shard, after its function has returned or etcd has
 	// refused; they start over after a hold of 1 s. After functions that return nil they grow up to a minute. Default: up
-	// to 10 ms at first, up to 1 s later. Attempt is not used.
+	// to 10 ms at first, up to 1 s later.
 	Retry backoff.Policy
 
 	// OnError is called for failures after which Run goes on: an error of a function, unless it only says its context has

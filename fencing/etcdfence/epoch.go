@@ -54,7 +54,9 @@ func BumpEpoch(
 	key := names.EpochKey(namespace)
 	var was, now int64
 	ours := false // our write took effect, or may have
-	err = backoff.Retry(ctx, backoff.Policy{Attempt: requests.Patience}, func(ctx context.Context) error {
+	err = backoff.Retry(ctx, backoff.Policy{}, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, requests.Patience)
+		defer cancel()
 		epoch, mod, err := readEpoch(ctx, kv, key)
 		if err != nil {
 			return err

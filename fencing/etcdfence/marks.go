@@ -47,8 +47,8 @@ type MarksOptions struct {
 	// Timeout bounds a call of Admit or Reset with all its attempts. Default 5 s.
 	Timeout time.Duration
 
-	// Retry paces the attempts of Admit and Reset; Commit has only one. Its Attempt is not used: one takes up to 4 s,
-	// because after 5 s etcd's client may send a write twice.
+	// Retry paces the attempts of Admit and Reset; Commit has only one. An attempt takes up to 4 s, because after 5 s
+	// etcd's client may send a write twice.
 	Retry backoff.Policy
 }
 
@@ -72,10 +72,9 @@ func NewMarks(kv clientv3.KV, o MarksOptions) (*Marks, error) {
 	if m.opts.Timeout == 0 {
 		m.opts.Timeout = defaultTimeout
 	}
-	if m.opts.Retry, err = requests.Policy("MarksOptions.Retry", m.opts.Retry); err != nil {
+	if err := retry.CheckPauses("MarksOptions.Retry", o.Retry.Initial, o.Retry.Max); err != nil {
 		return nil, err
 	}
-	m.opts.Retry.Attempt = requests.Patience
 	return m, nil
 }
 
@@ -89,6 +88,8 @@ func (m *Marks) Admit(ctx context.Context, resource string, c fencing.Claim) err
 	defer cancel()
 	key := m.prefix + resource
 	return fencing.NotDone(backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, requests.Patience)
+		defer cancel()
 		mark, mod, err := m.read(ctx, resource)
 		if err != nil {
 			return err
@@ -165,6 +166,8 @@ func (m *Marks) Reset(ctx context.Context, resource string, a audit.Auditor) err
 	var mod int64          // of the mark; 0: it is not read yet
 	ours := false          // our delete took effect, or may have
 	err := backoff.Retry(ctx, m.opts.Retry, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, requests.Patience)
+		defer cancel()
 		if mod == 0 {
 			var err error
 			if mark, mod, err = m.read(ctx, resource); mod == 0 {

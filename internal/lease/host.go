@@ -53,7 +53,7 @@ type Env interface {
 	Telemetry() *telemetry.Telemetry
 	// Clock returns the session's clock.
 	Clock() func() time.Duration
-	// RetryPolicy returns the session's retry policy. It has no Attempt.
+	// RetryPolicy returns the session's retry policy.
 	RetryPolicy() backoff.Policy
 	// Sender returns the sender of requests that may be repeated.
 	Sender() *requests.Sender

@@ -27,7 +27,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +36,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
@@ -243,16 +241,3 @@ func once[Q, R any](
 // replaced, each send of a write. After 5 s a member may answer DeadlineExceeded: then etcd's client sends the write
 // again, unnoticed.
 const Patience = 4 * time.Second
-
-// Policy checks the retry policy in a user's option, and returns it without its Attempt, which is not used. The error
-// is a *holdfast.ArgumentError with the name of the field, such as "Options.Retry.Max".
-func Policy(option string, p backoff.Policy) (backoff.Policy, error) {
-	p.Attempt = 0 // a request takes as long as its context
-	err := p.Validate()
-	var bad *holdfast.ArgumentError
-	if errors.As(err, &bad) {
-		field := strings.TrimPrefix(bad.Argument, "Policy.")
-		return p, &holdfast.ArgumentError{Argument: option + "." + field, Reason: bad.Reason}
-	}
-	return p, nil
-}

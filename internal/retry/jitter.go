@@ -2,15 +2,36 @@ package retry
 
 import (
 	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/holdfast-go/holdfast"
 )
 
-// The defaults of backoff.Policy.
 const (
-	initialDefault = 10 * time.Millisecond
-	maxDefault     = time.Second
+	// The defaults of backoff.Policy.
+	DefaultInitial = 10 * time.Millisecond
+	DefaultMax     = time.Second
+
+	// minInitial is the smallest Initial. With a smaller one the loop would spin.
+	minInitial = time.Microsecond
 )
+
+// CheckPauses checks the fields of a backoff.Policy in a user's argument, such as "Options.Retry". The error is a
+// *holdfast.ArgumentError with the name of the field, such as "Options.Retry.Max".
+func CheckPauses(argument string, initial, limit time.Duration) error {
+	initial, limit = cmp.Or(initial, DefaultInitial), cmp.Or(limit, DefaultMax)
+	switch {
+	case initial < minInitial:
+		return &holdfast.ArgumentError{Argument: argument + ".Initial",
+			Reason: fmt.Sprintf("is %v; it must be %v or more", initial, minInitial)}
+	case limit < initial:
+		return &holdfast.ArgumentError{Argument: argument + ".Max",
+			Reason: fmt.Sprintf("is %v; it must not be less than Initial, %v", limit, initial)}
+	}
+	return nil
+}
 
 // Pauses is the sequence of pauses of one loop. It implements the BackOff interface of github.com/cenkalti/backoff/v4,
 // never returns that package's Stop, and is not safe for concurrent use.
@@ -25,8 +46,8 @@ func NewPauses(initial, limit time.Duration, draw func() float64) *Pauses {
 	if draw == nil {
 		draw = rand.Float64
 	}
-	initial = cmp.Or(initial, initialDefault)
-	return &Pauses{initial: initial, limit: cmp.Or(limit, maxDefault), bound: initial, draw: draw}
+	initial = cmp.Or(initial, DefaultInitial)
+	return &Pauses{initial: initial, limit: cmp.Or(limit, DefaultMax), bound: initial, draw: draw}
 }
 
 // NextBackOff returns the next pause.

@@ -33,17 +33,17 @@ type Options struct {
 	Clock func() time.Duration
 }
 
-// Resolve returns the options with the defaults of Retry and MaxAge. A value out of range, or a client without KV or
+// Resolve returns the options with the default of MaxAge. A value out of range, or a client without KV or
 // Watcher, is a *holdfast.ArgumentError.
 func (o Options) Resolve(cli *clientv3.Client) (Options, error) {
-	retry, err := requests.Policy("ReaderOptions.Retry", o.Retry)
+	err := retry.CheckPauses("ReaderOptions.Retry", o.Retry.Initial, o.Retry.Max)
 	switch {
 	case cli == nil || cli.KV == nil || cli.Watcher == nil:
 		return o, &holdfast.ArgumentError{Argument: "cli", Reason: "is nil, or lacks its KV or Watcher"}
 	case o.MaxAge != 0 && o.MaxAge < MinMaxAge:
 		return o, &holdfast.ArgumentError{Argument: "ReaderOptions.MaxAge", Reason: "is less than 30 ms"}
 	}
-	o.Retry, o.MaxAge = retry, cmp.Or(o.MaxAge, DefaultMaxAge)
+	o.MaxAge = cmp.Or(o.MaxAge, DefaultMaxAge)
 	return o, err
 }
 
