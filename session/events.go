@@ -77,7 +77,7 @@ func (es *events) publish(ev Event) {
 	}
 	es.mu.Unlock()
 	es.log(ev)
-	es.telemetry.State(stateLabel(previous), stateLabel(ev.State))
+	es.telemetry.State(previous, ev.State)
 }
 
 // log writes one line for each change of state but the close.
@@ -103,14 +103,6 @@ func (es *events) log(ev Event) {
 	case ev.State == holdfast.Lost:
 		log.Warn("holdfast: session lost", attrs...)
 	}
-}
-
-// stateLabel returns the state under which an open session is counted. A closed session is not: "".
-func stateLabel(s holdfast.State) string {
-	if s == holdfast.Closed {
-		return ""
-	}
-	return s.String()
 }
 
 // lost publishes the loss of l. last is the state before.

@@ -36,15 +36,3 @@ func TestClosedIsTheLastEvent(t *testing.T) {
 		})
 	}
 }
-
-// Open sessions are counted by their states; one that is closed is no longer counted.
-func TestClosedSessionIsNotCounted(t *testing.T) {
-	t.Parallel()
-	for state, want := range map[holdfast.State]string{
-		holdfast.Connected: "connected", holdfast.Suspended: "suspended", holdfast.Lost: "lost", holdfast.Closed: "",
-	} {
-		if got := stateLabel(state); got != want {
-			t.Errorf("%v is counted as %q, want %q", state, got, want)
-		}
-	}
-}

@@ -116,7 +116,7 @@ func (s *Session) start(first *lease.Lease) {
 	if s.env.opts.OnStateChange != nil {
 		s.Subscribe(s.env.opts.OnStateChange)
 	}
-	s.env.telemetry.State("", stateLabel(holdfast.Connected))
+	s.env.telemetry.State(holdfast.Closed, holdfast.Connected)
 	s.unwatchClient = s.leases.endWithClient()
 	s.work.Go(func(context.Context) { s.run(first) })
 	s.work.Go(s.env.warnOfOldServers)

@@ -28,17 +28,14 @@ type Acquisition struct {
 // Acquire starts an acquisition. The returned context carries its span, for Queued and Woken.
 func (t *Telemetry) Acquire(ctx context.Context, kind holdfast.Kind, name string) (context.Context, *Acquisition) {
 	a := &Acquisition{t: t, asked: time.Now()}
-	a.attrs = []attribute.KeyValue{kindKey.String(string(kind))}
-	if t.extra != nil {
-		a.attrs = append(a.attrs, t.extra(kind, name)...)
-	}
+	a.attrs = append([]attribute.KeyValue{kindKey.String(string(kind))}, t.extra(kind, name)...)
 	a.withAttrs = trace.WithAttributes(a.attrs...)
 	ctx, a.span = t.tracer.Start(ctx, "holdfast.acquire", a.withAttrs)
 	// If nothing collects the counts now, a is not counted later either: a counter must not only go down. Attributes cost
 	// allocations, so they are made here, once.
-	if isCollected(t.present.waiting) {
+	if isCollected(t.waiting) {
 		a.counted = metric.WithAttributes(a.attrs...)
-		t.present.waiting.Add(context.Background(), 1, a.counted)
+		a.count(t.waiting, 1)
 	}
 	return ctx, a
 }
@@ -58,19 +55,15 @@ func (a *Acquisition) Held() {
 	if a == nil {
 		return
 	}
-	if a.counted != nil {
-		a.t.present.waiting.Add(context.Background(), -1, a.counted)
-		a.t.present.held.Add(context.Background(), 1, a.counted)
-	}
-	if a.span.IsRecording() {
-		a.span.AddEvent("verified")
-	}
+	a.count(a.t.waiting, -1)
+	a.count(a.t.held, 1)
+	a.span.AddEvent("verified")
 	a.endWait("held")
 }
 
 // Failed ends the wait without a hold. isError tells an error from an outcome, such as "occupied".
 func (a *Acquisition) Failed(outcome string, isError bool) {
-	a.ended(a.t.present.waiting)
+	a.count(a.t.waiting, -1)
 	if isError {
 		a.span.SetStatus(codes.Error, outcome)
 	}
@@ -93,9 +86,6 @@ func (a *Acquisition) Release(ctx context.Context) (end func(err error)) {
 	link := trace.WithLinks(trace.Link{SpanContext: a.span.SpanContext()})
 	_, span := a.t.tracer.Start(ctx, "holdfast.release", a.withAttrs, link)
 	return func(err error) {
-		if !span.IsRecording() {
-			return
-		}
 		outcome := "released"
 		if err != nil {
 			outcome = failureOf(err)
@@ -121,7 +111,7 @@ func failureOf(err error) string {
 // Released records the end of a hold by its release.
 func (a *Acquisition) Released(held time.Duration) {
 	if a != nil {
-		a.ended(a.t.present.held)
+		a.count(a.t.held, -1)
 		a.record(a.t.holds, held, "released")
 	}
 }
@@ -131,22 +121,22 @@ func (a *Acquisition) Lost(held time.Duration, cause string, unproven time.Durat
 	if a == nil {
 		return
 	}
-	a.ended(a.t.present.held)
+	a.count(a.t.held, -1)
 	a.record(a.t.holds, held, "lost")
 	a.t.lost(a.span.SpanContext(), a.attrs, cause, unproven)
 }
 
 // GoesOn notes that Released or Lost will be called once more: a downgraded lock ends as a writer and as a reader.
 func (a *Acquisition) GoesOn() {
-	if a != nil && a.counted != nil {
-		a.t.present.held.Add(context.Background(), 1, a.counted)
+	if a != nil {
+		a.count(a.t.held, 1)
 	}
 }
 
-// ended subtracts one from counter: from what waits, or from what is held.
-func (a *Acquisition) ended(counter metric.Int64UpDownCounter) {
+// count adds n to counter: to what waits, or to what is held.
+func (a *Acquisition) count(counter metric.Int64UpDownCounter, n int64) {
 	if a.counted != nil {
-		counter.Add(context.Background(), -1, a.counted)
+		counter.Add(context.Background(), n, a.counted)
 	}
 }
 

@@ -25,8 +25,8 @@ func BenchmarkTelemetry(b *testing.B) {
 		a.Released(time.Second)
 	}
 	run := func(b *testing.B, t *telemetry.Telemetry) {
-		t.State("", "connected")
-		defer t.State("connected", "")
+		t.State(holdfast.Closed, holdfast.Connected)
+		defer t.State(holdfast.Connected, holdfast.Closed)
 		b.ReportAllocs()
 		for b.Loop() {
 			once(t)

@@ -6,6 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -13,10 +14,10 @@ import (
 func TestSessionStatesAddUp(t *testing.T) {
 	s := newSDK()
 	tel := telemetry.New(s.options)
-	tel.State("", "connected")
-	tel.State("", "connected")
-	tel.State("connected", "suspended")
-	tel.State("suspended", "")
+	tel.State(holdfast.Closed, holdfast.Connected)
+	tel.State(holdfast.Closed, holdfast.Connected)
+	tel.State(holdfast.Connected, holdfast.Suspended)
+	tel.State(holdfast.Suspended, holdfast.Closed)
 	var collected metricdata.ResourceMetrics
 	if err := s.metrics.Collect(t.Context(), &collected); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@
 package telemetry
 
 import (
+	"cmp"
+
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -34,7 +36,7 @@ type Options struct {
 // Telemetry holds the instruments of one session. It is safe for concurrent use.
 type Telemetry struct {
 	tracer trace.Tracer
-	extra  func(kind holdfast.Kind, name string) []attribute.KeyValue // nil: none
+	extra  func(kind holdfast.Kind, name string) []attribute.KeyValue // Options.Attributes, or returns none
 
 	instruments
 }
@@ -46,7 +48,8 @@ type instruments struct {
 	margin   metric.Float64Gauge
 	losses   metric.Int64Counter
 
-	present   presentInstruments
+	waiting   metric.Int64UpDownCounter // what waits now
+	held      metric.Int64UpDownCounter // what is held now
 	waits     metric.Float64Histogram
 	holds     metric.Float64Histogram
 	ambiguous metric.Int64Counter
@@ -56,32 +59,20 @@ type instruments struct {
 	ran metric.Float64Gauge
 	due metric.Float64Gauge
 
-	shards shardInstruments
-}
-
-// presentInstruments count what waits and what is held now.
-type presentInstruments struct{ waiting, held metric.Int64UpDownCounter }
-
-// shardInstruments are those of package shard.
-type shardInstruments struct {
-	states, number, reserved, leftOver metric.Int64UpDownCounter
-	failures                           metric.Int64Counter
+	shards, shardNumber, shardsReserved, shardsLeftOver metric.Int64UpDownCounter
+	shardFailures                                       metric.Int64Counter
 }
 
 // New creates the instruments. If the SDK refuses one, OpenTelemetry's error handler is told and the instrument does
 // nothing: a missing metric must not keep a session from starting.
 func New(o Options) *Telemetry {
-	if o.TracerProvider == nil {
-		o.TracerProvider = otel.GetTracerProvider()
+	if o.Attributes == nil {
+		o.Attributes = func(holdfast.Kind, string) []attribute.KeyValue { return nil }
 	}
-	if o.MeterProvider == nil {
-		o.MeterProvider = otel.GetMeterProvider()
-	}
-	m := o.MeterProvider.Meter(scope)
 	return &Telemetry{
-		tracer:      o.TracerProvider.Tracer(scope),
+		tracer:      cmp.Or(o.TracerProvider, otel.GetTracerProvider()).Tracer(scope),
 		extra:       o.Attributes,
-		instruments: newInstruments(m),
+		instruments: newInstruments(cmp.Or(o.MeterProvider, otel.GetMeterProvider()).Meter(scope)),
 	}
 }
 
@@ -96,12 +87,10 @@ func newInstruments(m metric.Meter) instruments {
 		losses: orNothing(m.Int64Counter("holdfast.losses", metric.WithUnit("{loss}"),
 			metric.WithDescription("Sessions, locks and terms that were lost, by cause."))),
 
-		present: presentInstruments{
-			waiting: orNothing(m.Int64UpDownCounter("holdfast.waiting", metric.WithUnit("{lock}"),
-				metric.WithDescription("Calls that wait for a lock or a term now."))),
-			held: orNothing(m.Int64UpDownCounter("holdfast.held", metric.WithUnit("{lock}"),
-				metric.WithDescription("Locks and terms that are held now."))),
-		},
+		waiting: orNothing(m.Int64UpDownCounter("holdfast.waiting", metric.WithUnit("{lock}"),
+			metric.WithDescription("Calls that wait for a lock or a term now."))),
+		held: orNothing(m.Int64UpDownCounter("holdfast.held", metric.WithUnit("{lock}"),
+			metric.WithDescription("Locks and terms that are held now."))),
 		waits: orNothing(m.Float64Histogram("holdfast.acquire.duration", metric.WithUnit("s"), buckets,
 			metric.WithDescription("Time from asking for a lock or term to its outcome."))),
 		holds: orNothing(m.Float64Histogram("holdfast.hold.duration", metric.WithUnit("s"), buckets,
@@ -118,21 +107,15 @@ func newInstruments(m metric.Meter) instruments {
 		due: orNothing(m.Float64Gauge("holdfast.run.due", metric.WithUnit("s"),
 			metric.WithDescription("When the next run of a recurring job is overdue, in seconds since 1970."))),
 
-		shards: newShardInstruments(m),
-	}
-}
-
-func newShardInstruments(m metric.Meter) shardInstruments {
-	return shardInstruments{
-		states: orNothing(m.Int64UpDownCounter("holdfast.shards", metric.WithUnit("{shard}"),
+		shards: orNothing(m.Int64UpDownCounter("holdfast.shards", metric.WithUnit("{shard}"),
 			metric.WithDescription("Shards that are assigned to this member or owned by it, by state."))),
-		number: orNothing(m.Int64UpDownCounter("holdfast.shards.number", metric.WithUnit("{shard}"),
+		shardNumber: orNothing(m.Int64UpDownCounter("holdfast.shards.number", metric.WithUnit("{shard}"),
 			metric.WithDescription("How many shards there are, as each member says."))),
-		reserved: orNothing(m.Int64UpDownCounter("holdfast.shards.reserved", metric.WithUnit("{shard}"),
+		shardsReserved: orNothing(m.Int64UpDownCounter("holdfast.shards.reserved", metric.WithUnit("{shard}"),
 			metric.WithDescription("Shards that are kept for members that are absent and expected back, as each member says."))),
-		leftOver: orNothing(m.Int64UpDownCounter("holdfast.shards.unplaced", metric.WithUnit("{shard}"),
+		shardsLeftOver: orNothing(m.Int64UpDownCounter("holdfast.shards.unplaced", metric.WithUnit("{shard}"),
 			metric.WithDescription("Shards that no member has room for, as each member says."))),
-		failures: orNothing(m.Int64Counter("holdfast.shard.failures", metric.WithUnit("{failure}"),
+		shardFailures: orNothing(m.Int64Counter("holdfast.shard.failures", metric.WithUnit("{failure}"),
 			metric.WithDescription("Functions of shards that failed, by how."))),
 	}
 }

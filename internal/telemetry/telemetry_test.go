@@ -41,7 +41,7 @@ func newSDK() sdk {
 
 // reportAll makes every report once. At its end one call waits, and one lock is held.
 func reportAll(t *telemetry.Telemetry) {
-	t.State("", "connected")
+	t.State(holdfast.Closed, holdfast.Connected)
 	ctx, a := t.Acquire(context.Background(), holdfast.KindLock, "x")
 	telemetry.Queued(ctx, 1)
 	telemetry.Woken(ctx)
@@ -53,7 +53,7 @@ func reportAll(t *telemetry.Telemetry) {
 	_, a = t.Acquire(context.Background(), holdfast.KindLock, "x")
 	a.Held()
 	a.Lost(time.Second, "expired", time.Second)
-	t.State("connected", "lost")
+	t.State(holdfast.Connected, holdfast.Lost)
 	t.Renewed(time.Now(), time.Second)
 	t.RenewalFailed(time.Now(), "failed", "unknown")
 	t.SessionLost("expired", time.Second)
