@@ -130,14 +130,8 @@ type work struct {
 	running    sync.WaitGroup // Add only while !closed
 	extensions map[any]any
 
-	hooks hooks
-}
-
-// hooks are the functions registered with BeforeRevoke. They need a mutex of their own: an extension registers them
-// while it is made, under the mutex of work.
-type hooks struct {
-	mu   sync.Mutex // protects list
-	list []func(ctx context.Context, l *lease.Lease)
+	hooksMu sync.Mutex // protects hooks: an extension registers them while it is made, under mu
+	hooks   []func(ctx context.Context, l *lease.Lease)
 }
 
 func (w *work) Go(f func(ctx context.Context)) bool {
@@ -179,9 +173,9 @@ func (w *work) Extension(key any, create func() any) any {
 }
 
 func (w *work) BeforeRevoke(hook func(ctx context.Context, l *lease.Lease)) {
-	w.hooks.mu.Lock()
-	defer w.hooks.mu.Unlock()
-	w.hooks.list = append(w.hooks.list, hook)
+	w.hooksMu.Lock()
+	defer w.hooksMu.Unlock()
+	w.hooks = append(w.hooks, hook)
 }
 
 // beforeRevoke runs the hooks before l is revoked.
@@ -189,13 +183,13 @@ func (w *work) beforeRevoke(ctx context.Context, l *lease.Lease) {
 	if lost := l.Lost(); lost == nil || lost.Cause == holdfast.CauseRevoked || lost.Cause == holdfast.CauseClusterChanged {
 		return // never used; gone with its entries; or of another cluster
 	}
-	w.hooks.mu.Lock()
-	list := w.hooks.list
-	w.hooks.mu.Unlock()
+	w.hooksMu.Lock()
+	hooks := w.hooks
+	w.hooksMu.Unlock()
 	// A hook that hangs leaves half of CloseTimeout, at least, for the revocation.
 	ctx, cancel := context.WithTimeout(ctx, min(w.opts.CloseTimeout, requests.Patience)/2)
 	defer cancel()
-	for _, hook := range slices.Backward(list) {
+	for _, hook := range slices.Backward(hooks) {
 		hook(ctx, l)
 	}
 }

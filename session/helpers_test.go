@@ -275,7 +275,7 @@ func await(t *testing.T, sess *session.Session) *lease.Lease {
 	return l
 }
 
-func keyOf(sess *session.Session) string { return lease.Open(sess).SessionKey(sess.Lease()) }
+func keyOf(sess *session.Session) string { return lease.Open(sess).Lease().Key() }
 
 func lossOf(t *testing.T, ev session.Event) *holdfast.LostError {
 	t.Helper()

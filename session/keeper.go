@@ -171,9 +171,8 @@ func (k *keeper) renewClaims() {
 
 // renewUnproved renews a lease once. No read proves the reply.
 func (e *env) renewUnproved(ctx context.Context, kind requests.Kind, id clientv3.LeaseID) error {
-	_, _, err := requests.Once(ctx, e.sender, kind, func(ctx context.Context) (struct{}, error) {
-		_, err := keepAlive(ctx, e.client, id)
-		return struct{}{}, err
+	_, _, err := requests.Once(ctx, e.sender, kind, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
+		return keepAlive(ctx, e.client, id)
 	})
 	return err
 }

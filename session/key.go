@@ -24,7 +24,7 @@ type sessionKey struct {
 	name  string
 }
 
-func (e *env) keyOf(l *lease.Lease) sessionKey { return sessionKey{e, l, e.SessionKey(l.ID())} }
+func (e *env) keyOf(l *lease.Lease) sessionKey { return sessionKey{e, l, l.Key()} }
 
 // put puts the key. The reply has the new gate, the key's mod revision. A superfluous copy only moves the gate once
 // more, so kind says how soon one is sent: the first put is repeated like the Grant before it, a later put as soon as a
@@ -59,26 +59,28 @@ func (k sessionKey) read(ctx context.Context) (*clientv3.GetResponse, error) {
 
 // readWith reads the key, and runs an errand with the same request, unless that is nil.
 func (k sessionKey) readWith(ctx context.Context, errand *lease.Errand) (keyRead, error) {
+	sent := k.lease.Sends(lease.Reads)
 	if errand != nil {
 		key := []clientv3.Op{clientv3.OpGet(k.name)}
 		resp, err := k.sender.Txn(ctx).If(errand.If...).Then(key...).Else(key...).Commit()
 		switch {
 		case err == nil:
 			read := &clientv3.GetResponse{Header: resp.Header, Kvs: resp.Responses[0].GetResponseRange().Kvs}
-			return keyRead{read, true, resp.Succeeded}, nil
+			return keyRead{read, sent, true, resp.Succeeded}, nil
 		case etcderr.Retryable(err) || etcderr.Pending(err):
 			return keyRead{}, fmt.Errorf("read session key %q: %w", k.name, err)
 		}
 		// Etcd refuses the errand. A lease must not be lost because a role lacks a right to what is held on it.
 	}
 	read, err := k.read(ctx)
-	return keyRead{GetResponse: read}, err
+	return keyRead{GetResponse: read, sent: sent}, err
 }
 
 // keyRead is the reply to a read of the session key.
 type keyRead struct {
 	*clientv3.GetResponse
-	told, yes bool // of an errand: etcd has replied to it; its comparisons were true
+	sent      time.Duration // by the session's clock
+	told, yes bool          // of an errand: etcd has replied to it; its comparisons were true
 }
 
 // isIn reports whether a read shows the key, attached to the lease.

@@ -125,13 +125,6 @@ func (ls *leases) endedErr(l *lease.Lease) error {
 	return nil
 }
 
-// endWithClient makes the latest lease lost as soon as the client is closed: nothing else can renew it.
-func (ls *leases) endWithClient() (stop func() bool) {
-	return context.AfterFunc(ls.client.Ctx(), func() {
-		ls.Lease().Lose(holdfast.CauseClientClosed, holdfast.ErrClientClosed)
-	})
-}
-
 func (ls *leases) LeaseGone(ctx context.Context, l *lease.Lease, err error) {
 	ls.keyOf(l).gone(ctx, err)
 }

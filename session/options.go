@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"time"
@@ -113,9 +114,7 @@ type Telemetry struct {
 
 // validate checks the options as a whole, and returns them with the defaults.
 func (r Options) validate() (Options, error) {
-	if r.TTL == 0 {
-		r.TTL = DefaultTTL
-	}
+	r.TTL = cmp.Or(r.TTL, DefaultTTL)
 	if r.TTL < minTTL || r.TTL > maxTTL || r.TTL%time.Second != 0 {
 		return r, &holdfast.ArgumentError{Argument: "Options.TTL",
 			Reason: fmt.Sprintf("is %v, not a whole number of seconds from %v to %v", r.TTL, minTTL, maxTTL)}
@@ -131,9 +130,7 @@ func (r Options) validate() (Options, error) {
 	if len(r.Owner) > maxOwner {
 		return r, &holdfast.ArgumentError{Argument: "Options.Owner", Reason: fmt.Sprintf("is longer than %d bytes", maxOwner)}
 	}
-	if r.CloseTimeout == 0 {
-		r.CloseTimeout = defaultCloseTimeout
-	}
+	r.CloseTimeout = cmp.Or(r.CloseTimeout, defaultCloseTimeout)
 	if r.CloseTimeout < 0 {
 		return r, &holdfast.ArgumentError{Argument: "Options.CloseTimeout", Reason: "is negative"}
 	}
@@ -153,9 +150,7 @@ func (r Options) validate() (Options, error) {
 	if r.Clock == nil {
 		r.Clock = SystemClock()
 	}
-	if r.Logger == nil {
-		r.Logger = slog.Default()
-	}
+	r.Logger = cmp.Or(r.Logger, slog.Default())
 	return r, nil
 }
 

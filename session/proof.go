@@ -109,28 +109,20 @@ func (k sessionKey) renew(ctx context.Context) (cluster uint64, err error) {
 // prove sends a linearizable read of the session key, and with it the errand of the lease. If the key is gone it puts
 // it again.
 func (k *keeper) prove(ctx context.Context) error {
-	type reply struct {
-		sent time.Duration
-		read keyRead
-	}
 	errand := k.lease.Errands.Next()
 	defer k.lease.Errands.Over()
-	send := func(ctx context.Context) (reply, error) {
-		sent := k.lease.Sends(lease.Reads)
-		read, err := k.key.readWith(ctx, errand)
-		return reply{sent, read}, err
-	}
-	got, _, err := requests.OnceWithin(ctx, k.sender, requests.Proof, k.lease.Remaining, send)
+	read, _, err := requests.OnceWithin(ctx, k.sender, requests.Proof, k.lease.Remaining,
+		func(ctx context.Context) (keyRead, error) { return k.key.readWith(ctx, errand) })
 	if err != nil {
 		return fmt.Errorf("confirm renewal of lease %x: %w", int64(k.lease.ID()), err)
 	}
 	// Without its key the lease may be gone. Then nothing is proved unless etcd accepts another put of it.
-	if err := k.key.check(got.read.GetResponse); err != nil {
+	if err := k.key.check(read.GetResponse); err != nil {
 		return err
 	}
-	if got.read.told {
-		errand.Told(got.sent, got.read.yes)
+	if read.told {
+		errand.Told(read.sent, read.yes)
 	}
-	k.lease.Prove(got.sent, got.read.Header.RaftTerm)
+	k.lease.Prove(read.sent, read.Header.RaftTerm)
 	return nil
 }

@@ -96,7 +96,10 @@ func New(ctx context.Context, cli *clientv3.Client, o Options) (*Session, error)
 // newSession puts the parts together, and starts nothing.
 func newSession(cli *clientv3.Client, o Options) *Session {
 	ctx, cancel := context.WithCancel(context.Background())
-	e := newEnv(ctx, cli, o)
+	e := &env{
+		client: cli, opts: o, sender: requests.NewSender(cli, o.Retry), streams: streamConn(cli), identity: o.identity(),
+		ctx: ctx, telemetry: telemetry.New(telemetry.Options(o.Telemetry)),
+	}
 	w := &work{env: e, extensions: make(map[any]any)}
 	l := &leases{env: e, replaced: make(chan struct{})}
 	return &Session{
@@ -117,7 +120,9 @@ func (s *Session) start(first *lease.Lease) {
 		s.Subscribe(s.env.opts.OnStateChange)
 	}
 	s.env.telemetry.State(holdfast.Closed, holdfast.Connected)
-	s.unwatchClient = s.leases.endWithClient()
+	s.unwatchClient = context.AfterFunc(s.env.client.Ctx(), func() { // nothing else can renew the latest lease
+		s.leases.Lease().Lose(holdfast.CauseClientClosed, holdfast.ErrClientClosed)
+	})
 	s.work.Go(func(context.Context) { s.run(first) })
 	s.work.Go(s.env.warnOfOldServers)
 }
@@ -217,13 +222,6 @@ type env struct {
 	identity  layout.Identity
 	ctx       context.Context  // until Close
 	observer  func(lease.Step) // see lease.Observe
-}
-
-func newEnv(ctx context.Context, cli *clientv3.Client, o Options) *env {
-	return &env{
-		client: cli, opts: o, sender: requests.NewSender(cli, o.Retry), streams: streamConn(cli), identity: o.identity(),
-		ctx: ctx, telemetry: telemetry.New(telemetry.Options(o.Telemetry)),
-	}
 }
 
 func (o Options) identity() layout.Identity {

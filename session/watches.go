@@ -186,7 +186,7 @@ func (w *watches) hear(i int) (healthy bool, err error) {
 	stands := clock()
 	defer func() { healthy = clock()-stands >= watching.HealthyAfter }()
 	defer st.end()
-	defer w.ends(i) // it counts no more, before anything else
+	defer w.set(i, slot{}) // it counts no more, before anything else
 	// A read after the creation finds what has happened before. Until its reply the watch does not count, and polls tell
 	// what it would tell. So the read needs no copies: when a leader is gone, all watches of all sessions begin anew.
 	read, err := requests.Ask(ctx, w.key.sender, requests.Unhurried, w.key.read)
@@ -196,7 +196,7 @@ func (w *watches) hear(i int) (healthy bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	w.count(i)
+	w.set(i, slot{st.member, true})
 	for err == nil {
 		var events []*mvccpb.Event
 		events, err = st.next()
@@ -252,18 +252,10 @@ func (w *watches) claim(i int, st *stream) bool {
 	return true
 }
 
-// count records: the watch of a slot stands.
-func (w *watches) count(i int) {
+// set records that the watch of a slot stands, or has ended.
+func (w *watches) set(i int, now slot) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.slots[i].stands = true
-	w.publishLocked()
-}
-
-// ends records: the watch of a slot has ended.
-func (w *watches) ends(i int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.slots[i].stands, w.slots[i].member = false, 0
+	w.slots[i] = now
 	w.publishLocked()
 }
