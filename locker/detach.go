@@ -111,7 +111,10 @@ func attach(
 	if err != nil {
 		return handle{}, n.failed(time.Since(start), err)
 	}
-	return n.begun(h), nil
+	if o.Reentrant {
+		return n.handle(h, newOwn(h, nil)), nil
+	}
+	return n.handle(h, nil), nil
 }
 
 // Format writes String, whatever the verb is.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -204,7 +203,11 @@ func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 	}
 	grants, err := n.queues.Acquire(ctx, r.Request)
 	if err == nil {
-		return n.begun(hold.Begin(grants, r)[0]), nil
+		first := hold.Begin(grants, r)[0]
+		if n.opts.Reentrant {
+			return n.handle(first, newOwn(first, nil)), nil
+		}
+		return n.handle(first, nil), nil
 	}
 	failed := n.failed(time.Since(start), err)
 	switch {
@@ -216,16 +219,6 @@ func (n *named) acquire(ctx context.Context, try bool) (handle, error) {
 		failed.Err = ErrLocked
 	}
 	return handle{}, failed
-}
-
-// begun returns the first handle of a hold that has just begun.
-func (n *named) begun(h *hold.Hold) handle {
-	if !n.opts.Reentrant {
-		return n.handle(h, nil)
-	}
-	handles := new(atomic.Int64)
-	handles.Store(1)
-	return n.handle(h, newOwn(h, handles))
 }
 
 // handle returns a handle of a hold. own is nil if the handle has the hold for itself.

@@ -23,8 +23,13 @@ type own struct {
 	last    bool          // this handle was the last; set by release
 }
 
-// newOwn returns what a handle has for itself. handles counts those of the hold, this one among them.
+// newOwn returns what a handle has for itself. handles counts those of the hold, this one among them; nil: it is the
+// first.
 func newOwn(h *hold.Hold, handles *atomic.Int64) *own {
+	if handles == nil {
+		handles = new(atomic.Int64)
+		handles.Store(1)
+	}
 	o := &own{handles: handles, givenUp: make(chan struct{})}
 	o.done, o.end = context.WithCancelCause(context.Background())
 	o.done, o.forget = h.Context(o.done, false)

@@ -84,7 +84,9 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 		h.removal.joined = h.host.Joining()
 	}
 	first.poll.add(first.holds) // after all that their end needs: their lease may be lost by now
-	first.limitTime()
+	if r.MaxHold > 0 {
+		first.limitTime()
+	}
 	return first.holds
 }
 
@@ -213,7 +215,7 @@ type life struct {
 	released signal                                // Release has been called
 }
 
-// limitTime has the life end after MaxHold, if there is one.
+// limitTime has the life end after MaxHold.
 func (l *life) limitTime() {
 	held := time.Since(l.since) // more than nothing after an Attach
 	l.mu.Lock()                 // a timer may fire before it is assigned

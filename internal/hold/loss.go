@@ -82,19 +82,6 @@ func (r *removal) explain(err error) error {
 	}
 }
 
-// lossIn returns the loss that an error tells, unless the holds were released before it.
-func (l *life) lossIn(err error) (lost *holdfast.LostError) {
-	// The work ended under the lock, if only this process has given the lease up since:
-	//
-	//	0 s   the work returns, and the removal is sent. No member replies, not even to renewals
-	//	13 s  the lease is no longer trusted. Etcd still had it when the work ended
-	if errors.As(err, &lost) && errors.Is(*l.cause.Load(), holdfast.ErrReleased) &&
-		(lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed) {
-		return nil
-	}
-	return lost
-}
-
 // Join returns the error of a function and the loss of its hold as one error. It is err alone if err wraps this very
 // loss, as it does if the function returned the cause of its context.
 func Join(err error, lost *holdfast.LostError) error {

@@ -106,6 +106,19 @@ func (h *Hold) ReleaseAfterWork(ctx context.Context) *holdfast.LostError {
 	return h.lossIn(err)
 }
 
+// lossIn returns the loss that an error tells, unless the holds were released before it.
+func (l *life) lossIn(err error) (lost *holdfast.LostError) {
+	// The work ended under the lock, if only this process has given the lease up since:
+	//
+	//	0 s   the work returns, and the removal is sent. No member replies, not even to renewals
+	//	13 s  the lease is no longer trusted. Etcd still had it when the work ended
+	if errors.As(err, &lost) && errors.Is(*l.cause.Load(), holdfast.ErrReleased) &&
+		(lost.Cause == holdfast.CauseExpired || lost.Cause == holdfast.CauseClosed) {
+		return nil
+	}
+	return lost
+}
+
 // removal is how the entry leaves etcd after the end of its hold.
 type removal struct {
 	hold     *Hold

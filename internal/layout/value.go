@@ -118,14 +118,21 @@ func toJSON(enc any) (string, error) {
 
 // Encode returns the value as it is written in etcd.
 func (v Value) Encode() string {
-	text, _ := toJSON(encodedValue{ // "" for a year of more than four digits; the algorithm does not use the value
+	enc := encodedValue{
 		V: format, Mode: cut(v.Mode),
 		Identity: Identity{Owner: cut(v.Owner), Host: cut(v.Host), PID: v.PID},
-		Queued:   Millis(v.Queued), Held: Millis(v.Held), encodedData: encodeData(v.Data),
+		Queued:   Millis(v.Queued), Held: Millis(v.Held),
 		Taken:      taken{Millis(v.Released), Millis(v.TakenUntil)},
 		Detached:   detached{Millis(v.Detached), Millis(v.DetachedUntil)},
-		ToldWithin: v.ToldWithin.Milliseconds(), Notice: v.Notice.bounded(),
-	})
+		ToldWithin: v.ToldWithin.Milliseconds(),
+	}
+	if v.Data != "" {
+		enc.encodedData = encodeData(v.Data)
+	}
+	if !v.Notice.At.IsZero() {
+		enc.Notice = v.Notice.bounded()
+	}
+	text, _ := toJSON(enc) // "" for a year of more than four digits; the algorithm does not use the value
 	return text
 }
 

@@ -76,6 +76,9 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 			a = newAttempt(heads, lease)
 		}
 		err := a.put(ctx)
+		if err != nil {
+			err = a.putAgain(ctx, err)
+		}
 		if err == nil && (ctx.Err() != nil || !a.mayHold()) {
 			err = a.awaitFront(ctx)
 		}

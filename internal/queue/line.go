@@ -63,7 +63,7 @@ func (s *lines) join(c *caller) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.turn = make(chan struct{}, 1)
-	c.line = &line{lines: s}
+	c.line = &line{lines: s, head: c}
 	if !c.alone { // others may have joined its line, or may join it
 		entries := c.q.At.Entries
 		ln := s.all[entries]
@@ -80,7 +80,7 @@ func (s *lines) join(c *caller) bool {
 		c.line.entries = entries
 		s.all[entries] = c.line
 	}
-	c.becomeHead()
+	c.turn <- struct{}{}
 	return true
 }
 

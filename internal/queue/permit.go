@@ -148,6 +148,9 @@ func (a *attempt) takeTurn(ctx context.Context) (*attempt, error) {
 	turn := next.entries[0]
 	turn.permit.turn, next.after = true, permit
 	err := next.put(ctx)
+	if err != nil {
+		err = next.putAgain(ctx, err)
+	}
 	if turn.stage < created {
 		turn.finish() // its put may be carried out yet
 		return a, err

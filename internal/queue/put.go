@@ -29,9 +29,10 @@ var (
 // the reply to the other.
 const slowPut = time.Second
 
-// putOnce sends the put of the entries of the attempt once. As a rule the reply names the entry ahead of each;
-// otherwise a look does. It returns what put does, or errSendAgain.
-func (a *attempt) putOnce(ctx context.Context) error {
+// put sends the put of the entries of the attempt once. As a rule the reply names the entry ahead of each; otherwise a
+// look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another client deleted a.after or one of these
+// entries), or etcd's error. After an error putAgain must follow.
+func (a *attempt) put(ctx context.Context) error {
 	if a.entries[0].stage >= created {
 		return nil // by a hand-off
 	}
@@ -72,19 +73,14 @@ func (a *attempt) putOnce(ctx context.Context) error {
 	return err
 }
 
-// put sends the put until it succeeds or fails for good, or ctx ends. The entries are put once, however often the
-// request is sent. It returns ctx's error, ErrOccupied, ErrEntryGone (another client deleted a.after or one of these
-// entries), or etcd's error.
-func (a *attempt) put(ctx context.Context) error {
-	err := a.putOnce(ctx)
-	if err == nil {
-		return nil
-	}
+// putAgain sends the put again after an error of put, until it succeeds or fails for good, or ctx ends. The entries are
+// put once, however often the request is sent.
+func (a *attempt) putAgain(ctx context.Context, err error) error {
 	try := func(context.Context) error {
 		err := errSendAgain
 		for errors.Is(err, errSendAgain) {
 			if err = retry.ContextErr(ctx); err == nil {
-				err = a.putOnce(ctx)
+				err = a.put(ctx)
 			}
 		}
 		return err

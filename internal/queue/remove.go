@@ -212,6 +212,9 @@ func (e *entry) replace(c *caller) (*attempt, error) {
 	successor := next.entries[0]
 	next.after = e
 	err := next.put(e.Lease.Context())
+	if err != nil {
+		err = next.putAgain(e.Lease.Context(), err)
+	}
 	if successor.stage >= created { // so the same Txn has removed e
 		e.finish()
 		if err == nil {

@@ -11,8 +11,8 @@ import (
 
 const (
 	// The defaults of backoff.Policy.
-	DefaultInitial = 10 * time.Millisecond
-	DefaultMax     = time.Second
+	initialDefault = 10 * time.Millisecond
+	maxDefault     = time.Second
 
 	// minInitial is the smallest Initial. With a smaller one the loop would spin.
 	minInitial = time.Microsecond
@@ -21,7 +21,7 @@ const (
 // CheckPauses checks the fields of a backoff.Policy in a user's argument, such as "Options.Retry". The error is a
 // *holdfast.ArgumentError with the name of the field, such as "Options.Retry.Max".
 func CheckPauses(argument string, initial, limit time.Duration) error {
-	initial, limit = cmp.Or(initial, DefaultInitial), cmp.Or(limit, DefaultMax)
+	initial, limit = cmp.Or(initial, initialDefault), cmp.Or(limit, maxDefault)
 	switch {
 	case initial < minInitial:
 		return &holdfast.ArgumentError{Argument: argument + ".Initial",
@@ -46,8 +46,8 @@ func NewPauses(initial, limit time.Duration, draw func() float64) *Pauses {
 	if draw == nil {
 		draw = rand.Float64
 	}
-	initial = cmp.Or(initial, DefaultInitial)
-	return &Pauses{initial: initial, limit: cmp.Or(limit, DefaultMax), bound: initial, draw: draw}
+	initial = cmp.Or(initial, initialDefault)
+	return &Pauses{initial: initial, limit: cmp.Or(limit, maxDefault), bound: initial, draw: draw}
 }
 
 // NextBackOff returns the next pause.

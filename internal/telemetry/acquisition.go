@@ -28,7 +28,10 @@ type Acquisition struct {
 // Acquire starts an acquisition. The returned context carries its span, for Queued and Woken.
 func (t *Telemetry) Acquire(ctx context.Context, kind holdfast.Kind, name string) (context.Context, *Acquisition) {
 	a := &Acquisition{t: t, asked: time.Now()}
-	a.attrs = append([]attribute.KeyValue{kindKey.String(string(kind))}, t.extra(kind, name)...)
+	a.attrs = []attribute.KeyValue{kindKey.String(string(kind))}
+	if t.extra != nil {
+		a.attrs = append(a.attrs, t.extra(kind, name)...)
+	}
 	a.withAttrs = trace.WithAttributes(a.attrs...)
 	ctx, a.span = t.tracer.Start(ctx, "holdfast.acquire", a.withAttrs)
 	// If nothing collects the counts now, a is not counted later either: a counter must not only go down. Attributes cost

@@ -64,7 +64,10 @@ func (t *Telemetry) lost(
 func (t *Telemetry) Ran(kind holdfast.Kind, name string, at, due time.Time) {
 	ctx := context.Background()
 	attrs := []attribute.KeyValue{kindKey.String(string(kind)), nameKey.String(name)}
-	withAttrs := metric.WithAttributes(append(attrs, t.extra(kind, name)...)...)
+	if t.extra != nil {
+		attrs = append(attrs, t.extra(kind, name)...)
+	}
+	withAttrs := metric.WithAttributes(attrs...)
 	t.ran.Record(ctx, seconds(at), withAttrs)
 	if !due.IsZero() {
 		t.due.Record(ctx, seconds(due), withAttrs)
@@ -83,51 +86,55 @@ type Shards struct {
 
 // Shards returns the reports for a name.
 func (t *Telemetry) Shards(name string) *Shards {
-	return &Shards{t: t, attrs: t.extra(holdfast.KindShard, name)}
+	s := &Shards{t: t}
+	if t.extra != nil {
+		s.attrs = t.extra(holdfast.KindShard, name)
+	}
+	return s
 }
 
 // Begin reports how many shards there are, until end is called. It makes the series of all states: without one of them
 // a difference of series would have no value.
 func (s *Shards) Begin(n int) (end func()) {
 	ctx, plain := context.Background(), metric.WithAttributes(s.attrs...)
-	s.t.shardNumber.Add(ctx, int64(n), plain)
-	s.t.shardsReserved.Add(ctx, 0, plain)
-	s.t.shardsLeftOver.Add(ctx, 0, plain)
+	s.t.shards.number.Add(ctx, int64(n), plain)
+	s.t.shards.reserved.Add(ctx, 0, plain)
+	s.t.shards.leftOver.Add(ctx, 0, plain)
 	for _, state := range []string{"waiting", "owned"} {
-		s.t.shards.Add(ctx, 0, s.with(stateKey.String(state)))
+		s.t.shards.states.Add(ctx, 0, s.with(stateKey.String(state)))
 	}
 	return func() {
 		s.Reserved(0)
 		s.LeftOver(0)
-		s.t.shardNumber.Add(ctx, int64(-n), plain)
+		s.t.shards.number.Add(ctx, int64(-n), plain)
 	}
 }
 
 // Reserved reports how many shards wait for absent members.
 func (s *Shards) Reserved(n int) {
-	s.t.shardsReserved.Add(context.Background(), int64(n-s.reserved), metric.WithAttributes(s.attrs...))
+	s.t.shards.reserved.Add(context.Background(), int64(n-s.reserved), metric.WithAttributes(s.attrs...))
 	s.reserved = n
 }
 
 // LeftOver reports how many shards no member has room for.
 func (s *Shards) LeftOver(n int) {
-	s.t.shardsLeftOver.Add(context.Background(), int64(n-s.leftOver), metric.WithAttributes(s.attrs...))
+	s.t.shards.leftOver.Add(context.Background(), int64(n-s.leftOver), metric.WithAttributes(s.attrs...))
 	s.leftOver = n
 }
 
 // State moves one shard from one state to another in the count of shards: "waiting", "owned", or "" for neither.
 func (s *Shards) State(from, to string) {
 	if from != "" {
-		s.t.shards.Add(context.Background(), -1, s.with(stateKey.String(from)))
+		s.t.shards.states.Add(context.Background(), -1, s.with(stateKey.String(from)))
 	}
 	if to != "" {
-		s.t.shards.Add(context.Background(), 1, s.with(stateKey.String(to)))
+		s.t.shards.states.Add(context.Background(), 1, s.with(stateKey.String(to)))
 	}
 }
 
 // Failed counts a failure of a function: error, panic, returned or not drained.
 func (s *Shards) Failed(outcome string) {
-	s.t.shardFailures.Add(context.Background(), 1, s.with(outcomeKey.String(outcome)))
+	s.t.shards.failures.Add(context.Background(), 1, s.with(outcomeKey.String(outcome)))
 }
 
 func (s *Shards) with(kv attribute.KeyValue) metric.MeasurementOption {

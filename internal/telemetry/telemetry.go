@@ -36,7 +36,7 @@ type Options struct {
 // Telemetry holds the instruments of one session. It is safe for concurrent use.
 type Telemetry struct {
 	tracer trace.Tracer
-	extra  func(kind holdfast.Kind, name string) []attribute.KeyValue // Options.Attributes, or returns none
+	extra  func(kind holdfast.Kind, name string) []attribute.KeyValue // nil: none
 
 	instruments
 }
@@ -59,16 +59,18 @@ type instruments struct {
 	ran metric.Float64Gauge
 	due metric.Float64Gauge
 
-	shards, shardNumber, shardsReserved, shardsLeftOver metric.Int64UpDownCounter
-	shardFailures                                       metric.Int64Counter
+	shards shardInstruments
+}
+
+// shardInstruments are those of package shard.
+type shardInstruments struct {
+	states, number, reserved, leftOver metric.Int64UpDownCounter
+	failures                           metric.Int64Counter
 }
 
 // New creates the instruments. If the SDK refuses one, OpenTelemetry's error handler is told and the instrument does
 // nothing: a missing metric must not keep a session from starting.
 func New(o Options) *Telemetry {
-	if o.Attributes == nil {
-		o.Attributes = func(holdfast.Kind, string) []attribute.KeyValue { return nil }
-	}
 	return &Telemetry{
 		tracer:      cmp.Or(o.TracerProvider, otel.GetTracerProvider()).Tracer(scope),
 		extra:       o.Attributes,
@@ -107,16 +109,18 @@ func newInstruments(m metric.Meter) instruments {
 		due: orNothing(m.Float64Gauge("holdfast.run.due", metric.WithUnit("s"),
 			metric.WithDescription("When the next run of a recurring job is overdue, in seconds since 1970."))),
 
-		shards: orNothing(m.Int64UpDownCounter("holdfast.shards", metric.WithUnit("{shard}"),
-			metric.WithDescription("Shards that are assigned to this member or owned by it, by state."))),
-		shardNumber: orNothing(m.Int64UpDownCounter("holdfast.shards.number", metric.WithUnit("{shard}"),
-			metric.WithDescription("How many shards there are, as each member says."))),
-		shardsReserved: orNothing(m.Int64UpDownCounter("holdfast.shards.reserved", metric.WithUnit("{shard}"),
-			metric.WithDescription("Shards that are kept for members that are absent and expected back, as each member says."))),
-		shardsLeftOver: orNothing(m.Int64UpDownCounter("holdfast.shards.unplaced", metric.WithUnit("{shard}"),
-			metric.WithDescription("Shards that no member has room for, as each member says."))),
-		shardFailures: orNothing(m.Int64Counter("holdfast.shard.failures", metric.WithUnit("{failure}"),
-			metric.WithDescription("Functions of shards that failed, by how."))),
+		shards: shardInstruments{
+			states: orNothing(m.Int64UpDownCounter("holdfast.shards", metric.WithUnit("{shard}"),
+				metric.WithDescription("Shards that are assigned to this member or owned by it, by state."))),
+			number: orNothing(m.Int64UpDownCounter("holdfast.shards.number", metric.WithUnit("{shard}"),
+				metric.WithDescription("How many shards there are, as each member says."))),
+			reserved: orNothing(m.Int64UpDownCounter("holdfast.shards.reserved", metric.WithUnit("{shard}"),
+				metric.WithDescription("Shards that are kept for members that are absent and expected back, as each member says."))),
+			leftOver: orNothing(m.Int64UpDownCounter("holdfast.shards.unplaced", metric.WithUnit("{shard}"),
+				metric.WithDescription("Shards that no member has room for, as each member says."))),
+			failures: orNothing(m.Int64Counter("holdfast.shard.failures", metric.WithUnit("{failure}"),
+				metric.WithDescription("Functions of shards that failed, by how."))),
+		},
 	}
 }
 

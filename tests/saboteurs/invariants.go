@@ -31,7 +31,7 @@ var invariants = []invariant{
 		"internal/lease/lease.go Lease.loseLocked",
 		"internal/hold/hold.go life.stop",
 	}},
-	{"3 One attempt, one entry", []string{"internal/queue/put.go attempt.putOnce, attempt.findPut, attempt.whyRefused"}},
+	{"3 One attempt, one entry", []string{"internal/queue/put.go attempt.put, attempt.findPut, attempt.whyRefused"}},
 	{"4 Nothing left behind", []string{
 		"internal/queue/put.go attempt.wasNotPut, attempt.whyRefused",
 		"internal/queue/remove.go entry.tryRemove",
@@ -89,7 +89,7 @@ var invariants = []invariant{
 		"internal/queue/delay.go delays.noteExamined, delays.end",
 		"internal/queue/delay.go attempt.passClaims, attempt.clear, attempt.clearing",
 		"internal/queue/remove.go entry.tryRemove",
-		"session/watches.go watches.hear, watches.claim, watches.ends, watches.publishLocked",
+		"session/watches.go watches.hear, watches.claim, watches.set, watches.publishLocked",
 		"internal/hold/roster.go roster.due",
 		"internal/lease/hearing.go PollInterval",
 	}},
@@ -120,7 +120,7 @@ var invariants = []invariant{
 		"internal/queue/delay.go scope.dead",
 	}},
 	{"a set holds and ends as a whole", []string{
-		"internal/queue/put.go attempt.putOnce, attempt.findPut",
+		"internal/queue/put.go attempt.put, attempt.findPut",
 		"internal/queue/wait.go attempt.standIn",
 		"internal/hold/release.go life.endAndRelease",
 		"internal/queue/remove.go RemoveNow",
