@@ -16,9 +16,9 @@ const (
 	DefaultMax     = time.Second
 )
 
-// Policy says how long to pause between attempts. It may be copied, and used by any number of goroutines if its function
-// allows that. A zero field is its default; a value outside its range is an error, also if it only conflicts with
-// another field's default.
+// Policy says how long to pause between attempts. It may be copied, and used by any number of goroutines if Rand allows
+// that. A zero field is its default; a value outside its range is an error, also if it only conflicts with another
+// field's default.
 type Policy struct {
 	// Initial is the upper bound of the first pause; each next bound is twice as large. Default 10 ms, at least 1 µs.
 	// Larger than an attempt usually takes, it only adds delay; much smaller, the first retries come in a burst.

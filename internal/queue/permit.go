@@ -95,14 +95,13 @@ func (p *permit) wasPut(r requests.Reply) error {
 	e.position = before.Count
 	if r.Succeeded {
 		e.position /= 2 // each permit has a claim; the limit is the odd one
+		e.setCreated(rev)
 	}
 	switch {
 	case r.Succeeded && before.More: // not all was read: with Request.Try it looks, and others take a turn
-		e.setCreated(rev)
 		e.reach(placed)
 		p.next.wait = !tries
 	case r.Succeeded: // it has compared the limit
-		e.setCreated(rev)
 		limit := layout.Limit{Permits: e.Queue.limit}
 		p.decide(standingIn(e.Queue.At, before.Kvs...).forPermit(rev, e.Queue.weight, limit), rev)
 	default:

@@ -115,7 +115,7 @@ func newInstruments(m metric.Meter) instruments {
 			number: orNothing(m.Int64UpDownCounter("holdfast.shards.number", metric.WithUnit("{shard}"),
 				metric.WithDescription("How many shards there are, as each member says."))),
 			reserved: orNothing(m.Int64UpDownCounter("holdfast.shards.reserved", metric.WithUnit("{shard}"),
-				metric.WithDescription("Shards that are kept for members that are absent and expected back, as each member says."))),
+				metric.WithDescription("Shards kept for members that are absent and expected back, as each member says."))),
 			leftOver: orNothing(m.Int64UpDownCounter("holdfast.shards.unplaced", metric.WithUnit("{shard}"),
 				metric.WithDescription("Shards that no member has room for, as each member says."))),
 			failures: orNothing(m.Int64Counter("holdfast.shard.failures", metric.WithUnit("{failure}"),
