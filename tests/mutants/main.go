@@ -49,7 +49,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.root, "root", ".", "the directory of the root module")
 	flag.StringVar(&o.packages, "packages", "", "mutate these only: names relative to the root, with commas")
-	flag.StringVar(&o.only, "only", "", "judge the mutants of one `file:line`")
+	flag.StringVar(&o.only, "only", "", "judge the mutants of one `file`, or of one file:line")
 	flag.IntVar(&o.sample, "sample", 0, "judge `n` mutants, drawn from all packages at random; 0 for all")
 	flag.Uint64Var(&o.seed, "seed", 1, "which sample is drawn")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and judge none")
@@ -227,7 +227,9 @@ func (o *options) choose(t *tree) ([]*mutant, error) {
 		all = slices.DeleteFunc(all, func(m *mutant) bool { return !slices.Contains(names, m.pkg.name) })
 	}
 	if o.only != "" {
-		all = slices.DeleteFunc(all, func(m *mutant) bool { return fmt.Sprintf("%s:%d", m.file, m.line) != o.only })
+		all = slices.DeleteFunc(all, func(m *mutant) bool {
+			return m.file != o.only && fmt.Sprintf("%s:%d", m.file, m.line) != o.only
+		})
 	}
 	if len(all) == 0 {
 		return nil, errors.New("no mutant is chosen")
