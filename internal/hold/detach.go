@@ -124,12 +124,18 @@ func (d *detaching) try(ctx context.Context) error {
 // giveUp removes the entry, wherever it is, and returns why there is no ticket.
 func (d *detaching) giveUp(ctx context.Context, err error) error {
 	h := d.hold
-	h.removal.onSession(func(ctx context.Context) {
-		h.removal.finalize(h.grant.HandOff())
-		// HandOff ends with the session's own lease, and a copy without a reply may have put the entry on D. Then only this
-		// frees the name before D is over.
+	handOff := func() { h.removal.finalize(h.grant.HandOff()) }
+	// HandOff ends with the session's own lease, and a copy without a reply may have put the entry on D. Then only the
+	// revocation frees the name before D is over.
+	if !h.host.Go(func(ctx context.Context) { // joined by Close
+		handOff()
+		ctx, cancel := h.host.Detached(ctx) // Close may have begun meanwhile
+		defer cancel()
 		d.revoke(ctx)
-	})
+	}) {
+		handOff() // closed: it sends nothing
+		d.revoke(ctx)
+	}
 	removed := h.removal.await(ctx)
 	switch {
 	case errors.Is(err, holdfast.ErrLost):
@@ -151,8 +157,6 @@ func (d *detaching) revoke(ctx context.Context) {
 	if d.own.id == clientv3.NoLease {
 		return
 	}
-	ctx, cancel := host.Detached(ctx)
-	defer cancel()
 	_, _, _ = requests.Once(ctx, host.Sender(), requests.Unhurried,
 		func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
 			return host.Client().Revoke(ctx, d.own.id)

@@ -194,6 +194,29 @@ func TestCloseDuringADetachLeavesNothing(t *testing.T) {
 	}
 }
 
+// A session that was closed meanwhile holds up no caller.
+func TestDetachEndsWithItsContextThoughTheSessionIsClosed(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		p.PlanAll("detach", holdtest.Silence)
+		ctx := kit.Within(t, time.Second)
+		failed := make(chan error, 1)
+		go func() { // ends with ctx
+			_, err := h.Detach(ctx, time.Hour)
+			failed <- err
+		}()
+		time.Sleep(time.Second / 2)
+		p.Link.BlackHole()
+		go func() { _ = p.Sess.Close(t.Context()) }() // ends with CloseTimeout
+		began := time.Now()
+		if err := <-failed; err == nil || time.Since(began) > time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		p.Heal()
+	})
+}
+
 // An administrator was faster: the hold ends with that, and its entry goes.
 func TestDetachAfterANoticeIsKicked(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

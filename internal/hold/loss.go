@@ -150,8 +150,8 @@ func (h *Hold) noteEntry(kv *mvccpb.KeyValue) {
 	}
 }
 
-// removeKept removes a kept entry, with those of its Set, on goroutines of the session, once. Release calls it, or
-// nothing is left to Release.
+// removeKept removes a kept entry, with those of its Set, once, on goroutines of the session. Release calls it, and
+// whoever knows that no Release is to be waited for.
 func (l *life) removeKept() {
 	if keepsEntry(*l.cause.Load()) && l.taken.CompareAndSwap(false, true) {
 		l.poll.roster.remove(l.holds)

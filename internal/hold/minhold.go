@@ -34,7 +34,7 @@ const movesInFlight = 8
 func (r *removal) stayTaken() {
 	// The next goroutine does not wait for the move: it queues behind the entry.
 	r.hold.grant.LeaveLine()
-	r.onSession(func(context.Context) { r.keepName() }) // if that is closed, beforeRevoke moves the entry
+	r.onSession(r.keepName) // if that is closed, beforeRevoke moves the entry
 }
 
 func (r *removal) keepName() {

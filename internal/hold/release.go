@@ -106,7 +106,7 @@ func (h *Hold) ReleaseAfterWork(ctx context.Context) *holdfast.LostError {
 	return h.lossIn(err)
 }
 
-// lossIn returns the loss that an error tells, unless the holds were released before it.
+// lossIn returns the loss that err tells, or nil. A lease that this process gave up after the release is no loss.
 func (l *life) lossIn(err error) (lost *holdfast.LostError) {
 	// The work ended under the lock, if only this process has given the lease up since:
 	//
@@ -136,19 +136,19 @@ func (r *removal) wasRemoved() {
 		r.recordEnd()
 		return
 	}
-	r.onSession(func(context.Context) { r.recordEnd() })
+	r.onSession(r.recordEnd)
 }
 
 // inBackground removes the entry, or hands it off to the next goroutine in the line, on a goroutine of the session.
 func (r *removal) inBackground() {
-	r.onSession(func(context.Context) { r.finalize(r.hold.grant.HandOff()) })
+	r.onSession(func() { r.finalize(r.hold.grant.HandOff()) })
 }
 
 // onSession runs f on a goroutine of the session, which Close joins. Once the session is closed, f runs here: the lease
 // is lost, and nothing is sent about the entry.
-func (r *removal) onSession(f func(ctx context.Context)) {
-	if host := r.hold.host; !host.Go(f) {
-		f(host.Context())
+func (r *removal) onSession(f func()) {
+	if !r.hold.host.Go(func(context.Context) { f() }) {
+		f()
 	}
 }
 
