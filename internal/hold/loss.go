@@ -150,8 +150,8 @@ func (h *Hold) noteEntry(kv *mvccpb.KeyValue) {
 	}
 }
 
-// removeKept removes a kept entry, with those of its Set, once, on goroutines of the session. Release calls it, and
-// whoever knows that no Release is to be waited for.
+// removeKept removes a kept entry, with those of its Set, once, on goroutines of the session. Release calls it; so does
+// all that cannot wait for a Release.
 func (l *life) removeKept() {
 	if keepsEntry(*l.cause.Load()) && l.taken.CompareAndSwap(false, true) {
 		l.poll.roster.remove(l.holds)
