@@ -102,16 +102,16 @@ func (c *Client) usable(ctx context.Context) error {
 }
 
 // find returns the queue of a name in the namespace, or of a prefix.
-func (c *Client) find(kind holdfast.Kind, name string) (layout.Queue, error) {
+func (c *Client) find(kind holdfast.Kind, name string) (layout.Keyspace, error) {
 	of, foreign := prefixed[kind]
 	switch {
 	case !foreign:
 		if err := errors.Join(checkKind(kind), names.Check(kind, name)); err != nil {
-			return layout.Queue{}, err
+			return layout.Keyspace{}, err
 		}
 		return layout.Named(c.namespace, kind, name), nil
 	case name == "":
-		return layout.Queue{}, &holdfast.NameError{Kind: string(kind), Name: name, Reason: "is empty"}
+		return layout.Keyspace{}, &holdfast.NameError{Kind: string(kind), Name: name, Reason: "is empty"}
 	}
 	return layout.At(c.namespace, of, name), nil
 }

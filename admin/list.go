@@ -26,7 +26,7 @@ type Summary struct {
 
 // tally counts the entries of one name, which come in any order.
 type tally struct {
-	queue   layout.Queue
+	queue   layout.Keyspace
 	entries []Entry // of a semaphore, and its limit
 	limit   int
 	count   int

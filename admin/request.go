@@ -26,7 +26,7 @@ import (
 // request is one call of Kick or Remove.
 type request struct {
 	*Client
-	queue  layout.Queue
+	queue  layout.Keyspace
 	token  holdfast.Token
 	notice layout.Notice
 

@@ -71,7 +71,7 @@ func (c *Client) ResizeShards(ctx context.Context, name string, n int) (before i
 // resizing is one call of ResizeShards.
 type resizing struct {
 	*Client
-	at     layout.Queue
+	at     layout.Keyspace
 	n      int
 	before int // the number that was read first
 }

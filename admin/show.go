@@ -153,7 +153,7 @@ func newListing(blind bool) listing {
 }
 
 // list reads all entries of a queue in order, at one revision.
-func (c *Client) list(ctx context.Context, q layout.Queue) (l listing, err error) {
+func (c *Client) list(ctx context.Context, q layout.Keyspace) (l listing, err error) {
 	if l, err = c.listAll(ctx, q); err != nil {
 		return listing{}, err
 	}
@@ -162,7 +162,7 @@ func (c *Client) list(ctx context.Context, q layout.Queue) (l listing, err error
 }
 
 // judge tells which claims are dead, and counts the two entries of a lock that can be downgraded as one.
-func (l *listing) judge(q layout.Queue) {
+func (l *listing) judge(q layout.Keyspace) {
 	l.judgeClaims(q)
 	writers := make(map[int64]bool)
 	for _, e := range l.entries {
@@ -179,7 +179,7 @@ func (l *listing) judge(q layout.Queue) {
 	})
 }
 
-func (l *listing) addClaim(q layout.Queue, kv *mvccpb.KeyValue) {
+func (l *listing) addClaim(q layout.Keyspace, kv *mvccpb.KeyValue) {
 	if key := string(kv.Key); q.IsTurn(q.EntryOf(key)) && kv.Version == 1 {
 		l.unmarked[key] = kv.CreateRevision
 	} else {
@@ -188,7 +188,7 @@ func (l *listing) addClaim(q layout.Queue, kv *mvccpb.KeyValue) {
 }
 
 // judgeClaims tells which claims are dead, and which entries have none.
-func (l *listing) judgeClaims(q layout.Queue) {
+func (l *listing) judgeClaims(q layout.Keyspace) {
 	for i := range l.entries {
 		e := &l.entries[i]
 		key := q.ClaimKey(e.Key)
@@ -208,7 +208,7 @@ func (l *listing) judgeClaims(q layout.Queue) {
 
 // listAll is list with all entries in entries, and all claims in claims. The next page begins with the last entry of
 // the one before, because two entries may have one create revision.
-func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err error) {
+func (c *Client) listAll(ctx context.Context, q layout.Keyspace) (l listing, err error) {
 	var epoch []*mvccpb.KeyValue
 	var entriesFrom, claimsFrom int64
 	page := func(first, end string, from int64) clientv3.Op {
@@ -279,7 +279,7 @@ func (c *Client) listAll(ctx context.Context, q layout.Queue) (l listing, err er
 }
 
 // deadClaim is a claim as one that is dead.
-func deadClaim(q layout.Queue, kv *mvccpb.KeyValue) DeadClaim {
+func deadClaim(q layout.Keyspace, kv *mvccpb.KeyValue) DeadClaim {
 	entry := q.EntryOf(string(kv.Key))
 	lease, _ := layout.LeaseOf(entry)
 	says := layout.DecodeClaim(kv.Value)
@@ -290,7 +290,7 @@ func deadClaim(q layout.Queue, kv *mvccpb.KeyValue) DeadClaim {
 }
 
 // readBeside reads what stands beside the entries: the limit of a semaphore, the last run of any other name.
-func (l *listing) readBeside(q layout.Queue, kv *mvccpb.KeyValue) {
+func (l *listing) readBeside(q layout.Keyspace, kv *mvccpb.KeyValue) {
 	if q.Kind == holdfast.KindSemaphore {
 		limit, _ := layout.LimitIn(kv)
 		l.limit = limit.Permits

@@ -145,19 +145,19 @@ func (c *Client) MoveShard(
 }
 
 // group returns where the members of shards stand.
-func (c *Client) group(ctx context.Context, name, member string) (layout.Queue, error) {
+func (c *Client) group(ctx context.Context, name, member string) (layout.Keyspace, error) {
 	if err := c.usable(ctx); err != nil {
-		return layout.Queue{}, err
+		return layout.Keyspace{}, err
 	}
 	if _, err := c.find(holdfast.KindShard, name); err != nil {
-		return layout.Queue{}, err
+		return layout.Keyspace{}, err
 	}
 	reason := badText(member)
 	if member == "" {
 		reason = "is empty"
 	}
 	if reason != "" {
-		return layout.Queue{}, &holdfast.ArgumentError{Argument: "member", Reason: reason}
+		return layout.Keyspace{}, &holdfast.ArgumentError{Argument: "member", Reason: reason}
 	}
 	return layout.Members(c.namespace, layout.ShardGroup(name)), nil
 }
@@ -187,8 +187,8 @@ func (c *Client) revoke(ctx context.Context, id clientv3.LeaseID) error {
 // steering is one call that puts a key beside the members, on a lease of its own.
 type steering struct {
 	*Client
-	name  string       // of the shards
-	at    layout.Queue // the members
+	name  string          // of the shards
+	at    layout.Keyspace // the members
 	key   string
 	pin   bool
 	index int // of a pin

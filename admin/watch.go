@@ -92,7 +92,7 @@ var errLoopLeft = errors.New("the loop was left")
 // watcher knows what it has told.
 type watcher struct {
 	client   *Client
-	queue    layout.Queue
+	queue    layout.Keyspace
 	yield    func(Event, error) bool
 	revision int64            // all changes up to it are told; 0: etcd is to be read
 	standing map[string]Entry // by key

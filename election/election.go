@@ -25,7 +25,7 @@ const MaxValue = layout.MaxData
 // used by any number of goroutines.
 type Election struct {
 	queue *queue.Queue
-	front *front.Reader
+	front *front.Monitor
 	opts  Options
 }
 

@@ -76,7 +76,7 @@ type Reader struct {
 	name     string
 	isPrefix bool // name is a prefix, as for NewAt
 
-	front  *front.Reader // nil only if err is not
+	front  *front.Monitor // nil only if err is not
 	maxAge time.Duration
 	err    error // why the reader cannot be used
 }

@@ -62,7 +62,7 @@ type Options struct {
 // Member is a membership, from Join until Leave or the end of its session. It is safe for concurrent use.
 type Member struct {
 	host     lease.Host
-	at       layout.Queue
+	at       layout.Keyspace
 	name     string
 	joined   time.Time
 	settle   time.Duration

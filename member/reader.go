@@ -78,7 +78,7 @@ type Snapshot struct {
 type Reader struct {
 	client  *clientv3.Client
 	group   string
-	listing *watching.Reader[item, Group] // nil if err is not
+	listing *watching.Lister[item, Group] // nil if err is not
 	err     error                         // why the reader cannot be used
 }
 
@@ -117,7 +117,7 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 		return with
 	}
 	at := layout.Members(namespace, r.group)
-	with.listing = watching.NewReader(r.client, at.Entries, opts, decoder(at), groupOf)
+	with.listing = watching.NewLister(r.client, at.Entries, opts, decoder(at), groupOf)
 	return with
 }
 
@@ -206,7 +206,7 @@ type item struct {
 
 // decoder returns the function for the keys of a group. It leaves out keys of strangers: neither a member nor an
 // operator has put them.
-func decoder(at layout.Queue) func(kv *mvccpb.KeyValue) (item, bool) {
+func decoder(at layout.Keyspace) func(kv *mvccpb.KeyValue) (item, bool) {
 	return func(kv *mvccpb.KeyValue) (item, bool) {
 		lease := clientv3.LeaseID(kv.Lease)
 		if s, shard, ok := layout.SteerIn(at, kv); ok && shard < 0 {

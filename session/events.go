@@ -43,7 +43,7 @@ type events struct {
 type subscriber struct {
 	fn    func(Event)
 	name  string // of fn, for messages
-	queue callback.Queue
+	queue callback.Calls
 }
 
 // Subscribe calls fn for every change of state from now on, one at a time, in order, on its own goroutine. A slow fn

@@ -105,7 +105,7 @@ func (g *granter) obtainOwn(ctx context.Context) (*lease.Lease, error) {
 		return nil, fmt.Errorf("grant a lease: %w", retry.WithConnection(g.client.ActiveConnection(), err))
 	}
 	// A Grant needs no proof, as a renewal does, because it goes through Raft.
-	l := lease.New(lease.Grant{
+	l := lease.New(lease.Origin{
 		ID: own.ID, Key: g.SessionKey(own.ID), Cluster: own.cluster, TTL: own.ttl, Margin: g.opts.DriftMargin,
 		Sent: own.sent, Observer: g.observer,
 	}, g.opts.Clock)

@@ -38,7 +38,7 @@ func (k sessionKey) put(ctx context.Context, kind requests.Kind) (putReply, erro
 	if err != nil {
 		return putReply{}, fmt.Errorf("put session key %q: %w", k.name, err)
 	}
-	k.lease.SawGate(resp.Header.Revision)
+	k.lease.NoteGate(resp.Header.Revision)
 	return resp, nil
 }
 

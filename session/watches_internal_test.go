@@ -20,7 +20,7 @@ func TestOnlyWatchesOnVotersMakeALeaseWatched(t *testing.T) {
 		"two voters, of which one ends": {[]slot{{member: 1, stands: true}, {member: 2}}, false},
 	} {
 		clock := MonotonicClock()
-		l := lease.New(lease.Grant{ID: 1}, clock)
+		l := lease.New(lease.Origin{ID: 1}, clock)
 		w := newWatches(nil, sessionKey{env: &env{client: clientv3.NewCtxClient(t.Context())}, lease: l})
 		w.voters, w.endpoints, w.slots = voters, 3, c.slots
 		w.publishLocked()

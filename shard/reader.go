@@ -63,7 +63,7 @@ type Reader struct {
 	name    string
 	prefix  string                         // of all keys of the shards
 	count   string                         // the key of their number
-	listing *watching.Reader[item, Owners] // nil if err is not
+	listing *watching.Lister[item, Owners] // nil if err is not
 	err     error                          // why the reader cannot be used
 }
 
@@ -89,7 +89,7 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 	}
 	with.prefix = layout.Names(namespace, holdfast.KindShard) + r.name + "/"
 	with.count = layout.Named(namespace, holdfast.KindShard, r.name).CountKey()
-	with.listing = watching.NewReader(r.client, with.prefix, opts, with.decode, ownersOf)
+	with.listing = watching.NewLister(r.client, with.prefix, opts, with.decode, ownersOf)
 	return with
 }
 

@@ -104,7 +104,7 @@ type run struct {
 
 	followed // follow's goroutine uses it
 	workers  sync.WaitGroup
-	told     callback.Queue
+	told     callback.Calls
 
 	mu      sync.Mutex // protects what follows
 	counted *counted   // under the latest lease; nil before

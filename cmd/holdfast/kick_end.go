@@ -31,7 +31,7 @@ it writes.`
 // A removal has moved the entry to a lease of its own: if that still lives, the entry was released. Otherwise its claim
 // tells: that goes with a release, or before it at a Close, and outlives a loss.
 func (a *app) ending(
-	ctx context.Context, cli *clientv3.Client, q layout.Queue, holder admin.Entry, seen int64,
+	ctx context.Context, cli *clientv3.Client, q layout.Keyspace, holder admin.Entry, seen int64,
 ) (ending, error) {
 	if holder.Released() {
 		return letGo, nil

@@ -235,7 +235,7 @@ func (p *place) addKind(cmd *cobra.Command, help string) {
 }
 
 // queue says where the entries are.
-func (p *place) queue(namespace string) layout.Queue {
+func (p *place) queue(namespace string) layout.Keyspace {
 	if p.at {
 		return layout.At(namespace, holdfast.Kind(p.kind), p.name)
 	}

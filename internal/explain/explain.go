@@ -53,7 +53,7 @@ func Read(ctx context.Context, cli *clientv3.Client, of Of) (*Story, error) {
 	}
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx)) // ends the watches
 	defer cancel()
-	r := &reader{cli: cli, namespace: namespace, story: &Story{Queue: q, From: max(from, 1), All: from == 0}}
+	r := &replay{cli: cli, namespace: namespace, story: &Story{Queue: q, From: max(from, 1), All: from == 0}}
 	now, err := cli.Get(ctx, q.Entries, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
 		return nil, err
@@ -86,8 +86,8 @@ type compactedError struct{ first int64 }
 
 func (e compactedError) Error() string { return fmt.Sprintf("compacted before revision %d", e.first) }
 
-// reader replays the history of one queue.
-type reader struct {
+// replay replays the history of one queue.
+type replay struct {
 	cli       *clientv3.Client
 	namespace string
 	story     *Story
@@ -101,7 +101,7 @@ const askEvery = 100 * time.Millisecond
 
 // read replays what a watch of the past tells. It has told all once etcd says, on its stream, that it is at a revision
 // that is not older than the last one.
-func (r *reader) read(ctx context.Context) error {
+func (r *replay) read(ctx context.Context) error {
 	s := r.story
 	r.standing, r.claims = make(map[string]*Spell), make(map[string]int64)
 	from, end := s.Queue.All()
@@ -157,7 +157,7 @@ func (r *reader) read(ctx context.Context) error {
 }
 
 // firstRevision returns a compactedError: a watch is told where history begins.
-func (r *reader) firstRevision(ctx context.Context) error {
+func (r *replay) firstRevision(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	for answer := range r.cli.Watch(ctx, r.story.Queue.Entries, clientv3.WithRev(r.story.From)) {
@@ -169,7 +169,7 @@ func (r *reader) firstRevision(ctx context.Context) error {
 }
 
 // apply replays events. Those of one revision belong together: an entry and the next one may change places in it.
-func (r *reader) apply(events []*clientv3.Event) {
+func (r *replay) apply(events []*clientv3.Event) {
 	for len(events) > 0 {
 		rev := events[0].Kv.ModRevision
 		n := slices.IndexFunc(events, func(ev *clientv3.Event) bool { return ev.Kv.ModRevision != rev })
@@ -188,7 +188,7 @@ func (r *reader) apply(events []*clientv3.Event) {
 	}
 }
 
-func (r *reader) put(kv *mvccpb.KeyValue) {
+func (r *replay) put(kv *mvccpb.KeyValue) {
 	if r.story.Queue.IsClaim(string(kv.Key)) {
 		r.claims[string(kv.Key)] = kv.CreateRevision
 		return
@@ -203,7 +203,7 @@ func (r *reader) put(kv *mvccpb.KeyValue) {
 	before := spell.Entry.Notice
 	before.Until = e.Notice.Until // the second step of a removal
 	if e.Notice != before {
-		spell.Asked = append(spell.Asked, Notice{e.Notice, kv.ModRevision})
+		spell.Asked = append(spell.Asked, NoticeAt{e.Notice, kv.ModRevision})
 	}
 	if e.DetachedAt != spell.Entry.DetachedAt {
 		spell.Moves = append(spell.Moves, Move{e, kv.ModRevision})
@@ -211,7 +211,7 @@ func (r *reader) put(kv *mvccpb.KeyValue) {
 	spell.Entry = e
 }
 
-func (r *reader) remove(key string, rev int64) {
+func (r *replay) remove(key string, rev int64) {
 	delete(r.claims, key)
 	spell := r.standing[key]
 	if spell == nil {
@@ -224,7 +224,7 @@ func (r *reader) remove(key string, rev int64) {
 
 // hold notes who holds since a revision, and which of the two entries of a lock was let go alone. Who waits for a dead
 // claim does not hold.
-func (r *reader) hold(rev int64) {
+func (r *replay) hold(rev int64) {
 	for _, other := range r.standing {
 		for _, s := range r.gone {
 			if other.Entry.Revision == s.Entry.Revision {
@@ -256,7 +256,7 @@ func (r *reader) hold(rev int64) {
 
 // dead returns the create revisions of the oldest dead claims, of readers and of others: of those whose entries have
 // gone. Entries behind wait for them.
-func (r *reader) dead() (reader, writer int64) {
+func (r *replay) dead() (reader, writer int64) {
 	reader, writer = math.MaxInt64, math.MaxInt64
 	for key, rev := range r.claims {
 		entry := r.story.Queue.EntryOf(key)
@@ -281,7 +281,7 @@ const maxJudged = 60
 //	neither stood                      the session revoked the lease of its claims, then that of its entries: at Close,
 //	                                   or when it was told of a loss
 //	session key stood, claim did not   both keys of the entry were deleted: released, or given up
-func (r *reader) judge(ctx context.Context) error {
+func (r *replay) judge(ctx context.Context) error {
 	var open []*Spell
 	for _, s := range r.story.Spells {
 		_, ours := layout.LeaseOf(s.Entry.Key)
@@ -307,7 +307,7 @@ func (r *reader) judge(ctx context.Context) error {
 	return nil
 }
 
-func (r *reader) judgeBatch(ctx context.Context, batch []*Spell) error {
+func (r *replay) judgeBatch(ctx context.Context, batch []*Spell) error {
 	var gets []clientv3.Op
 	for _, s := range batch {
 		session := layout.SessionKey(r.namespace, s.Entry.Lease) // of the one that has attached it, perhaps

@@ -9,7 +9,7 @@ import (
 
 // Story is what is known of one queue.
 type Story struct {
-	Queue    layout.Queue
+	Queue    layout.Keyspace
 	From, To int64    // the revisions that were read
 	All      bool     // nothing was compacted before From, and it was not chosen
 	Spells   []*Spell // in order of their create revisions
@@ -27,13 +27,13 @@ type Spell struct {
 	Ended   int64      // revision at which it went; 0: it stands
 	End     End
 	Earlier bool // it stood at the first revision: Held may be earlier
-	Asked   []Notice
+	Asked   []NoticeAt
 	Moves   []Move
 	Lines   []Line // what records say of it
 }
 
-// Notice is what an administrator has written into an entry.
-type Notice struct {
+// NoticeAt is a notice in an entry, and the revision that put it there.
+type NoticeAt struct {
 	view.Notice
 	Revision int64
 }

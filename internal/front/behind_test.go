@@ -26,7 +26,7 @@ type candidate struct {
 	createRevision int64
 }
 
-func enter(t *testing.T, srv *etcdfake.Server, q layout.Queue) candidate {
+func enter(t *testing.T, srv *etcdfake.Server, q layout.Keyspace) candidate {
 	t.Helper()
 	cli := srv.Client(t)
 	c := candidate{srv: srv}
@@ -61,12 +61,12 @@ func (c candidate) release(t *testing.T) {
 }
 
 // Both kinds of queues have claims, at other places.
-var queues = map[string]layout.Queue{
+var queues = map[string]layout.Keyspace{
 	"name":   layout.Named("holdfast", holdfast.KindElection, "x"),
 	"prefix": layout.At("holdfast", holdfast.KindElection, "/app/x"),
 }
 
-func readerOf(t *testing.T, cli *clientv3.Client, q layout.Queue) *Reader {
+func readerOf(t *testing.T, cli *clientv3.Client, q layout.Keyspace) *Monitor {
 	t.Helper()
 	return New(cli, q, names.EpochKey(names.DefaultNamespace), backoff.Policy{}, session.MonotonicClock())
 }

@@ -16,8 +16,8 @@ import (
 // returns an error beyond retry. It survives every failure of its watch.
 //
 // tell runs on the caller's goroutine and must not block: until it returns, the client buffers events without a bound.
-func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Front)) error {
-	f := follower{r: r, tell: tell}
+func (r *Monitor) Follow(ctx context.Context, every time.Duration, tell func(Front)) error {
+	f := liveFront{r: r, tell: tell}
 	from, end := r.followed()
 	watched := watching.Follower{
 		Life: r.life, Policy: r.policy, Streams: &r.streams, From: from,
@@ -30,15 +30,15 @@ func (r *Reader) Follow(ctx context.Context, every time.Duration, tell func(Fron
 	return lease.EndedBy(ctx, r.life, err)
 }
 
-// follower is the state of one call of Follow.
-type follower struct {
-	r    *Reader
+// liveFront is the front as one call of Follow keeps it up to date.
+type liveFront struct {
+	r    *Monitor
 	tell func(Front)
 	seen Front // the latest that was told
 }
 
 // read reads the front, calls tell with it, and reports whether it has changed since the read before.
-func (f *follower) read(ctx context.Context) (changed bool, err error) {
+func (f *liveFront) read(ctx context.Context) (changed bool, err error) {
 	now, err := f.r.read(ctx, f.seen)
 	if err != nil {
 		return false, err
@@ -50,7 +50,7 @@ func (f *follower) read(ctx context.Context) (changed bool, err error) {
 }
 
 // hear applies events, and reads the front if they do not say all.
-func (f *follower) hear(ctx context.Context, changes []*clientv3.Event) error {
+func (f *liveFront) hear(ctx context.Context, changes []*clientv3.Event) error {
 	if f.apply(changes) {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (f *follower) hear(ctx context.Context, changes []*clientv3.Event) error {
 
 // apply applies events. It tells a new value of the front entry. It returns false for any other event that may change
 // the front: then a read decides.
-func (f *follower) apply(changes []*clientv3.Event) bool {
+func (f *liveFront) apply(changes []*clientv3.Event) bool {
 	for _, ev := range changes {
 		key := string(ev.Kv.Key)
 		if ev.Kv.ModRevision <= f.seen.Revision {

@@ -22,7 +22,7 @@ type followed struct {
 	ended  func()
 }
 
-func follow(t *testing.T, r *Reader, every time.Duration) *followed {
+func follow(t *testing.T, r *Monitor, every time.Duration) *followed {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &followed{fronts: make(chan Front, 10_000), done: make(chan error, 1), ended: cancel}

@@ -24,7 +24,7 @@ type Front struct {
 	Token    holdfast.Token   // of Entry
 	Value    layout.Value     // of Entry; only Data is set if it does not have our form
 	Revision int64            // of the store, when this was true
-	Sent     time.Duration    // when the read of Entry was sent, by the reader's clock
+	Sent     time.Duration    // when the read of Entry was sent, by the monitor's clock
 
 	// Behind is the key of the oldest dead claim, for which the first entry waits, if there is one. Then none holds:
 	//
@@ -48,43 +48,43 @@ func (f Front) holds(kv *mvccpb.KeyValue) bool {
 	return f.Entry != nil && string(f.Entry.Key) == string(kv.Key) && f.Entry.CreateRevision == kv.CreateRevision
 }
 
-// Reader reads and watches the front of a queue. It writes nothing, so it needs a client and no session. A test may
-// give it a client without clientv3.New: its Ctx is nil, and nothing closes it. A Reader is safe for concurrent use.
-type Reader struct {
+// Monitor reads and watches the front of a queue. It writes nothing, so it needs a client and no session. A test may
+// give it a client without clientv3.New: its Ctx is nil, and nothing closes it. A Monitor is safe for concurrent use.
+type Monitor struct {
 	client  *clientv3.Client
 	sender  *requests.Sender
 	policy  backoff.Policy
 	clock   func() time.Duration
-	at      layout.Queue
+	at      layout.Keyspace
 	epoch   string           // key of the fencing epoch
 	streams watching.Streams // of its watches; creating those of others would delay them
 	life    lease.Life
 }
 
-// New returns a reader of a queue's front with a client alone. clock is elapsed time.
+// New returns a monitor of a queue's front with a client alone. clock is elapsed time.
 func New(
-	cli *clientv3.Client, at layout.Queue, epoch string, policy backoff.Policy, clock func() time.Duration,
-) *Reader {
-	return &Reader{
+	cli *clientv3.Client, at layout.Keyspace, epoch string, policy backoff.Policy, clock func() time.Duration,
+) *Monitor {
+	return &Monitor{
 		client: cli, sender: requests.NewSender(cli, policy), policy: policy, clock: clock, at: at, epoch: epoch,
 		life: lease.Alone(cli),
 	}
 }
 
-// Of returns a reader of a queue's front with the session's client. It ends with the session.
-func Of(host lease.Env, at layout.Queue) *Reader {
-	return &Reader{
+// Of returns a monitor of a queue's front with the session's client. It ends with the session.
+func Of(host lease.Env, at layout.Keyspace) *Monitor {
+	return &Monitor{
 		client: host.Client(), sender: host.Sender(), policy: host.RetryPolicy(), clock: host.Clock(),
 		at: at, epoch: host.EpochKey(), life: host,
 	}
 }
 
 // Clock is the clock of Front.Sent.
-func (r *Reader) Clock() func() time.Duration { return r.clock }
+func (r *Monitor) Clock() func() time.Duration { return r.clock }
 
 // Read reads which entry holds, in one linearizable read. It returns ctx's error, holdfast.ErrClosed,
 // holdfast.ErrClientClosed, or an error of etcd beyond retry.
-func (r *Reader) Read(ctx context.Context) (Front, error) {
+func (r *Monitor) Read(ctx context.Context) (Front, error) {
 	open, cancel := lease.WithSession(ctx, r.life)
 	defer cancel()
 	f, err := r.read(open, Front{})
@@ -92,7 +92,7 @@ func (r *Reader) Read(ctx context.Context) (Front, error) {
 }
 
 // read reads the front. If the entry is still that of before, read keeps its token.
-func (r *Reader) read(ctx context.Context, before Front) (Front, error) {
+func (r *Monitor) read(ctx context.Context, before Front) (Front, error) {
 	return requests.Ask(ctx, r.sender, requests.Read, func(ctx context.Context) (Front, error) {
 		f := Front{Sent: r.clock()}
 		resp, err := r.ask(ctx)
@@ -133,7 +133,7 @@ func (r *Reader) read(ctx context.Context, before Front) (Front, error) {
 // old, so the holder's entry is among the two, and a claim without its entry is dead.
 //
 // The claims below a foreign prefix are elsewhere. A role without the claims sees a new holder a lock delay early.
-func (r *Reader) ask(ctx context.Context) (*clientv3.TxnResponse, error) {
+func (r *Monitor) ask(ctx context.Context) (*clientv3.TxnResponse, error) {
 	epoch := clientv3.OpGet(r.epoch)
 	if from, end := r.followed(); !r.at.Foreign {
 		return r.client.Txn(ctx).Then(epoch,
@@ -152,7 +152,7 @@ var oldestFirst = clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.Sort
 
 // first returns the first entry, out of the oldest keys, and the dead claim ahead of it: until that has gone, it does
 // not hold.
-func (r *Reader) first(oldest []*mvccpb.KeyValue) (entry, claim *mvccpb.KeyValue) {
+func (r *Monitor) first(oldest []*mvccpb.KeyValue) (entry, claim *mvccpb.KeyValue) {
 	for _, kv := range oldest {
 		switch {
 		case r.at.IsClaim(string(kv.Key)):
@@ -175,7 +175,7 @@ func (r *Reader) first(oldest []*mvccpb.KeyValue) (entry, claim *mvccpb.KeyValue
 
 // followed returns the range where a change may be about the front: the entries, and of a name the claims right behind
 // them.
-func (r *Reader) followed() (from, end string) {
+func (r *Monitor) followed() (from, end string) {
 	from, end = r.at.All()
 	if !r.at.Foreign {
 		_, end = r.at.AllClaims()
@@ -184,7 +184,7 @@ func (r *Reader) followed() (from, end string) {
 }
 
 // valueOf returns the value of an entry. If it does not have our form, it is a candidate's data.
-func (r *Reader) valueOf(kv *mvccpb.KeyValue) layout.Value {
+func (r *Monitor) valueOf(kv *mvccpb.KeyValue) layout.Value {
 	if v, ok := layout.DecodeValue(kv.Value); ok && !r.at.Verbatim {
 		return v
 	}
@@ -193,7 +193,7 @@ func (r *Reader) valueOf(kv *mvccpb.KeyValue) layout.Value {
 
 // epochAt returns the epoch at revision rev; now is what stands at present. If the history is compacted it returns 0:
 // too small a token shuts no holder out.
-func (r *Reader) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) (int64, error) {
+func (r *Monitor) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) (int64, error) {
 	epoch, err := layout.Epoch(now, rev)
 	switch {
 	case !errors.Is(err, layout.ErrEpochMoved):

@@ -24,13 +24,13 @@ import (
 func TestMain(m *testing.M) { leak.Main(m) }
 
 // reader is a reader of the front of lock x that ends with the session.
-func reader(t *testing.T, p *kit.Process) *Reader {
+func reader(t *testing.T, p *kit.Process) *Monitor {
 	t.Helper()
 	return Of(p.Host, layout.Named("holdfast", holdfast.KindLock, "x"))
 }
 
 // bareReader is a reader without a session.
-func bareReader(t *testing.T, cli *clientv3.Client, lock string) *Reader {
+func bareReader(t *testing.T, cli *clientv3.Client, lock string) *Monitor {
 	t.Helper()
 	return readerOf(t, cli, layout.Named(names.DefaultNamespace, holdfast.KindLock, lock))
 }
@@ -135,9 +135,9 @@ func TestReaderEndsWithItsContextItsSessionAndItsClient(t *testing.T) {
 		cli := link.Client()
 		bare, p := bareReader(t, cli, "x"), kit.Start(t, srv)
 		withSession := reader(t, p)
-		calls := map[string]func(context.Context, *Reader) error{
-			"Read": func(ctx context.Context, r *Reader) error { _, err := r.Read(ctx); return err },
-			"Follow": func(ctx context.Context, r *Reader) error {
+		calls := map[string]func(context.Context, *Monitor) error{
+			"Read": func(ctx context.Context, r *Monitor) error { _, err := r.Read(ctx); return err },
+			"Follow": func(ctx context.Context, r *Monitor) error {
 				return r.Follow(ctx, time.Minute, func(Front) {})
 			},
 		}
@@ -150,7 +150,7 @@ func TestReaderEndsWithItsContextItsSessionAndItsClient(t *testing.T) {
 		}
 
 		// A Follow that runs ends, too, and so does a Read that is not answered.
-		running := func(ctx context.Context, r *Reader, l *etcdfake.Link, end func()) {
+		running := func(ctx context.Context, r *Monitor, l *etcdfake.Link, end func()) {
 			t.Helper()
 			done := make(chan error, len(calls))
 			go func() { done <- calls["Follow"](ctx, r) }()

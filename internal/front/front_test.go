@@ -13,12 +13,12 @@ import (
 )
 
 // newReader returns a reader of the front of lock x.
-func newReader(t *testing.T, srv *etcdfake.Server) *Reader {
+func newReader(t *testing.T, srv *etcdfake.Server) *Monitor {
 	t.Helper()
 	return bareReader(t, srv.Client(t), "x")
 }
 
-func mustRead(t *testing.T, r *Reader) Front {
+func mustRead(t *testing.T, r *Monitor) Front {
 	t.Helper()
 	f, err := r.Read(kit.Within(t, time.Minute))
 	if err != nil {

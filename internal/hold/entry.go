@@ -14,39 +14,39 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 )
 
-// entry is what a hold holds: an entry from the queue, and what is known of its value.
-type entry struct {
+// heldEntry is what a hold holds: an entry from the queue, and what is known of its value.
+type heldEntry struct {
 	grant    *queue.Grant
 	host     lease.Host
 	modified atomic.Int64 // the newest mod revision whose value is known; 0: the create revision
 }
 
 // Token is the fencing token of the hold.
-func (e *entry) Token() holdfast.Token { return e.grant.Token }
+func (e *heldEntry) Token() holdfast.Token { return e.grant.Token }
 
 // AcquiredRevision is the store's revision at the read of the entry at the front.
-func (e *entry) AcquiredRevision() int64 { return e.grant.AcquiredRevision }
+func (e *heldEntry) AcquiredRevision() int64 { return e.grant.AcquiredRevision }
 
 // Lease is the ID of the entry's lease.
-func (e *entry) Lease() clientv3.LeaseID { return e.grant.Lease.ID() }
+func (e *heldEntry) Lease() clientv3.LeaseID { return e.grant.Lease.ID() }
 
 // Key is the entry's key in etcd.
-func (e *entry) Key() string { return e.grant.Key }
+func (e *heldEntry) Key() string { return e.grant.Key }
 
 // Created is the entry's create revision.
-func (e *entry) Created() int64 { return e.grant.Created }
+func (e *heldEntry) Created() int64 { return e.grant.Created }
 
 // Client is the session's client.
-func (e *entry) Client() *clientv3.Client { return e.host.Client() }
+func (e *heldEntry) Client() *clientv3.Client { return e.host.Client() }
 
 // Queue is the queue whose front the hold is.
-func (e *entry) Queue() *queue.Queue { return e.grant.Queue }
+func (e *heldEntry) Queue() *queue.Queue { return e.grant.Queue }
 
 // known is the newest mod revision of the entry whose value is known.
-func (e *entry) known() int64 { return max(e.modified.Load(), e.Created()) }
+func (e *heldEntry) known() int64 { return max(e.modified.Load(), e.Created()) }
 
 // noteModified records a mod revision of the entry, unless a later one is known.
-func (e *entry) noteModified(rev int64) {
+func (e *heldEntry) noteModified(rev int64) {
 	for {
 		known := e.modified.Load() // replies come in any order
 		if known >= rev || e.modified.CompareAndSwap(known, rev) {
@@ -56,25 +56,25 @@ func (e *entry) noteModified(rev int64) {
 }
 
 // unchanged is true in a Txn as long as the entry stands with the known value.
-func (e *entry) unchanged() clientv3.Cmp {
+func (e *heldEntry) unchanged() clientv3.Cmp {
 	return e.unmodifiedSince(e.known())
 }
 
 // unmodifiedSince is true in a Txn as long as the entry stands with the value put at mod.
-func (e *entry) unmodifiedSince(mod int64) clientv3.Cmp {
+func (e *heldEntry) unmodifiedSince(mod int64) clientv3.Cmp {
 	// The create revision need not be compared: a key that is deleted and put again has another mod revision, too.
 	return clientv3.Compare(clientv3.ModRevision(e.Key()), "=", mod)
 }
 
 // value returns the entry's value as it was put, if it has our form.
-func (e *entry) value() (v layout.Value, ours bool) {
+func (e *heldEntry) value() (v layout.Value, ours bool) {
 	v, ok := layout.DecodeValue([]byte(e.grant.Value))
 	return v, ok && !e.Queue().Layout().Verbatim
 }
 
 // heldValue returns the value of an entry that is held since then, with new data: data alone, if the entry's value does
 // not have our form.
-func (e *entry) heldValue(since time.Time, data string) string {
+func (e *heldEntry) heldValue(since time.Time, data string) string {
 	v, ours := e.value()
 	if !ours {
 		return data
@@ -87,7 +87,7 @@ func (e *entry) heldValue(since time.Time, data string) string {
 const maxHolder = 256
 
 // holder is what a record says of the holder.
-func (e *entry) holder() string {
+func (e *heldEntry) holder() string {
 	holder := e.grant.Value
 	if v, ours := e.value(); ours {
 		holder = v.Holder()
@@ -96,7 +96,7 @@ func (e *entry) holder() string {
 }
 
 // tokenText names the token for the text of an error. A reader has none.
-func (e *entry) tokenText() string {
+func (e *heldEntry) tokenText() string {
 	if e.Token() == 0 {
 		return ""
 	}

@@ -33,7 +33,7 @@ func TestRecordSaysWhoHeld(t *testing.T) {
 		if c.verbatim {
 			q = queue.At(nil, holdfast.KindElection, "x")
 		}
-		e := entry{grant: &queue.Grant{Queue: q, Value: c.value}}
+		e := heldEntry{grant: &queue.Grant{Queue: q, Value: c.value}}
 		if got := e.holder(); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}

@@ -18,7 +18,7 @@ import (
 func TestNewestRevisionThatWasSeenStays(t *testing.T) {
 	t.Parallel()
 	for range 5000 {
-		e := new(entry)
+		e := new(heldEntry)
 		var both sync.WaitGroup
 		for _, rev := range []int64{4, 5} {
 			both.Go(func() { e.noteModified(rev) })

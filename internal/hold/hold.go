@@ -32,7 +32,7 @@ type Request struct {
 // Hold is one acquisition, from its grant to its end. A Lock or a Term is made of it. It ends once, in stop. An
 // acquisition of several names has a Hold for each: see queue.Set.
 type Hold struct {
-	entry
+	heldEntry
 	request   Request
 	telemetry *telemetry.Acquisition // nil for all holds of a Set but the first
 	removal   removal

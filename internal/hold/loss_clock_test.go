@@ -16,7 +16,7 @@ func TestEntryThatIsGoneAfterAPauseWentWithAnExpiredLease(t *testing.T) {
 	for now, want := range map[time.Duration]holdfast.Cause{
 		time.Second: holdfast.CauseEntryDeleted, time.Hour: holdfast.CauseExpired,
 	} {
-		l := lease.New(lease.Grant{ID: 1, TTL: 15 * time.Second}, func() time.Duration { return now })
+		l := lease.New(lease.Origin{ID: 1, TTL: 15 * time.Second}, func() time.Duration { return now })
 		h := new(Hold)
 		h.grant = &queue.Grant{Lease: l, Queue: queue.New(nil, holdfast.KindLock, "x")}
 		h.life = &life{holds: []*Hold{h}}

@@ -159,7 +159,7 @@ func TestErrandIsForAHundredHoldsAtMost(t *testing.T) {
 		for _, n := range []int{0, 1, requests.MaxOps, requests.MaxOps + 1} {
 			clear(poll.roster.holds)
 			for range n {
-				poll.roster.holds[&Hold{entry: entry{grant: h.grant, host: h.host}}] = now
+				poll.roster.holds[&Hold{heldEntry: heldEntry{grant: h.grant, host: h.host}}] = now
 			}
 			e := poll.errand(l)
 			if asks := n > 0 && n <= requests.MaxOps; (e != nil) != asks || asks && len(e.If) != n {

@@ -54,7 +54,7 @@ func (p *poller) add(holds []*Hold) {
 	//	0.7 s   the reply arrives, late: A begins to hold. It is 0.7 s old, so its poll is due at once
 	//	1 s     at the latest the poll is sent
 	//	2 s     B holds; half a delay was left for the reply to A's poll
-	if !l.Watched() && time.Since(holds[0].grant.Stood) >= p.roster.look {
+	if !l.Watched() && time.Since(holds[0].grant.Stood) >= p.roster.tick {
 		select {
 		case p.late <- struct{}{}:
 		default:
@@ -79,7 +79,7 @@ func (p *poller) endHolds(lease *lease.Lease) {
 }
 
 func (p *poller) run(ctx context.Context) {
-	tick := time.NewTicker(p.roster.look)
+	tick := time.NewTicker(p.roster.tick)
 	defer tick.Stop()
 	for {
 		rang := false
@@ -112,7 +112,7 @@ const never = time.Duration(math.MinInt64 / 2)
 type roster struct {
 	clock    func() time.Duration
 	interval time.Duration // between two polls of a lease that is not watched
-	look     time.Duration // between two looks at what is due
+	tick     time.Duration // between two checks of what is due
 
 	mu      sync.Mutex              // protects what follows
 	holds   map[*Hold]time.Duration // when the latest poll with a reply was sent, by the session's clock; or never
@@ -124,7 +124,7 @@ type roster struct {
 func newRoster(host lease.Host) roster {
 	interval := lease.PollInterval(host.LockDelay())
 	return roster{
-		clock: host.Clock(), interval: interval, look: interval / 2, holds: make(map[*Hold]time.Duration), failed: never,
+		clock: host.Clock(), interval: interval, tick: interval / 2, holds: make(map[*Hold]time.Duration), failed: never,
 	}
 }
 
@@ -173,7 +173,7 @@ func (r *roster) bell() <-chan struct{} {
 // ready returns the holds that may be polled, by lease: the old holds, and once the bell has rung, all. If nothing
 // is held at all, more is false and the goroutine ends.
 func (r *roster) ready(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
-	old := time.Now().Add(-r.look) // what ends before it is old costs no poll
+	old := time.Now().Add(-r.tick) // what ends before it is old costs no poll
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.holds) == 0 {
@@ -194,7 +194,7 @@ func (r *roster) ready(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
 
 // due returns the holds to poll now.
 func (r *roster) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
-	now := r.clock() + r.look/2 // what is due is polled at the nearest look, not the next
+	now := r.clock() + r.tick/2 // what is due is polled at the nearest look, not the next
 	r.mu.Lock()
 	pauses := r.failed > now-r.interval // etcd is slow: no more requests than before
 	r.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 // rosterAt returns a roster whose clock shows now, and that of a session whose locks are polled once a second.
 func rosterAt(now time.Duration) *roster {
 	return &roster{
-		clock: func() time.Duration { return now }, interval: time.Second, look: time.Second / 2,
+		clock: func() time.Duration { return now }, interval: time.Second, tick: time.Second / 2,
 		holds: make(map[*Hold]time.Duration), failed: never,
 	}
 }
 
 // newLease returns a lease, and something that is held on it since long ago.
 func newLease() (*lease.Lease, *Hold) {
-	l := lease.New(lease.Grant{ID: 1, TTL: time.Hour}, func() time.Duration { return 0 })
-	return l, &Hold{entry: entry{grant: &queue.Grant{Lease: l}}}
+	l := lease.New(lease.Origin{ID: 1, TTL: time.Hour}, func() time.Duration { return 0 })
+	return l, &Hold{heldEntry: heldEntry{grant: &queue.Grant{Lease: l}}}
 }
 
 // What is held on one lease is not that of another one, before or after.

@@ -38,14 +38,14 @@ func LimitIn(kv *mvccpb.KeyValue) (Limit, bool) {
 const MaxCount = 1 << 14
 
 // LimitKey is the key of a semaphore's limit. It sorts behind permits and claims, and before turns.
-func (q Queue) LimitKey() string { return q.Own() + "limit" }
+func (q Keyspace) LimitKey() string { return q.Own() + "limit" }
 
 // RunKey is the key of the last run of a job. It is no entry, and there is none below a foreign prefix.
-func (q Queue) RunKey() string { return q.Own() + "run" }
+func (q Keyspace) RunKey() string { return q.Own() + "run" }
 
 // CountKey is the key of the number of shards of a name, whose entries are those of the names NAME/0, NAME/1 and so on.
 // Nothing of holdfast deletes it.
-func (q Queue) CountKey() string { return q.Own() + "count" }
+func (q Keyspace) CountKey() string { return q.Own() + "count" }
 
 // encodedRun is a view.Run as it is written in etcd: JSON, as the values of entries.
 type encodedRun struct {

@@ -32,7 +32,7 @@ const (
 )
 
 // ClaimKey is the key of the claim of the entry with that key.
-func (q Queue) ClaimKey(entry string) string {
+func (q Keyspace) ClaimKey(entry string) string {
 	part := strings.TrimPrefix(entry, q.Entries)
 	if id, reader := strings.CutPrefix(part, readerMark); reader && !q.Foreign {
 		part = readersClaim + id
@@ -43,7 +43,7 @@ func (q Queue) ClaimKey(entry string) string {
 }
 
 // EntryOf is the key of the entry of a claim.
-func (q Queue) EntryOf(claim string) string {
+func (q Keyspace) EntryOf(claim string) string {
 	part := strings.TrimPrefix(claim, q.Claims)
 	if id, reader := strings.CutPrefix(part, readersClaim); reader && !q.Foreign {
 		part = readerMark + id
@@ -54,13 +54,15 @@ func (q Queue) EntryOf(claim string) string {
 }
 
 // IsClaim reports whether a key is that of a claim of the queue.
-func (q Queue) IsClaim(key string) bool { return strings.HasPrefix(key, q.Claims) }
+func (q Keyspace) IsClaim(key string) bool { return strings.HasPrefix(key, q.Claims) }
 
 // AllClaims returns the range of all claims.
-func (q Queue) AllClaims() (from, end string) { return q.Claims, clientv3.GetPrefixRangeEnd(q.Claims) }
+func (q Keyspace) AllClaims() (from, end string) {
+	return q.Claims, clientv3.GetPrefixRangeEnd(q.Claims)
+}
 
 // WritersClaims returns the range of the claims of all entries but readers'.
-func (q Queue) WritersClaims() (from, end string) {
+func (q Keyspace) WritersClaims() (from, end string) {
 	if q.Foreign {
 		return q.Claims + afterReaders, clientv3.GetPrefixRangeEnd(q.Claims)
 	}
@@ -112,6 +114,6 @@ func DecodeClaim(value []byte) Claim {
 
 // WasMoved reports whether a claim was put again by a Detach or an Attach, so that its value may name another session
 // than its key. The version of the key tells: 1 is the put of the entry, and 2, of a turn, its mark.
-func WasMoved(q Queue, claim *mvccpb.KeyValue) bool {
+func WasMoved(q Keyspace, claim *mvccpb.KeyValue) bool {
 	return claim.Version > 2 || claim.Version == 2 && !q.IsTurn(q.EntryOf(string(claim.Key)))
 }

@@ -16,7 +16,7 @@ func TestClaimsAreMadeOfTheKeysOfTheirEntries(t *testing.T) {
 	const lease = 0x5eed
 	named, foreign := Named("ns", "lock", "a/b"), At("ns", "lock", "theirs/x")
 	for _, c := range []struct {
-		q      Queue
+		q      Keyspace
 		entry  string
 		prefix string
 		writer bool // its claim is in WritersClaims

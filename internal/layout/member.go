@@ -127,10 +127,10 @@ func DecodeSteer(b []byte) (Steer, bool) {
 }
 
 // Members returns where the members of a group stand: in the form of a queue, whose entries they are not.
-func Members(namespace, group string) Queue { return Named(namespace, "member", group) }
+func Members(namespace, group string) Keyspace { return Named(namespace, "member", group) }
 
 // ReservationKey is the key of the reservation of a member of a group.
-func (q Queue) ReservationKey(id string) string { return q.Entries + "reserved-" + id }
+func (q Keyspace) ReservationKey(id string) string { return q.Entries + "reserved-" + id }
 
 // What the keys of a Steer begin with, behind Entries and behind the keys of members.
 const (
@@ -139,13 +139,15 @@ const (
 )
 
 // DrainedKey is the key that takes a member of a group out of service.
-func DrainedKey(q Queue, member string) string { return q.Entries + drained + url.PathEscape(member) }
+func DrainedKey(q Keyspace, member string) string {
+	return q.Entries + drained + url.PathEscape(member)
+}
 
 // PinKey is the key that pins a shard to a member of a group.
-func PinKey(q Queue, shard int) string { return q.Entries + pinned + strconv.Itoa(shard) }
+func PinKey(q Keyspace, shard int) string { return q.Entries + pinned + strconv.Itoa(shard) }
 
 // SteerIn returns what a key of the group says if it is a DrainedKey, with shard -1, or a PinKey; and false otherwise.
-func SteerIn(q Queue, kv *mvccpb.KeyValue) (s Steer, shard int, ok bool) {
+func SteerIn(q Keyspace, kv *mvccpb.KeyValue) (s Steer, shard int, ok bool) {
 	s, ok = DecodeSteer(kv.Value)
 	key := string(kv.Key)
 	if !ok || key == DrainedKey(q, s.Member) {
@@ -157,7 +159,7 @@ func SteerIn(q Queue, kv *mvccpb.KeyValue) (s Steer, shard int, ok bool) {
 }
 
 // MemberKeys returns the range of the keys of members, without reservations: they begin with a lease in hexadecimal.
-func (q Queue) MemberKeys() (from, end string) { return q.Entries, q.Entries + "g" }
+func (q Keyspace) MemberKeys() (from, end string) { return q.Entries, q.Entries + "g" }
 
 // ShardGroup is the group of the members that share the shards of a name.
 func ShardGroup(name string) string { return "shard/" + name }

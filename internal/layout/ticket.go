@@ -69,7 +69,7 @@ func DecodeTicket(text []byte) (t Ticket, bad string) {
 }
 
 // Queue returns the queue of the entry; false for the zero Ticket, and for a key that no Detach has named.
-func (t Ticket) Queue() (Queue, bool) {
+func (t Ticket) Queue() (Keyspace, bool) {
 	q, found := Of(t.Namespace, t.Key)
 	return q, found && (q.Kind == holdfast.KindLock || q.Kind == holdfast.KindSemaphore)
 }

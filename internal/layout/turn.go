@@ -18,10 +18,10 @@ const (
 )
 
 // TurnKey is the key of the turn that goes with the key of a permit.
-func (q Queue) TurnKey(permit string) string { return q.Own() + turns + lastPart(permit) }
+func (q Keyspace) TurnKey(permit string) string { return q.Own() + turns + lastPart(permit) }
 
 // PermitOf is the key of the permit that goes with the key of a turn. Any other key it returns as it is.
-func (q Queue) PermitOf(key string) string {
+func (q Keyspace) PermitOf(key string) string {
 	if q.IsTurn(key) {
 		return q.Entries + lastPart(key)
 	}
@@ -29,12 +29,12 @@ func (q Queue) PermitOf(key string) string {
 }
 
 // IsTurn reports whether a key is of a turn of the semaphore.
-func (q Queue) IsTurn(key string) bool {
+func (q Keyspace) IsTurn(key string) bool {
 	return q.Kind == holdfast.KindSemaphore && strings.HasPrefix(key, q.Own()+turns)
 }
 
 // Turns returns the range of the turns.
-func (q Queue) Turns() (from, end string) { return q.Own() + turns, q.Own() + "turn0" }
+func (q Keyspace) Turns() (from, end string) { return q.Own() + turns, q.Own() + "turn0" }
 
 // Semaphore returns the range of all keys of a semaphore: permits, claims, the limit, and turns.
-func (q Queue) Semaphore() (from, end string) { return q.Entries, q.Own() + "turn0" }
+func (q Keyspace) Semaphore() (from, end string) { return q.Entries, q.Own() + "turn0" }

@@ -9,7 +9,7 @@ import (
 )
 
 // View returns what people see of an entry of this queue. The token and the TTL are left out.
-func (q Queue) View(kv *mvccpb.KeyValue) view.Entry {
+func (q Keyspace) View(kv *mvccpb.KeyValue) view.Entry {
 	e := view.Entry{Key: string(kv.Key), Revision: kv.CreateRevision, Lease: clientv3.LeaseID(kv.Lease)}
 	_, ours := LeaseOf(e.Key)
 	e.Foreign, e.Shared = !ours, ours && IsReader(e.Key)

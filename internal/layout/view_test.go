@@ -11,7 +11,7 @@ import (
 )
 
 // queueOf returns a queue whose values are candidates' data and nothing else, or one of a lock.
-func queueOf(verbatim bool) Queue {
+func queueOf(verbatim bool) Keyspace {
 	if verbatim {
 		return At("holdfast", "election", "x")
 	}

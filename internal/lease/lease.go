@@ -25,7 +25,7 @@ import (
 type Lease struct {
 	Hearing
 	claims clientv3.LeaseID
-	grant  Grant // Margin is set
+	origin Origin // Margin is set
 	clock  func() time.Duration
 	ctx    context.Context // done once lost, with the *holdfast.LostError as its cause
 	cancel context.CancelCauseFunc
@@ -48,12 +48,12 @@ type connection struct {
 }
 
 // New returns the lease of a Grant. It is trusted from the moment the request was sent. clock returns elapsed time.
-func New(g Grant, clock func() time.Duration) *Lease {
+func New(g Origin, clock func() time.Duration) *Lease {
 	if g.Margin == 0 {
 		g.Margin = max(g.TTL/10, 200*time.Millisecond)
 	}
 	l := &Lease{
-		grant: g, clock: clock, trust: g.trusted(g.Sent, g.TTL),
+		origin: g, clock: clock, trust: g.trusted(g.Sent, g.TTL),
 		Hearing:    Hearing{bell: make(chan struct{}, 1)},
 		connection: connection{changed: make(chan struct{})},
 	}
@@ -64,10 +64,10 @@ func New(g Grant, clock func() time.Duration) *Lease {
 }
 
 // ID returns the lease's ID in etcd.
-func (l *Lease) ID() clientv3.LeaseID { return l.grant.ID }
+func (l *Lease) ID() clientv3.LeaseID { return l.origin.ID }
 
 // Key returns the lease's session key.
-func (l *Lease) Key() string { return l.grant.Key }
+func (l *Lease) Key() string { return l.origin.Key }
 
 // Claims returns the lease of the claims. A claim is a key beside an entry, and outlives it by minutes: a claim without
 // its entry tells: the entry went without a release. Each Lease has a lease of claims of its own, and is lost with it.
@@ -77,16 +77,16 @@ func (l *Lease) Claims() clientv3.LeaseID { return l.claims }
 func (l *Lease) SetClaims(id clientv3.LeaseID) { l.claims = id }
 
 // Cluster returns the ID of the etcd cluster of the lease.
-func (l *Lease) Cluster() uint64 { return l.grant.Cluster }
+func (l *Lease) Cluster() uint64 { return l.origin.Cluster }
 
 // TTL returns the time to live, as etcd granted it.
-func (l *Lease) TTL() time.Duration { return l.grant.TTL }
+func (l *Lease) TTL() time.Duration { return l.origin.TTL }
 
 // Margin returns the drift margin.
-func (l *Lease) Margin() time.Duration { return l.grant.Margin }
+func (l *Lease) Margin() time.Duration { return l.origin.Margin }
 
 // Trust returns how long the lease is trusted after a renewal was sent.
-func (l *Lease) Trust() time.Duration { return l.grant.trustFor(l.grant.TTL) }
+func (l *Lease) Trust() time.Duration { return l.origin.trustFor(l.origin.TTL) }
 
 // Changed returns a channel. It is closed at the next confirmed renewal.
 func (l *Lease) Changed() <-chan struct{} {
@@ -155,7 +155,7 @@ func (l *Lease) loseLocked(cause holdfast.Cause, now time.Duration, err error) *
 		if err == nil && cause == holdfast.CauseExpired {
 			err = l.failure
 		}
-		l.lost = &holdfast.LostError{Lease: l.grant.ID, Cause: cause, Since: now - l.trust.from, Err: err}
+		l.lost = &holdfast.LostError{Lease: l.origin.ID, Cause: cause, Since: now - l.trust.from, Err: err}
 		l.Say(Step{Action: Loses, At: now, Cause: cause})
 	}
 	return l.lost
@@ -254,8 +254,8 @@ func (l *Lease) Gate() int64 {
 	return l.gate
 }
 
-// SawGate records a mod revision of the session key. The gate only grows.
-func (l *Lease) SawGate(rev int64) {
+// NoteGate records a mod revision of the session key. The gate only grows.
+func (l *Lease) NoteGate(rev int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gate == 0 {
@@ -266,9 +266,9 @@ func (l *Lease) SawGate(rev int64) {
 
 // Say tells the observer of a step.
 func (l *Lease) Say(s Step) {
-	if l.grant.Observer != nil {
-		s.Lease = l.grant.ID
-		l.grant.Observer(s)
+	if l.origin.Observer != nil {
+		s.Lease = l.origin.ID
+		l.origin.Observer(s)
 	}
 }
 

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // 8 s, and the clock it is judged by.
 func granted() (*lease.Lease, *time.Duration) {
 	now := time.Hour
-	l := lease.New(lease.Grant{ID: 7, TTL: 10 * time.Second, Margin: 2 * time.Second, Sent: now},
+	l := lease.New(lease.Origin{ID: 7, TTL: 10 * time.Second, Margin: 2 * time.Second, Sent: now},
 		func() time.Duration { return now })
 	return l, &now
 }
@@ -143,7 +143,7 @@ func TestTrustIsCappedAndTheMarginHasADefault(t *testing.T) {
 		{15 * time.Second, 1500 * time.Millisecond, 13500 * time.Millisecond},
 		{600 * time.Second, 60 * time.Second, 240 * time.Second},
 	} {
-		l := lease.New(lease.Grant{TTL: c.ttl}, clock)
+		l := lease.New(lease.Origin{TTL: c.ttl}, clock)
 		if l.Margin() != c.margin || l.Trust() != c.trust || l.Remaining() != c.trust {
 			t.Errorf("TTL %v: margin %v, trust %v", c.ttl, l.Margin(), l.Trust())
 		}

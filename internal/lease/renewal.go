@@ -10,8 +10,8 @@ import (
 // than its TTL.
 const maxTrusted = 300 * time.Second
 
-// Grant is etcd's reply to the request for a lease.
-type Grant struct {
+// Origin is etcd's reply to the request for a lease.
+type Origin struct {
 	ID      clientv3.LeaseID
 	Key     string        // its session key
 	Cluster uint64        // the ID of the cluster that answered
@@ -23,13 +23,13 @@ type Grant struct {
 }
 
 // trustFor returns how long a renewal is trusted if its reply has this TTL.
-func (g Grant) trustFor(ttl time.Duration) time.Duration {
+func (g Origin) trustFor(ttl time.Duration) time.Duration {
 	return min(g.TTL, ttl, maxTrusted) - g.Margin
 }
 
 // trusted returns the trust by the Grant, or by a renewal, with this TTL in the reply. from is when it was sent: etcd
 // starts to count after that.
-func (g Grant) trusted(from, ttl time.Duration) trust { return trust{from, from + g.trustFor(ttl)} }
+func (g Origin) trusted(from, ttl time.Duration) trust { return trust{from, from + g.trustFor(ttl)} }
 
 // trust is the time for which a lease is trusted, by its clock.
 type trust struct {
@@ -110,7 +110,7 @@ func (l *Lease) judgeLocked(now time.Duration) {
 		l.trips[l.trip] = max(ack.took, proof.took)
 		l.trip = (l.trip + 1) % len(l.trips)
 		l.ack, l.proof = nil, nil // no reply counts twice
-		l.confirmLocked(now, l.grant.trusted(from, ack.ttl))
+		l.confirmLocked(now, l.origin.trusted(from, ack.ttl))
 	}
 }
 

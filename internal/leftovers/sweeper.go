@@ -167,7 +167,7 @@ func (s *Sweeper) moveGate(ctx context.Context, l *lease.Lease, suspects []*Susp
 	//	rev 11  the gate moves again, before A's second put arrives, and so on: A could be refused for ever
 	//
 	// So the gate stays until each refused put has its place, or has ended.
-	if slices.ContainsFunc(s.keys.Of(l, true), Entry.InFlight) {
+	if slices.ContainsFunc(s.keys.Of(l, true), KeyUser.InFlight) {
 		return errPutsInFlight
 	}
 	_, err := s.host.PutSessionKey(ctx, l)
@@ -264,15 +264,15 @@ type Keys struct {
 	free  []string       // endings to use again
 }
 
-// Entry is what uses a key.
-type Entry interface {
+// KeyUser is what uses a key.
+type KeyUser interface {
 	// InFlight reports whether the entry is about to be put: its attempt has neither its place nor ended.
 	InFlight() bool
 }
 
 // use is by what a key is used.
 type use struct {
-	entry   Entry
+	entry   KeyUser
 	lease   *lease.Lease // of entry
 	refused bool         // the session key was put again meanwhile
 }
@@ -298,7 +298,7 @@ func (k *Keys) NewID(lease *lease.Lease) string {
 
 // Register gives a key to e, an entry of a lease. It reports false if the key is in use: by another attempt, by the
 // sweeper.
-func (k *Keys) Register(key string, lease *lease.Lease, e Entry) bool {
+func (k *Keys) Register(key string, lease *lease.Lease, e KeyUser) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.inUse[key].entry != nil {
@@ -328,7 +328,7 @@ func (k *Keys) Recycle(key, id string) {
 }
 
 // Of returns the entries of a lease: those whose puts may have been refused, or all.
-func (k *Keys) Of(lease *lease.Lease, onlyRefused bool) (entries []Entry) {
+func (k *Keys) Of(lease *lease.Lease, onlyRefused bool) (entries []KeyUser) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, u := range k.inUse {

@@ -8,7 +8,7 @@ import (
 )
 
 // at returns what uses a key, or nil.
-func (k *Keys) at(key string) Entry {
+func (k *Keys) at(key string) KeyUser {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.inUse[key].entry

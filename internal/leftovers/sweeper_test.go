@@ -198,7 +198,7 @@ func TestSweeperThatFindsItsLeaseGoneReportsNoRefusal(t *testing.T) {
 func TestSweeperForgetsSuspectsOfALostLeaseAlone(t *testing.T) {
 	t.Parallel()
 	granted := func() *lease.Lease {
-		return lease.New(lease.Grant{TTL: time.Minute}, func() time.Duration { return 0 })
+		return lease.New(lease.Origin{TTL: time.Minute}, func() time.Duration { return 0 })
 	}
 	keys, s := New(nil)
 	lost, alive := newSuspect(granted(), "a"), newSuspect(granted(), "b")

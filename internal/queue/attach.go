@@ -184,7 +184,7 @@ func (a *attaching) refused(ctx context.Context, r requests.Reply, gate int64, s
 	case isGood && (key == nil || key.ModRevision < gate): // the session finds out why
 		return retry.Again(errKeyGone)
 	case isGood:
-		a.lease.SawGate(key.ModRevision)
+		a.lease.NoteGate(key.ModRevision)
 		return retry.Again(errSendAgain)
 	case stands && a.is && kv.Lease == int64(a.lease.ID()): // by a copy without a reply
 		a.moved(kv.ModRevision, r.Header.Revision, sent)

@@ -12,7 +12,7 @@ import (
 )
 
 // parseKey makes an entry, or its claim, of "ID@REVISION".
-func parseKey(at layout.Queue, text string, claim bool) *mvccpb.KeyValue {
+func parseKey(at layout.Keyspace, text string, claim bool) *mvccpb.KeyValue {
 	id, rev, _ := strings.Cut(text, "@")
 	kv := &mvccpb.KeyValue{Key: []byte(at.Entries + id)}
 	_, _ = fmt.Sscan(rev, &kv.CreateRevision)

@@ -10,7 +10,7 @@ import (
 
 // numbered returns a caller that has joined no line. Its revision tells it from others.
 func numbered(entries string, n int64) *caller {
-	return &caller{q: &Queue{scope: scope{At: layout.Queue{Entries: entries}}}, rev: n}
+	return &caller{q: &Queue{scope: scope{At: layout.Keyspace{Entries: entries}}}, rev: n}
 }
 
 // joined returns a caller in the line x whose caller is that number.

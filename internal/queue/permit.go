@@ -76,7 +76,7 @@ func (p *permit) putting() clientv3.Op {
 
 // turnsAhead reads the youngest turn created before a revision; 0: of all. If this one does not wait, none of them
 // does.
-func turnsAhead(at layout.Queue, rev int64) clientv3.Op {
+func turnsAhead(at layout.Keyspace, rev int64) clientv3.Op {
 	from, end := at.Turns()
 	opts := append(clientv3.WithLastCreate(), clientv3.WithRange(end), clientv3.WithKeysOnly())
 	if rev != 0 {

@@ -149,7 +149,7 @@ func (c *caller) readPlace(ctx context.Context, rev int64) view.Place {
 
 // teller calls the OnWait of a caller. The caller's goroutine tells, and no other.
 type teller struct {
-	calls  callback.Queue
+	calls  callback.Calls
 	name   string // of the function; "": it was not called yet
 	joined func() // must be called when no call is being made any more: Close waits for it
 }

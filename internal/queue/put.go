@@ -328,7 +328,7 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, refused int64) err
 	case key == nil || key.ModRevision < gate: // revoked, or deleted by hand: the session finds out
 		return retry.Again(errKeyGone)
 	case key.ModRevision > gate:
-		a.lease.SawGate(key.ModRevision)
+		a.lease.NoteGate(key.ModRevision)
 		return errSendAgain
 	case a.entries[0].permit != nil:
 		limit := r.First(len(r.Responses) - 1)

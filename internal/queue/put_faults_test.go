@@ -173,7 +173,7 @@ func TestAttemptWhoseSessionKeyIsOlderThanKnownIsNotMadeAnew(t *testing.T) {
 		var log bytes.Buffer
 		p := start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		lease := p.Host.Lease()
-		lease.SawGate(lease.Gate() + 1000)
+		lease.NoteGate(lease.Gate() + 1000)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		if _, err := (Set{p.queue("x")}).Acquire(ctx, Request{}); !errors.Is(err, errKeyGone) {

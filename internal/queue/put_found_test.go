@@ -106,7 +106,7 @@ func TestTokenThatCannotBeUsedEndsTheWholeAttempt(t *testing.T) {
 
 // reads makes a reply of what each read has found, at "ID@REVISION", a claim at "c:ID@REVISION". "+n": so many more
 // stand.
-func reads(at layout.Queue, found ...string) (r requests.Reply) {
+func reads(at layout.Keyspace, found ...string) (r requests.Reply) {
 	r.Header = &pb.ResponseHeader{Revision: 99}
 	for _, text := range found {
 		of := &pb.RangeResponse{}
@@ -128,7 +128,7 @@ func reads(at layout.Queue, found ...string) (r requests.Reply) {
 }
 
 // shorten is the opposite of parseKey.
-func shorten(at layout.Queue, kv *mvccpb.KeyValue) string {
+func shorten(at layout.Keyspace, kv *mvccpb.KeyValue) string {
 	if kv == nil {
 		return ""
 	}

@@ -80,7 +80,7 @@ func TestSessionKeyOfAnOlderRevisionIsReadWithPauses(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
 		lease := p.Host.Lease()
-		lease.SawGate(lease.Gate() + 1000)
+		lease.NoteGate(lease.Gate() + 1000)
 		p.Plan(nil)
 		_, err := hold.Acquire(kit.Within(t, 5*time.Second), p.Queue("x"), hold.Request{})
 		if !errors.Is(err, context.DeadlineExceeded) {

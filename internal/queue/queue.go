@@ -64,7 +64,7 @@ func namespaceOf(host lease.Host) string {
 	return host.Namespace()
 }
 
-func newQueue(host lease.Host, at layout.Queue) *Queue {
+func newQueue(host lease.Host, at layout.Keyspace) *Queue {
 	q := &Queue{host: host, scope: scope{At: at}, err: at.Check()}
 	if host == nil {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
@@ -157,7 +157,7 @@ func (q *Queue) Name() string {
 }
 
 // Layout says where the entries stand.
-func (q *Queue) Layout() layout.Queue { return q.At }
+func (q *Queue) Layout() layout.Keyspace { return q.At }
 
 // Err returns why the queue cannot be used, or nil.
 func (q *Queue) Err() error {
@@ -269,13 +269,13 @@ func sharedBy(host lease.Host) *shared {
 }
 
 // isUnclaimed reports whether this client has no right to the claims of a prefix.
-func (s *shared) isUnclaimed(at layout.Queue) bool {
+func (s *shared) isUnclaimed(at layout.Keyspace) bool {
 	_, known := s.unclaimed.Load(at.Entries)
 	return known
 }
 
 // noteUnclaimed records a prefix to whose claims this client has no right, and tells the session's logger once.
-func (s *shared) noteUnclaimed(at layout.Queue) {
+func (s *shared) noteUnclaimed(at layout.Keyspace) {
 	if _, known := s.unclaimed.LoadOrStore(at.Entries, true); !known {
 		s.host.Logger().Warn("holdfast: no right to the claims of a prefix; entries are put without them, so one that comes "+
 			"after this session's lease was revoked may hold before this session is told; grant the role what "+

@@ -251,7 +251,7 @@ func (e *entry) Left(err error) bool {
 	return true
 }
 
-// InFlight reports whether the entry is about to be put: see leftovers.Entry.
+// InFlight reports whether the entry is about to be put: see leftovers.KeyUser.
 func (e *entry) InFlight() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

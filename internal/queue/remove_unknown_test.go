@@ -224,7 +224,7 @@ func TestSweeperIsToldWhereTheEntryMayStand(t *testing.T) {
 		permit := semaphoreX.PermitKey(1, id)
 		turn := semaphoreX.TurnKey(permit)
 		for name, c := range map[string]struct {
-			at   layout.Queue
+			at   layout.Keyspace
 			key  string
 			want []string
 		}{

@@ -157,7 +157,7 @@ type standing struct {
 
 // standingIn sorts keys of a semaphore. Everything but waiting turns counts, so give it nothing younger than the entry
 // in question but turns. A claim may be there only if its permit or turn would be, too: it looks dead otherwise.
-func standingIn(at layout.Queue, kvs ...*mvccpb.KeyValue) (s standing) {
+func standingIn(at layout.Keyspace, kvs ...*mvccpb.KeyValue) (s standing) {
 	stands := make(map[int64]bool, len(kvs)/2)
 	for _, kv := range kvs {
 		key := string(kv.Key)

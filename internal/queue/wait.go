@@ -314,7 +314,7 @@ func (e *entry) describe(ctx context.Context) string {
 
 // scope says which entries a queue has, and which of them exclude an entry put through it.
 type scope struct {
-	At     layout.Queue
+	At     layout.Keyspace
 	Reader bool // entries put through it do not exclude one another
 
 	// Unclaimed: there are no claims, because this client has no right to them. Below a foreign prefix they stand

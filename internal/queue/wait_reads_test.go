@@ -21,7 +21,7 @@ var (
 )
 
 // putBoth puts an entry and its claim as an attempt does, and returns their create revision.
-func putBoth(t *testing.T, cli *clientv3.Client, at layout.Queue, id string) int64 {
+func putBoth(t *testing.T, cli *clientv3.Client, at layout.Keyspace, id string) int64 {
 	t.Helper()
 	key := at.Entries + id
 	r, err := cli.Txn(t.Context()).Then(clientv3.OpPut(key, "v"), clientv3.OpPut(at.ClaimKey(key), "v")).Commit()
@@ -32,7 +32,7 @@ func putBoth(t *testing.T, cli *clientv3.Client, at layout.Queue, id string) int
 }
 
 // idsOf returns the last parts of keys, those of claims with a "~".
-func idsOf(at layout.Queue, kvs []*mvccpb.KeyValue) (ids []string) {
+func idsOf(at layout.Keyspace, kvs []*mvccpb.KeyValue) (ids []string) {
 	for _, kv := range kvs {
 		key := string(kv.Key)
 		if at.IsClaim(key) {
@@ -113,7 +113,7 @@ func TestYoungestTellsThePutWhatIsAhead(t *testing.T) {
 		"many dead ahead of a writer":  {ids: "2-b~ 3-c~ 4-d~ 1-a", entry: "1-a", readers: "1-a", known: "both"},
 		"many readers behind a writer": {ids: "1-a !s2-b !s3-c !s4-d", entry: "!s4-d", readers: "1-a", known: "both"},
 	} {
-		for _, at := range []layout.Queue{lockX, foreignX} {
+		for _, at := range []layout.Keyspace{lockX, foreignX} {
 			if at.Foreign && strings.Contains(c.ids, "~") {
 				continue // there its entry is read apart
 			}

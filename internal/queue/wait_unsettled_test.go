@@ -17,7 +17,7 @@ func TestLookAsksAboutEachSessionThatDecides(t *testing.T) {
 	long := func(text string) string { return strings.Replace(text, "@", rest+"@", 1) }
 	began := time.Now()
 	for name, c := range map[string]struct {
-		at       layout.Queue
+		at       layout.Keyspace
 		ahead    string
 		claims   string // ID@REVISION; then "!": acquitted, "+": its session key has gone, "?": that stands
 		most     int

@@ -19,11 +19,11 @@ import (
 // Listing is what stands below a prefix, at one revision.
 type Listing[T comparable] struct {
 	Revision int64
-	Sent     time.Duration // when its first read was sent, by the reader's clock
+	Sent     time.Duration // when its first read was sent, by the lister's clock
 	Items    map[string]T  // by key
 }
 
-// Options are the policies of a Reader, from the ReaderOptions of other packages.
+// Options are the policies of a Lister, from the ReaderOptions of other packages.
 type Options struct {
 	// Retry sets the pauses between attempts.
 	Retry backoff.Policy
@@ -47,9 +47,9 @@ func (o Options) Resolve(cli *clientv3.Client) (Options, error) {
 	return o, err
 }
 
-// Reader reads what stands below a prefix, and makes a value V of the listing. It is immutable, and may be used by any
+// Lister reads what stands below a prefix, and makes a value V of the listing. It is immutable, and may be used by any
 // number of goroutines.
-type Reader[T comparable, V any] struct {
+type Lister[T comparable, V any] struct {
 	client  *clientv3.Client
 	prefix  string
 	opts    Options
@@ -59,16 +59,16 @@ type Reader[T comparable, V any] struct {
 	streams *Streams
 }
 
-// NewReader returns a reader with resolved options. It leaves out a key if decode returns false.
-func NewReader[T comparable, V any](
+// NewLister returns a lister with resolved options. It leaves out a key if decode returns false.
+func NewLister[T comparable, V any](
 	cli *clientv3.Client, prefix string, o Options, decode func(*mvccpb.KeyValue) (T, bool), value func(Listing[T]) V,
-) *Reader[T, V] {
-	return &Reader[T, V]{cli, prefix, o, decode, value, requests.NewSender(cli, o.Retry), new(Streams)}
+) *Lister[T, V] {
+	return &Lister[T, V]{cli, prefix, o, decode, value, requests.NewSender(cli, o.Retry), new(Streams)}
 }
 
 // Usable returns why a caller cannot use a reader on top of r, or nil. wrong is what its constructor has found. If the
 // reader is the zero value, r is nil.
-func (r *Reader[T, V]) Usable(ctx context.Context, wrong error) error {
+func (r *Lister[T, V]) Usable(ctx context.Context, wrong error) error {
 	switch {
 	case wrong != nil:
 		return wrong
@@ -83,7 +83,7 @@ func (r *Reader[T, V]) Usable(ctx context.Context, wrong error) error {
 
 // Read reads the value with one linearizable read, and retries until ctx ends. It returns ctx's error, joined with that
 // of the last attempt; holdfast.ErrClientClosed; or etcd's, where a retry cannot help.
-func (r *Reader[T, V]) Read(ctx context.Context) (now V, err error) {
+func (r *Lister[T, V]) Read(ctx context.Context) (now V, err error) {
 	l, err := r.list(ctx)
 	if err != nil {
 		return now, lease.EndedBy(ctx, lease.Alone(r.client), err)
@@ -91,7 +91,7 @@ func (r *Reader[T, V]) Read(ctx context.Context) (now V, err error) {
 	return r.value(l), nil
 }
 
-func (r *Reader[T, V]) list(ctx context.Context) (Listing[T], error) {
+func (r *Lister[T, V]) list(ctx context.Context) (Listing[T], error) {
 	l := Listing[T]{Sent: r.opts.Clock(), Items: make(map[string]T)}
 	resp, err := r.sender.Get(ctx, clientv3.OpGet(r.prefix, clientv3.WithPrefix()))
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *Reader[T, V]) list(ctx context.Context) (Listing[T], error) {
 	return l, nil
 }
 
-func (r *Reader[T, V]) put(l Listing[T], kv *mvccpb.KeyValue) {
+func (r *Lister[T, V]) put(l Listing[T], kv *mvccpb.KeyValue) {
 	if item, ok := r.decode(kv); ok {
 		l.Items[string(kv.Key)] = item
 	} else {
@@ -113,9 +113,9 @@ func (r *Reader[T, V]) put(l Listing[T], kv *mvccpb.KeyValue) {
 }
 
 // follow calls tell with the value, after each change, and after each regular read.
-func (r *Reader[T, V]) follow(ctx context.Context, tell func(Dated[V])) error {
+func (r *Lister[T, V]) follow(ctx context.Context, tell func(Dated[V])) error {
 	alone := lease.Alone(r.client)
-	f := follower[T, V]{r: r, tell: func(l Listing[T]) { tell(Dated[V]{r.value(l), l.Sent}) }}
+	f := liveListing[T, V]{r: r, tell: func(l Listing[T]) { tell(Dated[V]{r.value(l), l.Sent}) }}
 	watched := Follower{
 		Life: alone, Policy: r.opts.Retry, Streams: r.streams,
 		From: r.prefix, Opts: []clientv3.OpOption{clientv3.WithPrefix()},
@@ -129,24 +129,24 @@ func (r *Reader[T, V]) follow(ctx context.Context, tell func(Dated[V])) error {
 }
 
 // Watch is [Each] of the value.
-func (r *Reader[T, V]) Watch(ctx context.Context, same func(a, b V) bool, handle func(V) bool) error {
+func (r *Lister[T, V]) Watch(ctx context.Context, same func(a, b V) bool, handle func(V) bool) error {
 	return Each(ctx, r.follow, same, handle)
 }
 
 // Observe is [Observe] of the value. The errors are those of Read.
-func (r *Reader[T, V]) Observe(ctx context.Context) (*Observer[V], error) {
+func (r *Lister[T, V]) Observe(ctx context.Context) (*Observer[V], error) {
 	return Observe(ctx, r.follow, r.opts.Clock, r.opts.MaxAge)
 }
 
-// follower is one call of follow.
-type follower[T comparable, V any] struct {
-	r    *Reader[T, V]
+// liveListing is the listing as one call of follow keeps it up to date.
+type liveListing[T comparable, V any] struct {
+	r    *Lister[T, V]
 	tell func(Listing[T])
 	seen Listing[T]
 }
 
 // read reads the keys, tells them, and reports whether they differ from what it has told before.
-func (f *follower[T, V]) read(ctx context.Context) (changed bool, err error) {
+func (f *liveListing[T, V]) read(ctx context.Context) (changed bool, err error) {
 	now, err := f.r.list(ctx)
 	if err != nil {
 		return false, err
@@ -158,7 +158,7 @@ func (f *follower[T, V]) read(ctx context.Context) (changed bool, err error) {
 }
 
 // hear applies events.
-func (f *follower[T, V]) hear(_ context.Context, events []*clientv3.Event) error {
+func (f *liveListing[T, V]) hear(_ context.Context, events []*clientv3.Event) error {
 	changed := false
 	for _, ev := range events {
 		if ev.Kv.ModRevision <= f.seen.Revision { // a read has told it, or what came after it

@@ -61,7 +61,7 @@ var invariants = []invariant{
 	}},
 	{"11 Callbacks never hurt renewal", []string{
 		"session/events.go events.publish",
-		"internal/callback/queue.go Queue.Add, Call.make",
+		"internal/callback/calls.go Calls.Add, Call.make",
 	}},
 	{"12 Every goroutine has an owner", []string{
 		"session/close.go work.Go, work.Joining",

@@ -21,10 +21,10 @@ type Call struct {
 	Latest bool
 }
 
-// Queue makes calls one at a time, in order, on a goroutine that exists only
-// while there is a call to make. The owner joins that goroutine through Idle. The
-// zero Queue is ready to use. It is safe for concurrent use.
-type Queue struct {
+// Calls makes calls one at a time, in order, on a goroutine that exists only
+// while there is a call to make. The owner joins the goroutine through Idle. The
+// zero value is ready to use, and safe for concurrent use.
+type Calls struct {
 	mu      sync.Mutex // protects what follows
 	pending []Call
 	idle    chan struct{} // nil while idle; closed when the goroutine ends
@@ -32,7 +32,7 @@ type Queue struct {
 }
 
 // Add enqueues c and returns at once.
-func (q *Queue) Add(c Call) {
+func (q *Calls) Add(c Call) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.stopped {
@@ -49,7 +49,7 @@ func (q *Queue) Add(c Call) {
 	}
 }
 
-func (q *Queue) drain(idle chan struct{}) {
+func (q *Calls) drain(idle chan struct{}) {
 	defer close(idle)
 	for {
 		q.mu.Lock()
@@ -79,21 +79,21 @@ func (c Call) make() {
 
 // Stop drops all pending calls and refuses further ones. A call that is being
 // made goes on.
-func (q *Queue) Stop() {
+func (q *Calls) Stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stopped, q.pending = true, nil
 }
 
 // Ended reports whether the queue was stopped and no call is being made.
-func (q *Queue) Ended() bool {
+func (q *Calls) Ended() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.stopped && q.idle == nil
 }
 
 // Idle returns a channel that is closed when no call is pending or being made.
-func (q *Queue) Idle() <-chan struct{} {
+func (q *Calls) Idle() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.idle != nil {

@@ -23,7 +23,7 @@ func TestKeysAreTakenApartAsTheyAreMade(t *testing.T) {
 	const lease = 0x5eed
 	named, foreign, sem := Named("ns", "lock", "a/b"), At("ns", "election", "ns/lock/x"), Named("ns", "semaphore", "s")
 	for _, c := range []struct {
-		q      Queue
+		q      Keyspace
 		key    string
 		prefix string
 		reader bool

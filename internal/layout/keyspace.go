@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// Queue says where the entries of one name stand.
-type Queue struct {
+// Keyspace says where the entries of one name stand.
+type Keyspace struct {
 	Kind    holdfast.Kind
 	Name    string // as it was given: a name, or a foreign prefix
 	Entries string // what the keys of all entries begin with; ends in "/"
@@ -44,15 +44,15 @@ const (
 )
 
 // Named returns the queue of a name: see names.Check.
-func Named(namespace string, kind holdfast.Kind, name string) Queue {
+func Named(namespace string, kind holdfast.Kind, name string) Keyspace {
 	own := Names(namespace, kind) + name + endOfName
-	return Queue{Kind: kind, Name: name, Entries: own + "/", Claims: own + claims}
+	return Keyspace{Kind: kind, Name: name, Entries: own + "/", Claims: own + claims}
 }
 
 // At returns the queue of a foreign prefix: see names.CheckPrefix. Its claims stand in the namespace.
-func At(namespace string, kind holdfast.Kind, prefix string) Queue {
+func At(namespace string, kind holdfast.Kind, prefix string) Keyspace {
 	entries := prefix + "/"
-	return Queue{
+	return Keyspace{
 		Kind: kind, Name: prefix, Entries: entries, Claims: namespace + foreignClaims + entries,
 		Foreign: true, Verbatim: kind == holdfast.KindElection,
 	}
@@ -70,34 +70,34 @@ func segment(kind holdfast.Kind) string {
 }
 
 // Of returns the queue of an entry in a namespace, and false for any other key.
-func Of(namespace, key string) (Queue, bool) {
+func Of(namespace, key string) (Keyspace, bool) {
 	q, found := nameOf(namespace, key)
 	return q, found && q.isEntry(key)
 }
 
 // About returns the queue of an entry, a claim or a limit in a namespace, and false for any other key.
-func About(namespace, key string) (Queue, bool) {
+func About(namespace, key string) (Keyspace, bool) {
 	q, found := nameOf(namespace, key)
 	isLimit := q.Kind == holdfast.KindSemaphore && key == q.LimitKey()
 	return q, found && (q.isEntry(key) || q.IsClaim(key) || isLimit)
 }
 
 // nameOf returns the queue of the name that a key in a namespace is below.
-func nameOf(namespace, key string) (Queue, bool) {
+func nameOf(namespace, key string) (Keyspace, bool) {
 	rest, found := strings.CutPrefix(key, namespace+"/")
 	first, rest, _ := strings.Cut(rest, "/")
 	i := slices.IndexFunc(Kinds, func(kind holdfast.Kind) bool { return segment(kind) == first })
 	name, _, below := strings.Cut(rest, endOfName)
 	if !found || !below || i < 0 {
-		return Queue{}, false
+		return Keyspace{}, false
 	}
 	return Named(namespace, Kinds[i], name), true
 }
 
-func (q Queue) isEntry(key string) bool { return strings.HasPrefix(key, q.Entries) || q.IsTurn(key) }
+func (q Keyspace) isEntry(key string) bool { return strings.HasPrefix(key, q.Entries) || q.IsTurn(key) }
 
 // Check returns why the queue cannot be used, or nil: a *holdfast.NameError.
-func (q Queue) Check() error {
+func (q Keyspace) Check() error {
 	if q.Foreign {
 		return names.CheckPrefix(q.Kind, q.Name)
 	}
@@ -105,16 +105,16 @@ func (q Queue) Check() error {
 }
 
 // String names the queue for people.
-func (q Queue) String() string { return string(q.Kind) + " " + names.Quote(q.Name) }
+func (q Keyspace) String() string { return string(q.Kind) + " " + names.Quote(q.Name) }
 
 // Own is what all keys of a name begin with: those of its entries and of what stands beside them.
-func (q Queue) Own() string { return strings.TrimSuffix(q.Entries, "/") }
+func (q Keyspace) Own() string { return strings.TrimSuffix(q.Entries, "/") }
 
 // All returns the range of all entries.
-func (q Queue) All() (from, end string) { return q.Entries, clientv3.GetPrefixRangeEnd(q.Entries) }
+func (q Keyspace) All() (from, end string) { return q.Entries, clientv3.GetPrefixRangeEnd(q.Entries) }
 
 // Writers returns the range of all other entries.
-func (q Queue) Writers() (from, end string) {
+func (q Keyspace) Writers() (from, end string) {
 	return q.Entries + afterReaders, clientv3.GetPrefixRangeEnd(q.Entries)
 }
 
@@ -130,13 +130,13 @@ func NewID(lease clientv3.LeaseID) string {
 }
 
 // Keys are the keys of an exclusive entry, and of its claim.
-func (q Queue) Keys(id string) (entry, claim string) { return q.Entries + id, q.Claims + id }
+func (q Keyspace) Keys(id string) (entry, claim string) { return q.Entries + id, q.Claims + id }
 
 // ReaderKey is the key of a reader's entry.
-func (q Queue) ReaderKey(id string) string { return q.Entries + readerMark + id }
+func (q Keyspace) ReaderKey(id string) string { return q.Entries + readerMark + id }
 
 // PermitKey is the key of a permit with that weight.
-func (q Queue) PermitKey(weight int, id string) string {
+func (q Keyspace) PermitKey(weight int, id string) string {
 	return q.Entries + strconv.Itoa(weight) + "-" + id
 }
 

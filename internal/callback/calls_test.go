@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 // queue is a Queue whose first call blocks until release is closed.
 type queue struct {
-	callback.Queue
+	callback.Calls
 	release chan struct{}
 	made    []string // by the queue's goroutine; read it after Idle
 }
