@@ -89,7 +89,7 @@ func NewClient(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, erro
 	tried := attempt{limit: limit}
 	cfg.DialOptions = append(slices.Clip(cfg.DialOptions), grpc.WithChainUnaryInterceptor(tried.intercept))
 
-	stop := context.AfterFunc(limit, end) // clientv3.New takes no context but that of the client's life
+	stop := context.AfterFunc(limit, end) // clientv3.New takes a context for the client's life alone
 	var cli *clientv3.Client
 	err := backoff.Retry(limit, backoff.Policy{}, func(ctx context.Context) (err error) {
 		// etcd's client gives up a login after MaxUnaryRetries, before a cluster has elected another leader.
@@ -105,7 +105,7 @@ func NewClient(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, erro
 	}
 	end()
 	if err == nil {
-		_ = cli.Close() // its error is that of life, which is canceled
+		_ = cli.Close() // its error says that life is canceled
 		err = retry.ContextErr(limit)
 	}
 	if why := tried.why.Load(); why != nil {

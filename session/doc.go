@@ -37,7 +37,7 @@
 //     milliseconds; if those hang, the next poll or renewal; if no member is reached, the end of the trusted time.
 //     All others wait Options.LockDelay for that, whether they have queued before or come later.
 //   - Nothing is promised through etcd's grpc-proxy, or by a server with a part of etcd's API (kine, as in k3s): New
-//     refuses the latter with ErrNotEtcd.
+//     refuses such a server with ErrNotEtcd.
 //
 // # What happens when
 //
@@ -52,7 +52,7 @@
 //	                               and nothing is lost below a half of it
 //	permission is withdrawn        renewals fail; Lost at trusted-until, with the reason
 //	the lease is revoked           Lost at once; a new lease follows
-//	that of its claims is revoked  Lost at the next lock, or when it is renewed next (within 100 s by default)
+//	its claims' lease is revoked   Lost at the next lock, or when it is renewed next (within 100 s by default)
 //	the session key is deleted     put again, with a warning; Lost if etcd does not answer in LockDelay/4
 //	the etcd client is closed      Lost at once, and for good: holdfast.ErrClientClosed
 //

@@ -50,8 +50,8 @@ func (k *keeper) watchdog() holdfast.State {
 		changed := l.Changed() // before Check, which may find a suspension at once, if the session key was put late
 		err := l.Check()
 		if errors.Is(err, holdfast.ErrSuspended) {
-			// Also if the last state was Suspended. Meanwhile a renewal may have counted right before half of its time was over:
-			// who acted on it has a new context.
+			// Call it even if state is Suspended already. A renewal may have counted since, and its trusted time be half over
+			// by now: then there is a new connected context to cancel.
 			l.Suspend()
 		}
 		switch {

@@ -26,9 +26,9 @@ type sessionKey struct {
 
 func (e *env) keyOf(l *lease.Lease) sessionKey { return sessionKey{e, l, l.Key()} }
 
-// put puts the key. The reply has the new gate, the key's mod revision. A superfluous copy only moves the gate once
-// more, so kind says how soon one is sent: the first put is repeated like the Grant before it, a later put as soon as a
-// read, since restore has a quarter of the lock delay.
+// put puts the key. The reply has the new gate, the key's mod revision. A copy does no harm: it only moves the gate
+// once more. kind says how soon a copy is sent: the first put is repeated like the Grant before it, a later put as soon
+// as a read, since restore has a quarter of the lock delay.
 func (k sessionKey) put(ctx context.Context, kind requests.Kind) (putReply, error) {
 	resp, _, err := requests.Once(ctx, k.sender, kind, func(ctx context.Context) (putReply, error) {
 		sent := k.lease.Sends(lease.Reads)

@@ -71,8 +71,8 @@ func (g *granter) endLease(ctx context.Context, l *lease.Lease) error {
 
 // revokePair revokes the lease of the claims and then the session's.
 func (g *granter) revokePair(ctx context.Context, kind requests.Kind, l *lease.Lease) error {
-	// In the other order those behind would see claims without entries, as after a crash, and would wait for the lock
-	// delay:
+	// If the session's lease went first, those behind would see claims without entries, as after a crash, and would wait
+	// for the lock delay:
 	//
 	//	rev 20  the session's lease is revoked, its entries go · a waiter looks: claims without entries
 	//	rev 21  the lease of the claims is revoked

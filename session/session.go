@@ -163,7 +163,7 @@ func (s *Session) next() *keeper {
 	if err != nil {
 		return nil // closed
 	}
-	if !s.leases.install(l) { // Close has begun, and ends the lease before this one
+	if !s.leases.install(l) { // Close has begun, and ends the previous lease alone
 		s.granter.drop(s.env.ctx, l)
 		return nil
 	}

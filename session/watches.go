@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// armTimeout bounds the creation of a watch. A member creates it without asking the others: if it takes longer, it
+	// armTimeout bounds the creation of a watch. A member creates it without asking other members: if it takes longer, it
 	// hangs. Round trips may take as long; meanwhile what is held is polled.
 	armTimeout = 5 * time.Second
 
@@ -70,11 +70,11 @@ func (w *watches) start() {
 	}
 }
 
-// list lists the members, and opens watches by what it finds, until the lease is lost.
+// list asks again and again which members vote, until the lease is lost, and opens the watches that are missing.
 func (w *watches) list() {
 	for pause := time.Duration(0); lease.Sleep(w.key.lease.Context(), pause); {
 		voters := w.members()
-		if voters == nil { // the former ones go on counting
+		if voters == nil { // not known: the voters of the last list count
 			pause = listAgain
 			continue
 		}

@@ -59,11 +59,11 @@ func (h *Hold) endLost(ctx context.Context, lost error) error {
 
 // goOn returns a hold of the same entry with a life of its own. h itself has ended.
 func (h *Hold) goOn() *Hold {
-	// What h knows of the value is not passed on. A notice must end this hold, too:
+	// next begins with the value of the put, not with the newest that h knows. So a notice ends next, too:
 	//
 	//	rev 10  both entries are put
-	//	rev 20  a notice is put into the reader's. A poll reads it, so h knows the value of rev 20
-	//	        next knows that of rev 10: its first poll reads the notice once more
+	//	rev 20  a notice is put into the reader's entry. A poll reads it: h knows the value of rev 20
+	//	        next knows the value of rev 10, and its first poll reads the notice again
 	next := newHold(h.grant, h.request, nil)
 	next.removal.joined, next.telemetry = h.removal.joined, h.holds[0].telemetry
 	next.telemetry.GoesOn()

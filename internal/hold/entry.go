@@ -24,7 +24,7 @@ type heldEntry struct {
 // Token is the fencing token of the hold.
 func (e *heldEntry) Token() holdfast.Token { return e.grant.Token }
 
-// AcquiredRevision is the store's revision at the read of the entry at the front.
+// AcquiredRevision is the store's revision at the read that showed the entry at the front.
 func (e *heldEntry) AcquiredRevision() int64 { return e.grant.AcquiredRevision }
 
 // Lease is the ID of the entry's lease.

@@ -24,16 +24,17 @@ const (
 )
 
 // heldWriter adds to entries since when they are held. The put of an entry cannot say that, and a second write for each
-// grant would make every lock slower. So each hold that has lasted a while gets one: people look for those.
+// grant would make every lock slower. So only a hold that has lasted a while gets a second write: people look for long
+// holds.
 //
-// Nothing waits for it. What etcd refuses is not tried again: then the entry goes on saying since when it is queued.
+// Nothing waits for it. A refused write is not tried again: the entry goes on saying since when it is queued.
 type heldWriter struct {
 	busy   atomic.Bool // a request is in flight
 	latest time.Time   // when a request was made; of the poller's goroutine
 }
 
 // write updates the entries of holds that need it, by at most one request a second. The poller calls it at each
-// look with the holds on one lease.
+// tick with the holds on one lease.
 func (w *heldWriter) write(host lease.Work, holds []*Hold) {
 	if time.Since(w.latest) < heldEvery || w.busy.Load() {
 		return
@@ -78,7 +79,7 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 func sendHeld(ctx context.Context, holds []*Hold, ops []clientv3.Op) {
 	r, err := holds[0].grant.Commit(ctx, requests.Txn{Then: ops})
 	if ctx.Err() != nil || etcderr.Pending(err) {
-		return // the next look sends it again; if both are carried out, the second changes nothing
+		return // the next tick sends it again; if both are carried out, the second changes nothing
 	}
 	for i, h := range holds {
 		mod := h.grant.Created // refused, or the entry is gone: do not try again. The next poll reads what has changed

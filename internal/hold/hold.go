@@ -94,7 +94,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 func newHold(g *queue.Grant, r Request, of *life) *Hold {
 	h := &Hold{request: r, telemetry: g.Telemetry, life: of}
 	h.grant, h.host = g, g.Host
-	if mod := g.Modified; mod != g.Created { // it was put again since: by an Attach, or as the mark of a permit
+	if mod := g.Modified; mod != g.Created { // the entry was put again: by an Attach, or as the mark of a permit
 		h.modified.Store(mod)
 	}
 	h.removal.hold, h.removal.done = h, make(chan struct{})
@@ -211,13 +211,13 @@ type life struct {
 	done     signal                                // the hold has ended: its contexts are canceled
 	contexts map[*context.CancelCauseFunc]struct{} // of the contexts of Context
 	limit    *time.Timer                           // of MaxHold
-	forced   signal                                // a kept entry is taken away
+	forced   signal                                // an administrator takes the kept entry away
 	released signal                                // Release has been called
 }
 
 // limitTime has the life end after MaxHold.
 func (l *life) limitTime() {
-	held := time.Since(l.since) // more than nothing after an Attach
+	held := time.Since(l.since) // after an Attach the hold is older than this life
 	l.mu.Lock()                 // a timer may fire before it is assigned
 	defer l.mu.Unlock()
 	if l.done.given { // its lease was lost as it began, perhaps

@@ -32,8 +32,8 @@ func (h *Hold) named(lost *holdfast.LostError) *holdfast.LostError {
 	return &e
 }
 
-// lossOfEntry returns the loss of a hold whose entry is no longer in etcd: that of its lease, if that is lost by now,
-// or else one with cause.
+// lossOfEntry returns the loss of a hold whose entry is no longer in etcd: its lease's loss, if the lease is lost by
+// now, or else a loss with cause.
 func (h *Hold) lossOfEntry(cause holdfast.Cause) *holdfast.LostError {
 	// The clock judges the lease: after a pause a poll may come before any timer.
 	if lost := (*holdfast.LostError)(nil); errors.As(h.grant.Lease.Check(), &lost) {
@@ -64,7 +64,7 @@ func (h *Hold) askWhyGone() *holdfast.LostError {
 func (r *removal) explain(err error) error {
 	h := r.hold
 	if err == nil || !errors.Is(*h.cause.Load(), holdfast.ErrReleased) {
-		return err // in the second case the loss is known
+		return err // unless the hold was released, its loss is known
 	}
 	lost, unknown := h.grant.Lease.Lost(), errors.Is(err, holdfast.ErrOutcomeUnknown)
 	switch {
@@ -111,7 +111,7 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	}
 	resp, err := requests.Txn{Then: gets}.Once(ctx, p.host.Sender(), requests.Proof)
 	if err != nil {
-		p.roster.notePolled(holds, never) // the next look polls them again
+		p.roster.notePolled(holds, never) // the next tick polls them again
 		return
 	}
 	for i, h := range holds {
@@ -121,7 +121,7 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	}
 }
 
-// noteEntry records the entry's value, and ends the hold if that has a notice.
+// noteEntry records the entry's value, and ends the hold if the value has a notice.
 func (h *Hold) noteEntry(kv *mvccpb.KeyValue) {
 	defer h.noteModified(kv.ModRevision) // last: an Update replaces a value that is known, and the notice must stay
 	v, _ := layout.DecodeValue(kv.Value) // a value of another form has no notice
@@ -150,8 +150,8 @@ func (h *Hold) noteEntry(kv *mvccpb.KeyValue) {
 	}
 }
 
-// removeKept removes a kept entry, with those of its Set, once, on goroutines of the session. Release calls it; so does
-// all that cannot wait for a Release.
+// removeKept removes a kept entry, with those of its Set, once, on goroutines of the session. Release calls it, and
+// whatever cannot wait for a Release.
 func (l *life) removeKept() {
 	if keepsEntry(*l.cause.Load()) && l.taken.CompareAndSwap(false, true) {
 		l.poll.roster.remove(l.holds)

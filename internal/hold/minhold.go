@@ -111,7 +111,7 @@ func (m *move) try(ctx context.Context) error {
 	case err != nil:
 		return err
 	case r.Succeeded || g.Is(r.First(0)):
-		return nil // in the second case a copy of ours has moved it, or an administrator
+		return nil // if it was refused and the entry stands, a copy of ours or an administrator has moved the entry
 	default:
 		return queue.ErrEntryGone
 	}
@@ -124,7 +124,7 @@ type ownLease struct {
 	until time.Time        // it ends then, or later
 }
 
-// obtain grants the lease, for that time, unless that was done.
+// obtain asks etcd for a lease of d, unless there is one already.
 func (o *ownLease) obtain(ctx context.Context, host lease.Env, d time.Duration) error {
 	if o.id != clientv3.NoLease {
 		return nil

@@ -22,7 +22,7 @@ const pollsInFlight = 8
 func (p *poller) pollAll(ctx context.Context, due map[*lease.Lease][]*Hold) {
 	// With one batch after the other, the last of many holders would be told seconds after the first if etcd is far away.
 	var all sync.WaitGroup
-	defer all.Wait() // the next look waits: holders ask less often when etcd is slow
+	defer all.Wait() // the next tick waits: holders ask less often when etcd is slow
 	slots := make(chan struct{}, pollsInFlight)
 	for lease, holds := range due {
 		for batch := range slices.Chunk(holds, requests.MaxOps) {
@@ -69,8 +69,8 @@ func (p *poller) poll(ctx context.Context, lease *lease.Lease, holds []*Hold) {
 	}
 }
 
-// read compares the entries of a batch in one read-only Txn, those of locks with what is known of their values. The
-// else-branch reads them, and the session key.
+// read compares the entries of a batch with what is known of their values, in one read-only Txn. The else-branch reads
+// the entries and the session key.
 func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (requests.Reply, error) {
 	cmps := make([]clientv3.Cmp, len(holds))
 	gets := make([]clientv3.Op, 1, len(holds)+1)
@@ -143,11 +143,11 @@ func (p *poller) askLease(ctx context.Context, lease *lease.Lease) {
 	}
 }
 
-// errand has the next renewal's read ask about the holds on a lease, if they were polled before and fit one Txn. So a
-// session at rest does not poll.
+// errand returns what the next renewal's read asks about the holds on a lease, so a session at rest sends no polls.
+// Holds that were not polled yet are left out; nil: none is left, or more than fit one Txn.
 func (p *poller) errand(l *lease.Lease) *lease.Errand {
 	var e lease.Errand
-	holds := p.roster.on(l, true) // the others are polled sooner: a renewal may be seconds away
+	holds := p.roster.on(l, true) // a new hold is polled sooner: a renewal may be seconds away
 	if len(holds) == 0 || len(holds) > requests.MaxOps {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (p *poller) errand(l *lease.Lease) *lease.Errand {
 		e.If = append(e.If, h.unchanged())
 	}
 	e.Told = func(sent time.Duration, yes bool) {
-		if !yes { // what has changed, the next look finds
+		if !yes { // the next poll finds what has changed
 			sent = never
 		}
 		p.roster.noteErrand(holds, sent)

@@ -35,7 +35,7 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 			each.removal.leave(ctx)
 		}
 		return *h.cause.Load()
-	case !ended: // another call has, and removes the entries
+	case !ended: // another call has ended the hold, and removes the entries
 	case h.request.MinHold > 0 && h.grant.TakenFor() > 0:
 		h.removal.stayTaken()
 	case h.removeNow(ctx):
@@ -178,7 +178,7 @@ func (r *removal) leave(ctx context.Context) {
 	}
 }
 
-// told is what Release returns for an outcome.
+// told turns the outcome of the removal into the error of Release, for people.
 func (r *removal) told(outcome error) error {
 	h := r.hold
 	switch {

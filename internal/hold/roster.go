@@ -102,7 +102,7 @@ func (p *poller) run(ctx context.Context) {
 	}
 }
 
-// never is the time of the last poll if there was none, or none since the bell rang.
+// never stands for the time of a poll that was not sent, or not since the bell rang.
 const never = time.Duration(math.MinInt64 / 2)
 
 // roster is the holds of a session, and when each was polled.
@@ -112,12 +112,12 @@ const never = time.Duration(math.MinInt64 / 2)
 type roster struct {
 	clock    func() time.Duration
 	interval time.Duration // between two polls of a lease that is not watched
-	tick     time.Duration // between two checks of what is due
+	tick     time.Duration // between two checks of which holds are due
 
 	mu      sync.Mutex              // protects what follows
 	holds   map[*Hold]time.Duration // when the latest poll with a reply was sent, by the session's clock; or never
 	bound   *lease.Lease            // its end ends the holds on it
-	running bool                    // a goroutine looks
+	running bool                    // the poller's goroutine runs
 	failed  time.Duration           // when the latest poll was sent, if it got no reply; otherwise never
 }
 
@@ -128,8 +128,8 @@ func newRoster(host lease.Host) roster {
 	}
 }
 
-// add adds holds on one lease. It reports whether they are the first on it, and whether no goroutine looks: then the
-// caller starts one.
+// add adds holds on one lease. first: no hold was on this lease before. idle: the poller's goroutine does not run, and
+// the caller starts it.
 func (r *roster) add(holds []*Hold) (first, idle bool) {
 	l := holds[0].grant.Lease
 	r.mu.Lock()
@@ -150,7 +150,7 @@ func (r *roster) remove(holds []*Hold) {
 	}
 }
 
-// on returns the holds on a lease; with polled, those with a poll, and no bell since.
+// on returns the holds on a lease. With polled it leaves out those not polled since they began, or since the bell.
 func (r *roster) on(l *lease.Lease, polled bool) (holds []*Hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,7 +173,7 @@ func (r *roster) bell() <-chan struct{} {
 // ready returns the holds that may be polled, by lease: the old holds, and once the bell has rung, all. If nothing
 // is held at all, more is false and the goroutine ends.
 func (r *roster) ready(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
-	old := time.Now().Add(-r.tick) // what ends before it is old costs no poll
+	old := time.Now().Add(-r.tick) // a hold that lasts less than a tick costs no poll
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.holds) == 0 {
@@ -194,7 +194,7 @@ func (r *roster) ready(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
 
 // due returns the holds to poll now.
 func (r *roster) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
-	now := r.clock() + r.tick/2 // what is due is polled at the nearest look, not the next
+	now := r.clock() + r.tick/2 // what is due within half a tick is polled now
 	r.mu.Lock()
 	pauses := r.failed > now-r.interval // etcd is slow: no more requests than before
 	r.mu.Unlock()
@@ -208,7 +208,7 @@ func (r *roster) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
 		case !l.Watched():
 			// The one watch of the session key may hang with its member. Then a poll alone tells in time.
 			late = now - r.interval
-		case l.Errands.UnderWay(): // it asks about what was polled before
+		case l.Errands.UnderWay(): // the errand asks about the holds polled before
 			late = never
 		}
 		due[l] = r.dueOf(holds, late)
@@ -216,14 +216,15 @@ func (r *roster) due(held map[*lease.Lease][]*Hold) map[*lease.Lease][]*Hold {
 	return due
 }
 
-// dueOf returns the due holds on one lease: all, if any was polled before late; otherwise those without a poll.
+// dueOf returns the due holds on one lease: all of them, if the last poll of any was sent before late; otherwise those
+// not polled yet, or not since the bell.
 func (r *roster) dueOf(holds []*Hold, late time.Duration) (due []*Hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := false
 	for _, h := range holds {
 		switch polled, held := r.holds[h]; {
-		case !held: // not any more
+		case !held: // it has ended since ready
 		case polled == never:
 			due = append(due, h)
 		case polled <= late:
@@ -236,7 +237,7 @@ func (r *roster) dueOf(holds []*Hold, late time.Duration) (due []*Hold) {
 	return due
 }
 
-// noteReply records whether a poll got a reply, and reports whether the one before did.
+// noteReply records whether a poll got a reply, and reports whether the poll before it did.
 func (r *roster) noteReply(sent time.Duration, yes bool) (before bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -258,7 +259,7 @@ func (r *roster) notePolled(holds []*Hold, at time.Duration) {
 	}
 }
 
-// noteErrand is notePolled for an errand. It leaves out holds with a bell since, and those of a later poll.
+// noteErrand is notePolled for an errand. It leaves out a hold if the bell rang or another poll was sent since.
 func (r *roster) noteErrand(holds []*Hold, at time.Duration) {
 	// Since the bell the latest poll is never, and an errand sent before does not hide that:
 	//

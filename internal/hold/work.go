@@ -63,15 +63,15 @@ func (w *Work) watch() {
 	if lost.Cause == holdfast.CauseKicked && !w.goesOn(kickGrace, w.hold.forced.channel(&w.hold.mu)) {
 		return
 	}
-	// What a pause of the process has taken off the grace is gone: the next one does not wait for it.
+	// A pause of the process counts as grace: the next holder does not wait for it to end.
 	late := w.late(lost)
 	if w.goesOn(w.grace(lost)-late, nil) {
 		w.overrun(lost, w.hold.until.Add(-late))
 	}
 }
 
-// kickGrace is how long a function may end its work after a kick, before its grace begins: it was asked, and its name
-// stays taken until an administrator takes the entry away.
+// kickGrace is the time from a kick to the beginning of the function's grace. An administrator has only asked: until
+// the entry is taken away, no other client can hold.
 const kickGrace = 30 * time.Second
 
 // goesOn waits for that long, or until sooner is closed, and reports whether the work has not ended by then.

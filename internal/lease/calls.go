@@ -69,7 +69,7 @@ type leaseContext struct {
 	values context.Context
 }
 
-// Value returns the value of the lease's context, or else that of the other.
+// Value returns the value in the lease's context, or else in values.
 func (c leaseContext) Value(key any) any {
 	// Package context asks by a key of its own for the context that cancels a child. If ctx answered, whose end is
 	// another, each child would cost a goroutine.

@@ -23,7 +23,7 @@ func (h *Hearing) Watched() bool { return h.watched.Load() }
 func (h *Hearing) SetWatched(watched bool) { h.watched.Store(watched) }
 
 // Bell receives a value after the session key was put: an administrator may have put a notice into an entry of the
-// lease. It has a single reader. Several puts are a single value until that reader looks.
+// lease. Only one goroutine may receive from it; several puts before it does are one value.
 func (h *Hearing) Bell() <-chan struct{} { return h.bell }
 
 // Heard records a mod revision of the session key, from a watch or a read. Each revision rings the bell once.
@@ -101,7 +101,7 @@ func PollInterval(lockDelay time.Duration) time.Duration {
 // ToldWithin returns Value.ToldWithin of a session with that lock delay: the delay and 6 s.
 func ToldWithin(lockDelay time.Duration) time.Duration {
 	// The first entry of a queue may have to wait for the delay before it holds. Its holder is told after a SlowPoll, a
-	// quarter of a second until the next look whether to poll, and a quarter of a second for the reply.
+	// quarter of a second until the poller's next tick, and a quarter of a second for the reply.
 	return lockDelay + SlowPoll + takes + takes
 }
 

@@ -150,7 +150,7 @@ func (l *Lease) Lost() *holdfast.LostError {
 func (l *Lease) loseLocked(cause holdfast.Cause, now time.Duration, err error) *holdfast.LostError {
 	if l.lost == nil {
 		if cause == holdfast.CauseRevoked && now >= l.trust.until {
-			cause = holdfast.CauseExpired // after a pause a process may hear from etcd before it looks at its clock
+			cause = holdfast.CauseExpired // after a pause a process may hear from etcd before it reads its clock
 		}
 		if err == nil && cause == holdfast.CauseExpired {
 			err = l.failure

@@ -27,8 +27,8 @@ func (g Origin) trustFor(ttl time.Duration) time.Duration {
 	return min(g.TTL, ttl, maxTrusted) - g.Margin
 }
 
-// trusted returns the trust by the Grant, or by a renewal, with this TTL in the reply. from is when it was sent: etcd
-// starts to count after that.
+// trusted returns the trust by the Grant, or by a renewal, with this TTL in the reply. from is when the request was
+// sent: etcd starts to count later.
 func (g Origin) trusted(from, ttl time.Duration) trust { return trust{from, from + g.trustFor(ttl)} }
 
 // trust is the time for which a lease is trusted, by its clock.
@@ -44,7 +44,7 @@ func (t trust) length() time.Duration { return t.until - t.from }
 // same rule covers a paused process, since the clock counts the pause.
 func (t trust) suspendAt() time.Duration { return t.from + (t.until-t.from)/2 }
 
-// evidence has the latest replies that have not counted for a renewal yet, and how the last renewals went.
+// evidence has the replies kept until a renewal counts, one of each kind, and how the last renewals went.
 type evidence struct {
 	ack     *reply           // to a renewal
 	proof   *reply           // to a linearizable request; it found the lease
@@ -114,7 +114,7 @@ func (l *Lease) judgeLocked(now time.Duration) {
 	}
 }
 
-// Answered reports which replies are kept of requests sent since then: to a renewal, and to a read.
+// Answered reports whether the lease keeps the reply to a renewal, and the reply to a read, that were sent since then.
 func (l *Lease) Answered(since time.Duration) (ack, proof bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,8 +141,8 @@ func (l *Lease) UntilRenewal() time.Duration {
 func (l *Lease) TooLong() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// The next renewal is sent after the reply to the last, a quarter later, and is answered after another: then half of
-	// the trusted time is over.
+	// If a round trip takes a quarter of the trusted time, the next renewal is sent at a quarter, and answered at half:
+	// then the lease is suspended.
 	if longest := l.longestTripLocked(); 4*longest > l.trust.length() {
 		return longest
 	}
@@ -152,7 +152,7 @@ func (l *Lease) TooLong() time.Duration {
 // TTLFor returns the TTL to choose where a round trip to etcd takes that long: six of them, in whole seconds, 2 s at
 // least.
 func TTLFor(roundTrip time.Duration) time.Duration {
-	// With the default margin 4.5 do; the others leave room for larger margins, and for a round trip that takes half as
+	// With the default margin 4.5 do; the rest leaves room for larger margins, and for a round trip that takes half as
 	// long again.
 	return max(2*time.Second, (6*roundTrip + time.Second - 1).Truncate(time.Second))
 }

@@ -49,7 +49,7 @@ type Step struct {
 	Lease  clientv3.LeaseID
 	At     time.Duration
 	Sent   time.Duration  `json:",omitzero"` // when the request was sent; of Granted, a request or a reply
-	Term   uint64         `json:",omitzero"` // of Acknowledged and Proved: the one in the reply
+	Term   uint64         `json:",omitzero"` // of Acknowledged and Proved: the Raft term in the reply
 	Until  time.Duration  `json:",omitzero"` // of Granted and Confirmed: trusted-until
 	TTL    time.Duration  `json:",omitzero"` // of Granted
 	Margin time.Duration  `json:",omitzero"` // of Granted

@@ -141,7 +141,7 @@ func (s Set) join(r Request) []*caller {
 
 // awaitTurn waits until each caller is the head of its line. After an error the callers have left their lines.
 func awaitTurn(ctx context.Context, callers []*caller) (err error) {
-	c := callers[0] // the others have lines of their own: see join
+	c := callers[0] // in a Set every caller is the head of its own line: see join
 	select {
 	case <-c.turn:
 	default:
@@ -211,8 +211,8 @@ func (a *attempt) waiting() *entry {
 	return nil
 }
 
-// canQueueAgain reports whether another attempt, with new entries, may succeed after this one failed with err. If so,
-// it has removed the old entries, unless they go with their lease.
+// canQueueAgain reports whether an attempt with new entries may succeed after this attempt failed with err. If so, it
+// has removed the old entries, unless they end with their lease.
 func (a *attempt) canQueueAgain(ctx context.Context, err error) bool {
 	switch {
 	case errors.Is(err, holdfast.ErrClosed):

@@ -40,7 +40,7 @@ func OfTicket(host lease.Host, t layout.Ticket) *Queue {
 	return q
 }
 
-// attaching is an attempt that puts no entry: it moves the one of a ticket to this session.
+// attaching is an attempt that puts no entry: it moves the entry of a ticket to this session.
 type attaching struct {
 	*attempt
 	*entry
@@ -132,7 +132,7 @@ func (a *attaching) try(ctx context.Context) error {
 	putClaim := clientv3.OpPut(e.Claim, says.Encode(), clientv3.WithLease(a.lease.Claims()))
 	rctx, cancel := lease.ForRequest(ctx, a.lease, lease.GiveUpWait)
 	defer cancel()
-	// Of all copies, of any session, one is carried out, for it changes what the others compare:
+	// etcd carries out one copy, of whatever session: it changes the mod revision that all of them compare:
 	//
 	//	rev 10  A puts E and C: E on A's L1, C on A's L2
 	//	rev 20  A detaches: both are put on D, a lease that nothing renews. The ticket has mod(E) = 20
@@ -211,7 +211,7 @@ func (a *attaching) end(ctx context.Context, stands bool) (holdfast.TicketEnd, e
 	switch {
 	case err != nil:
 		return "", err
-	case resp.TTL >= 0: // the entry has left this lease before it went
+	case resp.TTL >= 0: // the ticket's lease stands, so the entry has left it
 		return holdfast.TicketUsed, nil
 	case time.Now().Before(a.ticket.Until): // by the clocks of two processes, perhaps
 		return holdfast.TicketKicked, nil

@@ -20,8 +20,8 @@ import (
 // lookAgain is the time between two looks during a delay. A holder told meanwhile has deleted its claim.
 const lookAgain = time.Second
 
-// passClaims waits until the delays of the dead claims ahead are over, and deletes these. It returns when something has
-// changed.
+// passClaims waits until the delays of the dead claims ahead are over, and deletes the claims. It returns when
+// something has changed.
 func (a *attempt) passClaims(ctx context.Context) error {
 	due := time.Now()
 	for _, e := range a.entries { // no entry is ahead in any of the queues, so all delays run side by side
@@ -54,7 +54,7 @@ func (a *attempt) passClaims(ctx context.Context) error {
 func (a *attempt) lookBehindClaims(ctx context.Context) error {
 	began := time.Now()
 	for _, e := range a.entries {
-		if e.isFree() || !e.readSent.Before(began) { // the look at an earlier queue read this one, too
+		if e.isFree() || !e.readSent.Before(began) { // the look at an earlier queue has read this queue, too
 			continue
 		}
 		if err := e.look(ctx); err != nil {
@@ -123,7 +123,8 @@ func (a *attempt) clearing(claims []deadClaim) requests.Txn {
 	return t
 }
 
-// noteReply records the first reply with the dead claims out of the way. Its request was due at that time.
+// noteReply records that a reply has shown the dead claims ahead to be gone, and whether this reply was late: more
+// than a quarter of the lock delay after due, when its request was to be sent. Only the first such reply counts.
 func (a *attempt) noteReply(due time.Time) {
 	if a.delayed {
 		return // the delay does not run a third time, or a slow network would keep the attempt from holding
@@ -162,7 +163,7 @@ type deadClaim struct {
 	acquitted bool
 
 	moved bool             // it was put again since, so it speaks for itself alone: see unsettled
-	asked clientv3.LeaseID // of one that a look reads: whose session key it reads, too
+	asked clientv3.LeaseID // whose session key the look reads with this claim
 }
 
 // dead returns the dead claims out of a reply to claimsAhead, in the order of their creation. entry is the youngest
@@ -173,8 +174,8 @@ func (s scope) dead(entry *mvccpb.KeyValue, claims []*mvccpb.KeyValue) (dead []d
 	}
 	byAge := func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) }
 	claims = slices.SortedFunc(slices.Values(claims), byAge)
-	// Create revisions of the first, and of the first writer; 0: none. What is dead is younger than entry, so it does not
-	// matter what is older than that.
+	// Create revisions of the first key, and of the first writer's; 0: none. entry counts as the first, even beside older
+	// claims: it is older than every dead claim.
 	var any, writer int64
 	stands := func(key string, rev int64) {
 		if any == 0 {
@@ -213,7 +214,7 @@ const (
 
 // delays is what a session knows of dead claims. All its attempts share it, so the delay of a claim counts from the
 // first reply to the session: calls with a deadline below the delay get in at last, and the next goroutine in a line
-// goes on where the one before left off.
+// waits only for the rest of the delay.
 type delays struct {
 	mu sync.Mutex // protects of
 	of map[string]delay
@@ -224,7 +225,7 @@ type delay struct {
 	rev       int64     // of the claim
 	acquitted bool      // its entry never held
 	dead      time.Time // the first reply showed it without its entry
-	gone      time.Time // the first reply showed it without its session key, too; zero: this stands
+	gone      time.Time // the first reply showed it without its session key, too; zero: the session key stands
 	examined  bool      // says was read, and the session key of the session that it names
 	says      layout.Claim
 }
@@ -256,7 +257,8 @@ func (s *delays) noteDead(claims []deadClaim, now time.Time) {
 }
 
 // noteExamined records what a reply has shown of dead claims of one session: what they say, and whether the session key
-// of the lease asked has gone. If they name another session, it does not count: the next look asks for that one's.
+// of the lease asked has gone. If the claims name another session, its key says nothing of them, and the next look
+// reads the key of the session they name.
 func (s *delays) noteExamined(
 	claims []deadClaim, says layout.Claim, asked clientv3.LeaseID, sessionGone bool, now time.Time,
 ) {

@@ -53,7 +53,7 @@ type attempt struct {
 
 	told    bool // OnWait has been told of the delay
 	delayed bool // a reply has shown dead claims out of the way
-	late    bool // it came late: see noteReply
+	late    bool // that reply was late: see noteReply
 
 	attaches     bool  // it puts no entry, and attaches one: see Attach
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
@@ -94,8 +94,8 @@ func (a *attempt) newEntry(q *Queue) *entry {
 	}
 }
 
-// Grant is an entry that holds. Its owner ends it by exactly one of RemoveNow, HandOff, and LeaveLine followed by Left
-// or Remove. One goroutine at a time calls what changes a Grant.
+// Grant is an entry that holds. Its owner ends it once: by RemoveNow, by HandOff, or by LeaveLine and then Left or
+// Remove. One goroutine at a time calls what changes a Grant.
 type Grant = entry
 
 // entry is a key in a queue, put by an attempt, and what is known of it. Callers get it as a Grant.
@@ -129,7 +129,7 @@ type entryKeys struct {
 // Granted is what was known of an entry when its attempt began to hold.
 type Granted struct {
 	Host             lease.Host             // the session
-	Modified         int64                  // the mod revision; before that known only of what was put again, otherwise 0
+	Modified         int64                  // the mod revision; of a waiting entry 0, unless it was put again
 	AcquiredRevision int64                  // of the store, at the latest read of all entries of the set
 	Stood            time.Time              // when the request was sent by which the entry holds
 	Telemetry        *telemetry.Acquisition // measures the acquisition; nil for all entries of a set but the first
@@ -241,7 +241,7 @@ func (e *entry) TakeFor(d time.Duration) {
 	e.taken.until, e.taken.since = until, time.Now()
 }
 
-// TakenFor is the rest of what TakeFor was called with.
+// TakenFor returns how long the name stays taken by TakeFor.
 func (e *entry) TakenFor() time.Duration {
 	e.mu.Lock()
 	until := e.taken.until

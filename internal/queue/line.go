@@ -15,7 +15,7 @@ import (
 // calls. Only its head has an entry in etcd, or is about to put it. The others cost the cluster nothing.
 type lines struct {
 	mu  sync.Mutex       // protects all, the fields of each line, and those of each caller from rev on
-	all map[string]*line // by Entries; those of callers alone are not in it
+	all map[string]*line // by Entries; without the lines of callers alone
 }
 
 // line has a head until it is forgotten.
@@ -31,7 +31,7 @@ type caller struct {
 	q       *Queue // as this caller named it
 	request Request
 	inSet   bool     // of a Set of several queues
-	attempt *attempt // set before the turn: whose entry the previous head has put for this caller; or nil
+	attempt *attempt // set before the turn, if the previous head has put the entry of this caller; otherwise nil
 
 	// alone: the caller has a line of its own. If readers shared an entry, we'd have to count them, and late readers
 	// would pass a waiting writer. A session holds several permits of a semaphore at a time. And goroutines in several
@@ -44,7 +44,7 @@ type caller struct {
 
 	line     *line
 	turn     chan struct{} // buffered; receives once, when the caller becomes the head
-	canceled bool          // the caller has gone
+	canceled bool          // its call gave up before it had the turn
 	at       *list.Element // in line.waiting
 }
 
@@ -169,7 +169,7 @@ func (c *caller) next() {
 	defer c.line.lines.mu.Unlock()
 	ln := c.line
 	if first := ln.waiting.Front(); first != nil {
-		ln.waiting.Remove(first).(*caller).becomeHead() // it is not canceled: those are not in the list
+		ln.waiting.Remove(first).(*caller).becomeHead() // not canceled: cancel takes its caller off the list
 		return
 	}
 	ln.head = nil

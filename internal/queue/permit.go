@@ -42,7 +42,7 @@ func (p *permit) turnKeys() (turn, claim string) {
 	return turn, at.ClaimKey(turn)
 }
 
-// absent adds the comparisons of the put: the limit is the one named by the program, and neither a permit nor a turn
+// absent adds the comparisons of the put: the limit is as the program names it, and neither a permit nor a turn
 // stands at the keys of the entry, nor a claim.
 func (p *permit) absent(to []clientv3.Cmp) []clientv3.Cmp {
 	q := p.e.Queue
@@ -62,8 +62,8 @@ func (p *permit) putting() clientv3.Op {
 		noneWaits = createdAt(at.LimitKey(), 0) // false: see absent
 	}
 	from, end := at.Semaphore()
-	// Each permit has a claim. With more keys than those of as many permits as the limit, and of one more, this one does
-	// not fit.
+	// Each permit has a claim, and the limit has a key: limit+1 permits are 2*limit+3 keys. If there are more, this permit
+	// does not fit.
 	stand := clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly(),
 		clientv3.WithLimit(int64(2*e.Queue.limit+3)))
 	asPermit := e.puts([]clientv3.Op{stand}, e.Key, e.Claim)
@@ -74,8 +74,8 @@ func (p *permit) putting() clientv3.Op {
 	return clientv3.OpTxn([]clientv3.Cmp{noneWaits}, asPermit, asTurn)
 }
 
-// turnsAhead reads the youngest turn created before a revision; 0: of all. If this one does not wait, none of them
-// does.
+// turnsAhead reads the youngest turn created before a revision; 0: of all. Turns are marked in order, so if the
+// youngest does not wait, none does.
 func turnsAhead(at layout.Keyspace, rev int64) clientv3.Op {
 	from, end := at.Turns()
 	opts := append(clientv3.WithLastCreate(), clientv3.WithRange(end), clientv3.WithKeysOnly())
@@ -98,7 +98,7 @@ func (p *permit) wasPut(r requests.Reply) error {
 		e.setCreated(rev)
 	}
 	switch {
-	case r.Succeeded && before.More: // not all was read: with Request.Try it looks, and others take a turn
+	case r.Succeeded && before.More: // not all was read: with Request.Try the entry looks, otherwise it takes a turn
 		e.reach(placed)
 		p.next.wait = !tries
 	case r.Succeeded: // it has compared the limit
@@ -338,7 +338,7 @@ func (p *permit) hear(ctx context.Context, events []*clientv3.Event) error {
 		switch key := string(event.Kv.Key); {
 		case event.Type == mvccpb.DELETE, key == p.e.Key, key == p.e.Queue.At.LimitKey():
 		case p.e.ahead != nil:
-			p.e.ahead = nil // the own turn was marked with it, or is the front
+			p.e.ahead = nil // marked, and the own turn with it, or the own turn is the front
 		default:
 			continue
 		}

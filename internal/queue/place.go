@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/view"
 )
 
-// This is what people are told of their place in a queue. The algorithm does not use it, and each time costs a read.
+// This file tells people their place in a queue. The algorithm does not use it, and each place costs a read.
 
 // Error is the error of a call without a hold, with its place in the queue.
 type Error struct {
@@ -39,8 +39,8 @@ func Without(err error) (view.Place, error) {
 // two entries of a Downgradable count as two.
 const maxCounted = 64
 
-// placeReads reads who holds, and the entries created before rev; with 0 some of all. Of a semaphore it reads both of
-// permits, and then both of turns.
+// placeReads reads who holds, and the entries created before rev; rev 0: some of all. A semaphore has two such pairs of
+// reads: of its permits, and then of its turns.
 func (s scope) placeReads(rev int64) []clientv3.Op {
 	if s.At.Kind == holdfast.KindSemaphore {
 		permits, turns := s.permitsAndTurns()

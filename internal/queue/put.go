@@ -25,7 +25,7 @@ var (
 	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
 )
 
-// slowPut is how long a put takes if etcd's client may have sent it twice: then a copy may still be carried out after
+// slowPut is the time after which etcd's client may have sent a put twice. Then one copy may still be carried out after
 // the reply to the other.
 const slowPut = time.Second
 
@@ -171,7 +171,7 @@ func (e *entry) puts(to []clientv3.Op, key, claim string) []clientv3.Op {
 	return append(to, clientv3.OpPut(claim, e.Queue.shared.claimValue, clientv3.WithLease(e.Lease.Claims())))
 }
 
-// wasNotPut takes the reply to a put, or its error, if it was not carried out as far as that says. nil: it was.
+// wasNotPut takes the reply to a put without a success, or its error. nil: a read shows that the put was carried out.
 func (a *attempt) wasNotPut(ctx context.Context, p putting, r requests.Reply, err error) error {
 	class := etcderr.Classify(err)
 	if err == nil || r.Unanswered || class == etcderr.Unknown {
@@ -210,7 +210,7 @@ func (a *attempt) dropClaims() (dropped bool) {
 	return dropped
 }
 
-// wasPut takes the reply to a put; it was carried out.
+// wasPut takes the reply to a put that was carried out.
 func (a *attempt) wasPut(p putting, r requests.Reply) (err error) {
 	if permit := a.entries[0].permit; permit != nil {
 		return permit.wasPut(r.Inner(p.epoch + 1))
@@ -249,9 +249,9 @@ func (s scope) youngestKeys() []clientv3.Op {
 	return ops
 }
 
-// before takes the replies to youngestKeys, from reply i on: the youngest conflicting entry; if there is none, or it is
-// not known, some conflicting claims, of which the oldest may not be dead; and the number of entries, with dead claims
-// counted in halves.
+// before takes the replies to youngestKeys, from reply i on. It returns the youngest conflicting entry, or if the reads
+// show none, some conflicting claims; the oldest of these may have its entry. count is the number of entries; a dead
+// claim counts as half of one.
 func (s scope) before(r requests.Reply, i int) (entry *mvccpb.KeyValue, claims []deadClaim, count int64) {
 	youngest := r.Range(i)
 	keys, count := youngest.Kvs, youngest.Count

@@ -60,7 +60,7 @@ func RemoveNow(ctx context.Context, grants []*Grant, beside *Grant) error {
 	case err != nil:
 		return err
 	case t.Else == nil:
-		return errMustHandOff // which finds out why
+		return errMustHandOff // HandOff finds out why
 	case r.Unanswered, first.Queue.host.Sender().RepeatsUnnoticed() && !first.Is(cmp.Or(r.First(0), r.First(1))):
 		return holdfast.ErrOutcomeUnknown // a copy of ours may have done it: nothing of the first stands
 	default:
@@ -68,10 +68,9 @@ func RemoveNow(ctx context.Context, grants []*Grant, beside *Grant) error {
 	}
 }
 
-// tryRemove removes the entry and its claim. It may at any time, whatever stands ahead: nothing is hidden from those
-// behind. nil: the entry existed, or may have existed, and is gone. ErrEntryGone: another client had deleted it; then
-// the claim is gone now. ErrRepeated: both are gone, perhaps by this session. It ends with ctx, for a waiting caller;
-// Remove does not.
+// tryRemove removes the entry and its claim, at any time: whatever stands ahead, those behind still see it. nil: the
+// entry existed, or may have existed, and is gone. ErrEntryGone: another client had deleted it; then the claim is gone
+// now. ErrRepeated: both are gone, perhaps by this session.
 func (e *entry) tryRemove(ctx context.Context) error {
 	r, err := e.Queue.shared.commits.Commit(ctx, requests.Txn{
 		About: e.Queue.At.Entries, If: []clientv3.Cmp{e.Holding()}, Then: e.deletions(make([]clientv3.Op, 0, 2)),
@@ -240,8 +239,7 @@ func (e *entry) replace(c *caller) (*attempt, error) {
 func (e *entry) LeaveLine() { e.caller.next() }
 
 // Left ends a grant after LeaveLine, by what has come of its entry. nil: the entry has a lease of its own, so it stays.
-// After an error it reports false if the entry is still to be removed: it was not deleted by another client, and the
-// lease lives.
+// Left reports false if the entry may still stand, on a lease that lives: then Remove must follow.
 func (e *entry) Left(err error) bool {
 	if err != nil && !errors.Is(err, ErrEntryGone) && e.Lease.Lost() == nil {
 		return false

@@ -18,7 +18,7 @@ import (
 
 // Semaphore is a name with several holders at a time: entries with weights, the permits, as far as they fit into the
 // limit in etcd.
-type Semaphore struct{ queue *Queue } // of all its permits; what puts one is made by Permits
+type Semaphore struct{ queue *Queue } // of all permits; Permits returns the queue that puts them
 
 // NewSemaphore returns a semaphore with that limit. Its entries are NAMESPACE/sem/NAME/@/….
 func NewSemaphore(host lease.Host, name string, limit int) *Semaphore {
@@ -69,8 +69,8 @@ func (s *Semaphore) Limit(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// Resize changes the limit from the one s names to another one. It returns a *holdfast.LimitError if the limit in etcd
-// is neither.
+// Resize changes the limit in etcd from that of s to another. A *holdfast.LimitError says that the limit in etcd is
+// neither.
 func (s *Semaphore) Resize(ctx context.Context, to int) error {
 	q := s.All()
 	return q.WhileOpen(ctx, func(ctx context.Context) error {
@@ -118,8 +118,8 @@ func (q *Queue) limitIn(kv *mvccpb.KeyValue) (layout.Limit, error) {
 	return now, nil
 }
 
-// changeLimit changes the limit from the one q names, or none, to another one. kv is its key, as it was read. It
-// returns a *holdfast.LimitError if the limit in etcd is neither.
+// changeLimit changes the limit in etcd, if there is none yet or it is q.limit. kv is the limit's key, as it was read.
+// A *holdfast.LimitError says that the limit is neither q.limit nor to.
 func (q *Queue) changeLimit(ctx context.Context, kv *mvccpb.KeyValue, to int) (err error) {
 	key := q.At.LimitKey()
 	for {
@@ -151,12 +151,12 @@ const maxBatch = 125
 type standing struct {
 	waiting []*mvccpb.KeyValue // the waiting turns, the oldest first
 
-	live, taken int         // weights of permits and marked turns; and also of those with only a claim left
+	live, taken int         // weights of permits and marked turns; taken counts those with only a claim left, too
 	dead        []deadClaim // acquitted: of a turn without a mark, so it never held
 }
 
-// standingIn sorts keys of a semaphore. Everything but waiting turns counts, so give it nothing younger than the entry
-// in question but turns. A claim may be there only if its permit or turn would be, too: it looks dead otherwise.
+// standingIn sorts keys of a semaphore. Permits and marked turns count as taken, so kvs must have no permit younger
+// than the entry in question. A claim without its permit or turn in kvs counts as dead, so kvs must have both.
 func standingIn(at layout.Keyspace, kvs ...*mvccpb.KeyValue) (s standing) {
 	stands := make(map[int64]bool, len(kvs)/2)
 	for _, kv := range kvs {
@@ -189,8 +189,8 @@ func standingIn(at layout.Keyspace, kvs ...*mvccpb.KeyValue) (s standing) {
 	return s
 }
 
-// inTheWay returns the dead claims to be deleted by an entry without room. It waits for those of permits only if there
-// is room without them.
+// inTheWay returns the dead claims that an entry without room deletes. Claims that cost a delay are among them only if
+// their room is enough.
 func (s standing) inTheWay(weight, limit int) (dead []deadClaim) {
 	for _, c := range s.dead {
 		if c.acquitted || s.live+weight <= limit {
@@ -206,13 +206,13 @@ type next struct {
 	tooHeavy bool               // it never fits into the limit
 	batch    []*mvccpb.KeyValue // it marks these turns
 	dead     []deadClaim        // it waits for the delays of these claims, and deletes them
-	wait     bool               // it waits for the turn ahead or, at the front, for permits to go. A permit has no room
+	wait     bool               // it waits for the turn ahead or, at the front, for permits to go; a permit has no room
 	behind   *mvccpb.KeyValue   // the waiting turn ahead
 }
 
 // forTurn decides for a waiting turn, created at rev.
 func (s standing) forTurn(rev int64, weight int, limit layout.Limit) (n next) {
-	n.batch = fitting(s.waiting, limit.Permits-s.taken) // for the front as well, which may hang: then it holds up no one
+	n.batch = fitting(s.waiting, limit.Permits-s.taken) // a turn behind marks the front as well: the front may hang
 	i := slices.IndexFunc(s.waiting, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision == rev })
 	switch {
 	case i > 0:

@@ -25,8 +25,8 @@ import (
 // an entry, so what is free ahead of it stays free.
 type wait struct {
 	ahead  *mvccpb.KeyValue // the nearest conflicting entry ahead; nil: there is none
-	claims []deadClaim      // the dead claims between the two, in the order of their creation
-	more   bool             // there are more of them
+	claims []deadClaim      // the dead claims between ahead and the entry, in the order of their creation
+	more   bool             // there are more dead claims
 
 	readSent time.Time // when the latest look at this queue was sent
 
@@ -85,8 +85,8 @@ func (e *entry) awaitNoEntryAhead(ctx context.Context) error {
 	return nil
 }
 
-// look asks etcd what stands ahead of the entry now, by one flat Txn: a Txn in it would make it a write. Of a Set it
-// covers the entries after this one, too, while there is room.
+// look asks etcd what stands ahead of the entry now, by one flat Txn: a Txn in it would make it a write. In a Set it
+// covers the later entries, too, while there is room.
 func (e *entry) look(ctx context.Context) error {
 	if e.permit != nil {
 		return e.permit.look(ctx)
@@ -224,7 +224,7 @@ func (e *entry) unsettled(most int) (claims []deadClaim) {
 	return claims[:min(len(claims), most)]
 }
 
-// group is claims of which one speaks for all: those of a session, or one that was moved.
+// group names the claims of one session, which all say the same, or a single claim that was moved.
 type group struct {
 	session clientv3.LeaseID
 	moved   string // its key
@@ -247,14 +247,14 @@ func (q *Queue) holderOf(c deadClaim) clientv3.LeaseID {
 func (e *entry) examine(to *requests.Ops, most int) (unsettled []deadClaim) {
 	unsettled = e.unsettled(most)
 	for _, c := range unsettled {
-		session := e.Queue.host.SessionKey(c.asked) // none, for a foreign entry: the delay is the lock delay
+		session := e.Queue.host.SessionKey(c.asked) // of a foreign entry no such key exists: the delay is the lock delay
 		to.Add(clientv3.OpGet(c.key), clientv3.OpGet(session, clientv3.WithCountOnly()))
 	}
 	return unsettled
 }
 
-// noteExamined records the replies to examine, from response i on, for all dead claims of these groups. Call noteDead
-// before.
+// noteExamined records the replies to examine, from response i on: what is read of one claim holds for all dead claims
+// of its group. Call noteDead before.
 func (e *entry) noteExamined(r requests.Reply, i int, claims []deadClaim) {
 	if len(claims) == 0 {
 		return
@@ -266,7 +266,7 @@ func (e *entry) noteExamined(r requests.Reply, i int, claims []deadClaim) {
 	}
 	for _, c := range claims {
 		if claim := r.First(i); claim != nil {
-			c.moved = layout.WasMoved(e.Queue.At, claim) // not known before of the claim of the entry ahead
+			c.moved = layout.WasMoved(e.Queue.At, claim) // of the claim of the entry ahead, only this read knows it
 			says, gone := layout.DecodeClaim(claim.Value), r.Range(i+1).Count == 0
 			e.Queue.shared.delays.noteExamined(of[groupOf(e.Queue, c)], says, c.asked, gone, time.Now())
 		}
