@@ -36,7 +36,7 @@ var harmless = map[string]string{
 	"calls r.timer.Reset": timer,
 
 	"calls w.key.lease.SetWatched": "stores a value",
-	"calls l.grant.Observer":       "of tests alone, which must not call back: see lease.Observe",
+	"calls l.origin.Observer":      "of tests alone, which must not call back: see lease.Observe",
 
 	"calls create":    "the constructor given to Work.Extension, which must only build a value",
 	"calls p.host.Go": "starts a goroutine; locks work.mu, under which no other mutex is locked",

@@ -9,7 +9,7 @@ type invariant struct {
 // invariants are what a promise of README.md rests on. Each has a saboteur at least, which takes out one of its rules.
 var invariants = []invariant{
 	{"1 Told before it expires", []string{
-		"internal/lease/renewal.go Grant.trusted, Lease.heardReply, Lease.judgeLocked",
+		"internal/lease/renewal.go Origin.trusted, Lease.heardReply, Lease.judgeLocked",
 		"internal/lease/lease.go Lease.Check",
 		"session/proof.go keeper.renewAndProve",
 		"session/keeper.go keeper.watchdog",
@@ -99,14 +99,14 @@ var invariants = []invariant{
 		"session/revoke.go granter.revokeLost, granter.revokePair",
 	}},
 	{"no leader is named before it leads", []string{
-		"internal/front/front.go Reader.ask, Reader.first",
-		"internal/front/follow.go follower.apply",
+		"internal/front/front.go Monitor.ask, Monitor.first",
+		"internal/front/follow.go liveFront.apply",
 		"admin/show.go Queue.holding, listing.judgeClaims",
 		"admin/watch_tell.go watcher.claimChanged",
 	}},
 	{"a loss is told apart from a release", []string{
 		"admin/watch_tell.go watcher.ask, watcher.change",
-		"internal/explain/explain.go reader.judgeBatch",
+		"internal/explain/explain.go replay.judgeBatch",
 	}},
 	{"a slow etcd is not kept slow", []string{
 		"internal/requests/pace.go Sender.pauses, Kind.isOwn, budget.borrow, budget.pay",
@@ -116,7 +116,7 @@ var invariants = []invariant{
 	}},
 	{"readers hold together, writers alone", []string{
 		"internal/queue/wait.go scope.conflicting",
-		"internal/layout/claim.go Queue.WritersClaims",
+		"internal/layout/claim.go Keyspace.WritersClaims",
 		"internal/queue/delay.go scope.dead",
 	}},
 	{"a set holds and ends as a whole", []string{
