@@ -1,257 +1,246 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/audit"
-	"github.com/holdfast-go/holdfast/backoff"
-	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
-// What an Event tells of an entry, beside audit.Kicked, Removed, Released, Detached, Attached and Lost.
-const (
-	// Queued: the entry is in the queue. One that holds at once is queued first.
-	Queued audit.Event = "queued"
-	// Acquired: the entry is the first of its queue, or a reader's that no writer is ahead of, and no DeadClaim is ahead.
-	Acquired audit.Event = "acquired"
-	// Taken: the holder has released it, and the name stays taken until Entry.TakenUntil
-	// (locker.Options.MinHold). audit.Released follows.
-	Taken audit.Event = "taken"
-	// Left: the entry waited, and was let go.
-	Left audit.Event = "left"
-	// Gone: the entry was removed while the watch was interrupted, and how is not known.
-	Gone audit.Event = "gone"
-)
+// followReread is the time between two reads that look whether a Follow is behind: they have keys, and no values.
+const followReread = time.Minute
 
-// Event is one change of a queue. audit.Kicked and audit.Removed have an Entry.Notice; audit.Released follows, after
-// Removed at once or in a few seconds. After audit.Detached it tells that the ticket has ended. Those behind audit.Lost
-// wait for the claim of the entry: see DeadClaim.
-type Event struct {
-	What     audit.Event
-	Entry    Entry // as it was last seen; without TTL
-	Revision int64 // of etcd, at which it happened; of the read that found it, if that is not known
-	Waiting  int   // entries behind the holder or holders after this change
-}
-
-// Watch ranges over the changes of a queue, in the order of etcd's history: first over what stands
-// there, as Queued and Acquired, then over each change until ctx ends. A watch that ends or hangs is
-// followed by one that goes on from there, so nothing is missed. Only if etcd has compacted that
-// history, the queue is read again: entries that are gone by then are told as Gone, and those that
-// came and went meanwhile are not told.
+// Follow ranges over the queues of all names of a kind that begin with prefix ("": all): first over those that stand,
+// in the order of List, then over each one that has changed, as it is then. One without entries has gone. Entries are
+// without Token and TTL, queues without LastRun. Watch says of one name what has happened to each entry, and how.
 //
-// Each call has one watch in etcd, one read for each answer of that, and one read every 30 seconds.
-// What the body of the loop does not take piles up in memory.
+// Each call has one watch in etcd. It reads all keys when that has begun, and looks at the keys, without values, once a
+// minute. It keeps all entries in memory. Failures of etcd only delay it: changes meanwhile are told as one. What the
+// body of the loop does not take piles up in memory.
 //
 // The sequence ends with an error, one of those of Show, unless the loop is left.
-func (c *Client) Watch(ctx context.Context, kind holdfast.Kind, name string) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
+func (c *Client) Follow(ctx context.Context, kind holdfast.Kind, prefix string) iter.Seq2[Queue, error] {
+	return func(yield func(Queue, error) bool) {
 		if err := c.usable(ctx); err != nil {
-			yield(Event{}, err)
+			yield(Queue{}, err)
 			return
 		}
-		q, err := c.find(kind, name)
-		if err == nil {
-			err = notSemaphore(q.Kind, "is Semaphore, which Watch does not follow: use Show")
-		}
-		if err != nil {
-			yield(Event{}, err)
+		if err := checkKind(kind); err != nil {
+			yield(Queue{}, err)
 			return
 		}
-		w := &watcher{client: c, queue: q, yield: yield, standing: make(map[string]Entry),
-			second: make(map[int64]Entry), holders: make(map[int64]bool)}
-		for {
-			err := backoff.Retry(ctx, c.policy, w.follow)
-			switch {
-			case errors.Is(err, errLoopLeft):
-				return
-			case ctx.Err() != nil:
-				yield(Event{}, retry.ContextErr(ctx))
-				return
-			case err != nil:
-				yield(Event{}, fmt.Errorf("watch %v: %w", q, err))
-				return
-			}
+		f := &followed{
+			client: c, kind: kind, root: layout.Names(c.namespace, kind), prefix: prefix, yield: yield,
+			told: make(map[string]bool), names: make(map[string]map[string]*mvccpb.KeyValue),
+		}
+		from := f.root + prefix
+		watched := watching.Follower{
+			Life: lease.Alone(c.client), Policy: c.policy, Streams: new(watching.Streams), From: from,
+			Opts: []clientv3.OpOption{clientv3.WithPrefix()}, Every: followReread, Read: f.read, Hear: f.hear,
+		}
+		switch err := watched.Follow(ctx); {
+		case errors.Is(err, errLoopLeft):
+		case ctx.Err() != nil:
+			yield(Queue{}, retry.ContextErr(ctx))
+		default:
+			yield(Queue{}, fmt.Errorf("follow %ss: %w", kind, err))
 		}
 	}
 }
 
-var errLoopLeft = errors.New("the loop was left")
+// followed is one call of Follow.
+type followed struct {
+	client       *Client
+	kind         holdfast.Kind
+	root, prefix string
+	yield        func(Queue, error) bool
 
-// watcher knows what it has told.
-type watcher struct {
-	client   *Client
-	queue    layout.Keyspace
-	yield    func(Event, error) bool
-	revision int64            // all changes up to it are told; 0: etcd is to be read
-	standing map[string]Entry // by key
-	second   map[int64]Entry  // by create revision, those of listing.second
-	writer   Entry            // the latest that a watch has told; of two entries of one revision it is told first
-	holders  map[int64]bool   // create revisions of the entries that were told as Acquired and stand
-	dead     []DeadClaim
-	blind    bool // the role may not read claims
+	revision int64                                  // all changes up to it are known
+	known    bool                                   // it has read all
+	told     map[string]bool                        // the names that were told with entries
+	names    map[string]map[string]*mvccpb.KeyValue // what stands about each name, by key
 }
 
-const (
-	// reread is the time between two reads that look whether the watch is behind.
-	reread = 30 * time.Second
-	// rereadSoon is that time while a claim is dead below a prefix: the watch does not tell when that goes.
-	rereadSoon = 500 * time.Millisecond
-	// armTimeout bounds the creation of a watch: a member answers it by itself, so one that takes longer hangs.
-	armTimeout = 2 * time.Second
-)
+// nameOf returns the name that a key is about, and false if it is not about one that is followed.
+func (f *followed) nameOf(key string) (string, bool) {
+	q, ok := layout.About(f.client.namespace, key)
+	return q.Name, ok && q.Kind == f.kind && strings.HasPrefix(q.Name, f.prefix)
+}
 
-// follow tells changes for as long as one watch lasts. nil: it lasted for a while, so the pauses begin anew.
-//
-// The first watch starts from "now", which etcd serves at once, and the read after its creation finds what was before.
-// Later ones go on from the last event, which etcd brings to the present within a tenth of a second.
-func (w *watcher) follow(ctx context.Context) error {
-	from, end := w.queue.All()
-	if !w.queue.Foreign {
-		_, end = w.queue.AllClaims() // right behind the entries
+// read looks whether what stands is what is known. If not, it reads all, and tells what has changed.
+func (f *followed) read(ctx context.Context) (changed bool, err error) {
+	if changed = f.known; changed {
+		if same, err := f.same(ctx); same || err != nil {
+			return false, err
+		}
 	}
-	opts := []clientv3.OpOption{clientv3.WithRange(end)}
-	if w.revision > 0 {
-		opts = append(opts, clientv3.WithRev(w.revision+1))
-	}
-	armed, err := watching.NewStream().Arm(ctx, watching.Request{
-		Client: w.client.client, Open: ctx, Key: from, Opts: opts, Within: armTimeout,
+	now := make(map[string]map[string]*mvccpb.KeyValue)
+	var order []string
+	revision, err := f.pages(ctx, func(kv *mvccpb.KeyValue) {
+		name, ok := f.nameOf(string(kv.Key))
+		if !ok {
+			return
+		}
+		if now[name] == nil {
+			now[name] = make(map[string]*mvccpb.KeyValue)
+			order = append(order, name)
+		}
+		now[name][string(kv.Key)] = kv
 	})
 	if err != nil {
-		return w.ended(ctx, err)
+		return changed, err
 	}
-	defer armed.Close()
-	if w.revision == 0 {
-		if err := w.read(ctx); err != nil {
-			return err
+	before := f.names
+	f.names, f.revision, f.known = now, revision, true
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if now[name] == nil {
+			order = append(order, name)
 		}
 	}
-	pause := reread
-	again := time.NewTicker(pause)
-	defer again.Stop()
-	for {
-		if now := w.pause(); now != pause {
-			pause = now
-			again.Reset(pause)
-		}
-		answer, err := armed.Next(ctx, again.C)
-		if errors.Is(err, watching.ErrTick) {
-			// Behind, it is perhaps on a member that hangs: the next watch goes to another.
-			if behind, err := w.behind(ctx); err != nil || behind {
-				return err
-			}
+	for _, name := range order {
+		if maps.EqualFunc(before[name], now[name], sameVersion) {
 			continue
+		}
+		if err := f.tell(name); err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}
+
+func sameVersion(a, b *mvccpb.KeyValue) bool { return a.ModRevision == b.ModRevision }
+
+// same reports whether those keys stand that are known.
+func (f *followed) same(ctx context.Context) (bool, error) {
+	standing, same := 0, true
+	revision, err := f.pages(ctx, func(kv *mvccpb.KeyValue) {
+		if name, ok := f.nameOf(string(kv.Key)); ok {
+			known := f.names[name][string(kv.Key)]
+			standing++
+			same = same && known != nil && sameVersion(known, kv)
+		}
+	}, clientv3.WithKeysOnly())
+	for _, keys := range f.names {
+		standing -= len(keys)
+	}
+	if same = same && standing == 0 && err == nil; same {
+		f.revision = revision // a smaller one than before if etcd was restored from a backup
+	}
+	return same, err
+}
+
+// pages reads all keys at one revision, which it returns.
+func (f *followed) pages(
+	ctx context.Context, each func(*mvccpb.KeyValue), opts ...clientv3.OpOption,
+) (revision int64, err error) {
+	from := f.root + f.prefix
+	end := clientv3.GetPrefixRangeEnd(from)
+	limit := int64(listPage)
+	if f.kind == holdfast.KindElection || f.kind == holdfast.KindShard { // whose entries have values of users
+		limit = listPageElections
+	}
+	for more := true; more; {
+		opts := append([]clientv3.OpOption{
+			clientv3.WithRange(end), clientv3.WithLimit(limit), clientv3.WithRev(revision),
+		}, opts...)
+		resp, err := f.client.read(ctx, clientv3.OpGet(from, opts...))
+		if errors.Is(err, rpctypes.ErrCompacted) { // between two pages
+			err = retry.Again(err)
 		}
 		if err != nil {
-			if err = w.ended(ctx, err); armed.Healthy() && ctx.Err() == nil && etcderr.Retryable(err) {
-				return nil
-			}
-			return err
+			return 0, err
 		}
-		if err := w.apply(ctx, answer.Events); err != nil {
-			return err
+		page := resp.Range(0)
+		for _, kv := range page.Kvs {
+			each(kv)
+			from = string(kv.Key) + "\x00"
 		}
+		revision = cmp.Or(revision, resp.Header.Revision)
+		more = page.More
 	}
+	return revision, nil
 }
 
-// pause is the time until the next read.
-func (w *watcher) pause() time.Duration {
-	if w.queue.Foreign && len(w.dead) > 0 {
-		return rereadSoon
-	}
-	return reread
-}
-
-// ended returns the error of a watch that has ended with err: whether another one is made, and from where.
-func (w *watcher) ended(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		return retry.ContextErr(ctx)
-	case errors.Is(err, rpctypes.ErrCompacted):
-		w.revision = 0
-		return retry.Again(err)
-	case etcderr.Classify(err) == etcderr.Unauthorized:
-		return err
-	default:
-		return retry.Again(err)
-	}
-}
-
-// read tells the difference between what was told and what stands now.
-func (w *watcher) read(ctx context.Context) error {
-	now, err := w.client.list(ctx, w.queue)
-	if err != nil {
-		return err
-	}
-	stands := now.byKey()
-	w.revision, w.dead, w.blind = now.revision, now.dead, now.blind
-	clear(w.second)
-	for _, e := range inOrder(w.standing) {
-		if stands[e.Key].Revision == e.Revision {
+// hear applies events, and tells each name once.
+func (f *followed) hear(_ context.Context, events []*clientv3.Event) error {
+	var changed []string
+	for _, ev := range events {
+		key := string(ev.Kv.Key)
+		name, ok := f.nameOf(key)
+		if !ok || ev.Kv.ModRevision <= f.revision {
 			continue
 		}
-		if err := w.removed(e, Gone, now.revision); err != nil {
-			return err
-		}
-	}
-	for _, e := range now.entries {
-		before, told := w.standing[e.Key]
-		w.standing[e.Key] = e
-		if told {
-			if err := w.modified(before, e, now.revision); err != nil {
-				return err
+		if ev.Type == clientv3.EventTypeDelete {
+			delete(f.names[name], key)
+		} else {
+			if f.names[name] == nil {
+				f.names[name] = make(map[string]*mvccpb.KeyValue)
 			}
-			continue
+			f.names[name][key] = ev.Kv
 		}
-		if err := w.tell(Event{What: Queued, Entry: e, Revision: e.Revision}); err != nil {
+		if !slices.Contains(changed, name) {
+			changed = append(changed, name)
+		}
+	}
+	if len(events) > 0 {
+		f.revision = max(f.revision, events[len(events)-1].Kv.ModRevision)
+	}
+	for _, name := range changed {
+		if err := f.tell(name); err != nil {
 			return err
 		}
 	}
-	for _, e := range now.second {
-		w.second[e.Revision] = e
-	}
-	return w.acquired(now.revision)
+	return nil
 }
 
-// behind reads whether other entries stand than those that were told. It may be that events are on their way: then the
-// next watch gets them. If the same stand, it tells who holds since the claims ahead have gone.
-func (w *watcher) behind(ctx context.Context) (bool, error) {
-	now, err := w.client.list(ctx, w.queue)
-	if err != nil {
-		return false, err
+// tell tells a queue as it is.
+func (f *followed) tell(name string) error {
+	q := layout.Named(f.client.namespace, f.kind, name)
+	now := Queue{Kind: f.kind, Name: name, Revision: f.revision}
+	l := newListing(false)
+	for key, kv := range f.names[name] {
+		switch {
+		case key == q.LimitKey():
+			limit, _ := layout.LimitIn(kv)
+			now.Limit = limit.Permits
+		case q.IsClaim(key):
+			l.addClaim(q, kv)
+		default:
+			l.entries = append(l.entries, q.View(kv))
+		}
 	}
-	if now.revision < w.revision { // etcd was restored from a backup
-		w.revision = 0
-		return true, nil
+	if len(f.names[name]) == 0 {
+		delete(f.names, name)
 	}
-	same := func(a, b Entry) bool {
-		return a.Revision == b.Revision && a.Released() == b.Released() && a.DetachedAt == b.DetachedAt &&
-			a.Notice == b.Notice
+	slices.SortFunc(l.entries, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.Key, b.Key))
+	})
+	l.judge(q)
+	now.Entries, now.Dead = l.entries, l.dead
+	if len(now.Entries) == 0 && !f.told[name] {
+		return nil // there is a limit, or a claim
 	}
-	stands := now.byKey()
-	if !maps.EqualFunc(stands, w.standing, same) {
-		return true, nil
+	f.told[name] = true
+	if len(now.Entries) == 0 {
+		delete(f.told, name)
 	}
-	w.standing, w.dead = stands, now.dead
-	return false, w.acquired(now.revision)
-}
-
-// byKey returns the entries by their keys.
-func (l listing) byKey() map[string]Entry {
-	all := make(map[string]Entry, len(l.entries))
-	for _, e := range l.entries {
-		all[e.Key] = e
+	if !f.yield(now, nil) {
+		return errLoopLeft
 	}
-	return all
+	return nil
 }

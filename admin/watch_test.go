@@ -4,137 +4,246 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
-	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
+	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/locker"
 )
 
-// watch runs a Watch and returns what it told so far as "what owner waiting".
-func watch(t *testing.T, events iter.Seq2[admin.Event, error]) (told func() string) {
-	t.Helper()
-	var got []string
-	next := make(chan string, 10_000)
+// following is what a Follow has told.
+type following struct {
+	mu      sync.Mutex
+	told    int
+	queues  map[string]admin.Queue // that stand now
+	changes []string
+}
+
+func follow(t *testing.T, adm *admin.Client, kind holdfast.Kind, prefix string) *following {
+	f := &following{queues: make(map[string]admin.Queue)}
+	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() {
+	go func() { // joined by the cleanup
 		defer close(done)
-		for ev, err := range events {
+		for q, err := range adm.Follow(ctx, kind, prefix) {
 			if err != nil {
-				next <- "error: " + err.Error()
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
 				return
 			}
-			next <- fmt.Sprintf("%s %s %d", ev.What, ev.Entry.Owner, ev.Waiting)
+			h, _ := q.Holder()
+			f.mu.Lock()
+			f.told++
+			f.changes = append(f.changes, fmt.Sprintf("%s: %s +%d", q.Name, h.Owner, q.Waiting()))
+			if f.queues[q.Name] = q; len(q.Entries) == 0 {
+				delete(f.queues, q.Name)
+			}
+			f.mu.Unlock()
 		}
 	}()
-	t.Cleanup(func() { <-done })
-	return func() string {
-		time.Sleep(100 * time.Millisecond)
-		synctest.Wait()
-		got = got[:0]
-		for len(next) > 0 {
-			got = append(got, <-next)
+	t.Cleanup(func() { cancel(); <-done })
+	synctest.Wait()
+	return f
+}
+
+// take returns what was told since the last call.
+func (f *following) take() string {
+	time.Sleep(100 * time.Millisecond) // messages take 1 ms
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := strings.Join(f.changes, ", ")
+	f.changes = nil
+	return all
+}
+
+// agrees checks that the names that stand are those of a List, with holders and waiters.
+func (f *following) agrees(t *testing.T, adm *admin.Client, kind holdfast.Kind, prefix string) {
+	t.Helper()
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for s, err := range adm.List(t.Context(), kind, prefix) {
+		if err != nil {
+			t.Fatal(err)
 		}
-		return strings.Join(got, ", ")
+		n++
+		q := f.queues[s.Name]
+		h, held := q.Holder()
+		if kind == holdfast.KindSemaphore { // of which List takes the first that waits for one that holds
+			held, h = s.Held, s.Holder
+		}
+		if held != s.Held || held && h.Key != s.Holder.Key || q.Waiting() != s.Waiting {
+			t.Errorf("%s %s: told %+v, listed %+v", kind, s.Name, q, s)
+		}
+	}
+	if n != len(f.queues) {
+		t.Errorf("%d %ss stand, told %d: %v", n, kind, len(f.queues), f.queues)
 	}
 }
 
-func expect(t *testing.T, told func() string, want string) {
-	t.Helper()
-	if got := told(); got != want {
-		t.Errorf("told %q\nwant %q", got, want)
-	}
+func TestFollowTellsEachNameAfterEachChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		held, giveUp := queueUp(t, "billing/x", a, b)
+		other := mustLock(t, a, "other")
+		f := follow(t, adm, holdfast.KindLock, "billing/")
+		if told := f.take(); told != "billing/x: a +1" {
+			t.Errorf("what stands: %q", told)
+		}
+		_ = other.Unlock(t.Context()) // not below the prefix
+		giveUp[0]()
+		if told := f.take(); told != "billing/x: a +0" {
+			t.Errorf("b gives up: %q", told)
+		}
+		_ = held.Unlock(t.Context())
+		if told := f.take(); told != "billing/x:  +0" {
+			t.Errorf("a releases: %q", told)
+		}
+		mustLock(t, b, "billing/y")
+		if told := f.take(); told != "billing/y: b +0" {
+			t.Errorf("b holds: %q", told)
+		}
+		srv.Revoke(b.Lease())
+		if told := f.take(); !strings.HasPrefix(told, "billing/y:  +0") {
+			t.Errorf("b is lost: %q", told)
+		}
+	})
 }
 
-func TestWatchMissesNothingWhileItIsInterrupted(t *testing.T) {
-	for name, c := range map[string]struct {
-		interrupt func(srv *etcdfake.Server, link *etcdfake.Link)
-		compact   bool
-		want      string
-	}{
-		"canceled by etcd": {
-			interrupt: func(srv *etcdfake.Server, _ *etcdfake.Link) { srv.CancelWatches(errors.New("no leader")) },
-			want:      "released a 1, acquired b 1, queued c 2, lost c 1",
-		},
-		"cut off": {
-			interrupt: func(_ *etcdfake.Server, link *etcdfake.Link) { link.Cut(); time.AfterFunc(10*time.Second, link.Heal) },
-			want:      "released a 1, acquired b 1, queued c 2, lost c 1",
-		},
-		"silent": { // as on a member that hangs
-			interrupt: func(_ *etcdfake.Server, link *etcdfake.Link) {
-				link.Plan(func(c etcdfake.Call) etcdfake.Fate {
-					if c.Request == nil { // an event
-						return etcdfake.Fate{Reply: time.Hour}
-					}
-					return etcdfake.Fate{}
-				})
-				time.AfterFunc(10*time.Second, func() { link.Plan(nil) })
-			},
-			want: "released a 1, acquired b 1, queued c 2, lost c 1",
-		},
-		"cut off across a compaction": {
-			interrupt: func(_ *etcdfake.Server, link *etcdfake.Link) { link.Cut(); time.AfterFunc(10*time.Second, link.Heal) },
-			compact:   true,
-			want:      "gone a 1, acquired b 1",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				srv := etcdfake.New(etcdfake.Options{})
-				t.Cleanup(srv.Close)
-				link := srv.Link()
-				adm := admin.New(link.Client(), admin.Options{})
-				a, _ := newSession(t, srv, "a")
-				b, _ := newSession(t, srv, "b")
-				d, _ := newSession(t, srv, "d")
-				lk, _ := queueUp(t, "x", a, b, d)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				told := watch(t, adm.Watch(ctx, holdfast.KindLock, "x"))
-				expect(t, told, "queued a 0, queued b 1, queued d 2, acquired a 2")
-				c.interrupt(srv, link)
-				if err := lk.Unlock(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				revoked(t, srv, "x", "c") // queued and gone before the watch is there again
-				if c.compact {
-					srv.Compact()
-				}
-				time.Sleep(35 * time.Second)
-				expect(t, told, c.want)
-				srv.Revoke(d.Lease())
-				expect(t, told, "lost d 0, queued d 1")
-				cancel()
-				expect(t, told, "error: context canceled")
-			})
+// Locks, readers, trees, a downgradable lock and a semaphore: what was told is what is listed.
+func TestFollowAgreesWithList(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		all := make(map[holdfast.Kind]*following)
+		for _, kind := range layout.Kinds {
+			all[kind] = follow(t, adm, kind, "")
+		}
+		check := func() {
+			t.Helper()
+			for kind, f := range all {
+				f.agrees(t, adm, kind, "")
+			}
+		}
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		ctx := t.Context()
+		for _, sess := range []int{0, 1} {
+			s := a
+			if sess == 1 {
+				s = b
+			}
+			go func() { _, _ = locker.NewRWMutex(s, "rw").RLock(ctx) }()
+			go func() { _, _ = locker.NewRWMutex(s, "down").LockDowngradable(ctx) }()
+			go func() { _, _ = locker.NewTreeMutex(s, fmt.Sprint("top/", sess)).Lock(ctx) }()
+			go func() { _, _ = locker.NewTreeMutex(s, "top").Lock(ctx) }()
+			go func() { _, _ = locker.NewSemaphore(s, "pool", 2).Acquire(ctx, 2) }()
+			time.Sleep(time.Second)
+			check()
+		}
+		queueUp(t, "x", a, b)
+		check()
+		srv.Revoke(a.Lease())
+		check()
+		time.Sleep(time.Minute)
+		check()
+		if all[holdfast.KindSemaphore].queues["pool"].Limit != 2 {
+			t.Errorf("%+v", all[holdfast.KindSemaphore].queues)
+		}
+	})
+}
+
+// The watch is silent although its connection lives: the keys are looked at once a minute.
+func TestFollowWhoseWatchIsSilentIsNotBehindForLong(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
+		a, _ := newSession(t, srv, "a")
+		link := srv.Link()
+		adm := admin.New(link.Client(), admin.Options{})
+		held := mustLock(t, a, "x")
+		f := follow(t, adm, holdfast.KindLock, "")
+		f.take()
+		link.Plan(func(c etcdfake.Call) (fate etcdfake.Fate) {
+			if c.Request == nil {
+				fate.Reply = time.Hour
+			}
+			return fate
 		})
-	}
+		mustLock(t, a, "y")
+		_ = held.Unlock(t.Context())
+		if told := f.take(); told != "" {
+			t.Fatalf("the watch is not silent: %s", told)
+		}
+		time.Sleep(time.Minute + time.Second)
+		if told := f.take(); told != "y: a +0, x:  +0" {
+			t.Errorf("told %q", told)
+		}
+		link.Heal()
+		time.Sleep(2 * time.Minute)
+		f.agrees(t, adm, holdfast.KindLock, "")
+	})
 }
 
-// revoked puts an entry of a client with that owner, and revokes its lease.
-func revoked(t *testing.T, srv *etcdfake.Server, lock, owner string) {
-	t.Helper()
-	cli := srv.Client(t)
-	grant, err := cli.Grant(t.Context(), 60)
-	if err != nil {
-		t.Fatal(err)
-	}
-	on, id := clientv3.WithLease(grant.ID), fmt.Sprintf("%x", int64(grant.ID))
-	value := fmt.Sprintf(`{"v":2,"owner":%q,"queued_at":"2026-01-31T12:00:00Z"}`, owner)
-	_, err = cli.Txn(t.Context()).Then(
-		clientv3.OpPut("holdfast/session/"+id, "{}", on),
-		clientv3.OpPut("holdfast/lock/"+lock+"/@/"+id+"-AAAAAAAAAAAAAAAA", value, on),
-		clientv3.OpPut("holdfast/lock/"+lock+"/@claim/"+id+"-AAAAAAAAAAAAAAAA", "{}"),
-	).Commit()
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Revoke(grant.ID)
+func TestFollowRefusesBadInput(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *etcdfake.Server, adm *admin.Client) {
+		for _, err := range adm.Follow(t.Context(), "shelf", "") {
+			var bad *holdfast.ArgumentError
+			if !errors.As(err, &bad) || bad.Argument != "kind" {
+				t.Errorf("%v", err)
+			}
+		}
+	})
+}
+
+// 10,000 names stand, and 1,000 locks are taken and released: one watch, four reads of 5,000 keys to begin with, and a
+// read of each 5,000 keys, without values, once a minute. Each change of a key is one event, and one change is told.
+func TestWhatFollowing10000NamesCosts(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
+		const names, changes = 10_000, 1000
+		key := func(i int) string { return fmt.Sprintf("holdfast/lock/job/%05d/@/694d-AAAAAAAAAAAAAAAA", i) }
+		const value = `{"v":2,"owner":"worker-17","queued_at":"2026-01-31T12:00:00Z"}`
+		for i := range names {
+			srv.Put(key(i), value)
+			srv.Put(strings.Replace(key(i), "/@/", "/@claim/", 1), "")
+		}
+		link := srv.Link()
+		heap := func() int {
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int(m.HeapAlloc)
+		}
+		before := heap()
+		f := follow(t, admin.New(link.Client(), admin.Options{}), holdfast.KindLock, "")
+		f.changes = nil
+		live, first := heap()-before, link.Count()
+		if f.told != names || first["Watch"] != 1 || first["Txn"]+first["Range"] > 4 {
+			t.Errorf("%d names were told, sent %v", f.told, first)
+		}
+		f.told = 0
+		for i := range changes {
+			srv.Put(key(names+i), value)
+			srv.Delete(key(names + i))
+		}
+		synctest.Wait()
+		if after := link.Count(); after["Txn"]+after["Range"] != first["Txn"]+first["Range"] || f.told > 2*changes {
+			t.Errorf("%d events: told %d, sent %v, before %v", 2*changes, f.told, after, first)
+		}
+		time.Sleep(10*time.Minute + time.Second)
+		later := link.Count()
+		rest := later["Txn"] + later["Range"] - first["Txn"] - first["Range"]
+		if rest != 10*4 || later["Watch"] != 1 {
+			t.Errorf("in 10 minutes at rest: %d reads, sent %v", rest, later)
+		}
+		t.Logf("%d names: sent %v to begin with, %d reads in ten minutes at rest, %d bytes in memory for each name; %d "+
+			"events were told as %d changes", names, first, rest, live/names, 2*changes, f.told)
+	})
 }

@@ -13,7 +13,7 @@ import (
 func watches() []subject {
 	s := subject{
 		name:     "watch",
-		what:     "Unlock until admin's Watch has told it; floor: Delete until a bare watch has",
+		what:     "Unlock until admin's Events has told it; floor: Delete until a bare watch has",
 		holdfast: watchUnlock,
 		floor:    watchDelete,
 	}
@@ -34,7 +34,7 @@ func watchUnlock(e *env) (op, error) {
 	}
 	acquired, released := make(chan struct{}), make(chan struct{})
 	e.spawn(func() error {
-		for ev, err := range admin.New(watcher, admin.Options{}).Watch(e.ctx, holdfast.KindLock, e.name) {
+		for ev, err := range admin.New(watcher, admin.Options{}).Events(e.ctx, holdfast.KindLock, e.name) {
 			switch {
 			case e.ctx.Err() != nil:
 				return nil
