@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// What Show, Watch, Kick and Remove take beside the kinds of holdfast.
+// What Show, Events, Kick and Remove take beside the kinds of holdfast.
 const (
 	// LockAt is a lock under a prefix, given in place of the name, as locker.NewMutexAt and etcd's concurrency package
 	// take it. "/jobs/" is another lock than "/jobs": both may be held, and one that is not used is free. List does not

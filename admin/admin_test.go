@@ -48,8 +48,8 @@ func TestBadInputIsATypedErrorBeforeAnythingIsSent(t *testing.T) {
 			"no context":   func() error { _, err := good.Show(none, holdfast.KindLock, "x"); return err },
 			"no kind":      func() error { _, err := good.Show(ctx, "", "x"); return err },
 			"empty name":   func() error { _, err := good.Show(ctx, holdfast.KindLock, ""); return err },
-			"bad name":     func() error { return first(good.Watch(ctx, holdfast.KindLock, "a//b")) },
-			"empty prefix": func() error { return first(good.Watch(ctx, admin.LockAt, "")) },
+			"bad name":     func() error { return first(good.Events(ctx, holdfast.KindLock, "a//b")) },
+			"empty prefix": func() error { return first(good.Events(ctx, admin.LockAt, "")) },
 			"list's kind":  func() error { return first(good.List(ctx, "x", "")) },
 			"bad namespace": func() error {
 				return first(admin.New(link.Client(), admin.Options{Namespace: "/x/"}).Sessions(ctx))

@@ -62,7 +62,7 @@ func TestNobodyIsShownAsTheHolderDuringALockDelay(t *testing.T) {
 				queueFor(t, at.mutex(b))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				told := watch(t, adm.Watch(ctx, kind, at.name))
+				told := watch(t, adm.Events(ctx, kind, at.name))
 				expect(t, told, "queued a 0, queued b 1, acquired a 1")
 				gone := a.Lease()
 				srv.Revoke(gone)
@@ -125,7 +125,7 @@ func TestWatchTakesNoCloseForALoss(t *testing.T) {
 				queueFor(t, at.mutex(b))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				told := watch(t, adm.Watch(ctx, kind, at.name))
+				told := watch(t, adm.Events(ctx, kind, at.name))
 				expect(t, told, "queued a 0, queued b 1, acquired a 1")
 				if err := a.Close(t.Context()); err != nil {
 					t.Fatal(err)
@@ -139,14 +139,14 @@ func TestWatchTakesNoCloseForALoss(t *testing.T) {
 }
 
 // An entry deleted by hand is lost: its claim stands, and the next one waits.
-func TestWatchTellsADeletionByHandAsALoss(t *testing.T) {
+func TestEventsTellADeletionByHandAsALoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, _ := newSession(t, srv, "a")
 		b, _ := newSession(t, srv, "b")
 		lk, _ := queueUp(t, "x", a, b)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		told := watch(t, adm.Watch(ctx, holdfast.KindLock, "x"))
+		told := watch(t, adm.Events(ctx, holdfast.KindLock, "x"))
 		expect(t, told, "queued a 0, queued b 1, acquired a 1")
 		srv.Delete(lk.Key())
 		<-lk.Done() // and then its session deletes its claim

@@ -120,14 +120,14 @@ func TestKickOfADetachedHoldWithLostMessages(t *testing.T) {
 	}
 }
 
-func TestShowAndWatchTellThatANameIsDetached(t *testing.T) {
+func TestShowAndEventsTellThatANameIsDetached(t *testing.T) {
 	for _, attaches := range []bool{false, true} {
 		t.Run(fmt.Sprint("attaches=", attaches), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 				a, _ := newSession(t, srv, "a")
 				b, _ := newSession(t, srv, "b")
 				lk := mustLock(t, a, "x")
-				told := watch(t, adm.Watch(t.Context(), holdfast.KindLock, "x"))
+				told := watch(t, adm.Events(t.Context(), holdfast.KindLock, "x"))
 				expect(t, told, "queued a 0, acquired a 0")
 				ticket := mustDetach(t, lk)
 				expect(t, told, "detached a 0")
@@ -162,7 +162,7 @@ func TestShowAndWatchTellThatANameIsDetached(t *testing.T) {
 
 // An entry whose claim etcd has lost may go with its lease, and that is a loss, or with both leases of a session that
 // was closed. The session key tells, of the session that holds.
-func TestWatchTellsTheEndOfWhatWasAttachedByItsSession(t *testing.T) {
+func TestEventsTellTheEndOfWhatWasAttachedByItsSession(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, _ := newSession(t, srv, "a")
 		b, _ := newSession(t, srv, "b")
@@ -171,7 +171,7 @@ func TestWatchTellsTheEndOfWhatWasAttachedByItsSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		srv.Delete(layout.Named("holdfast", holdfast.KindLock, "x").ClaimKey(lk.Key()))
-		told := watch(t, adm.Watch(t.Context(), holdfast.KindLock, "x"))
+		told := watch(t, adm.Events(t.Context(), holdfast.KindLock, "x"))
 		expect(t, told, "queued b 0, acquired b 0")
 		srv.Revoke(b.Lease())
 		expect(t, told, "lost b 0")

@@ -18,7 +18,7 @@
 // # What is true, and when
 //
 // [Client.Show] shows one queue as it stood at one revision of etcd. [Client.List] and [Client.Sessions]
-// read page by page, each page at its own revision. [Client.Watch] tells each change in the order of
+// read page by page, each page at its own revision. [Client.Events] tells each change in the order of
 // etcd's history. Decide nothing by it that a fencing token should decide.
 //
 // The first entry of a queue is shown as its holder, unless a [DeadClaim] is ahead of it: the one before went without a

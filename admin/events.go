@@ -45,7 +45,7 @@ type Event struct {
 	Waiting  int   // entries behind the holder or holders after this change
 }
 
-// Watch ranges over the changes of a queue, in the order of etcd's history: first over what stands
+// Events ranges over the changes of a queue, in the order of etcd's history: first over what stands
 // there, as Queued and Acquired, then over each change until ctx ends. A watch that ends or hangs is
 // followed by one that goes on from there, so nothing is missed. Only if etcd has compacted that
 // history, the queue is read again: entries that are gone by then are told as Gone, and those that
@@ -55,7 +55,7 @@ type Event struct {
 // What the body of the loop does not take piles up in memory.
 //
 // The sequence ends with an error, one of those of Show, unless the loop is left.
-func (c *Client) Watch(ctx context.Context, kind holdfast.Kind, name string) iter.Seq2[Event, error] {
+func (c *Client) Events(ctx context.Context, kind holdfast.Kind, name string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := c.usable(ctx); err != nil {
 			yield(Event{}, err)
@@ -63,7 +63,7 @@ func (c *Client) Watch(ctx context.Context, kind holdfast.Kind, name string) ite
 		}
 		q, err := c.find(kind, name)
 		if err == nil {
-			err = notSemaphore(q.Kind, "is Semaphore, which Watch does not follow: use Show")
+			err = notSemaphore(q.Kind, "is Semaphore, of which there are no Events: use Show")
 		}
 		if err != nil {
 			yield(Event{}, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-func TestWatchTellsQueuedAcquiredReleasedLeftAndLost(t *testing.T) {
+func TestEventsTellQueuedAcquiredReleasedLeftAndLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, _ := newSession(t, srv, "a")
 		b, _ := newSession(t, srv, "b")
@@ -25,7 +25,7 @@ func TestWatchTellsQueuedAcquiredReleasedLeftAndLost(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		lk, giveUp := queueUp(t, "x", a, b)
-		told := watch(t, adm.Watch(ctx, holdfast.KindLock, "x"))
+		told := watch(t, adm.Events(ctx, holdfast.KindLock, "x"))
 		expect(t, told, "queued a 0, queued b 1, acquired a 1")
 
 		_, more := queueUp(t, "y", c) // another name is not told
@@ -48,7 +48,7 @@ func TestWatchTellsQueuedAcquiredReleasedLeftAndLost(t *testing.T) {
 	})
 }
 
-func TestShowAndWatchTellThatANameStaysTaken(t *testing.T) {
+func TestShowAndEventsTellThatANameStaysTaken(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 			a, _ := newSession(t, srv, "a")
@@ -58,7 +58,7 @@ func TestShowAndWatchTellThatANameStaysTaken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			told := watch(t, adm.Watch(ctx, holdfast.KindLock, "x"))
+			told := watch(t, adm.Events(ctx, holdfast.KindLock, "x"))
 			expect(t, told, "queued a 0, acquired a 0")
 			if err := lk.Unlock(ctx); err != nil {
 				t.Fatal(err)
@@ -84,13 +84,13 @@ func TestShowAndWatchTellThatANameStaysTaken(t *testing.T) {
 	}
 }
 
-func TestWatchTellsThatAHolderWasKicked(t *testing.T) {
+func TestEventsTellThatAHolderWasKicked(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, _ := newSession(t, srv, "a")
 		ops := newAdministrator(srv, "ops")
 		lk := mustLock(t, a, "job")
 		var told []audit.Event
-		for ev, err := range adm.Watch(t.Context(), holdfast.KindLock, "job") {
+		for ev, err := range adm.Events(t.Context(), holdfast.KindLock, "job") {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,14 +122,14 @@ func TestWatchTellsThatAHolderWasKicked(t *testing.T) {
 
 // An entry that was moved goes with its lease, and its session key stands: that is the end of a removal, and not a
 // loss.
-func TestWatchTellsThatALockWasRemoved(t *testing.T) {
+func TestEventsTellThatALockWasRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, link := newSession(t, srv, "a")
 		ops := newAdministrator(srv, "ops")
 		lk := mustLock(t, a, "job")
 		link.BlackHole() // dead
 		var told []audit.Event
-		for ev, err := range adm.Watch(t.Context(), holdfast.KindLock, "job") {
+		for ev, err := range adm.Events(t.Context(), holdfast.KindLock, "job") {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,13 +152,13 @@ func TestWatchTellsThatALockWasRemoved(t *testing.T) {
 }
 
 // The session of the holder is gone before the lease of the removal ends. The entry did not go with the session.
-func TestWatchTellsTheEndOfARemovalAlsoAfterTheSessionOfTheHolder(t *testing.T) {
+func TestEventsTellTheEndOfARemovalAlsoAfterTheSessionOfTheHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, link := newSession(t, srv, "a")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		lk := mustLock(t, a, "job")
-		told := watch(t, adm.Watch(ctx, holdfast.KindLock, "job"))
+		told := watch(t, adm.Events(ctx, holdfast.KindLock, "job"))
 		expect(t, told, "queued a 0, acquired a 0")
 		link.BlackHole()
 		mustRemove(t, newAdministrator(srv, "ops"), lk)

@@ -53,7 +53,7 @@ func expect(t *testing.T, told func() string, want string) {
 	}
 }
 
-func TestWatchMissesNothingWhileItIsInterrupted(t *testing.T) {
+func TestEventsMissNothingWhileTheyAreInterrupted(t *testing.T) {
 	for name, c := range map[string]struct {
 		interrupt func(srv *etcdfake.Server, link *etcdfake.Link)
 		compact   bool
@@ -97,7 +97,7 @@ func TestWatchMissesNothingWhileItIsInterrupted(t *testing.T) {
 				lk, _ := queueUp(t, "x", a, b, d)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				told := watch(t, adm.Watch(ctx, holdfast.KindLock, "x"))
+				told := watch(t, adm.Events(ctx, holdfast.KindLock, "x"))
 				expect(t, told, "queued a 0, queued b 1, queued d 2, acquired a 2")
 				c.interrupt(srv, link)
 				if err := lk.Unlock(t.Context()); err != nil {

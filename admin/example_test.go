@@ -42,7 +42,7 @@ func Example() {
 	if h, held := q.Holder(); held {
 		fmt.Printf("%s is held by %s, token %d, %d waiting\n", q.Name, h.Owner, h.Token, q.Waiting())
 	}
-	for ev, err := range adm.Watch(ctx, holdfast.KindLock, "billing/job-7") {
+	for ev, err := range adm.Events(ctx, holdfast.KindLock, "billing/job-7") {
 		if err != nil {
 			log.Panic(err)
 		}
@@ -122,7 +122,7 @@ func ExampleClient_Remove() {
 	}
 
 	adm := admin.New(cli, admin.Options{Owner: "jane", Auditor: audit.Log(slog.New(slog.DiscardHandler))})
-	for ev, err := range adm.Watch(ctx, holdfast.KindLock, "billing/job-7") {
+	for ev, err := range adm.Events(ctx, holdfast.KindLock, "billing/job-7") {
 		if err != nil {
 			log.Panic(err)
 		}
@@ -180,13 +180,13 @@ func ExampleClient_Sessions() {
 }
 
 // A program that acts when a lock is lost.
-func ExampleClient_Watch() {
+func ExampleClient_Events() {
 	ctx, cli, sessions, end := fleet("worker-a")
 	defer end()
 	if _, err := locker.NewMutex(sessions[0], "billing/job-7").Lock(ctx); err != nil {
 		log.Panic(err)
 	}
-	for ev, err := range admin.New(cli, admin.Options{}).Watch(ctx, holdfast.KindLock, "billing/job-7") {
+	for ev, err := range admin.New(cli, admin.Options{}).Events(ctx, holdfast.KindLock, "billing/job-7") {
 		if err != nil {
 			log.Panic(err) // ctx has ended, or reading is not permitted
 		}

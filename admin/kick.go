@@ -72,7 +72,7 @@ func (e *HolderError) Unwrap() error { return e.Err }
 // epoch was raised after the holder queued, and etcd has compacted what it was before.
 //
 // nil means that the request stands in the entry, this one or that of an earlier Kick or Remove, and
-// not that the holder knows of it. Watch tells how it goes on.
+// not that the holder knows of it. Events tells how it goes on.
 //
 // Errors: *HolderError, and nothing was written; *holdfast.ArgumentError and *holdfast.NameError
 // before anything is sent; ctx's error, or etcd's where a retry cannot help. An error that Is

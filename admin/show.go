@@ -104,7 +104,7 @@ func holding(entries []Entry, dead []DeadClaim) int {
 }
 
 // Show reads a queue: one read for each thousand entries, all at one revision, and one request for the
-// TTL of each of the first hundred entries' leases; List and Watch ask for none. Goroutines of one
+// TTL of each of the first hundred entries' leases; List, Watch and Events ask for none. Goroutines of one
 // process that wait for the same name share one entry. A name that is not used has an empty queue,
 // which is no error.
 //

@@ -49,7 +49,7 @@ func TestDowngradableLockIsShownAndToldAsOne(t *testing.T) {
 		b, _ := newSession(t, srv, "b")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		told := watch(t, adm.Watch(ctx, holdfast.KindLock, "job"))
+		told := watch(t, adm.Events(ctx, holdfast.KindLock, "job"))
 		rd := mustRLock(t, a, "job")
 		granted := make(chan *locker.DowngradableLock, 1)
 		lockLater(t, func(ctx context.Context) error {
@@ -67,7 +67,7 @@ func TestDowngradableLockIsShownAndToldAsOne(t *testing.T) {
 
 		late, stop := context.WithCancel(t.Context()) // one that begins in the middle
 		defer stop()
-		toldLate := watch(t, adm.Watch(late, holdfast.KindLock, "job"))
+		toldLate := watch(t, adm.Events(late, holdfast.KindLock, "job"))
 		expect(t, toldLate, "queued b 0, acquired b 0")
 		rd, err := lk.Downgrade(t.Context())
 		if err != nil {

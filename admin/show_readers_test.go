@@ -38,7 +38,7 @@ func TestReadersAreShownAndToldAsHoldersTogether(t *testing.T) {
 		b, _ := newSession(t, srv, "b")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		told := watch(t, adm.Watch(ctx, holdfast.KindLock, "job"))
+		told := watch(t, adm.Events(ctx, holdfast.KindLock, "job"))
 		first, second := mustRLock(t, a, "job"), mustRLock(t, b, "job")
 		lockLater(t, func(ctx context.Context) error { _, err := locker.NewMutex(a, "job").Lock(ctx); return err })
 		lockLater(t, func(ctx context.Context) error { _, err := locker.NewRWMutex(b, "job").RLock(ctx); return err })

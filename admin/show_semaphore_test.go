@@ -118,10 +118,10 @@ func TestPermitIsFreedByItsEntryOrItsLease(t *testing.T) {
 	}
 }
 
-func TestWatchOfASemaphoreIsRefused(t *testing.T) {
+func TestEventsOfASemaphoreIsRefused(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		adm := admin.New(srv.Client(t), admin.Options{})
-		for _, err := range adm.Watch(t.Context(), holdfast.KindSemaphore, "x") {
+		for _, err := range adm.Events(t.Context(), holdfast.KindSemaphore, "x") {
 			if !errors.As(err, new(*holdfast.ArgumentError)) {
 				t.Errorf("Watch: %v", err)
 			}

@@ -31,7 +31,7 @@ func TestTreeLocksAreShownAtEachPath(t *testing.T) {
 		b, _ := newSession(t, srv, "b")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		told := watch(t, adm.Watch(ctx, holdfast.KindTree, "billing"))
+		told := watch(t, adm.Events(ctx, holdfast.KindTree, "billing"))
 		one, two := mustLockTree(t, a, "billing/1"), mustLockTree(t, b, "billing/2")
 		lockLater(t, func(ctx context.Context) error { _, err := locker.NewTreeMutex(a, "billing").Lock(ctx); return err })
 		expect(t, told, "queued a 0, acquired a 0, queued b 0, acquired b 0, queued a 1")

@@ -22,19 +22,19 @@ import (
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
 
-// followReread is the time between two reads that look whether a Follow is behind: they have keys, and no values.
-const followReread = time.Minute
+// watchReread is the time between two reads that look whether a Watch is behind: they have keys, and no values.
+const watchReread = time.Minute
 
-// Follow ranges over the queues of all names of a kind that begin with prefix ("": all): first over those that stand,
+// Watch ranges over the queues of all names of a kind that begin with prefix ("": all): first over those that stand,
 // in the order of List, then over each one that has changed, as it is then. One without entries has gone. Entries are
-// without Token and TTL, queues without LastRun. Watch says of one name what has happened to each entry, and how.
+// without Token and TTL, queues without LastRun. Events says of one name what has happened to each entry, and how.
 //
 // Each call has one watch in etcd. It reads all keys when that has begun, and looks at the keys, without values, once a
 // minute. It keeps all entries in memory. Failures of etcd only delay it: changes meanwhile are told as one. What the
 // body of the loop does not take piles up in memory.
 //
 // The sequence ends with an error, one of those of Show, unless the loop is left.
-func (c *Client) Follow(ctx context.Context, kind holdfast.Kind, prefix string) iter.Seq2[Queue, error] {
+func (c *Client) Watch(ctx context.Context, kind holdfast.Kind, prefix string) iter.Seq2[Queue, error] {
 	return func(yield func(Queue, error) bool) {
 		if err := c.usable(ctx); err != nil {
 			yield(Queue{}, err)
@@ -51,19 +51,19 @@ func (c *Client) Follow(ctx context.Context, kind holdfast.Kind, prefix string) 
 		from := f.root + prefix
 		watched := watching.Follower{
 			Life: lease.Alone(c.client), Policy: c.policy, Streams: new(watching.Streams), From: from,
-			Opts: []clientv3.OpOption{clientv3.WithPrefix()}, Every: followReread, Read: f.read, Hear: f.hear,
+			Opts: []clientv3.OpOption{clientv3.WithPrefix()}, Every: watchReread, Read: f.read, Hear: f.hear,
 		}
 		switch err := watched.Follow(ctx); {
 		case errors.Is(err, errLoopLeft):
 		case ctx.Err() != nil:
 			yield(Queue{}, retry.ContextErr(ctx))
 		default:
-			yield(Queue{}, fmt.Errorf("follow %ss: %w", kind, err))
+			yield(Queue{}, fmt.Errorf("watch %ss: %w", kind, err))
 		}
 	}
 }
 
-// followed is one call of Follow.
+// followed is one call of Watch.
 type followed struct {
 	client       *Client
 	kind         holdfast.Kind

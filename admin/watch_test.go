@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/locker"
 )
 
-// following is what a Follow has told.
+// following is what a Watch has told.
 type following struct {
 	mu      sync.Mutex
 	told    int
@@ -32,7 +32,7 @@ func follow(t *testing.T, adm *admin.Client, kind holdfast.Kind, prefix string) 
 	done := make(chan struct{})
 	go func() { // joined by the cleanup
 		defer close(done)
-		for q, err := range adm.Follow(ctx, kind, prefix) {
+		for q, err := range adm.Watch(ctx, kind, prefix) {
 			if err != nil {
 				if !errors.Is(err, context.Canceled) {
 					t.Error(err)
@@ -91,7 +91,7 @@ func (f *following) agrees(t *testing.T, adm *admin.Client, kind holdfast.Kind, 
 	}
 }
 
-func TestFollowTellsEachNameAfterEachChange(t *testing.T) {
+func TestWatchTellsEachNameAfterEachChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		a, _ := newSession(t, srv, "a")
 		b, _ := newSession(t, srv, "b")
@@ -122,7 +122,7 @@ func TestFollowTellsEachNameAfterEachChange(t *testing.T) {
 }
 
 // Locks, readers, trees, a downgradable lock and a semaphore: what was told is what is listed.
-func TestFollowAgreesWithList(t *testing.T) {
+func TestWatchAgreesWithList(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
 		all := make(map[holdfast.Kind]*following)
 		for _, kind := range layout.Kinds {
@@ -163,7 +163,7 @@ func TestFollowAgreesWithList(t *testing.T) {
 }
 
 // The watch is silent although its connection lives: the keys are looked at once a minute.
-func TestFollowWhoseWatchIsSilentIsNotBehindForLong(t *testing.T) {
+func TestWatchWhoseWatchIsSilentIsNotBehindForLong(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
 		a, _ := newSession(t, srv, "a")
 		link := srv.Link()
@@ -192,9 +192,9 @@ func TestFollowWhoseWatchIsSilentIsNotBehindForLong(t *testing.T) {
 	})
 }
 
-func TestFollowRefusesBadInput(t *testing.T) {
+func TestWatchRefusesBadInput(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *etcdfake.Server, adm *admin.Client) {
-		for _, err := range adm.Follow(t.Context(), "shelf", "") {
+		for _, err := range adm.Watch(t.Context(), "shelf", "") {
 			var bad *holdfast.ArgumentError
 			if !errors.As(err, &bad) || bad.Argument != "kind" {
 				t.Errorf("%v", err)
@@ -205,7 +205,7 @@ func TestFollowRefusesBadInput(t *testing.T) {
 
 // 10,000 names stand, and 1,000 locks are taken and released: one watch, four reads of 5,000 keys to begin with, and a
 // read of each 5,000 keys, without values, once a minute. Each change of a key is one event, and one change is told.
-func TestWhatFollowing10000NamesCosts(t *testing.T) {
+func TestWhatWatching10000NamesCosts(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *etcdfake.Server, _ *admin.Client) {
 		const names, changes = 10_000, 1000
 		key := func(i int) string { return fmt.Sprintf("holdfast/lock/job/%05d/@/694d-AAAAAAAAAAAAAAAA", i) }

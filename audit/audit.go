@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// Event is what a [Record] is about. An event of admin.Client.Watch has this type, too: Released, Lost, Detached,
+// Event is what a [Record] is about. An event of admin.Client.Events has this type, too: Released, Lost, Detached,
 // Attached, Kicked and Removed mean the same in both.
 type Event string
 

@@ -72,7 +72,7 @@ func (a *app) watchList(
 	defer end(nil)
 	for _, kind := range kinds {
 		all.Go(func() {
-			for q, err := range adm.Follow(ctx, kind, prefix) {
+			for q, err := range adm.Watch(ctx, kind, prefix) {
 				if err != nil {
 					end(err)
 					return

@@ -76,7 +76,7 @@ func newWatch(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				events := adm.Watch(ctx, p.of(), p.name)
+				events := adm.Events(ctx, p.of(), p.name)
 				if a.output == "table" && !lines && term.IsTerminal(int(os.Stdout.Fd())) {
 					q := admin.Queue{Kind: holdfast.Kind(p.kind), Name: p.name, Dead: now.Dead}
 					return liveView(ctx, os.Stdout, q, events)

@@ -78,7 +78,7 @@ func TestLocksElectionsAndSessionsAreShown(t *testing.T) {
 				t.Fatal(err)
 			}
 			next := watch(t, func(ctx context.Context) iter.Seq2[admin.Event, error] {
-				return adm.Watch(ctx, holdfast.KindLock, "billing/job-7")
+				return adm.Events(ctx, holdfast.KindLock, "billing/job-7")
 			})
 			for ev := ""; ev != "queued b 1"; { // before or after "acquired a"
 				ev = next()
@@ -138,7 +138,7 @@ func TestEntriesOfOtherClientsAreShownAndWatched(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = upstream.Close() })
 	next := watch(t, func(ctx context.Context) iter.Seq2[admin.Event, error] {
-		return adm.Watch(ctx, admin.LockAt, "/locks/x")
+		return adm.Events(ctx, admin.LockAt, "/locks/x")
 	})
 	theirs := concurrency.NewMutex(upstream, "/locks/x")
 	if err := theirs.Lock(deadline(t)); err != nil {
@@ -197,7 +197,7 @@ func TestWatchGoesOnAfterACompaction(t *testing.T) {
 			adm := admin.New(link.Client(), admin.Options{})
 			lk := mustLock(t, locker.NewMutex(a, "x"))
 			next := watch(t, func(ctx context.Context) iter.Seq2[admin.Event, error] {
-				return adm.Watch(ctx, holdfast.KindLock, "x")
+				return adm.Events(ctx, holdfast.KindLock, "x")
 			})
 			expect(t, next, "queued a 0", "acquired a 0")
 			link.Cut()

@@ -51,7 +51,7 @@ func TestAMemberThatHangsHidesNothing(t *testing.T) {
 	}
 	var watches []func() (admin.Event, error, bool)
 	for range 3 {
-		next, stop := iter.Pull2(adm.Watch(deadline(t), holdfast.KindLock, "x"))
+		next, stop := iter.Pull2(adm.Events(deadline(t), holdfast.KindLock, "x"))
 		defer stop()
 		watches = append(watches, next)
 	}

@@ -240,7 +240,7 @@ var duties = map[string]duty{
 		for _, listErr := range adm.Sessions(ctx) {
 			err = errors.Join(err, listErr)
 		}
-		for _, watchErr := range adm.Watch(ctx, holdfast.KindElection, "led") {
+		for _, watchErr := range adm.Events(ctx, holdfast.KindElection, "led") {
 			return errors.Join(err, watchErr)
 		}
 		return err

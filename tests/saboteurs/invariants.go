@@ -102,10 +102,10 @@ var invariants = []invariant{
 		"internal/front/front.go Monitor.ask, Monitor.first",
 		"internal/front/follow.go liveFront.apply",
 		"admin/show.go Queue.holding, listing.judgeClaims",
-		"admin/watch_tell.go watcher.claimChanged",
+		"admin/events_tell.go watcher.claimChanged",
 	}},
 	{"a loss is told apart from a release", []string{
-		"admin/watch_tell.go watcher.ask, watcher.change",
+		"admin/events_tell.go watcher.ask, watcher.change",
 		"internal/explain/explain.go replay.judgeBatch",
 	}},
 	{"a slow etcd is not kept slow", []string{
