@@ -24,8 +24,7 @@ type Options struct {
 	// leader starts beside the function's cleanup; a stuck function blocks the next leader for so long.
 	DrainTimeout time.Duration
 
-	// CancelOnSuspended cancels a term's contexts already when its session is suspended, with cause
-	// holdfast.ErrSuspended. By default work continues through a short outage of etcd, while fenced writers refuse.
+	// CancelOnSuspended cancels a term's contexts already when its session is suspended: see locker.Options.
 	CancelOnSuspended bool
 
 	// OnOverrun is called when a function of Run or RunWhileLeader has not returned in time after its term was lost.

@@ -11,7 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/front"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -81,21 +80,8 @@ type Reader struct {
 	err    error // why the reader cannot be used
 }
 
-// ReaderOptions are the policies of a Reader. The zero value of each field is its default. A value out of range is a
-// *holdfast.ArgumentError or *holdfast.NameError of the first call.
-type ReaderOptions struct {
-	// Namespace is that of the candidates' sessions, default "holdfast".
-	Namespace string
-
-	// MaxAge is as in Options. Default 15 s; at least 30 ms.
-	MaxAge time.Duration
-
-	// Retry sets the pauses between attempts.
-	Retry backoff.Policy
-
-	// Clock is elapsed time; default session.SystemClock(). For tests.
-	Clock func() time.Duration
-}
+// ReaderOptions are the policies of a Reader.
+type ReaderOptions = view.ReaderOptions
 
 // NewReader returns a reader of the election of New in the default namespace. A bad name, option or client is
 // an error of the first call. Close the client after the reader's observers.

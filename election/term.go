@@ -35,8 +35,7 @@ func (t *Term) String() string { return t.hold.String() }
 // Token is the fencing token, larger than the token of every earlier term. Send it, with Name, to what can compare it.
 func (t *Term) Token() holdfast.Token { return t.hold.Token() }
 
-// AcquiredRevision is the etcd revision of the read which showed the term, at least the token's. If you fence on
-// revisions, use it; otherwise use Token.
+// AcquiredRevision is the etcd revision of the read that showed the term, as that of a locker.Lock.
 func (t *Term) AcquiredRevision() int64 { return t.hold.AcquiredRevision() }
 
 // Lease is the lease of the term's entry.
@@ -54,9 +53,7 @@ func (t *Term) Holding() []clientv3.Cmp { return t.hold.Holding() }
 // Value is the value with which the term began: Options.Value. Proclaim does not change it.
 func (t *Term) Value() string { return t.election.opts.Value }
 
-// Check reports whether the term is held now, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects);
-// a *holdfast.LostError; holdfast.ErrReleased. It is right even after a pause. Time passes between a Check and what
-// follows it; only fencing closes that gap.
+// Check reports whether the term goes on, without an RPC: see [fencing.Source].
 func (t *Term) Check() error { return t.hold.Check() }
 
 // Done is closed when the term has ended. Check says how.

@@ -12,11 +12,12 @@ type Source interface {
 	// also after a loss, and zero or less if there is none.
 	Token() holdfast.Token
 
-	// Check returns nil if the source may be used now, without an RPC. An error
-	// that Is holdfast.ErrSuspended, and not holdfast.ErrLost, means "not now,
-	// perhaps later". Any other error is final.
+	// Check reports, without an RPC, whether the source may be used now: also right after a pause of the process. It
+	// returns one of
 	//
-	// nil is no promise: the holder can lose its lock right after.
+	//   - nil. That is no promise: time passes between a Check and your next line, and only a fence closes that gap.
+	//   - an error that Is holdfast.ErrSuspended, and not holdfast.ErrLost: not now, perhaps later. Stop side effects.
+	//   - any other error, which is final: of a lock, a term or a shard a *holdfast.LostError or holdfast.ErrReleased.
 	Check() error
 }
 

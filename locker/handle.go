@@ -46,9 +46,8 @@ func (h *handle) Client() *clientv3.Client { return h.hold.Client() }
 //	cli.Txn(ctx).If(lk.Holding()...).Then(…)
 func (h *handle) Holding() []clientv3.Cmp { return h.hold.Holding() }
 
-// Check reports whether the hold goes on, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects); a
-// *holdfast.LostError, of a Set with the name of the lock that was lost first; holdfast.ErrReleased. It is right even
-// after a pause. Time passes between a Check and what follows it; only fencing closes that gap.
+// Check reports whether the hold goes on, without an RPC: see [fencing.Source]. The *holdfast.LostError of a Set has the
+// name of the lock that was lost first.
 func (h *handle) Check() error {
 	if err := h.ended(); err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/watching"
@@ -82,22 +81,8 @@ type Reader struct {
 	err     error                         // why the reader cannot be used
 }
 
-// ReaderOptions are the policies of a Reader. The zero value of each field is its default. A value out of range is a
-// *holdfast.ArgumentError or *holdfast.NameError of the first call.
-type ReaderOptions struct {
-	// Namespace is that of the members' sessions, default "holdfast".
-	Namespace string
-
-	// MaxAge is the age up to which a Snapshot is trusted; a watch is checked by a read in each third of it. Default
-	// 15 s; at least 30 ms.
-	MaxAge time.Duration
-
-	// Retry sets the pauses between attempts.
-	Retry backoff.Policy
-
-	// Clock is elapsed time; default session.SystemClock(). For tests.
-	Clock func() time.Duration
-}
+// ReaderOptions are the policies of a Reader.
+type ReaderOptions = view.ReaderOptions
 
 // NewReader returns a reader of a group in the default namespace. A bad name, option or client is an error of the first
 // call. Close the client after the reader's observers.

@@ -17,7 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/watching"
-	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/view"
 )
@@ -67,8 +66,8 @@ type Reader struct {
 	err     error                          // why the reader cannot be used
 }
 
-// ReaderOptions are the policies of a Reader: those of readers of groups.
-type ReaderOptions = member.ReaderOptions
+// ReaderOptions are the policies of a Reader.
+type ReaderOptions = view.ReaderOptions
 
 // NewReader returns a reader of the shards of that name in the default namespace. A bad name, option or client is an
 // error of the first call. Close the client after the reader's observers.

@@ -65,8 +65,7 @@ type Options struct {
 	// stuck function keeps its shard from the next owner for so long.
 	DrainTimeout time.Duration
 
-	// CancelOnSuspended cancels the functions' contexts already when the session is suspended, with cause
-	// holdfast.ErrSuspended. By default work continues through a short outage of etcd, while fenced writers refuse.
+	// CancelOnSuspended cancels the functions' contexts already when the session is suspended: see locker.Options.
 	CancelOnSuspended bool
 
 	// OnOverrun is called when a function of Run has not returned in time after its shard was lost. Default nil.
@@ -228,8 +227,7 @@ func (s *Shard) String() string { return s.hold.String() }
 // whatever can compare it.
 func (s *Shard) Token() holdfast.Token { return s.hold.Token() }
 
-// AcquiredRevision is the etcd revision at which the shard was found to be held, at least the token's, for a fence on
-// revisions. Otherwise use Token.
+// AcquiredRevision is the etcd revision of the read that showed the hold, as that of a locker.Lock.
 func (s *Shard) AcquiredRevision() int64 { return s.hold.AcquiredRevision() }
 
 // Lease is the lease of the shard's entry.
@@ -244,9 +242,7 @@ func (s *Shard) Client() *clientv3.Client { return s.hold.Client() }
 // Holding is a comparison for your own Txn: the shard's entry exists.
 func (s *Shard) Holding() []clientv3.Cmp { return s.hold.Holding() }
 
-// Check reports whether the shard is held now, without an RPC: nil; holdfast.ErrSuspended (perhaps: stop side effects);
-// a *holdfast.LostError; holdfast.ErrReleased. It is right even after a pause. Time passes between a Check and your
-// next line; only fencing closes that gap.
+// Check reports whether the hold goes on, without an RPC: see [fencing.Source].
 func (s *Shard) Check() error { return s.hold.Check() }
 
 // end returns why the contexts of the shard are to end, or nil.

@@ -1,6 +1,10 @@
 package view
 
-import "time"
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/backoff"
+)
 
 // Observed says how far the Snapshot of an Observer can be relied on. Observers are in packages election, member and
 // shard, and have one contract:
@@ -21,4 +25,21 @@ type Observed struct {
 	// Err is why the observer has ended, nil while it runs: context.Canceled after Close, holdfast.ErrClosed with its
 	// session, holdfast.ErrClientClosed, or etcd's error.
 	Err error
+}
+
+// ReaderOptions are the policies of the Readers of packages election, member and shard. The zero value of each field is
+// its default. A value out of range is a *holdfast.ArgumentError or *holdfast.NameError of the first call.
+type ReaderOptions struct {
+	// Namespace is that of the sessions of candidates and members, default "holdfast".
+	Namespace string
+
+	// MaxAge is the age up to which a Snapshot is Trusted; a watch is checked by a read in each third of it. Default
+	// 15 s; at least 30 ms.
+	MaxAge time.Duration
+
+	// Retry sets the pauses between attempts.
+	Retry backoff.Policy
+
+	// Clock is elapsed time; default session.SystemClock(). For tests.
+	Clock func() time.Duration
 }
