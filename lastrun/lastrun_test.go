@@ -268,6 +268,34 @@ func TestRunIsReadByTheKindAndTheNameOfItsHolder(t *testing.T) {
 	})
 }
 
+// A set has one hold for each name. The record stands beside the name whose token it has.
+func TestRunOfASetIsThatOfItsOnlyWriter(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		sess := kit.Start(t, srv).Sess
+		ctx := kit.Within(t, time.Minute)
+		record := func(slot string, parts ...locker.Part) error {
+			return locker.NewSet(sess, parts...).Do(ctx, func(ctx context.Context, set *locker.SetLock) error {
+				return lastrun.Record(ctx, set, slot, 0)
+			})
+		}
+		if err := record("1", locker.Read("archive"), locker.Write("nightly")); err != nil {
+			t.Error(err)
+		}
+		if err := record("2", locker.Write("nightly"), locker.Write("archive")); !errors.Is(err, holdfast.ErrNoToken) {
+			t.Errorf("of two: %v", err)
+		}
+		if err := record("3", locker.Read("nightly")); !errors.Is(err, holdfast.ErrNoToken) {
+			t.Errorf("of none: %v", err)
+		}
+		if r := lastRun(t, sess); r.Slot != "1" {
+			t.Errorf("%+v", r)
+		}
+		if kvs := srv.Keys("holdfast/lock/"); len(kvs) != 1 || string(kvs[0].Key) != runKey {
+			t.Errorf("there is another record: %v", kvs)
+		}
+	})
+}
+
 // own is a holder of a user's, which wraps a lock and promotes none of its methods.
 type own struct{ fencing.Holder }
 

@@ -31,28 +31,28 @@ const MaxSet = queue.MaxSet
 // wait, too. If a session ahead of it has ended meanwhile, also by Session.Close, it may wait for
 // session.Options.LockDelay as well, once. If one of its entries is deleted by hand, or Kick asks it to let go, it
 // loses all of its places and queues again at the back: when its turn comes in the queue it waits in, or within 30
-// seconds. Permits of a Semaphore and prefixes of etcd's own locks cannot be members.
+// seconds. Permits of a Semaphore and prefixes of etcd's own locks cannot be parts.
 type Set struct{ named named }
 
-// Member is a name of a Set: see Write and Read.
-type Member struct {
+// Part is a name of a Set: see Write and Read.
+type Part struct {
 	name string
 	read bool
 }
 
 // Write names a lock for the Set to acquire alone, as Mutex.Lock does.
-func Write(name string) Member { return Member{name: name} }
+func Write(name string) Part { return Part{name: name} }
 
 // Read names a lock for the Set to acquire for reading, as RWMutex.RLock does.
-func Read(name string) Member { return Member{name: name, read: true} }
+func Read(name string) Part { return Part{name: name, read: true} }
 
 // NewSet names 1 to MaxSet locks in the session's namespace, each once. A bad name, a name twice, too many
 // names or none, and a nil session are errors of the first call.
-func NewSet(sess *session.Session, members ...Member) *Set {
+func NewSet(sess *session.Session, parts ...Part) *Set {
 	s := new(Set)
-	for _, m := range members {
-		q := queue.New(lease.Open(sess), holdfast.KindLock, m.name)
-		if m.read {
+	for _, p := range parts {
+		q := queue.New(lease.Open(sess), holdfast.KindLock, p.name)
+		if p.read {
 			q = q.Readers()
 		}
 		s.named.queues = append(s.named.queues, q)
@@ -64,7 +64,7 @@ func NewSet(sess *session.Session, members ...Member) *Set {
 // With is Mutex.With.
 func (s *Set) With(o Options) *Set { return &Set{s.named.with(o)} }
 
-// Names returns the names of the set's members, in the order of NewSet's arguments. The slice is the caller's.
+// Names returns the names of the set's parts, in the order of NewSet's arguments. The slice is the caller's.
 func (s *Set) Names() []string {
 	all := make([]string, len(s.named.queues))
 	for i, q := range s.named.queues {
@@ -109,12 +109,15 @@ func (s *Set) lock(ctx context.Context, try bool) (*SetLock, error) {
 			set.writers = append(set.writers, &Lock{single{s.named.handle(each, nil)}})
 		}
 	}
+	if len(set.writers) == 1 { // lastrun.Record finds the name behind the hook: it must be the one of the token
+		set.hook = set.writers[0].hook
+	}
 	return set, nil
 }
 
-// check returns what is wrong with the members as a whole, or nil.
+// check returns what is wrong with the parts as a whole, or nil.
 func (s *Set) check() error {
-	bad := func(reason string) error { return &holdfast.ArgumentError{Argument: "members", Reason: reason} }
+	bad := func(reason string) error { return &holdfast.ArgumentError{Argument: "parts", Reason: reason} }
 	switch {
 	case len(s.named.queues) == 0:
 		return bad("are none: name at least one lock")
@@ -133,11 +136,33 @@ func (s *Set) check() error {
 
 // SetLock is one acquisition of a Set. What ends the hold of one of its locks ends them all, with the same cause: the
 // loss of the lease, an administrator who kicks or removes one holder, a deleted entry. It is safe for
-// concurrent use. It is no fencing.Holder, since a token belongs to one name: see Holder and WithContext.
+// concurrent use.
+//
+// A token belongs to one name. With one Write the SetLock is a fencing.Holder of that name, whatever it reads. With
+// several, or none, the first call of a guard, an etcdfence.Writer or lastrun.Record returns holdfast.ErrNoToken: use
+// Holder or Reader.
 type SetLock struct {
 	handle  // of the first name
 	writers []*Lock
 	readers []*ReadLock
+}
+
+var _ fencing.Holder = (*SetLock)(nil)
+
+// Name returns the name of the only Write of the set, and "" if it has several or none.
+func (s *SetLock) Name() string {
+	if len(s.writers) != 1 {
+		return ""
+	}
+	return s.writers[0].Name()
+}
+
+// Token returns the fencing token of the only Write of the set, and 0 if it has several or none.
+func (s *SetLock) Token() holdfast.Token {
+	if len(s.writers) != 1 {
+		return 0
+	}
+	return s.writers[0].Token()
 }
 
 // all returns the locks: first those that are held alone.

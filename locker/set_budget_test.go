@@ -28,8 +28,8 @@ func expectSent(t *testing.T, step string, p *kit.Process, want map[string]int, 
 	}
 }
 
-// members are n names; every third one is read.
-func members(n int) (all []locker.Member) {
+// parts are n names; every third one is read.
+func parts(n int) (all []locker.Part) {
 	for i := range n {
 		if name := fmt.Sprintf("m%02d", i); i%3 == 2 {
 			all = append(all, locker.Read(name))
@@ -48,7 +48,7 @@ func TestFreeSetsAndTreeLocksCostAsMuchAsAMutex(t *testing.T) {
 		time.Sleep(20 * kit.OneWay) // the sessions have set the watches of their session keys
 		one, two := map[string]int{"Txn": 1}, map[string]int{"Txn": 2}
 		for _, n := range []int{2, 3, locker.MaxSet} {
-			s, taken := locker.NewSet(p.Sess, members(n)...), locker.NewSet(other.Sess, members(n)[n-1], locker.Write("free"))
+			s, taken := locker.NewSet(p.Sess, parts(n)...), locker.NewSet(other.Sess, parts(n)[n-1], locker.Write("free"))
 			var set *locker.SetLock
 			acquire := func(lock func(context.Context) (*locker.SetLock, error)) func() {
 				return func() {

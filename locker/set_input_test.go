@@ -31,14 +31,14 @@ func TestBadSetsAndTreeLocksAreTypedErrorsBeforeAnythingIsSent(t *testing.T) {
 			call     func() error
 			argument string // "": a NameError
 		}{
-			"no members":       {set(locker.NewSet(p.Sess)), "members"},
-			"zero Set":         {set(&locker.Set{}), "members"},
+			"no parts":         {set(locker.NewSet(p.Sess)), "parts"},
+			"zero Set":         {set(&locker.Set{}), "parts"},
 			"zero TryDo":       {func() error { return (&locker.Set{}).TryDo(ctx, nil) }, "fn"},
-			"64 members":       {set(locker.NewSet(p.Sess, members(64)...)), "members"},
-			"twice":            {set(locker.NewSet(p.Sess, w("a"), w("b"), w("a"))), "members"},
-			"twice, once read": {set(locker.NewSet(p.Sess, w("a"), locker.Read("a"))), "members"},
+			"64 parts":         {set(locker.NewSet(p.Sess, parts(64)...)), "parts"},
+			"twice":            {set(locker.NewSet(p.Sess, w("a"), w("b"), w("a"))), "parts"},
+			"twice, once read": {set(locker.NewSet(p.Sess, w("a"), locker.Read("a"))), "parts"},
 			"bad name":         {set(locker.NewSet(p.Sess, w("a"), w("b/@"))), ""},
-			"zero Member":      {set(locker.NewSet(p.Sess, w("a"), locker.Member{})), ""},
+			"zero Part":        {set(locker.NewSet(p.Sess, w("a"), locker.Part{})), ""},
 			"nil session":      {set(locker.NewSet(nil, w("a"), w("b"))), "sess"},
 			"nil context": {func() error {
 				_, err := locker.NewSet(p.Sess, w("a"), w("b")).Lock(none)
@@ -87,13 +87,13 @@ func doDowngradable(ctx context.Context, m *locker.RWMutex) func() error {
 func TestSetKeepsItsMembers(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		all := []locker.Member{locker.Write("a"), locker.Write("b")}
+		all := []locker.Part{locker.Write("a"), locker.Write("b")}
 		s := locker.NewSet(p.Sess, all...)
 		all[0], all[1] = locker.Read("c"), locker.Read("c")
 		set := mustLockAll(t, s)
 		for _, name := range []string{"a", "b"} {
 			if _, err := set.Holder(name); err != nil {
-				t.Errorf("the members have changed: %v", err)
+				t.Errorf("the parts have changed: %v", err)
 			}
 		}
 		_ = set.Unlock(t.Context())

@@ -115,12 +115,12 @@ func TestSetsOfOneSessionHandOver(t *testing.T) {
 			})
 		}
 		set := func(who string, names ...string) {
-			var members []locker.Member
+			var parts []locker.Part
 			for _, name := range names {
-				members = append(members, locker.Write(name))
+				parts = append(parts, locker.Write(name))
 			}
 			run(func() error {
-				return locker.NewSet(p.Sess, members...).Do(ctx, func(context.Context, *locker.SetLock) error {
+				return locker.NewSet(p.Sess, parts...).Do(ctx, func(context.Context, *locker.SetLock) error {
 					enter(who, names...)
 					return nil
 				})

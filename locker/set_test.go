@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
 )
@@ -62,28 +63,40 @@ func TestSetExcludesTheMutexesOfItsNames(t *testing.T) {
 	})
 }
 
-// With several tokens no one of them is right for a guard that finds its holder in the context. Readers have none, and
-// the lock of an outer Do is not right either: the work belongs to the set.
+// With several tokens no one of them is right for a guard, whether it is given the set or finds its holder in the
+// context. Readers have none, and the lock of an outer Do is not right either: the work belongs to the set.
 func TestContextOfASetCarriesTheLockOfItsOnlyWriterForFencing(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
 		outer := mustLock(t, locker.NewMutex(p.Sess, "outer"))
 		w, r := locker.Write, locker.Read
 		for name, c := range map[string]struct {
-			members []locker.Member
+			parts   []locker.Part
 			carried string
 		}{
-			"one":                 {[]locker.Member{w("x")}, "x"},
-			"one, and readers":    {[]locker.Member{r("y"), w("x"), r("z")}, "x"},
-			"two":                 {[]locker.Member{w("x"), w("y")}, ""},
-			"three, and a reader": {[]locker.Member{w("x"), r("v"), w("y"), w("z")}, ""},
-			"readers":             {[]locker.Member{r("x"), r("y")}, ""},
+			"one":                 {[]locker.Part{w("x")}, "x"},
+			"one, and readers":    {[]locker.Part{r("y"), w("x"), r("z")}, "x"},
+			"two":                 {[]locker.Part{w("x"), w("y")}, ""},
+			"three, and a reader": {[]locker.Part{w("x"), r("v"), w("y"), w("z")}, ""},
+			"readers":             {[]locker.Part{r("x"), r("y")}, ""},
 		} {
 			ctx := fencing.NewContext(t.Context(), outer)
-			err := locker.NewSet(p.Sess, c.members...).Do(ctx, func(ctx context.Context, set *locker.SetLock) error {
+			err := locker.NewSet(p.Sess, c.parts...).Do(ctx, func(ctx context.Context, set *locker.SetLock) error {
 				h, found := fencing.FromContext(ctx)
 				if found != (c.carried != "") || found && h.Name() != c.carried {
 					t.Errorf("%s: carries %v, want the lock %q", name, h, c.carried)
+				}
+				claim, err := fencing.Present(set)
+				if found {
+					if want := (fencing.Claim{Name: c.carried, Token: h.Token()}); err != nil || claim != want {
+						t.Errorf("%s: the set presents %v, %v, want %v", name, claim, err, want)
+					}
+				} else if !errors.Is(err, holdfast.ErrNoToken) || set.Name() != "" {
+					t.Errorf("%s: the set presents %v, %v, as %q", name, claim, err, set.Name())
+				}
+				_, err = etcdfence.NewWriter(set).Put(ctx, "written", name)
+				if ok := err == nil; ok != found || !ok && !errors.Is(err, holdfast.ErrNoToken) {
+					t.Errorf("%s: a write for the set: %v", name, err)
 				}
 				return nil
 			})

@@ -30,7 +30,7 @@ func TestHandlesHaveTheSameMethods(t *testing.T) {
 		{&locker.Lock{}, "Unlock", append(holds, one...), true},
 		{&locker.DowngradableLock{}, "Unlock", append(holds, one...), true},
 		{&locker.ReadLock{}, "Unlock", append(holds, one...), false},
-		{&locker.SetLock{}, "Unlock", append(holds, many...), false}, // each name has its own: see SetLock.Holder
+		{&locker.SetLock{}, "Unlock", append(append(holds, many...), "Name"), true}, // of its only writer
 		{&locker.Permit{}, "Release", append(holds, one...), false},
 		{&election.Term{}, "Resign", append(holds, one...), true},
 		{&shard.Shard{}, "", append(holds, one...), true},

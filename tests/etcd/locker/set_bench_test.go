@@ -32,10 +32,10 @@ func BenchmarkSets(b *testing.B) {
 	none := func(context.Context, *locker.Lock) error { return nil }
 	run("Mutex", func() error { return locker.NewMutex(sess, "x").Do(ctx, none) })
 	for _, n := range []int{2, 8, locker.MaxSet} {
-		var members []locker.Member
+		var parts []locker.Part
 		var oneByOne func(i int) error
 		for i := range n {
-			members = append(members, locker.Write(fmt.Sprint("m", i)))
+			parts = append(parts, locker.Write(fmt.Sprint("m", i)))
 		}
 		oneByOne = func(i int) error {
 			if i == n {
@@ -45,7 +45,7 @@ func BenchmarkSets(b *testing.B) {
 				return oneByOne(i + 1)
 			})
 		}
-		set := locker.NewSet(sess, members...)
+		set := locker.NewSet(sess, parts...)
 		run(fmt.Sprint("Set/", n), func() error {
 			return set.Do(ctx, func(context.Context, *locker.SetLock) error { return nil })
 		})

@@ -67,17 +67,17 @@ func TestRandomSetsExcludeAndGetIn(t *testing.T) {
 
 // useSet acquires a random set once, and checks that each of its locks excludes.
 func useSet(t *testing.T, sess *session.Session, r *rand.Rand, rooms []room) {
-	var members []locker.Member
+	var parts []locker.Part
 	alone := make(map[int]bool)
 	for _, i := range r.Perm(len(rooms))[:1+r.IntN(4)] {
 		alone[i] = r.IntN(2) == 0
 		if name := fmt.Sprint("room", i); alone[i] {
-			members = append(members, locker.Write(name))
+			parts = append(parts, locker.Write(name))
 		} else {
-			members = append(members, locker.Read(name))
+			parts = append(parts, locker.Read(name))
 		}
 	}
-	err := locker.NewSet(sess, members...).Do(deadline(t), func(ctx context.Context, set *locker.SetLock) error {
+	err := locker.NewSet(sess, parts...).Do(deadline(t), func(ctx context.Context, set *locker.SetLock) error {
 		for i, alone := range alone {
 			if !rooms[i].enter(alone) {
 				t.Errorf("two hold room %d", i)
@@ -141,17 +141,17 @@ func TestLargestSetAndDeepestTreeLockFitIntoATransaction(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	one, other := open(t, srv.Client(t), session.Options{}), open(t, srv.Client(t), session.Options{})
-	var members []locker.Member
+	var parts []locker.Part
 	for i := range locker.MaxSet {
-		members = append(members, locker.Write(fmt.Sprint("m", i)))
+		parts = append(parts, locker.Write(fmt.Sprint("m", i)))
 	}
-	set, err := locker.NewSet(one, members...).TryLock(deadline(t))
+	set, err := locker.NewSet(one, parts...).TryLock(deadline(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	waits := make(chan error, 1)
 	go func() { // received below
-		waits <- locker.NewSet(other, members...).Do(deadline(t), func(context.Context, *locker.SetLock) error { return nil })
+		waits <- locker.NewSet(other, parts...).Do(deadline(t), func(context.Context, *locker.SetLock) error { return nil })
 	}()
 	eventually(t, "the other set waits", func() bool { return len(entries(t, srv, "m0")) == 2 })
 	seventh, err := set.Holder("m7")

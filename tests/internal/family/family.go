@@ -117,7 +117,7 @@ func either[L Lock](try bool, trying, waiting func(context.Context) (L, error)) 
 func drawSet(
 	sess *session.Session, names []string, r *rand.Rand, o locker.Options, try bool,
 ) (Acquire, []oracle.Part) {
-	var members []locker.Member
+	var members []locker.Part
 	var parts []oracle.Part
 	for _, i := range r.Perm(len(names)) {
 		read := r.IntN(2) == 0
