@@ -107,8 +107,8 @@ func TestCommandsThatGetAModuleWork(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			begins := regexp.MustCompile(`(?ms)^git clone https://` + root + ` ../holdfast [^\n]*\n` +
-				`(go mod edit .*?^go get [^\n]*)`)
+			begins := regexp.MustCompile(`(?ms)^ *git clone https://` + root + ` ../holdfast[^\n]*\n` +
+				`( *go mod edit .*?^ *go get [^\n]*)`)
 			found := begins.FindStringSubmatch(string(text))
 			if found == nil {
 				t.Fatalf("%s does not say how to get its module: git clone, go mod edit, go get", readme)
