@@ -46,8 +46,8 @@ func (h *handle) Client() *clientv3.Client { return h.hold.Client() }
 //	cli.Txn(ctx).If(lk.Holding()...).Then(…)
 func (h *handle) Holding() []clientv3.Cmp { return h.hold.Holding() }
 
-// Check reports whether the hold goes on, without an RPC: see [fencing.Source]. The *holdfast.LostError of a Set has the
-// name of the lock that was lost first.
+// Check reports whether the hold goes on, without an RPC: see [fencing.Source]. The *holdfast.LostError of a Set has
+// the name of the lock that was lost first.
 func (h *handle) Check() error {
 	if err := h.ended(); err != nil {
 		return err
