@@ -3,8 +3,8 @@
 //	go run ./tests/measure/prose
 //
 // For each package, for those behind a lock, and for all, tests left out: the words of comments inside function bodies
-// for each 100 lines of code, and how many of 1,000 comment words are "that" or "which". Then the words of the Markdown
-// in git.
+// for each 100 lines of code, and how many of 1,000 comment words are "that" or "which", "one" or "ones" as a pronoun,
+// contractions, and "for example" or "e.g.". Then the words of the Markdown in git.
 package main
 
 import (
@@ -15,23 +15,28 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
 
 // count is what a package, or all of them, have.
-type count struct{ lines, inside, words, relative int }
+type count struct{ lines, inside, words, relative, ones, contracted, examples int }
 
 func (c *count) add(o count) {
 	c.lines += o.lines
 	c.inside += o.inside
 	c.words += o.words
 	c.relative += o.relative
+	c.ones += o.ones
+	c.contracted += o.contracted
+	c.examples += o.examples
 }
 
 func (c count) print(name string) {
-	fmt.Printf("%7d %7.0f %7.0f  %s\n", c.lines, 100*float64(c.inside)/float64(max(1, c.lines)),
-		1000*float64(c.relative)/float64(max(1, c.words)), name)
+	of := func(n int) float64 { return 1000 * float64(n) / float64(max(1, c.words)) }
+	fmt.Printf("%7d %7.0f %10.0f %6.1f %6.1f %6.1f  %s\n", c.lines, 100*float64(c.inside)/float64(max(1, c.lines)),
+		of(c.relative), of(c.ones), of(c.contracted), of(c.examples), name)
 }
 
 func main() {
@@ -76,7 +81,8 @@ func run() error {
 			}
 		}
 	}
-	fmt.Println("  lines  inside  that/which: words inside bodies per 100 lines of code; per 1,000 words of comments")
+	fmt.Println("  lines  inside that/which   ones  don't   e.g.: " +
+		"words inside bodies per 100 lines of code; per 1,000 words of comments")
 	for _, dir := range sorted(packages) {
 		packages[dir].print(dir)
 	}
@@ -134,17 +140,45 @@ func countFile(name string, src []byte) (c count, err error) {
 	for _, group := range f.Comments {
 		words := strings.Fields(group.Text())
 		c.words += len(words)
-		for _, w := range words {
-			switch strings.ToLower(strings.Trim(w, `.,:;()"`)) {
-			case "that", "which":
-				c.relative++
-			}
+		for i, w := range words {
+			c.countWord(plain(w), plain(append(words, "", "")[i+1]))
 		}
 		if inBody(f, group) {
 			c.inside += len(words)
 		}
 	}
 	return c, nil
+}
+
+var (
+	contraction = regexp.MustCompile(`^([a-z]+n't|(it|that|there|here|what|who|let)'s|[a-z]+'(re|ve|ll|d|m))$`)
+	// With a noun behind it, one is a number: one key, one more key.
+	beforeNoun = regexp.MustCompile(`^[a-z]`)
+	// Behind it, one is a pronoun.
+	endsOne = []string{
+		"", "a", "ahead", "and", "as", "at", "before", "behind", "by", "for", "from", "has", "have", "if", "in", "is",
+		"it", "of", "on", "or", "that", "the", "this", "to", "under", "which", "who", "whose", "will", "with", "without",
+	}
+)
+
+// plain is a word without what stands around it, in lower case. It keeps the point that ends a sentence.
+func plain(word string) string {
+	return strings.ToLower(strings.Trim(word, `,:;()"[]`))
+}
+
+// countWord counts a word, next being the word behind it.
+func (c *count) countWord(word, next string) {
+	ends := strings.HasSuffix(word, ".")
+	switch word = strings.TrimSuffix(word, "."); {
+	case word == "that", word == "which":
+		c.relative++
+	case word == "ones", word == "one" && (ends || !beforeNoun.MatchString(next) || slices.Contains(endsOne, next)):
+		c.ones++
+	case word == "e.g", word == "for" && strings.TrimSuffix(next, ".") == "example":
+		c.examples++
+	case contraction.MatchString(word):
+		c.contracted++
+	}
 }
 
 // inBody reports whether a comment stands inside the body of a function.
