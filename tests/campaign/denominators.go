@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,19 +36,31 @@ type denominators struct {
 	TwoHeldRevocations int // times in which such a newcomer held beside the former holder
 	TwoHeldDeletions   int
 
+	Newcomers map[string]newcomersOf `json:",omitempty"` // by their kind; older records have none
+
 	TryLocks, TryRefused      int
 	Calls, Deadlines          int // of the calls: each has a deadline, and of so many it passed
 	CrowdCallers, CrowdServed int
 }
 
+// newcomersOf are those of one kind, after holds of any.
+type newcomersOf struct {
+	Count   int
+	TwoHeld int `json:",omitempty"` // of these: beside the former holder
+}
+
 func denominatorsOf(c map[string]int) denominators {
 	revoked, deleted := oracle.ByRevocation.String(), oracle.ByDeletion.String()
+	newcomers := make(map[string]newcomersOf)
+	for kind, n := range below(c, oracle.NewcomersOfPrefix) {
+		newcomers[kind] = newcomersOf{n, c[oracle.TwoHeldOfPrefix+kind]}
+	}
 	return denominators{
 		Revoked: c[oracle.ByForcePrefix+revoked], Deleted: c[oracle.ByForcePrefix+deleted],
 		AfterRevocation: c[oracle.NewcomersPrefix+revoked], AfterDeletion: c[oracle.NewcomersPrefix+deleted],
 		TwoHeldRevocations: c[oracle.TwoHeldPrefix+revoked], TwoHeldDeletions: c[oracle.TwoHeldPrefix+deleted],
 		TryLocks: c[tryLocks], TryRefused: c[tryRefused], Calls: c[calls], Deadlines: c[deadlines],
-		CrowdCallers: c[crowds], CrowdServed: c[crowdsServe],
+		CrowdCallers: c[crowds], CrowdServed: c[crowdsServe], Newcomers: newcomers,
 	}
 }
 
@@ -64,6 +78,13 @@ func (d *denominators) join(other denominators) {
 	} {
 		*pair.sum += pair.n
 	}
+	for kind, n := range other.Newcomers {
+		if d.Newcomers == nil {
+			d.Newcomers = make(map[string]newcomersOf)
+		}
+		was := d.Newcomers[kind]
+		d.Newcomers[kind] = newcomersOf{was.Count + n.Count, was.TwoHeld + n.TwoHeld}
+	}
 }
 
 // rows say what happened, and how often.
@@ -72,14 +93,24 @@ func (d denominators) rows() [][2]string {
 		return [2]string{what + " by hand, and a newcomer", fmt.Sprintf(
 			"%d holds, %d of them with a newcomer within 200 ms, two held %d times", n, newcomers, both)}
 	}
-	return [][2]string{
+	rows := [][2]string{
 		byHand("leases revoked", d.Revoked, d.AfterRevocation, d.TwoHeldRevocations),
 		byHand("entries deleted", d.Deleted, d.AfterDeletion, d.TwoHeldDeletions),
+	}
+	if len(d.Newcomers) > 0 {
+		var kinds []string
+		for _, kind := range slices.Sorted(maps.Keys(d.Newcomers)) {
+			n := d.Newcomers[kind]
+			kinds = append(kinds, fmt.Sprintf("%s %d, two held %d times", kind, n.Count, n.TwoHeld))
+		}
+		rows = append(rows, [2]string{"such newcomers, by kind", strings.Join(kinds, "; ")})
+	}
+	return append(rows, [][2]string{
 		{"`TryLock` of a mutex", fmt.Sprintf("%d calls, %d of them found another caller", d.TryLocks, d.TryRefused)},
 		{"calls with a deadline", fmt.Sprintf("%d, of which it passed while %d waited", d.Calls, d.Deadlines)},
 		{fmt.Sprintf("crowds: %d callers at once", crowd), fmt.Sprintf("%d callers, %d of them held", d.CrowdCallers,
 			d.CrowdServed)},
-	}
+	}...)
 }
 
 // provesLittle says why a run proves little, or "".

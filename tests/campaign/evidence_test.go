@@ -55,7 +55,11 @@ func recordsIn(t *testing.T, verdicts string, change map[string]func(*summary)) 
 func TestEvidenceSumsTheRunsThatCountAndSortsTheirViolations(t *testing.T) {
 	const verdicts = `[{"Record": "a.json", "Violation": "two held", "Of": "judge", "Why": "a test"}]`
 	dir := recordsIn(t, verdicts, map[string]func(*summary){
-		"a.json": func(*summary) {}, "b.json": func(s *summary) { *s.Fsync = false },
+		"a.json": func(*summary) {}, // as older records: its newcomers are not counted by kind
+		"b.json": func(s *summary) {
+			*s.Fsync, s.Denominators.Newcomers = false, map[string]newcomersOf{"set": {2, 0}, "permit": {3, 1}}
+		},
+		"d.json": func(s *summary) { s.Denominators.Newcomers = map[string]newcomersOf{"permit": {4, 0}} },
 		"c.json": func(s *summary) { s.Fsync = nil },
 	})
 	tables, err := evidence(dir)
@@ -65,8 +69,9 @@ func TestEvidenceSumsTheRunsThatCountAndSortsTheirViolations(t *testing.T) {
 	for _, want := range []string{
 		"| 3.7.3 | 3 | yes | 0 | 0123456789ab | 0.50 | 0 | 0 | 0 | 0 | 1 | 1 | 0 | [a](evidence/a.json) |",
 		"| 3.7.3 | 3 | no | 0 | 0123456789ab | 0.50 | 0 | 0 | 0 | 0 | 0 | 1 | 1 | [b](evidence/b.json) |",
-		"| in all | | | | 2 runs | 1.00 | 0 | 0 | 0 | 0 | 1 | 2 | 1 | |",
-		"| leases revoked by hand, and a newcomer | 6 holds, 4 of them with a newcomer within 200 ms, two held 0 times |",
+		"| in all | | | | 3 runs | 1.50 | 0 | 0 | 0 | 0 | 1 | 3 | 2 | |",
+		"| such newcomers, by kind | permit 7, two held 1 times; set 2, two held 0 times |",
+		"| leases revoked by hand, and a newcomer | 9 holds, 6 of them with a newcomer within 200 ms, two held 0 times |",
 	} {
 		if !strings.Contains(tables, want) {
 			t.Errorf("the tables are without %q:\n%s", want, tables)

@@ -54,6 +54,8 @@ func TestSummaryHasWhatTheRoundsHad(t *testing.T) {
 	s.stats.Counts[oracle.ByForcePrefix+oracle.ByRevocation.String()] = 81
 	s.stats.Counts[oracle.NewcomersPrefix+oracle.ByRevocation.String()] = 82
 	s.stats.Counts[oracle.TwoHeldPrefix+oracle.ByRevocation.String()] = 83
+	s.stats.Counts[oracle.NewcomersOfPrefix+"permit"] = 84
+	s.stats.Counts[oracle.TwoHeldOfPrefix+"permit"] = 85
 	s.stats.Counts[crowds] = 960
 	s.OfMachine = []string{"it told late"}
 	s.stats.Worst[oracle.OverlapPrefix+"a reason, at most"] = time.Second
@@ -65,7 +67,8 @@ func TestSummaryHasWhatTheRoundsHad(t *testing.T) {
 	}
 	for _, want := range []string{"seed 9", "3 acquisitions", "2 by a test", "4 a fault", "2.000 s a cause",
 		"OnOverrun was called 5 times", "for each of 6 functions", "71 entries to their ends", "72 permits to their ends",
-		"81 holds, 82 of them with a newcomer within 200 ms, two held 83 times", "960 callers, 0 of them held",
+		"81 holds, 82 of them with a newcomer within 200 ms, two held 83 times", "permit 84, two held 85 times",
+		"960 callers, 0 of them held",
 		"did not run: 1\n  it told late", "which wait for the disk: false",
 		"73 refused\npermits that were not followed to their ends: 74"} {
 		if !strings.Contains(s.String(), want) {

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -46,22 +47,51 @@ func (j *judge) countNewcomers() {
 		}
 		seen[e] = true
 		j.verdict.count(ByForcePrefix + e.how())
-		newcomers, beside := false, false
+		newcomers, beside := make(map[string]bool), false
 		for _, b := range j.holds {
-			if a.excludes(b) && b.rev > e.gone.Revision && slices.ContainsFunc(b.entries, func(own *entry) bool {
+			if (a.excludes(b) || j.exceed(a, b)) && b.rev > e.gone.Revision && slices.ContainsFunc(b.entries, func(own *entry) bool {
 				return own.put.After < e.gone.Before+newcomerWithin
 			}) {
-				newcomers = true
-				beside = beside || a.First != 0 && b.First != 0 && a.Last >= b.First
+				newcomers[b.kind()] = newcomers[b.kind()] || a.First != 0 && b.First != 0 && a.Last >= b.First
 			}
 		}
-		if newcomers {
+		for kind, both := range newcomers {
+			j.verdict.count(NewcomersOfPrefix + kind)
+			if both {
+				j.verdict.count(TwoHeldOfPrefix + kind)
+			}
+			beside = beside || both
+		}
+		if len(newcomers) > 0 {
 			j.verdict.count(NewcomersPrefix + e.how())
 		}
 		if beside {
 			j.verdict.count(TwoHeldPrefix + e.how())
 		}
 	}
+}
+
+// exceed reports whether two are permits that do not fit into the limit together.
+func (j *judge) exceed(a, b *Hold) bool {
+	of, own := a.entries[0], b.entries[0]
+	return isPermit(a.Key) && of.Prefix == own.Prefix && of.weight()+own.weight() > j.limit(own.Prefix, b.rev)
+}
+
+// kind says what a hold is of.
+func (h *Hold) kind() string {
+	of, _, _ := strings.Cut(strings.TrimPrefix(h.Parts[0].Prefix, Keys), "/")
+	several := slices.ContainsFunc(h.Parts, func(p Part) bool { return p.Prefix != h.Parts[0].Prefix })
+	switch {
+	case of == "sem":
+		return "permit"
+	case of != "lock":
+		return of
+	case several:
+		return "set"
+	case h.Parts[0].Shared:
+		return "reader"
+	}
+	return "writer"
 }
 
 // excused returns why docs/guarantees.md does not promise that a was told before b held, or "".

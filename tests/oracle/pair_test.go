@@ -85,6 +85,36 @@ func TestNewcomersAreCounted(t *testing.T) {
 	}
 }
 
+func TestNewcomersAreCountedByKind(t *testing.T) {
+	for kind, c := range map[string]struct {
+		former   Part
+		newcomer []Part
+	}{
+		"writer":   {reads, []Part{writes}},
+		"reader":   {writes, []Part{reads}},
+		"set":      {writes, []Part{writes, LockPart("y", false)}},
+		"election": {ElectionPart("e"), []Part{ElectionPart("e")}},
+		"shard":    {ShardPart("s", 1), []Part{ShardPart("s", 1)}},
+		"permit":   {permit, []Part{permit}}, // the limit is 1
+	} {
+		for last, beside := range map[int]int{6900: 0, 7100: 1} {
+			s := newStory()
+			s.at(0).put(LimitKey("x"), "1", 0)
+			a := s.at(1000).queue("a1", c.former)
+			ha := s.grant(a)
+			s.at(5000).delete(a, ByRevocation)
+			b := s.at(5010).queue("b1", c.newcomer...)
+			hb := s.at(7000).grant(b)
+			s.at(last).until(ha)
+			s.at(8000).release(b, hb)
+			counts := s.Judge().Counts
+			if n, both := counts[NewcomersOfPrefix+kind], counts[TwoHeldOfPrefix+kind]; n != 1 || both != beside {
+				t.Errorf("%s, held until %d ms: %d newcomers, two held %d times, want 1 and %d", kind, last, n, both, beside)
+			}
+		}
+	}
+}
+
 func TestNewcomerThatHoldsBesideTheFormerHolderIsCounted(t *testing.T) {
 	for last, want := range map[int]int{6900: 0, 7100: 1} {
 		s := newStory()

@@ -69,16 +69,16 @@ func Draw(sess *session.Session, names []string, r *rand.Rand, kind Kind, who st
 	switch kind {
 	case Reader:
 		rw := locker.NewRWMutex(sess, name).With(o)
-		return either(try, rw.TryRLock, rw.RLock), []oracle.Part{oracle.LockPart(name, true)}
+		return Either(try, rw.TryRLock, rw.RLock), []oracle.Part{oracle.LockPart(name, true)}
 	case Set:
 		return drawSet(sess, names, r, o, try)
 	case Tree:
 		path := paths[r.IntN(len(paths))]
 		tree := locker.NewTreeMutex(sess, path).With(o)
-		return either(try, tree.TryLock, tree.Lock), treeParts(path)
+		return Either(try, tree.TryLock, tree.Lock), TreeParts(path)
 	case Downgradable:
 		rw := locker.NewRWMutex(sess, name).With(o)
-		return either(false, nil, rw.LockDowngradable),
+		return Either(false, nil, rw.LockDowngradable),
 			[]oracle.Part{oracle.LockPart(name, false), oracle.LockPart(name, true)}
 	case Writer, Kinds:
 	}
@@ -86,7 +86,7 @@ func Draw(sess *session.Session, names []string, r *rand.Rand, kind Kind, who st
 }
 
 // Mutex returns Lock or TryLock of a mutex.
-func Mutex(mu *locker.Mutex, try bool) Acquire { return either(try, mu.TryLock, mu.Lock) }
+func Mutex(mu *locker.Mutex, try bool) Acquire { return Either(try, mu.TryLock, mu.Lock) }
 
 // Permit returns Acquire or TryAcquire of a semaphore.
 func Permit(sem *locker.Semaphore, weight int, try bool) Acquire {
@@ -94,13 +94,14 @@ func Permit(sem *locker.Semaphore, weight int, try bool) Acquire {
 	if try {
 		acquire = sem.TryAcquire
 	}
-	return either(false, nil, func(ctx context.Context) (heldPermit, error) {
+	return Either(false, nil, func(ctx context.Context) (heldPermit, error) {
 		p, err := acquire(ctx, weight)
 		return heldPermit{p}, err
 	})
 }
 
-func either[L Lock](try bool, trying, waiting func(context.Context) (L, error)) Acquire {
+// Either returns one of two ways.
+func Either[L Lock](try bool, trying, waiting func(context.Context) (L, error)) Acquire {
 	acquire := waiting
 	if try {
 		acquire = trying
@@ -131,25 +132,29 @@ func drawSet(
 			break
 		}
 	}
-	set := locker.NewSet(sess, members...).With(o)
+	return OfSet(locker.NewSet(sess, members...).With(o), names, try), parts
+}
+
+// OfSet returns Lock or TryLock of a set of some of these names.
+func OfSet(set *locker.Set, names []string, try bool) Acquire {
 	lock := set.Lock
 	if try {
 		lock = set.TryLock
 	}
-	return either(false, nil, func(ctx context.Context) (heldSet, error) {
+	return Either(false, nil, func(ctx context.Context) (heldSet, error) {
 		lk, err := lock(ctx)
 		if err != nil {
 			return heldSet{}, err
 		}
 		return newHeldSet(lk, names), nil
-	}), parts
+	})
 }
 
 // paths are a small tree.
 var paths = []string{"t", "t/a", "t/a/x", "t/b"}
 
-// treeParts returns the parts of a tree lock.
-func treeParts(path string) []oracle.Part {
+// TreeParts returns the parts of a tree lock.
+func TreeParts(path string) []oracle.Part {
 	var parts []oracle.Part
 	for i := len(path); i > 0; i-- {
 		if i == len(path) || path[i] == '/' {
