@@ -30,6 +30,13 @@ func pairings() map[string]pairing {
 	reader := func(p *holdtest.Process) queue.Set { return p.Set("!x") }
 	set := func(p *holdtest.Process) queue.Set { return p.Set("w", "x", "y") }
 	foreign := func(p *holdtest.Process) queue.Set { return queue.Set{p.QueueAt("theirs/x")} }
+	of := func(kind holdfast.Kind, name string) func(p *holdtest.Process) queue.Set {
+		return func(p *holdtest.Process) queue.Set { return queue.Set{queue.New(p.Host, kind, name)} }
+	}
+	leader, shard := of(holdfast.KindElection, "x"), of(holdfast.KindShard, "x/0")
+	permit := func(p *holdtest.Process) queue.Set { return queue.Set{p.Permits(2, 2)} }
+	someOf := func(p *holdtest.Process) queue.Set { return queue.Set{p.Permits(2, 1)} }
+	downgradable := func(p *holdtest.Process) queue.Set { return p.Queue("x").Downgradable() }
 	tree := func(path string, above ...string) func(p *holdtest.Process) queue.Set {
 		return func(p *holdtest.Process) (s queue.Set) {
 			for _, name := range above {
@@ -49,6 +56,13 @@ func pairings() map[string]pairing {
 		"lock behind a set":      {set, writer, holdtest.AcquireSet},
 		"path below a tree lock": {tree("a"), tree("a/b", "a"), holdtest.AcquireSet},
 		"path above a tree lock": {tree("a/b", "a"), tree("a"), holdtest.AcquireSet},
+		"leader":                 {leader, leader, holdtest.AcquireSet},
+		"shard":                  {shard, shard, holdtest.AcquireSet},
+		"permit":                 {permit, someOf, holdtest.AcquireSet},
+		"TryAcquire":             {permit, someOf, holdtest.TryAcquireSet},
+		"downgradable lock":      {writer, downgradable, holdtest.AcquireSet},
+		"behind a downgradable":  {downgradable, writer, holdtest.AcquireSet},
+		"reader behind another":  {downgradable, reader, holdtest.AcquireSet},
 		"foreign prefix":         {foreign, foreign, holdtest.AcquireSet},
 		"foreign, one who tries": {foreign, foreign, holdtest.TryAcquireSet},
 	}

@@ -1,6 +1,5 @@
 package semmodel
 
-// attemptSteps are what an attempt does next.
 func (m *model) attemptSteps(s *state, i int8) {
 	a, l := s.attempts[i], m.pairOf(s, i, s.attempts[i].pair)
 	looks := func(t *state) { m.look(t, i) }
@@ -117,7 +116,6 @@ func (m *model) ends(s *state, i int8) {
 	}
 }
 
-// areOver reports whether all delays of an attempt are over.
 func (m *model) areOver(s *state, a *attempt) bool {
 	for k, r := range a.batch {
 		if r < 0 && s.places[k].claim == -r && !m.isOver(s, int8(k), a.alive>>k&1 == 1) {

@@ -23,7 +23,6 @@ func (m *model) checkAdmission(s *state) {
 	}
 }
 
-// check looks for violations in one state.
 func (m *model) check(s *state) string {
 	held := int8(0)
 	for i := range m.attempts {
@@ -44,7 +43,6 @@ func (m *model) check(s *state) string {
 	return ""
 }
 
-// missed reports whether an attempt could hold, never can, or is admitted, while nothing tells it.
 func (m *model) missed(s *state, i int8) bool {
 	a, own, weight := &s.attempts[i], m.own(s, i), m.attempts[i].weight
 	switch ahead := s.places[a.behind]; {
@@ -59,7 +57,6 @@ func (m *model) missed(s *state, i int8) bool {
 	}
 }
 
-// finished reports whether each attempt has ended and no key exists.
 func (m *model) finished(s *state) bool {
 	return s.places == [maxPlaces]place{} &&
 		!slices.ContainsFunc(s.attempts[:], func(a attempt) bool { return a.stage != done })

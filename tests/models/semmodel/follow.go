@@ -24,7 +24,6 @@ func Follow(h *modeltrace.History) modeltrace.Report {
 	})
 }
 
-// A follower follows one permit or turn.
 type follower struct {
 	*modeltrace.History
 	own *modeltrace.Entry
@@ -118,7 +117,6 @@ func (f *follower) checkMark() (wrong, stopped string) {
 	return m.wrong, ""
 }
 
-// stood reports what stood of an entry at a revision.
 func stood(o *modeltrace.Entry, rev int64) (entry, claim bool) {
 	return o.Gone == 0 || o.Gone > rev, o.Claimed && (o.Cleared == 0 || o.Cleared > rev)
 }

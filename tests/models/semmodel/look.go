@@ -38,7 +38,6 @@ type sight struct {
 	rest  [maxPlaces]revision // dead claims of turns that were never marked, with a minus: there is no delay for them
 }
 
-// atFront returns the sight of the oldest turn that waits.
 func (m *model) atFront(s *state) (v sight) {
 	turns := m.turns(s)
 	front := s.places[turns[0]].turn

@@ -105,7 +105,6 @@ func (m *model) placeOf(i, pair int8) int8        { return m.attempts[i].key + m
 func (m *model) own(s *state, i int8) *place      { return &s.places[m.placeOf(i, s.attempts[i].pair)] }
 func (m *model) pairOf(s *state, i, n int8) *pair { return &s.pairs[2*m.attempts[i].session+n] }
 
-// expand finds all steps from s.
 func (m *model) expand(s *state) []modelsearch.Step[state] {
 	m.steps = m.steps[:0]
 	for i := range m.attempts {

@@ -29,7 +29,6 @@ func (m *model) sessionSteps(s *state, n int8) {
 	}
 }
 
-// losses are how a session loses its leases.
 func (m *model) losses(s *state, n int8) {
 	l, session := &s.pairs[n], n/2
 	if !l.l1 {

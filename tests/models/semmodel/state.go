@@ -51,7 +51,6 @@ var granted = pair{granted: true, l1: true, l2: true, key: true}
 
 func (l *pair) usable() bool { return l.granted && !l.told }
 
-// A stage of an attempt.
 type stage int8
 
 const (
@@ -71,7 +70,6 @@ const (
 	swept  // the session key was put again: no copy of a put can come any more
 )
 
-// An attempt of a caller.
 type attempt struct {
 	known
 	stage  stage
