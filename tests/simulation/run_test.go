@@ -37,13 +37,14 @@ type simulation struct {
 	seed uint64
 	work func(s *simulation, p *process, goroutine int) // runs until s.stop
 	// once acquires and releases; it returns the operation that failed.
-	once    func(ctx context.Context, p *process, name string) (string, error)
-	busy    bool // so many goroutines that Txns are batched
-	crowd   bool // crowdSize goroutines of each session want one name
-	family  bool // of locks: see family.Draw
-	permits bool // of semaphores
-	minHold bool // half of the holds keep the name taken
-	moves   bool // holds of one name are detached, and attached elsewhere: see detach_test.go
+	once      func(ctx context.Context, p *process, name string) (string, error)
+	busy      bool // so many goroutines that Txns are batched
+	crowd     bool // crowdSize goroutines of each session want one name
+	family    bool // of locks: see family.Draw
+	permits   bool // of semaphores
+	minHold   bool // half of the holds keep the name taken
+	moves     bool // holds of one name are detached, and attached elsewhere: see detach_test.go
+	newcomers bool // others come as soon as a holder was removed by hand: see newcomer_test.go
 	// administered: in half of the schedules holders are asked to let go, and removed.
 	administered bool
 	kind         holdfast.Kind // of the names; empty: locks
@@ -149,6 +150,9 @@ func (s *simulation) run() {
 		workers.Go(s.makeMembersSick)
 	}
 	workers.Go(s.administer)
+	if s.newcomers {
+		workers.Go(s.meetNewcomers)
+	}
 	for _, p := range s.processes {
 		for i := range goroutines + r.IntN(2) {
 			workers.Go(func() { s.work(s, p, i) })
