@@ -21,7 +21,7 @@ import (
 
 // Leader describes a leader. The zero Leader: no candidate leads. Compare terms by Token.
 type Leader struct {
-	// Token is the Term's. It lacks an epoch raised since the election if etcd has compacted that history.
+	// Token is the Term's. It lacks the epoch if that was raised since the leader queued.
 	Token holdfast.Token
 
 	Value    string           // as given to Campaign or, since then, to Proclaim

@@ -117,11 +117,7 @@ func (r *Monitor) read(ctx context.Context, before Front) (Front, error) {
 			f.Token = before.Token
 			return f, nil
 		}
-		epoch, err := r.epochAt(ctx, resp.Responses[0].GetResponseRange().Kvs, f.Entry.CreateRevision)
-		if err != nil {
-			return Front{}, err
-		}
-		f.Token, err = holdfast.NewToken(epoch, f.Entry.CreateRevision)
+		f.Token, err = tokenOf(first, resp.Responses[0].GetResponseRange().Kvs)
 		return f, err
 	})
 }
@@ -191,23 +187,12 @@ func (r *Monitor) valueOf(kv *mvccpb.KeyValue) layout.Value {
 	return layout.Value{Data: string(kv.Value)}
 }
 
-// epochAt returns the epoch at revision rev; now is what stands at present. If the history is compacted it returns 0:
-// too small a token shuts no holder out.
-func (r *Monitor) epochAt(ctx context.Context, now []*mvccpb.KeyValue, rev int64) (int64, error) {
-	epoch, err := layout.Epoch(now, rev)
-	switch {
-	case !errors.Is(err, layout.ErrEpochMoved):
-		return epoch, err
-	case now[0].CreateRevision > rev:
-		return 0, nil // there was none
+// tokenOf returns the token of an entry, by what a read of the epoch's key has found. If the epoch was raised after the
+// entry was put, the token has none: too small a token shuts no holder out.
+func tokenOf(entry *mvccpb.KeyValue, epoch []*mvccpb.KeyValue) (holdfast.Token, error) {
+	token, err := layout.Token(epoch, entry.CreateRevision)
+	if errors.Is(err, layout.ErrEpochMoved) {
+		return holdfast.NewToken(0, entry.CreateRevision)
 	}
-	then, err := r.client.Get(ctx, r.epoch, clientv3.WithRev(rev))
-	switch {
-	case errors.Is(err, rpctypes.ErrCompacted):
-		return 0, nil
-	case err != nil:
-		return 0, err
-	default:
-		return layout.Epoch(then.Kvs, rev)
-	}
+	return token, err
 }

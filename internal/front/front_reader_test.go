@@ -3,7 +3,6 @@ package front
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -56,48 +55,6 @@ func TestFrontsAreTheSameIfTheyHaveTheSameEntryAndValue(t *testing.T) {
 			t.Errorf("%v and %v are the same: %v, want %v", c.a, c.b, got, c.want)
 		}
 	}
-}
-
-// The token of an entry has the epoch of the entry's revision, whatever was raised since.
-func TestReaderFindsTheEpochOfAnEarlierRevision(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		r := bareReader(t, srv.Client(t), "x")
-		put := func(value string) int64 {
-			srv.Put("holdfast/epoch", value)
-			return srv.History("holdfast/epoch")[len(srv.History("holdfast/epoch"))-1].Revision
-		}
-		at := func(rev int64) (int64, error) { return r.epochAt(t.Context(), srv.Keys(r.epoch), rev) }
-		expect := func(rev, want int64) {
-			t.Helper()
-			if epoch, err := at(rev); epoch != want || err != nil {
-				t.Errorf("epoch at revision %d: %d, %v; want %d", rev, epoch, err, want)
-			}
-		}
-		if r.epoch != "holdfast/epoch" {
-			t.Fatalf("the epoch is at %q", r.epoch)
-		}
-		expect(1, 0) // no epoch was ever set
-		first := put("9223372036854775807")
-		second := put("7")
-		expect(first-1, 0)
-		expect(first, 9223372036854775807)
-		expect(second, 7)
-		expect(second+1, 7)
-
-		srv.Compact()
-		expect(first, 0) // history does not tell
-		expect(second, 7)
-
-		bad := put("seven")
-		if epoch, err := at(bad); epoch != 0 || err == nil || !strings.Contains(err.Error(), "not a number") {
-			t.Errorf("epoch %d, %v", epoch, err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if epoch, err := r.epochAt(ctx, srv.Keys(r.epoch), second); epoch != 0 || err == nil {
-			t.Errorf("epoch %d, %v of a read that failed", epoch, err)
-		}
-	})
 }
 
 func mustAcquire(t *testing.T, p *kit.Process, data string) *hold.Hold {

@@ -263,8 +263,8 @@ func DecodeIdentity(b []byte) (i Identity) {
 // ErrEpochMoved: the epoch was raised after the entry was put.
 var ErrEpochMoved = errors.New("the fencing epoch was bumped after the entry was put")
 
-// Epoch returns the epoch at revision rev, by what a read of its key has found. ErrEpochMoved: the key was put since.
-func Epoch(found []*mvccpb.KeyValue, rev int64) (int64, error) {
+// epochAt returns the epoch at revision rev, by what a read of its key has found. ErrEpochMoved: the key was put since.
+func epochAt(found []*mvccpb.KeyValue, rev int64) (int64, error) {
 	if len(found) == 0 {
 		return 0, nil
 	}
@@ -285,7 +285,7 @@ func Epoch(found []*mvccpb.KeyValue, rev int64) (int64, error) {
 //	rev 12  B's entry behind it: its token is of epoch 0
 //	rev 14  the epoch is raised to 1; A reads it with its retry, and would hold first, with the larger token
 func Token(found []*mvccpb.KeyValue, rev int64) (holdfast.Token, error) {
-	epoch, err := Epoch(found, rev)
+	epoch, err := epochAt(found, rev)
 	if err != nil {
 		return 0, err
 	}
