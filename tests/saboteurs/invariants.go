@@ -31,7 +31,12 @@ var invariants = []invariant{
 		"internal/lease/lease.go Lease.loseLocked",
 		"internal/hold/hold.go life.stop",
 	}},
-	{"3 One attempt, one entry", []string{"internal/queue/put.go attempt.put, attempt.findPut, attempt.whyRefused"}},
+	{"3 One attempt, one entry", []string{
+		"internal/queue/put.go attempt.put, attempt.findPut, attempt.whyRefused",
+		"internal/queue/permit.go permit.absent",
+		"internal/queue/remove.go entry.finish",
+		"internal/leftovers/sweeper.go Keys.Register, Keys.Recycle, Sweeper.removeTogether",
+	}},
 	{"4 Nothing left behind", []string{
 		"internal/queue/put.go attempt.wasNotPut, attempt.whyRefused",
 		"internal/queue/remove.go entry.tryRemove",
@@ -48,6 +53,7 @@ var invariants = []invariant{
 	{"7 Strict FIFO", []string{
 		"internal/queue/wait.go scope.nearest",
 		"internal/queue/line.go lines.join, caller.next",
+		"internal/queue/semaphore.go standingIn, fitting",
 	}},
 	{"8 No herd, constant RPCs", []string{
 		"internal/watching/follow.go Follower.watch",
@@ -154,7 +160,7 @@ var invariants = []invariant{
 		"internal/hold/hold.go life.limitTime",
 	}},
 	{"no more permits than the limit", []string{
-		"internal/queue/permit.go permit.wasPut, permit.admit",
+		"internal/queue/permit.go permit.wasPut, permit.found, permit.ask, permit.hear, permit.admit",
 		"internal/queue/semaphore.go standing.forTurn, standing.forPermit",
 	}},
 	{"the front of a semaphore is told, and admits all that fit", []string{
