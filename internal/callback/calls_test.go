@@ -73,7 +73,7 @@ func TestPanicIsLoggedAndTheNextCallIsMade(t *testing.T) {
 	})
 	q.add("next", callback.Call{})
 	q.wants(t, "next")
-	for _, want := range []string{"callback=OnLoss", "panic=boom", "queue_test.go"} {
+	for _, want := range []string{"callback=OnLoss", "panic=boom", "calls_test.go"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %s: %s", want, log.String())
 		}
@@ -96,7 +96,7 @@ func TestStopDropsWhatIsPending(t *testing.T) {
 
 func TestNameHasTheFunctionAndItsPlace(t *testing.T) {
 	name := callback.Name(TestNameHasTheFunctionAndItsPlace)
-	if !strings.Contains(name, "TestNameHasTheFunctionAndItsPlace (") || !strings.Contains(name, "queue_test.go:") {
+	if !strings.Contains(name, "TestNameHasTheFunctionAndItsPlace (") || !strings.Contains(name, "calls_test.go:") {
 		t.Error(name)
 	}
 }
