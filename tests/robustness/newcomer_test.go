@@ -28,15 +28,18 @@ type (
 
 // newcomers are the ways of a holder and of one that comes when the holder's lease has gone.
 var newcomers = map[string]struct{ holder, newcomer taking }{
-	"lock, then lock":     {takesLock, takesLock},
-	"lock, then TryLock":  {takesLock, triesLock},
-	"writer, then reader": {takesToWrite, takesToRead},
-	"reader, then writer": {takesToRead, takesToWrite},
-	"permit, then permit": {takesPermit, takesPermit},
-	"set, then set":       {takesSet, takesSet},
-	"tree, then below":    {takesTree(""), takesTree("/below")},
-	"below, then tree":    {takesTree("/below"), takesTree("")},
-	"leader, then leader": {leads, leads},
+	"lock, then lock":         {takesLock, takesLock},
+	"lock, then TryLock":      {takesLock, triesLock},
+	"writer, then reader":     {takesToWrite, takesToRead},
+	"reader, then writer":     {takesToRead, takesToWrite},
+	"permit, then permit":     {takesPermit, takesPermit},
+	"downgradable, then lock": {takesDowngradable, takesLock},
+	"lock, then downgradable": {takesLock, takesDowngradable},
+	"permit, then TryAcquire": {takesPermit, triesPermit},
+	"set, then set":           {takesSet, takesSet},
+	"tree, then below":        {takesTree(""), takesTree("/below")},
+	"below, then tree":        {takesTree("/below"), takesTree("")},
+	"leader, then leader":     {leads, leads},
 }
 
 func takesLock(ctx context.Context, sess *session.Session, name string) (checks, releases, error) {
@@ -62,6 +65,16 @@ func takesToRead(ctx context.Context, sess *session.Session, name string) (check
 func takesPermit(ctx context.Context, sess *session.Session, name string) (checks, releases, error) {
 	p, err := locker.NewSemaphore(sess, name, 1).Acquire(ctx, 1)
 	return p, p.Release, err
+}
+
+func triesPermit(ctx context.Context, sess *session.Session, name string) (checks, releases, error) {
+	p, err := locker.NewSemaphore(sess, name, 1).TryAcquire(ctx, 1)
+	return p, p.Release, err
+}
+
+func takesDowngradable(ctx context.Context, sess *session.Session, name string) (checks, releases, error) {
+	lk, err := locker.NewRWMutex(sess, name).LockDowngradable(ctx)
+	return lk, lk.Unlock, err
 }
 
 func takesSet(ctx context.Context, sess *session.Session, name string) (checks, releases, error) {
