@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// However many sessions wait, a release is told to the front and to those that its mark concerns, and nobody else asks.
+// However many sessions wait, a release and the mark that follows are told to two of them, and no other session asks.
 func TestGrantBesideManyWaitingSessionsTakesFewMessages(t *testing.T) {
 	const grants, oneWay = 5, time.Millisecond
 	waiting := 1000

@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	crowdSize = flag.Int("crowd", 0, "callers of a semaphore in the test of crowds; 0: 960, or 240 under the race detector")
+	crowdSize = flag.Int("crowd", 0, "callers in the test of crowds; 0: 960, or 240 under the race detector")
 	rounds    = flag.Int("rounds", 4, "how often each permit is held at most in the test of permits in use")
 )
 

@@ -49,9 +49,10 @@ func (j *judge) countNewcomers() {
 		j.verdict.count(ByForcePrefix + e.how())
 		newcomers, beside := make(map[string]bool), false
 		for _, b := range j.holds {
-			if (a.excludes(b) || j.exceed(a, b)) && b.rev > e.gone.Revision && slices.ContainsFunc(b.entries, func(own *entry) bool {
+			soon := slices.ContainsFunc(b.entries, func(own *entry) bool {
 				return own.put.After < e.gone.Before+newcomerWithin
-			}) {
+			})
+			if soon && b.rev > e.gone.Revision && (a.excludes(b) || j.exceed(a, b)) {
 				newcomers[b.kind()] = newcomers[b.kind()] || a.First != 0 && b.First != 0 && a.Last >= b.First
 			}
 		}

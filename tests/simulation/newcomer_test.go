@@ -37,8 +37,8 @@ func TestSimulationOfNewcomers(t *testing.T) {
 	})
 }
 
-// meetNewcomers acquires a lock that nobody else wants, again and again, and removes its holder by hand. At once another
-// process comes: no entry is ahead of it, so only the claim tells it of the holder.
+// meetNewcomers acquires a lock that no other call wants, again and again, and removes its holder by hand. At once
+// another process comes: no entry is ahead of it, so only the claim tells it of the holder.
 func (s *simulation) meetNewcomers() {
 	r := s.source(8)
 	for call := 0; !s.stop.Load(); call++ {
@@ -81,7 +81,9 @@ func (s *simulation) meetNewcomer(queue oracle.Part, c, next *process, call int,
 }
 
 // comesFor returns how a newcomer acquires what the holder of a part excludes it from.
-func (s *simulation) comesFor(former oracle.Part, c *process, who string, r *rand.Rand) (family.Acquire, []oracle.Part) {
+func (s *simulation) comesFor(
+	former oracle.Part, c *process, who string, r *rand.Rand,
+) (family.Acquire, []oracle.Part) {
 	kind, name, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(former.Prefix, oracle.Keys), "/@/"), "/")
 	sess, o, try := c.session(), locker.Options{Owner: who}, r.IntN(4) == 0
 	switch {
@@ -107,7 +109,8 @@ func (s *simulation) comesFor(former oracle.Part, c *process, who string, r *ran
 	case n == 0:
 		names := []string{name, name + "-too"}
 		set := locker.NewSet(sess, locker.Write(names[0]), locker.Write(names[1])).With(o)
-		return family.OfSet(set, names, try), []oracle.Part{oracle.LockPart(names[0], false), oracle.LockPart(names[1], false)}
+		return family.OfSet(set, names, try),
+			[]oracle.Part{oracle.LockPart(names[0], false), oracle.LockPart(names[1], false)}
 	case n == 1 && !former.Shared:
 		return family.Either(try, rw.TryRLock, rw.RLock), []oracle.Part{oracle.LockPart(name, true)}
 	}
