@@ -38,8 +38,9 @@ func TestTryAcquireBelowTheLockDelayGetsInByTheThirdCall(t *testing.T) {
 				t.Fatalf("call %d: %v", calls, err)
 			}
 		}
-		if took := time.Since(began); calls != 3 || took < 2*time.Second || took > 2100*time.Millisecond {
-			t.Errorf("call %d got in after %v, want the third after 2s", calls, took)
+		// The second call ends at the instant at which the delay does.
+		if took := time.Since(began); calls < 2 || calls > 3 || took < 2*time.Second || took > 2100*time.Millisecond {
+			t.Errorf("call %d got in after %v, want the second or third, after 2s", calls, took)
 		}
 		dies.Heal()
 	})
