@@ -38,7 +38,7 @@ func releases() []subject {
 			name:     fmt.Sprintf("release/waiters=%d", n),
 			what:     fmt.Sprintf("release to the next of %d waiters", n),
 			short:    fmt.Sprintf("release, %d waiters", n),
-			holdfast: func(e *env) (op, error) { return drainQueueWith(e, holdfastMutexes, n, crowd{prefix: entriesOf(e)}) },
+			holdfast: func(e *env) (op, error) { return drainQueueWith(e, holdfastMutexes, n, crowdOf(e, 0)) },
 			upstream: func(e *env) (op, error) { return drainQueueWith(e, upstreamMutexes, n, crowd{prefix: e.name + "/"}) },
 			floor:    deleteAndGet,
 		})
@@ -49,10 +49,10 @@ func releases() []subject {
 			name: fmt.Sprintf("release/behind=%d", n),
 			what: fmt.Sprintf("release to the next of %d waiters, with %d more behind them", waiters, n),
 			holdfast: func(e *env) (op, error) {
-				return drainQueueWith(e, holdfastMutexes, waiters, crowd{entriesOf(e), n})
+				return drainQueueWith(e, holdfastMutexes, waiters, crowdOf(e, n))
 			},
 			upstream: func(e *env) (op, error) {
-				return drainQueueWith(e, upstreamMutexes, waiters, crowd{e.name + "/", n})
+				return drainQueueWith(e, upstreamMutexes, waiters, crowd{prefix: e.name + "/", size: n})
 			},
 			floor: deleteAndGet,
 		})
@@ -60,7 +60,11 @@ func releases() []subject {
 	return all
 }
 
-func entriesOf(e *env) string { return "holdfast/lock/" + e.name + "/@/" }
+// crowdOf returns a crowd in the queue of holdfast.
+func crowdOf(e *env, n int) crowd {
+	lock := "holdfast/lock/" + e.name
+	return crowd{prefix: lock + "/@/", claims: lock + "/@claim/", size: n}
+}
 
 func takeTurnsWith(e *env, make func(*env, int) ([]contender, error), n int) (op, error) {
 	all, err := make(e, n)
