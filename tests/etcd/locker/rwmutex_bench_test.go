@@ -18,7 +18,7 @@ import (
 // Together is 64 goroutines of one session, which acquire and release once each. HandOver is a writer that lets go
 // while 16 readers of another session, or as many writers, and then a writer of its own session come.
 func BenchmarkReaders(b *testing.B) {
-	srv := etcdtest.Start(b)
+	srv := etcdtest.Start(b, etcdtest.Options{Fsync: true})
 	ctx := context.Background()
 	one := open(b, srv.Client(b), session.Options{TTL: 600 * time.Second})
 	other := open(b, srv.Client(b), session.Options{TTL: 600 * time.Second})

@@ -14,10 +14,11 @@ import (
 //
 //	go test -run '^$' -bench Semaphore -benchtime 200x ./tests/etcd/locker
 //
-// Free is one goroutine. HandOver is two sessions that acquire and release in turns, with one permit. Crowd is 64
-// goroutines of one session, which acquire and release once each; of the semaphore with eight permits.
+// Free is one goroutine, and FreeBeside100 the same while another session holds 100 permits. HandOver is two sessions
+// that acquire and release in turns, with one permit. Crowd is 64 goroutines of one session, which acquire and release
+// once each; of the semaphore with eight permits.
 func BenchmarkSemaphore(b *testing.B) {
-	srv := etcdtest.Start(b)
+	srv := etcdtest.Start(b, etcdtest.Options{Fsync: true})
 	ctx := context.Background()
 	one := open(b, srv.Client(b), session.Options{TTL: 600 * time.Second})
 	other := open(b, srv.Client(b), session.Options{TTL: 600 * time.Second})
@@ -61,4 +62,18 @@ func BenchmarkSemaphore(b *testing.B) {
 			}
 		})
 	}
+	b.Run("FreeBeside100/Semaphore", func(b *testing.B) {
+		const held = 100
+		for range held {
+			if _, err := locker.NewSemaphore(other, "beside", 2*held).Acquire(ctx, 1); err != nil {
+				b.Fatal(err)
+			}
+		}
+		use := permit(one, "beside", 2*held)
+		for b.Loop() {
+			if err := use(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

@@ -17,7 +17,7 @@ import (
 //
 //	go test -run '^$' -bench Sets -benchtime 200x ./tests/etcd/locker
 func BenchmarkSets(b *testing.B) {
-	srv := etcdtest.Start(b)
+	srv := etcdtest.Start(b, etcdtest.Options{Fsync: true})
 	ctx := context.Background()
 	sess := open(b, srv.Client(b), session.Options{TTL: 600 * time.Second})
 	run := func(name string, use func() error) {
