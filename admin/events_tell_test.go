@@ -144,7 +144,7 @@ func TestEventsTellThatALockWasRemoved(t *testing.T) {
 		if !slices.Equal(told, want) {
 			t.Errorf("told %v, want %v", told, want)
 		}
-		key := lease.Open(a).SessionKey(a.Lease())
+		key := lease.Open(a).Lease().Key()
 		if len(srv.Keys(key)) != 1 {
 			t.Error("the holder's session key is gone")
 		}

@@ -50,7 +50,7 @@ func (c *Client) Watch(ctx context.Context, kind holdfast.Kind, prefix string) i
 		}
 		from := f.root + prefix
 		watched := watching.Follower{
-			Life: lease.Alone(c.client), Policy: c.policy, Streams: new(watching.Streams), From: from,
+			Env: lease.Alone(c.client, c.policy), Streams: new(watching.Streams), From: from,
 			Opts: []clientv3.OpOption{clientv3.WithPrefix()}, Every: watchReread, Read: f.read, Hear: f.hear,
 		}
 		switch err := watched.Follow(ctx); {

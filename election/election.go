@@ -45,7 +45,7 @@ func NewAt(sess *session.Session, prefix string) *Election {
 func newElection(q *queue.Queue) *Election {
 	e := &Election{queue: q}
 	if q.Err() == nil { // the first call returns it
-		e.front = front.Of(q.Host(), q.Layout())
+		e.front = front.Of(q.Host().Env, q.Layout())
 	}
 	return e
 }
@@ -119,5 +119,5 @@ func (e *Election) failed(waited time.Duration, err error) error {
 
 // log returns the session's logger with the election's kind and name.
 func (e *Election) log() *slog.Logger {
-	return e.queue.Host().Logger().With("kind", holdfast.KindElection, "name", e.Name())
+	return e.queue.Host().Logger.With("kind", holdfast.KindElection, "name", e.Name())
 }

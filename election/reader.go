@@ -109,7 +109,7 @@ func (r *Reader) With(o ReaderOptions) *Reader {
 	}
 	with := &Reader{client: r.client, name: r.name, isPrefix: r.isPrefix, maxAge: opts.MaxAge}
 	if with.err = errors.Join(err, bad, at.Check()); with.err == nil {
-		with.front = front.New(r.client, at, names.EpochKey(namespace), opts.Retry, o.Clock)
+		with.front = front.New(r.client, at, namespace, opts.Retry, o.Clock)
 	}
 	return with
 }

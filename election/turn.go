@@ -47,7 +47,7 @@ func (e *Election) turns() *turns {
 // takeTurn waits until this call has the turn. The caller calls done when it needs the turn no longer.
 func (e *Election) takeTurn(ctx context.Context) (*turn, error) {
 	t := e.turns().join(e.queue.Layout().Entries)
-	err := t.await(ctx, e.queue.Host().Context())
+	err := t.await(ctx, e.queue.Host().Context)
 	if err != nil {
 		t.leave()
 		return nil, err

@@ -46,7 +46,7 @@ func Record(ctx context.Context, lk fencing.Holder, slot string, within time.Dur
 		return err
 	}
 	now := time.Now()
-	who := q.Host().Identity()
+	who := q.Host().Identity
 	r := view.Run{
 		Slot: slot, At: layout.Millis(now), Token: lk.Token(), Owner: who.Owner, Host: who.Host, PID: who.PID,
 	}
@@ -58,7 +58,7 @@ func Record(ctx context.Context, lk fencing.Holder, slot string, within time.Dur
 		return err
 	}
 	err = q.WhileOpen(ctx, func(ctx context.Context) error {
-		return lease.Retry(ctx, q.Host(), func(ctx context.Context) error { return try(ctx, q, lk, value) })
+		return lease.Retry(ctx, q.Host().Env, func(ctx context.Context) error { return try(ctx, q, lk, value) })
 	})
 	if err != nil {
 		return fmt.Errorf("record the run of %v: %w", q, err)
@@ -87,7 +87,7 @@ func try(ctx context.Context, q *queue.Queue, lk fencing.Holder, value string) e
 	ctx, cancel := context.WithTimeout(ctx, requests.Patience)
 	defer cancel()
 	unchanged := clientv3.Compare(clientv3.ModRevision(q.Layout().RunKey()), "=", mod)
-	w := etcdfence.NewWriter(lk).With(etcdfence.WriterOptions{Auditor: audit.Log(q.Host().Logger())})
+	w := etcdfence.NewWriter(lk).With(etcdfence.WriterOptions{Auditor: audit.Log(q.Host().Logger)})
 	put, err := w.Txn(ctx).If(unchanged).Then(clientv3.OpPut(q.Layout().RunKey(), value)).Commit()
 	switch {
 	case errors.Is(err, fencing.ErrStale): // the refusal has ended the hold
@@ -138,7 +138,7 @@ func Read(ctx context.Context, sess *session.Session, kind holdfast.Kind, name s
 
 // get reads the record; nil if there is none.
 func get(ctx context.Context, q *queue.Queue) (*mvccpb.KeyValue, error) {
-	resp, err := q.Host().Sender().Get(ctx, clientv3.OpGet(q.Layout().RunKey()))
+	resp, err := q.Host().Sender.Get(ctx, clientv3.OpGet(q.Layout().RunKey()))
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func get(ctx context.Context, q *queue.Queue) (*mvccpb.KeyValue, error) {
 }
 
 func report(q *queue.Queue, r view.Run) {
-	q.Host().Telemetry().Ran(q.Kind(), q.Name(), r.At, r.Due)
+	q.Host().Telemetry.Ran(q.Kind(), q.Name(), r.At, r.Due)
 }
 
 // usable reports why no run can be recorded for the name of q, or nil; the argument says what it is of. Below a foreign

@@ -56,7 +56,7 @@ func (m *Member) run(ctx context.Context) {
 // keep puts the key, puts it again when something else is wanted, and removes it. It returns nil when the lease is
 // lost, and otherwise why the membership has ended.
 func (k *key) keep() error {
-	policy := k.m.host.RetryPolicy()
+	policy := k.m.host.Retry
 	ctx := k.lease.Context()
 	for {
 		var confirmed wanted
@@ -75,7 +75,7 @@ func (k *key) keep() error {
 		case err != nil && !k.m.hasStood():
 			return k.discard(ctx, policy, err)
 		case err != nil:
-			k.m.host.Logger().Warn("holdfast: etcd refuses to write the key of a member; its role may lack the permission; "+
+			k.m.host.Logger.Warn("holdfast: etcd refuses to write the key of a member; its role may lack the permission; "+
 				"trying again",
 				"group", k.m.Group(), "name", k.m.Name(), "key", k.name, "error", err)
 		}
@@ -120,7 +120,7 @@ var errMoved = errors.New("another request has changed the key, or the session k
 func (k *key) put(ctx context.Context, want wanted) error {
 	m := k.m
 	value, err := layout.Member{
-		Identity: m.host.Identity(), Name: m.name, Data: want.value, Capacity: layout.Capacity(want.capacity),
+		Identity: m.host.Identity, Name: m.name, Data: want.value, Capacity: layout.Capacity(want.capacity),
 		Retiring: want.retiring, Joined: m.joined, Settle: m.settle,
 	}.Encode()
 	if err != nil {
@@ -136,7 +136,7 @@ func (k *key) put(ctx context.Context, want wanted) error {
 		},
 		Then: []clientv3.Op{clientv3.OpPut(k.name, value, clientv3.WithLease(k.lease.ID()))},
 		Else: other,
-	}.Once(ctx, m.host.Sender(), requests.Write)
+	}.Once(ctx, m.host.Sender, requests.Write)
 	k.unanswered = k.unanswered || r.Unanswered || etcderr.Pending(err)
 	switch {
 	case err != nil && etcderr.Classify(err) == etcderr.Unknown:
@@ -164,7 +164,7 @@ func (k *key) remove(ctx context.Context, _ wanted) error {
 	if !k.unanswered && k.mod == 0 {
 		return nil
 	}
-	_, err := requests.Txn{Then: []clientv3.Op{clientv3.OpDelete(k.name)}}.Once(ctx, k.m.host.Sender(), requests.Write)
+	_, err := requests.Txn{Then: []clientv3.Op{clientv3.OpDelete(k.name)}}.Once(ctx, k.m.host.Sender, requests.Write)
 	if err != nil && etcderr.Classify(err) == etcderr.Unknown {
 		return retry.Again(err)
 	}

@@ -61,7 +61,7 @@ type Options struct {
 
 // Member is a membership, from Join until Leave or the end of its session. It is safe for concurrent use.
 type Member struct {
-	host     lease.Host
+	host     *lease.Host
 	at       layout.Keyspace
 	name     string
 	joined   time.Time
@@ -107,7 +107,7 @@ func Join(ctx context.Context, sess *session.Session, group string, o Options) (
 	}
 	host := lease.Open(sess)
 	m := &Member{
-		host: host, at: layout.Members(host.Namespace(), group), name: cmp.Or(o.Name, host.Identity().Owner),
+		host: host, at: layout.Members(host.Namespace, group), name: cmp.Or(o.Name, host.Identity.Owner),
 		joined: time.Now(), settle: o.Settle, changed: make(chan struct{}),
 		want: wanted{number: 1, value: o.Value, capacity: o.Capacity},
 	}
@@ -191,7 +191,7 @@ func (m *Member) Lease() clientv3.LeaseID {
 }
 
 // Client returns the session's etcd client.
-func (m *Member) Client() *clientv3.Client { return m.host.Client() }
+func (m *Member) Client() *clientv3.Client { return m.host.Client }
 
 // Update replaces the value, and returns when etcd has confirmed the new one. A value of more than MaxValue bytes is a
 // *holdfast.ArgumentError. After ctx's error the new value is put all the same, as soon as etcd can be reached. After

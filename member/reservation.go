@@ -38,7 +38,7 @@ type reservation struct {
 
 // reserve puts a reservation, and keeps it until the member leaves or its session closes.
 func reserve(m *Member, rejoin time.Duration) *reservation {
-	ctx, cancel := context.WithCancel(m.host.Context())
+	ctx, cancel := context.WithCancel(m.host.Context)
 	r := &reservation{m: m, rejoin: rejoin, cancel: cancel, ended: make(chan struct{})}
 	keep := func(context.Context) {
 		defer close(r.ended)
@@ -61,7 +61,7 @@ func (r *reservation) keep(ctx context.Context) {
 			pause = min(pause, againAfter)
 		}
 		if err != nil && !refused && r.m.Check() == nil {
-			r.m.host.Logger().Warn("holdfast: the reservation of a member was not renewed; trying again; "+
+			r.m.host.Logger.Warn("holdfast: the reservation of a member was not renewed; trying again; "+
 				"if its process dies meanwhile, others may not wait for it to rejoin",
 				"group", r.m.Group(), "name", r.m.Name(), "error", err)
 		}
@@ -110,11 +110,11 @@ func (r *reservation) shorten(ctx context.Context) {
 	r.leave.Do(func() {
 		r.cancel()
 		<-r.ended
-		if r.m.host.Context().Err() != nil {
+		if r.m.host.Context.Err() != nil {
 			return // Close would not wait for a request that is sent now
 		}
 		if err := r.put(ctx, r.rejoin); err != nil {
-			r.m.host.Logger().Warn("holdfast: a member leaves without a reservation of the right length; "+
+			r.m.host.Logger.Warn("holdfast: a member leaves without a reservation of the right length; "+
 				"others may not wait for it to rejoin, or wait up to twice as long",
 				"group", r.m.Group(), "name", r.m.Name(), "error", err)
 		}
@@ -124,16 +124,16 @@ func (r *reservation) shorten(ctx context.Context) {
 // put puts the key under a new lease, and deletes the key before, whose lease expires.
 func (r *reservation) put(ctx context.Context, ttl time.Duration) error {
 	host := r.m.host
-	granted, _, err := requests.Once(ctx, host.Sender(), requests.Write,
+	granted, _, err := requests.Once(ctx, host.Sender, requests.Write,
 		func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
-			return host.Client().Grant(ctx, int64((ttl+time.Second-1)/time.Second))
+			return host.Client.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
 		})
 	if err != nil {
 		return fmt.Errorf("grant a lease for a reservation: %w", err)
 	}
 	capacity := r.m.Capacity()
 	value, err := layout.Member{
-		Identity: host.Identity(), Name: r.m.name, Capacity: layout.Capacity(capacity), Reserved: true, Joined: r.m.joined,
+		Identity: host.Identity, Name: r.m.name, Capacity: layout.Capacity(capacity), Reserved: true, Joined: r.m.joined,
 	}.Encode()
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (r *reservation) put(ctx context.Context, ttl time.Duration) error {
 	if r.key != "" {
 		ops = append(ops, clientv3.OpDelete(r.key))
 	}
-	if _, err := (requests.Txn{Then: ops}).Ask(ctx, host.Sender(), requests.Write); err != nil {
+	if _, err := (requests.Txn{Then: ops}).Ask(ctx, host.Sender, requests.Write); err != nil {
 		return fmt.Errorf("put a reservation: %w", err)
 	}
 	r.lease, r.key, r.capacity = granted.ID, key, capacity

@@ -140,7 +140,7 @@ func (w *work) Go(f func(ctx context.Context)) bool {
 	if w.closed {
 		return false
 	}
-	w.running.Go(func() { f(w.ctx) })
+	w.running.Go(func() { f(w.Context) })
 	return true
 }
 

@@ -73,16 +73,16 @@ func (es *events) publish(ev Event) {
 	}
 	es.told = ev.State
 	for sub := range es.subs {
-		sub.queue.Add(callback.Call{Callback: sub.name, Log: es.opts.Logger, Run: func() { sub.fn(ev) }})
+		sub.queue.Add(callback.Call{Callback: sub.name, Log: es.Logger, Run: func() { sub.fn(ev) }})
 	}
 	es.mu.Unlock()
 	es.log(ev)
-	es.telemetry.State(previous, ev.State)
+	es.Telemetry.State(previous, ev.State)
 }
 
 // log writes one line for each change of state but the close.
 func (es *events) log(ev Event) {
-	log := es.opts.Logger.With("lease", names.Lease(ev.Lease))
+	log := es.Logger.With("lease", names.Lease(ev.Lease))
 	err := ev.Err
 	var attrs []any
 	if lost := (*holdfast.LostError)(nil); errors.As(err, &lost) {
@@ -109,7 +109,7 @@ func (es *events) log(ev Event) {
 func (es *events) lost(l *lease.Lease, last holdfast.State) {
 	lost := l.Lost()
 	es.publish(Event{State: holdfast.Lost, Previous: last, Lease: l.ID(), Err: lost})
-	es.telemetry.SessionLost(lost.Cause.String(), lost.Since)
+	es.Telemetry.SessionLost(lost.Cause.String(), lost.Since)
 }
 
 // wait waits for the callbacks until ctx ends.

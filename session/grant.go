@@ -47,7 +47,7 @@ type granter struct {
 func (g *granter) await(ctx context.Context, judge func(error) error) (l *lease.Lease, err error) {
 	var last atomic.Pointer[error]
 	defer g.tellWait(ctx, &last)()
-	err = backoff.Retry(ctx, g.opts.Retry, func(ctx context.Context) error {
+	err = backoff.Retry(ctx, g.Retry, func(ctx context.Context) error {
 		obtained, err := g.obtain(ctx)
 		if err != nil {
 			last.Store(&err)
@@ -83,7 +83,7 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 		err = retry.Again(fmt.Errorf("grant a lease of claims: %w", refused))
 	}
 	if err != nil {
-		if answered || g.ctx.Err() != nil { // by etcd; or Close must leave no lease behind
+		if answered || g.Context.Err() != nil { // by etcd; or Close must leave no lease behind
 			g.drop(ctx, l)
 		}
 		return nil, err
@@ -94,7 +94,7 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	//	0.8 s   the reply to the Grant. The put is sent, and a renewal beside it
 	//	1.54 s  the reply to the put. The renewal hangs
 	//	1.88 s  the renewal is given up. The session begins, and tells that it is suspended
-	l.Say(lease.Step{Action: lease.Begins, At: g.opts.Clock()})
+	l.Say(lease.Step{Action: lease.Begins, At: g.Clock()})
 	return l, nil
 }
 
@@ -102,13 +102,13 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 func (g *granter) obtainOwn(ctx context.Context) (*lease.Lease, error) {
 	own, err := g.grant(ctx, g.opts.TTL)
 	if err != nil {
-		return nil, fmt.Errorf("grant a lease: %w", retry.WithConnection(g.client.ActiveConnection(), err))
+		return nil, fmt.Errorf("grant a lease: %w", retry.WithConnection(g.Client.ActiveConnection(), err))
 	}
 	// A Grant needs no proof, as a renewal does, because it goes through Raft.
 	l := lease.New(lease.Origin{
-		ID: own.ID, Key: g.SessionKey(own.ID), Cluster: own.cluster, TTL: own.ttl, Margin: g.opts.DriftMargin,
-		Sent: own.sent, Observer: g.observer,
-	}, g.opts.Clock)
+		ID: own.ID, Key: layout.SessionKey(g.Namespace, own.ID), Cluster: own.cluster, TTL: own.ttl,
+		Margin: g.opts.DriftMargin, Sent: own.sent, Observer: g.observer,
+	}, g.Clock)
 	if err := l.Check(); err != nil {
 		// The reply took so long that the lease is no longer trusted: etcd's client may have repeated the
 		// Grant. The lease is left to expire.
@@ -130,14 +130,14 @@ type granted struct {
 // grant sends a Grant, and copies of it until one has a reply. Surplus leases have no keys. They expire by themselves,
 // and to revoke them would cost etcd more.
 func (g *granter) grant(ctx context.Context, ttl time.Duration) (granted, error) {
-	got, _, err := requests.Once(ctx, g.sender, requests.Grant, func(ctx context.Context) (granted, error) {
-		sent := g.opts.Clock()
+	got, _, err := requests.Once(ctx, g.Sender, requests.Grant, func(ctx context.Context) (granted, error) {
+		sent := g.Clock()
 		// Each copy has an ID of its own, or a late one would bring a lost lease back:
 		//
 		//	0 s   the first copy hangs; the second is answered: lease 7
 		//	60 s  an operator revokes lease 7: what was held is lost
 		//	61 s  the first copy arrives. With the same ID, lease 7 would live again
-		resp, err := grantAs(ctx, g.client, newLeaseID(), int64(ttl/time.Second))
+		resp, err := grantAs(ctx, g.Client, newLeaseID(), int64(ttl/time.Second))
 		if err != nil {
 			return granted{}, err
 		}
@@ -179,7 +179,7 @@ func (g *granter) explain(err error) error {
 		return retry.Again(err) // it took too long
 	case errors.Is(err, rpctypes.ErrPermissionDenied): // unlike, say, a token that has expired
 		return fmt.Errorf("%w; grant it to a role of this user: "+
-			"etcdctl role grant-permission --prefix ROLE readwrite %s", err, layout.SessionKeys(g.opts.Namespace))
+			"etcdctl role grant-permission --prefix ROLE readwrite %s", err, layout.SessionKeys(g.Namespace))
 	}
 	return err
 }

@@ -33,7 +33,7 @@ func (k *keeper) keep() bool {
 	renewals.Go(k.renew)
 	renewals.Go(k.keepClaims)
 	last := k.watchdog()
-	closed := k.ctx.Err() != nil
+	closed := k.Context.Err() != nil
 	if !closed {
 		k.events.lost(k.lease, last)
 	}
@@ -79,7 +79,7 @@ func (k *keeper) whySuspended() error {
 		return fmt.Errorf("round trips to etcd take %v, more than a quarter of the time for which a renewal is trusted, so "+
 			"this will happen at each renewal: choose a TTL of at least %v", trip, lease.TTLFor(trip))
 	}
-	why := retry.WithConnection(k.client.ActiveConnection(), cmp.Or(k.lease.Failure(), errNoReply))
+	why := retry.WithConnection(k.Client.ActiveConnection(), cmp.Or(k.lease.Failure(), errNoReply))
 	k.lease.Failed(why)
 	return why
 }
@@ -87,7 +87,7 @@ func (k *keeper) whySuspended() error {
 // renew renews the lease when that is due, and again after a failure, until it is lost.
 func (k *keeper) renew() {
 	// The pauses of the user's policy may be too long for a renewal.
-	policy := k.opts.Retry
+	policy := k.Retry
 	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), k.lease.Trust()/6)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
 	timer := time.NewTimer(k.lease.UntilRenewal())
@@ -101,7 +101,7 @@ func (k *keeper) renew() {
 		if k.lease.UntilRenewal() <= 0 {
 			// Until the loss nothing but a verdict on the lease ends the retries, no refused permission either: tokens are
 			// refreshed and roles are repaired.
-			began := k.opts.Clock()
+			began := k.Clock()
 			_ = backoff.Retry(k.lease.Context(), policy, func(ctx context.Context) error { return k.renewOnce(ctx, began) })
 		}
 		timer.Reset(k.lease.UntilRenewal())
@@ -113,13 +113,13 @@ func (k *keeper) renewOnce(ctx context.Context, began time.Duration) error {
 	tried := time.Now()
 	left, err := k.renewAndProve(ctx, began)
 	if err == nil {
-		k.telemetry.Renewed(tried, left)
+		k.Telemetry.Renewed(tried, left)
 		return nil
 	}
-	err = retry.WithConnection(k.client.ActiveConnection(), err)
+	err = retry.WithConnection(k.Client.ActiveConnection(), err)
 	k.lease.Failed(err)
-	if k.ctx.Err() == nil {
-		k.telemetry.RenewalFailed(tried, renewalOutcome(err), etcderr.Classify(err).String())
+	if k.Context.Err() == nil {
+		k.Telemetry.RenewalFailed(tried, renewalOutcome(err), etcderr.Classify(err).String())
 	}
 	if k.lease.Context().Err() == nil {
 		err = retry.Again(err)
@@ -143,7 +143,7 @@ func renewalOutcome(err error) string {
 func (k *keeper) keepClaims() {
 	third := k.opts.claimsTTL() / 3
 	// Sessions that begin together do not renew together.
-	early := retry.NewPauses(third/10, third/10, k.opts.Retry.Rand)
+	early := retry.NewPauses(third/10, third/10, k.Retry.Rand)
 	for lease.Sleep(k.lease.Context(), third-early.NextBackOff()) {
 		k.renewClaims()
 	}
@@ -152,7 +152,7 @@ func (k *keeper) keepClaims() {
 // renewClaims renews the lease of the claims, and tries until the session's lease is lost. Nothing is trusted by that
 // lease, so its renewal needs no proof, and no haste.
 func (k *keeper) renewClaims() {
-	_ = backoff.Retry(k.lease.Context(), k.opts.Retry, func(ctx context.Context) error {
+	_ = backoff.Retry(k.lease.Context(), k.Retry, func(ctx context.Context) error {
 		if err := k.lease.Check(); errors.Is(err, holdfast.ErrLost) { // perhaps by a clock ahead of the timers
 			return retry.Final(err)
 		}
@@ -171,8 +171,8 @@ func (k *keeper) renewClaims() {
 
 // renewUnproved renews a lease once. No read proves the reply.
 func (e *env) renewUnproved(ctx context.Context, kind requests.Kind, id clientv3.LeaseID) error {
-	_, _, err := requests.Once(ctx, e.sender, kind, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
-		return keepAlive(ctx, e.client, id)
+	_, _, err := requests.Once(ctx, e.Sender, kind, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
+		return keepAlive(ctx, e.Client, id)
 	})
 	return err
 }

@@ -30,9 +30,9 @@ func (e *env) keyOf(l *lease.Lease) sessionKey { return sessionKey{e, l, l.Key()
 // once more. kind says how soon a copy is sent: the first put is repeated like the Grant before it, a later put as soon
 // as a read, since restore has a quarter of the lock delay.
 func (k sessionKey) put(ctx context.Context, kind requests.Kind) (putReply, error) {
-	resp, _, err := requests.Once(ctx, k.sender, kind, func(ctx context.Context) (putReply, error) {
+	resp, _, err := requests.Once(ctx, k.Sender, kind, func(ctx context.Context) (putReply, error) {
 		sent := k.lease.Sends(lease.Reads)
-		resp, err := k.client.Put(ctx, k.name, k.identity.Encode(), clientv3.WithLease(k.lease.ID()))
+		resp, err := k.Client.Put(ctx, k.name, k.Identity.Encode(), clientv3.WithLease(k.lease.ID()))
 		return putReply{resp, sent}, err
 	})
 	if err != nil {
@@ -50,7 +50,7 @@ type putReply struct {
 
 // read sends a linearizable read. It serves as the proof of renewals as well.
 func (k sessionKey) read(ctx context.Context) (*clientv3.GetResponse, error) {
-	resp, err := k.sender.Read(ctx, clientv3.OpGet(k.name))
+	resp, err := k.Sender.Read(ctx, clientv3.OpGet(k.name))
 	if err != nil {
 		return nil, fmt.Errorf("read session key %q: %w", k.name, err)
 	}
@@ -62,7 +62,7 @@ func (k sessionKey) readWith(ctx context.Context, errand *lease.Errand) (keyRead
 	sent := k.lease.Sends(lease.Reads)
 	if errand != nil {
 		key := []clientv3.Op{clientv3.OpGet(k.name)}
-		resp, err := k.sender.Txn(ctx).If(errand.If...).Then(key...).Else(key...).Commit()
+		resp, err := k.Sender.Txn(ctx).If(errand.If...).Then(key...).Else(key...).Commit()
 		switch {
 		case err == nil:
 			read := &clientv3.GetResponse{Header: resp.Header, Kvs: resp.Responses[0].GetResponseRange().Kvs}
@@ -112,16 +112,16 @@ func (k sessionKey) restore(seen int64) error {
 	//	0 s    the key goes. If the lease was revoked, a waiter sees it now and may hold at 2 s
 	//	0.1 s  the watch tells it, and the put is sent
 	//	0.6 s  no reply yet. The lease is given up, and its holders have 1.4 s to stop
-	within := cmp.Or(k.opts.LockDelay, defaultLockDelay) / 4
+	within := cmp.Or(k.LockDelay, defaultLockDelay) / 4
 	ctx, cancel := context.WithTimeout(k.lease.Context(), within)
 	defer cancel()
-	err := backoff.Retry(ctx, k.opts.Retry, func(ctx context.Context) error {
+	err := backoff.Retry(ctx, k.Retry, func(ctx context.Context) error {
 		_, err := k.put(ctx, requests.Read)
 		return err
 	})
 	switch {
 	case err == nil:
-		k.opts.Logger.Warn("holdfast: session key was deleted, or detached from its lease, by another client; "+
+		k.Logger.Warn("holdfast: session key was deleted, or detached from its lease, by another client; "+
 			"it was put again and nothing is lost", "key", k.name)
 		return nil
 	case etcderr.Classify(err) == etcderr.LeaseGone:
@@ -144,7 +144,7 @@ func (k sessionKey) gone(ctx context.Context, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, goneWait)
 	defer cancel()
-	resp, _, rerr := requests.Once(ctx, k.sender, requests.Read, k.read)
+	resp, _, rerr := requests.Once(ctx, k.Sender, requests.Read, k.read)
 	if rerr == nil && resp.Header.ClusterId != k.lease.Cluster() {
 		// A cluster that was set up anew knows no lease either. To call that a revocation would mislead the operator. (err
 		// itself does not name the cluster.)

@@ -33,7 +33,7 @@ func (ls *leases) Lease() *lease.Lease {
 }
 
 func (ls *leases) Check() error {
-	if ls.ctx.Err() != nil {
+	if ls.Context.Err() != nil {
 		return holdfast.ErrClosed
 	}
 	return ls.Lease().Check()
@@ -91,7 +91,7 @@ func (ls *leases) Await(ctx context.Context) (*lease.Lease, error) {
 		ls.mu.Lock()
 		l, replaced, refused := ls.latest, ls.replaced, ls.refused
 		ls.mu.Unlock()
-		if ls.ctx.Err() != nil {
+		if ls.Context.Err() != nil {
 			return nil, holdfast.ErrClosed
 		}
 		if l.Context().Err() == nil {
@@ -105,8 +105,8 @@ func (ls *leases) Await(ctx context.Context) (*lease.Lease, error) {
 		}
 		select {
 		case <-replaced:
-		case <-ls.client.Ctx().Done():
-		case <-ls.ctx.Done():
+		case <-ls.Client.Ctx().Done():
+		case <-ls.Context.Done():
 		case <-ctx.Done():
 			return nil, retry.ContextErr(ctx)
 		}

@@ -91,10 +91,10 @@ func (k sessionKey) renew(ctx context.Context) (cluster uint64, err error) {
 		sent time.Duration
 		*clientv3.LeaseKeepAliveResponse
 	}
-	got, _, err := requests.OnceWithin(ctx, k.sender, requests.Renewal, k.lease.Remaining,
+	got, _, err := requests.OnceWithin(ctx, k.Sender, requests.Renewal, k.lease.Remaining,
 		func(ctx context.Context) (reply, error) {
 			sent := k.lease.Sends(lease.Renews)
-			resp, err := keepAlive(ctx, k.client, k.lease.ID())
+			resp, err := keepAlive(ctx, k.Client, k.lease.ID())
 			return reply{sent, resp}, err
 		})
 	if err != nil {
@@ -111,7 +111,7 @@ func (k sessionKey) renew(ctx context.Context) (cluster uint64, err error) {
 func (k *keeper) prove(ctx context.Context) error {
 	errand := k.lease.Errands.Next()
 	defer k.lease.Errands.Over()
-	read, _, err := requests.OnceWithin(ctx, k.sender, requests.Proof, k.lease.Remaining,
+	read, _, err := requests.OnceWithin(ctx, k.Sender, requests.Proof, k.lease.Remaining,
 		func(ctx context.Context) (keyRead, error) { return k.key.readWith(ctx, errand) })
 	if err != nil {
 		return fmt.Errorf("confirm renewal of lease %x: %w", int64(k.lease.ID()), err)

@@ -19,7 +19,7 @@ type told struct{ yes, no atomic.Int64 }
 // sends gives a session an errand.
 func (c *told) sends(t *testing.T, sess *session.Session, srv *cluster) *lease.Lease {
 	t.Helper()
-	l, clock := await(t, sess), lease.Open(sess).Clock()
+	l, clock := await(t, sess), lease.Open(sess).Clock
 	resp, err := srv.dial(t).Put(t.Context(), "x", "")
 	if err != nil {
 		t.Fatal(err)

@@ -49,14 +49,14 @@ func (g *granter) drop(ctx context.Context, l *lease.Lease) {
 // notRevoked logs why a lost lease was not revoked, if err says so.
 func (g *granter) notRevoked(ctx context.Context, l *lease.Lease, err error) {
 	if err != nil && ctx.Err() == nil {
-		g.opts.Logger.Warn("holdfast: could not revoke a lost lease", "lease", names.Lease(l.ID()), "error", err)
+		g.Logger.Warn("holdfast: could not revoke a lost lease", "lease", names.Lease(l.ID()), "error", err)
 	}
 }
 
 // endLease runs the hooks and revokes the pair of l, and with it the entries that the hooks have left. It tries until
 // ctx ends; after that the leases expire. Its error says which of them stand.
 func (g *granter) endLease(ctx context.Context, l *lease.Lease) error {
-	err := backoff.Retry(ctx, g.opts.Retry, func(ctx context.Context) error {
+	err := backoff.Retry(ctx, g.Retry, func(ctx context.Context) error {
 		if g.clientClosed() {
 			return retry.Final(g.stands(l.ID(), "entries", l.TTL(), holdfast.ErrClientClosed))
 		}
@@ -92,8 +92,8 @@ func (g *granter) revokePair(ctx context.Context, kind requests.Kind, l *lease.L
 
 // revoke revokes a lease, unless it has gone.
 func (g *granter) revoke(ctx context.Context, k requests.Kind, id clientv3.LeaseID) error {
-	_, _, err := requests.Once(ctx, g.sender, k, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, revokeRequest(ctx, g.client, id)
+	_, _, err := requests.Once(ctx, g.Sender, k, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, revokeRequest(ctx, g.Client, id)
 	})
 	if etcderr.Classify(err) == etcderr.LeaseGone {
 		return nil

@@ -40,8 +40,8 @@ func (e *env) tellWait(ctx context.Context, last *atomic.Pointer[error]) (stop f
 			if said := last.Load(); said != nil {
 				why = *said
 			}
-			e.opts.Logger.Warn("holdfast: etcd has granted no lease yet; trying on", "waited", waited,
-				"error", retry.WithConnection(e.client.ActiveConnection(), why))
+			e.Logger.Warn("holdfast: etcd has granted no lease yet; trying on", "waited", waited,
+				"error", retry.WithConnection(e.Client.ActiveConnection(), why))
 		}
 	}()
 	return func() { cancel(); <-done }
@@ -109,12 +109,12 @@ func CheckServerRoles(version string) error {
 
 // warnOfOldServers asks for a version, once for each endpoint, and logs which servers are too old.
 func (e *env) warnOfOldServers(ctx context.Context) {
-	ask := maintenance(e.client)
+	ask := maintenance(e.Client)
 	if ask == nil {
 		return // not a whole client
 	}
 	var old []string
-	for _, endpoint := range e.client.Endpoints() {
+	for _, endpoint := range e.Client.Endpoints() {
 		attempt, cancel := context.WithTimeout(ctx, requests.Patience)
 		status, err := ask.Status(attempt, endpoint)
 		cancel()
@@ -123,7 +123,7 @@ func (e *env) warnOfOldServers(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			e.opts.Logger.Debug("holdfast: could not query etcd server version", "endpoint", server, "error", err)
+			e.Logger.Debug("holdfast: could not query etcd server version", "endpoint", server, "error", err)
 		case freshReads.lackedBy(status.Version):
 			if status.Header != nil {
 				server = fmt.Sprintf("member %x", status.Header.MemberId)
@@ -132,7 +132,7 @@ func (e *env) warnOfOldServers(ctx context.Context) {
 		}
 	}
 	if old != nil {
-		e.opts.Logger.Warn("holdfast: unsupported etcd version: linearizable reads may return stale data, "+
+		e.Logger.Warn("holdfast: unsupported etcd version: linearizable reads may return stale data, "+
 			"so a lost lock may still look held; upgrade", "servers", old, "need", freshReads.String())
 	}
 }

@@ -14,11 +14,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
@@ -49,7 +47,7 @@ type Session struct {
 	events  *events  // who is told of its states
 	work    *work    // what runs on the session
 
-	cancel        context.CancelFunc // ends env.ctx
+	cancel        context.CancelFunc // ends env.Context
 	unwatchClient func() bool
 	ended         chan struct{} // closed when no lease will follow
 	joined        chan struct{} // closed when Close has ended the lease and joined the goroutines
@@ -96,14 +94,15 @@ func New(ctx context.Context, cli *clientv3.Client, o Options) (*Session, error)
 // newSession puts the parts together, and starts nothing.
 func newSession(cli *clientv3.Client, o Options) *Session {
 	ctx, cancel := context.WithCancel(context.Background())
-	e := &env{
-		client: cli, opts: o, sender: requests.NewSender(cli, o.Retry), streams: streamConn(cli), identity: o.identity(),
-		ctx: ctx, telemetry: telemetry.New(telemetry.Options(o.Telemetry)),
-	}
+	e := &env{opts: o, streams: streamConn(cli), Env: lease.Env{
+		Client: cli, Namespace: o.Namespace, Logger: o.Logger, Telemetry: telemetry.New(telemetry.Options(o.Telemetry)),
+		Clock: o.Clock, Retry: o.Retry, Sender: requests.NewSender(cli, o.Retry), Identity: o.identity(),
+		LockDelay: o.LockDelay, Context: ctx,
+	}}
 	w := &work{env: e, extensions: make(map[any]any)}
 	l := &leases{env: e, replaced: make(chan struct{})}
 	return &Session{
-		ref:     lease.NewRef(host{e, l, w}),
+		ref:     lease.NewRef(&lease.Host{Env: &e.Env, Leases: l, Work: w}),
 		env:     e,
 		granter: &granter{e, w},
 		leases:  l,
@@ -119,8 +118,8 @@ func (s *Session) start(first *lease.Lease) {
 	if s.env.opts.OnStateChange != nil {
 		s.Subscribe(s.env.opts.OnStateChange)
 	}
-	s.env.telemetry.State(holdfast.Closed, holdfast.Connected)
-	s.unwatchClient = context.AfterFunc(s.env.client.Ctx(), func() { // nothing else can renew the latest lease
+	s.env.Telemetry.State(holdfast.Closed, holdfast.Connected)
+	s.unwatchClient = context.AfterFunc(s.env.Client.Ctx(), func() { // nothing else can renew the latest lease
 		s.leases.Lease().Lose(holdfast.CauseClientClosed, holdfast.ErrClientClosed)
 	})
 	s.work.Go(func(context.Context) { s.run(first) })
@@ -151,7 +150,7 @@ func (s *Session) next() *keeper {
 	if s.leases.endedErr(s.leases.Lease()) != nil {
 		return nil
 	}
-	l, err := s.granter.await(s.env.ctx, func(err error) error {
+	l, err := s.granter.await(s.env.Context, func(err error) error {
 		switch {
 		case s.env.clientClosed():
 			return err
@@ -164,7 +163,7 @@ func (s *Session) next() *keeper {
 		return nil // closed
 	}
 	if !s.leases.install(l) { // Close has begun, and ends the previous lease alone
-		s.granter.drop(s.env.ctx, l)
+		s.granter.drop(s.env.Context, l)
 		return nil
 	}
 	k := s.keeperOf(l)
@@ -193,7 +192,7 @@ func (s *Session) Done() <-chan struct{} { return s.ended }
 
 // Remaining returns how long the latest lease is trusted without a further renewal; 0 when lost or closed.
 func (s *Session) Remaining() time.Duration {
-	if s.env.ctx.Err() != nil {
+	if s.env.Context.Err() != nil {
 		return 0
 	}
 	return s.leases.Lease().Remaining()
@@ -203,25 +202,20 @@ func (s *Session) Remaining() time.Duration {
 func (s *Session) Lease() clientv3.LeaseID { return s.leases.Lease().ID() }
 
 // Client returns the etcd client of the session.
-func (s *Session) Client() *clientv3.Client { return s.env.client }
+func (s *Session) Client() *clientv3.Client { return s.env.Client }
 
 // Namespace returns the namespace in use.
-func (s *Session) Namespace() string { return s.env.opts.Namespace }
+func (s *Session) Namespace() string { return s.env.Namespace }
 
 // Logger returns the logger in use.
-func (s *Session) Logger() *slog.Logger { return s.env.opts.Logger }
+func (s *Session) Logger() *slog.Logger { return s.env.Logger }
 
-// env has what stays the same as long as a session lives. All parts of the session have it. lease.Env has the contract
-// of its exported methods.
+// env has what stays the same as long as a session lives. All parts of the session have it.
 type env struct {
-	client    *clientv3.Client
-	opts      Options // with the defaults
-	telemetry *telemetry.Telemetry
-	sender    *requests.Sender
-	streams   *grpc.ClientConn // for watches of session keys; nil: the client's Watcher is used
-	identity  layout.Identity
-	ctx       context.Context  // until Close
-	observer  func(lease.Step) // see lease.Observe
+	lease.Env
+	opts     Options          // with the defaults
+	streams  *grpc.ClientConn // for watches of session keys; nil: the client's Watcher is used
+	observer func(lease.Step) // see lease.Observe
 }
 
 func (o Options) identity() layout.Identity {
@@ -234,29 +228,7 @@ func (o Options) identity() layout.Identity {
 }
 
 // clientClosed reports whether the etcd client is closed.
-func (e *env) clientClosed() bool { return e.client.Ctx().Err() != nil }
-
-func (e *env) Client() *clientv3.Client              { return e.client }
-func (e *env) Namespace() string                     { return e.opts.Namespace }
-func (e *env) Logger() *slog.Logger                  { return e.opts.Logger }
-func (e *env) Telemetry() *telemetry.Telemetry       { return e.telemetry }
-func (e *env) Clock() func() time.Duration           { return e.opts.Clock }
-func (e *env) RetryPolicy() backoff.Policy           { return e.opts.Retry }
-func (e *env) Sender() *requests.Sender              { return e.sender }
-func (e *env) Identity() layout.Identity             { return e.identity }
-func (e *env) LockDelay() time.Duration              { return e.opts.LockDelay }
-func (e *env) EpochKey() string                      { return names.EpochKey(e.opts.Namespace) }
-func (e *env) SessionKey(id clientv3.LeaseID) string { return layout.SessionKey(e.opts.Namespace, id) }
-func (e *env) Context() context.Context              { return e.ctx }
-
-// host shows locks and elections three parts of a session.
-type host struct {
-	*env
-	*leases
-	*work
-}
-
-var _ lease.Host = host{}
+func (e *env) clientClosed() bool { return e.Client.Ctx().Err() != nil }
 
 // ref is an alias, so the field of Session is not exported.
 type ref = lease.Ref

@@ -78,7 +78,7 @@ func (w *watches) list() {
 			pause = listAgain
 			continue
 		}
-		endpoints := len(w.key.client.Endpoints())
+		endpoints := len(w.key.Client.Endpoints())
 		w.mu.Lock()
 		w.voters, w.endpoints = voters, endpoints
 		w.publishLocked()
@@ -90,7 +90,7 @@ func (w *watches) list() {
 
 // members returns the IDs of the members that vote, or nil if they are not known.
 func (w *watches) members() map[uint64]bool {
-	resp, _, err := requests.Once(w.key.lease.Context(), w.key.sender, requests.Unhurried,
+	resp, _, err := requests.Once(w.key.lease.Context(), w.key.Sender, requests.Unhurried,
 		func(ctx context.Context) (*pb.MemberListResponse, error) {
 			request := &pb.MemberListRequest{Linearizable: true}
 			resp, err := pb.NewClusterClient(w.key.streams).MemberList(ctx, request, grpc.WaitForReady(true))
@@ -122,7 +122,7 @@ func (w *watches) planLocked() (slots, needed int) {
 	switch {
 	case n == 0 || w.endpoints < needed:
 		return 1, 0
-	case n == 3 && w.endpoints >= 3 && w.key.client.Username == "":
+	case n == 3 && w.endpoints >= 3 && w.key.Client.Username == "":
 		// The third tells if the members of both others are sick. With a password each stream costs etcd a login, and
 		// while a member is down this slot would try again and again.
 		return 3, needed
@@ -156,7 +156,7 @@ func (w *watches) openSlots() {
 
 // keep keeps the watch of a slot until the lease is lost.
 func (w *watches) keep(i int) {
-	policy := w.key.opts.Retry
+	policy := w.key.Retry
 	policy.Max = min(cmp.Or(policy.Max, backoff.DefaultMax), time.Second)
 	policy.Initial = min(cmp.Or(policy.Initial, backoff.DefaultInitial), policy.Max)
 	pauses := retry.NewPauses(policy.Initial, policy.Max, policy.Rand)
@@ -178,7 +178,7 @@ func (w *watches) keep(i int) {
 // hear watches the key, and restores it when it is deleted. It returns after that, or when the watch fails or is not
 // created in time. It says whether the watch was healthy.
 func (w *watches) hear(i int) (healthy bool, err error) {
-	ctx, clock := w.key.lease.Context(), w.key.opts.Clock
+	ctx, clock := w.key.lease.Context(), w.key.Clock
 	st, err := w.open(ctx, i)
 	if err != nil {
 		return false, err
@@ -189,7 +189,7 @@ func (w *watches) hear(i int) (healthy bool, err error) {
 	defer w.set(i, slot{}) // it counts no more, before anything else
 	// A read after the creation finds what has happened before. Until its reply the watch does not count, and polls tell
 	// what it would tell. So the read needs no copies: when a leader is gone, all watches of all sessions begin anew.
-	read, err := requests.Ask(ctx, w.key.sender, requests.Unhurried, w.key.read)
+	read, err := requests.Ask(ctx, w.key.Sender, requests.Unhurried, w.key.read)
 	if err == nil {
 		err = w.settle(func() error { return w.key.check(read) })
 	}
@@ -225,9 +225,9 @@ func (w *watches) settle(f func() error) error {
 // open opens the stream of a slot, on a member without another slot.
 func (w *watches) open(ctx context.Context, i int) (*stream, error) {
 	if w.key.streams == nil {
-		return armStream(ctx, w.replaced, w.key.client, w.key.name)
+		return armStream(ctx, w.replaced, w.key.Client, w.key.name)
 	}
-	for range 2 * len(w.key.client.Endpoints()) { // round robin goes on, and other requests go in between
+	for range 2 * len(w.key.Client.Endpoints()) { // round robin goes on, and other requests go in between
 		st, err := openStream(ctx, w.key.streams, w.key.name)
 		if err != nil {
 			return nil, err

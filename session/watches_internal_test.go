@@ -21,7 +21,7 @@ func TestOnlyWatchesOnVotersMakeALeaseWatched(t *testing.T) {
 	} {
 		clock := MonotonicClock()
 		l := lease.New(lease.Origin{ID: 1}, clock)
-		w := newWatches(nil, sessionKey{env: &env{client: clientv3.NewCtxClient(t.Context())}, lease: l})
+		w := newWatches(nil, sessionKey{env: &env{Env: lease.Env{Client: clientv3.NewCtxClient(t.Context())}}, lease: l})
 		w.voters, w.endpoints, w.slots = voters, 3, c.slots
 		w.publishLocked()
 		if l.Watched() != c.want {

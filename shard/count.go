@@ -47,18 +47,18 @@ func (r *run) confirmCount(ctx context.Context, lease clientv3.LeaseID) error {
 
 // ensureCount compares the number of shards with that in etcd, and puts it if there is none.
 func (s *Shards) ensureCount(ctx context.Context) error {
-	return backoff.Retry(ctx, s.host.RetryPolicy(), s.tryCount)
+	return backoff.Retry(ctx, s.host.Retry, s.tryCount)
 }
 
 func (s *Shards) tryCount(ctx context.Context) error {
-	key := layout.Named(s.host.Namespace(), holdfast.KindShard, s.name).CountKey()
+	key := layout.Named(s.host.Namespace, holdfast.KindShard, s.name).CountKey()
 	get := clientv3.OpGet(key)
 	t := requests.Txn{
 		If:   []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
 		Then: []clientv3.Op{clientv3.OpPut(key, strconv.Itoa(s.n)), get},
 		Else: []clientv3.Op{get},
 	}
-	resp, err := t.Ask(ctx, s.host.Sender(), requests.Write)
+	resp, err := t.Ask(ctx, s.host.Sender, requests.Write)
 	if err != nil {
 		return err
 	}

@@ -57,8 +57,8 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	if err := s.ensureCount(ctx); err != nil {
 		return s.failed(err)
 	}
-	members := member.NewReader(s.host.Client(), s.Group()).With(member.ReaderOptions{
-		Namespace: s.host.Namespace(), MaxAge: maxAge, Retry: s.host.RetryPolicy(), Clock: s.host.Clock(),
+	members := member.NewReader(s.host.Client, s.Group()).With(member.ReaderOptions{
+		Namespace: s.host.Namespace, MaxAge: maxAge, Retry: s.host.Retry, Clock: s.host.Clock,
 	})
 	before, err := members.Members(ctx)
 	if err != nil {
@@ -67,13 +67,13 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	settling := newSettling(s.opts.settle(), before)
 	m, err := member.Join(ctx, s.sess, s.Group(), member.Options{
 		Name: s.opts.Member, Value: s.opts.Value, Rejoin: s.opts.Rejoin, Capacity: s.opts.Capacity,
-		Settle: settling.waits(cmp.Or(s.opts.Member, s.host.Identity().Owner)),
+		Settle: settling.waits(cmp.Or(s.opts.Member, s.host.Identity.Owner)),
 	})
 	if err != nil {
 		return s.failed(err)
 	}
 	r := &run{
-		shards: s, member: m, fn: fn, telemetry: s.host.Telemetry().Shards(s.name),
+		shards: s, member: m, fn: fn, telemetry: s.host.Telemetry.Shards(s.name),
 		followed: followed{settling: settling, slots: make(map[int]slot)},
 	}
 	following, end := context.WithCancelCause(ctx)
@@ -82,7 +82,7 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	defer r.telemetry.Begin(s.n)()
 	r.functions, r.stopAll = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
-	defer context.AfterFunc(s.host.Context(), func() { end(holdfast.ErrClosed) })()
+	defer context.AfterFunc(s.host.Context, func() { end(holdfast.ErrClosed) })()
 
 	err = r.follow(following, members)
 	r.leave(ctx, err)

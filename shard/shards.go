@@ -122,7 +122,7 @@ func (o Options) drainTimeout() time.Duration { return cmp.Or(o.DrainTimeout, de
 // of goroutines. Copies share what Owned and Update use; nothing else of them changes.
 type Shards struct {
 	sess *session.Session
-	host lease.Host // nil without a session
+	host *lease.Host // nil without a session
 	name string
 	n    int
 	opts Options
@@ -175,7 +175,7 @@ func (s *Shards) validate(ctx context.Context, fn func(context.Context, *Shard) 
 		return bad("ctx", "is nil")
 	case fn == nil:
 		return bad("fn", "is nil")
-	case s.opts.Member == "" && s.host.Identity().Owner == "":
+	case s.opts.Member == "" && s.host.Identity.Owner == "":
 		return bad("Options.Member", "is empty, and so is the session's Owner")
 	}
 	if err := CheckName(s.name); err != nil {
@@ -192,7 +192,7 @@ func (s *Shards) failed(err error) error {
 }
 
 func (s *Shards) log() *slog.Logger {
-	return s.host.Logger().With("kind", string(holdfast.KindShard), "name", s.name)
+	return s.host.Logger.With("kind", string(holdfast.KindShard), "name", s.name)
 }
 
 // hook is an alias: it keeps Shard's field from being exported.

@@ -68,7 +68,7 @@ var queues = map[string]layout.Keyspace{
 
 func readerOf(t *testing.T, cli *clientv3.Client, q layout.Keyspace) *Monitor {
 	t.Helper()
-	return New(cli, q, names.EpochKey(names.DefaultNamespace), backoff.Policy{}, session.MonotonicClock())
+	return New(cli, q, names.DefaultNamespace, backoff.Policy{}, session.MonotonicClock())
 }
 
 // The first entry waits while the claim of one that went without a release stands ahead of it.

@@ -20,14 +20,14 @@ func (r *Monitor) Follow(ctx context.Context, every time.Duration, tell func(Fro
 	f := liveFront{r: r, tell: tell}
 	from, end := r.followed()
 	watched := watching.Follower{
-		Life: r.life, Policy: r.policy, Streams: &r.streams, From: from,
+		Env: r.env, Streams: &r.streams, From: from,
 		Opts: []clientv3.OpOption{clientv3.WithRange(end)}, Every: every, Read: f.read, Hear: f.hear,
 	}
 	err := watched.Follow(ctx)
 	if ctx.Err() != nil {
 		return retry.ContextErr(ctx)
 	}
-	return lease.EndedBy(ctx, r.life, err)
+	return lease.EndedBy(ctx, r.env, err)
 }
 
 // liveFront is the front as one call of Follow keeps it up to date.

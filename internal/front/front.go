@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/watching"
 )
@@ -51,50 +52,42 @@ func (f Front) holds(kv *mvccpb.KeyValue) bool {
 // Monitor reads and watches the front of a queue. It writes nothing, so it needs a client and no session. A test may
 // give it a client without clientv3.New: its Ctx is nil, and nothing closes it. A Monitor is safe for concurrent use.
 type Monitor struct {
-	client  *clientv3.Client
-	sender  *requests.Sender
-	policy  backoff.Policy
-	clock   func() time.Duration
+	env     *lease.Env
 	at      layout.Keyspace
 	epoch   string           // key of the fencing epoch
 	streams watching.Streams // of its watches; creating those of others would delay them
-	life    lease.Life
 }
 
 // New returns a monitor of a queue's front with a client alone. clock is elapsed time.
 func New(
-	cli *clientv3.Client, at layout.Keyspace, epoch string, policy backoff.Policy, clock func() time.Duration,
+	cli *clientv3.Client, at layout.Keyspace, namespace string, policy backoff.Policy, clock func() time.Duration,
 ) *Monitor {
-	return &Monitor{
-		client: cli, sender: requests.NewSender(cli, policy), policy: policy, clock: clock, at: at, epoch: epoch,
-		life: lease.Alone(cli),
-	}
+	env := lease.Alone(cli, policy)
+	env.Namespace, env.Clock = namespace, clock
+	return Of(env, at)
 }
 
 // Of returns a monitor of a queue's front with the session's client. It ends with the session.
-func Of(host lease.Env, at layout.Keyspace) *Monitor {
-	return &Monitor{
-		client: host.Client(), sender: host.Sender(), policy: host.RetryPolicy(), clock: host.Clock(),
-		at: at, epoch: host.EpochKey(), life: host,
-	}
+func Of(env *lease.Env, at layout.Keyspace) *Monitor {
+	return &Monitor{env: env, at: at, epoch: names.EpochKey(env.Namespace)}
 }
 
 // Clock is the clock of Front.Sent.
-func (r *Monitor) Clock() func() time.Duration { return r.clock }
+func (r *Monitor) Clock() func() time.Duration { return r.env.Clock }
 
 // Read reads which entry holds, in one linearizable read. It returns ctx's error, holdfast.ErrClosed,
 // holdfast.ErrClientClosed, or an error of etcd beyond retry.
 func (r *Monitor) Read(ctx context.Context) (Front, error) {
-	open, cancel := lease.WithSession(ctx, r.life)
+	open, cancel := lease.WithSession(ctx, r.env)
 	defer cancel()
 	f, err := r.read(open, Front{})
-	return f, lease.EndedBy(ctx, r.life, err)
+	return f, lease.EndedBy(ctx, r.env, err)
 }
 
 // read reads the front. If the entry is still that of before, read keeps its token.
 func (r *Monitor) read(ctx context.Context, before Front) (Front, error) {
-	return requests.Ask(ctx, r.sender, requests.Read, func(ctx context.Context) (Front, error) {
-		f := Front{Sent: r.clock()}
+	return requests.Ask(ctx, r.env.Sender, requests.Read, func(ctx context.Context) (Front, error) {
+		f := Front{Sent: r.env.Clock()}
 		resp, err := r.ask(ctx)
 		if err != nil {
 			return Front{}, err
@@ -132,14 +125,14 @@ func (r *Monitor) read(ctx context.Context, before Front) (Front, error) {
 func (r *Monitor) ask(ctx context.Context) (*clientv3.TxnResponse, error) {
 	epoch := clientv3.OpGet(r.epoch)
 	if from, end := r.followed(); !r.at.Foreign {
-		return r.client.Txn(ctx).Then(epoch,
+		return r.env.Client.Txn(ctx).Then(epoch,
 			clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(2), oldestFirst)).Commit()
 	}
 	entry := clientv3.OpGet(r.at.Entries, clientv3.WithFirstCreate()...)
 	claim := clientv3.OpGet(r.at.Claims, append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())...)
-	resp, err := r.client.Txn(ctx).Then(epoch, entry, claim).Commit()
+	resp, err := r.env.Client.Txn(ctx).Then(epoch, entry, claim).Commit()
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
-		return r.client.Txn(ctx).Then(epoch, entry).Commit()
+		return r.env.Client.Txn(ctx).Then(epoch, entry).Commit()
 	}
 	return resp, err
 }

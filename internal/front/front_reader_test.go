@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // reader is a reader of the front of lock x that ends with the session.
 func reader(t *testing.T, p *kit.Process) *Monitor {
 	t.Helper()
-	return Of(p.Host, layout.Named("holdfast", holdfast.KindLock, "x"))
+	return Of(p.Host.Env, layout.Named("holdfast", holdfast.KindLock, "x"))
 }
 
 // bareReader is a reader without a session.
@@ -151,20 +151,14 @@ func TestReaderEndsWithItsContextItsSessionAndItsClient(t *testing.T) {
 	})
 }
 
-// listened is a session whose context tells what listens to it.
-type listened struct {
-	lease.Life
-	ctx context.Context
-}
-
-func (l listened) Context() context.Context { return l.ctx }
-
 // A session and a client live for long.
 func TestReaderLeavesNothingThatListensToTheEndOfTheSessionOrOfItsCaller(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		r := reader(t, kit.Start(t, srv))
-		open, caller := &kit.Listened{Context: r.life.Context()}, &kit.Listened{Context: t.Context()}
-		r.life = listened{r.life, open}
+		open, caller := &kit.Listened{Context: r.env.Context}, &kit.Listened{Context: t.Context()}
+		env := *r.env
+		env.Context = open
+		r.env = &env
 		if _, err := r.Read(caller); err != nil {
 			t.Fatal(err)
 		}

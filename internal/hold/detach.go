@@ -54,7 +54,7 @@ func (h *Hold) Detach(ctx context.Context, within time.Duration) (layout.Ticket,
 	h.removal.wasRemoved()
 	v, _ := layout.DecodeValue([]byte(d.value))
 	return layout.Ticket{
-		Namespace: h.host.Namespace(), Key: h.Key(), Created: h.Created(), Mod: d.mod, Token: h.Token(),
+		Namespace: h.host.Namespace, Key: h.Key(), Created: h.Created(), Mod: d.mod, Token: h.Token(),
 		Lease: d.own.id, Queued: v.Queued, Held: layout.Millis(h.since), Until: layout.Millis(d.own.until),
 	}, nil
 }
@@ -77,7 +77,7 @@ func (d *detaching) send(ctx context.Context) error {
 // try sends the Grant, if none has a reply yet, and the Txn.
 func (d *detaching) try(ctx context.Context) error {
 	g := d.hold.grant
-	if err := d.own.obtain(ctx, d.hold.host, d.within); err != nil {
+	if err := d.own.obtain(ctx, d.hold.host.Env, d.within); err != nil {
 		return err
 	}
 	v, _ := layout.DecodeValue([]byte(d.value))
@@ -157,9 +157,9 @@ func (d *detaching) revoke(ctx context.Context) {
 	if d.own.id == clientv3.NoLease {
 		return
 	}
-	_, _, _ = requests.Once(ctx, host.Sender(), requests.Unhurried,
+	_, _, _ = requests.Once(ctx, host.Sender, requests.Unhurried,
 		func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
-			return host.Client().Revoke(ctx, d.own.id)
+			return host.Client.Revoke(ctx, d.own.id)
 		})
 }
 

@@ -17,7 +17,7 @@ import (
 // heldEntry is what a hold holds: an entry from the queue, and what is known of its value.
 type heldEntry struct {
 	grant    *queue.Grant
-	host     lease.Host
+	host     *lease.Host
 	modified atomic.Int64 // the newest mod revision whose value is known; 0: the create revision
 }
 
@@ -37,7 +37,7 @@ func (e *heldEntry) Key() string { return e.grant.Key }
 func (e *heldEntry) Created() int64 { return e.grant.Created }
 
 // Client is the session's client.
-func (e *heldEntry) Client() *clientv3.Client { return e.host.Client() }
+func (e *heldEntry) Client() *clientv3.Client { return e.host.Client }
 
 // Queue is the queue whose front the hold is.
 func (e *heldEntry) Queue() *queue.Queue { return e.grant.Queue }

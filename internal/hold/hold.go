@@ -112,7 +112,7 @@ func newHold(g *queue.Grant, r Request, of *life) *Hold {
 // audited reports whether a grant and a release are recorded: by an auditor, or in the log of a session that logs at
 // Debug. Either may take time.
 func (h *Hold) audited() bool {
-	return h.request.Auditor != nil || h.host.Logger().Enabled(context.Background(), slog.LevelDebug)
+	return h.request.Auditor != nil || h.host.Logger.Enabled(context.Background(), slog.LevelDebug)
 }
 
 // tell completes a record of the hold, and tells the auditor.
@@ -121,7 +121,7 @@ func (h *Hold) tell(r audit.Record) {
 	r.Lease, r.Token, r.Holder = h.Lease(), h.Token(), h.holder()
 	a := h.request.Auditor
 	if a == nil {
-		a = audit.Log(h.host.Logger())
+		a = audit.Log(h.host.Logger)
 	}
 	audit.Tell(context.Background(), a, r)
 }

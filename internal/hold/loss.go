@@ -109,7 +109,7 @@ func (p *poller) readNotices(ctx context.Context, holds []*Hold) {
 	for i, h := range holds {
 		gets[i] = clientv3.OpGet(h.Key())
 	}
-	resp, err := requests.Txn{Then: gets}.Once(ctx, p.host.Sender(), requests.Proof)
+	resp, err := requests.Txn{Then: gets}.Once(ctx, p.host.Sender, requests.Proof)
 	if err != nil {
 		p.roster.notePolled(holds, never) // the next tick polls them again
 		return
@@ -143,7 +143,7 @@ func (h *Hold) noteEntry(kv *mvccpb.KeyValue) {
 	}
 	if n.Removed { // no Release may ever come; by then the holder must have been told
 		h.forced.give(&h.mu)
-		time.AfterFunc(lease.ToldWithin(h.host.LockDelay()), h.removeKept)
+		time.AfterFunc(lease.ToldWithin(h.host.LockDelay), h.removeKept)
 	}
 	if h.grant.Lease.Context().Err() != nil {
 		h.removeKept() // endHolds may have missed it

@@ -39,7 +39,7 @@ func (r *removal) stayTaken() {
 
 func (r *removal) keepName() {
 	g := r.hold.grant
-	m := move{grant: g, host: r.hold.host}
+	m := move{grant: g, host: r.hold.host.Env}
 	err, late := m.inTime()
 	left := late
 	if late { // the name is to be free now. A late copy of the move finds no entry
@@ -61,7 +61,7 @@ func (r *removal) keepName() {
 // goroutine.
 type move struct {
 	grant      *queue.Grant
-	host       lease.Env
+	host       *lease.Env
 	own        ownLease
 	unanswered bool // a copy may have been carried out, or may be yet
 }
@@ -125,14 +125,14 @@ type ownLease struct {
 }
 
 // obtain asks etcd for a lease of d, unless there is one already.
-func (o *ownLease) obtain(ctx context.Context, host lease.Env, d time.Duration) error {
+func (o *ownLease) obtain(ctx context.Context, host *lease.Env, d time.Duration) error {
 	if o.id != clientv3.NoLease {
 		return nil
 	}
 	sent, seconds := time.Now(), int64((d+time.Second-1)/time.Second)
-	resp, _, err := requests.Once(ctx, host.Sender(), requests.Write,
+	resp, _, err := requests.Once(ctx, host.Sender, requests.Write,
 		func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
-			return host.Client().Grant(ctx, max(1, seconds)) // each copy grants another; the surplus has no keys, and expires
+			return host.Client.Grant(ctx, max(1, seconds)) // each copy grants another; the surplus has no keys, and expires
 		})
 	if err != nil {
 		return fmt.Errorf("grant a lease for the entry: %w", err)
@@ -155,7 +155,7 @@ func (m *move) takenValue() string {
 }
 
 // moveTaken moves the entries whose MinHold has not passed before their lease is revoked, once each.
-func moveTaken(ctx context.Context, host lease.Host, l *lease.Lease) {
+func moveTaken(ctx context.Context, host *lease.Host, l *lease.Lease) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	slots := make(chan struct{}, movesInFlight)
@@ -163,7 +163,7 @@ func moveTaken(ctx context.Context, host lease.Host, l *lease.Lease) {
 		slots <- struct{}{}
 		all.Go(func() { // joined above
 			defer func() { <-slots }()
-			m := move{grant: g, host: host}
+			m := move{grant: g, host: host.Env}
 			if err := m.try(ctx); err == nil || errors.Is(err, queue.ErrEntryGone) {
 				g.Forget()
 			} else { // the entry ends with the lease. A deletion would free the name even if the move was carried out

@@ -81,7 +81,7 @@ func (p *poller) read(ctx context.Context, lease *lease.Lease, holds []*Hold) (r
 	}
 	// A range makes the Txn linearizable, be it in a branch that is not run. Without one a member would answer from its
 	// own state, however old.
-	return requests.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender(), requests.Proof)
+	return requests.Txn{If: cmps, Else: gets}.Once(ctx, p.host.Sender, requests.Proof)
 }
 
 // causeOf returns why an entry is gone, by the reply without it: another cluster has sent the reply; or the session
@@ -103,9 +103,9 @@ func (p *poller) report(sent time.Duration, err error) {
 	if err == nil {
 		return
 	}
-	p.host.Telemetry().PollFailed()
+	p.host.Telemetry.PollFailed()
 	if first {
-		p.host.Logger().Warn("holdfast: could not check whether the entries of held locks and terms exist; "+
+		p.host.Logger.Warn("holdfast: could not check whether the entries of held locks and terms exist; "+
 			"a deleted one is noticed once etcd answers",
 			"lease", names.Lease(p.host.Lease().ID()), "error", err)
 	}
@@ -135,9 +135,9 @@ func (p *poller) checkLease(lease *lease.Lease) {
 // askLease asks etcd whether a lease exists until it answers, and ends the lease if not.
 func (p *poller) askLease(ctx context.Context, lease *lease.Lease) {
 	send := func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-		return p.host.Client().TimeToLive(ctx, lease.ID())
+		return p.host.Client.TimeToLive(ctx, lease.ID())
 	}
-	resp, err := requests.Ask(ctx, p.host.Sender(), requests.Read, send)
+	resp, err := requests.Ask(ctx, p.host.Sender, requests.Read, send)
 	if err == nil && resp.TTL < 0 { // 0 is less than a second, on a lease that exists
 		p.host.LeaseGone(ctx, lease, nil)
 	}

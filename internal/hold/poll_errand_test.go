@@ -34,7 +34,7 @@ func TestWhatAnErrandAsksIsNotPolledBesideIt(t *testing.T) {
 		r, l, old, fresh := &pollerOf(host).roster, host.Lease(), new(Hold), new(Hold)
 		check := func(when string, want int) {
 			t.Helper()
-			r.holds[old], r.holds[fresh] = host.Clock()()-time.Hour, never
+			r.holds[old], r.holds[fresh] = host.Clock()-time.Hour, never
 			due := r.due(map[*lease.Lease][]*Hold{l: {old, fresh}})[l]
 			if len(due) != want || due[len(due)-1] != fresh {
 				t.Errorf("%s: %d holds are due, want %d", when, len(due), want)

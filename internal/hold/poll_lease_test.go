@@ -155,7 +155,7 @@ func TestErrandIsForAHundredHoldsAtMost(t *testing.T) {
 		p := kit.Start(t, srv)
 		h := mustHold(t, p, "x")
 		poll, l := h.poll, h.grant.Lease
-		now := p.Host.Clock()()
+		now := p.Host.Clock()
 		for _, n := range []int{0, 1, requests.MaxOps, requests.MaxOps + 1} {
 			clear(poll.roster.holds)
 			for range n {
@@ -189,7 +189,7 @@ func TestEntryWhoseNoticeCouldNotBeReadCountsAsNeverPolled(t *testing.T) {
 		p := kit.Start(t, srv)
 		h := mustHold(t, p, "x")
 		for refused, want := range map[bool]int{true: 0, false: 1} {
-			h.poll.roster.notePolled(h.holds, p.Host.Clock()())
+			h.poll.roster.notePolled(h.holds, p.Host.Clock())
 			p.PlanAll("read", etcdfake.Fate{LoseRequest: refused, Code: codes.PermissionDenied})
 			h.poll.readNotices(context.Background(), h.holds)
 			if polled := h.poll.roster.on(h.grant.Lease, true); len(polled) != want {

@@ -54,7 +54,7 @@ func isToldWithin(t *testing.T, srv *etcdfake.Server, p *holdtest.Process, bound
 			srv.Delete(h.Key())
 		}
 		if lost, after := noticed(t, h); after > bound || lost.Cause != cause {
-			t.Errorf("lock delay %v: told after %v, want %v: %v", p.Host.LockDelay(), after, bound, lost)
+			t.Errorf("lock delay %v: told after %v, want %v: %v", p.Host.LockDelay, after, bound, lost)
 		}
 		_ = h.Release(t.Context())
 	}

@@ -100,7 +100,7 @@ func (l *life) removeNow(ctx context.Context) bool {
 func (h *Hold) ReleaseAfterWork(ctx context.Context) *holdfast.LostError {
 	err := h.Release(ctx)
 	if errors.Is(err, holdfast.ErrOutcomeUnknown) {
-		h.host.Logger().Warn("holdfast: work finished, but etcd has not confirmed the release", "error", err)
+		h.host.Logger.Warn("holdfast: work finished, but etcd has not confirmed the release", "error", err)
 		return nil
 	}
 	return h.lossIn(err)

@@ -13,7 +13,7 @@ import (
 // notice into. While the session holds anything, one goroutine asks etcd now and then whether the entries still stand
 // as they were put. Its roster says when it asks about which.
 type poller struct {
-	host   lease.Host
+	host   *lease.Host
 	roster roster
 	late   chan struct{} // has a value if a new hold, whose lease is not watched, must be polled at once
 
@@ -26,7 +26,7 @@ type poller struct {
 type pollerKey struct{}
 
 // pollerOf returns the poller of a session.
-func pollerOf(host lease.Host) *poller {
+func pollerOf(host *lease.Host) *poller {
 	return host.Extension(pollerKey{}, func() any {
 		p := &poller{host: host, roster: newRoster(host), late: make(chan struct{}, 1)}
 		host.BeforeRevoke(p.beforeRevoke)
@@ -121,10 +121,10 @@ type roster struct {
 	failed  time.Duration           // when the latest poll was sent, if it got no reply; otherwise never
 }
 
-func newRoster(host lease.Host) roster {
-	interval := lease.PollInterval(host.LockDelay())
+func newRoster(host *lease.Host) roster {
+	interval := lease.PollInterval(host.LockDelay)
 	return roster{
-		clock: host.Clock(), interval: interval, tick: interval / 2, holds: make(map[*Hold]time.Duration), failed: never,
+		clock: host.Clock, interval: interval, tick: interval / 2, holds: make(map[*Hold]time.Duration), failed: never,
 	}
 }
 

@@ -36,7 +36,7 @@ func (h *Hold) Update(ctx context.Context, data string) error {
 	hctx, cancel := h.Context(ctx, false)
 	defer cancel()
 	u := update{hold: h, value: h.heldValue(h.since, data)}
-	err := lease.Retry(hctx, h.host, u.try)
+	err := lease.Retry(hctx, h.host.Env, u.try)
 	switch {
 	case err == nil:
 		return nil

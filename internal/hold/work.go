@@ -81,7 +81,7 @@ func (w *Work) goesOn(wait time.Duration, sooner <-chan struct{}) bool {
 	select {
 	case <-w.returned:
 	case <-w.givenUp:
-	case <-w.hold.host.Context().Done():
+	case <-w.hold.host.Context.Done():
 	case <-sooner:
 	case <-timer.C:
 	}
@@ -93,7 +93,7 @@ func (w *Work) ended() bool {
 	select {
 	case <-w.returned:
 	case <-w.givenUp:
-	case <-w.hold.host.Context().Done(): // Close has been called
+	case <-w.hold.host.Context.Done(): // Close has been called
 	default:
 		return false
 	}
@@ -153,5 +153,5 @@ func (w *Work) grace(lost *holdfast.LostError) time.Duration {
 	//	0 s     the session hears of the revocation: the function's context ends
 	//	0.75 s  the function goes on: OnOverrun is called
 	//	2 s     the next one holds
-	return min(w.hold.host.LockDelay(), w.hold.grant.Lease.Margin()) / 2
+	return min(w.hold.host.LockDelay, w.hold.grant.Lease.Margin()) / 2
 }

@@ -7,36 +7,20 @@ import (
 	"math/rand/v2"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// Life is what a call needs: a client and, until Close, a session.
-type Life interface {
-	Client() *clientv3.Client
-	Context() context.Context
-}
-
-// Alone returns the Life of a client without a session.
-func Alone(cli *clientv3.Client) Life { return alone{cli} }
-
-type alone struct{ client *clientv3.Client }
-
-func (a alone) Client() *clientv3.Client { return a.client }
-func (a alone) Context() context.Context { return context.Background() }
-
 // WithSession returns a child of ctx. The end of the session or of its client ends it, too, with holdfast.ErrClosed or
 // holdfast.ErrClientClosed as the cause.
-func WithSession(ctx context.Context, host Life) (context.Context, func()) {
+func WithSession(ctx context.Context, host *Env) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	if host.Context().Err() != nil { // AfterFunc would say so a moment later
+	if host.Context.Err() != nil { // AfterFunc would say so a moment later
 		cancel(holdfast.ErrClosed)
 	}
-	stop, stopToo := context.AfterFunc(host.Context(), func() { cancel(holdfast.ErrClosed) }), func() bool { return true }
-	if client := host.Client().Ctx(); client != nil { // clientv3 made it
+	stop, stopToo := context.AfterFunc(host.Context, func() { cancel(holdfast.ErrClosed) }), func() bool { return true }
+	if client := host.Client.Ctx(); client != nil { // clientv3 made it
 		stopToo = context.AfterFunc(client, func() { cancel(holdfast.ErrClientClosed) })
 	}
 	return ctx, func() { stop(); stopToo(); cancel(nil) }
@@ -81,12 +65,12 @@ func (c leaseContext) Value(key any) any {
 
 // EndedBy returns why a call failed with err: holdfast.ErrClosed or holdfast.ErrClientClosed if the session or its
 // client ended it, not ctx; otherwise err.
-func EndedBy(ctx context.Context, host Life, err error) error {
-	client := host.Client().Ctx()
+func EndedBy(ctx context.Context, host *Env, err error) error {
+	client := host.Client.Ctx()
 	switch {
 	case err == nil || ctx.Err() != nil || errors.Is(err, holdfast.ErrClientClosed) && !errors.Is(err, context.Canceled):
 		return err // with what it says besides, unless it is of WithSession
-	case host.Context().Err() != nil:
+	case host.Context.Err() != nil:
 		return holdfast.ErrClosed
 	case client != nil && client.Err() != nil:
 		return holdfast.ErrClientClosed
@@ -97,18 +81,18 @@ func EndedBy(ctx context.Context, host Life, err error) error {
 
 // Retry calls op, and again with the session's pauses while its error is worth a retry. Each request of op bounds
 // itself.
-func Retry(ctx context.Context, host Env, op func(ctx context.Context) error) error {
-	return backoff.Retry(ctx, host.RetryPolicy(), func(ctx context.Context) error {
+func Retry(ctx context.Context, host *Env, op func(ctx context.Context) error) error {
+	return backoff.Retry(ctx, host.Retry, func(ctx context.Context) error {
 		err := op(ctx)
 		if err != nil {
-			err = retry.WithConnection(host.Client().ActiveConnection(), err)
+			err = retry.WithConnection(host.Client.ActiveConnection(), err)
 		}
 		return err
 	})
 }
 
 // RetryUnder is Retry until the lease is lost.
-func RetryUnder(ctx context.Context, host Env, l *Lease, op func(ctx context.Context) error) error {
+func RetryUnder(ctx context.Context, host *Env, l *Lease, op func(ctx context.Context) error) error {
 	err := op(ctx)
 	if err == nil {
 		return nil // most calls need no context and no pauses
@@ -118,12 +102,12 @@ func RetryUnder(ctx context.Context, host Env, l *Lease, op func(ctx context.Con
 
 // RetryAfter is RetryUnder after a first call of op, by the caller, that failed with err.
 func RetryAfter(
-	ctx context.Context, host Env, l *Lease, err error, op func(ctx context.Context) error,
+	ctx context.Context, host *Env, l *Lease, err error, op func(ctx context.Context) error,
 ) error {
 	ctx, cancel := UntilLost(ctx, l)
 	defer cancel()
 	if ended := retry.ContextErr(ctx); ended != nil {
-		return fmt.Errorf("%w; last error: %w", ended, retry.WithConnection(host.Client().ActiveConnection(), err))
+		return fmt.Errorf("%w; last error: %w", ended, retry.WithConnection(host.Client.ActiveConnection(), err))
 	}
 	called := true
 	return Retry(ctx, host, func(ctx context.Context) error {
@@ -139,10 +123,9 @@ func RetryAfter(
 type Pauses struct{ backoff *retry.Pauses }
 
 // Next makes the next pause. It returns early when ctx or the session ends, with the reason.
-func (p *Pauses) Next(ctx context.Context, host Env) error {
+func (p *Pauses) Next(ctx context.Context, host *Env) error {
 	if p.backoff == nil {
-		policy := host.RetryPolicy()
-		p.backoff = retry.NewPauses(policy.Initial, policy.Max, policy.Rand)
+		p.backoff = retry.NewPauses(host.Retry.Initial, host.Retry.Max, host.Retry.Rand)
 	}
 	ctx, cancel := WithSession(ctx, host)
 	defer cancel()

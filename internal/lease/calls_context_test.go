@@ -63,20 +63,12 @@ func TestContextOfARequest(t *testing.T) {
 	})
 }
 
-// sessionEnv is a session whose context tells what listens to it.
-type sessionEnv struct {
-	lease.Env
-	ctx context.Context
-}
-
-func (e sessionEnv) Context() context.Context { return e.ctx }
-
 // A session and a lease may live for months.
 func TestCallsLeaveNothingThatListensToTheSessionOrTheLease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		host := kit.Start(t, srv).Host
-		open := &kit.Listened{Context: host.Context()}
-		_, stop := lease.WithSession(t.Context(), sessionEnv{host, open})
+		open := &kit.Listened{Context: host.Context}
+		_, stop := lease.WithSession(t.Context(), &lease.Env{Client: host.Client, Context: open})
 		stop()
 		open.NothingListens(t, "a call")
 
@@ -120,9 +112,9 @@ func TestErrorOfACallThatTheEndOfItsSessionOrClientEnded(t *testing.T) {
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
 		denied := rpctypes.ErrPermissionDenied
-		check := func(what string, host lease.Host, ctx context.Context, err, want error) {
+		check := func(what string, host *lease.Host, ctx context.Context, err, want error) {
 			t.Helper()
-			if got := lease.EndedBy(ctx, host, err); got != want {
+			if got := lease.EndedBy(ctx, host.Env, err); got != want {
 				t.Errorf("%s: %v becomes %v, want %v", what, err, got, want)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // inPauses runs f in virtual time with a session whose pauses are 1 s, 2 s, 4 s, … without jitter.
-func inPauses(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, sess *session.Session, host lease.Host)) {
+func inPauses(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, sess *session.Session, host *lease.Host)) {
 	t.Helper()
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		sess, err := session.New(t.Context(), srv.Client(t), session.Options{Retry: backoff.Policy{
@@ -31,7 +31,7 @@ func inPauses(t *testing.T, f func(t *testing.T, srv *etcdfake.Server, sess *ses
 }
 
 func TestPausesGrowAndBeginAnew(t *testing.T) {
-	inPauses(t, func(t *testing.T, _ *etcdfake.Server, _ *session.Session, host lease.Host) {
+	inPauses(t, func(t *testing.T, _ *etcdfake.Server, _ *session.Session, host *lease.Host) {
 		var p lease.Pauses
 		var took []time.Duration
 		for i := range 4 {
@@ -39,7 +39,7 @@ func TestPausesGrowAndBeginAnew(t *testing.T) {
 				p.Reset()
 			}
 			began := time.Now()
-			if err := p.Next(t.Context(), host); err != nil {
+			if err := p.Next(t.Context(), host.Env); err != nil {
 				t.Fatal(err)
 			}
 			took = append(took, time.Since(began).Round(time.Second))
@@ -51,15 +51,15 @@ func TestPausesGrowAndBeginAnew(t *testing.T) {
 }
 
 func TestPauseEndsWithItsContextAndWithTheSession(t *testing.T) {
-	inPauses(t, func(t *testing.T, _ *etcdfake.Server, sess *session.Session, host lease.Host) {
+	inPauses(t, func(t *testing.T, _ *etcdfake.Server, sess *session.Session, host *lease.Host) {
 		var p lease.Pauses
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if err := p.Next(ctx, host); !errors.Is(err, context.DeadlineExceeded) {
+		if err := p.Next(ctx, host.Env); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		time.AfterFunc(time.Millisecond, func() { _ = sess.Close(context.Background()) })
-		if err := p.Next(t.Context(), host); !errors.Is(err, holdfast.ErrClosed) {
+		if err := p.Next(t.Context(), host.Env); !errors.Is(err, holdfast.ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -67,14 +67,14 @@ func TestPauseEndsWithItsContextAndWithTheSession(t *testing.T) {
 
 // What is retried under a lease is called again after the session's pause, and ends with the lease.
 func TestRetryUnderALeaseEndsWithIt(t *testing.T) {
-	inPauses(t, func(t *testing.T, srv *etcdfake.Server, _ *session.Session, host lease.Host) {
+	inPauses(t, func(t *testing.T, srv *etcdfake.Server, _ *session.Session, host *lease.Host) {
 		l, err := host.Await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		called, began := 0, time.Now()
 		notYet := errors.New("not yet")
-		err = lease.RetryUnder(t.Context(), host, l, func(context.Context) error {
+		err = lease.RetryUnder(t.Context(), host.Env, l, func(context.Context) error {
 			if called++; called < 3 {
 				return retry.Again(notYet)
 			}
@@ -84,7 +84,7 @@ func TestRetryUnderALeaseEndsWithIt(t *testing.T) {
 			t.Errorf("after %v: %d calls, %v", time.Since(began), called, err)
 		}
 		time.AfterFunc(time.Minute, func() { srv.Revoke(l.ID()) })
-		err = lease.RetryUnder(t.Context(), host, l, func(context.Context) error { return retry.Again(notYet) })
+		err = lease.RetryUnder(t.Context(), host.Env, l, func(context.Context) error { return retry.Again(notYet) })
 		if !errors.Is(err, holdfast.ErrLost) || !errors.Is(err, notYet) {
 			t.Errorf("after the lease was lost: %v", err)
 		}
@@ -92,9 +92,9 @@ func TestRetryUnderALeaseEndsWithIt(t *testing.T) {
 }
 
 func TestRetriesLeaveNothingThatListensToTheirContext(t *testing.T) {
-	inPauses(t, func(t *testing.T, _ *etcdfake.Server, _ *session.Session, host lease.Host) {
+	inPauses(t, func(t *testing.T, _ *etcdfake.Server, _ *session.Session, host *lease.Host) {
 		ctx, called := &kit.Listened{Context: t.Context()}, 0
-		err := lease.RetryUnder(ctx, host, host.Lease(), func(context.Context) error {
+		err := lease.RetryUnder(ctx, host.Env, host.Lease(), func(context.Context) error {
 			if called++; called == 1 {
 				return retry.Again(errors.New("not yet"))
 			}
@@ -107,7 +107,7 @@ func TestRetriesLeaveNothingThatListensToTheirContext(t *testing.T) {
 
 		ctx = &kit.Listened{Context: t.Context()}
 		var p lease.Pauses
-		if err := p.Next(ctx, host); err != nil {
+		if err := p.Next(ctx, host.Env); err != nil {
 			t.Fatal(err)
 		}
 		ctx.NothingListens(t, "a pause")

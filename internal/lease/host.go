@@ -16,18 +16,18 @@ import (
 
 // Ref is a reference to a [Host]. A session embeds it under an unexported name, and its method is unexported, too: so
 // only packages of this module can open a session.
-type Ref struct{ host Host }
+type Ref struct{ host *Host }
 
 // NewRef returns a reference to h.
-func NewRef(h Host) Ref { return Ref{h} }
+func NewRef(h *Host) Ref { return Ref{h} }
 
-func (r Ref) open() Host { return r.host }
+func (r Ref) open() *Host { return r.host }
 
 // Open returns the host behind a *session.Session; nil for a nil or a zero one.
 func Open[S any, P interface {
 	*S
-	open() Host
-}](sess P) Host {
+	open() *Host
+}](sess P) *Host {
 	if sess == nil {
 		return nil
 	}
@@ -35,38 +35,31 @@ func Open[S any, P interface {
 }
 
 // Host is a session as locks and elections see it. Code that needs only a part of it takes that part.
-type Host interface {
-	Env
+type Host struct {
+	*Env
 	Leases
 	Work
 }
 
 // Env has what stays the same as long as a session lives.
-type Env interface {
-	// Client is the etcd client of the session.
-	Client() *clientv3.Client
-	// Namespace is the namespace of the session.
-	Namespace() string
-	// Logger is the logger of the session.
-	Logger() *slog.Logger
-	// Telemetry returns the session's instruments.
-	Telemetry() *telemetry.Telemetry
-	// Clock returns the session's clock.
-	Clock() func() time.Duration
-	// RetryPolicy returns the session's retry policy.
-	RetryPolicy() backoff.Policy
-	// Sender returns the sender of requests that may be repeated.
-	Sender() *requests.Sender
-	// Identity says who the session is, for people who look into etcd.
-	Identity() layout.Identity
-	// LockDelay is how long a waiter waits when the entry ahead of it went together with its lease.
-	LockDelay() time.Duration
-	// EpochKey is the key of the fencing epoch of the session's namespace.
-	EpochKey() string
-	// SessionKey is the session key of the lease with that ID.
-	SessionKey(id clientv3.LeaseID) string
+type Env struct {
+	Client    *clientv3.Client
+	Namespace string
+	Logger    *slog.Logger
+	Telemetry *telemetry.Telemetry
+	Clock     func() time.Duration
+	Retry     backoff.Policy
+	Sender    *requests.Sender
+	Identity  layout.Identity // who the session is, for people who look into etcd
+	LockDelay time.Duration   // how long a waiter waits when the entry ahead of it went together with its lease
+
 	// Context is done when Close begins. It carries no values, so all watches made on it can share a stream.
-	Context() context.Context
+	Context context.Context
+}
+
+// Alone returns the Env of a client without a session: what it takes to send requests and to watch.
+func Alone(cli *clientv3.Client, policy backoff.Policy) *Env {
+	return &Env{Client: cli, Retry: policy, Sender: requests.NewSender(cli, policy), Context: context.Background()}
 }
 
 // Leases are the leases of a session, one after the other.

@@ -48,7 +48,7 @@ type Suspect struct {
 // the entries in question, and removes what stands of them. There is one for each session, and nothing else moves the
 // gate.
 type Sweeper struct {
-	host lease.Host
+	host *lease.Host
 	keys *Keys
 
 	mu       sync.Mutex // protects what follows
@@ -90,11 +90,11 @@ func (s *Sweeper) run(ctx context.Context) {
 		}
 		if ctx.Err() == nil && !etcderr.Retryable(err) && !logged && suspects[0].Lease.Lost() == nil {
 			logged = true
-			s.host.Logger().Error("holdfast: etcd refuses to remove entries, or to clean up after requests that it did not "+
+			s.host.Logger.Error("holdfast: etcd refuses to remove entries, or to clean up after requests that it did not "+
 				"answer; they may stand until the lease ends; the session retries", "entries", len(suspects),
 				"lease", names.Lease(suspects[0].Lease.ID()), "error", err)
 		}
-		if pauses.Next(ctx, s.host) != nil {
+		if pauses.Next(ctx, s.host.Env) != nil {
 			return
 		}
 	}
@@ -207,7 +207,7 @@ func (s *Sweeper) removeTogether(ctx context.Context, batch []*Suspect, final bo
 			}
 		}
 	}
-	r, err := requests.ReadAll(ctx, s.host.Sender(), reads...)
+	r, err := requests.ReadAll(ctx, s.host.Sender, reads...)
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (s *Sweeper) removeTogether(ctx context.Context, batch []*Suspect, final bo
 		}
 	}
 	if len(remove.Then) > 0 {
-		if r, err = remove.Ask(ctx, s.host.Sender(), requests.Write); err == nil && !r.Succeeded {
+		if r, err = remove.Ask(ctx, s.host.Sender, requests.Write); err == nil && !r.Succeeded {
 			err = errRemoved
 		}
 		if err != nil {
@@ -247,7 +247,7 @@ func (e *Suspect) owns(kv *mvccpb.KeyValue) bool {
 }
 
 // New returns what a session needs, once. It does no I/O.
-func New(host lease.Host) (*Keys, *Sweeper) {
+func New(host *lease.Host) (*Keys, *Sweeper) {
 	keys := &Keys{inUse: make(map[string]use)}
 	return keys, &Sweeper{host: host, keys: keys, suspects: make(map[*Suspect]bool)}
 }

@@ -45,7 +45,7 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 		return nil, err
 	}
 	q := s[0]
-	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.At.Kind, q.At.Name)
+	ctx, r.telemetry = q.host.Telemetry.Acquire(ctx, q.At.Kind, q.At.Name)
 	defer func() {
 		if err != nil {
 			r.reportFailure(ctx, err)
@@ -94,7 +94,7 @@ func (s Set) Acquire(ctx context.Context, r Request) (_ []*Grant, err error) {
 		if !a.canQueueAgain(ctx, err) {
 			return nil, fail(ctx, heads, a, err)
 		}
-		if ended := pauses.Next(ctx, q.host); ended != nil {
+		if ended := pauses.Next(ctx, q.host.Env); ended != nil {
 			return nil, fail(ctx, heads, nil, fmt.Errorf("%w; last error: %w", ended, err))
 		}
 	}
@@ -281,7 +281,7 @@ func fail(ctx context.Context, heads []*caller, a *attempt, err error) error {
 		go func() { place <- c.readPlace(patience, rev) }() // ends with patience
 	}
 	giveUp(heads, a)
-	if err = lease.EndedBy(ctx, c.q.host, err); !asked {
+	if err = lease.EndedBy(ctx, c.q.host.Env, err); !asked {
 		return err
 	}
 	return &Error{Place: <-place, Err: err}
@@ -352,7 +352,7 @@ func (s Set) checkEmpty(ctx context.Context) error {
 		for _, q := range s {
 			ask.Add(q.placeReads(0)...)
 		}
-		r, err := requests.ReadAll(ctx, first.host.Sender(), ask...)
+		r, err := requests.ReadAll(ctx, first.host.Sender, ask...)
 		if err != nil {
 			return err
 		}
@@ -369,7 +369,7 @@ func (s Set) checkEmpty(ctx context.Context) error {
 func (q *Queue) checkRoom(ctx context.Context) error {
 	return q.WhileOpen(ctx, func(ctx context.Context) error {
 		from, end := q.At.Semaphore()
-		r, err := requests.ReadAll(ctx, q.host.Sender(), append([]clientv3.Op{
+		r, err := requests.ReadAll(ctx, q.host.Sender, append([]clientv3.Op{
 			clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithKeysOnly()), clientv3.OpGet(q.At.LimitKey()),
 		}, q.placeReads(0)...)...)
 		if err != nil || r.First(1) == nil {

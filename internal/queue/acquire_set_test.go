@@ -44,11 +44,11 @@ func TestSetQueuesAgainIfOneOfItsEntriesWasWrittenTo(t *testing.T) {
 				kit.Queued(t, srv, kit.Entries("y"), 2)
 				entries := srv.Keys(kit.Entries(written))
 				own := entries[len(entries)-1]
-				lease, err := one.Host.Client().Grant(ctx, 3)
+				lease, err := one.Host.Client.Grant(ctx, 3)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := one.Host.Client().Put(ctx, string(own.Key), "removed", clientv3.WithLease(lease.ID)); err != nil {
+				if _, err := one.Host.Client.Put(ctx, string(own.Key), "removed", clientv3.WithLease(lease.ID)); err != nil {
 					t.Fatal(err)
 				}
 				holdtest.MustRelease(t, ahead)

@@ -24,7 +24,7 @@ import (
 var errTicketInUse = errors.New("this session attaches the ticket already, or removes what an earlier call has left")
 
 // OfTicket returns the queue of a ticket's entry, as a session uses it.
-func OfTicket(host lease.Host, t layout.Ticket) *Queue {
+func OfTicket(host *lease.Host, t layout.Ticket) *Queue {
 	at, found := t.Queue()
 	q := New(host, at.Kind, at.Name)
 	bad := func(reason string) { q.err = &holdfast.ArgumentError{Argument: "ticket", Reason: reason} }
@@ -32,8 +32,8 @@ func OfTicket(host lease.Host, t layout.Ticket) *Queue {
 	case !found:
 		bad("is a zero value: it comes from Detach")
 	case host == nil:
-	case host.Namespace() != t.Namespace:
-		bad(fmt.Sprintf("is of namespace %q, and the session of %q", t.Namespace, host.Namespace()))
+	case host.Namespace != t.Namespace:
+		bad(fmt.Sprintf("is of namespace %q, and the session of %q", t.Namespace, host.Namespace))
 	case layout.IsReader(t.Key):
 		q = q.Readers()
 	}
@@ -57,7 +57,7 @@ func Attach(ctx context.Context, q *Queue, t layout.Ticket, r Request) (_ *Grant
 	if err := (Set{q}).usable(ctx); err != nil {
 		return nil, err
 	}
-	ctx, r.telemetry = q.host.Telemetry().Acquire(ctx, q.At.Kind, q.At.Name)
+	ctx, r.telemetry = q.host.Telemetry.Acquire(ctx, q.At.Kind, q.At.Name)
 	defer func() {
 		if err != nil {
 			r.reportFailure(ctx, err)
@@ -65,10 +65,10 @@ func Attach(ctx context.Context, q *Queue, t layout.Ticket, r Request) (_ *Grant
 	}()
 	l, err := q.host.Await(ctx)
 	if err != nil {
-		return nil, lease.EndedBy(ctx, q.host, err)
+		return nil, lease.EndedBy(ctx, q.host.Env, err)
 	}
 	a := newAttaching(q, l, t, r)
-	err = lease.RetryUnder(ctx, q.host, l, a.try)
+	err = lease.RetryUnder(ctx, q.host.Env, l, a.try)
 	if err == nil && (ctx.Err() != nil || !a.mayHold()) { // the session is suspended, or the reply was late
 		err = a.awaitFront(ctx)
 	}
@@ -78,7 +78,7 @@ func Attach(ctx context.Context, q *Queue, t layout.Ticket, r Request) (_ *Grant
 		return a.entry, nil
 	}
 	if !a.is { // it has sent nothing, and its line has no other caller
-		return nil, lease.EndedBy(ctx, q.host, err)
+		return nil, lease.EndedBy(ctx, q.host.Env, err)
 	}
 	switch {
 	case errors.Is(err, ErrEntryGone): // by hand, or to an administrator, since the reply
@@ -87,7 +87,7 @@ func Attach(ctx context.Context, q *Queue, t layout.Ticket, r Request) (_ *Grant
 		err = fmt.Errorf("%w; the ticket is used, and its entry is removed", err)
 	}
 	giveUp([]*caller{a.caller}, a.attempt)
-	if err = lease.EndedBy(ctx, q.host, err); a.unknown && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+	if err = lease.EndedBy(ctx, q.host.Env, err); a.unknown && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		err = fmt.Errorf("%w: %w; the ticket is used, and the session removes the entry, or it is good until %v",
 			holdfast.ErrOutcomeUnknown, err, t.Until)
 	}
@@ -120,14 +120,14 @@ func (a *attaching) try(ctx context.Context) error {
 	a.is = a.is || e.Queue.shared.keys.Register(e.home, a.lease, e)
 	reads := []clientv3.Op{clientv3.OpGet(e.Key), Meta(a.lease.Key())} // of a key alone, etcd 3.7 does not tell the lease
 	if !a.is {
-		r, err := requests.ReadAll(ctx, e.Queue.host.Sender(), reads...)
+		r, err := requests.ReadAll(ctx, e.Queue.host.Sender, reads...)
 		if err != nil {
 			return err
 		}
 		return a.refused(ctx, r, gate, began)
 	}
 	says := layout.Claim{
-		LockDelay: e.Queue.shared.lockDelay, ToldWithin: e.Queue.shared.toldWithin, Session: a.lease.ID(),
+		LockDelay: e.Queue.host.LockDelay, ToldWithin: e.Queue.shared.toldWithin, Session: a.lease.ID(),
 	}
 	putClaim := clientv3.OpPut(e.Claim, says.Encode(), clientv3.WithLease(a.lease.Claims()))
 	rctx, cancel := lease.ForRequest(ctx, a.lease, lease.GiveUpWait)
@@ -204,9 +204,9 @@ func (a *attaching) end(ctx context.Context, stands bool) (holdfast.TicketEnd, e
 		return holdfast.TicketUsed, nil
 	}
 	host := a.entry.Queue.host
-	resp, err := requests.Ask(ctx, host.Sender(), requests.Read,
+	resp, err := requests.Ask(ctx, host.Sender, requests.Read,
 		func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-			return host.Client().TimeToLive(ctx, a.ticket.Lease)
+			return host.Client.TimeToLive(ctx, a.ticket.Lease)
 		})
 	switch {
 	case err != nil:

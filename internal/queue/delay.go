@@ -26,7 +26,7 @@ func (a *attempt) passClaims(ctx context.Context) error {
 	due := time.Now()
 	for _, e := range a.entries { // no entry is ahead in any of the queues, so all delays run side by side
 		for _, c := range e.claims {
-			end, known := e.Queue.shared.delays.end(c, a.q.shared.lockDelay)
+			end, known := e.Queue.shared.delays.end(c, a.q.host.LockDelay)
 			if !known {
 				return e.look(ctx)
 			}
@@ -82,7 +82,7 @@ func (a *attempt) clear(ctx context.Context) error {
 		sent := time.Now()
 		var r requests.Reply
 		err := a.entries[0].Retry(ctx, func(ctx context.Context) (err error) {
-			r, err = a.clearing(batch).Once(ctx, a.q.host.Sender(), requests.Write)
+			r, err = a.clearing(batch).Once(ctx, a.q.host.Sender, requests.Write)
 			return err
 		})
 		if err != nil {
@@ -136,14 +136,14 @@ func (a *attempt) noteReply(due time.Time) {
 	//	9.0 s  the members meet again, and answer B first. A's poll is on its way: B waits until 11 s
 	//
 	// tests/models/quietmodel has this rule.
-	lockDelay := a.q.shared.lockDelay
+	lockDelay := a.q.host.LockDelay
 	a.delayed, a.late = true, lockDelay > 0 && time.Since(due) > lockDelay/4
 }
 
 // delayOnceMore waits for the lock delay, and looks again.
 func (a *attempt) delayOnceMore(ctx context.Context) error {
 	a.late = false
-	if !lease.Sleep(ctx, a.q.shared.lockDelay) {
+	if !lease.Sleep(ctx, a.q.host.LockDelay) {
 		return retry.ContextErr(ctx)
 	}
 	return a.entries[0].look(ctx)

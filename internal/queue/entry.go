@@ -128,7 +128,7 @@ type entryKeys struct {
 
 // Granted is what was known of an entry when its attempt began to hold.
 type Granted struct {
-	Host             lease.Host             // the session
+	Host             *lease.Host            // the session
 	Modified         int64                  // the mod revision; of a waiting entry 0, unless it was put again
 	AcquiredRevision int64                  // of the store, at the latest read of all entries of the set
 	Stood            time.Time              // when the request was sent by which the entry holds
@@ -177,7 +177,7 @@ func (e *entry) Commit(ctx context.Context, t requests.Txn) (requests.Reply, err
 // Retry calls op until it succeeds or fails for good, with the session's pauses, until ctx ends or the lease is lost.
 // Each request of op has its own timeout.
 func (e *entry) Retry(ctx context.Context, op func(ctx context.Context) error) error {
-	return lease.RetryUnder(ctx, e.Queue.host, e.Lease, op)
+	return lease.RetryUnder(ctx, e.Queue.host.Env, e.Lease, op)
 }
 
 // PutValue replaces the value of an entry, and keeps its lease.
@@ -187,7 +187,7 @@ func PutValue(key, value string) clientv3.Op {
 
 // Log is the session's logger with what identifies the entry.
 func (e *entry) Log() *slog.Logger {
-	return e.Queue.host.Logger().With("queue", string(e.Queue.At.Kind), "name", e.Queue.At.Name, "key", e.Key,
+	return e.Queue.host.Logger.With("queue", string(e.Queue.At.Kind), "name", e.Queue.At.Name, "key", e.Key,
 		"lease", names.Lease(e.Lease.ID()))
 }
 
@@ -235,7 +235,7 @@ func (e *entry) setToken(epoch []*mvccpb.KeyValue) (err error) {
 // TakeFor makes the name stay taken for d from now on: until then the session deletes the entry only if its owner does.
 // TakeFor(0) undoes it.
 func (e *entry) TakeFor(d time.Duration) {
-	until := e.Queue.host.Clock()() + d
+	until := e.Queue.host.Clock() + d
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.taken.until, e.taken.since = until, time.Now()
@@ -246,7 +246,7 @@ func (e *entry) TakenFor() time.Duration {
 	e.mu.Lock()
 	until := e.taken.until
 	e.mu.Unlock()
-	return max(0, until-e.Queue.host.Clock()())
+	return max(0, until-e.Queue.host.Clock())
 }
 
 // TakenSince is when TakeFor was called.
@@ -257,7 +257,7 @@ func (e *entry) TakenSince() time.Time {
 }
 
 // Taken returns the entries of a lost lease whose names stay taken: see TakeFor. Its caller reads and forgets them.
-func Taken(host lease.Host, l *lease.Lease) (taken []*Grant) {
+func Taken(host *lease.Host, l *lease.Lease) (taken []*Grant) {
 	for _, of := range sharedBy(host).keys.Of(l, false) {
 		if e := of.(*entry); e.TakenFor() > 0 {
 			taken = append(taken, e)

@@ -187,7 +187,7 @@ func (c *caller) awaitTurn(ctx context.Context) error {
 		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.GiveUpWait)
 		defer cancel()
 		return &Error{Place: c.place(patience), Err: err}
-	case <-c.q.host.Context().Done():
+	case <-c.q.host.Context.Done():
 		return holdfast.ErrClosed
 	}
 }

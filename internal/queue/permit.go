@@ -291,7 +291,7 @@ func (p *permit) ask(ctx context.Context, then requests.Ops, note func(requests.
 	r, err := requests.Txn{
 		If:   []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.Key), "=", e.modRevision())},
 		Then: then, Else: []clientv3.Op{clientv3.OpGet(e.Key)}, // of a key alone, etcd 3.7 does not tell the lease
-	}.Ask(ctx, e.Queue.host.Sender(), requests.Read)
+	}.Ask(ctx, e.Queue.host.Sender, requests.Read)
 	if err != nil {
 		return err
 	}
@@ -316,7 +316,7 @@ const hangs = time.Second
 // watch waits until the turn ahead is marked or gone or, at the front, until a permit goes or the limit is changed.
 func (p *permit) watch(ctx context.Context) error {
 	e, q := p.e, p.e.Queue
-	c := watching.Change{Host: q.host, Streams: &q.shared.streams, Look: p.look, Hear: p.hear}
+	c := watching.Change{Env: q.host.Env, Streams: &q.shared.streams, Look: p.look, Hear: p.hear}
 	if ahead := e.ahead; ahead == nil {
 		from, end := q.At.Semaphore()
 		c.Key, c.Opts = from, []clientv3.OpOption{clientv3.WithRange(end)}

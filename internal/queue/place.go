@@ -133,10 +133,10 @@ func (c *caller) place(ctx context.Context) view.Place {
 // stand. It returns no place if etcd does not answer, or if the session is closed before.
 func (c *caller) readPlace(ctx context.Context, rev int64) view.Place {
 	q := c.q
-	ctx, cancel := lease.WithSession(ctx, q.host)
+	ctx, cancel := lease.WithSession(ctx, q.host.Env)
 	defer cancel()
 	reads := q.placeReads(rev)
-	r, err := requests.ReadAll(ctx, q.host.Sender(), append(reads, q.shared.getEpoch)...)
+	r, err := requests.ReadAll(ctx, q.host.Sender, append(reads, q.shared.getEpoch)...)
 	if err != nil {
 		return view.Place{}
 	}
@@ -168,8 +168,8 @@ func (c *caller) tell(place func(ctx context.Context) view.Place) {
 	if t.name == "" {
 		t.name, t.joined = callback.Name(fn), host.Joining()
 	}
-	t.calls.Add(callback.Call{Callback: t.name, Log: host.Logger(), Latest: true, Run: func() {
-		ctx, cancel := context.WithTimeout(host.Context(), readPlaceWithin)
+	t.calls.Add(callback.Call{Callback: t.name, Log: host.Logger, Latest: true, Run: func() {
+		ctx, cancel := context.WithTimeout(host.Context, readPlaceWithin)
 		defer cancel()
 		fn(place(ctx))
 	}})

@@ -58,7 +58,7 @@ func (a *attempt) put(ctx context.Context) error {
 	//	rev 10  the second copy puts the entry
 	//	rev 12  the entry is released
 	//	rev 15  the first copy would put it again; by then the sweeper has put the session key: it does nothing
-	if r.Unanswered || time.Since(began) >= slowPut || a.q.host.Sender().RepeatsUnnoticed() {
+	if r.Unanswered || time.Since(began) >= slowPut || a.q.host.Sender.RepeatsUnnoticed() {
 		a.unansweredAt = p.gate
 	}
 	if r.Succeeded {
@@ -86,9 +86,9 @@ func (a *attempt) putAgain(ctx context.Context, err error) error {
 		return err
 	}
 	if errors.Is(err, errSendAgain) {
-		return lease.RetryUnder(ctx, a.q.host, a.lease, try) // at once: its reason is out of the way
+		return lease.RetryUnder(ctx, a.q.host.Env, a.lease, try) // at once: its reason is out of the way
 	}
-	return lease.RetryAfter(ctx, a.q.host, a.lease, err, try)
+	return lease.RetryAfter(ctx, a.q.host.Env, a.lease, err, try)
 }
 
 // putting is the Txn for the entries of an attempt. The session key's mod revision is the gate: once the sweeper has
@@ -286,7 +286,7 @@ func (a *attempt) findPut(ctx context.Context, gate int64) (r requests.Reply, pu
 		turn, claim := permit.turnKeys()
 		ask.Add(Meta(turn), Meta(claim), clientv3.OpGet(a.q.At.LimitKey()))
 	}
-	if r, err = requests.ReadAll(ctx, a.q.host.Sender(), ask...); err != nil {
+	if r, err = requests.ReadAll(ctx, a.q.host.Sender, ask...); err != nil {
 		a.unansweredAt = gate // as below: an earlier copy may have put them
 		return r, false, err
 	}

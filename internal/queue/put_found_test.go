@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
@@ -89,13 +90,13 @@ func TestTokenThatCannotBeUsedEndsTheWholeAttempt(t *testing.T) {
 		if err := a.put(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		srv.Put(p.Host.EpochKey(), "1") // an operator raises the epoch after the put
+		srv.Put(names.EpochKey(p.Host.Namespace), "1") // an operator raises the epoch after the put
 		if _, _, err := a.findPut(t.Context(), 7); !errors.Is(err, layout.ErrEpochMoved) {
 			t.Errorf("found with %v", err)
 		}
 		giveUp(callers, a)
 		time.Sleep(time.Minute) // the sweeper has moved the gate
-		srv.Put(p.Host.EpochKey(), "no number")
+		srv.Put(names.EpochKey(p.Host.Namespace), "no number")
 		callers, a = attempt()
 		if err := a.put(t.Context()); err == nil || a.entries[0].stage < created {
 			t.Errorf("put with an epoch that is no number: %v", err)

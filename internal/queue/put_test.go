@@ -240,7 +240,7 @@ func TestPutRefusedByItsOwnEarlierCopyLeavesNothing(t *testing.T) {
 		p.Heal()
 		time.Sleep(10 * time.Second)
 		kit.NothingStands(t, srv)
-		key := srv.Keys(p.Host.SessionKey(p.Host.Lease().ID()))[0]
+		key := srv.Keys(p.Host.Lease().Key())[0]
 		if key.ModRevision == key.CreateRevision {
 			t.Error("the session key was not put again, so a third copy may still put the entry")
 		}
@@ -301,12 +301,12 @@ func TestAttemptDoesNotHoldByAnEntryThatWasRemovedBeforeItsReply(t *testing.T) {
 				}
 				time.Sleep(200 * time.Millisecond)
 				removed := kit.Standing(srv, "x")[0]
-				grant, err := ops.Host.Client().Grant(t.Context(), int64(stands/time.Second))
+				grant, err := ops.Host.Client.Grant(t.Context(), int64(stands/time.Second))
 				if err != nil {
 					t.Fatal(err)
 				}
 				put := clientv3.OpPut(string(removed.Key), "removed", clientv3.WithLease(grant.ID))
-				if _, err := ops.Host.Client().Do(t.Context(), put); err != nil {
+				if _, err := ops.Host.Client.Do(t.Context(), put); err != nil {
 					t.Fatal(err)
 				}
 				r := holdtest.Granted(t, srv, done)

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/leftovers"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/internal/watching"
@@ -22,7 +23,7 @@ import (
 // Queue is the queue of one name, as used by one session. It is immutable and does no I/O. A Queue with a bad name or
 // without a session says so at the first Acquire.
 type Queue struct {
-	host   lease.Host
+	host   *lease.Host
 	shared *shared
 	scope
 	below string // of a reader: the locked path below this name, for people; or empty
@@ -47,24 +48,24 @@ type Request struct {
 }
 
 // New returns the queue of a name. Its entries are NAMESPACE/KIND/NAME/@/….
-func New(host lease.Host, kind holdfast.Kind, name string) *Queue {
+func New(host *lease.Host, kind holdfast.Kind, name string) *Queue {
 	return newQueue(host, layout.Named(namespaceOf(host), kind, name))
 }
 
 // At returns the queue of a foreign prefix, as etcd's concurrency package takes it. Its entries are PREFIX/…, and every
 // key there counts as an entry.
-func At(host lease.Host, kind holdfast.Kind, prefix string) *Queue {
+func At(host *lease.Host, kind holdfast.Kind, prefix string) *Queue {
 	return newQueue(host, layout.At(namespaceOf(host), kind, prefix))
 }
 
-func namespaceOf(host lease.Host) string {
+func namespaceOf(host *lease.Host) string {
 	if host == nil {
 		return "" // newQueue reports the missing session
 	}
-	return host.Namespace()
+	return host.Namespace
 }
 
-func newQueue(host lease.Host, at layout.Keyspace) *Queue {
+func newQueue(host *lease.Host, at layout.Keyspace) *Queue {
 	q := &Queue{host: host, scope: scope{At: at}, err: at.Check()}
 	if host == nil {
 		q.err = &holdfast.ArgumentError{Argument: "sess", Reason: "is nil"}
@@ -130,7 +131,7 @@ var errNoQueue = &holdfast.ArgumentError{
 }
 
 // Host returns the session behind the queue; nil without one.
-func (q *Queue) Host() lease.Host {
+func (q *Queue) Host() *lease.Host {
 	if q == nil {
 		return nil
 	}
@@ -173,15 +174,15 @@ func (q *Queue) WhileOpen(ctx context.Context, op func(ctx context.Context) erro
 	if err := (Set{q}).usable(ctx); err != nil {
 		return err
 	}
-	open, cancel := lease.WithSession(ctx, q.host)
+	open, cancel := lease.WithSession(ctx, q.host.Env)
 	defer cancel()
-	return lease.EndedBy(ctx, q.host, op(open))
+	return lease.EndedBy(ctx, q.host.Env, op(open))
 }
 
 // Same reports whether two queues have the same entries: the same keys, through the same client. With another client
 // the same name may be other keys, because client/v3/namespace adds a prefix to all of them.
 func (q *Queue) Same(other *Queue) bool {
-	return q.At.Entries == other.At.Entries && q.host.Client() == other.host.Client()
+	return q.At.Entries == other.At.Entries && q.host.Client == other.host.Client
 }
 
 // entryValue returns the value of an entry for a caller.
@@ -189,7 +190,7 @@ func (q *Queue) entryValue(r Request) string {
 	if q.At.Verbatim {
 		return r.Data
 	}
-	who := q.shared.identity
+	who := q.host.Identity
 	if r.Owner != "" {
 		who.Owner = r.Owner
 	}
@@ -211,13 +212,13 @@ func (q *Queue) ReportUnknown(request string, err error) bool {
 	if etcderr.Classify(err) != etcderr.Unknown {
 		return false
 	}
-	q.host.Telemetry().Ambiguous(q.At.Kind, request)
+	q.host.Telemetry.Ambiguous(q.At.Kind, request)
 	return true
 }
 
 // shared is what all queues of one session have in common.
 type shared struct {
-	host lease.Host
+	host *lease.Host
 	facts
 
 	lines  lines
@@ -239,27 +240,25 @@ const maxPermitPuts = 16
 
 // facts stay the same in a session, so they are computed once.
 type facts struct {
-	lockDelay  time.Duration
 	toldWithin time.Duration // see lease.ToldWithin
 	lookLasts  time.Duration // see lease.LookLasts
-	identity   layout.Identity
-	getEpoch   clientv3.Op // reads the fencing epoch
-	claimValue string      // of all claims of the session
+	getEpoch   clientv3.Op   // reads the fencing epoch
+	claimValue string        // of all claims of the session
 }
 
 type sharedKey struct{}
 
-func sharedBy(host lease.Host) *shared {
+func sharedBy(host *lease.Host) *shared {
 	return host.Extension(sharedKey{}, func() any {
-		delay := host.LockDelay()
+		delay := host.LockDelay
 		s := &shared{
 			host: host,
 			facts: facts{
-				lockDelay: delay, toldWithin: lease.ToldWithin(delay), lookLasts: lease.LookLasts(delay),
-				identity: host.Identity(), getEpoch: clientv3.OpGet(host.EpochKey()),
+				toldWithin: lease.ToldWithin(delay), lookLasts: lease.LookLasts(delay),
+				getEpoch:   clientv3.OpGet(names.EpochKey(host.Namespace)),
 				claimValue: layout.Claim{LockDelay: delay, ToldWithin: lease.ToldWithin(delay)}.Encode(),
 			},
-			commits:    requests.Committer{Sender: host.Sender(), Go: host.Go},
+			commits:    requests.Committer{Sender: host.Sender, Go: host.Go},
 			permitPuts: make(chan struct{}, maxPermitPuts),
 		}
 		s.keys, s.sweeper = leftovers.New(host)
@@ -277,7 +276,7 @@ func (s *shared) isUnclaimed(at layout.Keyspace) bool {
 // noteUnclaimed records a prefix to whose claims this client has no right, and tells the session's logger once.
 func (s *shared) noteUnclaimed(at layout.Keyspace) {
 	if _, known := s.unclaimed.LoadOrStore(at.Entries, true); !known {
-		s.host.Logger().Warn("holdfast: no right to the claims of a prefix; entries are put without them, so one that comes "+
+		s.host.Logger.Warn("holdfast: no right to the claims of a prefix; entries are put without them, so one that comes "+
 			"after this session's lease was revoked may hold before this session is told; grant the role what "+
 			"\"holdfast check --at\" names", "kind", at.Kind, "name", at.Name, "claims", at.Claims)
 	}

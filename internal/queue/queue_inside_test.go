@@ -72,7 +72,7 @@ func TestEntrySaysInWhichModeItHolds(t *testing.T) {
 		} {
 			if v, ok := layout.DecodeValue([]byte(q.entryValue(Request{}))); !ok || v.Mode != want {
 				t.Errorf("%v: mode %q, want %q", q, v.Mode, want)
-			} else if v.Owner != p.Host.Identity().Owner || v.Owner == "" || v.ToldWithin != kit.ToldWithin {
+			} else if v.Owner != p.Host.Identity.Owner || v.Owner == "" || v.ToldWithin != kit.ToldWithin {
 				t.Errorf("%v: owner %q, told within %v", q, v.Owner, v.ToldWithin)
 			}
 		}

@@ -61,7 +61,7 @@ func RemoveNow(ctx context.Context, grants []*Grant, beside *Grant) error {
 		return err
 	case t.Else == nil:
 		return errMustHandOff // HandOff finds out why
-	case r.Unanswered, first.Queue.host.Sender().RepeatsUnnoticed() && !first.Is(cmp.Or(r.First(0), r.First(1))):
+	case r.Unanswered, first.Queue.host.Sender.RepeatsUnnoticed() && !first.Is(cmp.Or(r.First(0), r.First(1))):
 		return holdfast.ErrOutcomeUnknown // a copy of ours may have done it: nothing of the first stands
 	default:
 		return ErrEntryGone
@@ -87,7 +87,7 @@ func (e *entry) tryRemove(ctx context.Context) error {
 		return ErrEntryGone
 	case e.removing: // by an unanswered copy of ours
 		return nil
-	case e.Queue.host.Sender().RepeatsUnnoticed():
+	case e.Queue.host.Sender.RepeatsUnnoticed():
 		return ErrRepeated
 	default:
 		return ErrEntryGone
@@ -143,7 +143,7 @@ func (e *entry) Remove() error {
 		return err
 	default: // the sweeper tries again: a withdrawn permission may be granted again
 		e.refused = true
-		e.Queue.host.Telemetry().Sweeping(e.Queue.At.Kind)
+		e.Queue.host.Telemetry.Sweeping(e.Queue.At.Kind)
 		e.finish()
 	}
 	if unknown && !errors.Is(err, holdfast.ErrOutcomeUnknown) {

@@ -21,7 +21,7 @@ import (
 type Semaphore struct{ queue *Queue } // of all permits; Permits returns the queue that puts them
 
 // NewSemaphore returns a semaphore with that limit. Its entries are NAMESPACE/sem/NAME/@/….
-func NewSemaphore(host lease.Host, name string, limit int) *Semaphore {
+func NewSemaphore(host *lease.Host, name string, limit int) *Semaphore {
 	q := New(host, holdfast.KindSemaphore, name)
 	if q.limit = limit; q.err == nil {
 		q.err = checkLimit(limit)
@@ -77,7 +77,7 @@ func (s *Semaphore) Resize(ctx context.Context, to int) error {
 		if err := checkLimit(to); err != nil {
 			return err
 		}
-		return lease.Retry(ctx, q.host, func(ctx context.Context) error {
+		return lease.Retry(ctx, q.host.Env, func(ctx context.Context) error {
 			kv, err := q.readLimit(ctx)
 			if err != nil {
 				return err
@@ -89,7 +89,7 @@ func (s *Semaphore) Resize(ctx context.Context, to int) error {
 
 // readLimit reads the limit's key; nil: there is none.
 func (q *Queue) readLimit(ctx context.Context) (*mvccpb.KeyValue, error) {
-	r, err := q.host.Sender().Get(ctx, clientv3.OpGet(q.At.LimitKey()))
+	r, err := q.host.Sender.Get(ctx, clientv3.OpGet(q.At.LimitKey()))
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (q *Queue) changeLimit(ctx context.Context, kv *mvccpb.KeyValue, to int) (e
 			If:   []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", now.Mod)},
 			Then: []clientv3.Op{clientv3.OpPut(key, layout.Limit{Permits: to}.String())},
 			Else: []clientv3.Op{clientv3.OpGet(key)},
-		}.Ask(ctx, q.host.Sender(), requests.Write)
+		}.Ask(ctx, q.host.Sender, requests.Write)
 		if err != nil || r.Succeeded {
 			return err
 		}

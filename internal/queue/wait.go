@@ -63,7 +63,7 @@ func (e *entry) awaitNoEntryAhead(ctx context.Context) error {
 		}
 		ahead := e.ahead
 		err := watching.Change{
-			Host: e.Queue.host, Streams: &e.Queue.shared.streams,
+			Env: e.Queue.host.Env, Streams: &e.Queue.shared.streams,
 			Key:  string(ahead.Key),
 			Opts: []clientv3.OpOption{clientv3.WithFilterPut()},
 			Over: func() bool { return e.ahead != ahead },
@@ -115,7 +115,7 @@ func (e *entry) look(ctx context.Context) error {
 		t.If = []clientv3.Cmp{createdAt(string(e.ahead.Key), e.ahead.CreateRevision)}
 		t.Then, t.Else = own, all
 	}
-	r, err := t.Ask(ctx, e.Queue.host.Sender(), requests.Read)
+	r, err := t.Ask(ctx, e.Queue.host.Sender, requests.Read)
 	if err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func (q *Queue) holderOf(c deadClaim) clientv3.LeaseID {
 func (e *entry) examine(to *requests.Ops, most int) (unsettled []deadClaim) {
 	unsettled = e.unsettled(most)
 	for _, c := range unsettled {
-		session := e.Queue.host.SessionKey(c.asked) // of a foreign entry no such key exists: the delay is the lock delay
+		session := layout.SessionKey(e.Queue.host.Namespace, c.asked) // of a foreign entry no such key exists: the delay is the lock delay
 		to.Add(clientv3.OpGet(c.key), clientv3.OpGet(session, clientv3.WithCountOnly()))
 	}
 	return unsettled

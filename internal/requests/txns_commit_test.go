@@ -18,7 +18,7 @@ import (
 )
 
 func newCommitter(p *kit.Process) *requests.Committer {
-	return &requests.Committer{Sender: p.Host.Sender(), Go: p.Host.Go}
+	return &requests.Committer{Sender: p.Host.Sender, Go: p.Host.Go}
 }
 
 // put commits a Txn that puts key, and sends the reply to the channel.
@@ -116,7 +116,7 @@ func TestTxnsThatNeedNoBatchStartNoGoroutine(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
 		started := 0
-		c := &requests.Committer{Sender: p.Host.Sender(), Go: func(f func(ctx context.Context)) bool {
+		c := &requests.Committer{Sender: p.Host.Sender, Go: func(f func(ctx context.Context)) bool {
 			started++
 			return p.Host.Go(f)
 		}}

@@ -38,12 +38,12 @@ func TestGroupsAreInsideOtherTxnsOnlyIfThereIsNoRoom(t *testing.T) {
 					}
 				}
 				last := len(c.sizes) - 1
-				if _, err := p.Host.Client().Put(ctx, key(last, c.sizes[last]-1), ""); err != nil {
+				if _, err := p.Host.Client.Put(ctx, key(last, c.sizes[last]-1), ""); err != nil {
 					t.Fatal(err)
 				}
 				asked := ask.AddGroups(groups)
 				p.Plan(nil)
-				r, err := requests.Txn{Then: ask}.Ask(ctx, p.Host.Sender(), requests.Read)
+				r, err := requests.Txn{Then: ask}.Ask(ctx, p.Host.Sender, requests.Read)
 				if err != nil {
 					t.Fatal(err)
 				}

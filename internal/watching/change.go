@@ -17,7 +17,7 @@ const RecheckAfter = 30 * time.Second
 
 // Change says what a waiter waits for, and what it watches meanwhile.
 type Change struct {
-	Host    lease.Env // the waiter's
+	Env     *lease.Env // the waiter's
 	Streams *Streams
 	Key     string
 	Opts    []clientv3.OpOption
@@ -45,8 +45,7 @@ func (c Change) Await(ctx context.Context) error {
 		c.Again = c.Look
 	}
 	f := Follower{
-		Life: c.Host, Policy: c.Host.RetryPolicy(), Streams: c.Streams,
-		From: c.Key, Opts: c.Opts, Every: cmp.Or(c.Recheck, RecheckAfter),
+		Env: c.Env, Streams: c.Streams, From: c.Key, Opts: c.Opts, Every: cmp.Or(c.Recheck, RecheckAfter),
 		Read:  func(ctx context.Context) (bool, error) { return false, over(c.Look(ctx)) },
 		Again: func(ctx context.Context) (bool, error) { return false, over(c.Again(ctx)) },
 		Hear:  func(ctx context.Context, events []*clientv3.Event) error { return over(c.Hear(ctx, events)) },

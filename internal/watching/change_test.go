@@ -55,10 +55,10 @@ type waiter struct {
 func newWaiter(p *kit.Process, key string) *waiter {
 	w := new(waiter)
 	w.Change = watching.Change{
-		Host: p.Host, Streams: new(watching.Streams), Key: key,
+		Env: p.Host.Env, Streams: new(watching.Streams), Key: key,
 		Over: func() bool { return w.gone },
 		Look: func(ctx context.Context) error {
-			resp, err := p.Host.Sender().Get(ctx, clientv3.OpGet(key))
+			resp, err := p.Host.Sender.Get(ctx, clientv3.OpGet(key))
 			if err == nil {
 				w.looks, w.gone = w.looks+1, len(resp.Kvs) == 0
 			}

@@ -23,8 +23,7 @@ const maxPatience = 16
 
 // Follower follows the keys of a range: by one watch after the other, and by regular reads in case a watch is silent.
 type Follower struct {
-	Life    lease.Life     // its client, and the session whose end is the end
-	Policy  backoff.Policy // of the pauses between watches that fail
+	Env     *lease.Env // the client, the pauses between watches that fail, and the session whose end is the end
 	Streams *Streams
 	From    string
 	Opts    []clientv3.OpOption // of the watch
@@ -41,15 +40,15 @@ type Follower struct {
 // Follow follows the keys until ctx, the session or the client ends, or until etcd returns an error that no retry can
 // mend. It survives every failure of its watch.
 func (f *Follower) Follow(ctx context.Context) error {
-	ctx, cancel := lease.WithSession(ctx, f.Life)
+	ctx, cancel := lease.WithSession(ctx, f.Env)
 	defer cancel()
 	for {
 		patience := time.Duration(1) // anew after a healthy watch, like the pauses
-		err := backoff.Retry(ctx, f.Policy, func(ctx context.Context) error {
+		err := backoff.Retry(ctx, f.Env.Retry, func(ctx context.Context) error {
 			err := f.watch(ctx, patience)
 			// The member may hang, or be overloaded. A watch made again and again would add to the load.
 			patience = min(2*patience, maxPatience)
-			return retry.WithConnection(f.Life.Client().ActiveConnection(), err)
+			return retry.WithConnection(f.Env.Client.ActiveConnection(), err)
 		})
 		if err != nil {
 			return err
@@ -67,7 +66,7 @@ func (f *Follower) watch(ctx context.Context, patience time.Duration) error {
 	look := func(ctx context.Context) error { _, err := f.Read(ctx); return err }
 	st, limit := f.Streams.Pick()
 	armed, err := st.Arm(ctx, Request{
-		Client: f.Life.Client(), Open: f.Life.Context(), Key: f.From, Opts: f.Opts, Within: patience * limit, Look: look,
+		Client: f.Env.Client, Open: f.Env.Context, Key: f.From, Opts: f.Opts, Within: patience * limit, Look: look,
 	})
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -30,10 +31,10 @@ func newFollowed(t *testing.T, srv *etcdfake.Server) *followed {
 	f := &followed{link: srv.Link()}
 	t.Cleanup(f.link.Close)
 	f.Follower = Follower{
-		Life: lease.Alone(f.link.Client()), Streams: new(Streams), From: "x/",
+		Env: lease.Alone(f.link.Client(), backoff.Policy{}), Streams: new(Streams), From: "x/",
 		Opts: []clientv3.OpOption{clientv3.WithPrefix()}, Every: time.Minute,
 		Read: func(ctx context.Context) (changed bool, err error) {
-			resp, err := f.Life.Client().Get(ctx, "x/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+			resp, err := f.Env.Client.Get(ctx, "x/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 			if err != nil {
 				return false, err
 			}

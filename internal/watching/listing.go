@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/lease"
-	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
@@ -50,12 +49,11 @@ func (o Options) Resolve(cli *clientv3.Client) (Options, error) {
 // Lister reads what stands below a prefix, and makes a value V of the listing. It is immutable, and may be used by any
 // number of goroutines.
 type Lister[T comparable, V any] struct {
-	client  *clientv3.Client
+	env     *lease.Env
 	prefix  string
 	opts    Options
 	decode  func(*mvccpb.KeyValue) (T, bool)
 	value   func(Listing[T]) V
-	sender  *requests.Sender
 	streams *Streams
 }
 
@@ -63,7 +61,7 @@ type Lister[T comparable, V any] struct {
 func NewLister[T comparable, V any](
 	cli *clientv3.Client, prefix string, o Options, decode func(*mvccpb.KeyValue) (T, bool), value func(Listing[T]) V,
 ) *Lister[T, V] {
-	return &Lister[T, V]{cli, prefix, o, decode, value, requests.NewSender(cli, o.Retry), new(Streams)}
+	return &Lister[T, V]{lease.Alone(cli, o.Retry), prefix, o, decode, value, new(Streams)}
 }
 
 // Usable returns why a caller cannot use a reader on top of r, or nil. wrong is what its constructor has found. If the
@@ -86,14 +84,14 @@ func (r *Lister[T, V]) Usable(ctx context.Context, wrong error) error {
 func (r *Lister[T, V]) Read(ctx context.Context) (now V, err error) {
 	l, err := r.list(ctx)
 	if err != nil {
-		return now, lease.EndedBy(ctx, lease.Alone(r.client), err)
+		return now, lease.EndedBy(ctx, r.env, err)
 	}
 	return r.value(l), nil
 }
 
 func (r *Lister[T, V]) list(ctx context.Context) (Listing[T], error) {
 	l := Listing[T]{Sent: r.opts.Clock(), Items: make(map[string]T)}
-	resp, err := r.sender.Get(ctx, clientv3.OpGet(r.prefix, clientv3.WithPrefix()))
+	resp, err := r.env.Sender.Get(ctx, clientv3.OpGet(r.prefix, clientv3.WithPrefix()))
 	if err != nil {
 		return l, err
 	}
@@ -114,18 +112,16 @@ func (r *Lister[T, V]) put(l Listing[T], kv *mvccpb.KeyValue) {
 
 // follow calls tell with the value, after each change, and after each regular read.
 func (r *Lister[T, V]) follow(ctx context.Context, tell func(Dated[V])) error {
-	alone := lease.Alone(r.client)
 	f := liveListing[T, V]{r: r, tell: func(l Listing[T]) { tell(Dated[V]{r.value(l), l.Sent}) }}
 	watched := Follower{
-		Life: alone, Policy: r.opts.Retry, Streams: r.streams,
-		From: r.prefix, Opts: []clientv3.OpOption{clientv3.WithPrefix()},
+		Env: r.env, Streams: r.streams, From: r.prefix, Opts: []clientv3.OpOption{clientv3.WithPrefix()},
 		Every: r.opts.MaxAge / 3, Read: f.read, Hear: f.hear,
 	}
 	err := watched.Follow(ctx)
 	if ctx.Err() != nil {
 		return retry.ContextErr(ctx)
 	}
-	return lease.EndedBy(ctx, alone, err)
+	return lease.EndedBy(ctx, r.env, err)
 }
 
 // Watch is [Each] of the value.

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/fencing/etcdfence"
-	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/view"
@@ -250,7 +250,7 @@ func TestSessionThatMayNoLongerReadItsKeyIsLostAndSaysWhy(t *testing.T) {
 				t.Log(ev.Err) // on a busy machine a lease of a second may expire before a renewal is answered
 				continue
 			}
-			if !strings.Contains(ev.Err.Error(), lease.Open(sess).SessionKey(ev.Lease)) {
+			if !strings.Contains(ev.Err.Error(), layout.SessionKey(sess.Namespace(), ev.Lease)) {
 				t.Error(ev.Err)
 			}
 			return

@@ -270,7 +270,7 @@ var duties = map[string]duty{
 	})},
 	"free locks, and ring": {[]string{"admins", "ringers"}, func(ctx context.Context, cli *clientv3.Client) error {
 		sess := ctx.Value(holdersSession{}).(*session.Session)
-		key := lease.Open(sess).SessionKey(sess.Lease())
+		key := lease.Open(sess).Lease().Key()
 		before, err := sess.Client().Get(ctx, key)
 		if err != nil {
 			return err
@@ -447,7 +447,7 @@ func TestHarmARoleCanDoToOtherSessions(t *testing.T) {
 	mu := locker.NewMutex(sess, "elsewhere")
 	lk, err := mu.Lock(deadline(t))
 	must(t)(nil, err)
-	key := lease.Open(sess).SessionKey(sess.Lease())
+	key := lease.Open(sess).Lease().Key()
 	keyIsAttached := func() bool {
 		resp, err := g.admin.Get(deadline(t), key)
 		return err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].Lease == int64(sess.Lease())

@@ -21,7 +21,7 @@ type Process struct {
 	Link *etcdfake.Link
 	KV   *RefusingKV // of Start only
 	Sess *session.Session
-	Host lease.Host // of Sess
+	Host *lease.Host // of Sess
 
 	// Renewal is the time from the Grant to the first renewal, and from each renewal
 	// to the next.
@@ -108,7 +108,7 @@ func (p *Process) Heal() {
 }
 
 // SessionKey is the session key of the present lease.
-func (p *Process) SessionKey() string { return p.Host.SessionKey(p.Sess.Lease()) }
+func (p *Process) SessionKey() string { return p.Host.Lease().Key() }
 
 // GateMoves returns how often the session has put its session key again.
 func (p *Process) GateMoves(srv *etcdfake.Server) int {

@@ -53,7 +53,7 @@ func TestAcquireWithLostReplyFindsItsOwnEntry(t *testing.T) {
 
 func sessionKey(t *testing.T, srv *etcdtest.Server, sess *session.Session) *mvccpb.KeyValue {
 	t.Helper()
-	kvs := srv.Keys(t, lease.Open(sess).SessionKey(sess.Lease()))
+	kvs := srv.Keys(t, lease.Open(sess).Lease().Key())
 	if len(kvs) != 1 {
 		t.Fatalf("session keys: %v", kvs)
 	}
