@@ -271,6 +271,7 @@ func (l *life) stop(cause error) (ended bool) {
 			}
 		}
 		l.cause.Store(&cause) // before the contexts: who is woken asks Check
+		l.done.give(&l.mu)    // no context is added any more
 		for cancel := range l.takeContexts() {
 			(*cancel)(cause)
 		}
@@ -281,14 +282,13 @@ func (l *life) stop(cause error) (ended bool) {
 	return ended
 }
 
-// takeContexts closes Done and returns the contexts to cancel. No more are added.
+// takeContexts returns the contexts to cancel.
 func (l *life) takeContexts() map[*context.CancelCauseFunc]struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.limit != nil {
 		l.limit.Stop()
 	}
-	l.done.close()
 	contexts := l.contexts
 	l.contexts = nil
 	return contexts
@@ -317,11 +317,6 @@ func (s *signal) channel(mu *sync.Mutex) <-chan struct{} {
 func (s *signal) give(mu *sync.Mutex) {
 	mu.Lock()
 	defer mu.Unlock()
-	s.close()
-}
-
-// close is give under the mutex.
-func (s *signal) close() {
 	if !s.given && s.c != nil {
 		close(s.c)
 	}
