@@ -6,16 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootClock reads CLOCK_BOOTTIME, which counts the time that the machine sleeps. If the kernel refuses, it stays at
-// zero, and the monotonic clock decides alone.
-func bootClock() func() time.Duration {
-	read := func() time.Duration {
-		var ts unix.Timespec
-		if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
-			return 0
-		}
-		return time.Duration(ts.Nano())
+// bootTime reads CLOCK_BOOTTIME, which counts the time that the machine sleeps. If the kernel refuses, it is zero, and
+// the monotonic clock decides alone.
+func bootTime() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+		return 0
 	}
-	start := read()
-	return func() time.Duration { return read() - start }
+	return time.Duration(ts.Nano())
 }

@@ -4,5 +4,5 @@ package session
 
 import "time"
 
-// bootClock stays at zero where there is no CLOCK_BOOTTIME.
-func bootClock() func() time.Duration { return func() time.Duration { return 0 } }
+// bootTime is zero where there is no CLOCK_BOOTTIME.
+func bootTime() time.Duration { return 0 }

@@ -157,8 +157,8 @@ func (r Options) validate() (Options, error) {
 // SystemClock returns the default clock: the larger of Go's monotonic clock, which stops while the machine sleeps, and,
 // on Linux, CLOCK_BOOTTIME. That is real even in a testing/synctest bubble: use MonotonicClock there.
 func SystemClock() func() time.Duration {
-	mono, boot := MonotonicClock(), bootClock()
-	return func() time.Duration { return max(mono(), boot()) }
+	start, boot := time.Now(), bootTime()
+	return func() time.Duration { return max(time.Since(start), bootTime()-boot) }
 }
 
 // MonotonicClock returns Go's monotonic clock.
