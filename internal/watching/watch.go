@@ -59,10 +59,11 @@ type Request struct {
 	Look func(ctx context.Context) error
 }
 
-// Watch is a watch after its creation. Call Close.
+// Watch is a watch after its creation.
 type Watch struct {
+	Close func() // ends the watch; call it
+
 	stream *Stream
-	end    func()
 	events clientv3.WatchChan
 	stands time.Time
 }
@@ -107,7 +108,7 @@ func (st *Stream) Arm(ctx context.Context, r Request) (*Watch, error) {
 	if err == nil {
 		w := &Watch{stream: st, events: events, stands: time.Now()}
 		withCall, withOpen := context.AfterFunc(ctx, cancel), context.AfterFunc(r.Open, cancel)
-		w.end = func() { withCall(); withOpen(); cancel() }
+		w.Close = func() { withCall(); withOpen(); cancel() }
 		return w, nil
 	}
 	if ctx.Err() != nil {
@@ -206,6 +207,3 @@ func (w *Watch) GiveUp(why string) error {
 	w.stream.drop()
 	return retry.Again(errors.New(why))
 }
-
-// Close ends the watch.
-func (w *Watch) Close() { w.end() }
