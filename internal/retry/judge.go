@@ -1,7 +1,8 @@
 // Package retry says what an error of etcd means, and how long a loop pauses before it asks again.
 //
-// judge.go judges an error for package etcderr, the retries and the requests of this module, and marks errors that a
-// loop decides on by itself; jitter.go draws pauses as package backoff documents them.
+// judge.go judges an error for package etcderr, the retries and the requests of this module, marks errors that a loop
+// decides on by itself, and says why a client is not connected; jitter.go draws pauses as package backoff documents
+// them.
 package retry
 
 import (
@@ -10,10 +11,14 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	cenkalti "github.com/cenkalti/backoff/v4"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
@@ -258,4 +263,41 @@ func ContextErr(ctx context.Context) error {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// ErrNotConnected is etcderr.ErrNotConnected.
+var ErrNotConnected = errors.New("no connection to etcd")
+
+// askConnection bounds the question to a connection. The answer is immediate, unless the connection has just come up:
+// then a member is asked for its status.
+const askConnection = 100 * time.Millisecond
+
+// maintenanceStatus is etcd's Status RPC. Its constant in etcdserverpb is new in 3.7.
+const maintenanceStatus = "/etcdserverpb.Maintenance/Status"
+
+// WithConnection adds to err, the end of a context, why conn is not connected, or that it is still connecting. conn is
+// the ActiveConnection of a client. WithConnection returns other errors unchanged, and err if conn is nil or connected.
+//
+// etcd's client waits for a connection and returns only the context's error. gRPC gives the reason only to calls that
+// do not wait, so WithConnection makes such a call, which is not sent.
+func WithConnection(conn *grpc.ClientConn, err error) error {
+	if conn == nil || errors.Is(err, ErrNotConnected) ||
+		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	switch conn.GetState() {
+	case connectivity.TransientFailure:
+	case connectivity.Connecting: // one endpoint at least has neither accepted nor refused
+		return fmt.Errorf("%w: %w: still connecting, no answer so far", err, ErrNotConnected)
+	default:
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askConnection)
+	defer cancel()
+	why := conn.Invoke(ctx, maintenanceStatus, &pb.StatusRequest{}, &pb.StatusResponse{}, grpc.WaitForReady(false))
+	if status.Code(why) != codes.Unavailable {
+		return err // it is connected by now, or cannot say
+	}
+	// Only the text: the error is about another request, and must not be classified.
+	return fmt.Errorf("%w: %w: %s", err, ErrNotConnected, status.Convert(why).Message())
 }
