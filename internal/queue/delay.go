@@ -162,7 +162,7 @@ type deadClaim struct {
 	//	rev 15  B's lease expires. A still stands, so B never held: its claim costs no delay
 	acquitted bool
 
-	moved bool             // it was put again since, so it speaks for itself alone: see unsettled
+	moved bool             // it was put again since, so it speaks for itself alone: see examine
 	asked clientv3.LeaseID // whose session key the look reads with this claim
 }
 

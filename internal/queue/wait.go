@@ -153,7 +153,7 @@ func (a *attempt) standIn(r requests.Reply) bool {
 type readAhead struct {
 	*entry
 	first     int         // the reply to the first of its operations
-	unsettled []deadClaim // see entry.unsettled
+	unsettled []deadClaim // see entry.examine
 }
 
 // readsAhead returns the reads of what stands ahead: the nearest entry; the claims, dead if they are behind this entry;
@@ -183,9 +183,9 @@ func (l readAhead) note(r requests.Reply) {
 	e.place(r.Header.Revision, e.ahead == nil && (len(e.claims) > 0 || e.more))
 }
 
-// unsettled returns the claims whose value and session key a look reads: the claim of the entry ahead, because this
-// entry may go next, and each dead claim until its session key has gone. All claims of a session say the same, so one
-// of each session is enough. most bounds how many.
+// examine adds the reads of unsettled claims, and of the session keys of their holders, and returns these claims. A claim
+// is unsettled if it is that of the entry ahead, because this entry may go next, or if it is dead, until its session key
+// has gone. All claims of a session say the same, so one of each session is enough. most bounds how many.
 //
 // A claim that an Attach has put again is another session's, which its value names. So it is read by itself, and once
 // more when that session is known:
@@ -193,13 +193,13 @@ func (l readAhead) note(r requests.Reply) {
 //	rev 10  A puts entry and claim, and holds; rev 20: A detaches; rev 30: B attaches
 //	rev 40  B's lease is revoked. A's session key may stand or not: it says nothing
 //	        C's look reads the claim, and that it names B; C's next look reads B's session key, and the delay is known
-func (e *entry) unsettled(most int) (claims []deadClaim) {
+func (e *entry) examine(to *requests.Ops, most int) (unsettled []deadClaim) {
 	known := make(map[group]bool)
 	add := func(c deadClaim) {
 		if g := groupOf(e.Queue, c); !known[g] {
 			known[g] = true
 			c.asked = cmp.Or(e.Queue.shared.delays.get(c).says.Session, e.Queue.holderOf(c))
-			claims = append(claims, c)
+			unsettled = append(unsettled, c)
 		}
 	}
 	if e.ahead != nil {
@@ -221,7 +221,13 @@ func (e *entry) unsettled(most int) (claims []deadClaim) {
 	for _, c := range again {
 		add(c)
 	}
-	return claims[:min(len(claims), most)]
+	unsettled = unsettled[:min(len(unsettled), most)]
+	for _, c := range unsettled {
+		// A foreign entry has no such key: its delay is the lock delay.
+		session := layout.SessionKey(e.Queue.host.Namespace, c.asked)
+		to.Add(clientv3.OpGet(c.key), clientv3.OpGet(session, clientv3.WithCountOnly()))
+	}
+	return unsettled
 }
 
 // group names the claims of one session, which all say the same, or a single claim that was moved.
@@ -241,16 +247,6 @@ func groupOf(q *Queue, c deadClaim) group {
 func (q *Queue) holderOf(c deadClaim) clientv3.LeaseID {
 	holder, _ := layout.LeaseOf(q.At.EntryOf(c.key))
 	return holder
-}
-
-// examine adds the reads of what the unsettled claims say, and of the session keys of their holders.
-func (e *entry) examine(to *requests.Ops, most int) (unsettled []deadClaim) {
-	unsettled = e.unsettled(most)
-	for _, c := range unsettled {
-		session := layout.SessionKey(e.Queue.host.Namespace, c.asked) // of a foreign entry no such key exists: the delay is the lock delay
-		to.Add(clientv3.OpGet(c.key), clientv3.OpGet(session, clientv3.WithCountOnly()))
-	}
-	return unsettled
 }
 
 // noteExamined records the replies to examine, from response i on: what is read of one claim holds for all dead claims

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
 // A look asks once about each session whose dead claims decide when it may hold. First come the sessions that were
@@ -33,7 +35,7 @@ func TestLookAsksAboutEachSessionThatDecides(t *testing.T) {
 		"those that were asked about come last": {lockX, "", "a1-A@5? a2-A@7 a3-A@8? a4-A@9", 9, "a2-A a4-A a1-A a3-A"},
 		"no more than there is room for":        {lockX, "", "a1-A@5? a2-A@7 a3-A@8? a4-A@9", 3, "a2-A a4-A a1-A"},
 	} {
-		e := &entry{Queue: &Queue{scope: scope{At: c.at}, shared: new(shared)}}
+		e := &entry{Queue: &Queue{scope: scope{At: c.at}, host: &lease.Host{Env: new(lease.Env)}, shared: new(shared)}}
 		if c.ahead != "" {
 			e.ahead = parseKey(c.at, long(c.ahead), false)
 		}
@@ -48,7 +50,7 @@ func TestLookAsksAboutEachSessionThatDecides(t *testing.T) {
 			}
 		}
 		var got []string
-		for _, claim := range e.unsettled(c.most) {
+		for _, claim := range e.examine(new(requests.Ops), c.most) {
 			got = append(got, strings.TrimSuffix(strings.TrimPrefix(c.at.EntryOf(claim.key), c.at.Entries), rest))
 		}
 		if want := strings.Fields(c.wantKeys); !slices.Equal(got, want) {
