@@ -44,7 +44,7 @@ func TestLeaseOfClaimsIsRevokedBeforeTheSessions(t *testing.T) {
 				sess := c.open(t, session.Options{StayLost: true})
 				l := await(t, sess)
 				c.Skip(-5 * time.Second) // etcd's clock is slow: the lease outlives its loss
-				for key, id := range map[string]clientv3.LeaseID{"entry": l.ID(), "claim": l.Claims()} {
+				for key, id := range map[string]clientv3.LeaseID{"entry": l.ID(), "claim": l.Claims} {
 					if _, err := sess.Client().Put(t.Context(), key, "", clientv3.WithLease(id)); err != nil {
 						t.Fatal(err)
 					}
@@ -96,11 +96,11 @@ func TestLeaseOfClaimsIsRevokedAMarginAfterAnyLoss(t *testing.T) {
 				lose(c, sess)
 				<-l.Context().Done()
 				time.Sleep(l.Margin() - time.Millisecond)
-				if c.Expires(l.Claims()).IsZero() {
+				if c.Expires(l.Claims).IsZero() {
 					t.Error("revoked before the margin has passed")
 				}
 				time.Sleep(2 * time.Millisecond)
-				if !c.Expires(l.Claims()).IsZero() || !c.Expires(l.ID()).IsZero() {
+				if !c.Expires(l.Claims).IsZero() || !c.Expires(l.ID()).IsZero() {
 					t.Errorf("not revoked; %d leases", c.leases(t))
 				}
 			})
@@ -129,7 +129,7 @@ func TestCloseRepeatsTheRevocationOfBothLeases(t *testing.T) {
 				if last := fmt.Sprintf("LeaseRevoke %x", int64(l.ID())); sent.sent[len(sent.sent)-1] != last {
 					t.Errorf("the session's lease is not revoked last: %v", sent.sent)
 				}
-				other := l.ID() + l.Claims() - which(l)
+				other := l.ID() + l.Claims - which(l)
 				if n, m := sent.of("LeaseRevoke", which(l)), sent.of("LeaseRevoke", other); n < 2 || m < 1 || c.leases(t) != 0 {
 					t.Errorf("revoked %d times, the other one %d times; %d leases left", n, m, c.leases(t))
 				}
@@ -143,7 +143,7 @@ func TestClaimsOfASessionThatClosesCutOffEndWithTheirLease(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{})
 		l := await(t, sess)
-		if _, err := sess.Client().Put(t.Context(), "claim", "", clientv3.WithLease(l.Claims())); err != nil {
+		if _, err := sess.Client().Put(t.Context(), "claim", "", clientv3.WithLease(l.Claims)); err != nil {
 			t.Fatal(err)
 		}
 		c.hang()
@@ -178,7 +178,7 @@ func TestErrorOfCloseNamesTheLeaseThatStands(t *testing.T) {
 				sess := c.open(t, session.Options{})
 				l := await(t, sess)
 				c.record(func(call etcdfake.Call) etcdfake.Fate {
-					if id, _ := leaseOf(call); tc.own && id == l.ID() || tc.claims && id == l.Claims() {
+					if id, _ := leaseOf(call); tc.own && id == l.ID() || tc.claims && id == l.Claims {
 						return tc.fate
 					}
 					return etcdfake.Fate{}
@@ -191,7 +191,7 @@ func TestErrorOfCloseNamesTheLeaseThatStands(t *testing.T) {
 					return strings.Contains(err.Error(), fmt.Sprintf("lease %x", int64(id))) && strings.Contains(err.Error(), ttl)
 				}
 				if stands(l.ID(), "15s") == c.Expires(l.ID()).IsZero() ||
-					stands(l.Claims(), "5m0s") == c.Expires(l.Claims()).IsZero() {
+					stands(l.Claims, "5m0s") == c.Expires(l.Claims).IsZero() {
 					t.Errorf("%v", err)
 				}
 				if strings.Contains(err.Error(), "\n") {

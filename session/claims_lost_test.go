@@ -18,7 +18,7 @@ func TestLossOfTheLeaseOfClaimsIsThatOfTheSessionsLease(t *testing.T) {
 		sess := c.open(t, session.Options{OnStateChange: events.record})
 		for range 3 {
 			l, began := await(t, sess), time.Now()
-			c.Revoke(l.Claims())
+			c.Revoke(l.Claims)
 			events.next(t, holdfast.Lost)
 			if took := time.Since(began); took > 101*time.Second { // the renewal finds it
 				t.Errorf("told after %v", took)
@@ -27,8 +27,8 @@ func TestLossOfTheLeaseOfClaimsIsThatOfTheSessionsLease(t *testing.T) {
 				t.Errorf("%v", lost)
 			}
 			events.next(t, holdfast.Connected)
-			if next := await(t, sess); next == l || next.Claims() == l.Claims() || c.Expires(next.Claims()).IsZero() {
-				t.Errorf("claims on %x, before on %x", next.Claims(), l.Claims())
+			if next := await(t, sess); next == l || next.Claims == l.Claims || c.Expires(next.Claims).IsZero() {
+				t.Errorf("claims on %x, before on %x", next.Claims, l.Claims)
 			}
 			time.Sleep(2 * time.Second)
 			if !c.Expires(l.ID()).IsZero() {
@@ -42,9 +42,9 @@ func TestLossOfTheLeaseOfClaimsIsThatOfTheSessionsLease(t *testing.T) {
 func TestLeaseThatEtcdDoesNotKnowIsLost(t *testing.T) {
 	for name, prepare := range map[string]func(c *cluster, l *lease.Lease){
 		"revoked":             func(c *cluster, l *lease.Lease) { c.Revoke(l.ID()) },
-		"its claims' revoked": func(c *cluster, l *lease.Lease) { c.Revoke(l.Claims()) },
+		"its claims' revoked": func(c *cluster, l *lease.Lease) { c.Revoke(l.Claims) },
 		"the read of the cause is not answered": func(c *cluster, l *lease.Lease) {
-			c.Revoke(l.Claims())
+			c.Revoke(l.Claims)
 			c.hang("Range")
 		},
 	} {

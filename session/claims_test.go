@@ -101,7 +101,7 @@ func TestSessionBeginsWithBothLeasesAtOnce(t *testing.T) {
 			if took := time.Since(began); took != 200*time.Millisecond {
 				t.Errorf("TTL %v: began after %v, want two round trips", ttl, took)
 			}
-			claims := await(t, sess).Claims()
+			claims := await(t, sess).Claims
 			if got := c.Expires(claims).Sub(began).Round(time.Second); claims == sess.Lease() || got != want {
 				t.Errorf("TTL %v: lease %x, claims %x, which last %v, want %v", ttl, sess.Lease(), claims, got, want)
 			}
@@ -115,8 +115,8 @@ func TestSessionBeginsWithTheSlowerOfItsGrants(t *testing.T) {
 		c.failOn(etcdfake.Fate{Reply: 200 * time.Millisecond}, "LeaseGrant", forClaims)
 		began := time.Now()
 		sess := c.openOn(t, cli, session.Options{})
-		if took := time.Since(began); took != 200*time.Millisecond || await(t, sess).Claims() == clientv3.NoLease {
-			t.Errorf("began after %v with claims on %x", took, await(t, sess).Claims())
+		if took := time.Since(began); took != 200*time.Millisecond || await(t, sess).Claims == clientv3.NoLease {
+			t.Errorf("began after %v with claims on %x", took, await(t, sess).Claims)
 		}
 	})
 }
@@ -139,7 +139,7 @@ func TestSessionNeedsBothLeases(t *testing.T) {
 					t.Errorf("%d session keys stand", len(keys))
 				}
 				c.heal()
-				if claims := await(t, c.openOn(t, cli, session.Options{})).Claims(); c.Expires(claims).IsZero() {
+				if claims := await(t, c.openOn(t, cli, session.Options{})).Claims; c.Expires(claims).IsZero() {
 					t.Errorf("claims on %x", claims)
 				}
 			})
@@ -151,12 +151,12 @@ func TestEachLeaseHasALeaseOfClaimsOfItsOwn(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()
 		sess := c.open(t, session.Options{OnStateChange: events.record})
-		seen := map[clientv3.LeaseID]bool{await(t, sess).Claims(): true}
+		seen := map[clientv3.LeaseID]bool{await(t, sess).Claims: true}
 		for range 3 {
 			c.Revoke(sess.Lease())
 			events.next(t, holdfast.Lost)
 			events.next(t, holdfast.Connected)
-			claims := await(t, sess).Claims()
+			claims := await(t, sess).Claims
 			if claims == clientv3.NoLease || seen[claims] {
 				t.Errorf("claims on %x, before on %v", claims, seen)
 			}
@@ -169,7 +169,7 @@ func TestEachLeaseHasALeaseOfClaimsOfItsOwn(t *testing.T) {
 func TestLeaseOfClaimsIsRenewedAtAThirdOfItsTTL(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		sess := c.open(t, session.Options{Retry: backoff.Policy{Rand: never}})
-		claims := await(t, sess).Claims()
+		claims := await(t, sess).Claims
 		sent := c.record(nil)
 		time.Sleep(99 * time.Second)
 		if n := sent.of("LeaseKeepAlive", claims); n != 0 {
@@ -181,8 +181,8 @@ func TestLeaseOfClaimsIsRenewedAtAThirdOfItsTTL(t *testing.T) {
 			t.Errorf("%d renewals after 101 s, and %d reads, want one at most, for the session's lease", n, m)
 		}
 		time.Sleep(10 * time.Minute)
-		if n := sent.of("LeaseKeepAlive", claims); n != 7 || await(t, sess).Claims() != claims {
-			t.Errorf("%d renewals in 701 s; claims on %x, before on %x", n, await(t, sess).Claims(), claims)
+		if n := sent.of("LeaseKeepAlive", claims); n != 7 || await(t, sess).Claims != claims {
+			t.Errorf("%d renewals in 701 s; claims on %x, before on %x", n, await(t, sess).Claims, claims)
 		}
 	})
 }
@@ -193,7 +193,7 @@ func TestRenewalsOfLeasesOfClaimsAreSpread(t *testing.T) {
 		sess := c.open(t, session.Options{Retry: backoff.Policy{Rand: func() float64 { return 1 }}})
 		sent := c.record(nil)
 		time.Sleep(91 * time.Second)
-		if n := sent.of("LeaseKeepAlive", await(t, sess).Claims()); n != 1 {
+		if n := sent.of("LeaseKeepAlive", await(t, sess).Claims); n != 1 {
 			t.Errorf("%d renewals in 91 s, want one after 90 s", n)
 		}
 	})
@@ -204,7 +204,7 @@ func TestRenewalOfALeaseOfClaimsThatFailsIsRepeated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			start(t, func(t *testing.T, c *cluster) {
 				sess := c.open(t, session.Options{Retry: backoff.Policy{Rand: func() float64 { return .5 }}})
-				claims := await(t, sess).Claims()
+				claims := await(t, sess).Claims
 				sent := c.record(func(call etcdfake.Call) etcdfake.Fate {
 					if id, _ := leaseOf(call); id == claims {
 						return fate
@@ -217,8 +217,8 @@ func TestRenewalOfALeaseOfClaimsThatFailsIsRepeated(t *testing.T) {
 				}
 				c.heal()
 				time.Sleep(5 * time.Second)
-				if left := time.Until(c.Expires(claims)); left < 290*time.Second || await(t, sess).Claims() != claims {
-					t.Errorf("expires in %v; claims on %x, before on %x", left, await(t, sess).Claims(), claims)
+				if left := time.Until(c.Expires(claims)); left < 290*time.Second || await(t, sess).Claims != claims {
+					t.Errorf("expires in %v; claims on %x, before on %x", left, await(t, sess).Claims, claims)
 				}
 			})
 		})
@@ -242,9 +242,9 @@ func TestLeaseOfClaimsIsNotRenewedAfterTheLoss(t *testing.T) {
 			}
 			return etcdfake.Fate{}
 		})
-		expires := c.Expires(l.Claims())
+		expires := c.Expires(l.Claims)
 		time.Sleep(3 * time.Minute)
-		if n := sent.of("LeaseKeepAlive", l.Claims()); n != 0 || c.Expires(l.Claims()) != expires {
+		if n := sent.of("LeaseKeepAlive", l.Claims); n != 0 || c.Expires(l.Claims) != expires {
 			t.Errorf("%d renewals after the loss", n)
 		}
 	})
@@ -260,7 +260,7 @@ func TestLeaseOfClaimsIsNotRenewedAfterALossThatOnlyTheClockTells(t *testing.T) 
 		time.Sleep(99900 * time.Millisecond)
 		jump(14 * time.Second)
 		time.Sleep(200 * time.Millisecond)
-		if n := sent.of("LeaseKeepAlive", l.Claims()); n != 0 || l.Lost() == nil {
+		if n := sent.of("LeaseKeepAlive", l.Claims); n != 0 || l.Lost() == nil {
 			t.Errorf("%d renewals after the loss: %v", n, l.Lost())
 		}
 	})

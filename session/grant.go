@@ -77,7 +77,7 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	if l == nil {
 		return nil, err
 	}
-	l.SetClaims(claims.ID)
+	l.Claims = claims.ID
 	answered := !etcderr.Pending(err)
 	if err == nil && refused != nil {
 		err = retry.Again(fmt.Errorf("grant a lease of claims: %w", refused))

@@ -156,7 +156,7 @@ func (k *keeper) renewClaims() {
 		if err := k.lease.Check(); errors.Is(err, holdfast.ErrLost) { // perhaps by a clock ahead of the timers
 			return retry.Final(err)
 		}
-		err := k.renewUnproved(ctx, requests.Unhurried, k.lease.Claims())
+		err := k.renewUnproved(ctx, requests.Unhurried, k.lease.Claims)
 		if etcderr.Classify(err) == etcderr.LeaseGone {
 			// Without its claims an entry looks released as soon as it goes. So the leases are lost together:
 			//

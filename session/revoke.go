@@ -76,8 +76,8 @@ func (g *granter) revokePair(ctx context.Context, kind requests.Kind, l *lease.L
 	//
 	//	rev 20  the session's lease is revoked, its entries go · a waiter looks: claims without entries
 	//	rev 21  the lease of the claims is revoked
-	claims := g.revoke(ctx, kind, l.Claims())
-	claims = g.stands(l.Claims(), "claims, which delay each new holder,", g.opts.claimsTTL(), claims)
+	claims := g.revoke(ctx, kind, l.Claims)
+	claims = g.stands(l.Claims, "claims, which delay each new holder,", g.opts.claimsTTL(), claims)
 	if etcderr.Retryable(claims) || etcderr.Pending(claims) {
 		return g.stands(l.ID(), "entries", l.TTL(), claims)
 	}

@@ -23,8 +23,12 @@ import (
 
 // Lease is a lease in etcd as this process knows it. It is safe for concurrent use.
 type Lease struct {
+	// Claims is the lease of the claims, set before the Lease is shared. A claim is a key beside an entry, and outlives it
+	// by minutes: a claim without its entry tells: the entry went without a release. Each Lease has a lease of claims of
+	// its own, and is lost with it.
+	Claims clientv3.LeaseID
+
 	Hearing
-	claims clientv3.LeaseID
 	origin Origin // Margin is set
 	clock  func() time.Duration
 	ctx    context.Context // done once lost, with the *holdfast.LostError as its cause
@@ -68,13 +72,6 @@ func (l *Lease) ID() clientv3.LeaseID { return l.origin.ID }
 
 // Key returns the lease's session key.
 func (l *Lease) Key() string { return l.origin.Key }
-
-// Claims returns the lease of the claims. A claim is a key beside an entry, and outlives it by minutes: a claim without
-// its entry tells: the entry went without a release. Each Lease has a lease of claims of its own, and is lost with it.
-func (l *Lease) Claims() clientv3.LeaseID { return l.claims }
-
-// SetClaims sets the lease of the claims, before the Lease is shared.
-func (l *Lease) SetClaims(id clientv3.LeaseID) { l.claims = id }
 
 // Cluster returns the ID of the etcd cluster of the lease.
 func (l *Lease) Cluster() uint64 { return l.origin.Cluster }

@@ -243,7 +243,7 @@ func (s *Sweeper) removeTogether(ctx context.Context, batch []*Suspect, final bo
 //	rev 25  or B's Attach was carried out after all: on B's leases none holds by the entry, and it goes
 func (e *Suspect) owns(kv *mvccpb.KeyValue) bool {
 	on := clientv3.LeaseID(kv.Lease)
-	return !e.Attached || on == e.Lease.ID() || on == e.Lease.Claims()
+	return !e.Attached || on == e.Lease.ID() || on == e.Lease.Claims
 }
 
 // New returns what a session needs, once. It does no I/O.

@@ -129,7 +129,7 @@ func (a *attaching) try(ctx context.Context) error {
 	says := layout.Claim{
 		LockDelay: e.Queue.host.LockDelay, ToldWithin: e.Queue.shared.toldWithin, Session: a.lease.ID(),
 	}
-	putClaim := clientv3.OpPut(e.Claim, says.Encode(), clientv3.WithLease(a.lease.Claims()))
+	putClaim := clientv3.OpPut(e.Claim, says.Encode(), clientv3.WithLease(a.lease.Claims))
 	rctx, cancel := lease.ForRequest(ctx, a.lease, lease.GiveUpWait)
 	defer cancel()
 	// etcd carries out one copy, of whatever session: it changes the mod revision that all of them compare:

@@ -39,9 +39,9 @@ func leaseOf(srv *etcdfake.Server, key string) clientv3.LeaseID {
 func isOn(t *testing.T, srv *etcdfake.Server, p *holdtest.Process, h *hold.Hold) {
 	t.Helper()
 	l := p.Host.Lease()
-	if leaseOf(srv, h.Key()) != l.ID() || leaseOf(srv, kit.ClaimOf(h.Key())) != l.Claims() {
+	if leaseOf(srv, h.Key()) != l.ID() || leaseOf(srv, kit.ClaimOf(h.Key())) != l.Claims {
 		t.Fatalf("entry on %x, claim on %x; want %x and %x", leaseOf(srv, h.Key()), leaseOf(srv, kit.ClaimOf(h.Key())),
-			l.ID(), l.Claims())
+			l.ID(), l.Claims)
 	}
 	claim := srv.Keys(kit.ClaimOf(h.Key()))[0]
 	if says := layout.DecodeClaim(claim.Value); says.Session != l.ID() || says.LockDelay != kit.LockDelay ||

@@ -23,8 +23,8 @@ func TestEntriesKeepTheirOrderWithoutTheirClaims(t *testing.T) {
 		waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
 		kit.Queued(t, srv, holdtest.EntriesX, 3)
 		between.Release() // so the waiter has to find the holder's entry
-		srv.Revoke(a.Host.Lease().Claims())
-		srv.Revoke(b.Host.Lease().Claims())
+		srv.Revoke(a.Host.Lease().Claims)
+		srv.Revoke(b.Host.Lease().Claims)
 		if claims := srv.Keys(kit.Claims("x")); len(claims) != 0 {
 			t.Fatalf("claims stand: %v", claims)
 		}
@@ -55,7 +55,7 @@ func TestEntriesKeepTheirOrderWithoutTheirClaims(t *testing.T) {
 func TestPutFindsThatTheLeaseOfItsClaimIsGone(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
-		held, gone := holdtest.MustAcquire(t, p.Queue("held")), p.Host.Lease().Claims()
+		held, gone := holdtest.MustAcquire(t, p.Queue("held")), p.Host.Lease().Claims
 		srv.Revoke(gone)
 		h := holdtest.MustAcquire(t, p.Queue("x"))
 		if err := held.Check(); !errors.Is(err, holdfast.ErrLost) || p.Sess.Lease() == held.Lease() {
@@ -84,7 +84,7 @@ func TestClaimStandsBesideEachEntry(t *testing.T) {
 			for _, h := range holds {
 				at := h.Queue().Layout()
 				claims := srv.Keys(at.ClaimKey(h.Key()))
-				if len(claims) != 1 || claims[0].CreateRevision != h.Created() || clientv3.LeaseID(claims[0].Lease) != l.Claims() {
+				if len(claims) != 1 || claims[0].CreateRevision != h.Created() || clientv3.LeaseID(claims[0].Lease) != l.Claims {
 					t.Errorf("%s: claims %v; the entry was created at %d", h.Key(), claims, h.Created())
 				}
 			}

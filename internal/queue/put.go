@@ -168,7 +168,7 @@ func (e *entry) puts(to []clientv3.Op, key, claim string) []clientv3.Op {
 	if claim == "" {
 		return to
 	}
-	return append(to, clientv3.OpPut(claim, e.Queue.shared.claimValue, clientv3.WithLease(e.Lease.Claims())))
+	return append(to, clientv3.OpPut(claim, e.Queue.shared.claimValue, clientv3.WithLease(e.Lease.Claims)))
 }
 
 // wasNotPut takes the reply to a put without a success, or its error. nil: a read shows that the put was carried out.
