@@ -263,21 +263,6 @@ func DecodeIdentity(b []byte) (i Identity) {
 // ErrEpochMoved: the epoch was raised after the entry was put.
 var ErrEpochMoved = errors.New("the fencing epoch was bumped after the entry was put")
 
-// epochAt returns the epoch at revision rev, by what a read of its key has found. ErrEpochMoved: the key was put since.
-func epochAt(found []*mvccpb.KeyValue, rev int64) (int64, error) {
-	if len(found) == 0 {
-		return 0, nil
-	}
-	if found[0].ModRevision > rev {
-		return 0, ErrEpochMoved
-	}
-	epoch, err := strconv.ParseInt(string(found[0].Value), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(string(found[0].Key)), found[0].Value)
-	}
-	return epoch, nil
-}
-
 // Token makes the fencing token of the entry put at rev, by what a read of the epoch's key has found. A later epoch is
 // ErrEpochMoved. It must not be used:
 //
@@ -285,9 +270,15 @@ func epochAt(found []*mvccpb.KeyValue, rev int64) (int64, error) {
 //	rev 12  B's entry behind it: its token is of epoch 0
 //	rev 14  the epoch is raised to 1; A reads it with its retry, and would hold first, with the larger token
 func Token(found []*mvccpb.KeyValue, rev int64) (holdfast.Token, error) {
-	epoch, err := epochAt(found, rev)
+	if len(found) == 0 {
+		return holdfast.NewToken(0, rev)
+	}
+	if found[0].ModRevision > rev {
+		return 0, ErrEpochMoved
+	}
+	epoch, err := strconv.ParseInt(string(found[0].Value), 10, 64)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(string(found[0].Key)), found[0].Value)
 	}
 	return holdfast.NewToken(epoch, rev)
 }
