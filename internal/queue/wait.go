@@ -183,9 +183,9 @@ func (l readAhead) note(r requests.Reply) {
 	e.place(r.Header.Revision, e.ahead == nil && (len(e.claims) > 0 || e.more))
 }
 
-// examine adds the reads of unsettled claims, and of the session keys of their holders, and returns these claims. A claim
-// is unsettled if it is that of the entry ahead, because this entry may go next, or if it is dead, until its session key
-// has gone. All claims of a session say the same, so one of each session is enough. most bounds how many.
+// examine adds the reads of unsettled claims, and of the session keys of their holders, and returns these claims. A
+// claim is unsettled if it is that of the entry ahead, because this entry may go next, or if it is dead, until its
+// session key has gone. All claims of a session say the same, so one of each session is enough. most bounds how many.
 //
 // A claim that an Attach has put again is another session's, which its value names. So it is read by itself, and once
 // more when that session is known:

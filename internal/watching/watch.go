@@ -9,8 +9,8 @@
 //
 // Whatever ends the watch, pause, arm another, and read again.
 //
-// watch.go arms a watch on a stream of streams.go. follow.go follows the keys of a range, or waits for one change, as an
-// entry waits until the entry ahead has gone. listing.go makes a value of the keys, and observe.go keeps it.
+// watch.go arms a watch on a stream of streams.go. follow.go follows the keys of a range, or waits for one change, as
+// an entry waits until the entry ahead has gone. listing.go makes a value of the keys, and observe.go keeps it.
 package watching
 
 import (

@@ -13,6 +13,7 @@ import (
 // set, and tests can replace it.
 var mayReadNow = map[string]string{
 	"session/options.go MonotonicClock":  "is the clock: the difference of two monotonic readings",
+	"session/options.go SystemClock":     "likewise, beside CLOCK_BOOTTIME",
 	"session/keeper.go keeper.renewOnce": "duration of a renewal, for telemetry",
 	"session/events.go events.publish":   "Event.At, for display",
 }
