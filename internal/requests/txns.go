@@ -155,16 +155,18 @@ type Committer struct {
 
 // batch is a group of Txns, sent as one.
 type batch struct {
-	txns []Txn
-	done chan struct{} // closed when the rest is set
+	txns   []Txn
+	left   int    // how many of their callers have given up
+	cancel func() // ends the request; nil until it is sent
 
+	done  chan struct{} // closed when the rest is set
 	reply Reply
 	err   error
 }
 
 // Commit sends t, alone or in a batch, and returns etcd's reply or error, or ctx's error. After an error, Reply says
-// what may have happened: a caller that gives up cancels neither the Txns of others nor its own. Unless t is sent
-// alone, ctx must end with the session.
+// what may have happened: a caller that gives up does not cancel the Txns of others. Unless t is sent alone, ctx must
+// end with the session.
 func (c *Committer) Commit(ctx context.Context, t Txn) (Reply, error) {
 	if t.About == "" {
 		return t.Once(ctx, c.Sender, Write)
@@ -178,6 +180,7 @@ func (c *Committer) Commit(ctx context.Context, t Txn) (Reply, error) {
 	select {
 	case <-b.done:
 	case <-ctx.Done():
+		c.leave(b)
 		return Reply{Unanswered: true}, ctx.Err()
 	}
 	class := etcderr.Classify(b.err)
@@ -224,6 +227,26 @@ func (c *Committer) join(t Txn) (b *batch, i int, full *batch) {
 	return b, i, full
 }
 
+// leave records that a caller of b has given up. The last one ends the request: its copies would make callers that wait
+// stand in line for theirs.
+func (c *Committer) leave(b *batch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b.left++; b.cancel != nil && b.left == len(b.txns) {
+		b.cancel()
+	}
+}
+
+// begin returns the context for the request of b: it ends when all callers have given up.
+func (c *Committer) begin(ctx context.Context, b *batch) context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ctx, b.cancel = context.WithCancel(ctx); b.left == len(b.txns) {
+		b.cancel()
+	}
+	return ctx
+}
+
 // take returns b if it still waits, or nil. The caller must send it.
 func (c *Committer) take(b *batch) *batch {
 	c.mu.Lock()
@@ -262,7 +285,8 @@ func (c *Committer) send(b *batch) {
 			for _, t := range b.txns {
 				all.Then = append(all.Then, clientv3.OpTxn(t.If, t.Then, t.Else))
 			}
-			b.reply, b.err = all.Once(ctx, c.Sender, Write)
+			b.reply, b.err = all.Once(c.begin(ctx, b), c.Sender, Write)
+			b.cancel()
 			close(b.done)
 		}
 	})

@@ -96,6 +96,54 @@ func TestTxnOfAnUnansweredBatchCountsAsUnanswered(t *testing.T) {
 	})
 }
 
+// Its copies would stand in the line of callers that wait.
+func TestBatchIsSentAgainWhileACallerWaitsForIt(t *testing.T) {
+	const patience = 100 * time.Millisecond
+	for name, c := range map[string]struct{ waits, again bool }{
+		"all callers have given up": {false, false}, "one caller waits": {true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := kit.Start(t, srv)
+				commits := busy(t, p)
+				p.PlanAll("enqueue", etcdfake.Fate{LoseRequest: true, Silent: true})
+				commit := func(ctx context.Context, queue string) <-chan error {
+					done := make(chan error, 1)
+					go func() {
+						_, err := commits.Commit(ctx, requests.Txn{About: queue, Then: []clientv3.Op{clientv3.OpPut(queue+"1", "")}})
+						done <- err
+					}()
+					return done
+				}
+				second := kit.Within(t, patience)
+				if c.waits {
+					second = t.Context()
+				}
+				gone, other := commit(kit.Within(t, patience/2), "/q/"), commit(second, "/r/")
+				if err := <-gone; !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("the caller that gave up: %v", err)
+				}
+				time.Sleep(patience)
+				if n := p.Counts()["enqueue"]; n != 1 {
+					t.Fatalf("sent %d times before the callers gave up, want one batch", n)
+				}
+				time.Sleep(time.Minute)
+				if n := p.Counts()["enqueue"]; n > 1 != c.again {
+					t.Errorf("sent %d times", n)
+				}
+				p.Plan(nil)
+				if err := <-other; c.waits && err != nil {
+					t.Errorf("the caller that waited: %v", err)
+				}
+				synctest.Wait()
+				if n := commits.InFlight(); n != 0 {
+					t.Errorf("%d requests are in flight", n)
+				}
+			})
+		})
+	}
+}
+
 func TestTxnThatIsAloneInItsBatchIsSentAfterAMillisecond(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
