@@ -110,7 +110,8 @@ func TestLeaseOfClaimsIsRevokedAMarginAfterAnyLoss(t *testing.T) {
 
 func TestCloseRepeatsTheRevocationOfBothLeases(t *testing.T) {
 	for name, which := range map[string]func(l *lease.Lease) clientv3.LeaseID{
-		"of the claims": (*lease.Lease).Claims, "of the session": (*lease.Lease).ID,
+		"of the claims":  func(l *lease.Lease) clientv3.LeaseID { return l.Claims },
+		"of the session": (*lease.Lease).ID,
 	} {
 		t.Run(name, func(t *testing.T) {
 			start(t, func(t *testing.T, c *cluster) {
