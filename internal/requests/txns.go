@@ -231,18 +231,23 @@ func (c *Committer) join(t Txn) (b *batch, i int, full *batch) {
 // stand in line for theirs.
 func (c *Committer) leave(b *batch) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if b.left++; b.cancel != nil && b.left == len(b.txns) {
-		b.cancel()
+	b.left++
+	cancel, last := b.cancel, b.left == len(b.txns)
+	c.mu.Unlock()
+	if last && cancel != nil {
+		cancel()
 	}
 }
 
 // begin returns the context for the request of b: it ends when all callers have given up.
 func (c *Committer) begin(ctx context.Context, b *batch) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if ctx, b.cancel = context.WithCancel(ctx); b.left == len(b.txns) {
-		b.cancel()
+	b.cancel = cancel
+	gone := b.left == len(b.txns)
+	c.mu.Unlock()
+	if gone {
+		cancel()
 	}
 	return ctx
 }

@@ -79,8 +79,9 @@ func simulateAll(t *testing.T, few int, least shows, plan func(seed uint64) *sim
 		b.run(t, 2)
 	}
 	for _, kind := range []string{"", modeltrace.Permits} {
-		// About one in ten has more ahead of it than the model has; how many, the seeds decide.
-		if n := b.notFollowed(kind); 6*n > b.all.Counts[kind+modeltrace.Followed] && n > 20 {
+		// About one in ten has more ahead of it than the model has, of the permits beside newcomers one in six; how many,
+		// the seeds decide.
+		if n := b.notFollowed(kind); 4*n > b.all.Counts[kind+modeltrace.Followed] && n > 20 {
 			t.Errorf("%d %sentries were not followed in the model", n, kind)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// crowd is entries of a queue by which no client waits, with their claims. To etcd, which goes through both prefixes for
-// each waiter, they are what so many waiters would be.
+// crowd is entries of a queue by which no client waits, with their claims. To etcd, which goes through both prefixes
+// for each waiter, they are what so many waiters would be.
 type crowd struct {
 	prefix string
 	claims string // another prefix; empty: there are none
