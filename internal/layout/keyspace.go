@@ -179,10 +179,12 @@ func weightIn(text string) int {
 
 func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
 
+const sessions = "/session/" // follows the namespace
+
 // SessionKeys is what the session keys of a namespace begin with.
-func SessionKeys(namespace string) string { return namespace + "/session/" }
+func SessionKeys(namespace string) string { return namespace + sessions }
 
 // SessionKey returns the session key of a lease.
 func SessionKey(namespace string, id clientv3.LeaseID) string {
-	return SessionKeys(namespace) + strconv.FormatInt(int64(id), 16)
+	return namespace + sessions + strconv.FormatInt(int64(id), 16)
 }
