@@ -109,8 +109,8 @@ const (
 	NewcomersPrefix = "of these, those after which another queued at once: "    // and the cause
 	TwoHeldPrefix   = "of these, those whose holder held beside the newcomer: " // and the cause
 
-	NewcomersOfPrefix = "newcomers, by kind: "                             // and the newcomer's kind
-	TwoHeldOfPrefix   = "newcomers beside whom the holder held, by kind: " // and the newcomer's kind
+	NewcomersOfPrefix = "newcomers, by kind: "                                    // and the newcomer's kind
+	TwoHeldOfPrefix   = "newcomers that held beside the former holder, by kind: " // and the newcomer's kind
 
 	OverlapPrefix = "two held, as documented: "                   // and why, and the cause
 	MarginPrefix  = "a lost hold was told before the next held: " // and the cause
