@@ -1,5 +1,4 @@
-// Command v3.6 is an etcd 3.6 server for the tests in package versions: the oldest that is supported. It lacks the fix
-// of GHSA-xg4h-6gfc-h4m8, which v3.5 and package etcdtest have.
+// Command v3.6 is an etcd 3.6 server for the tests in package versions and for the campaign: the latest.
 package main
 
 import "github.com/holdfast-go/holdfast/tests/compat/versions/member"
