@@ -26,6 +26,8 @@ const (
 	deadlines   = "calls whose deadline passed while they waited"
 	crowds      = "callers in crowds that came at once"
 	crowdsServe = "callers in crowds that held"
+	detached    = "holds that were detached"
+	attached    = "holds that went on by a ticket"
 )
 
 // denominators say how often what a promise is about has happened.
@@ -41,6 +43,8 @@ type denominators struct {
 	TryLocks, TryRefused      int
 	Calls, Deadlines          int // of the calls: each has a deadline, and of so many it passed
 	CrowdCallers, CrowdServed int
+
+	Detached, Attached int `json:",omitempty"` // holds that have become a ticket, and that went on; older records have none
 }
 
 // newcomersOf are those of one kind, after holds of any.
@@ -61,6 +65,7 @@ func denominatorsOf(c map[string]int) denominators {
 		TwoHeldRevocations: c[oracle.TwoHeldPrefix+revoked], TwoHeldDeletions: c[oracle.TwoHeldPrefix+deleted],
 		TryLocks: c[tryLocks], TryRefused: c[tryRefused], Calls: c[calls], Deadlines: c[deadlines],
 		CrowdCallers: c[crowds], CrowdServed: c[crowdsServe], Newcomers: newcomers,
+		Detached: c[detached], Attached: c[attached],
 	}
 }
 
@@ -74,7 +79,7 @@ func (d *denominators) join(other denominators) {
 		{&d.AfterDeletion, other.AfterDeletion}, {&d.TwoHeldRevocations, other.TwoHeldRevocations},
 		{&d.TwoHeldDeletions, other.TwoHeldDeletions}, {&d.TryLocks, other.TryLocks}, {&d.TryRefused, other.TryRefused},
 		{&d.Calls, other.Calls}, {&d.Deadlines, other.Deadlines}, {&d.CrowdCallers, other.CrowdCallers},
-		{&d.CrowdServed, other.CrowdServed},
+		{&d.CrowdServed, other.CrowdServed}, {&d.Detached, other.Detached}, {&d.Attached, other.Attached},
 	} {
 		*pair.sum += pair.n
 	}
@@ -104,6 +109,10 @@ func (d denominators) rows() [][2]string {
 			kinds = append(kinds, fmt.Sprintf("%s %d, two held %d times", kind, n.Count, n.TwoHeld))
 		}
 		rows = append(rows, [2]string{"such newcomers, by kind", strings.Join(kinds, "; ")})
+	}
+	if d.Detached > 0 {
+		rows = append(rows, [2]string{"holds that were detached", fmt.Sprintf("%d, %d of them went on by their tickets",
+			d.Detached, d.Attached)})
 	}
 	return append(rows, [][2]string{
 		{"`TryLock` of a mutex", fmt.Sprintf("%d calls, %d of them found another caller", d.TryLocks, d.TryRefused)},
@@ -136,6 +145,10 @@ func (f *round) countCall(ev event) {
 		}
 	case ev.What == held && inCrowd:
 		f.stats.Counts[crowdsServe]++
+	case ev.What == held && ev.Attached:
+		f.stats.Counts[attached]++
+	case ev.What == ended && ev.Detached:
+		f.stats.Counts[detached]++
 	case ev.What == failed && ev.Taken:
 		f.stats.Counts[tryRefused]++
 	case ev.What == failed && ev.Over:

@@ -56,6 +56,8 @@ type event struct {
 type callReport struct {
 	MinHold    time.Duration `json:",omitzero"` // of held: by the clock of its session, or by others if that is slower
 	Downgraded bool          `json:",omitzero"` // of ended
+	Detached   bool          `json:",omitzero"` // of ended: a ticket has it
+	Attached   bool          `json:",omitzero"` // of held: by a ticket
 	Try        bool          `json:",omitzero"` // of wants: TryLock of a mutex
 	Taken      bool          `json:",omitzero"` // of failed: TryLock of a mutex found another caller
 	Over       bool          `json:",omitzero"` // of failed: the deadline of the call has passed

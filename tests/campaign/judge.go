@@ -230,20 +230,30 @@ func (f *round) setCauses(changes []oracle.Change, log *raftlog.Log) {
 			withKey[at(key, c.Revision)] = true
 		}
 	}
+	attachedTo := make(map[string]clientv3.LeaseID) // by entry: whose it is now, if not that of its key
 	for i := range changes {
 		c := &changes[i]
 		key := string(c.Kv.Key)
-		if !c.Deleted || !oracle.IsEntry(key) || c.Prev == nil {
+		if !oracle.IsEntry(key) || c.Prev == nil {
+			continue
+		}
+		if !c.Deleted {
+			if wasAttached(c) {
+				attachedTo[entryID(c.Kv)] = clientv3.LeaseID(c.Kv.Lease)
+			}
 			continue
 		}
 		id, _ := layout.LeaseOf(key)
+		if other, ok := attachedTo[entryID(c.Prev)]; ok {
+			id = other
+		}
 		lease := clientv3.LeaseID(c.Prev.Lease)
 		switch {
 		case f.byHand[entryID(c.Prev)]:
 			c.Cause = oracle.ByDeletion
 		case lease != id && f.revoked[lease]: // its session has nothing to do with it
 			c.Cause = oracle.ByDeletion
-		case lease != id: // of an administrator, or MinHold's
+		case lease != id: // of an administrator, of a ticket, or MinHold's
 			c.Cause = oracle.ByLease
 		case f.revoked[lease]:
 			c.Cause = oracle.ByRevocation
@@ -255,6 +265,13 @@ func (f *round) setCauses(changes []oracle.Change, log *raftlog.Log) {
 			c.Cause = oracle.ByLease
 		}
 	}
+}
+
+// wasAttached reports whether a put has ended the time of an entry on a ticket's lease.
+func wasAttached(c *oracle.Change) bool {
+	before, _ := layout.DecodeValue(c.Prev.Value)
+	now, _ := layout.DecodeValue(c.Kv.Value)
+	return !before.Detached.IsZero() && now.Detached.IsZero()
 }
 
 // setLeases finds out which lease each process has. Those of processes that were killed hold nothing.

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/tests/internal/raftlog"
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
@@ -39,6 +40,48 @@ func TestCauseOfADeletionWhenALeaseIsRevokedByHand(t *testing.T) {
 		f.setCauses(changes, &raftlog.Log{})
 		if got := changes[0].Cause; got != c.want {
 			t.Errorf("on lease %x, lease %x revoked by hand: %v, want %v", c.on, c.revoked, got, c.want)
+		}
+	}
+}
+
+// An entry that was attached is its new session's. Its key names the former one, which has nothing to do with its end.
+func TestCauseOfADeletionOfAnAttachedEntry(t *testing.T) {
+	const former, ticket, session = 0xa, 0xb, 0xc
+	key := []byte("holdfast/lock/x/@/a-ABCDEFGHIJKLMNOP")
+	value := func(detached time.Time) []byte { return []byte(layout.Value{Queued: time.Unix(1e9, 0), Detached: detached}.Encode()) }
+	at := func(lease int64, value []byte) *mvccpb.KeyValue {
+		return &mvccpb.KeyValue{Key: key, CreateRevision: 2, Lease: lease, Value: value}
+	}
+	held, waits := at(former, value(time.Time{})), at(ticket, value(time.Unix(1e9, 0)))
+	goesOn := at(session, value(time.Time{}))
+	for name, c := range map[string]struct {
+		last       *mvccpb.KeyValue
+		revoked    clientv3.LeaseID
+		sessionKey string // that is deleted at the same revision
+		want       oracle.Cause
+	}{
+		"released":                          {last: goesOn, want: oracle.ByRequest},
+		"its session has ended":             {goesOn, 0, oracle.SessionKey(session), oracle.ByLease},
+		"the former session has ended":      {goesOn, 0, oracle.SessionKey(former), oracle.ByRequest},
+		"its session's lease was revoked":   {goesOn, session, oracle.SessionKey(session), oracle.ByRevocation},
+		"the ticket has run out":            {last: waits, want: oracle.ByLease},
+		"the ticket was removed by hand":    {last: waits, revoked: ticket, want: oracle.ByDeletion},
+		"the former lease was revoked, too": {last: goesOn, revoked: former, want: oracle.ByRequest},
+	} {
+		f := &round{diary: diary{revoked: map[clientv3.LeaseID]bool{c.revoked: true}}}
+		changes := []oracle.Change{{Revision: 2, Kv: held}, {Revision: 3, Kv: waits, Prev: held}}
+		if c.last == goesOn {
+			changes = append(changes, oracle.Change{Revision: 4, Kv: goesOn, Prev: waits})
+		}
+		gone := len(changes)
+		changes = append(changes, oracle.Change{Revision: 5, Deleted: true, Kv: &mvccpb.KeyValue{Key: key}, Prev: c.last})
+		if c.sessionKey != "" {
+			changes = append(changes, oracle.Change{Revision: 5, Deleted: true,
+				Kv: &mvccpb.KeyValue{Key: []byte(c.sessionKey)}})
+		}
+		f.setCauses(changes, &raftlog.Log{})
+		if got := changes[gone].Cause; got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }

@@ -99,6 +99,10 @@ func command(args []string, out, errOut io.Writer) (code int) {
 	if *lockSets {
 		return commandSets(ctx, o, out, errOut)
 	}
+	if o.summary != "" && commit() == unknownCommit {
+		fmt.Fprintln(errOut, "campaign: a -summary names the commit: run it in the repository; nothing was started")
+		return unusable
+	}
 	s, err := run(ctx, o)
 	fmt.Fprintf(out, "\n%v", s)
 	switch {

@@ -28,18 +28,18 @@ type removal struct {
 // meetNewcomers acquires a lock of its own on a session of its own, again and again, and revokes the lease or deletes
 // the entry by hand. At once the session of the other calls comes as a newcomer. No entry is ahead of it, so only the
 // claim tells it of the holder, who may not know of the loss yet.
-func (w *worker) meetNewcomers(former *session.Session) {
+func (w *worker) meetNewcomers() {
 	r := rand.New(rand.NewPCG(w.Seed, 2<<32))
 	for n := 0; w.stop.Err() == nil; n++ {
-		w.meetNewcomer(former, fmt.Sprintf("%s newcomer %d", w.ID, n), r)
+		w.meetNewcomer(fmt.Sprintf("%s newcomer %d", w.ID, n), r)
 		pauseFor(w.stop, family.UpTo(r, 200*time.Millisecond))
 	}
 }
 
-func (w *worker) meetNewcomer(former *session.Session, who string, r *rand.Rand) {
+func (w *worker) meetNewcomer(who string, r *rand.Rand) {
 	name := fmt.Sprintf("%s-newcomer-%s", w.Shards, processOf(w.ID))
 	both := meetings[r.IntN(len(meetings))]
-	first := both.former(former, name, who+", former holder", false)
+	first := both.former(w.former, name, who+", former holder", false)
 	lk := w.acquireNow(first, 15*time.Second)
 	if lk == nil {
 		return
@@ -142,7 +142,7 @@ func (w *worker) removeByHand(lk family.Lock, revoke bool) (err error) {
 	if err != nil || len(resp.Kvs) == 0 {
 		return errors.Join(err, errGone)
 	}
-	created := resp.Kvs[0].CreateRevision // of this hold: its session has no other call
+	created := resp.Kvs[0].CreateRevision // of this hold: its session has no other call for this name
 	w.say(event{What: byHand, Removal: removal{Entry: idOf(lk.Key(), created)}})
 	same := clientv3.Compare(clientv3.CreateRevision(lk.Key()), "=", created)
 	_, err = w.cli.Txn(ctx).If(same).Then(clientv3.OpDelete(lk.Key())).Commit()

@@ -103,11 +103,14 @@ func newSummary(o options) *summary {
 	return s
 }
 
+// unknownCommit is what commit returns outside of the repository.
+const unknownCommit = "unknown"
+
 // commit returns that of the working tree.
 func commit() string {
 	id, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
-		return "unknown"
+		return unknownCommit
 	}
 	changed, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output()
 	if err != nil || len(changed) > 0 {

@@ -49,6 +49,7 @@ type worker struct {
 	teller
 	cli    *clientv3.Client
 	sess   *session.Session
+	former *session.Session // of holders that meet newcomers
 	stop   context.Context
 	keep   atomic.Bool // holds are not released
 	calm   atomic.Bool // shards are held until they move
@@ -86,13 +87,13 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	if err != nil {
 		return err
 	}
-	former, err := newSession(observed, cli, options) // of holders that meet newcomers
+	former, err := newSession(observed, cli, options)
 	if err != nil {
 		return err
 	}
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &worker{job: j, teller: tell, cli: cli, sess: sess, stop: stop}
+	w := &worker{job: j, teller: tell, cli: cli, sess: sess, former: former, stop: stop}
 	defer w.reportStalls(ctx)()
 	var all sync.WaitGroup
 	for g := range j.Goroutines {
@@ -100,7 +101,7 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	}
 	all.Go(w.ownShards)
 	all.Go(w.lockUpstream)
-	all.Go(func() { w.meetNewcomers(former) })
+	all.Go(w.meetNewcomers)
 	for message := ""; message != "end"; {
 		if message, err = parent.Hear(ctx); err != nil {
 			return err
@@ -245,6 +246,10 @@ func (w *worker) call(who string, r *rand.Rand) {
 			w.unlock(w.hold(began, rd, []oracle.Part{{Prefix: parts[0].Prefix, Shared: true}}, hold, nil, r), rd, r)
 			return
 		}
+	}
+	if d, ok := lk.(family.Detachable); ok && mayBeDetached(kind, lk, minHold) && r.IntN(4) == 0 {
+		w.handOver(end, d, parts, r)
+		return
 	}
 	w.unlock(end, lk, r)
 }

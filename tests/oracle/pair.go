@@ -37,23 +37,33 @@ func (j *judge) checkPair(a, b *Hold) {
 const newcomerWithin = 200 * time.Millisecond
 
 // countNewcomers counts those who queued right after the entry of a hold was deleted by force, and were granted in the
-// end: nothing but the claim of that entry tells them that it had a holder.
+// end: nothing but the claim of that entry tells them that it had a holder. Several holds have one entry, one after the
+// other, if a writer has become a reader, or if a hold was detached.
 func (j *judge) countNewcomers() {
-	seen := make(map[*entry]bool)
+	var lost []*entry
+	former := make(map[*entry][]*Hold)
 	for _, a := range j.holds {
-		e := a.lost()
-		if e == nil || !e.gone.Cause.forced() || seen[e] {
-			continue
+		if e := a.lost(); e != nil && e.gone.Cause.forced() {
+			if former[e] == nil {
+				lost = append(lost, e)
+			}
+			former[e] = append(former[e], a)
 		}
-		seen[e] = true
+	}
+	for _, e := range lost {
 		j.verdict.count(ByForcePrefix + e.how())
 		newcomers, beside := make(map[string]bool), false
 		for _, b := range j.holds {
 			soon := slices.ContainsFunc(b.entries, func(own *entry) bool {
 				return own.put.After < e.gone.Before+newcomerWithin
 			})
-			if soon && b.rev > e.gone.Revision && (a.excludes(b) || j.exceed(a, b)) {
-				newcomers[b.kind()] = newcomers[b.kind()] || a.First != 0 && b.First != 0 && a.Last >= b.First
+			if !soon || b.rev <= e.gone.Revision {
+				continue
+			}
+			for _, a := range former[e] {
+				if a.excludes(b) || j.exceed(a, b) {
+					newcomers[b.kind()] = newcomers[b.kind()] || a.First != 0 && b.First != 0 && a.Last >= b.First
+				}
 			}
 		}
 		for kind, both := range newcomers {

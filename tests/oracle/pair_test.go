@@ -131,6 +131,29 @@ func TestNewcomerThatHoldsBesideTheFormerHolderIsCounted(t *testing.T) {
 	}
 }
 
+// A writer that has become a reader, and a hold that goes on by a ticket, have the entry of the hold before.
+func TestNewcomerBesideTheLastOfTwoHoldsByOneEntryIsCounted(t *testing.T) {
+	for last, want := range map[int]int{6900: 0, 7100: 1} {
+		s := newStory()
+		a := s.at(1000).queue("a1", writes)
+		s.at(2000).until(s.grant(a))
+		ha := s.at(3000).grant(a)
+		ha.Who = "a1, attached"
+		s.at(5000).delete(a, ByRevocation)
+		b := s.at(5010).queue("b1", writes)
+		hb := s.at(7000).grant(b)
+		s.at(last).until(ha)
+		s.at(8000).release(b, hb)
+		counts := s.Judge().Counts
+		if n := counts[ByForcePrefix+ByRevocation.String()]; n != 1 {
+			t.Errorf("%d entries were removed by force, want 1", n)
+		}
+		if n := counts[TwoHeldPrefix+ByRevocation.String()]; n != want {
+			t.Errorf("held until %d ms: two held %d times, want %d", last, n, want)
+		}
+	}
+}
+
 func TestHoldsAreInTheOrderOfTheirEntries(t *testing.T) {
 	s := turns()
 	s.Holds[0].First, s.Holds[0].Last = s.at(3500).now, s.at(3600).now

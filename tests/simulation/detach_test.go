@@ -29,11 +29,6 @@ func TestSimulationOfDetachedHolds(t *testing.T) {
 	})
 }
 
-// detachable is a Lock, a ReadLock or a Permit.
-type detachable interface {
-	Detach(ctx context.Context, within time.Duration) (locker.Ticket, error)
-}
-
 // mayFail are the ends of a Detach or an Attach that faults explain.
 var mayFail = []error{
 	context.DeadlineExceeded, holdfast.ErrLost, holdfast.ErrClosed, holdfast.ErrReleased, holdfast.ErrOutcomeUnknown,
@@ -50,7 +45,7 @@ func (s *simulation) explained(what string, err error) bool {
 }
 
 // detach ends a hold by Detach, and has one or two processes attach it.
-func (s *simulation) detach(c *process, h *hold, lk family.Lock, d detachable, r *rand.Rand) {
+func (s *simulation) detach(c *process, h *hold, lk family.Lock, d family.Detachable, r *rand.Rand) {
 	within, bound := time.Second+family.UpTo(r, 4*time.Second), family.UpTo(r, 2*time.Second)+time.Nanosecond
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
@@ -78,7 +73,7 @@ func (s *simulation) detach(c *process, h *hold, lk family.Lock, d detachable, r
 	for i := range 1 + r.IntN(2) {
 		p, seed := s.processes[r.IntN(len(s.processes))], r.Uint64()
 		bearers.Go(func() {
-			if s.attach(p, fmt.Sprintf("%s, attached by %d", h.Who, i), h, lk, ticket, rand.New(rand.NewPCG(s.seed, seed))) {
+			if s.attach(p, fmt.Sprintf("%s, attached by %d", h.Who, i), h, d, ticket, rand.New(rand.NewPCG(s.seed, seed))) {
 				mu.Lock()
 				defer mu.Unlock()
 				if held++; held > 1 {
@@ -92,13 +87,13 @@ func (s *simulation) detach(c *process, h *hold, lk family.Lock, d detachable, r
 
 // attach attaches a hold, holds it, and releases it. It reports whether it was attached.
 func (s *simulation) attach(
-	p *process, who string, before *hold, was family.Lock, ticket locker.Ticket, r *rand.Rand,
+	p *process, who string, before *hold, was family.Detachable, ticket locker.Ticket, r *rand.Rand,
 ) bool {
 	bound := family.UpTo(r, 2*time.Second) + time.Nanosecond
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	start := s.now()
-	lk, err := attachAs(ctx, p, was, ticket, locker.Options{Owner: who})
+	lk, err := family.Attach(ctx, p.session(), was, ticket, locker.Options{Owner: who})
 	s.checkDuration(who+" attaching", start, bound+giveUp)
 	if err != nil {
 		s.log(fmt.Sprintf("%s: not attached, %v", who, err))
@@ -116,29 +111,4 @@ func (s *simulation) attach(
 	s.mu.Unlock()
 	s.unlockLater(p, h, lk, drawHold(r), r)
 	return true
-}
-
-// attachAs attaches what was a Lock, a ReadLock or a Permit.
-func attachAs(
-	ctx context.Context, p *process, was family.Lock, ticket locker.Ticket, o locker.Options,
-) (family.Lock, error) {
-	switch was.(type) {
-	case *locker.Lock:
-		return lockOrNot(locker.Attach(ctx, p.session(), ticket, o))
-	case *locker.ReadLock:
-		return lockOrNot(locker.AttachRead(ctx, p.session(), ticket, o))
-	default:
-		permit, err := locker.AttachPermit(ctx, p.session(), ticket, o)
-		if err != nil {
-			return nil, err
-		}
-		return family.OfPermit(permit), nil
-	}
-}
-
-func lockOrNot[L family.Lock](lk L, err error) (family.Lock, error) {
-	if err != nil {
-		return nil, err
-	}
-	return lk, nil
 }

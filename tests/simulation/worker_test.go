@@ -85,7 +85,7 @@ func (s *simulation) useLock(c *process, who string, parts []oracle.Part, bound,
 		s.unlockLater(c, h, now, hold, r)
 		return
 	}
-	if detaches, ok := lk.(detachable); ok && s.moves && len(parts) == 1 && r.IntN(2) == 0 {
+	if detaches, ok := lk.(family.Detachable); ok && s.moves && len(parts) == 1 && r.IntN(2) == 0 {
 		holdFor(c, lk, hold)
 		s.detach(c, h, lk, detaches, r)
 		return

@@ -106,13 +106,7 @@ func Either[L Lock](try bool, trying, waiting func(context.Context) (L, error)) 
 	if try {
 		acquire = trying
 	}
-	return func(ctx context.Context) (Lock, error) {
-		lk, err := acquire(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return lk, nil
-	}
+	return func(ctx context.Context) (Lock, error) { return orNot(acquire(ctx)) }
 }
 
 func drawSet(
@@ -189,8 +183,33 @@ type heldPermit struct{ *locker.Permit }
 
 func (p heldPermit) Unlock(ctx context.Context) error { return p.Release(ctx) }
 
-// OfPermit is a Permit as a Lock.
-func OfPermit(p *locker.Permit) Lock { return heldPermit{p} }
+// Detachable is a Lock, a ReadLock or a Permit.
+type Detachable interface {
+	Detach(ctx context.Context, within time.Duration) (locker.Ticket, error)
+}
+
+// Attach attaches what was a Lock, a ReadLock or a Permit.
+func Attach(
+	ctx context.Context, sess *session.Session, was Detachable, ticket locker.Ticket, o locker.Options,
+) (Lock, error) {
+	switch was.(type) {
+	case *locker.Lock:
+		return orNot(locker.Attach(ctx, sess, ticket, o))
+	case *locker.ReadLock:
+		return orNot(locker.AttachRead(ctx, sess, ticket, o))
+	default:
+		permit, err := locker.AttachPermit(ctx, sess, ticket, o)
+		return orNot(heldPermit{permit}, err)
+	}
+}
+
+// orNot returns no Lock with an error, also none that wraps nil.
+func orNot[L Lock](lk L, err error) (Lock, error) {
+	if err != nil {
+		return nil, err
+	}
+	return lk, nil
+}
 
 // MutexOnce acquires and releases a mutex. It returns what it could not do.
 func MutexOnce(ctx context.Context, sess *session.Session, name string) (what string, err error) {
