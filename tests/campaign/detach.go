@@ -13,11 +13,11 @@ import (
 	"github.com/holdfast-go/holdfast/tests/oracle"
 )
 
-// mayBeDetached reports whether Detach takes a lock: not one of a tree, nor one that Do has. The judge knows no MinHold
-// that counts from the release of the hold that goes on.
+// mayBeDetached reports whether a hold has one entry, and is released by its own Unlock: that of a function under Do is
+// not. The judge knows no MinHold that counts from the release of the hold that goes on.
 func mayBeDetached(kind family.Kind, lk family.Lock, minHold time.Duration) bool {
 	_, ofDo := lk.(lockOfDo)
-	return kind != family.Tree && !ofDo && minHold == 0
+	return (kind == family.Writer || kind == family.Reader || kind == permitKind) && !ofDo && minHold == 0
 }
 
 // handOver detaches a hold, and has a session of this process go on with it. Its ticket may run out before.

@@ -48,7 +48,9 @@ func TestCauseOfADeletionWhenALeaseIsRevokedByHand(t *testing.T) {
 func TestCauseOfADeletionOfAnAttachedEntry(t *testing.T) {
 	const former, ticket, session = 0xa, 0xb, 0xc
 	key := []byte("holdfast/lock/x/@/a-ABCDEFGHIJKLMNOP")
-	value := func(detached time.Time) []byte { return []byte(layout.Value{Queued: time.Unix(1e9, 0), Detached: detached}.Encode()) }
+	value := func(detached time.Time) []byte {
+		return []byte(layout.Value{Queued: time.Unix(1e9, 0), Detached: detached}.Encode())
+	}
 	at := func(lease int64, value []byte) *mvccpb.KeyValue {
 		return &mvccpb.KeyValue{Key: key, CreateRevision: 2, Lease: lease, Value: value}
 	}
