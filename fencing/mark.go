@@ -37,11 +37,16 @@ type MarkError struct {
 	Claim    Claim          // the claim that was refused
 	Mark     holdfast.Token // the largest token that the resource has seen
 	MarkName string         // the lock that guards the resource; "" if only bare tokens have written
+	Err      error          // says more, such as sqlfence.ErrExpired; nil: a newer holder has written
 }
 
 func (e *MarkError) Error() string {
-	return fmt.Sprintf("fencing: %s refused token %v of %s: it has seen %v of %s; %s",
-		names.Quote(e.Resource), e.Claim.Token, lockName(e.Claim.Name), e.Mark, lockName(e.MarkName), e.advice())
+	refused := fmt.Sprintf("fencing: %s refused token %v of %s: ", names.Quote(e.Resource), e.Claim.Token,
+		lockName(e.Claim.Name))
+	if e.Err != nil {
+		return refused + e.Err.Error()
+	}
+	return fmt.Sprintf("%sit has seen %v of %s; %s", refused, e.Mark, lockName(e.MarkName), e.advice())
 }
 
 // advice tells the operator what to do. It is short, because after a restore it is
@@ -60,6 +65,9 @@ func (e *MarkError) advice() string {
 
 // Is reports whether target is [ErrStale].
 func (e *MarkError) Is(target error) bool { return target == ErrStale }
+
+// Unwrap returns Err.
+func (e *MarkError) Unwrap() error { return e.Err }
 
 // NeedsEpoch returns the epoch to pass to etcdfence.BumpEpoch after a restore. If it is above [MaxEpochStep],
 // Reset this mark instead.

@@ -17,8 +17,8 @@ func TestEachErrorIsWhatItIsDocumentedAsAndNothingElse(t *testing.T) {
 		is  []error
 	}{
 		{ErrTxEnded, []error{ErrTxEnded, holdfast.ErrOutcomeUnknown}},
-		{&rewoundError{below}, []error{ErrRewound, fencing.ErrStale}},
-		{&expiredError{below}, []error{ErrExpired, fencing.ErrStale}},
+		{rewound(below), []error{ErrRewound, fencing.ErrStale}},
+		{below, []error{fencing.ErrStale}},
 	} {
 		var is []error
 		for _, target := range all {

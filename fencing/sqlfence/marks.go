@@ -227,7 +227,8 @@ func (c *claimant) checkFloor(ctx context.Context, tx Tx, values *arguments) err
 		return c.failed(ctx, "refuse a token below the floor", err)
 	}
 	c.refused = true
-	return &expiredError{&fencing.MarkError{Resource: c.resource, Claim: c.claim, Mark: floor, MarkName: c.claim.Name}}
+	return &fencing.MarkError{Resource: c.resource, Claim: c.claim, Mark: floor, MarkName: c.claim.Name, Err: fmt.Errorf(
+		"%w: it has no mark, and marks up to %v have expired: release and acquire again", ErrExpired, floor)}
 }
 
 func (c *claimant) arguments() *arguments {

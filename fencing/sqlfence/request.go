@@ -26,9 +26,8 @@ func (r *request) do(ctx context.Context, policy *backoff.Policy) error {
 		return err
 	}
 	// Here the transaction has ended, so etcd may be asked: no writer waits for an RPC
-	// while a row is locked. A MarkError within another error is below ErrExpired, which
-	// says enough.
-	if below, ok := err.(*fencing.MarkError); ok { //nolint:errorlint
+	// while a row is locked.
+	if below := (*fencing.MarkError)(nil); errors.As(err, &below) && below.Err == nil {
 		err = r.explain(ctx, below)
 	}
 	if !r.callerAudits {

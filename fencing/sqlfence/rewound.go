@@ -2,6 +2,7 @@ package sqlfence
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -32,5 +33,17 @@ func (r *request) explain(ctx context.Context, below *fencing.MarkError) error {
 	if err != nil || !resp.Succeeded {
 		return below
 	}
-	return &rewoundError{below}
+	return rewound(below)
+}
+
+// rewound returns below as ErrRewound, with what to do.
+func rewound(below *fencing.MarkError) error {
+	advice := "Reset the mark, which no epoch can reach, once no stale holder is left"
+	if below.NeedsEpoch() <= fencing.MaxEpochStep {
+		advice = fmt.Sprintf("after a restore of etcd raise the epoch to %d or more (etcdfence.BumpEpoch) and acquire again",
+			below.NeedsEpoch())
+	}
+	said := *below
+	said.Err = fmt.Errorf("%w: its mark is %v, although the holder is the present one: %s", ErrRewound, below.Mark, advice)
+	return &said
 }

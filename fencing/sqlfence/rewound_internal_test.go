@@ -63,7 +63,7 @@ func TestErrorOfARewoundMarkSaysHowToGoOn(t *testing.T) {
 		(fencing.MaxEpochStep-1)<<48 | 1: "(etcdfence.BumpEpoch)",
 		fencing.MaxEpochStep<<48 | 1:     "Reset the mark",
 	} {
-		err := &rewoundError{&fencing.MarkError{Resource: "r", Claim: fencing.Claim{Name: "job", Token: 5}, Mark: mark}}
+		err := rewound(&fencing.MarkError{Resource: "r", Claim: fencing.Claim{Name: "job", Token: 5}, Mark: mark})
 		text := err.Error()
 		if !strings.Contains(text, advice) || strings.Contains(text, "Reset") == strings.Contains(text, "Bump") {
 			t.Errorf("mark %v: %s", mark, text)

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,40 +121,6 @@ func runWorker(ctx context.Context, _ string, j job, parent *child.Parent[event]
 	err = sess.Close(ctx)
 	w.say(event{What: closed, Who: j.ID, Err: text(err)})
 	return nil // the client ends with the process: its Close may hang if the role was withdrawn while it watched
-}
-
-// reportStalls reports when the process did not run, until the function that it returns is called.
-func (w *worker) reportStalls(ctx context.Context) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var beats sync.WaitGroup
-	beats.Go(func() {
-		beat(ctx, stall, func(f oracle.Fault) { w.didNotRun(f.From, f.To) })
-	})
-	return func() {
-		cancel()
-		beats.Wait()
-	}
-}
-
-// A teller reports to the judge.
-type teller struct {
-	parent  *child.Parent[event]
-	process string
-}
-
-// say reports an event. A judge that does not read has the process wait, perhaps under a mutex of its session: then it
-// does not run, although its heartbeat goes on.
-func (t teller) say(ev event) {
-	from := sinceBoot()
-	t.parent.Say(reports, ev)
-	if to := sinceBoot(); to-from > stall {
-		t.didNotRun(from, to)
-	}
-}
-
-// didNotRun reports when the process did not run.
-func (t teller) didNotRun(from, to time.Duration) {
-	t.parent.Say(reports, event{What: stalled, Stall: oracle.Fault{Process: t.process, From: from, To: to}})
 }
 
 // recover acquires each name when all faults have been healed. A busy machine may be too slow for a lease of two
@@ -403,10 +368,4 @@ func (w *worker) unlock(end event, lk family.Lock, r *rand.Rand) {
 		end.Err = err.Error()
 	}
 	w.say(end)
-}
-
-// processOf returns the process that has made a call. A process that was killed has a successor of the same name.
-func processOf(who string) string {
-	name, _, _ := strings.Cut(who, ".")
-	return name
 }
