@@ -54,7 +54,7 @@ func (p *poller) add(holds []*Hold) {
 	//	0.7 s   the reply arrives, late: A begins to hold. It is 0.7 s old, so its poll is due at once
 	//	1 s     at the latest the poll is sent
 	//	2 s     B holds; half a delay was left for the reply to A's poll
-	if !l.Watched() && time.Since(holds[0].grant.Stood) >= p.roster.tick {
+	if !l.Watched() && p.roster.clock()-holds[0].grant.Stood >= p.roster.tick {
 		select {
 		case p.late <- struct{}{}:
 		default:
@@ -173,7 +173,7 @@ func (r *roster) bell() <-chan struct{} {
 // ready returns the holds that may be polled, by lease: the old holds, and once the bell has rung, all. If nothing
 // is held at all, more is false and the goroutine ends.
 func (r *roster) ready(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
-	old := time.Now().Add(-r.tick) // a hold that lasts less than a tick costs no poll
+	old := r.clock() - r.tick // a hold that lasts less than a tick costs no poll
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.holds) == 0 {
@@ -185,7 +185,7 @@ func (r *roster) ready(rang bool) (held map[*lease.Lease][]*Hold, more bool) {
 		if rang {
 			r.holds[h] = never
 		}
-		if rang || !old.Before(h.grant.Stood) {
+		if rang || h.grant.Stood <= old {
 			held[h.grant.Lease] = append(held[h.grant.Lease], h)
 		}
 	}

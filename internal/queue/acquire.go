@@ -157,8 +157,8 @@ func awaitTurn(ctx context.Context, callers []*caller) (err error) {
 // mayHold reports whether the attempt holds, by what the latest look or the put has shown: nothing is ahead of its
 // entries, neither an entry nor a claim, the lease is trusted, and the look is not old.
 func (a *attempt) mayHold() bool {
-	isOld := time.Since(a.readSent) > a.q.shared.lookLasts
-	return a.waiting() == nil && !a.late && a.lease.Check() == nil && !isOld
+	isOld := a.q.host.Clock()-a.readSent > a.q.shared.lookLasts
+	return a.waiting() == nil && a.lease.Check() == nil && !isOld
 }
 
 // awaitFront waits until the attempt holds. It waits for one queue after the other: what is free ahead of an entry
@@ -176,8 +176,6 @@ func (a *attempt) awaitFront(ctx context.Context) error {
 		switch {
 		case a.waiting() != nil:
 			err = a.passClaims(ctx)
-		case a.late:
-			err = a.delayOnceMore(ctx)
 		case a.mayHold():
 			return nil
 		default:
@@ -264,7 +262,7 @@ func fail(ctx context.Context, heads []*caller, a *attempt, err error) error {
 		c, rev = e.caller, e.Created
 		isFirst := e.stage >= placed && e.ahead == nil && (e.permit == nil || len(e.claims) > 0)
 		asked = asked && !isFirst && (rev != 0 || c.request.Try)
-		if c.request.Try && isFirst && ctx.Err() != nil {
+		if c.request.Try && isFirst && !e.isFree() && ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", ErrInDelay, err)
 		}
 		if text := e.describe(ctx); text != "" {

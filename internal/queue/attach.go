@@ -116,7 +116,7 @@ func newAttaching(q *Queue, l *lease.Lease, t layout.Ticket, r Request) *attachi
 
 // try sends the Txn once.
 func (a *attaching) try(ctx context.Context) error {
-	e, gate, began := a.entry, a.lease.Gate(), time.Now()
+	e, gate, began := a.entry, a.lease.Gate(), a.q.host.Clock()
 	a.is = a.is || e.Queue.shared.keys.Register(e.home, a.lease, e)
 	reads := []clientv3.Op{clientv3.OpGet(e.Key), Meta(a.lease.Key())} // of a key alone, etcd 3.7 does not tell the lease
 	if !a.is {
@@ -150,7 +150,7 @@ func (a *attaching) try(ctx context.Context) error {
 		},
 		Else: reads,
 	})
-	if unknown := e.Queue.ReportUnknown("move", err) || r.Unanswered; unknown || time.Since(began) >= slowPut {
+	if unknown := e.Queue.ReportUnknown("move", err); unknown || r.Unanswered {
 		a.unansweredAt, a.unknown = gate, a.unknown || unknown
 	}
 	switch {
@@ -168,13 +168,13 @@ func (a *attaching) try(ctx context.Context) error {
 }
 
 // moved records that the entry was put on the session's leases at a revision, by a reply to a request sent then.
-func (a *attaching) moved(mod, read int64, sent time.Time) {
+func (a *attaching) moved(mod, read int64, sent time.Duration) {
 	a.entry.reach(placed)
 	a.Modified, a.revision, a.attempt.readSent, a.unknown = mod, read, sent, false
 }
 
 // refused says why the Txn did nothing. nil: a copy of it was carried out before.
-func (a *attaching) refused(ctx context.Context, r requests.Reply, gate int64, sent time.Time) error {
+func (a *attaching) refused(ctx context.Context, r requests.Reply, gate int64, sent time.Duration) error {
 	kv, key := r.First(0), r.First(1)
 	stands := a.entry.Is(kv)
 	isGood := stands && kv.ModRevision == a.ticket.Mod
@@ -188,6 +188,9 @@ func (a *attaching) refused(ctx context.Context, r requests.Reply, gate int64, s
 		return retry.Again(errSendAgain)
 	case stands && a.is && kv.Lease == int64(a.lease.ID()): // by a copy without a reply
 		a.moved(kv.ModRevision, r.Header.Revision, sent)
+		if string(kv.Value) != a.entry.Value { // an administrator wants it back; no poll would tell, since this is known now
+			return ErrEntryGone
+		}
 		return nil
 	}
 	end, err := a.end(ctx, stands)

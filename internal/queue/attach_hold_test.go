@@ -327,3 +327,27 @@ func TestAttachPutsNoClaimThatIsGone(t *testing.T) {
 		holdtest.MustRelease(t, again)
 	})
 }
+
+// A Kick comes between the Txn of an Attach, whose reply is lost, and its copy. It is told of nothing that holds yet, and
+// no poll would find it later: the attempt takes the notice for its own value.
+func TestAttachDoesNotHoldByAnEntryThatAnAdministratorWantsBack(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ticket, h, _ := detached(t, srv)
+		q := holdtest.Start(t, srv)
+		q.PlanOne("attach", etcdfake.Fate{LoseReply: true, Silent: true})
+		failed := make(chan error, 1)
+		go func() { // received below
+			_, err := q.Attach(kit.Within(t, time.Minute), ticket, hold.Request{})
+			failed <- err
+		}()
+		time.Sleep(3 * kit.OneWay)
+		kv := srv.Keys(h.Key())[0]
+		if kv.Lease != int64(q.Host.Lease().ID()) {
+			t.Fatalf("not attached yet: %v", kv)
+		}
+		holdtest.Notify(t, srv, kv, layout.Notice{By: "ops", Reason: "stuck"})
+		wants(t, <-failed, holdfast.TicketUsed)
+		time.Sleep(10 * kit.OneWay)
+		kit.NothingStands(t, srv)
+	})
+}

@@ -49,6 +49,7 @@ func TestDeadClaimsAndThoseThatNeverHeld(t *testing.T) {
 		"of a downgrade that waits":            {entry: "2-b@8", claims: "1-a@10 2-b@8 !s1-a@10", want: "1-a@10! !s1-a@10!"},
 		"the same, the reader first":           {claims: "1-a@8 !s2-b@10 2-b@10", want: "1-a@8 !s2-b@10! 2-b@10!"},
 		"of a downgrade behind one that held":  {claims: "1-a@8 2-b@10 !s2-b@10", want: "1-a@8 2-b@10! !s2-b@10!"},
+		"one below a prefix within this one":   {claims: "1-a@10 b/2-b@12 3-c@14", want: "1-a@10 b/2-b@12 3-c@14!"},
 		"a downgraded one acquits no reader":   {entry: "!s1-a@10", claims: "!s1-a@10 !s2-b@12", want: "!s2-b@12"},
 	} {
 		var entry *mvccpb.KeyValue

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
@@ -34,16 +35,46 @@ func TestDelayOfAClaimEndsWhenItsHolderHasBeenTold(t *testing.T) {
 	} {
 		var s delays
 		claim := deadClaim{key: "a", rev: 7}
-		s.noteDead([]deadClaim{claim}, began)
-		s.noteExamined([]deadClaim{claim}, c.says, 0, c.gone == 0, began)
-		for _, later := range []time.Duration{c.gone, told} { // seen again, which changes nothing
-			if later > 0 {
-				s.noteDead([]deadClaim{claim}, at(later))
-				s.noteExamined([]deadClaim{claim}, c.says, 0, c.gone >= 0, at(later))
-			}
+		for later := time.Duration(0); later <= told; later += lookAgain { // seen again, which changes nothing
+			s.noteDead([]deadClaim{claim}, own, at(later))
+			s.noteExamined([]deadClaim{claim}, c.says, 0, c.gone >= 0 && c.gone <= later, at(later))
 		}
-		if end, known := s.end(claim, own); !known || end.Sub(began) != c.want {
-			t.Errorf("%s: the delay ends after %v (known %v), want %v", name, end.Sub(began), known, c.want)
+		if d := s.get(claim); !d.examined || d.end(own).Sub(began) != c.want {
+			t.Errorf("%s: the delay ends after %v (%+v), want %v", name, d.end(own).Sub(began), d, c.want)
+		}
+	}
+}
+
+// A reply a quarter of the lock delay after its time says that there may have been no quorum. So does a long time
+// without a reply. The delay does not begin a third time.
+func TestDelayBeginsOnceMoreAfterATimeWithoutReplies(t *testing.T) {
+	t.Parallel()
+	const most = 1500 * time.Millisecond // between two replies, with a lock delay of 2 s: a second and a quarter of that
+	for name, c := range map[string]struct {
+		own     time.Duration
+		gone    bool
+		replies []time.Duration // since the reply before
+		want    time.Duration   // since the first reply
+	}{
+		"each in time":               {2 * time.Second, true, []time.Duration{most, most}, 2 * time.Second},
+		"one too late":               {2 * time.Second, true, []time.Duration{most + 1}, most + 1 + 2*time.Second},
+		"the second too late":        {2 * time.Second, true, []time.Duration{time.Second, 9 * time.Second}, 12 * time.Second},
+		"two too late":               {2 * time.Second, true, []time.Duration{most + 1, time.Hour}, most + 1 + 2*time.Second},
+		"and the session stands":     {2 * time.Second, false, []time.Duration{9 * time.Second}, 17 * time.Second},
+		"a short delay, in time":     {400 * time.Millisecond, true, []time.Duration{500 * time.Millisecond}, 400 * time.Millisecond},
+		"a short delay, too late":    {400 * time.Millisecond, true, []time.Duration{501 * time.Millisecond}, 901 * time.Millisecond},
+		"without a delay of our own": {0, false, []time.Duration{time.Hour}, lease.ToldWithin(0)},
+	} {
+		var s delays
+		claim, began := deadClaim{key: "a", rev: 7}, time.Now()
+		at := began
+		for _, since := range append([]time.Duration{0}, c.replies...) {
+			at = at.Add(since)
+			s.noteDead([]deadClaim{claim}, c.own, at)
+			s.noteExamined([]deadClaim{claim}, layout.Claim{}, 0, c.gone, at)
+		}
+		if got := s.get(claim).end(c.own).Sub(began); got != c.want {
+			t.Errorf("%s: the delay ends after %v, want %v", name, got, c.want)
 		}
 	}
 }
@@ -56,30 +87,30 @@ func TestDelaysOfTwoClaimsAtOneKeyAreToldApart(t *testing.T) {
 	early, late := time.Now(), time.Now().Add(time.Hour)
 	first, second := deadClaim{key: "a", rev: 7, acquitted: true}, deadClaim{key: "a", rev: 9}
 	var s delays
-	s.noteDead([]deadClaim{first}, early)
+	s.noteDead([]deadClaim{first}, own, early)
 	s.noteExamined([]deadClaim{first}, layout.Claim{}, 0, true, early)
-	if _, known := s.end(first, own); !known {
-		t.Error("it is acquitted, and not known")
+	if !s.get(first).acquitted {
+		t.Error("it is not known as acquitted")
 	}
 	for _, happens := range []struct {
 		name string
 		do   func()
 	}{
 		{"nothing", func() {}},
-		{"it is seen", func() { s.noteDead([]deadClaim{second}, late) }},
+		{"it is seen", func() { s.noteDead([]deadClaim{second}, own, late) }},
 		{"the first is examined once more", func() { s.noteExamined([]deadClaim{first}, layout.Claim{}, 0, true, late) }},
-		{"the first is seen once more", func() { s.noteDead([]deadClaim{first}, late) }},
+		{"the first is seen once more", func() { s.noteDead([]deadClaim{first}, own, late) }},
 	} {
 		happens.do()
-		if end, known := s.end(second, own); known {
-			t.Errorf("%s: the delay of the second ends at %v, and it was not examined", happens.name, end)
+		if d := s.get(second); d.examined || d.acquitted {
+			t.Errorf("%s: of the second %+v is known, and it was not examined", happens.name, d)
 		}
 	}
-	s.noteDead([]deadClaim{second}, late)
+	s.noteDead([]deadClaim{second}, own, late)
 	s.noteExamined([]deadClaim{second}, layout.Claim{}, 0, true, late)
 	s.noteExamined([]deadClaim{first}, layout.Claim{LockDelay: time.Hour}, 0, true, late)
-	if end, known := s.end(second, own); !known || !end.Equal(late.Add(own)) {
-		t.Errorf("the delay of the second ends %v after it was seen, known %v; want %v", end.Sub(late), known, own)
+	if d := s.get(second); !d.examined || !d.end(own).Equal(late.Add(own)) {
+		t.Errorf("the delay of the second ends %v after it was seen (%+v), want %v", d.end(own).Sub(late), d, own)
 	}
 }
 
@@ -88,11 +119,13 @@ func TestClaimThatIsAcquittedLaterCostsNoMoreDelay(t *testing.T) {
 	t.Parallel()
 	claim, began := deadClaim{key: "a", rev: 7}, time.Now()
 	var s delays
-	s.noteDead([]deadClaim{claim}, began)
+	s.noteDead([]deadClaim{claim}, time.Hour, began)
 	claim.acquitted = true
-	s.noteDead([]deadClaim{claim}, began.Add(time.Second))
-	if end, known := s.end(claim, time.Hour); !known || end.After(began) {
-		t.Errorf("the delay ends %v after it was seen, known %v", end.Sub(began), known)
+	s.noteDead([]deadClaim{claim}, time.Hour, began.Add(time.Second))
+	claim.acquitted = false
+	s.noteDead([]deadClaim{claim}, time.Hour, began.Add(2*time.Second))
+	if !s.get(claim).acquitted {
+		t.Error("it is not known as acquitted")
 	}
 }
 
@@ -102,15 +135,15 @@ func TestDelaysAreForgottenWhenThereAreMany(t *testing.T) {
 	var s delays
 	began := time.Now()
 	for i := range maxDelays {
-		s.noteDead([]deadClaim{{key: fmt.Sprint(i), rev: 1}}, began)
+		s.noteDead([]deadClaim{{key: fmt.Sprint(i), rev: 1}}, 0, began)
 	}
 	recent := deadClaim{key: "recent", rev: 1}
-	s.noteDead([]deadClaim{recent}, began.Add(delayLasts))
+	s.noteDead([]deadClaim{recent}, 0, began.Add(delayLasts))
 	if len(s.of) != maxDelays+1 {
 		t.Errorf("%d are remembered, and none is old enough to be forgotten", len(s.of))
 	}
 	now := deadClaim{key: "now", rev: 1}
-	s.noteDead([]deadClaim{now}, began.Add(delayLasts+1))
+	s.noteDead([]deadClaim{now}, 0, began.Add(delayLasts+1))
 	if len(s.of) != 2 || s.get(recent).rev == 0 || s.get(now).rev == 0 {
 		t.Errorf("%d are remembered, want the two that are recent", len(s.of))
 	}

@@ -48,13 +48,10 @@ type attempt struct {
 	only entry // room for the entry of a lock: one allocation for both
 	room [1]*entry
 
-	revision int64     // of the store, at the latest look or put with all entries as they were put
-	readSent time.Time // when its request was sent
+	revision int64         // of the store, at the latest look or put with all entries as they were put
+	readSent time.Duration // when its request was sent, by the session's clock
 
-	told    bool // OnWait has been told of the delay
-	delayed bool // a reply has shown dead claims out of the way
-	late    bool // that reply was late: see noteReply
-
+	told         bool  // OnWait has been told of the delay
 	attaches     bool  // it puts no entry, and attaches one: see Attach
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered
 }
@@ -131,7 +128,7 @@ type Granted struct {
 	Host             *lease.Host            // the session
 	Modified         int64                  // the mod revision; of a waiting entry 0, unless it was put again
 	AcquiredRevision int64                  // of the store, at the latest read of all entries of the set
-	Stood            time.Time              // when the request was sent by which the entry holds
+	Stood            time.Duration          // when the request was sent by which the entry holds, by the session's clock
 	Telemetry        *telemetry.Acquisition // measures the acquisition; nil for all entries of a set but the first
 }
 
@@ -226,7 +223,7 @@ func (e *entry) setCreated(rev int64) {
 
 // setToken computes the token from the epoch, as the put has read it.
 func (e *entry) setToken(epoch []*mvccpb.KeyValue) (err error) {
-	if !e.Queue.Reader {
+	if !e.Queue.Reader && e.permit == nil {
 		e.Token, err = layout.Token(epoch, e.Created)
 	}
 	return err

@@ -135,7 +135,7 @@ func (p *permit) noteTurnAhead(nearest []*mvccpb.KeyValue, read int64) {
 func (p *permit) decide(n next, read int64) {
 	e := p.e
 	p.next, e.ahead, e.claims = n, n.behind, n.dead
-	e.Queue.shared.delays.noteDead(n.dead, time.Now())
+	e.Queue.shared.delays.noteDead(n.dead, e.Queue.host.LockDelay, time.Now())
 	e.place(read, slices.ContainsFunc(n.dead, func(c deadClaim) bool { return !c.acquitted }))
 }
 
@@ -200,14 +200,14 @@ func (p *permit) await(ctx context.Context) error {
 
 // admit marks the turns of the batch, and their claims, each if it stands as it was read.
 func (p *permit) admit(ctx context.Context) error {
-	e, at, sent := p.e, p.e.Queue.At, time.Now()
+	e, at, sent := p.e, p.e.Queue.At, p.e.Queue.host.Clock()
 	// The Txn compares the limit, and not the front. While a turn waits, none younger is marked, and no permit is put. So
 	// a copy of this does no harm, whenever it arrives.
 	t := requests.Txn{If: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(at.LimitKey()), "=", p.limit.Mod)}}
 	for _, kv := range p.next.batch {
 		key, value := string(kv.Key), string(kv.Value)
 		if v, ok := layout.DecodeValue(kv.Value); ok {
-			v.Held = sent
+			v.Held = time.Now()
 			value = v.Encode()
 		}
 		claim := at.ClaimKey(key)
@@ -232,7 +232,7 @@ func (p *permit) admit(ctx context.Context) error {
 }
 
 // noteMarked records the turn as marked since mod, by the reply at a revision to a request sent then.
-func (p *permit) noteMarked(mod, read int64, sent time.Time) {
+func (p *permit) noteMarked(mod, read int64, sent time.Duration) {
 	p.e.Modified, p.next = mod, next{hold: true}
 	p.e.ahead, p.e.claims = nil, nil
 	p.e.of.revision, p.e.of.readSent = read, sent
@@ -279,7 +279,7 @@ func (p *permit) lookAtAll(ctx context.Context) error {
 		} else {
 			p.decide(stand.forPermit(e.Created, q.weight, p.limit), r.Header.Revision)
 		}
-		e.noteExamined(r, 3, unsettled)
+		e.noteExamined(r, 3, unsettled, time.Now())
 		return nil
 	})
 }
@@ -287,7 +287,7 @@ func (p *permit) lookAtAll(ctx context.Context) error {
 // ask sends a flat Txn, since a Txn in it would make it a write. If the own entry stands as it was known, note takes
 // the replies. If it was marked meanwhile, it holds.
 func (p *permit) ask(ctx context.Context, then requests.Ops, note func(requests.Reply) error) error {
-	e, sent := p.e, time.Now()
+	e, sent := p.e, p.e.Queue.host.Clock()
 	r, err := requests.Txn{
 		If:   []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.Key), "=", e.modRevision())},
 		Then: then, Else: []clientv3.Op{clientv3.OpGet(e.Key)}, // of a key alone, etcd 3.7 does not tell the lease

@@ -78,6 +78,9 @@ func TestPermitsWithLostReplies(t *testing.T) {
 					p.PlanOne(kind, fate)
 					q.PlanOne(kind, fate)
 					a := holdtest.MustAcquire(t, p.Permits(2, 2))
+					if a.Token() != 0 {
+						t.Errorf("a permit with token %v", a.Token())
+					}
 					b := holdtest.AcquireLater(ctx, q.Permits(2, 1))
 					time.Sleep(10 * time.Second)
 					c := holdtest.AcquireLater(ctx, p.Permits(2, 2))

@@ -161,7 +161,7 @@ func TestTurnThatIsMarkedWaitsForNothing(t *testing.T) {
 	e := &entry{Queue: &Queue{scope: scope{At: semaphoreX}}, of: new(attempt)}
 	e.permit = &permit{e: e, turn: true}
 	e.ahead, e.claims = &mvccpb.KeyValue{Key: []byte("ahead")}, []deadClaim{{key: "dead"}}
-	now := time.Now()
+	const now = time.Second
 	e.permit.noteMarked(5, 6, now)
 	if !e.isFree() || e.ahead != nil || len(e.claims) != 0 ||
 		e.Modified != 5 || e.of.revision != 6 || e.of.readSent != now {

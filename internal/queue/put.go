@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -24,10 +23,6 @@ var (
 	// errKeyGone: the session key does not exist, or only in an older version, from a backup.
 	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
 )
-
-// slowPut is the time after which etcd's client may have sent a put twice. Then one copy may still be carried out after
-// the reply to the other.
-const slowPut = time.Second
 
 // put sends the put of the entries of the attempt once. As a rule the reply names the entry ahead of each; otherwise a
 // look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another client deleted a.after or one of these
@@ -48,7 +43,7 @@ func (a *attempt) put(ctx context.Context) error {
 			return retry.ContextErr(rctx)
 		}
 	}
-	p, began := a.putting(), time.Now()
+	p, began := a.putting(), a.q.host.Clock()
 	for _, e := range a.entries {
 		e.say(lease.Sends, lease.EntryStep{Gate: p.gate})
 	}
@@ -58,7 +53,7 @@ func (a *attempt) put(ctx context.Context) error {
 	//	rev 10  the second copy puts the entry
 	//	rev 12  the entry is released
 	//	rev 15  the first copy would put it again; by then the sweeper has put the session key: it does nothing
-	if r.Unanswered || time.Since(began) >= slowPut || a.q.host.Sender.RepeatsUnnoticed() {
+	if r.Unanswered || a.q.host.Sender.RepeatsUnnoticed() {
 		a.unansweredAt = p.gate
 	}
 	if r.Succeeded {

@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
-	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestQueueThatCannotBeUsedSaysWhy(t *testing.T) {
@@ -127,21 +126,4 @@ func depth(txn *pb.TxnRequest) (n int) {
 		}
 	}
 	return n + 1
-}
-
-// Without a lock delay there is nothing to read at its end.
-func TestWithoutALockDelayARevocationCostsWhatAReleaseDoes(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := start(t, srv, func(o *session.Options) { o.LockDelay = -1 })
-		ahead := kit.Join(t, srv, entriesX)
-		done := acquireLater(kit.Within(t, time.Minute), p.queue("x"))
-		kit.Queued(t, srv, entriesX, 2)
-		p.Plan(nil)
-		ahead.Revoke()
-		g := <-done
-		if n := p.Counts()["read"]; n != 1 {
-			t.Errorf("%d reads", n)
-		}
-		mustHandOff(t, g)
-	})
 }

@@ -1,6 +1,8 @@
 package queue_test
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 // The requests of each step of an acquisition, and the round trips that it takes.
@@ -50,7 +53,7 @@ func TestRequestsOfEachStep(t *testing.T) {
 		})
 		waiter = holdtest.AcquireLater(kit.Within(t, time.Minute), a.Queue("x"))
 		kit.Queued(t, srv, holdtest.EntriesX, 2)
-		sent(a, "a waiter behind a revoked entry", map[string]int{"event": 1, "read": 1, "clear": 1}, func() {
+		sent(a, "a waiter behind a revoked entry", map[string]int{"event": 1, "read": 2, "clear": 1}, func() {
 			srv.Revoke(h.Lease())
 			holdtest.Granted(t, srv, waiter)
 		})
@@ -106,40 +109,88 @@ func TestHolderWhoseLeaseIsRevokedIsToldBeforeAWaiterHolds(t *testing.T) {
 	}
 }
 
-// The quorum is lost right after the waiter has judged: no poll of the holder is answered then, however long the delay.
+// The quorum is lost while the waiter is in its delay: no poll of the holder is answered then, however long the delay.
+// Who gives up meanwhile, and who comes when there is a quorum again, changes nothing.
 func TestWaiterDoesNotHoldByADelayInWhichTheQuorumWasLost(t *testing.T) {
-	for name, lasts := range map[string]time.Duration{
-		"for longer than the delay": 3 * kit.LockDelay / 2, "for seconds": 4 * kit.LockDelay,
+	for name, c := range map[string]struct {
+		lasts   time.Duration // in lock delays, as all here
+		givesUp time.Duration // the first waiter, so long after there is a quorum again; 0: never
+		tries   bool          // it has called once before, and comes again then
+	}{
+		"for longer than the delay": {lasts: 1.5e9}, "for seconds": {lasts: 4e9},
+		"the waiter gives up when there is one again": {lasts: 4e9, givesUp: 0.02e9},
+		"the waiter gives up in its second delay":     {lasts: 4e9, givesUp: 0.15e9},
+		"between two calls of a session":              {lasts: 4e9, tries: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				a, b := holdtest.Start(t, srv), holdtest.Start(t, srv)
-				a.Plan(func(kind string, _ int) etcdfake.Fate { // its watches are silent
-					return etcdfake.Fate{LoseRequest: kind == "session watch", Silent: true, Reply: ifEvent(kind, time.Hour)}
+		for kind, at := range map[string]func(p *holdtest.Process) (holder, waiter *queue.Queue){
+			"lock":   func(p *holdtest.Process) (holder, waiter *queue.Queue) { return p.Queue("x"), p.Queue("x") },
+			"reader": func(p *holdtest.Process) (holder, waiter *queue.Queue) { return p.Queue("x"), p.Readers("x") },
+			"permit": func(p *holdtest.Process) (holder, waiter *queue.Queue) { return p.Permits(2, 2), p.Permits(2, 1) },
+		} {
+			for _, delay := range []time.Duration{kit.LockDelay / 4, kit.LockDelay, 2 * kit.LockDelay} {
+				t.Run(fmt.Sprintf("%s, %s, %v", name, kind, delay), func(t *testing.T) {
+					etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+						in := func(parts time.Duration) time.Duration { return time.Duration(parts.Seconds() * float64(delay)) }
+						change := func(o *session.Options) { o.LockDelay = delay }
+						a, b, c2 := holdtest.Start(t, srv, change), holdtest.Start(t, srv, change), holdtest.Start(t, srv, change)
+						far := time.Duration(0)
+						a.Plan(func(kind string, _ int) etcdfake.Fate { // its watches are silent, and its requests slow
+							return etcdfake.Fate{LoseRequest: kind == "session watch", Silent: true, Request: far,
+								Reply: ifEvent(kind, time.Hour)}
+						})
+						held, _ := at(a)
+						h := holdtest.MustAcquire(t, held)
+						synctest.Wait()
+						far = in(0.2e9)
+						waits, cancel := context.WithCancel(kit.Within(t, time.Minute))
+						defer cancel()
+						_, first := at(b)
+						_, second := at(c2)
+						var waiters []<-chan holdtest.Result
+						if c.tries {
+							srv.Revoke(h.Lease())
+							ctx, over := context.WithTimeout(waits, in(0.1e9))
+							defer over()
+							if _, err := holdtest.TryAcquire(ctx, first); err == nil {
+								t.Fatal("it holds at once")
+							}
+						} else {
+							waiters = append(waiters, holdtest.AcquireLater(waits, first))
+							synctest.Wait()
+							time.Sleep(time.Second) // the watches stand
+							waiters = append(waiters, holdtest.AcquireLater(kit.Within(t, time.Minute), second))
+							time.Sleep(time.Second)
+							srv.Revoke(h.Lease())
+							time.Sleep(10 * kit.OneWay)
+						}
+						srv.LoseLeader()
+						lost := time.Now()
+						time.AfterFunc(in(c.lasts), func() { srv.ChangeLeader(0) })
+						if c.givesUp > 0 {
+							time.AfterFunc(in(c.lasts+c.givesUp), cancel)
+						}
+						if c.tries {
+							time.Sleep(in(c.lasts))
+							waiters = append(waiters, holdtest.AcquireLater(waits, first))
+						}
+						results := make(chan holdtest.Result, len(waiters))
+						for _, w := range waiters {
+							go func() { results <- <-w }() // ends with the waiter
+						}
+						for h.Check() == nil {
+							select {
+							case r := <-results:
+								if r.Err == nil {
+									t.Fatalf("both hold, %v after the quorum was lost", r.At.Sub(lost))
+								}
+							case <-time.After(time.Millisecond):
+							}
+						}
+						t.Logf("told after %v", time.Since(lost))
+					})
 				})
-				h := holdtest.MustAcquire(t, a.Queue("x"))
-				waiter := holdtest.AcquireLater(kit.Within(t, time.Minute), b.Queue("x"))
-				kit.Queued(t, srv, holdtest.EntriesX, 2)
-				srv.Revoke(h.Lease())
-				time.Sleep(10 * kit.OneWay)
-				srv.LoseLeader()
-				time.AfterFunc(lasts, func() { srv.ChangeLeader(0) })
-				lost := time.Now()
-				for h.Check() == nil {
-					select {
-					case r := <-waiter:
-						t.Fatalf("both hold, %v after the quorum was lost; %v", r.At.Sub(lost), r.Err)
-					case <-time.After(time.Millisecond):
-					}
-				}
-				told := time.Since(lost)
-				r := <-waiter
-				if r.Err != nil {
-					t.Fatal(r.Err)
-				}
-				t.Logf("told after %v, the waiter granted after %v", told, r.At.Sub(lost))
-			})
-		})
+			}
+		}
 	}
 }
 
@@ -156,7 +207,7 @@ func TestSlowNetworkMakesAWaiterDelayTwiceAtMost(t *testing.T) {
 		peer.Revoke()
 		revoked := time.Now()
 		r := holdtest.Granted(t, srv, waiter)
-		if took, want := r.At.Sub(revoked), 2*kit.LockDelay+7*oneWay; took != want { // the event, and three requests
+		if took, want := r.At.Sub(revoked), 2*kit.LockDelay+9*oneWay; took != want { // the event, and four requests
 			t.Errorf("held after %v, want %v", took, want)
 		}
 	})

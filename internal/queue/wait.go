@@ -28,7 +28,7 @@ type wait struct {
 	claims []deadClaim      // the dead claims between ahead and the entry, in the order of their creation
 	more   bool             // there are more dead claims
 
-	readSent time.Time // when the latest look at this queue was sent
+	readSent time.Duration // when the latest look at this queue was sent, by the session's clock
 
 	position int64   // number of entries ahead when the entry was put
 	permit   *permit // of a semaphore; otherwise nil
@@ -91,7 +91,7 @@ func (e *entry) look(ctx context.Context) error {
 	if e.permit != nil {
 		return e.permit.look(ctx)
 	}
-	a, sent := e.of, time.Now()
+	a, sent := e.of, e.Queue.host.Clock()
 	n := len(a.entries)
 	own := make(requests.Ops, 0, n+2)
 	for _, each := range a.entries {
@@ -178,8 +178,9 @@ func (l readAhead) note(r requests.Reply) {
 	}
 	e.ahead = r.First(l.first)
 	e.claims, e.more = e.Queue.dead(e.ahead, claims.GetKvs()), claims.GetMore()
-	e.Queue.shared.delays.noteDead(e.claims, time.Now())
-	e.noteExamined(r, l.first+2, l.unsettled)
+	now := time.Now()
+	e.Queue.shared.delays.noteDead(e.claims, e.Queue.host.LockDelay, now)
+	e.noteExamined(r, l.first+2, l.unsettled, now)
 	e.place(r.Header.Revision, e.ahead == nil && (len(e.claims) > 0 || e.more))
 }
 
@@ -251,7 +252,7 @@ func (q *Queue) holderOf(c deadClaim) clientv3.LeaseID {
 
 // noteExamined records the replies to examine, from response i on: what is read of one claim holds for all dead claims
 // of its group. Call noteDead before.
-func (e *entry) noteExamined(r requests.Reply, i int, claims []deadClaim) {
+func (e *entry) noteExamined(r requests.Reply, i int, claims []deadClaim, now time.Time) {
 	if len(claims) == 0 {
 		return
 	}
@@ -264,7 +265,7 @@ func (e *entry) noteExamined(r requests.Reply, i int, claims []deadClaim) {
 		if claim := r.First(i); claim != nil {
 			c.moved = layout.WasMoved(e.Queue.At, claim) // of the claim of the entry ahead, only this read knows it
 			says, gone := layout.DecodeClaim(claim.Value), r.Range(i+1).Count == 0
-			e.Queue.shared.delays.noteExamined(of[groupOf(e.Queue, c)], says, c.asked, gone, time.Now())
+			e.Queue.shared.delays.noteExamined(of[groupOf(e.Queue, c)], says, c.asked, gone, now)
 		}
 		i += 2
 	}
@@ -303,7 +304,7 @@ func (e *entry) describe(ctx context.Context) string {
 		first = "it was first in all queues"
 	}
 	if e.isFree() {
-		return fmt.Sprintf("; %s, and the session was not connected", first)
+		return fmt.Sprintf("; %s, and the reply came too late, or the session was not connected", first)
 	}
 	return fmt.Sprintf("; %s, and the lock delay had not passed: the last holder went without a release", first)
 }

@@ -43,7 +43,7 @@ func TestLookAsksAboutEachSessionThatDecides(t *testing.T) {
 			kv := parseKey(c.at, long(strings.TrimRight(text, "!+?")), true)
 			dead := deadClaim{key: string(kv.Key), rev: kv.CreateRevision, acquitted: strings.HasSuffix(text, "!")}
 			e.claims = append(e.claims, dead)
-			e.Queue.shared.delays.noteDead([]deadClaim{dead}, began)
+			e.Queue.shared.delays.noteDead([]deadClaim{dead}, 0, began)
 			if strings.HasSuffix(text, "+") || strings.HasSuffix(text, "?") {
 				gone := strings.HasSuffix(text, "+")
 				e.Queue.shared.delays.noteExamined([]deadClaim{dead}, layout.Claim{}, 0, gone, began)
@@ -70,10 +70,10 @@ func TestClaimThatWasMovedSpeaksForItselfAlone(t *testing.T) {
 	moved := deadClaim{key: string(kv.Key), rev: 5, moved: true}
 	other := deadClaim{key: string(parseKey(lockX, "a1-BAAAAAAAAAAAAAAA@7", true).Key), rev: 7}
 	e.claims = []deadClaim{moved, other}
-	e.Queue.shared.delays.noteDead(e.claims, time.Now())
+	e.Queue.shared.delays.noteDead(e.claims, 0, time.Now())
 	r := reads(lockX, "", "")
 	r.Range(0).Kvs = append(r.Range(0).Kvs, kv)
-	e.noteExamined(r, 0, []deadClaim{{key: moved.key, rev: moved.rev, asked: asked}})
+	e.noteExamined(r, 0, []deadClaim{{key: moved.key, rev: moved.rev, asked: asked}}, time.Now())
 	if d := e.Queue.shared.delays.get(moved); !d.examined || d.gone.IsZero() {
 		t.Errorf("of the one that was moved %+v is known", d)
 	}

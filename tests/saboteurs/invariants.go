@@ -92,7 +92,7 @@ var invariants = []invariant{
 		"internal/queue/put.go attempt.putting",
 		"internal/queue/wait.go entry.look, entry.noteExamined, readAhead.note",
 		"internal/queue/delay.go scope.dead",
-		"internal/queue/delay.go delays.noteExamined, delays.end",
+		"internal/queue/delay.go delays.noteDead, delays.noteExamined, delay.end",
 		"internal/queue/delay.go attempt.passClaims, attempt.clear, attempt.clearing",
 		"internal/queue/remove.go entry.tryRemove",
 		"session/watches.go watches.hear, watches.claim, watches.set, watches.publishLocked",

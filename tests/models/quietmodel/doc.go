@@ -72,5 +72,6 @@
 //   - A holder that is paused or cut off from all members: its lease expires.
 //   - Renewals and their proofs, which would tell, too. They come seldom, and later.
 //   - Learners, which must not count; and members that are added, which count once the session has listed them.
+//   - That a waiter looks during its delay, too: the second one begins earlier then.
 //   - That the bell moves the gate. For the queue it is a put of the session key, which queuemodel has.
 package quietmodel
