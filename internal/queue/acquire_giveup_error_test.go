@@ -31,10 +31,12 @@ func TestErrorOfACallSaysWhatItWaitedFor(t *testing.T) {
 					"the last holder went without a release",
 			},
 			"suspended": {
-				&entry{stage: placed}, false, "; it was first in the queue, and the reply came too late, or the session was not connected",
+				&entry{stage: placed}, false,
+				"; it was first in the queue, and the reply came too late, or the session was not connected",
 			},
 			"a whole set": {
-				&entry{stage: placed}, true, "; it was first in all queues, and the reply came too late, or the session was not connected",
+				&entry{stage: placed}, true,
+				"; it was first in all queues, and the reply came too late, or the session was not connected",
 			},
 			"a permit at the front": {&entry{stage: placed, wait: wait{permit: new(permit)}}, false, ""},
 			"a permit in its delay": {

@@ -328,8 +328,8 @@ func TestAttachPutsNoClaimThatIsGone(t *testing.T) {
 	})
 }
 
-// A Kick comes between the Txn of an Attach, whose reply is lost, and its copy. It is told of nothing that holds yet, and
-// no poll would find it later: the attempt takes the notice for its own value.
+// A Kick comes between the Txn of an Attach, whose reply is lost, and its copy. Nothing holds yet that would be told of
+// it, and no poll would find it later: the attempt would take the notice for its own value.
 func TestAttachDoesNotHoldByAnEntryThatAnAdministratorWantsBack(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		ticket, h, _ := detached(t, srv)

@@ -240,15 +240,15 @@ func (s *delays) noteDead(claims []deadClaim, lockDelay time.Duration, now time.
 		case known.rev < c.rev:
 			known = delay{rev: c.rev, dead: now}
 		case lockDelay > 0 && !known.repeated && now.Sub(known.shown) > lookPause(lockDelay)+lockDelay/4:
-			// A former holder is told by a poll, and a poll needs a quorum, too. So a reply a quarter of the lock delay after its
-			// time begins the delay once more, before anything is deleted:
+			// A former holder is told by a poll, and a poll needs a quorum, too. So a reply that comes a quarter of the lock
+			// delay after its time begins the delay once more, before anything is deleted:
 			//
 			//	0.0 s  A's lease is revoked. B's look shows A's claim dead; the members lose touch with each other
 			//	1.0 s  B looks. Neither this nor A's poll is answered
 			//	9.0 s  the members meet again, and answer B first. A's poll is on its way: B waits until 11 s
 			//
-			// The same if B is not waiting meanwhile, as between two calls of TryLock. The delay does not begin a third time, or
-			// a slow network, or seldom calls, would keep the session from holding. tests/models/quietmodel has this rule.
+			// The same holds between two calls of TryLock. The delay does not begin a third time: otherwise a slow network, or
+			// rare calls, would keep the session from holding. tests/models/quietmodel has this rule.
 			known.repeated, known.dead = true, now
 			if !known.gone.IsZero() {
 				known.gone = now

@@ -50,20 +50,22 @@ func TestDelayOfAClaimEndsWhenItsHolderHasBeenTold(t *testing.T) {
 func TestDelayBeginsOnceMoreAfterATimeWithoutReplies(t *testing.T) {
 	t.Parallel()
 	const most = 1500 * time.Millisecond // between two replies, with a lock delay of 2 s: a second and a quarter of that
+	const long, short = 2 * time.Second, 400 * time.Millisecond
+	type replies = []time.Duration // each since the reply before
 	for name, c := range map[string]struct {
-		own     time.Duration
-		gone    bool
-		replies []time.Duration // since the reply before
-		want    time.Duration   // since the first reply
+		own  time.Duration
+		gone bool
+		replies
+		want time.Duration // since the first reply
 	}{
-		"each in time":               {2 * time.Second, true, []time.Duration{most, most}, 2 * time.Second},
-		"one too late":               {2 * time.Second, true, []time.Duration{most + 1}, most + 1 + 2*time.Second},
-		"the second too late":        {2 * time.Second, true, []time.Duration{time.Second, 9 * time.Second}, 12 * time.Second},
-		"two too late":               {2 * time.Second, true, []time.Duration{most + 1, time.Hour}, most + 1 + 2*time.Second},
-		"and the session stands":     {2 * time.Second, false, []time.Duration{9 * time.Second}, 17 * time.Second},
-		"a short delay, in time":     {400 * time.Millisecond, true, []time.Duration{500 * time.Millisecond}, 400 * time.Millisecond},
-		"a short delay, too late":    {400 * time.Millisecond, true, []time.Duration{501 * time.Millisecond}, 901 * time.Millisecond},
-		"without a delay of our own": {0, false, []time.Duration{time.Hour}, lease.ToldWithin(0)},
+		"each in time":               {long, true, replies{most, most}, long},
+		"one too late":               {long, true, replies{most + 1}, most + 1 + long},
+		"the second too late":        {long, true, replies{time.Second, 9 * time.Second}, 10*time.Second + long},
+		"two too late":               {long, true, replies{most + 1, time.Hour}, most + 1 + long},
+		"and the session stands":     {long, false, replies{9 * time.Second}, 9*time.Second + lease.ToldWithin(long)},
+		"a short delay, in time":     {short, true, replies{short * 5 / 4}, short},
+		"a short delay, too late":    {short, true, replies{short*5/4 + 1}, short*5/4 + 1 + short},
+		"without a delay of our own": {0, false, replies{time.Hour}, lease.ToldWithin(0)},
 	} {
 		var s delays
 		claim, began := deadClaim{key: "a", rev: 7}, time.Now()

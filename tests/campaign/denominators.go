@@ -44,8 +44,11 @@ type denominators struct {
 	Calls, Deadlines          int // of the calls: each has a deadline, and of so many it passed
 	CrowdCallers, CrowdServed int
 
-	Detached, Attached int `json:",omitempty"` // holds that have become a ticket, and that went on; older records have none
+	Tickets tickets `json:",omitzero"` // older records have none
 }
+
+// tickets are holds that were detached, and those of them that were attached.
+type tickets struct{ Detached, Attached int }
 
 // newcomersOf are those of one kind, after holds of any.
 type newcomersOf struct {
@@ -65,7 +68,7 @@ func denominatorsOf(c map[string]int) denominators {
 		TwoHeldRevocations: c[oracle.TwoHeldPrefix+revoked], TwoHeldDeletions: c[oracle.TwoHeldPrefix+deleted],
 		TryLocks: c[tryLocks], TryRefused: c[tryRefused], Calls: c[calls], Deadlines: c[deadlines],
 		CrowdCallers: c[crowds], CrowdServed: c[crowdsServe], Newcomers: newcomers,
-		Detached: c[detached], Attached: c[attached],
+		Tickets: tickets{c[detached], c[attached]},
 	}
 }
 
@@ -79,7 +82,8 @@ func (d *denominators) join(other denominators) {
 		{&d.AfterDeletion, other.AfterDeletion}, {&d.TwoHeldRevocations, other.TwoHeldRevocations},
 		{&d.TwoHeldDeletions, other.TwoHeldDeletions}, {&d.TryLocks, other.TryLocks}, {&d.TryRefused, other.TryRefused},
 		{&d.Calls, other.Calls}, {&d.Deadlines, other.Deadlines}, {&d.CrowdCallers, other.CrowdCallers},
-		{&d.CrowdServed, other.CrowdServed}, {&d.Detached, other.Detached}, {&d.Attached, other.Attached},
+		{&d.CrowdServed, other.CrowdServed}, {&d.Tickets.Detached, other.Tickets.Detached},
+		{&d.Tickets.Attached, other.Tickets.Attached},
 	} {
 		*pair.sum += pair.n
 	}
@@ -110,9 +114,9 @@ func (d denominators) rows() [][2]string {
 		}
 		rows = append(rows, [2]string{"such newcomers, by kind", strings.Join(kinds, "; ")})
 	}
-	if d.Detached > 0 {
+	if d.Tickets.Detached > 0 {
 		rows = append(rows, [2]string{"holds that were detached", fmt.Sprintf("%d, %d of them went on by their tickets",
-			d.Detached, d.Attached)})
+			d.Tickets.Detached, d.Tickets.Attached)})
 	}
 	return append(rows, [][2]string{
 		{"`TryLock` of a mutex", fmt.Sprintf("%d calls, %d of them found another caller", d.TryLocks, d.TryRefused)},

@@ -25,7 +25,6 @@ var harmless = map[string]string{
 	"calls c.at.Prev": pure, "calls el.Prev": pure,
 	"calls time.Now": pure, "calls now.Sub": pure,
 	"calls lastStream.Add": pure, "calls known.gone.IsZero": pure,
-	"calls old.Before":              pure,
 	"calls context.WithCancelCause": pure, "calls w.running.Add": pure,
 	"calls tasks.Add": pure, "calls t.until.After": pure, "calls r.copies.Go": "starts a goroutine",
 
