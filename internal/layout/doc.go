@@ -6,6 +6,7 @@
 //	NAMESPACE/KIND/NAME/@/!sLEASE-NONCE       the entry of a reader
 //	NAMESPACE/KIND/NAME/@claim/LEASE-NONCE    the claim of that entry; of a reader's @claim/sLEASE-NONCE
 //	NAMESPACE/sem/NAME/@/WEIGHT-LEASE-NONCE   the entry of a permit ("semaphore")
+//	NAMESPACE/sem/NAME/@turn/WEIGHT-LEASE-NONCE  of one that has waited; its claim is @claim/tWEIGHT-LEASE-NONCE
 //	NAMESPACE/sem/NAME/@limit                 the limit of a semaphore
 //	NAMESPACE/shard/NAME/@count               how many shards there are
 //	NAMESPACE/member/GROUP/@/LEASE-NONCE      a member of a group; those of shards are in the group shard/NAME

@@ -36,10 +36,10 @@ import (
 // Suspect is an entry of an ended attempt. It may stand, or appear.
 type Suspect struct {
 	Key          string       // Keys knows the entry by it
-	Keys         []string     // where it may stand, at one at most; each is followed by the key of its claim
+	Keys         []string     // where it may stand, at one at most, and the keys of its claims
 	Lease        *lease.Lease // of the entry
 	UnansweredAt int64        // the gate of the latest unanswered copy of the put; 0 if all were answered
-	Kept         int64        // the create revision of the entry if MinHold keeps it at its key; otherwise 0
+	Kept         int64        // the create revision of the entry if MinHold, or a ticket, keeps it at its key; otherwise 0
 	Attached     bool         // an Attach was given up: what is not on this session's leases is not its own
 }
 

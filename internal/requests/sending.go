@@ -145,7 +145,8 @@ func OnceWithin[T any](
 	}
 }
 
-// Ask is Once, repeated with the policy's pauses while its error is retryable. op must be a read.
+// Ask is Once, repeated with the policy's pauses while its error is retryable. op must be a read, or compare what it
+// changes: a copy of it may be carried out later.
 func Ask[T any](ctx context.Context, s *Sender, k Kind, op func(ctx context.Context) (T, error)) (T, error) {
 	var v T
 	err := backoff.Retry(ctx, s.policy, func(ctx context.Context) (err error) {
