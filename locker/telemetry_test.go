@@ -13,9 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -118,6 +122,41 @@ func TestSpansRecordHowALockWasAcquired(t *testing.T) {
 			if strings.Contains(describe(span), "secret") {
 				t.Errorf("a span contains the name of the lock: %s %s", span.Name(), describe(span))
 			}
+		}
+	})
+}
+
+// tracedKV notes the span in whose context each Txn is sent.
+type tracedKV struct {
+	pb.KVClient
+	mu      sync.Mutex // protects parents
+	parents []trace.SpanID
+}
+
+func (kv *tracedKV) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
+	kv.mu.Lock()
+	kv.parents = append(kv.parents, trace.SpanContextFromContext(ctx).SpanID())
+	kv.mu.Unlock()
+	return kv.KVClient.Txn(ctx, r, opts...)
+}
+
+func TestRequestsOfALockAndAnUnlockAreChildrenOfTheirSpans(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		link := srv.Link()
+		cli, kv := link.Client(), &tracedKV{KVClient: link.KVClient()}
+		cli.KV = clientv3.NewKVFromKVClient(kv, cli)
+		var seen observed
+		p := kit.StartOn(t, link, cli, func(o *session.Options) { seen = observe(o) })
+		mustUnlock(t, mustLock(t, locker.NewMutex(p.Sess, "x")))
+
+		kv.mu.Lock()
+		defer kv.mu.Unlock()
+		want := []trace.SpanID{
+			seen.named("holdfast.acquire")[0].SpanContext().SpanID(),
+			seen.named("holdfast.release")[0].SpanContext().SpanID(),
+		}
+		if !slices.Equal(kv.parents, want) {
+			t.Errorf("the Txns have the parents %v, want the spans of the acquisition and of the release: %v", kv.parents, want)
 		}
 	})
 }

@@ -21,7 +21,8 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	}
 	h.released.give(&h.mu) // also after a loss: the work is over, see Work
 	if h.Live() {
-		end := h.telemetry.Release(ctx)
+		var end func(error)
+		ctx, end = h.telemetry.Release(ctx)
 		defer func() { end(err) }()
 	}
 	ended := h.stop(holdfast.ErrReleased)

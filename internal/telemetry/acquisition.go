@@ -81,14 +81,15 @@ func (a *Acquisition) endWait(outcome string) {
 	a.span.End()
 }
 
-// Release starts the span of a release. Call end with the error of the release, or nil.
-func (a *Acquisition) Release(ctx context.Context) (end func(err error)) {
+// Release starts the span of a release. The returned context carries it, for the RPCs. Call end with the error of the
+// release, or nil.
+func (a *Acquisition) Release(ctx context.Context) (_ context.Context, end func(err error)) {
 	if a == nil || !a.span.SpanContext().IsValid() {
-		return func(error) {} // no SDK collects spans
+		return ctx, func(error) {} // no SDK collects spans
 	}
 	link := trace.WithLinks(trace.Link{SpanContext: a.span.SpanContext()})
-	_, span := a.t.tracer.Start(ctx, "holdfast.release", a.withAttrs, link)
-	return func(err error) {
+	ctx, span := a.t.tracer.Start(ctx, "holdfast.release", a.withAttrs, link)
+	return ctx, func(err error) {
 		outcome := "released"
 		if err != nil {
 			outcome = failureOf(err)

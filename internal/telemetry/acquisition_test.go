@@ -21,7 +21,8 @@ func BenchmarkTelemetry(b *testing.B) {
 		ctx, a := t.Acquire(context.Background(), holdfast.KindLock, "x")
 		telemetry.Queued(ctx, 0)
 		a.Held()
-		a.Release(ctx)(nil)
+		_, end := a.Release(ctx)
+		end(nil)
 		a.Released(time.Second)
 	}
 	run := func(b *testing.B, t *telemetry.Telemetry) {
