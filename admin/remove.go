@@ -21,8 +21,8 @@ import (
 // token, which must still hold. It asks like Kick, with holdfast.CauseRemoved, and then moves the
 // entry to a lease of its own of the holder's LockDelay and 6 s (not less than etcd's smallest TTL).
 // The name is free as soon as the holder releases it, and without that when that lease has ended: see
-// Notice.Until. It also frees a name that MinHold keeps taken after a release (see locker.Mutex),
-// after the same time.
+// Notice.Until. It also frees a name that locker.Options.MinHold keeps taken after a release, after
+// the same time.
 //
 // Guaranteed: a holder that is connected to etcd has been told, its contexts have ended and its Check
 // says so, before another can hold. Not guaranteed: that its work has ended by then; and that a holder

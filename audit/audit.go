@@ -2,8 +2,8 @@
 // a mutex, an election, a guard or a fenced writer; without one, records go to a logger (see Log).
 //
 // Every hold gives one Granted record, or Attached, and then one of Released, Detached or Lost; every refused claim one
-// Refused; the operator's functions in package fencing Bumped and Reset, those in package admin Kicked and Removed. If
-// the process dies, what it had not recorded is never recorded.
+// Refused; the operator's functions of the guards (etcdfence, memfence, sqlfence) Bumped and Reset, those of package
+// admin Kicked and Removed. If the process dies, what it had not recorded is never recorded.
 package audit
 
 import (

@@ -24,7 +24,7 @@ type Leader struct {
 	// Token is the Term's. It lacks the epoch if that was raised since the leader queued.
 	Token holdfast.Token
 
-	Value    string           // as given to Campaign or, since then, to Proclaim
+	Value    string           // Options.Value, or what Proclaim was given since then
 	Key      string           // of its entry in etcd
 	Lease    clientv3.LeaseID // of its entry; 0 for an entry without one, of another client
 	Revision int64            // etcd's revision at which the entry was last written

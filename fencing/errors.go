@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/names"
 )
 
-// What errors.Is finds in the errors of guards. Except for ErrStale, nothing was sent or done.
+// What errors.Is finds in the errors of guards: nothing was done. ErrStale has an exception, in package etcdfence.
 var (
 	// ErrStale: a guard refused a write because its token is not the newest. The write had
 	// no effect. Stop the work.

@@ -21,7 +21,7 @@ type Source interface {
 	Check() error
 }
 
-// Holder is a [Source] with an entry in etcd: a lock, or the term of a leader.
+// Holder is a [Source] with an entry in etcd: a lock, the term of a leader, or a shard.
 type Holder interface {
 	Source
 	Hold

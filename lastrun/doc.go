@@ -25,5 +25,5 @@
 //   - That a job runs once in each slot: after a crash between the work and Record it runs again.
 //   - That clocks agree: the times of a record are by the clock of its process.
 //   - That the record goes with its job: it is one key for each name, on no lease, and nothing removes it. When the job
-//     is given up, delete NAMESPACE/lock/NAME/@run, or NAMESPACE/election/NAME/@run.
+//     is given up, delete NAMESPACE/KIND/NAME/@run; KIND is lock, tree or election.
 package lastrun

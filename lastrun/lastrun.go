@@ -26,8 +26,8 @@ import (
 )
 
 // Record records that a recurring job has run under lk: when, by which process, and its slot, which says which run it
-// was, such as "2026-03-29". lk is a *locker.Lock or an *election.Term. The next run is due within that time; 0: it is
-// not known when. Call Record when the work is done.
+// was, such as "2026-03-29". lk is an *election.Term or a lock with a token, also a tree lock. The next run is due
+// within that time; 0: it is not known when. Call Record when the work is done.
 //
 // It tries until ctx ends, and costs one read and one write. Errors:
 //

@@ -25,7 +25,7 @@
 //
 // Not provided: an upgrade from reading to writing, because two upgrading readers would wait for
 // each other; tree locks for reading; permits of a Semaphore in a Set; sets, tree locks and semaphores
-// under the prefixes of etcd's own clients; and MinHold for what has several entries.
+// under the prefixes of etcd's own clients; and MinHold for anything but a Mutex.
 //
 // # Guarantees
 //

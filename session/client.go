@@ -23,17 +23,20 @@ import (
 
 // ClientConfig returns settings of etcd's client for sessions. Add TLS, Username and Password; append to DialOptions. A
 // session works with any client, but with etcd's defaults it recovers up to two minutes after an outage, and the client
-// logs a lot. ClientConfig changes:
+// logs a lot. ClientConfig sets:
 //
 //   - DialTimeout 5 s bounds the login in clientv3.New, which otherwise waits forever.
 //   - DialKeepAliveTime 10 s (gRPC's minimum) and DialKeepAliveTimeout 3 s: otherwise a half-open connection lasts for
 //     a quarter of an hour. On Linux the 3 s also bound unacknowledged bytes.
-//   - PermitWithoutStream false: etcd closes connections that ping while no request is in flight.
 //   - Pauses between attempts to connect: 100 ms, growing to 2 s, with jitter. An attempt may take 5 s.
 //   - MaxUnaryRetries 5, BackoffWaitBetween 50 ms, BackoffJitterFraction 0.5; after that the session repeats.
+//   - Logger zap.NewNop(). Set one to debug the client.
+//
+// It leaves these as etcd's client has them:
+//
+//   - PermitWithoutStream false: etcd closes connections that ping while no request is in flight.
 //   - AutoSyncInterval 0: advertised addresses may not be reachable.
 //   - Message sizes: 2 MiB to send, more than etcd accepts; no limit to receive.
-//   - Logger zap.NewNop(). Set one to debug the client.
 func ClientConfig(endpoints ...string) clientv3.Config {
 	return clientv3.Config{
 		Endpoints:             endpoints,

@@ -82,7 +82,7 @@ type Options struct {
 	// s.
 	CloseTimeout time.Duration
 
-	// Retry paces the retries; for renewals at most TTL/6. A request lasts as long as its caller's context, and is sent
+	// Retry paces the retries; for renewals at most a sixth of the trusted time. A request lasts as long as its caller's context, and is sent
 	// again beside the first.
 	Retry backoff.Policy
 

@@ -41,7 +41,7 @@ type Entry struct {
 	// revoked early, they are not delayed. Only package admin looks.
 	Unclaimed bool
 
-	// ReleasedAt is not zero if the holder has released it, and MinHold (see locker.Mutex)
+	// ReleasedAt is not zero if the holder has released it, and locker.Options.MinHold
 	// keeps the name taken until TakenUntil. etcd removes the entry a moment later.
 	ReleasedAt, TakenUntil time.Time
 

@@ -28,9 +28,10 @@ nothing but a lease, which it revokes.
     alarms       no alarm is raised (NOSPACE, CORRUPT)
     space        the database is below 80 % of its quota
     permission   what the user may do; with --for: it may do that: use a lock, tree,
-                 semaphore or election, observe elections, inspect (ls, show, watch),
-                 admin (kick), epoch; --name limits that to one lock or election,
-                 --at says that it is a prefix of etcd's own clients
+                 semaphore, election or shard, be a member, observe elections, inspect
+                 (ls, show, watch), admin (kick), ring (a kick is told at once), epoch;
+                 --name limits that to one lock or election, --at says that it is a
+                 prefix of etcd's own clients
     commit       how long a write takes until a quorum has it, of --samples
     renewal      how long a renewal of a lease and the read that proves it take
     TTL          whether --ttl suits these times
