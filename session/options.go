@@ -82,8 +82,8 @@ type Options struct {
 	// s.
 	CloseTimeout time.Duration
 
-	// Retry paces the retries; for renewals at most a sixth of the trusted time. A request lasts as long as its caller's context, and is sent
-	// again beside the first.
+	// Retry paces the retries; for renewals at most a sixth of the trusted time. A request lasts as long as its
+	// caller's context, and is sent again beside the first.
 	Retry backoff.Policy
 
 	// Clock returns the time since some fixed moment. It must never run backwards, must count on while the machine

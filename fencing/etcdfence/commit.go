@@ -18,9 +18,9 @@ import (
 // default limit of 128, less what the mark needs.
 const MaxMarkOps = 124
 
-// Commit compares and raises the mark and carries out ops in one etcd transaction: one RPC, or four if the mark names a
-// shard with its index. For comparisons of your own pass a single clientv3.OpTxn. The response has the results of ops in
-// order.
+// Commit compares and raises the mark and carries out ops in one etcd transaction: one RPC, or four if the mark names
+// a shard with its index. For comparisons of your own pass a single clientv3.OpTxn. The response has the results of
+// ops in order.
 //
 // Errors are those of fencing.Store.Do, and holdfast.ErrOutcomeUnknown: it was not answered, is not sent again, and may
 // take effect later, but not after a larger token has written. More than [MaxMarkOps] operations, and an operation or a
