@@ -30,7 +30,7 @@
 //
 //   - That a process paused between a Check and a write does not write, nor a function without regard
 //     for its context. Fence the writes: see package fencing.
-//   - That a term survives an outage of etcd of about the TTL, or a pause of its process.
+//   - That a term survives an outage of etcd of more than half the TTL, or such a pause of its process.
 //   - After a revocation of its lease by hand, in rare cases, that the leader is told before the next
 //     one leads: see docs/guarantees.md.
 //   - That what an observer sees is still true, or is every leader.

@@ -45,7 +45,7 @@
 //
 //   - That a process does not write if it is paused between a Check and a write. Fence the writes: see
 //     package fencing.
-//   - That a lock survives an outage of etcd of about the TTL.
+//   - That a lock survives an outage of etcd of more than half the TTL.
 //   - After a revocation of its lease, in rare cases, that the holder is told before the next one
 //     holds: see docs/guarantees.md.
 //   - Prompt notice of a deletion by hand: it takes up to 6 s while etcd can be reached.

@@ -40,7 +40,7 @@ type supervisor struct {
 func (s *supervisor) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.DurationVar(&s.termAfter, "term-after", 0,
-		"`time` after which a suspended lock sends SIGTERM (default a third of the time until it is lost)")
+		"`time` from a suspension to SIGTERM (default a third of that to the loss)")
 	f.DurationVar(&s.drain, "drain", 10*time.Second,
 		"`time` from SIGTERM to SIGKILL where the lock is still held")
 }
