@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// A permit of a semaphore stands at NAME/@/. A caller that has to wait has a turn at NAME/@turn/ instead. If the permit's
-// own Txn has put the turn, both have the same last part. Put a second time, a turn is a permit, and stays where it is:
+// A permit of a semaphore stands at NAME/@/. A caller that has to wait has a turn at NAME/@turn/ instead, with the same
+// last part if the permit's own Txn has put it. Put a second time, a turn is a permit, and stays where it is:
 //
 //	rev 10  NAME/@/3-694d-A      A holds 3 permits of 3
 //	rev 12  NAME/@turn/1-694d-B  B waits

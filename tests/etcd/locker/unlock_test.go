@@ -253,7 +253,7 @@ func TestUnlockTellsARepeatedRemovalFromADeletionByHand(t *testing.T) {
 				cli.KV = struct{ clientv3.KV }{cli.KV}
 			}
 			sess := open(t, cli, quiet)
-			// The reply to the put sets the pace: the session sends no copy of the removal for 0.9 s, and polls in half a second.
+			// By this reply the session sends no copy of the removal for 0.9 s, and polls in half a second.
 			link.Delay(450 * time.Millisecond)
 			lk := mustLock(t, locker.NewMutex(sess, name))
 			link.Delay(0)
