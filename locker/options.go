@@ -56,7 +56,7 @@ type Options struct {
 	// OnOverrun is called when a function of Do has not returned in time after its lock was lost. Default nil.
 	OnOverrun holdfast.OverrunFunc
 
-	// Auditor is told of each grant, release and loss. A grant waits for it, as does Close. Default: the session's
-	// Logger, as audit.Log: losses at Warn, unless Session.Close ends the hold.
+	// Auditor is told of each grant, release and loss. A grant waits for it, and Session.Close for CloseTimeout.
+	// Default: the session's Logger, as audit.Log: losses at Warn, unless Session.Close ends the hold.
 	Auditor audit.Auditor
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -178,6 +179,30 @@ func TestReleaseBeforeMinHoldOnAClosedSession(t *testing.T) {
 		}
 		if kvs := kit.Standing(srv, "x"); len(kvs) != 1 || kvs[0].Lease == int64(h.Lease()) {
 			t.Errorf("entries: %v", kvs)
+		}
+	})
+}
+
+// Close moves the entries without waiting for an auditor.
+func TestCloseKeepsNamesTakenAlthoughAuditorsAreSlow(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		slow := audit.Func(func(_ context.Context, r audit.Record) {
+			if r.Event == audit.Lost {
+				time.Sleep(2500 * time.Millisecond)
+			}
+		})
+		names := []string{"x", "y"}
+		for _, name := range names {
+			holdtest.MustAcquireAs(t, p.Queue(name), hold.Request{MinHold: minHold, Auditor: slow})
+		}
+		if err := p.Sess.Close(kit.Within(t, time.Minute)); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		for _, name := range names {
+			if kvs := kit.Standing(srv, name); len(kvs) != 1 {
+				t.Errorf("%s: the entries %v, want one that keeps the name taken", name, kvs)
+			}
 		}
 	})
 }

@@ -145,11 +145,11 @@ func (r *removal) inBackground() {
 	r.onSession(func() { r.finalize(r.hold.grant.HandOff()) })
 }
 
-// onSession runs f on a goroutine of the session, which Close joins. Once the session is closed, f runs here: the lease
-// is lost, and nothing is sent about the entry.
+// onSession runs f on a goroutine of the session. f calls joined.
 func (r *removal) onSession(f func()) {
 	if !r.hold.host.Go(func(context.Context) { f() }) {
-		f()
+		// Closed: f sends nothing. It may call an auditor, and the caller has other holds to end and both leases to revoke.
+		go f() // Close joins it by joined, unless the hold began after Close
 	}
 }
 

@@ -49,6 +49,45 @@ func TestCloseWaitsUntilTheLossesItCausesAreRecorded(t *testing.T) {
 	})
 }
 
+// Close ends every hold and revokes both leases although no auditor returns. Once, two goroutines ended the holds one by
+// one and called the auditors: the work under a third hold went on, and Close never returned.
+func TestCloseEndsAllHoldsAlthoughAnAuditorBlocks(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		unblock := make(chan struct{})
+		blocks := hold.Request{Auditor: audit.Func(func(_ context.Context, r audit.Record) {
+			if r.Event == audit.Lost {
+				<-unblock
+			}
+		})}
+		var working []context.Context
+		for _, name := range []string{"x", "y", "z"} {
+			ctx, cancel := holdtest.MustAcquireAs(t, p.Queue(name), blocks).Context(t.Context(), false)
+			defer cancel()
+			working = append(working, ctx)
+		}
+		p.Plan(nil) // count from here
+		began, closed := time.Now(), make(chan error, 1)
+		go func() { closed <- p.Sess.Close(context.Background()) }() // received below
+		synctest.Wait()
+		for i, ctx := range working {
+			if cause := context.Cause(ctx); !errors.Is(cause, holdfast.ErrClosed) {
+				t.Errorf("the context of hold %d: %v", i, cause)
+			}
+		}
+		err := <-closed
+		if took := time.Since(began); !errors.As(err, new(*session.CallbackError)) || took != 5*time.Second {
+			t.Errorf("Close after %v: %v", took, err)
+		}
+		if n := p.Counts()["LeaseRevoke"]; n != 2 {
+			t.Errorf("%d revocations, want one of each lease", n)
+		}
+		kit.NothingStands(t, srv)
+		close(unblock)
+		synctest.Wait()
+	})
+}
+
 // A lease that ends while Release waits for its reply is not worth a warning.
 func TestLossDuringAReleaseIsNotLogged(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -62,7 +62,7 @@ func (p *poller) add(holds []*Hold) {
 	}
 	if first {
 		l.Errands.Run(func() *lease.Errand { return p.errand(l) })
-		context.AfterFunc(l.Context(), func() { p.endHolds(l) }) // ends at once: it only finds the holds
+		context.AfterFunc(l.Context(), func() { p.endHolds(l) }) // ends at once: it calls no auditor
 	}
 	// If the lease ended before they were added, endHolds may have missed them.
 	if l.Context().Err() != nil {
