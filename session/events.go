@@ -30,7 +30,7 @@ func (e Event) Reconnected() bool {
 	return e.State == holdfast.Connected && e.Previous == holdfast.Suspended
 }
 
-// events tells the subscribers, the log and the metrics of each state that the session enters.
+// events tells the subscribers, of which the log is one, and the metrics of each state that the session enters.
 type events struct {
 	*env
 
@@ -76,7 +76,6 @@ func (es *events) publish(ev Event) {
 		sub.queue.Add(callback.Call{Callback: sub.name, Log: es.Logger, Run: func() { sub.fn(ev) }})
 	}
 	es.mu.Unlock()
-	es.log(ev)
 	es.Telemetry.State(previous, ev.State)
 }
 

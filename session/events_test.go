@@ -157,6 +157,28 @@ func TestCallbacksDelayOnlyThemselves(t *testing.T) {
 	})
 }
 
+// The first line is written when etcd is away, and the watchdog has yet to tell the loss.
+func TestLoggerThatBlocksDelaysNoLoss(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		unblock := make(chan string)
+		sess := c.open(t, session.Options{Logger: slog.New(lineHandler(unblock)), StayLost: true})
+		l := await(t, sess)
+		c.link.BlackHole()
+		trusted := sess.Remaining()
+		select {
+		case <-l.Context().Done():
+		case <-time.After(trusted + time.Millisecond):
+			t.Error("not told within the trusted time")
+		}
+		c.heal()
+		for _, want := range []string{"session suspended", "session lost"} {
+			if line := <-unblock; !strings.Contains(line, want) {
+				t.Errorf("logged %q, want %q", line, want)
+			}
+		}
+	})
+}
+
 func TestEachChangeOfStateIsOneLineInTheLog(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		var log bytes.Buffer

@@ -90,7 +90,8 @@ type Options struct {
 	// sleeps, and should take nanoseconds. Default SystemClock(). For tests.
 	Clock func() time.Duration
 
-	// Logger gets changes of state, callbacks that panic, and releases that could not be finished. Default
+	// Logger gets changes of state, callbacks that panic, and releases that could not be finished. A handler that blocks
+	// delays no loss of a lease; requests about locks, and what tells that an entry was deleted, may wait for it. Default
 	// slog.Default().
 	Logger *slog.Logger
 

@@ -101,12 +101,15 @@ func newSession(cli *clientv3.Client, o Options) *Session {
 	}}
 	w := &work{env: e, extensions: make(map[any]any)}
 	l := &leases{env: e, replaced: make(chan struct{})}
+	es := &events{env: e, told: holdfast.Connected, subs: make(map[*subscriber]struct{})}
+	// Not in publish: a handler that blocks would keep the watchdog from telling the loss that follows a suspension.
+	es.subs[&subscriber{fn: es.log, name: "the handler of session.Options.Logger"}] = struct{}{}
 	return &Session{
 		ref:     lease.NewRef(&lease.Host{Env: &e.Env, Leases: l, Work: w}),
 		env:     e,
 		granter: &granter{e, w},
 		leases:  l,
-		events:  &events{env: e, told: holdfast.Connected, subs: make(map[*subscriber]struct{})},
+		events:  es,
 		work:    w,
 		cancel:  cancel, ended: make(chan struct{}), joined: make(chan struct{}), done: make(chan struct{}),
 	}
