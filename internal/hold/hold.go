@@ -73,21 +73,33 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 		if r.MinHold > 0 {
 			h.grant.TakeFor(r.MinHold)
 		}
-		if h.audited() { // nothing can have ended the hold yet: Granted comes before Lost
-			begin := audit.Record{Event: audit.Granted, At: h.since}
-			if !r.attached.IsZero() {
-				begin = audit.Record{Event: audit.Attached}
-			}
-			h.tell(begin)
-		}
 		h.telemetry.Held()
 		h.removal.joined = h.host.Joining()
+	}
+	audited := first.audited()
+	if audited {
+		first.begun.Add(1)
 	}
 	first.poll.add(first.holds) // after all that their end needs: their lease may be lost by now
 	if r.MaxHold > 0 {
 		first.limitTime()
 	}
+	if audited { // last: no poll of their entries waits for an auditor
+		defer first.begun.Done()
+		for _, h := range first.holds {
+			h.tellBegin()
+		}
+	}
 	return first.holds
+}
+
+// tellBegin tells the auditor of the grant.
+func (h *Hold) tellBegin() {
+	if !h.request.attached.IsZero() {
+		h.tell(audit.Record{Event: audit.Attached})
+		return
+	}
+	h.tell(audit.Record{Event: audit.Granted, At: h.since})
 }
 
 // newHold makes the hold of a grant. of is the life of its Set; nil: the hold begins a life of its own.
@@ -201,6 +213,7 @@ type life struct {
 	holds []*Hold
 	poll  *poller // of the session
 	since time.Time
+	begun sync.WaitGroup // until the auditor has been told of the grants
 
 	stopped sync.Once             // runs the body of stop
 	cause   atomic.Pointer[error] // of the end; nil while held

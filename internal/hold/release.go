@@ -204,6 +204,7 @@ func (r *removal) told(outcome error) error {
 func (r *removal) recordEnd() {
 	defer r.joined()
 	h := r.hold
+	h.begun.Wait()               // the holds may have ended meanwhile: Granted comes before Lost
 	held := h.until.Sub(h.since) // by the monotonic clock
 	end := *h.cause.Load()
 	if errors.Is(end, holdfast.ErrReleased) {

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
@@ -85,6 +86,34 @@ func TestCloseEndsAllHoldsAlthoughAnAuditorBlocks(t *testing.T) {
 		kit.NothingStands(t, srv)
 		close(unblock)
 		synctest.Wait()
+	})
+}
+
+// A grant waits for its auditor. What tells a loss does not, and its record follows that of the grant.
+func TestLossIsToldAlthoughTheGrantIsStillBeingRecorded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		var deleted time.Time
+		records := make(chan audit.Record, 2)
+		slow := audit.Func(func(_ context.Context, r audit.Record) {
+			if r.Event == audit.Granted {
+				deleted = time.Now()
+				srv.Delete(r.Key)
+				time.Sleep(20 * time.Second)
+			}
+			records <- r
+		})
+		h := holdtest.MustAcquireAs(t, p.Queue("x"), hold.Request{Auditor: slow})
+		if err := h.Check(); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("20 s after its entry was deleted: %v", err)
+		}
+		if r := <-records; r.Event != audit.Granted {
+			t.Errorf("%v was recorded first", r.Event)
+		}
+		if r := <-records; r.Event != audit.Lost || r.At.Sub(deleted) > lease.ToldWithin(0) {
+			t.Errorf("%v %v after the deletion", r.Event, r.At.Sub(deleted))
+		}
+		_ = h.Release(t.Context())
 	})
 }
 
