@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -261,13 +262,14 @@ func TestRevocationIsToldAsSuchIfRepliesAreSlow(t *testing.T) {
 type denied struct {
 	clientv3.KV
 	denied atomic.Bool
+	with   error // nil: rpctypes.ErrPermissionDenied
 	puts   atomic.Int64
 }
 
 func (d *denied) Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
 	if d.denied.Load() {
 		d.puts.Add(1)
-		return nil, rpctypes.ErrPermissionDenied
+		return nil, cmp.Or(d.with, rpctypes.ErrPermissionDenied)
 	}
 	return d.KV.Put(ctx, key, value, opts...)
 }
@@ -293,38 +295,40 @@ func TestNewWithoutPermissionForTheKeyNamesTheCommandThatGrantsIt(t *testing.T) 
 	})
 }
 
-// Roles get repaired, so the session keeps trying; callers that wait for a lease get the error.
+// Roles get repaired and alarms disarmed, so the session keeps trying; callers that wait for a lease get the error.
 func TestAwaitReturnsWhyANewLeaseIsRefused(t *testing.T) {
-	start(t, func(t *testing.T, c *cluster) {
-		events, cli := newRecorder(), c.dial(t)
-		kv := &denied{KV: cli.KV}
-		cli.KV = kv
-		sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})
-		kv.denied.Store(true)
-		c.Revoke(sess.Lease())
-		events.next(t, holdfast.Lost)
-		for range 2 {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			if _, err := lease.Open(sess).Await(ctx); !errors.Is(err, rpctypes.ErrPermissionDenied) || ctx.Err() != nil {
+	for _, refusal := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrNoSpace} {
+		start(t, func(t *testing.T, c *cluster) {
+			events, cli := newRecorder(), c.dial(t)
+			kv := &denied{KV: cli.KV, with: refusal}
+			cli.KV = kv
+			sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})
+			kv.denied.Store(true)
+			c.Revoke(sess.Lease())
+			events.next(t, holdfast.Lost)
+			for range 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				if _, err := lease.Open(sess).Await(ctx); !errors.Is(err, refusal) || ctx.Err() != nil {
+					t.Errorf("Await: %v", err)
+				}
+				cancel()
+				time.Sleep(time.Minute)
+			}
+			if n := c.count("LeaseGrant"); n > 2*400 || c.leases(t) != 0 {
+				t.Errorf("%d Grants in two minutes, %d leases left", n, c.leases(t))
+			}
+			kv.denied.Store(false)
+			events.next(t, holdfast.Connected)
+			if _, err := lease.Open(sess).Await(t.Context()); err != nil {
 				t.Errorf("Await: %v", err)
 			}
-			cancel()
-			time.Sleep(time.Minute)
-		}
-		if n := c.count("LeaseGrant"); n > 2*400 || c.leases(t) != 0 {
-			t.Errorf("%d Grants in two minutes, %d leases left", n, c.leases(t))
-		}
-		kv.denied.Store(false)
-		events.next(t, holdfast.Connected)
-		if _, err := lease.Open(sess).Await(t.Context()); err != nil {
-			t.Errorf("Await: %v", err)
-		}
-		// What was refused then is not the reason for the next loss.
-		c.link.Delay(10 * time.Millisecond)
-		c.Revoke(sess.Lease())
-		events.next(t, holdfast.Lost)
-		if _, err := lease.Open(sess).Await(t.Context()); err != nil {
-			t.Errorf("Await after the next loss: %v", err)
-		}
-	})
+			// What was refused then is not the reason for the next loss.
+			c.link.Delay(10 * time.Millisecond)
+			c.Revoke(sess.Lease())
+			events.next(t, holdfast.Lost)
+			if _, err := lease.Open(sess).Await(t.Context()); err != nil {
+				t.Errorf("Await after the next loss: %v", err)
+			}
+		})
+	}
 }

@@ -64,8 +64,8 @@ func (ls *leases) install(next *lease.Lease) bool {
 	return true
 }
 
-// refuse tells callers of Await that permission for a new lease is refused. The session keeps trying: roles get
-// repaired.
+// refuse tells callers of Await that a new lease is refused. The session keeps trying: roles get repaired, and alarms
+// disarmed.
 func (ls *leases) refuse(err error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

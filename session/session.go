@@ -157,7 +157,7 @@ func (s *Session) next() *keeper {
 		switch {
 		case s.env.clientClosed():
 			return err
-		case etcderr.Classify(err) == etcderr.Unauthorized:
+		case etcderr.Classify(err) == etcderr.Unauthorized || errors.Is(err, rpctypes.ErrNoSpace): // until someone acts
 			s.leases.refuse(err)
 		}
 		return retry.Again(err)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -33,17 +32,12 @@ func TestNewEndsWithItsContextWhenNothingAnswers(t *testing.T) {
 	})
 }
 
-// full is a KV of an etcd whose store is full.
-type full struct{ clientv3.KV }
-
-func (full) Put(context.Context, string, string, ...clientv3.OpOption) (*clientv3.PutResponse, error) {
-	return nil, rpctypes.ErrNoSpace
-}
-
 func TestNewOnAFullStoreSaysWhatToDo(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		cli := c.dial(t)
-		cli.KV = full{cli.KV}
+		kv := &denied{KV: cli.KV, with: rpctypes.ErrNoSpace}
+		kv.denied.Store(true)
+		cli.KV = kv
 		_, err := session.New(t.Context(), cli, quiet(session.Options{}))
 		if !errors.Is(err, rpctypes.ErrNoSpace) || !strings.Contains(err.Error(), "holdfast check") {
 			t.Errorf("%v", err)
