@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -38,8 +39,8 @@ func (m *Member) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			m.end(holdfast.ErrClosed)
 			return
-		case etcderr.Classify(err) == etcderr.Unauthorized && m.hasStood():
-			continue // the session keeps trying for a lease, since roles get repaired
+		case m.hasStood() && (etcderr.Classify(err) == etcderr.Unauthorized || errors.Is(err, rpctypes.ErrNoSpace)):
+			continue // the session keeps trying for a lease: roles get repaired, and alarms disarmed
 		case err != nil:
 			m.end(err)
 			return

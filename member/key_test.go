@@ -13,6 +13,8 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
@@ -243,6 +245,25 @@ func TestMemberComesBackAfterItsRoleWasWithdrawnForLongerThanItsLease(t *testing
 			t.Errorf("a minute after its role was given back: %v", err)
 		}
 		expect(t, "given back", group(t, srv), "a=1")
+		if err := m.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestMemberComesBackAfterTheStoreWasFullForLongerThanItsLease(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		m := join(t, p, member.Options{Name: "a", Value: "1"})
+		p.KV.Refuse(func([]clientv3.Op) error { return rpctypes.ErrNoSpace }) // deletions, too: there are none
+		srv.Revoke(p.Sess.Lease())
+		time.Sleep(time.Minute)
+		if err := m.Check(); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("without a lease for a minute: %v", err)
+		}
+		p.KV.Refuse(nil)
+		time.Sleep(time.Minute)
+		expect(t, "with space again", group(t, srv), "a=1")
 		if err := m.Leave(t.Context()); err != nil {
 			t.Error(err)
 		}
