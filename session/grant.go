@@ -110,8 +110,7 @@ func (g *granter) obtainOwn(ctx context.Context) (*lease.Lease, error) {
 		Margin: g.opts.DriftMargin, Sent: own.sent, Observer: g.observer,
 	}, g.Clock)
 	if err := l.Check(); err != nil {
-		// The reply took so long that the lease is no longer trusted: etcd's client may have repeated the
-		// Grant. The lease is left to expire.
+		// The reply took so long that the lease is no longer trusted. It is left to expire.
 		return nil, retry.Again(fmt.Errorf("grant a lease: %w", err))
 	}
 	return l, g.announce(ctx, l)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,8 +46,36 @@ func TestGrantThatIsNotAnsweredIsSentAgain(t *testing.T) {
 	})
 }
 
-// The session itself must not let another client in before etcd would: holders have the drift margin to notice the
-// loss.
+// A proxy passes the Grants on and answers Canceled. Etcd's client would send each again with the same ID, and etcd
+// refuses that: the lease exists.
+func TestGrantThatAProxyRefusesIsRepeatedWithAnotherID(t *testing.T) {
+	for _, code := range []codes.Code{codes.Canceled, codes.DeadlineExceeded} {
+		start(t, func(t *testing.T, c *cluster) {
+			cli, _ := c.connect(t, plain())
+			var mu sync.Mutex
+			ids := make(map[int64]bool)
+			c.link.Plan(func(call etcdfake.Call) (f etcdfake.Fate) {
+				r, ok := call.Request.(*pb.LeaseGrantRequest)
+				if !ok {
+					return f
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if ids[r.ID] {
+					t.Errorf("%v: two Grants of lease %x", code, r.ID)
+				}
+				if ids[r.ID] = true; len(ids) <= 2 {
+					f = etcdfake.Fate{LoseReply: true, Code: code}
+				}
+				return f
+			})
+			if err := c.openOn(t, cli, session.Options{}).Close(t.Context()); err != nil {
+				t.Errorf("%v: %v", code, err)
+			}
+		})
+	}
+}
+
 // A deposed leader acknowledges the renewal that goes beside the put of the session key.
 func TestRenewalBesideThePutOfAnotherTermDoesNotCount(t *testing.T) {
 	for deposed, want := range map[time.Duration]time.Duration{0: 4 * time.Second, time.Hour: 0} {
@@ -79,9 +108,8 @@ func TestSessionBeginsWithoutTheRenewalBesideThePut(t *testing.T) {
 	})
 }
 
-// etcd's client repeats a Grant or a Revoke of its own Lease unnoticed, and whatever sends the session's requests may.
-// The copies harm nothing: each Grant of a session has an ID that no other one has, and a lease that is revoked twice
-// is gone.
+// A Lease that the program has put in place of etcd's may repeat a Grant or a Revoke unnoticed. The copies harm nothing:
+// etcd chooses another ID for each Grant, and a lease that is revoked twice is gone.
 func TestGrantsAndRevocationsThatAreRepeatedUnnoticedHarmNothing(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		cli, _ := c.connect(t, plain())
@@ -124,6 +152,8 @@ func (r repeating) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.L
 	return r.Lease.Revoke(ctx, id)
 }
 
+// The session itself must not let another client in before etcd would: holders have the drift margin to notice the
+// loss.
 func TestLostLeaseIsNotRevokedBeforeTheMarginHasPassed(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()

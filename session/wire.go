@@ -63,7 +63,8 @@ func grantAs(
 		return cli.Grant(ctx, ttl)
 	}
 	request := &pb.LeaseGrantRequest{ID: int64(id), TTL: ttl}
-	resp, err := pb.NewLeaseClient(conn).LeaseGrant(ctx, request, grpc.WaitForReady(true))
+	// A copy with the same ID would be refused, because the lease exists, or would bring a lost lease back.
+	resp, err := requests.Unrepeated(ctx, pb.NewLeaseClient(conn).LeaseGrant, request, grpc.WaitForReady(true))
 	switch {
 	case err != nil:
 		return nil, clientv3.ContextError(ctx, err)

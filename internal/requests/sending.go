@@ -207,13 +207,20 @@ var kvType = reflect.TypeOf(clientv3.NewKVFromKVClient(nil, nil))
 type unrepeated struct{ pb.KVClient }
 
 func (u unrepeated) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
-	return once(ctx, u.KVClient.Txn, r, opts, codes.Canceled, codes.DeadlineExceeded)
+	return Unrepeated(ctx, u.KVClient.Txn, r, opts...)
 }
 
 func (u unrepeated) Range(ctx context.Context, r *pb.RangeRequest, opts ...grpc.CallOption) (*pb.RangeResponse, error) {
 	// While no member leads, etcd's client would repeat each copy of a read many times a second, and so keep members
 	// busy that are to elect a leader.
 	return once(ctx, u.KVClient.Range, r, opts, codes.Canceled, codes.DeadlineExceeded, codes.Unavailable)
+}
+
+// Unrepeated calls send, an RPC of etcd's client that changes something, and has the request sent once.
+func Unrepeated[Q, R any](
+	ctx context.Context, send func(context.Context, Q, ...grpc.CallOption) (R, error), r Q, opts ...grpc.CallOption,
+) (R, error) {
+	return once(ctx, send, r, opts, codes.Canceled, codes.DeadlineExceeded)
 }
 
 // once calls send, which repeats a request after the given codes, and ends it after the first of these. It returns that
