@@ -50,11 +50,18 @@ func (q *Calls) Add(c Call) {
 }
 
 func (q *Calls) drain(idle chan struct{}) {
-	defer close(idle)
+	drained := false
+	defer func() {
+		if drained {
+			close(idle)
+		} else { // a call has ended this goroutine, as runtime.Goexit does
+			go q.drain(idle) // joined like this one
+		}
+	}()
 	for {
 		q.mu.Lock()
 		if len(q.pending) == 0 {
-			q.pending, q.idle = nil, nil
+			q.pending, q.idle, drained = nil, nil, true
 			q.mu.Unlock()
 			return
 		}

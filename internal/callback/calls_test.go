@@ -3,6 +3,7 @@ package callback_test
 import (
 	"bytes"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,18 @@ func TestPanicIsLoggedAndTheNextCallIsMade(t *testing.T) {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %s: %s", want, log.String())
 		}
+	}
+}
+
+// A call of t.FailNow in a callback does that.
+func TestCallThatEndsItsGoroutineDropsNoOther(t *testing.T) {
+	q := blocked(t)
+	q.Add(callback.Call{Run: runtime.Goexit})
+	q.add("next", callback.Call{})
+	q.Add(callback.Call{Run: runtime.Goexit})
+	q.wants(t, "next")
+	if q.Stop(); !q.Ended() {
+		t.Error("not ended")
 	}
 }
 
