@@ -242,3 +242,31 @@ func TestAwaitReturnsWhenTheClientIsClosed(t *testing.T) {
 		}
 	})
 }
+
+// The client is closed after etcd's last reply about the next lease, and before calls get that lease.
+func TestLeaseThatFollowsTheCloseOfItsClientIsLostAtOnce(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		cli, begun := c.dial(t), 0
+		ctx := lease.Observe(t.Context(), func(s lease.Step) {
+			if s.Action != lease.Begins {
+				return
+			}
+			if begun++; begun == 2 {
+				_ = cli.Close()
+				time.Sleep(time.Millisecond) // what waits for that has run
+			}
+		})
+		sess, err := session.New(ctx, cli, quiet(session.Options{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		c.Revoke(sess.Lease())
+		time.Sleep(time.Second)
+		var lost *holdfast.LostError
+		if err := sess.Check(); begun != 2 || !errors.As(err, &lost) || lost.Cause != holdfast.CauseClientClosed {
+			t.Errorf("%d leases: %v", begun, err)
+		}
+		_ = sess.Close(t.Context())
+	})
+}

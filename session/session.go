@@ -169,6 +169,9 @@ func (s *Session) next() *keeper {
 		s.granter.drop(s.env.Context, l)
 		return nil
 	}
+	if s.env.clientClosed() { // perhaps since the last reply: the AfterFunc of start has run once
+		l.Lose(holdfast.CauseClientClosed, holdfast.ErrClientClosed)
+	}
 	k := s.keeperOf(l)
 	s.events.publish(Event{State: holdfast.Connected, Previous: holdfast.Lost, Lease: l.ID()})
 	return k
