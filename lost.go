@@ -72,8 +72,8 @@ type Cause int
 const (
 	// CauseExpired: no renewal was confirmed while the lease was trusted.
 	CauseExpired Cause = iota + 1
-	// CauseRevoked: the lease does not exist, though it was still trusted. Etcd said so; or its session key is gone, and
-	// within a quarter of the lock delay etcd did not say whether the lease exists.
+	// CauseRevoked: the lease does not exist, though it was still trusted, or the lease of its claims does not. Etcd said
+	// so; or its session key is gone, and within a quarter of the lock delay etcd did not say whether the lease exists.
 	CauseRevoked
 	// CauseEntryDeleted: the entry of the lock or term is gone from etcd. Usually it was deleted by hand. Or an
 	// administrator removed it while this process was paused: "holdfast explain" and admin's own record say who. After

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -57,7 +58,11 @@ func TestLeaseThatEtcdDoesNotKnowIsLost(t *testing.T) {
 				prepare(c, l)
 				began := time.Now()
 				lease.Open(sess).LeaseGone(t.Context(), l, rpctypes.ErrLeaseNotFound)
-				if lost := l.Lost(); lost == nil || lost.Cause != holdfast.CauseRevoked {
+				lost := l.Lost()
+				if lost == nil || lost.Cause != holdfast.CauseRevoked {
+					t.Errorf("%v", lost)
+				}
+				if named := strings.Contains(lost.Error(), "the lease of its claims"); named != (name == "its claims' revoked") {
 					t.Errorf("%v", lost)
 				}
 				if took := time.Since(began); took > 250*time.Millisecond {

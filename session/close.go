@@ -34,7 +34,7 @@ func (e *CallbackError) Error() string {
 // removes its entries from etcd, revokes the lease, and joins every goroutine and callback. Work under a lock it does
 // not wait for.
 //
-// Close returns when ctx ends; if ctx is already dead or, as the context of a lock, ends with the session, after
+// Close returns when ctx ends. If ctx is dead, or is the context of a lock, which Close ends, it returns after
 // Options.CloseTimeout. The rest ends in the background within CloseTimeout. Errors: holdfast.ErrOutcomeUnknown and
 // holdfast.ErrClientClosed (entries may stay until etcd expires the lease, and their claims for up to 20 TTL, 300 s at
 // least), *CallbackError. Later calls wait for the same end.
@@ -59,14 +59,15 @@ func (s *Session) Close(ctx context.Context) error {
 		defer cancel()
 		waitFor(s.done, patience)
 	}
-	switch {
-	case isClosed(s.done):
-		if stuck := s.stuck(); len(stuck.Callbacks) > 0 {
-			return errors.Join(s.revokeErr, stuck)
-		}
+	done, joined := isClosed(s.done), isClosed(s.joined) // each is closed after revokeErr is set
+	switch stuck := s.stuck(); {
+	case (done || joined) && len(stuck.Callbacks) == 0:
 		return s.revokeErr
-	case isClosed(s.joined):
-		return fmt.Errorf("holdfast: session of lease %x: %w: %w", int64(l.ID()), context.Cause(patience), s.stuck())
+	case done:
+		return errors.Join(s.revokeErr, stuck)
+	case joined:
+		err := fmt.Errorf("holdfast: session of lease %x: %w: %w", int64(l.ID()), context.Cause(patience), stuck)
+		return errors.Join(s.revokeErr, err)
 	}
 	return fmt.Errorf("holdfast: session of lease %x is not closed yet: %w: %w",
 		int64(l.ID()), holdfast.ErrOutcomeUnknown, context.Cause(patience))
@@ -95,7 +96,7 @@ func (s *Session) finish(l *lease.Lease) {
 func (s *Session) stuck() *CallbackError {
 	stuck := &CallbackError{Waited: s.env.opts.CloseTimeout, Callbacks: s.events.stuck()}
 	if !isClosed(s.joined) {
-		stuck.Callbacks = append(stuck.Callbacks, "an audit.Auditor or OnWait")
+		stuck.Callbacks = append(stuck.Callbacks, "a goroutine, perhaps in an audit.Auditor, OnWait or a handler of the log")
 	}
 	return stuck
 }

@@ -206,6 +206,24 @@ func TestCloseNamesTheCallbackThatIsStuck(t *testing.T) {
 	})
 }
 
+// Its context ends while it waits for a callback. By then the revocation has failed.
+func TestCloseThatIsCutShortSaysWhatStands(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		release, cli := make(chan struct{}), c.dial(t)
+		sess := c.openOn(t, cli, session.Options{})
+		sess.Subscribe(func(session.Event) { <-release })
+		_ = cli.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := sess.Close(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, new(*session.CallbackError)) ||
+			!errors.Is(err, holdfast.ErrClientClosed) {
+			t.Errorf("%v", err)
+		}
+		close(release)
+	})
+}
+
 // Auditors run on goroutines of the session.
 func TestCloseStopsWaitingForAGoroutineThatIsStuckInACallback(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {

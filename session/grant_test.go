@@ -108,8 +108,8 @@ func TestSessionBeginsWithoutTheRenewalBesideThePut(t *testing.T) {
 	})
 }
 
-// A Lease that the program has put in place of etcd's may repeat a Grant or a Revoke unnoticed. The copies harm nothing:
-// etcd chooses another ID for each Grant, and a lease that is revoked twice is gone.
+// A Lease that the program has put in place of etcd's may repeat a Grant or a Revoke unnoticed. The copies harm
+// nothing: etcd chooses another ID for each Grant, and a lease that is revoked twice is gone.
 func TestGrantsAndRevocationsThatAreRepeatedUnnoticedHarmNothing(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		cli, _ := c.connect(t, plain())

@@ -151,5 +151,8 @@ func (k sessionKey) gone(ctx context.Context, err error) {
 		k.lease.Lose(holdfast.CauseClusterChanged, err)
 		return
 	}
+	if rerr == nil && k.isIn(resp) {
+		err = fmt.Errorf("the lease of its claims: %w", err)
+	}
 	k.lease.Lose(holdfast.CauseRevoked, err)
 }

@@ -52,7 +52,7 @@ type Session struct {
 	ended         chan struct{} // closed when no lease will follow
 	joined        chan struct{} // closed when Close has ended the lease and joined the goroutines
 	done          chan struct{} // closed when Close has finished
-	revokeErr     error         // of Close; set before done is closed
+	revokeErr     error         // of Close; set before joined and done are closed
 }
 
 // New obtains a lease and keeps it alive until Close. New tries until ctx ends, which bounds nothing else. After a
