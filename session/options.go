@@ -37,6 +37,9 @@ const (
 	minLockDelay = 200 * time.Millisecond
 	maxLockDelay = 60 * time.Second
 
+	// minDriftMargin: after some losses the next ones hold so soon, as they do after minLockDelay.
+	minDriftMargin = minLockDelay
+
 	// maxOwner bounds an owner, in bytes.
 	maxOwner = 256
 )
@@ -62,8 +65,9 @@ type Options struct {
 	Anonymous bool
 
 	// DriftMargin is subtracted from the TTL, for clock drift and late timers. Default the larger of TTL/10 and 200 ms;
-	// at most TTL/4. Too small, a process with a slow clock trusts its lease for longer than etcd keeps it; too large,
-	// short outages cost the lease.
+	// 200 ms to TTL/4. Too small, a process with a slow clock trusts its lease for longer than etcd keeps it; too large,
+	// short outages cost the lease. Holders have as long to stop if the session gives up a lease that etcd still keeps:
+	// then it revokes the lease, and the next ones hold without a LockDelay.
 	DriftMargin time.Duration
 
 	// LockDelay is how long a waiter of this session waits when the holder ahead lost its lease instead of releasing:
@@ -120,9 +124,9 @@ func (r Options) validate() (Options, error) {
 		return r, &holdfast.ArgumentError{Argument: "Options.TTL",
 			Reason: fmt.Sprintf("is %v, not a whole number of seconds from %v to %v", r.TTL, minTTL, maxTTL)}
 	}
-	if r.DriftMargin < 0 || r.DriftMargin > r.TTL/4 {
-		return r, &holdfast.ArgumentError{Argument: "Options.DriftMargin",
-			Reason: fmt.Sprintf("is %v, not between 0 and a quarter of the TTL (%v)", r.DriftMargin, r.TTL/4)}
+	if r.DriftMargin != 0 && (r.DriftMargin < minDriftMargin || r.DriftMargin > r.TTL/4) {
+		return r, &holdfast.ArgumentError{Argument: "Options.DriftMargin", Reason: fmt.Sprintf(
+			"is %v, not between %v and a quarter of the TTL (%v)", r.DriftMargin, minDriftMargin, r.TTL/4)}
 	}
 	var err error
 	if r.Namespace, err = names.Namespace(r.Namespace); err != nil {

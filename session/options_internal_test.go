@@ -19,6 +19,8 @@ func TestOptionsAtTheirBounds(t *testing.T) {
 		"a TTL with a fraction":      {Options{TTL: minTTL + time.Millisecond}, false},
 		"a quarter as margin":        {Options{TTL: minTTL, DriftMargin: minTTL / 4}, true},
 		"more than a quarter":        {Options{TTL: minTTL, DriftMargin: minTTL/4 + 1}, false},
+		"the smallest margin":        {Options{DriftMargin: minDriftMargin}, true},
+		"below the smallest margin":  {Options{DriftMargin: minDriftMargin - 1}, false},
 		"a negative margin":          {Options{DriftMargin: -1}, false},
 		"the smallest lock delay":    {Options{LockDelay: minLockDelay}, true},
 		"below the smallest delay":   {Options{LockDelay: minLockDelay - 1}, false},

@@ -39,6 +39,7 @@ func TestBadInputIsRefusedBeforeAnyRPC(t *testing.T) {
 			"TTL too long":        {cli, session.Options{TTL: 601 * time.Second}, "Options.TTL"},
 			"TTL not whole":       {cli, session.Options{TTL: 1500 * time.Millisecond}, "Options.TTL"},
 			"margin negative":     {cli, session.Options{DriftMargin: -1}, "Options.DriftMargin"},
+			"margin too small":    {cli, session.Options{DriftMargin: 199 * time.Millisecond}, "Options.DriftMargin"},
 			"margin too large":    {cli, session.Options{DriftMargin: 4 * time.Second}, "Options.DriftMargin"},
 			"close timeout":       {cli, session.Options{CloseTimeout: -1}, "Options.CloseTimeout"},
 			"retry policy":        {cli, session.Options{Retry: backoff.Policy{Initial: -1}}, "Options.Retry.Initial"},

@@ -156,7 +156,7 @@ func TestOneRenewalThatIsNotAnsweredDoesNotSuspend(t *testing.T) {
 
 func TestValidOptionsDoNotSuspendAHealthySession(t *testing.T) {
 	for _, ttl := range []time.Duration{2 * time.Second, 15 * time.Second, 300 * time.Second, 600 * time.Second} {
-		for _, margin := range []time.Duration{0, ttl / 100, ttl / 10, ttl / 4} {
+		for _, margin := range []time.Duration{0, 200 * time.Millisecond, max(ttl/10, 200*time.Millisecond), ttl / 4} {
 			start(t, func(t *testing.T, c *cluster) {
 				events := newRecorder()
 				c.open(t, session.Options{TTL: ttl, DriftMargin: margin, OnStateChange: events.record})
