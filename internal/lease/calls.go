@@ -47,7 +47,8 @@ func ForRequest(ctx context.Context, lease *Lease, grace time.Duration) (context
 	return rctx, func() { stop(); cancel() }
 }
 
-// leaseContext is the context of a lease with the values of another context, such as its span and its credentials.
+// leaseContext is the context of a lease with the values of another context, such as its span. A Txn that is sent in a
+// batch has none of them, so a caller's metadata must not decide what etcd does.
 type leaseContext struct {
 	context.Context
 	values context.Context

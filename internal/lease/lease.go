@@ -23,9 +23,9 @@ import (
 
 // Lease is a lease in etcd as this process knows it. It is safe for concurrent use.
 type Lease struct {
-	// Claims is the lease of the claims, set before the Lease is shared. A claim is a key beside an entry, and outlives it
-	// by minutes: a claim without its entry tells: the entry went without a release. Each Lease has a lease of claims of
-	// its own, and is lost with it.
+	// Claims is the lease of the claims, set before the Lease is shared. A claim is a key beside an entry. It outlives the
+	// entry by minutes, and without the entry it tells that there was no release. Each Lease has a lease of claims of its
+	// own, and is lost with it.
 	Claims clientv3.LeaseID
 
 	Hearing

@@ -64,7 +64,7 @@ func (p *pauses) pause() time.Duration {
 	return pause
 }
 
-// budget pays for rounds of copies. If a copy has a reply before the first send, the request is paid back for its
+// budget pays for rounds of copies. If etcd answers a copy sooner than the first send, the request is paid back for its
 // rounds: some member hangs while others answer, and rounds cost etcd little. Otherwise all of etcd is slow, and copies
 // only add to its load: replies pay for them, or time does.
 //
@@ -139,9 +139,7 @@ func (b *budget) pay(answers int) {
 			b.owed = max(0, b.owed-b.cost())
 		}
 	}
-	if len(b.line) > 0 {
-		b.awaitTimeLocked()
-	}
+	b.awaitTimeLocked()
 }
 
 // sendNextLocked sends the round of the first caller in line, or reports false if the caller has gone.
