@@ -22,8 +22,8 @@ import (
 )
 
 // A session has a pair of leases. L1 has the session key and the entries; L2 has the claims. L2 outlives L1 by minutes,
-// so a claim without its entry tells that the entry went with L1, without a release. Each L1 has an L2 of its own, and is
-// lost with it.
+// so a claim without its entry tells that the entry went with L1, without a release. Each L1 has an L2 of its own, and
+// is lost with it.
 const (
 	// claimsTTLs: the TTL of L2 is so many times that of L1.
 	claimsTTLs = 20

@@ -50,8 +50,8 @@ func TestCloseWaitsUntilTheLossesItCausesAreRecorded(t *testing.T) {
 	})
 }
 
-// Close ends every hold and revokes both leases although no auditor returns. Once, two goroutines ended the holds one by
-// one and called the auditors: the work under a third hold went on, and Close never returned.
+// Close ends every hold and revokes both leases although no auditor returns. Once, two goroutines ended the holds one
+// by one and called the auditors: the work under a third hold went on, and Close never returned.
 func TestCloseEndsAllHoldsAlthoughAnAuditorBlocks(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)

@@ -96,8 +96,8 @@ type Work interface {
 	// reports false, and runs nothing, once the session is closed.
 	Go(f func(ctx context.Context)) bool
 
-	// Joining makes Close wait for a call of done. Call it exactly once, and soon after the latest lease is lost, for Close
-	// begins by losing it. Once the session is closed nothing waits for it.
+	// Joining makes Close wait for a call of done. Call it exactly once, and soon after the latest lease is lost: with a
+	// loss Close begins. Once the session is closed nothing waits for it.
 	Joining() (done func())
 
 	// BeforeRevoke registers a hook. It runs before the session revokes a lease that may still be alive: at Close, and

@@ -128,7 +128,7 @@ func OnceWithin[T any](
 	}
 	r := newRace(ctx, s, k, s.pauses(k, left), op)
 	defer r.end()
-	// Without a winner nothing else cancels the context of the race, and it would stay a child of the lease's or session's.
+	// Without a winner nothing else cancels the context of the race, and it would stay a child of the lease's.
 	defer r.cancel() // before r.end, if op panics
 	r.send(false)
 	r.end()
