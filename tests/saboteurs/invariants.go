@@ -67,7 +67,9 @@ var invariants = []invariant{
 	}},
 	{"11 Callbacks never hurt renewal", []string{
 		"session/events.go events.publish",
+		"session/session.go newSession",
 		"internal/callback/calls.go Calls.Add, Call.make",
+		"internal/hold/release.go removal.onSession",
 	}},
 	{"12 Every goroutine has an owner", []string{
 		"session/close.go work.Go, work.Joining",
