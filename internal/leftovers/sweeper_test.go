@@ -187,6 +187,7 @@ func TestSweeperThatFindsItsLeaseGoneReportsNoRefusal(t *testing.T) {
 			e := unanswered("x", lease)
 			s.suspects[&e.Suspect] = true
 			s.run(t.Context())
+			synctest.Wait() // the loss has been logged
 			if len(s.suspects) != 0 || lease.Lost() == nil || strings.Contains(log.String(), "refuses to remove") {
 				t.Errorf("%d suspects are left, the loss is %v; logged:\n%s", len(s.suspects), lease.Lost(), &log)
 			}
