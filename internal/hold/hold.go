@@ -86,20 +86,15 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 	}
 	if audited { // last: no poll of their entries waits for an auditor
 		defer first.begun.Done()
+		begin := audit.Record{Event: audit.Granted, At: first.since}
+		if !r.attached.IsZero() {
+			begin = audit.Record{Event: audit.Attached}
+		}
 		for _, h := range first.holds {
-			h.tellBegin()
+			h.tell(begin)
 		}
 	}
 	return first.holds
-}
-
-// tellBegin tells the auditor of the grant.
-func (h *Hold) tellBegin() {
-	if !h.request.attached.IsZero() {
-		h.tell(audit.Record{Event: audit.Attached})
-		return
-	}
-	h.tell(audit.Record{Event: audit.Granted, At: h.since})
 }
 
 // newHold makes the hold of a grant. of is the life of its Set; nil: the hold begins a life of its own.
