@@ -139,7 +139,9 @@ func (b *budget) pay(answers int) {
 			b.owed = max(0, b.owed-b.cost())
 		}
 	}
-	b.awaitTimeLocked()
+	if len(b.line) > 0 {
+		b.awaitTimeLocked()
+	}
 }
 
 // sendNextLocked sends the round of the first caller in line, or reports false if the caller has gone.
@@ -152,7 +154,7 @@ func (b *budget) sendNextLocked() bool {
 }
 
 func (b *budget) awaitTimeLocked() {
-	if len(b.line) > 0 && b.timer == nil {
+	if b.timer == nil {
 		b.timer = time.AfterFunc(b.pause, b.payByTime)
 	}
 }
@@ -167,5 +169,7 @@ func (b *budget) payByTime() {
 			break
 		}
 	}
-	b.awaitTimeLocked()
+	if len(b.line) > 0 {
+		b.awaitTimeLocked()
+	}
 }
