@@ -32,14 +32,19 @@ type Ticket struct{ of layout.Ticket }
 // without a lock delay.
 //
 // A guard cannot tell the work before from the work after, since the token is the same: what the hold protects must
-// have ended when Detach is called. An empty lease stays in etcd until the time is over, for each Detach.
+// have ended when Detach is called. A write of unknown outcome has not ended, since etcd may still carry it out, over
+// what the next process writes under the ticket: Unlock instead, or read back first what was written. An empty lease
+// stays in etcd until the time is over, for each Detach.
 //
-// Errors: *holdfast.ArgumentError, and the hold goes on, for a time out of range, and for what has no ticket: a lock of
-// several entries (Set, TreeMutex, LockDowngradable), each of which would have to be compared; one under a foreign
-// prefix, whose own clients know no tickets; and one taken with Options.Reentrant, which others may share. Otherwise
-// the hold has ended, and there is no ticket: a *holdfast.LostError, or holdfast.ErrReleased, if it had ended before;
-// ctx's error, or etcd's, and the session removes the entry as Unlock does, with holdfast.ErrOutcomeUnknown as there. A
-// ctx that has ended is treated as Unlock does.
+// After a *holdfast.ArgumentError the hold goes on: the time is out of range, or this lock has no ticket. None has a
+// lock of several entries (Set, TreeMutex, LockDowngradable), each of which would have to be compared; one under a
+// foreign prefix, whose own clients know no tickets; and one taken with Options.Reentrant, which others may share.
+//
+// After any other error the hold has ended, and there is no ticket. A *holdfast.LostError, or holdfast.ErrReleased,
+// says that it had ended before. After ctx's error, or etcd's, the session removes the entry, as after Unlock; a ctx
+// that has ended is treated as there. If the error Is holdfast.ErrOutcomeUnknown, etcd has not confirmed the removal.
+// Then the name may stay taken for the whole time, if the session closes or its process dies before etcd answers: the
+// error names the lease that keeps it, and a kick frees it.
 func (s *single) Detach(ctx context.Context, within time.Duration) (Ticket, error) {
 	q := s.hold.Queue()
 	bad := ""

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/requests"
 	"github.com/holdfast-go/holdfast/internal/retry"
@@ -24,7 +25,7 @@ const minWithin, maxWithin = time.Second, 24 * time.Hour
 // Detach ends the hold, and puts its entry and claim on a lease of that time, which nothing renews. The ticket lets one
 // session Attach them. Until then none holds, and if that lease ends before, the next one holds at once.
 //
-// Without a ticket the entry is removed, as Release does. Errors: *holdfast.ArgumentError before anything is sent, and
+// Without a ticket the entry is removed, as Release does, and the ticket's lease is revoked. Errors: *holdfast.ArgumentError before anything is sent, and
 // the hold goes on; Check's result if the hold has ended before, or turns out to be lost; ctx's error, also with
 // holdfast.ErrOutcomeUnknown; etcd's where a retry cannot help.
 func (h *Hold) Detach(ctx context.Context, within time.Duration) (layout.Ticket, error) {
@@ -126,15 +127,17 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 	h := d.hold
 	handOff := func() { h.removal.finalize(h.grant.HandOff()) }
 	// HandOff ends with the session's own lease, and a copy without a reply may have put the entry on D. Then only the
-	// revocation frees the name before D is over.
+	// revocation frees the name before D is over:
+	//
+	//	 0 s  rev 20: the Txn puts both keys on D, which has an hour; its reply is lost, and the process is cut off
+	//	14 s  the session's lease is lost, and HandOff ends
+	//	25 s  etcd answers again: rev 30, D is revoked, and both keys go
 	if !h.host.Go(func(ctx context.Context) { // joined by Close
 		handOff()
-		ctx, cancel := h.host.Detached(ctx) // Close may have begun meanwhile
-		defer cancel()
-		d.revoke(ctx)
+		d.report(d.revoke(ctx))
 	}) {
 		handOff() // closed: it sends nothing
-		d.revoke(ctx)
+		d.report(d.revokeOnce(ctx))
 	}
 	removed := h.removal.await(ctx)
 	switch {
@@ -148,19 +151,57 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 	if removed != nil {
 		err = fmt.Errorf("%w; %w", err, removed)
 	}
+	if removed != nil && d.own.id != clientv3.NoLease {
+		err = fmt.Errorf("%w; if it is on the ticket's lease %x already, it expires at %s unless the session revokes that",
+			err, int64(d.own.id), d.own.end())
+	}
 	return err
 }
 
-// revoke revokes the lease, once.
-func (d *detaching) revoke(ctx context.Context) {
+// revoke revokes the lease. It tries until etcd has answered or the lease is over, and from Close on for half of
+// CloseTimeout.
+func (d *detaching) revoke(ctx context.Context) error {
+	host := d.hold.host
+	until, cancel := context.WithDeadline(ctx, d.own.until)
+	defer cancel()
+	err := lease.Retry(until, host.Env, d.revokeOnce)
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	ctx, cancel = host.Detached(ctx)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2) // Close waits for all of it, and is to see the end
+	defer cancel()
+	return lease.Retry(ctx, host.Env, d.revokeOnce)
+}
+
+// revokeOnce sends one revocation. nil: the lease is gone.
+func (d *detaching) revokeOnce(ctx context.Context) error {
 	host := d.hold.host
 	if d.own.id == clientv3.NoLease {
-		return
+		return nil
 	}
-	_, _, _ = requests.Once(ctx, host.Sender, requests.Unhurried,
+	_, _, err := requests.Once(ctx, host.Sender, requests.Unhurried,
 		func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
 			return host.Client.Revoke(ctx, d.own.id)
 		})
+	if etcderr.Classify(err) == etcderr.LeaseGone {
+		return nil
+	}
+	return err
+}
+
+// report logs that the name may stay taken, if neither the removal nor the revocation was confirmed.
+func (d *detaching) report(err error) {
+	h := d.hold
+	if err == nil || h.removal.outcome == nil || !time.Now().Before(d.own.until) {
+		return
+	}
+	h.host.Logger.Warn("holdfast: a lock whose Detach was given up may stay taken: "+
+		"the lease of its ticket was not revoked; a kick frees the name",
+		"lock", h.Queue().String(), "key", names.Quote(h.Key()), "lease", names.Lease(d.own.id), "until", d.own.end(),
+		"error", err)
 }
 
 // Attach goes on with the hold of a ticket, in the session of q: see queue.Attach.

@@ -3,7 +3,6 @@ package hold_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -126,94 +125,6 @@ func TestDetachOfAnEntryThatWasJustWrittenTo(t *testing.T) {
 		ticket := holdtest.MustDetach(t, h, time.Hour)
 		p.Plan(nil)
 		holdtest.MustRelease(t, p.MustAttach(t, ticket, hold.Request{}))
-	})
-}
-
-// Without a ticket the name is free again: neither the entry nor the lease of the ticket keeps it.
-func TestDetachThatIsGivenUpRemovesTheEntry(t *testing.T) {
-	for name, happens := range map[string]func(p *holdtest.Process){
-		"etcd is away": func(p *holdtest.Process) { p.Link.BlackHole() },
-		"the reply is lost again and again": func(p *holdtest.Process) {
-			p.PlanAll("detach", etcdfake.Fate{LoseReply: true, Silent: true})
-		},
-		"the Txn arrives after the removal": func(p *holdtest.Process) {
-			p.PlanAll("detach", etcdfake.Fate{Request: 20 * time.Second})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := holdtest.Start(t, srv)
-				h := holdtest.MustAcquire(t, p.Queue("x"))
-				happens(p)
-				began := time.Now()
-				_, err := h.Detach(kit.Within(t, time.Second), time.Hour)
-				if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) ||
-					!strings.Contains(err.Error(), `detach lock "x" (token `) {
-					t.Errorf("after %v: %v", time.Since(began), err)
-				}
-				p.Heal()
-				if err := h.Release(kit.Within(t, 30*time.Second)); err != nil {
-					t.Errorf("Release: %v", err)
-				}
-				p.Plan(nil)
-				time.Sleep(time.Minute)
-				kit.NothingStands(t, srv)
-			})
-		})
-	}
-}
-
-// The session ends while a Detach may have been carried out. It removes nothing then, and the ticket's lease would keep
-// the name for an hour; MinHold would, too, where it was not.
-func TestCloseDuringADetachLeavesNothing(t *testing.T) {
-	for name, fate := range map[string]etcdfake.Fate{
-		"carried out": {LoseReply: true, Silent: true}, "not carried out": holdtest.Silence,
-	} {
-		t.Run(name, func(t *testing.T) {
-			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := holdtest.Start(t, srv)
-				h := mustTake(t, p, "x")
-				p.PlanAll("detach", fate)
-				failed := make(chan error, 1)
-				go func() { // ends with Close
-					_, err := h.Detach(t.Context(), time.Hour)
-					failed <- err
-				}()
-				time.Sleep(time.Second / 2)
-				if kvs := srv.Keys(h.Key()); len(kvs) != 1 || (kvs[0].Version == 2) != fate.LoseReply {
-					t.Fatalf("in etcd %v", kvs)
-				}
-				holdtest.MustClose(t, p)
-				if err := <-failed; !errors.Is(err, holdfast.ErrClosed) {
-					t.Errorf("Detach: %v", err)
-				}
-				time.Sleep(10 * kit.OneWay)
-				kit.NothingStands(t, srv)
-			})
-		})
-	}
-}
-
-// A session that was closed meanwhile holds up no caller.
-func TestDetachEndsWithItsContextThoughTheSessionIsClosed(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		h := holdtest.MustAcquire(t, p.Queue("x"))
-		p.PlanAll("detach", holdtest.Silence)
-		ctx := kit.Within(t, time.Second)
-		failed := make(chan error, 1)
-		go func() { // ends with ctx
-			_, err := h.Detach(ctx, time.Hour)
-			failed <- err
-		}()
-		time.Sleep(time.Second / 2)
-		p.Link.BlackHole()
-		go func() { _ = p.Sess.Close(t.Context()) }() // ends with CloseTimeout
-		began := time.Now()
-		if err := <-failed; err == nil || time.Since(began) > time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
-		}
-		p.Heal()
 	})
 }
 

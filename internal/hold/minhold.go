@@ -124,6 +124,9 @@ type ownLease struct {
 	until time.Time        // it ends then, or later
 }
 
+// end says until when the lease lives, if nothing revokes it.
+func (o *ownLease) end() string { return o.until.UTC().Format(time.RFC3339) }
+
 // obtain asks etcd for a lease of d, unless there is one already.
 func (o *ownLease) obtain(ctx context.Context, host *lease.Env, d time.Duration) error {
 	if o.id != clientv3.NoLease {

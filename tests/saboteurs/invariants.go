@@ -147,7 +147,7 @@ var invariants = []invariant{
 		"admin/remove.go request.move",
 	}},
 	{"none holds by what is detached, and one by its ticket", []string{
-		"internal/hold/detach.go Hold.Detach, detaching.try, detaching.giveUp",
+		"internal/hold/detach.go Hold.Detach, detaching.try, detaching.giveUp, detaching.revoke",
 		"internal/queue/attach.go Attach, attaching.try, attaching.refused",
 		"internal/queue/wait.go entry.examine, entry.noteExamined, groupOf",
 		"internal/leftovers/sweeper.go Suspect.owns",

@@ -1,0 +1,180 @@
+package hold_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+)
+
+// Without a ticket the name is free again: neither the entry nor the lease of the ticket keeps it.
+func TestDetachThatIsGivenUpRemovesTheEntry(t *testing.T) {
+	for name, happens := range map[string]func(p *holdtest.Process){
+		"etcd is away": func(p *holdtest.Process) { p.Link.BlackHole() },
+		"the reply is lost again and again": func(p *holdtest.Process) {
+			p.PlanAll("detach", etcdfake.Fate{LoseReply: true, Silent: true})
+		},
+		"the Txn arrives after the removal": func(p *holdtest.Process) {
+			p.PlanAll("detach", etcdfake.Fate{Request: 20 * time.Second})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				h := holdtest.MustAcquire(t, p.Queue("x"))
+				happens(p)
+				began := time.Now()
+				_, err := h.Detach(kit.Within(t, time.Second), time.Hour)
+				if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) ||
+					!strings.Contains(err.Error(), `detach lock "x" (token `) {
+					t.Errorf("after %v: %v", time.Since(began), err)
+				}
+				p.Heal()
+				if err := h.Release(kit.Within(t, 30*time.Second)); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+				p.Plan(nil)
+				time.Sleep(time.Minute)
+				kit.NothingStands(t, srv)
+			})
+		})
+	}
+}
+
+// Both keys are on the ticket's lease, the session's lease is lost, and etcd answers again long before the first is
+// over: the name is freed then, not at the end of the ticket's time.
+func TestDetachThatIsGivenUpCutOffFreesTheNameOnceEtcdAnswers(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		err, own := giveUpCutOff(t, srv, p, h)
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !strings.Contains(err.Error(), fmt.Sprintf("%x", own)) ||
+			!strings.Contains(err.Error(), "it expires at 2000-01-01T01:00:") {
+			t.Errorf("the error does not say that lease %x keeps the entry for an hour: %v", own, err)
+		}
+		time.Sleep(2 * kit.TTL)
+		if kv := srv.Keys(h.Key()); len(kv) != 1 || kv[0].Lease != int64(own) {
+			t.Fatalf("in etcd %v: this tests nothing", kv)
+		}
+		p.Heal()
+		time.Sleep(kit.TTL)
+		kit.NothingStands(t, srv)
+	})
+}
+
+// Who reads the log knows what keeps the name taken, and until when.
+func TestLeaseOfADetachThatCannotBeRevokedIsLogged(t *testing.T) {
+	for name, fate := range map[string]etcdfake.Fate{
+		"no answer until Close": holdtest.Silence,
+		"no permission":         {LoseRequest: true, Code: codes.PermissionDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				var logged bytes.Buffer
+				p := holdtest.Start(t, srv, holdtest.LogTo(&logged))
+				h := holdtest.MustAcquire(t, p.Queue("x"))
+				_, own := giveUpCutOff(t, srv, p, h)
+				time.Sleep(2 * kit.TTL)
+				p.Heal()
+				p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+					if r, ok := c.Request.(*pb.LeaseRevokeRequest); ok && r.ID == int64(own) {
+						return fate
+					}
+					return etcdfake.Fate{}
+				})
+				time.Sleep(kit.TTL)
+				holdtest.MustClose(t, p)
+				if line := logged.String(); strings.Count(line, "level=WARN msg=\"holdfast: a lock whose Detach") != 1 ||
+					!strings.Contains(line, fmt.Sprintf("lease=%x until=2000-01-01T01:00:", own)) {
+					t.Errorf("the log does not name lease %x: %s", own, line)
+				}
+			})
+		})
+	}
+}
+
+// giveUpCutOff gives up a Detach for an hour that was carried out as its process was cut off, and returns its error and
+// the lease of the ticket.
+func giveUpCutOff(t *testing.T, srv *etcdfake.Server, p *holdtest.Process, h *hold.Hold) (error, clientv3.LeaseID) {
+	t.Helper()
+	before := on(srv, h.Key())[0]
+	p.PlanAll("detach", etcdfake.Fate{LoseReply: true, Silent: true})
+	failed := make(chan error, 1)
+	go func() { // ends with its context
+		_, err := h.Detach(kit.Within(t, 5*time.Second), time.Hour)
+		failed <- err
+	}()
+	for on(srv, h.Key())[0] == before {
+		time.Sleep(kit.OneWay)
+	}
+	p.Link.Cut()
+	p.Plan(nil)
+	return <-failed, on(srv, h.Key())[0]
+}
+
+// The session ends while a Detach may have been carried out. It removes nothing then, and the ticket's lease would keep
+// the name for an hour; MinHold would, too, where it was not.
+func TestCloseDuringADetachLeavesNothing(t *testing.T) {
+	for name, fate := range map[string]etcdfake.Fate{
+		"carried out": {LoseReply: true, Silent: true}, "not carried out": holdtest.Silence,
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				h := mustTake(t, p, "x")
+				p.PlanAll("detach", fate)
+				failed := make(chan error, 1)
+				go func() { // ends with Close
+					_, err := h.Detach(t.Context(), time.Hour)
+					failed <- err
+				}()
+				time.Sleep(time.Second / 2)
+				if kvs := srv.Keys(h.Key()); len(kvs) != 1 || (kvs[0].Version == 2) != fate.LoseReply {
+					t.Fatalf("in etcd %v", kvs)
+				}
+				holdtest.MustClose(t, p)
+				if err := <-failed; !errors.Is(err, holdfast.ErrClosed) {
+					t.Errorf("Detach: %v", err)
+				}
+				time.Sleep(10 * kit.OneWay)
+				kit.NothingStands(t, srv)
+			})
+		})
+	}
+}
+
+// A session that was closed meanwhile holds up no caller.
+func TestDetachEndsWithItsContextThoughTheSessionIsClosed(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		p.PlanAll("detach", holdtest.Silence)
+		ctx := kit.Within(t, time.Second)
+		failed := make(chan error, 1)
+		go func() { // ends with ctx
+			_, err := h.Detach(ctx, time.Hour)
+			failed <- err
+		}()
+		time.Sleep(time.Second / 2)
+		p.Link.BlackHole()
+		go func() { _ = p.Sess.Close(t.Context()) }() // ends with CloseTimeout
+		began := time.Now()
+		if err := <-failed; err == nil || time.Since(began) > time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		p.Heal()
+	})
+}
