@@ -34,10 +34,13 @@ type key struct {
 // run keeps the member's key as it is wanted, under one lease after the other.
 func (m *Member) run(ctx context.Context) {
 	for {
-		l, err := m.host.Await(ctx)
+		l, err := m.host.Await(m.waiting)
 		switch {
 		case ctx.Err() != nil:
 			m.end(holdfast.ErrClosed)
+			return
+		case err != nil && m.hasLeft(): // its lease is lost, and the key with it
+			m.end(holdfast.ErrReleased)
 			return
 		case m.hasStood() && (etcderr.Classify(err) == etcderr.Unauthorized || errors.Is(err, rpctypes.ErrNoSpace)):
 			continue // the session keeps trying for a lease: roles get repaired, and alarms disarmed

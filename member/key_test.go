@@ -132,6 +132,36 @@ func TestLeaveEndsWithTheLeaseThatTheKeyGoesWith(t *testing.T) {
 	})
 }
 
+// The lease is lost before the call, or while the reservation is put, and etcd stays away: nothing is to be waited for.
+func TestLeaveOfALostMemberReturnsWhileEtcdIsAway(t *testing.T) {
+	for name, o := range map[string]member.Options{
+		"without Rejoin": {Name: "a"}, "with Rejoin": {Name: "a", Rejoin: rejoin},
+	} {
+		for before, want := range map[time.Duration]time.Duration{kit.TTL: 0, time.Second: kit.Trust - time.Second} {
+			t.Run(fmt.Sprintf("%s, %v after the cut", name, before), func(t *testing.T) {
+				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+					p := kit.Start(t, srv)
+					m := join(t, p, o)
+					time.Sleep(time.Second)
+					p.Link.BlackHole()
+					time.Sleep(before)
+					began := time.Now()
+					err := m.Leave(kit.Within(t, time.Hour))
+					if took := time.Since(began); err != nil || took > want {
+						t.Errorf("after %v: %v", took, err)
+					}
+					if !errors.Is(m.Check(), holdfast.ErrReleased) {
+						t.Errorf("Check: %v", m.Check())
+					}
+					p.Heal()
+					time.Sleep(2 * kit.TTL)
+					expect(t, "afterwards", group(t, srv))
+				})
+			})
+		}
+	}
+}
+
 func TestUpdateGoesOnAfterItsContext(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)

@@ -68,6 +68,9 @@ type Member struct {
 	settle   time.Duration
 	reserved *reservation // nil without Rejoin
 
+	waiting context.Context // of run for its next lease; it ends when the member leaves
+	endWait context.CancelFunc
+
 	mu      sync.Mutex    // protects what follows
 	want    wanted        // what is to stand in etcd
 	stands  int           // the number of the latest confirmed wanted
@@ -114,6 +117,7 @@ func Join(ctx context.Context, sess *session.Session, group string, o Options) (
 	if m.name == "" {
 		return nil, &holdfast.ArgumentError{Argument: "Options.Name", Reason: "is empty, and so is the session's Owner"}
 	}
+	m.waiting, m.endWait = context.WithCancel(host.Context)
 	if !host.Go(m.run) { // joined by the session's Close
 		return nil, m.failed("join", holdfast.ErrClosed)
 	}
@@ -208,8 +212,8 @@ func (m *Member) Retire(ctx context.Context) error {
 	return m.change(ctx, "retire from", change{retire: true})
 }
 
-// Leave removes the member's key. It returns when etcd has confirmed the removal, or when the lease is lost, and the
-// key with it. After ctx's error the session goes on removing it. A further Leave is nil once the key is gone. With
+// Leave removes the member's key. It returns when etcd has confirmed the removal, or when the lease is lost, before the
+// call or during it, and the key with it. After ctx's error the session goes on removing it. A further Leave is nil once the key is gone. With
 // Options.Rejoin readers list the member as absent from then on.
 func (m *Member) Leave(ctx context.Context) error {
 	if ctx == nil {
@@ -260,8 +264,9 @@ func (m *Member) change(ctx context.Context, doing string, c change) error {
 	return nil
 }
 
-// leave has the key removed.
+// leave has the key removed. If its lease is lost, nothing is to be removed, and run ends.
 func (m *Member) leave() (number int) {
+	defer m.endWait() // run is to see that the member has left
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.want.left {

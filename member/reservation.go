@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/requests"
 )
 
@@ -104,8 +105,8 @@ func (r *reservation) renew(ctx context.Context) error {
 	return r.put(ctx, r.m.host.Lease().TTL()+r.rejoin+r.rejoin/2)
 }
 
-// shorten ends the renewals, and has the reservation end in Rejoin. If etcd cannot be told, it ends when its lease
-// does.
+// shorten ends the renewals, and has the reservation end in Rejoin. If etcd cannot be told before the member's own
+// lease is lost, the reservation ends when its lease does.
 func (r *reservation) shorten(ctx context.Context) {
 	r.leave.Do(func() {
 		r.cancel()
@@ -113,6 +114,11 @@ func (r *reservation) shorten(ctx context.Context) {
 		if r.m.host.Context.Err() != nil {
 			return // Close would not wait for a request that is sent now
 		}
+		r.m.mu.Lock()
+		own := r.m.lease
+		r.m.mu.Unlock()
+		ctx, cancel := lease.UntilLost(ctx, own) // Leave does not wait for more
+		defer cancel()
 		if err := r.put(ctx, r.rejoin); err != nil {
 			r.m.host.Logger.Warn("holdfast: a member leaves without a reservation of the right length; "+
 				"others may not wait for it to rejoin, or wait up to twice as long",

@@ -159,14 +159,12 @@ func (r *run) assign(group member.Group) {
 		if slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own && m.Lease == lease }) {
 			r.compareCount(lease)
 		}
-	case state == nil: // also if a twin of its name is there, for that may leave
+	case state == nil, errors.Is(state, holdfast.ErrSuspended): // also if a twin of its name is there: that may leave
 		// Someone deleted the key by hand. That is no reason to give up all shards: the member counts itself, and puts the
 		// key again.
 		self := member.Info{Name: own, Capacity: r.member.Capacity()}
 		group.Members, there = append(slices.Clone(group.Members), self), true
-		ended, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = r.member.Update(ended, r.shards.opts.Value) // goes on without its context
+		_ = r.member.Update(ended(context.Background()), r.shards.opts.Value) // goes on without its context
 	}
 	r.keepDrained(group.Drained)
 	settled := r.settling.settled(group)
@@ -260,7 +258,8 @@ func (r *run) leave(ctx context.Context, why error) {
 	}
 	r.stopAll(why)
 	r.workers.Wait()
-	detached, cancel := r.shards.host.Detached(ctx)
+	// ctx may live, as after a panic: then, too, Run is to return while etcd is away.
+	detached, cancel := r.shards.host.Detached(ended(ctx))
 	defer cancel()
 	_ = r.member.Leave(detached) // the session goes on with it
 	select {
@@ -270,11 +269,18 @@ func (r *run) leave(ctx context.Context, why error) {
 	}
 }
 
-func (r *run) result(ctx context.Context, ended error) error {
+// ended returns ctx, ended. What a session sends to finish it then has CloseTimeout.
+func ended(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
+}
+
+func (r *run) result(ctx context.Context, why error) error {
 	r.mu.Lock()
 	notDrained := r.notDrained
 	r.mu.Unlock()
-	err := r.shards.failed(ended)
+	err := r.shards.failed(why)
 	if ctx.Err() != nil {
 		err = retry.ContextErr(ctx)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
@@ -93,6 +95,52 @@ func TestPanicEndsRunAfterAllFunctionsHaveReturned(t *testing.T) {
 		f.empty()
 	})
 }
+
+// The process is to crash, not to stand there until etcd is back.
+func TestPanicEndsRunWhileEtcdIsAway(t *testing.T) {
+	away := func(r *running) { r.Link.BlackHole() }
+	for name, c := range map[string]struct {
+		happens func(r *running)
+		after   time.Duration
+		change  []func(*shard.Options)
+	}{
+		"lost":                   {away, kit.TTL, nil},
+		"lost, with Rejoin":      {away, kit.TTL, []func(*shard.Options){withRejoin}},
+		"suspended, with Rejoin": {away, time.Second, []func(*shard.Options){withRejoin}},
+		"connected, and no Txn is answered": {func(r *running) {
+			r.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+				_, f.Silent = c.Request.(*pb.TxnRequest)
+				f.LoseRequest = f.Silent
+				return f
+			})
+		}, time.Second, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				f := newFleet(t, srv, 2)
+				crash := make(chan struct{})
+				r := f.startWith(kit.Start(t, srv), "a", func(ctx context.Context, s *shard.Shard) error {
+					<-crash
+					panic("out of order")
+				}, c.change...)
+				time.Sleep(settled)
+				c.happens(r)
+				time.Sleep(c.after)
+				began := time.Now()
+				close(crash)
+				<-r.done
+				if took := time.Since(began); r.err == nil || r.err.Error() != "panic: out of order" || took > mostToLeave {
+					t.Errorf("after %v: %v", took, r.err)
+				}
+				r.Heal()
+			})
+		})
+	}
+}
+
+// mostToLeave is how long Run takes to end, at most, after a panic of all functions: the release has CloseTimeout, the
+// member a second to say that it retires, and CloseTimeout to leave.
+const mostToLeave = time.Second + 2*kit.CloseTimeout
 
 func TestMemberWhoseKeyWasDeletedKeepsItsShards(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -118,6 +118,9 @@ func (w *worker) hold(ctx context.Context, h *hold.Hold) outcome {
 	if ctx.Err() == nil {
 		o = w.call(ctx, s)
 	}
+	if o.exited { // Run is to end, whether etcd answers or not
+		ctx = ended(ctx)
+	}
 	_ = h.ReleaseAfterWork(ctx) // the auditor is told a loss
 	return o
 }
