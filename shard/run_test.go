@@ -156,6 +156,32 @@ func TestMemberWhoseKeyWasDeletedKeepsItsShards(t *testing.T) {
 	})
 }
 
+// It hears of the deletion while its renewals have no reply, and the next one is confirmed in time.
+func TestMemberWhoseKeyWasDeletedInASuspensionKeepsItsShards(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 4)
+		r := f.start("a", 0)
+		time.Sleep(settled)
+		r.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+			_, f.Silent = c.Request.(*pb.LeaseKeepAliveRequest)
+			f.LoseRequest = f.Silent
+			return f
+		})
+		for r.Sess.State() != holdfast.Suspended {
+			time.Sleep(100 * time.Millisecond)
+		}
+		lease := r.Sess.Lease()
+		srv.Delete(string(srv.Keys(members)[0].Key))
+		time.Sleep(time.Second)
+		r.Link.Plan(nil)
+		time.Sleep(settled)
+		f.even("afterwards", "a")
+		if r.Sess.Lease() != lease || f.calls() != 4 || len(srv.Keys(members)) != 1 {
+			t.Errorf("lease %x, before %x; %d calls; members %v", r.Sess.Lease(), lease, f.calls(), srv.Keys(members))
+		}
+	})
+}
+
 // The lease is revoked, and the watches of its session are silent: only a poll tells it, within the lock delay. Others
 // see at once that it has gone.
 func TestRevokedOwnerIsToldBeforeTheNextOneHolds(t *testing.T) {

@@ -110,12 +110,17 @@ func (w *worker) acquire(ctx context.Context) (*hold.Hold, error) {
 	return h, nil
 }
 
-// hold runs the function under a hold, and releases the shard after it.
+// hold runs the function under a hold, if that has not ended yet, and releases the shard after it.
 func (w *worker) hold(ctx context.Context, h *hold.Hold) outcome {
 	s := &Shard{requests.NewHook(h), h, w.index, w.r.shards.opts.CancelOnSuspended}
 	defer w.r.shards.here.shards.add(s)()
 	var o outcome
-	if ctx.Err() == nil {
+	switch {
+	case ctx.Err() != nil:
+		o.ended = context.Cause(ctx)
+	case !h.Live(): // while the auditor ran, or confirmCount. No function starts in a lost hold
+		o.ended = h.Check()
+	default:
 		o = w.call(ctx, s)
 	}
 	if o.exited { // Run is to end, whether etcd answers or not
@@ -128,7 +133,7 @@ func (w *worker) hold(ctx context.Context, h *hold.Hold) outcome {
 // outcome is how one call of the function ended.
 type outcome struct {
 	err      error // what it returned
-	ended    error // why its context had ended when it returned; nil: it had not
+	ended    error // why its context had ended when it returned, or before it was called; nil: it had not
 	exited   bool  // it ended by a panic or runtime.Goexit
 	panicked any   // the panic's value; nil: Goexit
 	stack    []byte
