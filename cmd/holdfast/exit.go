@@ -31,9 +31,9 @@ const exitHelp = `The exit codes of holdfast:
     1      an error that is none of the following; of "check": not fit
     64     wrong usage: a flag, an argument, a name
     69     etcd cannot be reached, or did not answer in time
-    75     not acquired: --try found the lock held, or --wait is over ("run" can
-           exit with another, --skip-code); of "kick": the holder has not let go
-           within --wait; of "shards resize": members run
+    75     not acquired: --try found the lock held, or others are still ahead after
+           --wait ("run" can exit with another, --skip-code); of "kick": the holder
+           has not let go within --wait; of "shards resize": members run
     77     etcd refused the user, the password or the permission
     79     the lock or term was lost, was about to be, or was kicked: the command was
            stopped

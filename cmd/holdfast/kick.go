@@ -148,11 +148,11 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	}
 	err = k.ask(asking, adm, token)
 	if errors.Is(err, admin.ErrNotTold) {
-		end := "etcdctl lease revoke " + hex(h)
-		if h.Lease == clientv3.NoLease {
-			end = "etcdctl del " + clean(h.Key, 0)
+		advice := "stop its process"
+		if end := endCommand(h); end != "" {
+			advice += "; or, with the consequences of --force: " + end
 		}
-		return fmt.Errorf("%w\nstop its process; or, with the consequences of --force: %s", err, end)
+		return fmt.Errorf("%w\n%s", err, advice)
 	}
 	if err != nil {
 		return err
@@ -163,6 +163,13 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 		did.Token = 0
 	}
 	how, unknown := unknownEnd, error(nil)
+	if k.wait == 0 && h.Detached() { // one look: its ticket has ended, unless a process had attached it before
+		holds, err := k.holds(asking, adm, token)
+		if err != nil {
+			return err
+		}
+		did.Free = !holds
+	}
 	if k.wait > 0 {
 		waiting, cancel := context.WithTimeout(ctx, k.wait)
 		defer cancel()
@@ -196,6 +203,18 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	return err
 }
 
+// endCommand returns a command that ends a hold, to paste into a shell; "" if a shell could not be given its key.
+func endCommand(h admin.Entry) string {
+	if h.Lease != clientv3.NoLease {
+		return "etcdctl lease revoke " + hex(h)
+	}
+	key, ok := shellWord(h.Key) // anyone who may write below the prefix has chosen it
+	if !ok {
+		return ""
+	}
+	return "etcdctl del " + key
+}
+
 // lock is what is kicked, for sentences.
 func (k *kicker) lock() string { return k.place.kind.noun() + " " + clean(k.place.name, 0) }
 
@@ -216,12 +235,9 @@ func (k *kicker) awaitEnd(ctx context.Context, adm *admin.Client, token holdfast
 	looks := time.NewTicker(200 * time.Millisecond)
 	defer looks.Stop()
 	for {
-		q, err := k.place.show(ctx, adm)
-		if err != nil {
-			return false, err
-		}
-		if !slices.ContainsFunc(q.Holders(), has(token)) {
-			return true, nil
+		holds, err := k.holds(ctx, adm, token)
+		if err != nil || !holds {
+			return !holds, err
 		}
 		select {
 		case <-looks.C:
@@ -229,6 +245,12 @@ func (k *kicker) awaitEnd(ctx context.Context, adm *admin.Client, token holdfast
 			return false, ctx.Err()
 		}
 	}
+}
+
+// holds reports whether the token is that of a holder; true after an error.
+func (k *kicker) holds(ctx context.Context, adm *admin.Client, token holdfast.Token) (bool, error) {
+	q, err := k.place.show(ctx, adm)
+	return err != nil || slices.ContainsFunc(q.Holders(), has(token)), err
 }
 
 func (k *kicker) print(a *app, out io.Writer, did kickJSON, format string, args ...any) error {

@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -183,6 +185,19 @@ func clean(text string, width int) string {
 	runes := []rune(text)
 	head := (width - 1) / 2
 	return string(runes[:head]) + "…" + string(runes[len(runes)-(width-1-head):])
+}
+
+// shellWord returns text as one word of a POSIX shell, quoted if need be. It reports false if text cannot be printed as
+// it is, because of a control character or bytes that are no UTF-8: a terminal or an editor could change it.
+func shellWord(text string) (word string, ok bool) {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/@%+=:,._-"
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+		return "", false
+	}
+	if text != "" && text[0] != '-' && strings.Trim(text, plain) == "" {
+		return text, true
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'", true
 }
 
 // owner is who an entry belongs to, in at most width characters. A candidate of election.NewAt, as one of another

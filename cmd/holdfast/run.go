@@ -13,11 +13,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/lastrun"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
+	"github.com/holdfast-go/holdfast/view"
 )
 
 const runHelp = `Acquire a lock, run a command, release the lock when the command has ended. Of all
@@ -175,7 +175,7 @@ func newRun(a *app) *cobra.Command {
 					return usage("the \"holdfast run\" that has started this one holds lock %s: they would wait for each other; "+
 						"use another name, or --try", clean(args[0], 0))
 				}
-				lk, err := acquire(cmd.Context(), mu, o.try, o.wait)
+				lk, err := a.acquire(cmd.Context(), mu, o.try, o.wait)
 				switch skipped := exitCode(err) == exitNotAcquired; {
 				case skipped && o.quiet:
 					return &exitError{code: o.skipCode}
@@ -251,9 +251,11 @@ func (a *app) runsUnder(ctx context.Context, cli *clientv3.Client, entries strin
 }
 
 // acquire gets the lock, or says why not.
-func acquire(ctx context.Context, mu *locker.Mutex, try bool, wait time.Duration) (lk *locker.Lock, err error) {
+func (a *app) acquire(ctx context.Context, mu *locker.Mutex, try bool, wait time.Duration) (lk *locker.Lock, err error) {
 	if try {
-		lk, err = mu.TryLock(ctx)
+		asking, cancel := a.bounded(ctx)
+		lk, err = mu.TryLock(asking)
+		cancel()
 	} else {
 		waiting, cancel := ctx, func() {}
 		if wait > 0 {
@@ -262,11 +264,13 @@ func acquire(ctx context.Context, mu *locker.Mutex, try bool, wait time.Duration
 		lk, err = mu.Lock(waiting)
 		cancel()
 	}
+	var failed *view.AcquireError
 	switch {
 	case err == nil:
 		return lk, nil
 	case errors.Is(err, locker.ErrLocked),
-		wait > 0 && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, etcderr.ErrNotConnected):
+		// Without a quorum the connection stands, too. So only what etcd tells of the place says that others are ahead.
+		wait > 0 && errors.Is(err, context.DeadlineExceeded) && errors.As(err, &failed) && failed.Place.Known():
 		return nil, &exitError{exitNotAcquired, err}
 	default:
 		return nil, err

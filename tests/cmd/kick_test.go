@@ -51,17 +51,19 @@ func TestKickedCommandEndsInOrderAndKeepsTheLockMeanwhile(t *testing.T) {
 func TestKickOfADetachedLockFreesItAtOnce(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
-	lk := hold(t, open(t, srv.Client(t), "first"), "x")
-	if _, err := lk.Detach(deadline(t), time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	show := holdfast(t, srv.Endpoints(), "show", "x").exits(0).stdout.String()
-	if !strings.Contains(show, "detached  by first until ") {
-		t.Errorf("show:\n%s", show)
-	}
-	kick := holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r").exits(0).stdout.String()
-	if want := "lock x was detached by first, and is free: its ticket has ended\n"; kick != want {
-		t.Errorf("kick: %q, want %q", kick, want)
+	sess := open(t, srv.Client(t), "first")
+	for _, wait := range []string{"15s", "0"} {
+		if _, err := hold(t, sess, "x").Detach(deadline(t), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		show := holdfast(t, srv.Endpoints(), "show", "x").exits(0).stdout.String()
+		if !strings.Contains(show, "detached  by first until ") {
+			t.Errorf("show:\n%s", show)
+		}
+		kick := holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r", "--wait="+wait).exits(0).stdout.String()
+		if want := "lock x was detached by first, and is free: its ticket has ended\n"; kick != want {
+			t.Errorf("kick --wait %s: %q, want %q", wait, kick, want)
+		}
 	}
 	explained := holdfast(t, srv.Endpoints(), "explain", "x").exits(0).stdout.String()
 	if !strings.Contains(explained, ": detached until ") || !strings.Contains(explained, ": its ticket ended\n") {
