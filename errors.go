@@ -82,9 +82,9 @@ const (
 var ticketEnds = map[TicketEnd]string{
 	TicketUsed: "it was used: a process has attached the lock since, or its entry was changed by hand; " +
 		"\"holdfast explain\" tells which holds, or has released",
-	TicketExpired: "it has expired, and the lock is free: acquire it anew",
-	TicketKicked: "it was ended before that: an administrator has kicked the detached hold, or revoked its lease; the " +
-		"lock is free: acquire it anew",
+	TicketExpired: "it has expired, used or not: acquire the lock anew",
+	TicketKicked: "it was ended before that: an administrator has kicked the detached hold, or revoked its lease, or " +
+		"this session is of another cluster; acquire the lock anew",
 }
 
 // LimitError: a semaphore has another limit in etcd than in the program, or a weight is above the limit, and could

@@ -12,11 +12,11 @@ import "time"
 //		os.Exit(1)
 //	},
 //
-// In time is half of session.Options.LockDelay or of the drift margin, whichever is shorter: by default 0.75 s. With
-// CancelOnSuspended, the function was told long before its lease has expired, and after a pause of the process that
-// moment has passed: then the call is made at once. A kick asks, and its name stays taken: the function has 30 s more,
-// unless an administrator removes the lock meanwhile. When DrainTimeout is over, the call is made before the term or
-// shard is given up, and its return is waited for.
+// In time is half of session.Options.LockDelay or of the drift margin, whichever is shorter: by default 0.75 s. The
+// call is made at once after a pause of the process that was longer than that. It is made at once when a lease has
+// expired under CancelOnSuspended, too: the suspension has told the function long before. A kick asks, and its name
+// stays taken: the function has 30 s more, unless an administrator removes the lock meanwhile. When DrainTimeout is
+// over, the call is made before the term or shard is given up, and its return is waited for.
 //
 // So after an expired lease, a kick, a removal and, as a rule, a revocation, the process ends before the next holder
 // holds. After MaxHold the name is free at once, and a paused process ends nothing: fence what the

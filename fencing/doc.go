@@ -17,7 +17,8 @@
 //
 // # Guarantees
 //
-//   - Of two exclusive holders of one name, the later one has the larger token.
+//   - Of two exclusive holders of one name, the later one has the larger token. The names of two namespaces, two
+//     clusters or two kinds, such as a lock and an election, are different names, and no claim tells them apart.
 //   - What a Store refuses has no effect. What it admits is not overtaken by a larger token before its
 //     effect is over.
 //   - Errors of this package mean that nothing was done; after holdfast.ErrOutcomeUnknown only reading

@@ -37,6 +37,18 @@ func TestUnnamedTokenIsComparedWithAnyMark(t *testing.T) {
 	}
 }
 
+// A resource that has seen no such mark gives no advice that follows from one.
+func TestMarkErrorWithAReasonSaysThatReason(t *testing.T) {
+	reason := errors.New("marks up to 9 have expired: release and acquire again")
+	err := error(&fencing.MarkError{Resource: "r", Claim: fencing.Claim{Name: "job", Token: 5}, Mark: 9, Err: reason})
+	if !errors.Is(err, fencing.ErrStale) || !errors.Is(err, reason) || errors.Unwrap(err) != reason {
+		t.Errorf("error is %#v", err)
+	}
+	if want := `fencing: "r" refused token 5 of "job": ` + reason.Error(); err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // The advice in a refusal must be possible to follow.
 func TestRefusalAdvisesABumpOrAReset(t *testing.T) {
 	for epoch, bump := range map[int64]bool{

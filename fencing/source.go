@@ -38,8 +38,10 @@ type Hold interface {
 	// Client returns the etcd client of the entry.
 	Client() *clientv3.Client
 
-	// Holding returns comparisons for an etcd transaction, at least one. They are all true only while it is held: while
-	// its entry exists, and those of all locks that were acquired together with it.
+	// Holding returns comparisons for an etcd transaction, at least one. They are all true only while its entry exists,
+	// and those of all locks that were acquired together with it. So they are true during the hold, and may stay true
+	// after it: until MinHold has passed, until the entry of a removed holder goes, and after a Detach also while another
+	// process goes on with the hold. Ask Check before you send the transaction.
 	Holding() []clientv3.Cmp
 }
 

@@ -40,8 +40,9 @@ func (h *handle) Lease() clientv3.LeaseID { return h.hold.Lease() }
 // Client returns the session's etcd client.
 func (h *handle) Client() *clientv3.Client { return h.hold.Client() }
 
-// Holding returns comparisons for your own Txn. They are all true only during the hold: while all its entries exist.
-// A TreeMutex and a Set have several entries, with a comparison for each.
+// Holding returns comparisons for your own Txn. They are all true only while all entries of the hold exist, as
+// [fencing.Hold] says: during the hold, and perhaps after it. So ask Check first. A TreeMutex and a Set have several
+// entries, with a comparison for each.
 //
 //	cli.Txn(ctx).If(lk.Holding()...).Then(…)
 func (h *handle) Holding() []clientv3.Cmp { return h.hold.Holding() }

@@ -54,10 +54,10 @@ type Options struct {
 	Rejoin time.Duration
 
 	// Settle is how long a new member takes no shards: until no other has joined for so long, at most ten times as long.
-	// So a fleet that starts moves each shard once. It counts at the first start, too. There is no wait when a member
-	// leaves, dies, goes out of service or comes back into it, or joins under a name that is expected back (Rejoin). All
-	// members must name the same: if one waits longer, its shards have no owner for the difference. Default 3 s;
-	// negative: no wait. At most 1 h.
+	// So a fleet that starts moves each shard once. The first start waits, too. There is no wait when a member leaves,
+	// dies, goes out of service or comes back into it, or joins under a name that is expected back (Rejoin). All members
+	// must name the same: if one waits longer, its shards have no owner for the difference. Default 3 s; negative: no
+	// wait. At most 1 h.
 	Settle time.Duration
 
 	// DrainTimeout is how long Run waits for a function after its context has ended; then the shard is lost with

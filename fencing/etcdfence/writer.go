@@ -39,7 +39,8 @@ type WriterOptions struct {
 //     documentation has an exception), and the lock or term is lost: its Check fails and its contexts
 //     are canceled.
 //   - holdfast.ErrOutcomeUnknown, joined with its cause: it was not answered, and not sent again. It may
-//     have taken effect, or may do so while the holder's entry exists.
+//     have taken effect, or may do so while the holder's entry exists: after a Detach also over what the next process
+//     writes, which goes on with the hold by the ticket. Unlock then, or read back first what was written.
 //   - any other error: nothing was written (fencing.ErrNotDone). Before anything is sent these are
 //     *holdfast.ArgumentError, [holdfast.ErrNoToken], ctx's error, and that of the holder's Check: a
 //     suspended holder gets holdfast.ErrSuspended, and may write again when its Check returns nil.
@@ -205,7 +206,7 @@ func (r *request) stale(ctx context.Context, h fencing.Hold, owner clientv3.Cmp)
 func (r *request) String() string {
 	text := "etcdfence: " + r.verb
 	if r.resource != "" {
-		text += fmt.Sprintf(" %q", r.resource)
+		text += " " + names.Quote(r.resource)
 	}
 	if r.tokenless {
 		return text + " without a token"

@@ -41,6 +41,21 @@ func refused(t *testing.T, kv *hooks, err error, is ...error) {
 	}
 }
 
+// A log has each error, and etcd takes keys of a megabyte.
+func TestErrorsHaveTheBeginningOfALongKey(t *testing.T) {
+	h, kv := holding(t)
+	kv.etcd.Delete(entry)
+	w := etcdfence.NewWriter(h).With(etcdfence.WriterOptions{Auditor: &journal{}})
+	long := strings.Repeat("k", 100_000)
+	_, put := w.Put(t.Context(), long, "v")
+	_, del := w.Delete(t.Context(), long)
+	for _, err := range []error{put, del} {
+		if text := err.Error(); !errors.Is(err, fencing.ErrStale) || len(text) > 500 || !strings.Contains(text, long[:100]) {
+			t.Errorf("%d bytes: %.300s", len(text), text)
+		}
+	}
+}
+
 func TestStaleWriteIsRefusedAndRecorded(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write writeFunc) {
 		h, kv := holding(t)

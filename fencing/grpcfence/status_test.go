@@ -131,6 +131,20 @@ func TestRefusalIsRecordedOnceWithThePeersAddress(t *testing.T) {
 	}
 }
 
+// A guard with more to say than its mark, such as sqlfence.ErrExpired, is heard by the client.
+func TestMessageIsWhatTheRefusalSays(t *testing.T) {
+	below := &fencing.MarkError{
+		Resource: "r", Claim: fencing.Claim{Name: "job", Token: 5}, Mark: 9,
+		Err: errors.New("marks up to 9 have expired: release and acquire again"),
+	}
+	sent := grpcfence.ToStatus(fmt.Errorf("append: %w", below))
+	err := grpcfence.FromError(sent)
+	if !errors.Is(err, fencing.ErrStale) || status.Convert(sent).Message() != below.Error() ||
+		!strings.Contains(err.Error(), "release and acquire again") || strings.Contains(err.Error(), "BumpEpoch") {
+		t.Errorf("the client has %v", err)
+	}
+}
+
 // Other packages add details, too.
 func TestStatusOfOthersIsNoRefusal(t *testing.T) {
 	for _, details := range [][]protoadapt.MessageV1{

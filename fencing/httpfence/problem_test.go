@@ -1,6 +1,7 @@
 package httpfence_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,27 @@ import (
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/httpfence"
 )
+
+// A guard with more to say than its mark, such as sqlfence.ErrExpired, is heard by the client.
+func TestDetailIsWhatTheRefusalSays(t *testing.T) {
+	below := &fencing.MarkError{
+		Resource: "r", Claim: fencing.Claim{Name: "job", Token: 5}, Mark: 9,
+		Err: errors.New("marks up to 9 have expired: release and acquire again"),
+	}
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		httpfence.Error(w, r, fmt.Errorf("append: %w", below))
+	})
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/r", nil))
+	resp := w.Result()
+	defer func() { _ = resp.Body.Close() }()
+	err := httpfence.CheckResponse(resp)
+	var refused *httpfence.ResponseError
+	if !errors.As(err, &refused) || !errors.Is(err, fencing.ErrStale) || refused.Problem.Detail != below.Error() ||
+		!strings.Contains(err.Error(), "release and acquire again") || strings.Contains(err.Error(), "BumpEpoch") {
+		t.Errorf("the client has %v", err)
+	}
+}
 
 func TestOtherResponsesAreNotRefusals(t *testing.T) {
 	const problem = "application/problem+json"

@@ -146,7 +146,8 @@ func (h *Hold) String() string {
 // Together returns the holds with the life of h, itself among them, in the order of the set.
 func (h *Hold) Together() []*Hold { return h.holds }
 
-// Holding is true in a Txn as long as all entries of the hold and of its Set stand, its own first.
+// Holding is true in a Txn as long as all entries of the hold and of its Set stand, its own first. They may outlive the
+// hold: see fencing.Hold.
 func (h *Hold) Holding() []clientv3.Cmp {
 	cmps := []clientv3.Cmp{h.grant.Holding()}
 	for _, each := range h.holds {
