@@ -34,7 +34,7 @@ type key struct {
 // run keeps the member's key as it is wanted, under one lease after the other.
 func (m *Member) run(ctx context.Context) {
 	for {
-		l, err := m.host.Await(m.waiting)
+		l, err := m.host.Await(m.stay)
 		switch {
 		case ctx.Err() != nil:
 			m.end(holdfast.ErrClosed)

@@ -63,13 +63,9 @@ type Options struct {
 type Member struct {
 	host     *lease.Host
 	at       layout.Keyspace
-	name     string
-	joined   time.Time
-	settle   time.Duration
+	self                  // for good
 	reserved *reservation // nil without Rejoin
-
-	waiting context.Context // of run for its next lease; it ends when the member leaves
-	endWait context.CancelFunc
+	stay     stay
 
 	mu      sync.Mutex    // protects what follows
 	want    wanted        // what is to stand in etcd
@@ -79,6 +75,19 @@ type Member struct {
 	ended   error         // why nothing is put any more
 	failure error         // of the latest request; nil if that has succeeded
 	changed chan struct{} // closed at the next change of any of these
+}
+
+// self is what the member says of itself, and never changes.
+type self struct {
+	name   string
+	joined time.Time
+	settle time.Duration
+}
+
+// stay ends when the member leaves: then run waits for no further lease.
+type stay struct {
+	context.Context
+	end context.CancelFunc
 }
 
 // wanted is what is to stand in etcd.
@@ -110,14 +119,14 @@ func Join(ctx context.Context, sess *session.Session, group string, o Options) (
 	}
 	host := lease.Open(sess)
 	m := &Member{
-		host: host, at: layout.Members(host.Namespace, group), name: cmp.Or(o.Name, host.Identity.Owner),
-		joined: time.Now(), settle: o.Settle, changed: make(chan struct{}),
-		want: wanted{number: 1, value: o.Value, capacity: o.Capacity},
+		host: host, at: layout.Members(host.Namespace, group),
+		self:    self{name: cmp.Or(o.Name, host.Identity.Owner), joined: time.Now(), settle: o.Settle},
+		changed: make(chan struct{}), want: wanted{number: 1, value: o.Value, capacity: o.Capacity},
 	}
 	if m.name == "" {
 		return nil, &holdfast.ArgumentError{Argument: "Options.Name", Reason: "is empty, and so is the session's Owner"}
 	}
-	m.waiting, m.endWait = context.WithCancel(host.Context)
+	m.stay.Context, m.stay.end = context.WithCancel(host.Context)
 	if !host.Go(m.run) { // joined by the session's Close
 		return nil, m.failed("join", holdfast.ErrClosed)
 	}
@@ -213,8 +222,8 @@ func (m *Member) Retire(ctx context.Context) error {
 }
 
 // Leave removes the member's key. It returns when etcd has confirmed the removal, or when the lease is lost, before the
-// call or during it, and the key with it. After ctx's error the session goes on removing it. A further Leave is nil once the key is gone. With
-// Options.Rejoin readers list the member as absent from then on.
+// call or during it, and the key with it. After ctx's error the session goes on removing it. A further Leave is nil
+// once the key is gone. With Options.Rejoin readers list the member as absent from then on.
 func (m *Member) Leave(ctx context.Context) error {
 	if ctx == nil {
 		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -266,7 +275,7 @@ func (m *Member) change(ctx context.Context, doing string, c change) error {
 
 // leave has the key removed. If its lease is lost, nothing is to be removed, and run ends.
 func (m *Member) leave() (number int) {
-	defer m.endWait() // run is to see that the member has left
+	defer m.stay.end() // run is to see that the member has left
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.want.left {

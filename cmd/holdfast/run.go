@@ -251,7 +251,9 @@ func (a *app) runsUnder(ctx context.Context, cli *clientv3.Client, entries strin
 }
 
 // acquire gets the lock, or says why not.
-func (a *app) acquire(ctx context.Context, mu *locker.Mutex, try bool, wait time.Duration) (lk *locker.Lock, err error) {
+func (a *app) acquire(
+	ctx context.Context, mu *locker.Mutex, try bool, wait time.Duration,
+) (lk *locker.Lock, err error) {
 	if try {
 		asking, cancel := a.bounded(ctx)
 		lk, err = mu.TryLock(asking)

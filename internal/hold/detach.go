@@ -25,9 +25,9 @@ const minWithin, maxWithin = time.Second, 24 * time.Hour
 // Detach ends the hold, and puts its entry and claim on a lease of that time, which nothing renews. The ticket lets one
 // session Attach them. Until then none holds, and if that lease ends before, the next one holds at once.
 //
-// Without a ticket the entry is removed, as Release does, and the ticket's lease is revoked. Errors: *holdfast.ArgumentError before anything is sent, and
-// the hold goes on; Check's result if the hold has ended before, or turns out to be lost; ctx's error, also with
-// holdfast.ErrOutcomeUnknown; etcd's where a retry cannot help.
+// Without a ticket the entry is removed, as Release does, and the ticket's lease is revoked. Errors:
+// *holdfast.ArgumentError before anything is sent, and the hold goes on; Check's result if the hold has ended before,
+// or turns out to be lost; ctx's error, also with holdfast.ErrOutcomeUnknown; etcd's where a retry cannot help.
 func (h *Hold) Detach(ctx context.Context, within time.Duration) (layout.Ticket, error) {
 	switch {
 	case ctx == nil:

@@ -21,11 +21,12 @@ var mayReadNow = map[string]string{
 // mayUseTheWall maps the functions that may read the wall clock to their purpose. They never compare it, because it
 // jumps when it is set.
 var mayUseTheWall = map[string]string{
-	"internal/layout/value.go Millis":      "the queueing time in an entry's value, for display",
-	"internal/telemetry/states.go seconds": "for display",
-	"locker/detach.go Ticket.String":       "for display",
-	"view/run.go Run.String":               "for display",
-	"view/view.go Entry.String":            "for display",
+	"internal/hold/minhold.go ownLease.end": "for display",
+	"internal/layout/value.go Millis":       "the queueing time in an entry's value, for display",
+	"internal/telemetry/states.go seconds":  "for display",
+	"locker/detach.go Ticket.String":        "for display",
+	"view/run.go Run.String":                "for display",
+	"view/view.go Entry.String":             "for display",
 }
 
 // onlyOfTime lists methods of time.Time that drop the monotonic reading and that time.Duration does not have. Round and
