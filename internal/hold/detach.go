@@ -152,7 +152,7 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w; %w", err, removed)
 	}
 	if removed != nil && d.own.id != clientv3.NoLease {
-		err = fmt.Errorf("%w; if it is on the ticket's lease %x already, it expires at %s unless the session revokes that",
+		err = fmt.Errorf("%w; if that is the ticket's, %x, it expires at %s unless the session revokes it",
 			err, int64(d.own.id), d.own.end())
 	}
 	return err

@@ -189,7 +189,7 @@ func (r *removal) told(outcome error) error {
 	default:
 		return fmt.Errorf("release %s (%skey %s): %w", h.Queue(), h.tokenText(), names.Quote(h.Key()), outcome)
 	}
-	next := "the session removes the entry once etcd answers, or it expires with the lease"
+	next := "the session removes the entry once etcd answers, or it expires with the lease that it is on"
 	switch {
 	case errors.Is(outcome, queue.ErrRepeated):
 		next = "if it did not, another client had deleted the entry, perhaps before the work was done"
