@@ -134,10 +134,10 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 	//	25 s  etcd answers again: rev 30, D is revoked, and both keys go
 	if !h.host.Go(func(ctx context.Context) { // joined by Close
 		handOff()
-		d.report(d.revoke(ctx))
+		d.report(d.revoke(ctx), h.removal.outcome)
 	}) {
-		handOff() // closed: it sends nothing
-		d.report(d.revokeOnce(ctx))
+		go handOff() // closed: it sends nothing, and may call an auditor; Close joins it
+		d.report(d.revokeOnce(ctx), holdfast.ErrClosed)
 	}
 	removed := h.removal.await(ctx)
 	switch {
@@ -192,16 +192,16 @@ func (d *detaching) revokeOnce(ctx context.Context) error {
 	return err
 }
 
-// report logs that the name may stay taken, if neither the removal nor the revocation was confirmed.
-func (d *detaching) report(err error) {
+// report logs that the name may stay taken, if neither the revocation nor the removal was confirmed.
+func (d *detaching) report(revoked, removed error) {
 	h := d.hold
-	if err == nil || h.removal.outcome == nil || !time.Now().Before(d.own.until) {
+	if revoked == nil || removed == nil || !time.Now().Before(d.own.until) {
 		return
 	}
 	h.host.Logger.Warn("holdfast: a lock whose Detach was given up may stay taken: "+
 		"the lease of its ticket was not revoked; a kick frees the name",
 		"lock", h.Queue().String(), "key", names.Quote(h.Key()), "lease", names.Lease(d.own.id), "until", d.own.end(),
-		"error", err)
+		"error", revoked)
 }
 
 // Attach goes on with the hold of a ticket, in the session of q: see queue.Attach.
