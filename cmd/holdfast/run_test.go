@@ -1,15 +1,35 @@
 package main
 
 import (
+	"context"
+	"log/slog"
 	"testing"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/holdfast-go/holdfast/etcdfake"
-	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
 )
+
+// open opens a session on a link of its own, and closes it at the end of the test.
+func open(t *testing.T, srv *etcdfake.Server) (*session.Session, *etcdfake.Link) {
+	t.Helper()
+	link := srv.Link()
+	o := session.Options{Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler)}
+	sess, err := session.New(t.Context(), link.Client(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		link.Plan(nil)
+		if err := sess.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return sess, link
+}
 
 // Without a quorum the connection stands, and no write has a reply. That says nothing of who holds.
 func TestLockOfWhichEtcdTellsNothingIsUnavailableNotTaken(t *testing.T) {
@@ -35,19 +55,19 @@ func TestLockOfWhichEtcdTellsNothingIsUnavailableNotTaken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				holder, p := kit.Start(t, srv), kit.Start(t, srv)
-				lk, err := locker.NewMutex(holder.Sess, "x").Lock(kit.Within(t, time.Minute))
+				holder, _ := open(t, srv)
+				sess, link := open(t, srv)
+				lk, err := locker.NewMutex(holder, "x").Lock(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
-				p.Link.Plan(c.plan)
+				link.Plan(c.plan)
 				a := &app{connection: connection{commandTimeout: patience}}
 				began := time.Now()
-				_, err = a.acquire(t.Context(), locker.NewMutex(p.Sess, "x"), c.try, c.wait)
+				_, err = a.acquire(t.Context(), locker.NewMutex(sess, "x"), c.try, c.wait)
 				if took := time.Since(began); exitCode(err) != c.code || took > patience+time.Second {
 					t.Errorf("after %v: code %d, want %d: %v", took, exitCode(err), c.code, err)
 				}
-				p.Heal()
 				if err := lk.Unlock(t.Context()); err != nil {
 					t.Error(err)
 				}
