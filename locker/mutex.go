@@ -110,8 +110,8 @@ func (m *mutex) Lock(ctx context.Context) (*Lock, error) { return lockOf(m.named
 // queued.
 //
 // TryLock answers at once, except behind a dead holder: if the last holder went without a release, it waits for the
-// lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's. A call of the session within a second
-// waits for the rest only; a later one may wait for the whole delay, once.
+// lock delay. If ctx ends before that, the error Is ErrLocked as well as ctx's. A call of the session right after
+// that waits for the rest only; one after 1.5 s, by default, may wait for the whole delay, once.
 func (m *mutex) TryLock(ctx context.Context) (*Lock, error) {
 	return lockOf(m.named.acquire(ctx, true))
 }

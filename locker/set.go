@@ -28,10 +28,10 @@ const MaxSet = queue.MaxSet
 // mutexes can.)
 //
 // While a caller waits for one name of the set, it keeps its place in the queues of the others. Callers behind it there
-// wait, too. If a session ahead of it has ended meanwhile, also by Session.Close, it may wait for
-// session.Options.LockDelay as well, once. If one of its entries is deleted by hand, or Kick asks it to let go, it
-// loses all of its places and queues again at the back: when its turn comes in the queue it waits in, or within 30
-// seconds. Permits of a Semaphore and prefixes of etcd's own locks cannot be parts.
+// wait, too. If a session ahead of it has lost its lease meanwhile, it may wait for session.Options.LockDelay as well.
+// If one of its entries is deleted by hand, or Kick asks it to let go, it loses all of its places and queues again at
+// the back: when its turn comes in the queue it waits in, or within 30 seconds. Permits of a Semaphore and prefixes of
+// etcd's own locks cannot be parts.
 type Set struct{ named named }
 
 // Part is a name of a Set: see Write and Read.

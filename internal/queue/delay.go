@@ -68,9 +68,9 @@ func (a *attempt) passClaims(ctx context.Context) error {
 
 // lookBehindClaims looks again in each queue with dead claims ahead.
 func (a *attempt) lookBehindClaims(ctx context.Context) error {
-	began := a.q.host.Clock()
+	before := a.looks
 	for _, e := range a.entries {
-		if e.isFree() || e.readSent >= began { // the look at an earlier queue has read this queue, too
+		if e.isFree() || e.seen > before { // the look at an earlier queue has read this queue, too
 			continue
 		}
 		if err := e.look(ctx); err != nil {
@@ -219,6 +219,14 @@ type delay struct {
 	says      layout.Claim
 }
 
+// longestGap is the longest time between two replies of which neither was late, with that lock delay.
+func longestGap(lockDelay time.Duration) time.Duration {
+	if lockDelay <= 0 {
+		lockDelay = lookAgain
+	}
+	return lookPause(lockDelay) + lockDelay/4
+}
+
 // noteDead records dead claims, as a reply to a session with that lock delay has shown them.
 func (s *delays) noteDead(claims []deadClaim, lockDelay time.Duration, now time.Time) {
 	if len(claims) == 0 {
@@ -239,7 +247,7 @@ func (s *delays) noteDead(claims []deadClaim, lockDelay time.Duration, now time.
 			continue
 		case known.rev < c.rev:
 			known = delay{rev: c.rev, dead: now}
-		case lockDelay > 0 && !known.repeated && now.Sub(known.shown) > lookPause(lockDelay)+lockDelay/4:
+		case !known.repeated && now.Sub(known.shown) > longestGap(max(lockDelay, known.says.LockDelay)):
 			// A former holder is told by a poll, and a poll needs a quorum, too. So a reply that comes a quarter of the lock
 			// delay after its time begins the delay once more, before anything is deleted:
 			//

@@ -190,3 +190,27 @@ func TestClaimThatAnotherHasClearedIsNotWaitedFor(t *testing.T) {
 		kit.NothingStands(t, srv)
 	})
 }
+
+// Where the network takes no time, two readers look at the end of a delay and delete the claim in one instant. The one
+// that is refused looks again, although its latest look is of that instant, too.
+func TestReadersClearAClaimInOneInstant(t *testing.T) {
+	for range 20 {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			dead := kit.Join(t, srv, holdtest.EntriesX)
+			dead.Revoke()
+			var all []<-chan holdtest.Result
+			for range 4 {
+				p := holdtest.Start(t, srv)
+				p.Link.Delay(0)
+				all = append(all, holdtest.AcquireLater(kit.Within(t, time.Minute), p.Readers("x")))
+			}
+			for _, done := range all {
+				r := <-done
+				if r.Err != nil {
+					t.Fatal(r.Err)
+				}
+				holdtest.MustRelease(t, r.H)
+			}
+		})
+	}
+}

@@ -55,17 +55,22 @@ func TestDelayBeginsOnceMoreAfterATimeWithoutReplies(t *testing.T) {
 	for name, c := range map[string]struct {
 		own  time.Duration
 		gone bool
+		says time.Duration // the lock delay of the claim
 		replies
 		want time.Duration // since the first reply
 	}{
-		"each in time":               {long, true, replies{most, most}, long},
-		"one too late":               {long, true, replies{most + 1}, most + 1 + long},
-		"the second too late":        {long, true, replies{time.Second, 9 * time.Second}, 10*time.Second + long},
-		"two too late":               {long, true, replies{most + 1, time.Hour}, most + 1 + long},
-		"and the session stands":     {long, false, replies{9 * time.Second}, 9*time.Second + lease.ToldWithin(long)},
-		"a short delay, in time":     {short, true, replies{short * 5 / 4}, short},
-		"a short delay, too late":    {short, true, replies{short*5/4 + 1}, short*5/4 + 1 + short},
-		"without a delay of our own": {0, false, replies{time.Hour}, lease.ToldWithin(0)},
+		"each in time":             {long, true, 0, replies{most, most}, long},
+		"one too late":             {long, true, 0, replies{most + 1}, most + 1 + long},
+		"the second too late":      {long, true, 0, replies{time.Second, 9 * time.Second}, 10*time.Second + long},
+		"two too late":             {long, true, 0, replies{most + 1, time.Hour}, most + 1 + long},
+		"and the session stands":   {long, false, 0, replies{9 * time.Second}, 9*time.Second + lease.ToldWithin(long)},
+		"a short delay, in time":   {short, true, 0, replies{short * 5 / 4}, short},
+		"a short delay, too late":  {short, true, 0, replies{short*5/4 + 1}, short*5/4 + 1 + short},
+		"the claim's is longer":    {short, true, long, replies{most}, long},
+		"and a reply comes late":   {short, true, long, replies{most + 1}, most + 1 + long},
+		"our own is off, in time":  {0, true, long, replies{most}, long},
+		"our own is off, too late": {0, true, long, replies{most + 1}, most + 1 + long},
+		"both are off":             {0, false, 0, replies{time.Hour}, time.Hour + lease.ToldWithin(0)},
 	} {
 		var s delays
 		claim, began := deadClaim{key: "a", rev: 7}, time.Now()
@@ -73,7 +78,7 @@ func TestDelayBeginsOnceMoreAfterATimeWithoutReplies(t *testing.T) {
 		for _, since := range append([]time.Duration{0}, c.replies...) {
 			at = at.Add(since)
 			s.noteDead([]deadClaim{claim}, c.own, at)
-			s.noteExamined([]deadClaim{claim}, layout.Claim{}, 0, c.gone, at)
+			s.noteExamined([]deadClaim{claim}, layout.Claim{LockDelay: c.says}, 0, c.gone, at)
 		}
 		if got := s.get(claim).end(c.own).Sub(began); got != c.want {
 			t.Errorf("%s: the delay ends after %v, want %v", name, got, c.want)

@@ -51,6 +51,7 @@ type attempt struct {
 	revision int64         // of the store, at the latest look or put with all entries as they were put
 	readSent time.Duration // when its request was sent, by the session's clock
 
+	looks        int   // how many looks were answered
 	told         bool  // OnWait has been told of the delay
 	attaches     bool  // it puts no entry, and attaches one: see Attach
 	unansweredAt int64 // gate of the latest unanswered copy of the put; 0 if all were answered

@@ -205,18 +205,21 @@ func (p *permit) admit(ctx context.Context) error {
 	// a copy of this does no harm, whenever it arrives.
 	t := requests.Txn{If: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(at.LimitKey()), "=", p.limit.Mod)}}
 	for _, kv := range p.next.batch {
-		key, value := string(kv.Key), string(kv.Value)
+		key := string(kv.Key)
+		// A put with the value or lease of a missing key makes etcd refuse the whole Txn, so each key is compared first.
+		unchanged := func(key string) clientv3.Op {
+			return clientv3.OpPut(key, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease())
+		}
+		mark, claim := unchanged(key), at.ClaimKey(key)
+		// A look reads no value of a turn ahead of the own one. That of another client is not ours.
 		if v, ok := layout.DecodeValue(kv.Value); ok {
 			v.Held = time.Now()
-			value = v.Encode()
+			mark = PutValue(key, v.Encode())
 		}
-		claim := at.ClaimKey(key)
-		// A put with the lease of a missing key makes etcd refuse the whole Txn, so the claim is compared first.
-		markClaim := clientv3.OpPut(claim, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease())
 		t.Then = append(t.Then, clientv3.OpTxn(
 			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", kv.CreateRevision)},
-			[]clientv3.Op{PutValue(key, value), clientv3.OpTxn(
-				[]clientv3.Cmp{createdAt(claim, kv.CreateRevision)}, []clientv3.Op{markClaim}, nil,
+			[]clientv3.Op{mark, clientv3.OpTxn(
+				[]clientv3.Cmp{createdAt(claim, kv.CreateRevision)}, []clientv3.Op{unchanged(claim)}, nil,
 			)}, nil))
 	}
 	r, err := e.Commit(ctx, t)

@@ -85,7 +85,7 @@ func TestTurnThatMarksOthersDoesNotHoldBesideThem(t *testing.T) {
 		holdtest.MustRelease(t, h)
 		time.Sleep(10 * time.Second)
 		stillWaits(t, done)
-		if kv := srv.Keys(hangs.Key)[0]; kv.Version != 2 || string(kv.Value) != "" {
+		if kv := srv.Keys(hangs.Key)[0]; kv.Version != 2 || string(kv.Value) != "theirs" {
 			t.Errorf("the turn that fits was put %d times, and says %q", kv.Version, kv.Value)
 		}
 		hangs.Release()
@@ -293,5 +293,32 @@ func TestCallWhoseTurnIsRefusedSaysSo(t *testing.T) {
 		}
 		holdtest.MustRelease(t, h)
 		kit.NothingStands(t, srv)
+	})
+}
+
+// The front hears late that there is room, so the turn behind it marks both. What the front says of itself stays: by it
+// an administrator finds the holder.
+func TestTurnThatIsMarkedFromBehindKeepsItsValue(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(2, 2))
+		p := holdtest.Start(t, srv)
+		p.PlanAll("event", etcdfake.Fate{Reply: time.Minute})
+		front := holdtest.AcquireLater(kit.Within(t, 2*time.Minute), p.Permits(2, 1))
+		kit.Queued(t, srv, permitsX, 2)
+		second := holdtest.AcquireLater(kit.Within(t, 2*time.Minute), holdtest.Start(t, srv).Permits(2, 1))
+		kit.Queued(t, srv, permitsX, 3)
+		turns := srv.Keys(kit.Turns("x"))
+		holdtest.MustRelease(t, h)
+		r := admitted(t, second)
+		for _, turn := range turns {
+			kv := srv.Keys(string(turn.Key))[0]
+			was, _ := layout.DecodeValue(turn.Value)
+			is, ok := layout.DecodeValue(kv.Value)
+			if kv.Version != 2 || !ok || is.Identity != was.Identity || is.ToldWithin != was.ToldWithin {
+				t.Errorf("%s was put %d times: %s, was %s", kv.Key, kv.Version, kv.Value, turn.Value)
+			}
+		}
+		holdtest.MustRelease(t, r.H)
+		holdtest.MustRelease(t, admitted(t, front).H)
 	})
 }

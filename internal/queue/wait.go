@@ -28,7 +28,7 @@ type wait struct {
 	claims []deadClaim      // the dead claims between ahead and the entry, in the order of their creation
 	more   bool             // there are more dead claims
 
-	readSent time.Duration // when the latest look at this queue was sent, by the session's clock
+	seen int // the number of the latest look at this queue; 0: there was none, or it is a permit's
 
 	position int64   // number of entries ahead when the entry was put
 	permit   *permit // of a semaphore; otherwise nil
@@ -123,12 +123,13 @@ func (e *entry) look(ctx context.Context) error {
 		return ErrEntryGone
 	}
 	a.revision, a.readSent = r.Header.Revision, sent
+	a.looks++
 	if e.ahead != nil && r.Succeeded {
 		e.tell(ctx)
 		return nil
 	}
 	for _, each := range reads {
-		each.readSent = sent
+		each.seen = a.looks
 		each.note(r)
 	}
 	return nil

@@ -154,13 +154,14 @@ func join(t *testing.T, srv *etcdfake.Server, prefix string) *Peer {
 	return p
 }
 
-// JoinAs puts an entry without a claim and without a session key, with an ending of its key that the test chooses.
+// JoinAs puts an entry without a claim and without a session key, with an ending of its key that the test chooses. Its
+// value is not of our form.
 func JoinAs(t *testing.T, srv *etcdfake.Server, prefix string, ending func(clientv3.LeaseID) string) *Peer {
 	t.Helper()
 	cli := srv.Client(t)
 	id := grant(t, cli)
 	p := &Peer{srv: srv, Lease: id, Key: prefix + ending(id)}
-	if _, err := cli.Put(t.Context(), p.Key, "", clientv3.WithLease(p.Lease)); err != nil {
+	if _, err := cli.Put(t.Context(), p.Key, "theirs", clientv3.WithLease(p.Lease)); err != nil {
 		t.Fatal(err)
 	}
 	return p
