@@ -3,6 +3,7 @@ package grpcfence
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -43,7 +44,7 @@ func (c Client) Unary() grpc.UnaryClientInterceptor {
 }
 
 // Stream returns the interceptor for streams. The claim is sent when the stream is opened;
-// SendMsg checks the holder again. The stream itself ends with its context.
+// SendMsg checks the holder again, and its error ends the stream.
 func (c Client) Stream() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -51,11 +52,13 @@ func (c Client) Stream() grpc.StreamClientInterceptor {
 		if err != nil {
 			return nil, err
 		}
+		ctx, cancel := context.WithCancel(ctx)
 		s, err := streamer(ctx, desc, cc, method, opts...)
 		if err != nil {
+			cancel()
 			return nil, FromError(err)
 		}
-		return &clientStream{s, holder, method}, nil
+		return &clientStream{s, holder, method, desc.ServerStreams, cancel}, nil
 	}
 }
 
@@ -63,21 +66,39 @@ type clientStream struct {
 	grpc.ClientStream
 	holder fencing.Holder // nil if AllowMissing let the call pass
 	method string
+	many   bool               // RecvMsg returns any number of messages
+	cancel context.CancelFunc // called when the stream has ended; its Context would tell, but forbids gRPC's retries
 }
 
 func (s *clientStream) SendMsg(m any) error {
 	if s.holder != nil {
 		if _, err := fencing.Present(s.holder); err != nil {
+			// The caller gives the stream up, as gRPC allows after an error of SendMsg. Without this the
+			// server's handler would wait for the next message, and keep the resource.
+			s.cancel()
 			return notSent(s.method, err)
 		}
 	}
-	return FromError(s.ClientStream.SendMsg(m)) // leaves io.EOF unchanged
+	err := s.ClientStream.SendMsg(m)
+	if err != nil && err != io.EOF { //nolint:errorlint // gRPC's own, which sends the caller to RecvMsg
+		s.cancel()
+	}
+	return FromError(err) // leaves io.EOF unchanged
 }
 
-func (s *clientStream) RecvMsg(m any) error { return FromError(s.ClientStream.RecvMsg(m)) }
+func (s *clientStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err != nil || !s.many {
+		s.cancel()
+	}
+	return FromError(err)
+}
 
 func (s *clientStream) Header() (metadata.MD, error) {
 	md, err := s.ClientStream.Header()
+	if err != nil {
+		s.cancel()
+	}
 	return md, FromError(err)
 }
 

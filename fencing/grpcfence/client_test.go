@@ -6,11 +6,15 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/fencing/grpcfence"
+	"github.com/holdfast-go/holdfast/fencing/memfence"
 )
 
 func TestHolderThatCannotBeUsedSendsNothing(t *testing.T) {
@@ -63,5 +67,34 @@ func TestHolderLostDuringAStreamSendsNoMore(t *testing.T) {
 	h.lose(lost)
 	if err := exchange(s); !errors.Is(err, lost) || svc.count() != 1 {
 		t.Errorf("landed %d, %v", svc.count(), err)
+	}
+}
+
+// The holder is only suspended: its context goes on, and what ends the stream is the refusal.
+func TestRefusedMessageEndsTheStreamAndFreesTheResource(t *testing.T) {
+	svc := &service{}
+	guard := grpcfence.NewGuard(memfence.New(memfence.Options{}), resourceOf, grpcfence.Options{})
+	conn, _ := serve(t, svc, guard, grpcfence.Client{})
+	h := &holder{name: "lock/a", token: 7}
+	ctx, cancel := context.WithCancel(fencing.NewContext(t.Context(), h))
+	defer cancel()
+	s, err := open(ctx, conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := exchange(s); err != nil {
+		t.Fatal(err)
+	}
+	suspended := errors.New("suspended")
+	h.lose(suspended)
+	if err := exchange(s); !errors.Is(err, suspended) {
+		t.Fatal(err)
+	}
+	h.lose(nil)
+	if err := put(ctx, conn, "a"); err != nil { // waits for the resource
+		t.Error(err)
+	}
+	if err := s.RecvMsg(new(wrapperspb.StringValue)); status.Code(err) != codes.Canceled {
+		t.Errorf("the refused stream: %v", err)
 	}
 }
