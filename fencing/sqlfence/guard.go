@@ -114,7 +114,11 @@ func (g *Guard) addFloor(ctx context.Context) {
 	if g.hasFloor.Load() {
 		return
 	}
-	if _, err := g.db.ExecContext(ctx, g.m.sql.addFloor); err == nil {
+	err := g.inTx(ctx, nil, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, g.m.sql.addFloor)
+		return err
+	})
+	if err == nil {
 		g.hasFloor.Store(true)
 	}
 }

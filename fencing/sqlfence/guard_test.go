@@ -2,6 +2,8 @@ package sqlfence_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"log/slog"
 	"strings"
@@ -82,4 +84,64 @@ func silenceLog(t *testing.T) {
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	t.Cleanup(func() { slog.SetDefault(old) })
+}
+
+// withoutAutocommit is a database that keeps a lock for each statement outside a transaction, as MySQL does with
+// autocommit=0, and knows one statement.
+type withoutAutocommit struct {
+	t         *testing.T
+	inTx      bool
+	committed []string
+	sent      []string // in the transaction
+}
+
+var errOtherStatement = errors.New("unknown statement")
+
+func (d *withoutAutocommit) Driver() driver.Driver                        { return nil }
+func (d *withoutAutocommit) Connect(context.Context) (driver.Conn, error) { return d, nil }
+func (d *withoutAutocommit) Close() error                                 { return nil }
+func (d *withoutAutocommit) Prepare(string) (driver.Stmt, error)          { return nil, errOtherStatement }
+
+func (d *withoutAutocommit) Begin() (driver.Tx, error) {
+	d.inTx, d.sent = true, nil
+	return d, nil
+}
+
+func (d *withoutAutocommit) Commit() error {
+	d.inTx, d.committed = false, append(d.committed, d.sent...)
+	return nil
+}
+
+func (d *withoutAutocommit) Rollback() error {
+	d.inTx = false
+	return nil
+}
+
+func (d *withoutAutocommit) ExecContext(
+	_ context.Context, query string, _ []driver.NamedValue,
+) (driver.Result, error) {
+	if !d.inTx {
+		d.t.Errorf("outside of a transaction: %s", query)
+	}
+	if !strings.HasPrefix(query, "INSERT IGNORE") {
+		return nil, errOtherStatement
+	}
+	d.sent = append(d.sent, query)
+	return driver.RowsAffected(1), nil
+}
+
+func TestFloorIsAddedInATransaction(t *testing.T) {
+	d := &withoutAutocommit{t: t}
+	db := sql.OpenDB(d)
+	defer db.Close()
+	g, err := sqlfence.New(db, sqlfence.MySQL, sqlfence.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Do(t.Context(), "r", holdfast.Token(5), neverCalled(t)); !errors.Is(err, errOtherStatement) {
+		t.Error(err)
+	}
+	if len(d.committed) != 1 {
+		t.Errorf("committed: %q", d.committed)
+	}
 }
