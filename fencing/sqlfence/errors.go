@@ -21,8 +21,9 @@ var (
 	ErrRewound = errors.New("fencing tokens have gone backwards")
 
 	// ErrExpired means that the resource has no mark and the token is below the floor (see
-	// [Guard.Expire]). Nothing was written. Release and acquire again. The error is a
-	// *fencing.MarkError with the floor, and Is fencing.ErrStale as well.
+	// [Guard.Expire]). Nothing was written. Release and acquire again; after a restore of
+	// etcd raise the epoch before that (see etcdfence.BumpEpoch). The error is a *fencing.MarkError with
+	// the floor, and Is fencing.ErrStale as well.
 	ErrExpired = errors.New("fencing token is from before expired marks")
 )
 

@@ -227,8 +227,11 @@ func (c *claimant) checkFloor(ctx context.Context, tx Tx, values *arguments) err
 		return c.failed(ctx, "refuse a token below the floor", err)
 	}
 	c.refused = true
-	return &fencing.MarkError{Resource: c.resource, Claim: c.claim, Mark: floor, MarkName: c.claim.Name, Err: fmt.Errorf(
-		"%w: it has no mark, and marks up to %v have expired: release and acquire again", ErrExpired, floor)}
+	below := &fencing.MarkError{Resource: c.resource, Claim: c.claim, Mark: floor, MarkName: c.claim.Name}
+	below.Err = fmt.Errorf("%w: it has no mark, and marks up to %v have expired: release and acquire again; if etcd was "+
+		"restored from a backup, raise the epoch to %d or more before that (etcdfence.BumpEpoch)",
+		ErrExpired, floor, below.NeedsEpoch())
+	return below
 }
 
 func (c *claimant) arguments() *arguments {
