@@ -1,11 +1,14 @@
 package httpfence_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -61,6 +64,40 @@ func TestSlowBodyDoesNotBlockANewerHolder(t *testing.T) {
 			t.Errorf("landed: %s", got)
 		}
 	})
+}
+
+func TestFilesOfAnUploadAreRemovedAfterTheHandler(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	files := func() int {
+		entries, err := os.ReadDir(os.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if err := r.ParseMultipartForm(0); err != nil || files() != 1 {
+			t.Errorf("%d files, %v", files(), err)
+		}
+	})
+	for how, m := range middlewares(h, httpfence.Options{}) {
+		var body bytes.Buffer
+		form := multipart.NewWriter(&body)
+		part, err := form.CreateFormFile("f", "f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := part.Write(make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		form.Close()
+		r := httptest.NewRequest("PUT", "/r/a", &body)
+		r.Header = http.Header{"Fencing-Name": {"lock/a"}, "Fencing-Token": {"7"},
+			"Content-Type": {form.FormDataContentType()}}
+		if resp := answered(m, r); resp.StatusCode != http.StatusOK || files() != 0 {
+			t.Errorf("%s: status %d, %d files are left", how, resp.StatusCode, files())
+		}
+	}
 }
 
 func TestBodyThatCannotBeReadInFullIsRefused(t *testing.T) {

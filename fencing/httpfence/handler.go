@@ -67,7 +67,7 @@ func Handler(h http.Handler, store fencing.Store, resourceOf ResourceOf, o Optio
 		}
 		a := &answer{to: w, limit: m.opts.MaxAnswer}
 		own, err := fence.Serve(r.Context(), store, resource, c, func(ctx context.Context) error {
-			h.ServeHTTP(a, r.WithContext(ctx))
+			serveCopy(ctx, h, a, r)
 			return a.failed()
 		})
 		if own != nil && own != errStatus { //nolint:errorlint // as the handler returned it, not what was made of it
@@ -153,7 +153,19 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, c fencing.Claim) {
-	m.next.ServeHTTP(w, r.WithContext(fencing.NewClaimContext(r.Context(), c)))
+	serveCopy(fencing.NewClaimContext(r.Context(), c), m.next, w, r)
+}
+
+// serveCopy runs h with a copy of r that has the context. It removes the files of an upload that h has parsed: net/http
+// looks for them in its own request only, and they would stay for good.
+func serveCopy(ctx context.Context, h http.Handler, w http.ResponseWriter, r *http.Request) {
+	with := r.WithContext(ctx)
+	defer func() {
+		if r.MultipartForm == nil && with.MultipartForm != nil {
+			_ = with.MultipartForm.RemoveAll() // net/http drops this error, too
+		}
+	}()
+	h.ServeHTTP(w, with)
 }
 
 func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, resource string, c fencing.Claim, err error) {
