@@ -27,7 +27,8 @@ type Options struct {
 	AllowMissing bool
 
 	// Auditor receives a record of each refusal, with the peer's address as the
-	// holder. Default: the default logger, at Warn.
+	// holder. Default: the default logger, at Warn. Causes that are not the claim's fault,
+	// and not sent to the client, go to the default logger in any case.
 	Auditor audit.Auditor
 }
 
@@ -177,7 +178,7 @@ func (s *Server) refuse(ctx context.Context, resource string, c fencing.Claim, e
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		client = p.Addr.String()
 	}
-	fence.AuditRefusal(ctx, s.opts.Auditor, resource, c, client, err)
+	fence.Refuse(ctx, s.opts.Auditor, resource, c, client, err)
 	return ToStatus(err)
 }
 

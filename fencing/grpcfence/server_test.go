@@ -1,6 +1,7 @@
 package grpcfence_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -248,11 +249,17 @@ func TestStoreThatFailsLetsNothingPass(t *testing.T) {
 }
 
 func TestUnknownResourceIsRefused(t *testing.T) {
+	silenceLog(t)
+	var log bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	svc := &service{}
 	conn, _ := serve(t, svc, grpcfence.NewRequire(resourceOf, grpcfence.Options{}), grpcfence.Client{})
 	err := put(holding("lock/a", 5), conn, "unknown")
 	if status.Code(err) != codes.Internal || strings.Contains(err.Error(), "secret") || svc.count() != 0 {
 		t.Errorf("landed %d, %v", svc.count(), err)
+	}
+	if !strings.Contains(log.String(), "secret") {
+		t.Errorf("logged %q", &log)
 	}
 }
 

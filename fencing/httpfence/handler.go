@@ -35,7 +35,8 @@ type Options struct {
 	MaxAnswer int
 
 	// Auditor receives a record of each refusal, with the request's RemoteAddr as
-	// the holder. Default: the default logger, at Warn.
+	// the holder. Default: the default logger, at Warn. Causes that are not the claim's
+	// fault, and not sent to the client, go to the default logger in any case.
 	Auditor audit.Auditor
 }
 
@@ -169,7 +170,7 @@ func serveCopy(ctx context.Context, h http.Handler, w http.ResponseWriter, r *ht
 }
 
 func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, resource string, c fencing.Claim, err error) {
-	fence.AuditRefusal(r.Context(), m.opts.Auditor, resource, c, r.RemoteAddr, err)
+	fence.Refuse(r.Context(), m.opts.Auditor, resource, c, r.RemoteAddr, err)
 	Error(w, r, err)
 }
 

@@ -1,10 +1,12 @@
 package httpfence_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -235,17 +237,24 @@ func (b brokenStore) Do(ctx context.Context, _ string, _ fencing.Claim, effect f
 }
 
 func TestStoreThatFailsLetsNothingPass(t *testing.T) {
+	silenceLog(t)
+	var log bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	for name, b := range map[string]brokenStore{
 		"fails":               {skip: true, err: errors.New("secret: unreachable")},
 		"is full":             {skip: true, err: fencing.ErrFull},
 		"returns without run": {skip: true},
 	} {
 		var e effects
+		log.Reset()
 		resp := sendClaim(httpfence.Handler(&e, b, byPath, httpfence.Options{}), "5")
 		err := httpfence.CheckResponse(resp)
 		if e.n != 0 || resp.StatusCode != 503 || err == nil || errors.Is(err, fencing.ErrStale) ||
 			strings.Contains(err.Error(), "secret") {
 			t.Errorf("store %s: ran %d times, got %d, %v", name, e.n, resp.StatusCode, err)
+		}
+		if b.err != nil && !strings.Contains(log.String(), b.err.Error()) {
+			t.Errorf("store %s: logged %q", name, &log)
 		}
 	}
 }

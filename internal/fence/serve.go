@@ -17,8 +17,6 @@ import (
 //   - err is that of s, marked with fencing.ErrNotDone if effect did not run: it takes
 //     the place of the answer. If effect failed, and s cannot tell that nothing of it is
 //     committed, it Is holdfast.ErrOutcomeUnknown.
-//
-// An unknown outcome is logged, because its cause is not sent to the client.
 func Serve(
 	ctx context.Context, s fencing.Store, resource string, c fencing.Claim, effect func(ctx context.Context) error,
 ) (own, err error) {
@@ -28,10 +26,6 @@ func Serve(
 		return e.err, nil
 	}
 	if e.ran {
-		if VerdictOf(err) == OutcomeUnknown {
-			slog.ErrorContext(ctx, "fencing: the outcome of a guarded request is unknown",
-				"resource", resource, "name", c.Name, "token", c.Token, "error", err)
-		}
 		return nil, err
 	}
 	if err == nil {
@@ -56,6 +50,21 @@ func (e *recorded) run(ctx context.Context) error {
 	e.ran = true
 	e.err = e.effect(ctx)
 	return e.err
+}
+
+// Refuse is called when the client gets err. It calls AuditRefusal, and logs a cause that is not the claim's fault:
+// that is not sent to the client, so nobody would see it.
+func Refuse(
+	ctx context.Context, a audit.Auditor, resource string, c fencing.Claim, client string, err error,
+) {
+	AuditRefusal(ctx, a, resource, c, client, err)
+	verdict := VerdictOf(err)
+	gaveUp := verdict == NothingDone && ctx.Err() != nil // the client, while it waited for the resource
+	if gaveUp || verdict != NothingDone && verdict != OutcomeUnknown {
+		return
+	}
+	slog.ErrorContext(ctx, "fencing: a request failed, and its client is not told the cause",
+		"resource", resource, "name", c.Name, "token", c.Token, "client", client, "error", err)
 }
 
 // AuditRefusal tells a that c was refused, if err says so: it Is fencing.ErrStale,

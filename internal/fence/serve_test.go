@@ -42,7 +42,6 @@ func TestServeTellsTheEffectsErrorFromTheStores(t *testing.T) {
 		}
 	}
 	unknown := fmt.Errorf("the effect has committed: %w", holdfast.ErrOutcomeUnknown)
-	silenceLog(t)
 	skip := func(err error) storeFunc {
 		return func(context.Context, func(context.Context) error) error { return err }
 	}
@@ -79,29 +78,37 @@ func TestServeTellsTheEffectsErrorFromTheStores(t *testing.T) {
 	}
 }
 
-// The client is not told why the outcome is unknown, so the server's operator must be.
-func TestUnknownOutcomeIsLoggedWithItsCause(t *testing.T) {
+// What the client is not told, the server's operator must be.
+func TestCauseThatTheClientIsNotToldIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(old)
-	for cause, says := range map[error]bool{errors.New("disk on fire"): true, fencing.NotDone(errors.New("busy")): false} {
+	_, _, target := fence.Read([]string{"job"}, []string{"7"},
+		func() (resource, name string, err error) { return "", "", errors.New("no such tenant") })
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx  context.Context
+		err  error
+		says string
+	}{
+		{t.Context(), errors.New("disk on fire"), "disk on fire"},
+		{t.Context(), fencing.NotDone(errors.New("table of an older version")), "table of an older version"},
+		{t.Context(), target, "no such tenant"},
+		{t.Context(), fencing.ErrStale, ""}, // recorded
+		{ended, fencing.NotDone(context.Canceled), ""},
+		{ended, context.Canceled, "context canceled"}, // perhaps done
+	} {
 		log.Reset()
-		store := storeFunc(func(ctx context.Context, effect func(context.Context) error) error {
-			return errors.Join(effect(ctx), cause)
-		})
-		_, err := fence.Serve(t.Context(), store, "r", claim(7), func(context.Context) error { return nil })
-		if !errors.Is(err, cause) || strings.Contains(log.String(), cause.Error()) != says {
-			t.Errorf("%v: %v, logged %q", cause, err, &log)
+		fence.Refuse(c.ctx, quiet, "r", claim(7), "peer", c.err)
+		if (log.Len() > 0) != (c.says != "") || !strings.Contains(log.String(), c.says) {
+			t.Errorf("%v: logged %q", c.err, &log)
 		}
 	}
 }
 
-func silenceLog(t *testing.T) {
-	old := slog.Default()
-	slog.SetDefault(slog.New(slog.DiscardHandler))
-	t.Cleanup(func() { slog.SetDefault(old) })
-}
+var quiet = audit.Func(func(context.Context, audit.Record) {})
 
 func TestOnlyRefusalsOfTheClaimAreRecorded(t *testing.T) {
 	for name, c := range map[string]struct {
