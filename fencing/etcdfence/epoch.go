@@ -35,23 +35,19 @@ var maxEpoch = holdfast.Token(math.MaxInt64).Epoch()
 //	rev 501 the next lock would have token 501, and the guard with mark 900 would refuse it
 //	        BumpEpoch(1): the next lock has token 1<<48 | 502, and the guard refuses token 900
 //
-// Errors are *holdfast.NameError (namespace), *holdfast.ArgumentError (atLeast is not between 1 and
-// 32767), fencing.ErrEpochStep (it is above fencing.MaxEpochStep), an error for a value in etcd that is no epoch
+// Errors are *holdfast.NameError (namespace), *holdfast.ArgumentError (kv is nil, or atLeast is not between
+// 1 and 32767), fencing.ErrEpochStep (it is above fencing.MaxEpochStep), an error for a value in etcd that is no epoch
 // (it is left unchanged), or that of etcd; then the epoch may be raised or not.
 func BumpEpoch(
 	ctx context.Context, kv clientv3.KV, namespace string, atLeast int64, a audit.Auditor,
 ) (int64, error) {
-	if ctx == nil {
-		return 0, errNilContext
-	}
-	namespace, err := names.Namespace(namespace)
+	key, err := epochKey(ctx, kv, namespace)
 	if err != nil {
 		return 0, err
 	}
 	if atLeast < 1 || atLeast > maxEpoch {
 		return 0, invalid("atLeast", "is %d, not between 1 and %d", atLeast, maxEpoch)
 	}
-	key := names.EpochKey(namespace)
 	var was, now int64
 	ours := false // our write took effect, or may have
 	err = backoff.Retry(ctx, backoff.Policy{}, func(ctx context.Context) error {
@@ -102,19 +98,30 @@ var errEpochChanged = errors.New("another process changed the epoch at the same 
 // Epoch returns the epoch of a namespace ("" is "holdfast"), 0 if none was set, by
 // a linearizable read. Errors are those of [BumpEpoch].
 func Epoch(ctx context.Context, kv clientv3.KV, namespace string) (int64, error) {
-	if ctx == nil {
-		return 0, errNilContext
-	}
-	namespace, err := names.Namespace(namespace)
+	key, err := epochKey(ctx, kv, namespace)
 	if err != nil {
 		return 0, err
 	}
-	key := names.EpochKey(namespace)
 	epoch, _, err := readEpoch(ctx, kv, key)
 	if err != nil {
 		err = epochError("read the epoch", key, "read", err)
 	}
 	return epoch, err
+}
+
+// epochKey returns the key of a namespace's epoch, unless an argument is invalid.
+func epochKey(ctx context.Context, kv clientv3.KV, namespace string) (string, error) {
+	switch {
+	case ctx == nil:
+		return "", errNilContext
+	case kv == nil:
+		return "", errNilKV
+	}
+	namespace, err := names.Namespace(namespace)
+	if err != nil {
+		return "", err
+	}
+	return names.EpochKey(namespace), nil
 }
 
 func readEpoch(ctx context.Context, kv clientv3.KV, key string) (epoch, mod int64, err error) {

@@ -109,6 +109,15 @@ func TestBumpRefusesAStepThatGuardsWouldRefuse(t *testing.T) {
 	}
 }
 
+func TestEpochWithoutAClientIsAnArgumentError(t *testing.T) {
+	if _, err := etcdfence.BumpEpoch(t.Context(), nil, "", 1, quiet); !isArgument(err, "kv") {
+		t.Errorf("BumpEpoch: %v", err)
+	}
+	if _, err := etcdfence.Epoch(t.Context(), nil, ""); !isArgument(err, "kv") {
+		t.Errorf("Epoch: %v", err)
+	}
+}
+
 func TestValueThatIsNotAnEpochIsLeftUnchanged(t *testing.T) {
 	e := newEtcd(t)
 	for _, value := range []string{"", "x", "-1", "32768", "1.5", "99999999999999999999"} {

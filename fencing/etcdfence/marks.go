@@ -59,7 +59,7 @@ const defaultTimeout = 5 * time.Second
 func NewMarks(kv clientv3.KV, o MarksOptions) (*Marks, error) {
 	m := &Marks{kv: kv, opts: o}
 	if kv == nil {
-		return nil, invalid("kv", "is nil")
+		return nil, errNilKV
 	}
 	ns, err := names.Namespace(m.opts.Namespace)
 	if err != nil {

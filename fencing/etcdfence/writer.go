@@ -247,4 +247,7 @@ func invalid(argument, reason string, args ...any) error {
 	return &holdfast.ArgumentError{Argument: argument, Reason: fmt.Sprintf(reason, args...)}
 }
 
-var errNilContext = invalid("ctx", "is nil")
+var (
+	errNilContext = invalid("ctx", "is nil")
+	errNilKV      = invalid("kv", "is nil")
+)

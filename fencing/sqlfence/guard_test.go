@@ -75,6 +75,9 @@ func TestMissingFunctionIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := m.Raise(t.Context(), sqlfence.SQLTx(nil), "r", holdfast.Token(5)); !isArgument(err, "tx") {
+		t.Errorf("SQLTx(nil): %v", err)
+	}
 	if err := m.Raise(t.Context(), nil, "r", holdfast.Token(5)); !isArgument(err, "tx") {
 		t.Errorf("Raise: %v", err)
 	}

@@ -17,8 +17,13 @@ type Tx interface {
 }
 
 // SQLTx returns tx as a [Tx]. GORM has it as Statement.ConnPool; with sqlc it is the
-// argument of WithTx.
-func SQLTx(tx *sql.Tx) Tx { return sqlTx{tx} }
+// argument of WithTx. If tx is nil, so is the Tx.
+func SQLTx(tx *sql.Tx) Tx {
+	if tx == nil {
+		return nil // which Raise refuses
+	}
+	return sqlTx{tx}
+}
 
 type sqlTx struct{ tx *sql.Tx }
 
