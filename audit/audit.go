@@ -1,9 +1,11 @@
 // Package audit reports who held which lock and when, and which claims guards refused. Set an Auditor in the options of
 // a mutex, an election, a guard or a fenced writer; without one, records go to a logger (see Log).
 //
-// Every hold gives one Granted record, or Attached, and then one of Released, Detached or Lost; every refused claim one
-// Refused; the operator's functions of the guards (etcdfence, memfence, sqlfence) Bumped and Reset, those of package
-// admin Kicked and Removed. If the process dies, what it had not recorded is never recorded.
+// Every hold gives one Granted record, or Attached, and then one of Released, Detached or Lost. Every claim that is
+// refused by what has an Auditor option gives one Refused: the caller of etcdfence.Marks, memfence.Store or
+// sqlfence.Column can record a refusal by Tell. The operator's functions of the guards (etcdfence, memfence, sqlfence)
+// give Bumped and Reset, those of package admin Kicked and Removed. If the process dies, what it had not recorded is
+// never recorded.
 package audit
 
 import (

@@ -32,7 +32,8 @@ const (
 
 // ToStatus returns the status error for err, for handlers behind [NewRequire] or [NewFilter] whose own
 // guard failed. The code is Unavailable only if err proves that nothing was done. That does not make
-// a client's retryPolicy safe: see "Retries". Errors of a store are not quoted. ToStatus(nil) is nil.
+// a client's retryPolicy safe: see "Retries". Errors of a store are not quoted; a
+// refusal is, whole if there is no *fencing.MarkError or *fencing.OtherNameError in it. ToStatus(nil) is nil.
 func ToStatus(err error) error {
 	if errors.As(err, new(*fence.TargetError)) {
 		return refusal(codes.Internal, ReasonResource, "the server cannot tell what the call writes to")

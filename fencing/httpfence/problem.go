@@ -44,7 +44,8 @@ type Problem struct {
 }
 
 // ProblemOf returns the problem that [Error] answers err with. The status is 503 only if err proves
-// that nothing was done. Errors of the server's own store or functions are not quoted.
+// that nothing was done. Errors of the server's own store or functions are not quoted; a refusal is,
+// whole if there is no *fencing.MarkError or *fencing.OtherNameError in it.
 func ProblemOf(err error) Problem {
 	var (
 		body   *bodyError

@@ -15,7 +15,9 @@ import (
 // The column is BIGINT NOT NULL DEFAULT 0; NULL counts as 0, "no holder yet". Update exactly one row,
 // by its key, and compute in the statement. The row must exist: an INSERT has no mark to compare with.
 // What [Guard.Do] does beyond that is yours: Check before the statement and the commit, the meaning of
-// a failed commit, and the same lock for all writers, whose name is not recorded.
+// a failed commit, and the same lock for all writers, whose name is not recorded. Any larger token
+// passes, also a forged one of a client, which then locks the row until you change it by hand: compare
+// with fencing.MaxEpochStep.
 //
 // MySQL counts the rows that an UPDATE has changed, unless the connection sets CLIENT_FOUND_ROWS
 // (clientFoundRows=true in go-sql-driver's DSN). Set it if a trigger of the table inserts into a table

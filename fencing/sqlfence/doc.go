@@ -23,7 +23,7 @@
 //     fencing.ErrStale has written nothing.
 //   - Writers of one resource wait for each other from their first statement on, and see what the
 //     previous one has committed. Writers of different resources wait only in SQLite, which has one
-//     writer per file.
+//     writer per file, and in MySQL the first writers of resources during [Guard.Expire].
 //
 // # Not guaranteed
 //

@@ -17,7 +17,8 @@ import (
 // to it with [ErrExpired]. So idle should be longer than any lock is held without a write. Only marks
 // below source's token are deleted; for that, all locks of the table must be in one etcd and
 // namespace. Each mark is deleted by its key, in transactions of up to 1,000, and each of these waits
-// for writers of its resources only.
+// for writers of its resources only. Before each of them Expire waits for all transactions in which a
+// resource gets its first mark, to raise the floor; in MySQL such transactions that begin then wait behind it.
 //
 // Errors: *holdfast.ArgumentError (idle is not positive), holdfast.ErrNoToken, the error of source's
 // Check, or that of the database; then marks may have been deleted.

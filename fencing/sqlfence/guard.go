@@ -46,7 +46,8 @@ func New(db *sql.DB, dialect Dialect, o Options) (*Guard, error) {
 // fn must read what it computes with, return the errors of its statements, not commit or roll back,
 // and not use tx after it returns. If source is a fencing.Holder, fn's context carries it. If fn
 // panics, the transaction is rolled back. A Do within fn, with fn's context, that would wait for fn's
-// own transaction is a *holdfast.ArgumentError.
+// own transaction is a *holdfast.ArgumentError. If db has no second connection (SetMaxOpenConns(1)),
+// each Do within fn waits until its ctx ends.
 //
 // nil means that work and mark are committed. Of the errors only holdfast.ErrOutcomeUnknown, which
 // [ErrTxEnded] Is as well, leaves open whether something was written. Before fn is called:

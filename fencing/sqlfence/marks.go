@@ -64,8 +64,8 @@ func newMarks(dialect Dialect, o Options) (*Marks, error) {
 // 40001; SQLite, with SQLITE_BUSY). A statement that commits implicitly, or a rollback to a savepoint
 // from before Raise, takes the guard away: Raise again.
 //
-// In a table that no [Guard] has written to, the first Raise adds the row of the floor, and others for
-// resources without a mark wait until its tx ends. That happens once.
+// In a table that no [Guard] has written to, the first Raise adds the row of the floor. Until its tx ends,
+// a Raise of another resource without a mark waits. That happens once.
 func (m *Marks) Raise(ctx context.Context, tx Tx, resource string, source fencing.Source) error {
 	return m.raise(ctx, tx, &claimant{m: m, resource: resource, source: source})
 }

@@ -35,7 +35,8 @@ func (t sqlTx) Run(ctx context.Context, query string, args, dest []any) error {
 	return t.tx.QueryRowContext(ctx, query, args...).Scan(dest...)
 }
 
-// PgxTx returns a pgx.Tx as a [Tx]: call PgxTx(tx), R is inferred. A pool or connection of pgx does
+// PgxTx returns a pgx.Tx as a [Tx]: call PgxTx(tx), R is inferred. It needs pgx 5.7 or newer: an older
+// pgx.ErrNoRows is not sql.ErrNoRows, and each first write of a resource would fail. A pool or connection of pgx does
 // not compile, because it would raise the mark outside the transaction.
 func PgxTx[R interface{ Scan(dest ...any) error }](tx interface {
 	QueryRow(ctx context.Context, query string, args ...any) R
