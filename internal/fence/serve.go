@@ -53,7 +53,7 @@ func (e *recorded) run(ctx context.Context) error {
 }
 
 // Refuse is called when the client gets err. It calls AuditRefusal, and logs a cause that is not the claim's fault:
-// that is not sent to the client, so nobody would see it.
+// that is not sent to the client, and the log is where an operator can see it.
 func Refuse(
 	ctx context.Context, a audit.Auditor, resource string, c fencing.Claim, client string, err error,
 ) {
