@@ -15,11 +15,12 @@ import (
 func TestCommitWhoseReplyIsLostIsUnknownAndNotRepeated(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		commits := 0
-		db := d.pool(t, &lossy{Connector: d.connector, commit: func(real func() error) error {
+		l := &lossy{Connector: d.connector, commit: func(real func() error) error {
 			commits++
 			return errors.Join(io.ErrUnexpectedEOF, real())
-		}})
-		g := d.guardOver(t, db, &sqlfence.Options{Retry: retry()})
+		}}
+		g := d.guardOver(t, d.pool(t, l), &sqlfence.Options{Retry: retry()})
+		l.addFloor(t, g)
 		err := g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "landed"))
 		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, io.ErrUnexpectedEOF) || commits != 1 {
 			t.Errorf("%d commits, %v", commits, err)
@@ -34,11 +35,13 @@ func TestContextThatEndsDuringTheCommitLeavesItUnknown(t *testing.T) {
 	d := newDatabase(t, kinds[0])
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	db := d.pool(t, &lossy{Connector: d.connector, commit: func(real func() error) error {
+	l := &lossy{Connector: d.connector, commit: func(real func() error) error {
 		cancel(why)
 		return errors.Join(context.Canceled, real())
-	}})
-	err := d.guardOver(t, db, nil).Do(ctx, "r", holdfast.Token(5), d.write("r", 5, ""))
+	}}
+	g := d.guardOver(t, d.pool(t, l), nil)
+	l.addFloor(t, g)
+	err := g.Do(ctx, "r", holdfast.Token(5), d.write("r", 5, ""))
 	if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, why) {
 		t.Errorf("Do: %v", err)
 	}
@@ -47,13 +50,15 @@ func TestContextThatEndsDuringTheCommitLeavesItUnknown(t *testing.T) {
 func TestCommitThatWasRefusedIsNotUnknown(t *testing.T) {
 	onEach(t, func(t *testing.T, d *database) {
 		commits := 0
-		db := d.pool(t, &lossy{Connector: d.connector, commit: func(real func() error) error {
+		l := &lossy{Connector: d.connector, commit: func(real func() error) error {
 			if commits++; commits == 1 {
 				return gaveUp{} // and the transaction stays open on its connection
 			}
 			return real()
-		}})
+		}}
+		db := d.pool(t, l)
 		g := d.guardOver(t, db, &sqlfence.Options{Retry: retry()})
+		l.addFloor(t, g)
 		db.SetMaxIdleConns(0)
 		if err := g.Do(t.Context(), "r", holdfast.Token(5), d.write("r", 5, "once")); err != nil {
 			t.Error(err)

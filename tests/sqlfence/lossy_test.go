@@ -2,7 +2,12 @@ package sqlfence_test
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
+	"testing"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fencing/sqlfence"
 )
 
 // lossy is a connector that calls its functions, if they are not nil, in place of each real Commit and ExecContext.
@@ -18,6 +23,18 @@ func (l *lossy) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	}
 	return &lossyConn{c, l}, nil
+}
+
+// addFloor lets g, over l, write once with real commits: the first write of a guard commits the floor, too.
+func (l *lossy) addFloor(t *testing.T, g *sqlfence.Guard) {
+	t.Helper()
+	commit := l.commit
+	l.commit = nil
+	err := g.Do(t.Context(), "before", holdfast.Token(1), func(context.Context, *sql.Tx) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.commit = commit
 }
 
 // lossyConn forwards the methods that the drivers of these tests implement.
