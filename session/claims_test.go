@@ -121,35 +121,6 @@ func TestSessionBeginsWithTheSlowerOfItsGrants(t *testing.T) {
 	})
 }
 
-// Etcd answers each first put of a session key too late, for two minutes.
-func TestAttemptsForALeaseUseOneLeaseOfClaimsForAMinute(t *testing.T) {
-	start(t, func(t *testing.T, c *cluster) {
-		cli := c.dial(t)
-		sent := c.record(func(call etcdfake.Call) (f etcdfake.Fate) {
-			if call.Method == "Put" {
-				f = etcdfake.Fate{Reply: 7 * time.Second, LoseRequest: true, Code: codes.Unavailable}
-			}
-			return f
-		})
-		began := time.Now()
-		time.AfterFunc(2*time.Minute, c.heal)
-		sess := c.openOn(t, cli, session.Options{})
-		claims := await(t, sess).Claims
-		if n := sent.of("LeaseGrant", forClaims); n != 3 {
-			t.Errorf("%d leases of claims in %v, want 3", n, time.Since(began))
-		}
-		if left := time.Until(c.Expires(claims)); left < 250*time.Second {
-			t.Errorf("the lease of the claims lasts %v", left)
-		}
-		lost := sess.Lease()
-		c.Revoke(lost)
-		time.Sleep(time.Minute)
-		if now := await(t, sess); now.Claims == claims || now.ID() == lost {
-			t.Errorf("after a loss lease %x has claims on %x, as %x had", now.ID(), now.Claims, lost)
-		}
-	})
-}
-
 func TestSessionNeedsBothLeases(t *testing.T) {
 	for name, fate := range map[string]etcdfake.Fate{"refused": noLeader, "unanswered": unanswered} {
 		t.Run(name, func(t *testing.T) {

@@ -39,8 +39,7 @@ func (o Options) claimsTTL() time.Duration { return max(claimsTTLs*o.TTL, minCla
 // granter obtains leases from etcd, and revokes them.
 type granter struct {
 	*env
-	work   *work
-	unused granted // a lease of claims, of the latest attempt that failed; await alone uses it
+	work *work
 }
 
 // await obtains a lease, and tries until ctx ends. judge turns the error of an attempt into what backoff.Retry decides
@@ -64,12 +63,10 @@ func (g *granter) await(ctx context.Context, judge func(error) error) (l *lease.
 func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	beside, cancel := context.WithCancel(ctx)
 	defer cancel()
-	claims := g.unused
+	var claims granted
 	var granting sync.WaitGroup
 	var refused error
-	if claims.ID == clientv3.NoLease || g.Clock()-claims.sent > g.opts.claimsTTL()/6 { // two renewals fit into the rest
-		granting.Go(func() { claims, refused = g.grant(beside, g.opts.claimsTTL()) })
-	}
+	granting.Go(func() { claims, refused = g.grant(beside, g.opts.claimsTTL()) })
 	l, err := g.obtainOwn(ctx)
 	if l == nil {
 		cancel() // nothing needs these claims
@@ -77,7 +74,6 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 		defer time.AfterFunc(l.UntilRenewal(), cancel).Stop()
 	}
 	granting.Wait()
-	g.unused = claims // unless the attempt succeeds, or revokes it
 	if l == nil {
 		return nil, err
 	}
@@ -89,11 +85,9 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 	if err != nil {
 		if answered || g.Context.Err() != nil { // by etcd; or Close must leave no lease behind
 			g.drop(ctx, l)
-			g.unused = granted{}
 		}
 		return nil, err
 	}
-	g.unused = granted{}
 	// No holder has relied on the lease before. So a suspension that has begun is told in time from now on:
 	//
 	//	0 s     the Grant is sent, and is trusted for 2.7 s: the suspension begins at 1.35 s

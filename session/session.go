@@ -107,7 +107,7 @@ func newSession(cli *clientv3.Client, o Options) *Session {
 	return &Session{
 		ref:     lease.NewRef(&lease.Host{Env: &e.Env, Leases: l, Work: w}),
 		env:     e,
-		granter: &granter{env: e, work: w},
+		granter: &granter{e, w},
 		leases:  l,
 		events:  es,
 		work:    w,
