@@ -125,7 +125,7 @@ func (d *detaching) try(ctx context.Context) error {
 // giveUp removes the entry, wherever it is, and returns why there is no ticket.
 func (d *detaching) giveUp(ctx context.Context, err error) error {
 	h := d.hold
-	handOff := func() { h.removal.finalize(h.grant.HandOff()) }
+	go func() { h.removal.finalize(h.grant.HandOff()) }() // Close joins it; it may call an auditor, which may block
 	// HandOff ends with the session's own lease, and a copy without a reply may have put the entry on D. Then only the
 	// revocation frees the name before D is over:
 	//
@@ -133,11 +133,10 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 	//	14 s  the session's lease is lost, and HandOff ends
 	//	25 s  etcd answers again: rev 30, D is revoked, and both keys go
 	if !h.host.Go(func(ctx context.Context) { // joined by Close
-		handOff()
-		d.report(d.revoke(ctx), h.removal.outcome)
+		h.removal.leave(ctx)
+		d.report(d.revoke(ctx))
 	}) {
-		go handOff() // closed: it sends nothing, and may call an auditor; Close joins it
-		d.report(d.revokeOnce(ctx), holdfast.ErrClosed)
+		d.report(d.revokeOnce(ctx)) // closed: HandOff sends nothing
 	}
 	removed := h.removal.await(ctx)
 	switch {
@@ -152,7 +151,7 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w; %w", err, removed)
 	}
 	if removed != nil && d.own.id != clientv3.NoLease {
-		err = fmt.Errorf("%w; if that is the ticket's, %x, it expires at %s unless the session revokes it",
+		err = fmt.Errorf("%w; the entry may be on the ticket's lease %x, which ends at %s unless the session revokes it",
 			err, int64(d.own.id), d.own.end())
 	}
 	return err
@@ -193,9 +192,16 @@ func (d *detaching) revokeOnce(ctx context.Context) error {
 }
 
 // report logs that the name may stay taken, if neither the revocation nor the removal was confirmed.
-func (d *detaching) report(revoked, removed error) {
+func (d *detaching) report(revoked error) {
 	h := d.hold
-	if revoked == nil || removed == nil || !time.Now().Before(d.own.until) {
+	select {
+	case <-h.removal.done:
+		if h.removal.outcome == nil {
+			return
+		}
+	default:
+	}
+	if revoked == nil || !time.Now().Before(d.own.until) {
 		return
 	}
 	h.host.Logger.Warn("holdfast: a lock whose Detach was given up may stay taken: "+

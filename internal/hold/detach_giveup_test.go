@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
 	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
@@ -55,24 +56,38 @@ func TestDetachThatIsGivenUpRemovesTheEntry(t *testing.T) {
 }
 
 // Both keys are on the ticket's lease, the session's lease is lost, and etcd answers again long before the first is
-// over: the name is freed then, not at the end of the ticket's time.
+// over: the name is freed then, not at the end of the ticket's time, or when an auditor returns.
 func TestDetachThatIsGivenUpCutOffFreesTheNameOnceEtcdAnswers(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		h := holdtest.MustAcquire(t, p.Queue("x"))
-		err, own := giveUpCutOff(t, srv, p, h)
-		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !strings.Contains(err.Error(), fmt.Sprintf("%x", own)) ||
-			!strings.Contains(err.Error(), "it expires at 2000-01-01T01:00:") {
-			t.Errorf("the error does not say that lease %x keeps the entry for an hour: %v", own, err)
-		}
-		time.Sleep(2 * kit.TTL)
-		if kv := srv.Keys(h.Key()); len(kv) != 1 || kv[0].Lease != int64(own) {
-			t.Fatalf("in etcd %v: this tests nothing", kv)
-		}
-		p.Heal()
-		time.Sleep(kit.TTL)
-		kit.NothingStands(t, srv)
-	})
+	unblock := make(chan struct{})
+	for name, auditor := range map[string]audit.Auditor{
+		"no auditor": nil,
+		"an auditor blocks": audit.Func(func(_ context.Context, r audit.Record) {
+			if r.Event != audit.Granted {
+				<-unblock
+			}
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				unblock = make(chan struct{}) // of this bubble
+				p := holdtest.Start(t, srv)
+				h := holdtest.MustAcquireAs(t, p.Queue("x"), hold.Request{Auditor: auditor})
+				err, own := giveUpCutOff(t, srv, p, h)
+				if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !strings.Contains(err.Error(), fmt.Sprintf("%x", own)) ||
+					!strings.Contains(err.Error(), "which ends at 2000-01-01T01:00:") {
+					t.Errorf("the error does not say that lease %x keeps the entry for an hour: %v", own, err)
+				}
+				time.Sleep(2 * kit.TTL)
+				if kv := srv.Keys(h.Key()); len(kv) != 1 || kv[0].Lease != int64(own) {
+					t.Fatalf("in etcd %v: this tests nothing", kv)
+				}
+				p.Heal()
+				time.Sleep(kit.TTL)
+				kit.NothingStands(t, srv)
+				close(unblock)
+			})
+		})
+	}
 }
 
 // Who reads the log knows what keeps the name taken, and until when.
