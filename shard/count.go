@@ -22,8 +22,9 @@ type counted struct {
 	err   error
 }
 
-// confirmCount compares the number of shards once under each lease, before a function is called. While the member had
-// no key, as between two leases, admin.ResizeShards may have changed it. While a shard is held, it cannot.
+// confirmCount compares the number of shards once under each lease, and again if the member's key was deleted, before a
+// function is called. While the member had no key, admin.ResizeShards may have changed it. While a shard is held, it
+// cannot.
 func (r *run) confirmCount(ctx context.Context, lease clientv3.LeaseID) error {
 	r.mu.Lock()
 	c := r.counted

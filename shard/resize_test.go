@@ -251,3 +251,38 @@ func resizeBeside(t *testing.T, srv *etcdfake.Server, late time.Duration) {
 	time.Sleep(settled)
 	f.even("afterwards", owner)
 }
+
+// It is drained, so its key alone refuses a resize. An operator takes it for dead, and deletes that key.
+func TestMemberWhoseKeyWasDeletedSeesThatTheNumberWasChanged(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 8)
+		a := f.start("a", 0)
+		time.Sleep(settled)
+		adm := admin.New(srv.Client(t), admin.Options{})
+		if err := adm.DrainMember(t.Context(), "orders", "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(settled)
+		a.Link.Cut()
+		srv.Delete(string(srv.Keys(members)[0].Key))
+		if _, err := adm.ResizeShards(t.Context(), "orders", 64); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		lease := a.Sess.Lease()
+		a.Heal()
+		time.Sleep(settled)
+		if now := a.Sess.Lease(); now != lease {
+			t.Errorf("lease %x was lost, and is %x: this tests nothing", lease, now)
+		}
+		select {
+		case <-a.done:
+		default:
+			t.Fatal("it goes on with the old number")
+		}
+		var other *shard.CountError
+		if !errors.As(a.err, &other) || other.Count != 64 {
+			t.Errorf("Run: %v", a.err)
+		}
+	})
+}

@@ -107,7 +107,7 @@ type run struct {
 	told     callback.Calls
 
 	mu      sync.Mutex // protects what follows
-	counted *counted   // under the latest lease; nil before
+	counted *counted   // under the latest lease; nil before, and once the key was missing
 	failures
 }
 
@@ -165,6 +165,7 @@ func (r *run) assign(group member.Group) {
 		self := member.Info{Name: own, Capacity: r.member.Capacity()}
 		group.Members, there = append(slices.Clone(group.Members), self), true
 		_ = r.member.Update(ended(context.Background()), r.shards.opts.Value) // goes on without its context
+		r.forgetCount()
 	}
 	r.keepDrained(group.Drained)
 	settled := r.settling.settled(group)
@@ -199,6 +200,17 @@ func (r *run) compareCount(lease clientv3.LeaseID) {
 			r.end(err)
 		}
 	})
+}
+
+// forgetCount has the number compared again under the same lease, because nothing refused a resize while the key was
+// missing:
+//
+//	rev 20: an operator deletes the key of a member that is cut off and owns no shard · rev 21: a resize, from 8 to 64
+//	rev 22: the key stands again, on the same lease → the member compares, finds 64, and ends
+func (r *run) forgetCount() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counted = nil
 }
 
 // reserved returns how many shards are assigned to absent members.
