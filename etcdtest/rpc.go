@@ -175,25 +175,32 @@ func (r *rpcs) unary(
 			return invoke(ctx, fullMethod, req, reply, cc, opts...)
 		}
 		h.request = proto.Clone(req.(proto.Message))
-		opts = slices.DeleteFunc(slices.Clone(opts), writesToCaller)
+		late := slices.DeleteFunc(slices.Clone(opts), writesToCaller)
 		send := func(ctx context.Context, reply proto.Message) error {
-			return invoke(ctx, fullMethod, h.request, reply, cc, opts...)
+			return invoke(ctx, fullMethod, h.request, reply, cc, late...)
 		}
-		return h.sendLater(ctx, release, reply.(proto.Message), send)
+		err := h.sendLater(ctx, release, reply.(proto.Message), send)
+		finish(opts, err)
+		return err
 	}()
 	if err != nil {
 		return err
 	}
 	if f := r.take(loseReply, method, req); f != nil {
 		err := r.replyLost(ctx, f.code)
-		for _, opt := range opts { // as gRPC would, if the reply had been lost on the way
-			if finish, ok := opt.(grpc.OnFinishCallOption); ok {
-				finish.OnFinish(err)
-			}
-		}
+		finish(opts, err)
 		return err
 	}
 	return nil
+}
+
+// finish tells the caller's options how the RPC has ended, as gRPC would.
+func finish(opts []grpc.CallOption, err error) {
+	for _, opt := range opts {
+		if on, ok := opt.(grpc.OnFinishCallOption); ok {
+			on.OnFinish(err)
+		}
+	}
 }
 
 // writesToCaller reports whether an option writes to variables of the caller, which may have returned before a late
