@@ -163,11 +163,10 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 		did.Token = 0
 	}
 	how, unknown := unknownEnd, error(nil)
+	var looked error
 	if k.wait == 0 && h.Detached() { // one look: its ticket has ended, unless a process had attached it before
-		holds, err := k.holds(asking, adm, token)
-		if err != nil {
-			return err
-		}
+		var holds bool
+		holds, looked = k.holds(asking, adm, token)
 		did.Free = !holds
 	}
 	if k.wait > 0 {
@@ -194,7 +193,7 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 		return k.print(a, out, did, "%s does not hold %s any more; whether it has let go, or its lease has ended, "+
 			"is not known: %v", owner(h, 0), k.lock(), unknown)
 	case k.wait == 0:
-		return k.print(a, out, did, "%s was asked to let go of %s", owner(h, 0), k.lock())
+		return cmp.Or(k.print(a, out, did, "%s was asked to let go of %s", owner(h, 0), k.lock()), looked)
 	}
 	err = k.print(a, out, did, "%s still holds %s after %v", owner(h, 0), k.lock(), k.wait)
 	if err == nil {
