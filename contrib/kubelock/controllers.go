@@ -86,7 +86,10 @@ func (c *Controllers) keepWarm(ctx context.Context) error {
 		}
 		select {
 		case c.warm <- next:
-			<-next.over
+			select {
+			case <-next.over:
+			case <-ctx.Done(): // a controller may hang
+			}
 		case <-ctx.Done():
 		}
 		end()
