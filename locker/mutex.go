@@ -51,7 +51,8 @@ func (m *Mutex) With(o Options) *Mutex { return &Mutex{mutex{m.named.with(o)}} }
 func (m *mutex) Name() string { return m.named.first().Name() }
 
 // Do acquires the lock, calls fn, and releases the lock when fn has returned. fn's context is a child of ctx. It
-// carries the lock for package fencing, and is canceled when the lock is lost; context.Cause says why.
+// carries the lock for package fencing, and is canceled when the lock is lost; context.Cause says why. It may have
+// ended before fn is called.
 //
 // If fn was not called, the error is a *view.AcquireError. Otherwise it is fn's own, joined with the
 // *holdfast.LostError if the lock was lost while fn ran, even if fn returned nil or only the release reveals it. A

@@ -273,7 +273,7 @@ func (m *Member) change(ctx context.Context, doing string, c change) error {
 	return nil
 }
 
-// leave has the key removed. If its lease is lost, nothing is to be removed, and run ends.
+// leave has run remove the key, and end. Under a lost lease run removes nothing.
 func (m *Member) leave() (number int) {
 	defer m.stay.end() // run is to see that the member has left
 	m.mu.Lock()

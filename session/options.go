@@ -66,8 +66,8 @@ type Options struct {
 
 	// DriftMargin is subtracted from the TTL, for clock drift and late timers. Default the larger of TTL/10 and 200 ms;
 	// 200 ms to TTL/4. Too small, a process with a slow clock trusts its lease for longer than etcd keeps it; too large,
-	// short outages cost the lease. Holders have as long to stop if the session gives up a lease that etcd still keeps:
-	// then it revokes the lease, and the next ones hold without a LockDelay.
+	// short outages cost the lease. It is also the time that holders have to stop if the session gives up a lease that
+	// etcd still keeps: then the session revokes it, and the next ones hold without a LockDelay.
 	DriftMargin time.Duration
 
 	// LockDelay is how long a waiter of this session waits when the holder ahead lost its lease instead of releasing:
@@ -94,8 +94,9 @@ type Options struct {
 	// sleeps, and should take nanoseconds. Default SystemClock(). For tests.
 	Clock func() time.Duration
 
-	// Logger gets changes of state, callbacks that panic, and releases that could not be finished. A handler that blocks
-	// delays no loss of a lease; requests about locks, and what tells that an entry was deleted, may wait for it. Default
+	// Logger gets changes of state, callbacks that panic, and releases that could not be finished. A handler must not
+	// block for long, or panic. Changes of state are written beside the rest. All other lines are written where they come
+	// about, so renewals, watches and polls may wait for the handler, and a loss may then be told late. Default
 	// slog.Default().
 	Logger *slog.Logger
 

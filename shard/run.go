@@ -281,7 +281,7 @@ func (r *run) leave(ctx context.Context, why error) {
 	}
 }
 
-// ended returns ctx, ended. What a session sends to finish it then has CloseTimeout.
+// ended returns ctx, ended. A session gives a call with such a context CloseTimeout for what it still sends.
 func ended(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()

@@ -95,10 +95,11 @@ func (e *Elector) IsLeader(context.Context) error {
 
 // Task returns a task that belongs to the term in which it is started. fn is called with the term, for its token, and
 // with a context that is canceled when the term ends, with the reason as its context.Cause, and when gocron ends the
-// job. It carries the term for package fencing. Run does not resign before fn has returned.
+// job. It carries the term for package fencing, and may have ended before fn is called. Run does not resign before fn
+// has returned.
 //
 // The error of the task, which gocron passes to AfterJobRunsWithError, is fn's, joined with the *holdfast.LostError if
-// the term was lost before fn returned. It Is ErrNotLeader if the term ended before fn could be called.
+// the term was lost before fn returned. It Is ErrNotLeader if Run had no term; then fn was not called.
 func (e *Elector) Task(fn func(ctx context.Context, term *election.Term) error) gocron.Task {
 	return gocron.NewTask(func(ctx context.Context) error {
 		e.mu.Lock()

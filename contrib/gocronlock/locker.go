@@ -110,7 +110,8 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 
 // Task returns a task for the job of that name, which must have gocron.WithName(name) and this Locker. fn is called
 // with the lock of the run, for its token, and with a context that is canceled when the lock is lost, with the
-// *holdfast.LostError as its context.Cause, and when gocron ends the job. It carries the lock for package fencing.
+// *holdfast.LostError as its context.Cause, and when gocron ends the job. It carries the lock for package fencing, and
+// may have ended before fn is called.
 //
 // The error of the task, which gocron passes to AfterJobRunsWithError, is fn's, joined with the *holdfast.LostError if
 // the lock was lost before fn returned. It Is ErrNotHeld if the run has no lock; then fn was not called.
