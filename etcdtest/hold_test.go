@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
@@ -136,5 +137,34 @@ func TestReplyToAHeldRequestCanBeLost(t *testing.T) {
 	}
 	if _, err := held.Reply(); err != nil {
 		t.Fatalf("the server answered %v", err)
+	}
+}
+
+// Etcd's client hears of a failure by an option only.
+func TestOptionsOfAHeldRequestAreToldHowItEnds(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	for name, end := range map[string]func(*etcdtest.Held){
+		"lost": (*etcdtest.Held).Deliver, "dropped": (*etcdtest.Held).Drop,
+	} {
+		link := srv.Link(t)
+		held := link.Hold("Put")
+		if name == "lost" {
+			link.LoseReply("Put", 1, codes.Unavailable)
+		}
+		var told error
+		option := grpc.OnFinish(func(err error) { told = err })
+		done := make(chan error, 1)
+		ctx := withTimeout(t)
+		go func() { // received below
+			r := &pb.PutRequest{Key: []byte("a"), Value: []byte("1")}
+			_, err := pb.NewKVClient(link.Client().ActiveConnection()).Put(ctx, r, option)
+			done <- err
+		}()
+		wait(t, held.Arrived())
+		end(held)
+		if err := <-done; !isUnavailable(err) || !isUnavailable(told) {
+			t.Errorf("%s: the call returns %v, and its option is told %v", name, err, told)
+		}
 	}
 }

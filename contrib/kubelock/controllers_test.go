@@ -129,3 +129,45 @@ func TestNoControllersAreAnError(t *testing.T) {
 		_ = sess.Close(context.Background())
 	})
 }
+
+// hangs is a controller whose reconciler does not end.
+type hangs struct{ ends chan struct{} }
+
+func (c hangs) Start(context.Context) error {
+	<-c.ends
+	return nil
+}
+
+// The manager is told, and does not wait.
+func TestStartReturnsAlthoughAControllerHangs(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		sess, err := session.New(t.Context(), srv.Client(t), session.Options{
+			Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		controller := hangs{make(chan struct{})}
+		el := election.New(sess, "operator").With(election.Options{DrainTimeout: time.Second})
+		ctrls := kubelock.NewControllers(el, func(context.Context) ([]kubelock.Starter, error) {
+			return []kubelock.Starter{controller}, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- ctrls.Start(ctx) }() // received below
+		time.Sleep(time.Minute)
+		cancel()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, election.ErrNotDrained) {
+				t.Errorf("Start: %v", err)
+			}
+			close(controller.ends)
+		case <-time.After(time.Minute):
+			t.Error("Start waits for a controller that hangs")
+			close(controller.ends)
+			<-ended
+		}
+		_ = sess.Close(context.Background())
+	})
+}

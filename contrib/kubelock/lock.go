@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/locker"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 const (
@@ -56,6 +57,7 @@ type Lock struct {
 	opts           Options
 	name, identity string
 	record, holder string // keys
+	clock          func() time.Duration
 
 	mu       sync.Mutex // protects the fields below
 	revision int64      // of the record as last seen; 0: none was seen
@@ -87,7 +89,9 @@ func New(cli *clientv3.Client, name, identity string, o Options) (*Lock, error) 
 		return nil, err
 	}
 	key := o.Namespace + "/kube/" + name
-	return &Lock{cli: cli, opts: o, name: name, identity: identity, record: key, holder: key + "/@"}, nil
+	return &Lock{
+		cli: cli, opts: o, name: name, identity: identity, record: key, holder: key + "/@", clock: session.SystemClock(),
+	}, nil
 }
 
 // Get returns the record and its bytes. If there is none, the error is a NotFound of apimachinery.
@@ -163,7 +167,7 @@ func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord
 }
 
 func (l *Lock) acquire(ctx context.Context, ler resourcelock.LeaderElectionRecord, same clientv3.Cmp) error {
-	sent := time.Now()
+	sent := l.clock()
 	resp, err := l.commit(ctx, "acquire", []clientv3.Cmp{same},
 		l.put(ler), clientv3.OpPut(l.holder, l.identity), clientv3.OpGet(l.opts.Namespace+"/epoch"))
 	if err != nil {
@@ -188,7 +192,7 @@ func (l *Lock) acquire(ctx context.Context, ler resourcelock.LeaderElectionRecor
 }
 
 func (l *Lock) renew(ctx context.Context, ler resourcelock.LeaderElectionRecord, term *Term, same clientv3.Cmp) error {
-	sent := time.Now()
+	sent := l.clock()
 	resp, err := l.commit(ctx, "renew", append(term.Holding(), same), l.put(ler))
 	if err != nil {
 		return err

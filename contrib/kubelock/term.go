@@ -17,10 +17,10 @@ type Term struct {
 	lock  *Lock
 	token holdfast.Token
 
-	mu    sync.Mutex // protects the fields below
-	sent  time.Time  // when the last confirmed renewal was sent
-	until time.Time  // it is trusted until then
-	ended error      // final
+	mu    sync.Mutex    // protects the fields below
+	sent  time.Duration // when the last confirmed renewal was sent, by the lock's clock
+	until time.Duration // it is trusted until then
+	ended error         // final
 }
 
 var _ fencing.Holder = (*Term)(nil)
@@ -55,24 +55,24 @@ func (t *Term) Holding() []clientv3.Cmp {
 
 // Check reports whether the term is held now, without an RPC: nil, a *holdfast.LostError, or holdfast.ErrReleased. It
 // is trusted for nine tenths of client-go's LeaseDuration after the last confirmed renewal was sent; other candidates
-// wait for the whole of it. It reads the clock, so it is right after a pause. Time passes between a Check and what
-// follows it: only a fence closes that gap. That of a nil Term is holdfast.ErrNoToken.
+// wait for the whole of it. It reads session.SystemClock, so it is right after a pause. Time passes between a Check and
+// what follows it: only a fence closes that gap. That of a nil Term is holdfast.ErrNoToken.
 func (t *Term) Check() error {
 	if t == nil {
 		return holdfast.ErrNoToken
 	}
-	now := time.Now()
+	now := t.lock.clock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended == nil && !t.until.After(now) {
+	if t.ended == nil && t.until <= now {
 		t.ended = t.lost(holdfast.CauseExpired, now)
 	}
 	return t.ended
 }
 
 // renewed notes a confirmed renewal. It does not revive a term whose end was reported.
-func (t *Term) renewed(sent time.Time, ler resourcelock.LeaderElectionRecord) {
-	until := sent.Add(time.Duration(ler.LeaseDurationSeconds) * time.Second * 9 / 10)
+func (t *Term) renewed(sent time.Duration, ler resourcelock.LeaderElectionRecord) {
+	until := sent + time.Duration(ler.LeaseDurationSeconds)*time.Second*9/10
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sent, t.until = sent, until
@@ -89,7 +89,7 @@ func (t *Term) release() {
 
 // lose ends the term, unless its end was reported before.
 func (t *Term) lose(cause holdfast.Cause) {
-	now := time.Now()
+	now := t.lock.clock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended == nil {
@@ -98,8 +98,8 @@ func (t *Term) lose(cause holdfast.Cause) {
 }
 
 // lost must be called with t.mu held.
-func (t *Term) lost(cause holdfast.Cause, now time.Time) error {
+func (t *Term) lost(cause holdfast.Cause, now time.Duration) error {
 	return &holdfast.LostError{
-		Kind: holdfast.KindElection, Name: t.lock.name, Token: t.token, Cause: cause, Since: now.Sub(t.sent),
+		Kind: holdfast.KindElection, Name: t.lock.name, Token: t.token, Cause: cause, Since: now - t.sent,
 	}
 }
