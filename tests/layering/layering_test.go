@@ -68,7 +68,7 @@ var layers = map[string][]string{
 
 	// Each a module of its own.
 	"contrib/gocronlock": above("fencing", "session", "locker", "election"),
-	"contrib/kubelock":   above("fencing", "locker", "election"),
+	"contrib/kubelock":   above("fencing", "session", "locker", "election"),
 }
 
 // locks lists what the packages that make locks and terms may import.

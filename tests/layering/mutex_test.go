@@ -26,7 +26,7 @@ var harmless = map[string]string{
 	"calls time.Now": pure, "calls now.Sub": pure,
 	"calls lastStream.Add": pure, "calls known.gone.IsZero": pure,
 	"calls context.WithCancelCause": pure, "calls w.running.Add": pure,
-	"calls tasks.Add": pure, "calls t.until.After": pure, "calls r.copies.Go": "starts a goroutine",
+	"calls tasks.Add": pure, "calls r.copies.Go": "starts a goroutine",
 
 	"calls time.AfterFunc":     "starts a timer, which calls back later on its own goroutine",
 	"calls s.client.Endpoints": "copies the list under a mutex that etcd's client holds during no request",
