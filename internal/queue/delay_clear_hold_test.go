@@ -15,7 +15,7 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
-// An administrator moves the first entry of a queue to a lease of its own while it waits for its delay. That entry
+// An administrator moves the first entry of a queue to a lease of its own while its clear is on its way. That entry
 // keeps its create revision, and goes soon: it must not hold, nor make room for those behind it.
 func TestEntryThatIsMovedInItsDelayNeitherHoldsNorClears(t *testing.T) {
 	for name, vanish := range map[string]bool{"of a session that is gone": false, "of one that lives": true} {
@@ -30,6 +30,10 @@ func TestEntryThatIsMovedInItsDelayNeitherHoldsNorClears(t *testing.T) {
 				}
 				done := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Queue("x"))
 				kit.Queued(t, srv, holdtest.EntriesX, 1)
+				p.PlanAll("clear", etcdfake.Fate{Request: 10 * kit.OneWay})
+				for p.Counts()["clear"] == 0 { // until then a look would find what follows
+					time.Sleep(kit.OneWay)
+				}
 				own := srv.Keys(holdtest.EntriesX)[0]
 				lease, err := srv.Client(t).Grant(t.Context(), 3)
 				if err != nil {
