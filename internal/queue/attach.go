@@ -150,8 +150,8 @@ func (a *attaching) try(ctx context.Context) error {
 		},
 		Else: reads,
 	})
-	if unknown := e.Queue.ReportUnknown("move", err); unknown || r.Unanswered {
-		a.unansweredAt, a.unknown = gate, a.unknown || unknown
+	if e.Queue.ReportUnknown("move", err) || r.Unanswered {
+		a.unansweredAt, a.unknown = gate, true
 	}
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone:
