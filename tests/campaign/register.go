@@ -112,7 +112,10 @@ func (rec *recorded) judgeRegisters() (violations []string) {
 }
 
 // registers returns the operations on each register. Those of unknown outcome have an effect if etcd's history has what
-// they wrote. A process that was killed has not reported its last ones; they are known by their effects.
+// they wrote. A process that was killed has not reported its last ones; they are known by their effects. Each mark in
+// etcd's history is an operation of its own: a call that was refused may have raised the mark before, by a try that got no
+// reply. For example, Admit of token 20 writes 20 and gets no reply, Admit of 21 writes 21, and the second try of the
+// first call finds 21 and is refused; Admit of 19 was refused by the 20 between them.
 func (rec *recorded) registers() map[string][]register.Op {
 	type effect struct{ key, value string }
 	effects := make(map[effect]oracle.Change) // the first change that wrote a value to a register
@@ -134,7 +137,7 @@ func (rec *recorded) registers() map[string][]register.Op {
 			op.Return = c.Before
 		}
 		all[op.Key] = append(all[op.Key], op.Op)
-		reported[effect{op.Key, op.Value}] = reported[effect{op.Key, op.Value}] || !op.Read && !op.Refused
+		reported[effect{op.Key, op.Value}] = reported[effect{op.Key, op.Value}] || !op.Read && !op.Mark
 	}
 	for e, c := range effects {
 		if !reported[e] {
@@ -144,11 +147,14 @@ func (rec *recorded) registers() map[string][]register.Op {
 	return all
 }
 
-// unreported returns the write that has made a change. Its writer held by the time of its call, and was killed.
+// unreported returns the write that has made a change. Its writer held by the time of its call.
 func (rec *recorded) unreported(key, value string, c oracle.Change) register.Op {
 	op := register.Op{Value: value, Mark: strings.HasPrefix(key, marks), Return: c.Before}
 	for _, h := range rec.Record.Holds {
-		if h.Token != 0 && !h.Parts[0].Shared && (oracle.WriterOf(value) == h.Who || op.Mark && h.Token.String() == value) {
+		if h.Token == 0 || h.Parts[0].Shared || oracle.WriterOf(value) != h.Who && !(op.Mark && h.Token.String() == value) {
+			continue
+		}
+		if op.Token != h.Token || h.Granted < op.Call { // the first of those that have held by one entry
 			op.Token, op.Call = h.Token, h.Granted
 		}
 	}

@@ -132,6 +132,29 @@ func TestMarkThatIsRefusedNeedsALargerOne(t *testing.T) {
 	}
 }
 
+// The second try of a call is refused by the second holder's mark, although its first try had raised the mark. So a call
+// with a smaller token was refused before the second holder came.
+func TestMarkOfACallThatIsRefusedIsKnownFromTheHistory(t *testing.T) {
+	j := newJournal()
+	j.key = "holdfast/mark/x"
+	first, second := j.of[0].Token, j.of[1].Token
+	mark := func(token holdfast.Token, refused bool) registerOp {
+		return registerOp{Op: register.Op{Token: token, Value: token.String(), Refused: refused, Mark: true}}
+	}
+	j.used(13*time.Second, mark(first-1, true))
+	j.used(16*time.Second, mark(second, false))
+	tries := mark(first, true)
+	tries.Key, tries.Call, tries.Return = j.key, 11*time.Second, 18*time.Second
+	j.Used = append(j.Used, tries)
+	if got := j.judge().Violations; len(got) != 1 || !strings.Contains(got[0], "is not linearizable") {
+		t.Errorf("without the mark in etcd's history: %q", got)
+	}
+	j.wrote("x " + first.String())
+	if got := j.judge().Violations; len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestRegistersAndOverrunsAreJudgedAgain(t *testing.T) {
 	j := newJournal()
 	j.used(16*time.Second, put(j.of[1].Token, "b"))
