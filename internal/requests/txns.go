@@ -92,40 +92,6 @@ func (o *Ops) Add(ops ...clientv3.Op) (first int) {
 	return first
 }
 
-// AddGroups adds groups of reads, of at most MaxOps each. If there is no room for all, it makes each a Txn in the Txn.
-func (o *Ops) AddGroups(groups [][]clientv3.Op) Groups {
-	all := slices.Concat(groups...)
-	// Etcd takes a nested Txn for a write, whatever is in it: it commits it, and waits for its disks.
-	if len(*o)+len(all) > MaxOps {
-		g := Groups{nested: true}
-		for _, group := range groups {
-			g.from = append(g.from, o.Add(clientv3.OpTxn(nil, group, nil)))
-		}
-		return g
-	}
-	var g Groups
-	for _, group := range groups {
-		g.from = append(g.from, o.Add(group...))
-	}
-	g.from = append(g.from, len(*o))
-	return g
-}
-
-// Groups finds the replies to the groups of AddGroups.
-type Groups struct {
-	nested bool
-	from   []int // the first operation of each group and, unless they are nested, the end of the last
-}
-
-// Of returns the replies to group i, out of the reply to the Txn.
-func (g Groups) Of(r Reply, i int) Reply {
-	if g.nested {
-		return r.Inner(g.from[i])
-	}
-	r.Responses = r.Responses[g.from[i]:g.from[i+1]]
-	return r
-}
-
 const (
 	// maxInFlight is how many requests are in flight before further Txns are batched. An idle session never gets there.
 	maxInFlight = 4

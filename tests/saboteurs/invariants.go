@@ -57,8 +57,7 @@ var invariants = []invariant{
 	}},
 	{"8 No herd, constant RPCs", []string{
 		"internal/watching/follow.go Follower.watch",
-		"internal/queue/wait.go scope.nearest",
-		"internal/requests/txns.go Ops.AddGroups",
+		"internal/queue/wait.go scope.nearest, entry.look",
 	}},
 	{"9 Tokens strictly increase", []string{"internal/layout/value.go Token", "token.go NewToken"}},
 	{"10 Two goroutines are two contenders", []string{

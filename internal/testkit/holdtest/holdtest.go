@@ -221,14 +221,6 @@ func TryNotify(t *testing.T, srv *etcdfake.Server, kv *mvccpb.KeyValue, n layout
 	return resp.Succeeded
 }
 
-// Put puts a key with the session's lease.
-func (p *Process) Put(t *testing.T, key string) {
-	t.Helper()
-	if _, err := p.Link.Client().Put(t.Context(), key, "", clientv3.WithLease(p.Sess.Lease())); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Permits is the queue of a semaphore for callers that ask for weight of limit.
 func (p *Process) Permits(limit, weight int) *queue.Queue {
 	return p.Semaphore(limit).Permits(weight)
