@@ -109,7 +109,8 @@ func TestAttachOfATicketInUseEndsWithItsContext(t *testing.T) {
 		}()
 		time.Sleep(kit.OneWay)
 		_, err := p.Attach(kit.Within(t, time.Second), ticket, hold.Request{})
-		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, holdfast.ErrOutcomeUnknown) ||
+			!strings.Contains(err.Error(), "attaches the ticket already") || strings.Contains(err.Error(), "its entry is removed") {
 			t.Error(err)
 		}
 		h := <-first
@@ -122,5 +123,77 @@ func TestAttachOfATicketInUseEndsWithItsContext(t *testing.T) {
 		isOn(t, srv, p, h)
 		holdtest.MustRelease(t, h)
 		kit.NothingStands(t, srv)
+	})
+}
+
+// No lease comes, so there is nothing to attach to.
+func TestAttachWithoutALeaseEndsWithItsContext(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ticket, _, _ := detached(t, srv)
+		p := holdtest.Start(t, srv)
+		p.PlanAll("LeaseGrant", holdtest.Silence)
+		lost := p.Host.Lease()
+		srv.Revoke(lost.ID())
+		<-lost.Context().Done()
+		_, err := p.Attach(kit.Within(t, time.Second), ticket, hold.Request{})
+		if !errors.Is(err, context.DeadlineExceeded) || p.Counts()["attach"] != 0 {
+			t.Errorf("%v, with %v", err, p.Counts())
+		}
+	})
+}
+
+// What another call has is read, and etcd does not answer.
+func TestAttachOfATicketInUseWithoutAReply(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ticket, _, _ := detached(t, srv)
+		p := holdtest.Start(t, srv)
+		h := p.MustAttach(t, ticket, hold.Request{})
+		p.PlanAll("read", holdtest.Silence)
+		_, err := p.Attach(kit.Within(t, time.Second), ticket, hold.Request{})
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
+			t.Error(err)
+		}
+		p.Plan(nil)
+		holdtest.MustRelease(t, h)
+	})
+}
+
+// Etcd refuses the claim on a lease that it no longer has, and so tells the session of its loss.
+func TestAttachWithALeaseOfClaimsThatIsGoneTellsTheSession(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ticket, h, _ := detached(t, srv)
+		p := holdtest.Start(t, srv)
+		srv.Revoke(p.Host.Lease().Claims)
+		began := time.Now()
+		_, err := p.Attach(kit.Within(t, time.Minute), ticket, hold.Request{})
+		if took := time.Since(began); !errors.Is(err, holdfast.ErrLost) || took > 6*kit.OneWay {
+			t.Errorf("after %v: %v", took, err)
+		}
+		if leaseOf(srv, h.Key()) != ticket.Lease {
+			t.Error("the entry is not where Detach has put it")
+		}
+	})
+}
+
+// The first copy has no reply. The second is refused, since the entry is gone, so the first cannot be carried out any
+// more: the outcome is known, although etcd does not say how the ticket has ended.
+func TestAttachThatIsRefusedHasAKnownOutcome(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ticket, _, _ := detached(t, srv)
+		p := holdtest.Start(t, srv)
+		p.Plan(func(kind string, n int) etcdfake.Fate {
+			if kind == "attach" && n == 1 || kind == "LeaseTimeToLive" {
+				return holdtest.Silence
+			}
+			return etcdfake.Fate{}
+		})
+		srv.Delete(ticket.Key)
+		_, err := p.Attach(kit.Within(t, 30*time.Second), ticket, hold.Request{})
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
+			t.Error(err)
+		}
+		if n := p.Counts()["attach"]; n < 2 {
+			t.Errorf("%d requests", n)
+		}
 	})
 }

@@ -288,6 +288,24 @@ func TestAttachDoesNotHoldByAReplyThatIsOld(t *testing.T) {
 	}
 }
 
+// Beside another permit it holds all the same: a look by the rules of permits tells.
+func TestAttachOfAPermitDoesNotHoldByAReplyThatIsOld(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		first := holdtest.MustAcquire(t, p.Permits(2, 1))
+		ticket := holdtest.MustDetach(t, holdtest.MustAcquire(t, p.Permits(2, 1)), time.Hour)
+		q := &holdtest.Process{Process: kit.StartQuiet(t, srv)}
+		q.PlanAll("attach", etcdfake.Fate{Reply: lease.LookLasts(kit.LockDelay)})
+		h, err := q.Attach(kit.Within(t, time.Minute), ticket, hold.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		holdtest.MustRelease(t, h)
+		holdtest.MustRelease(t, first)
+		kit.NothingStands(t, srv)
+	})
+}
+
 // The session loses its lease on the way: the entry goes with it, or the ticket stays good.
 func TestAttachUnderALeaseThatIsLostMeanwhile(t *testing.T) {
 	for name, fate := range map[string]etcdfake.Fate{

@@ -61,19 +61,27 @@ func TestTicketOfAnEarlierDetachIsRefused(t *testing.T) {
 // What a process hears depends on what has become of the entry.
 func TestTicketThatIsGoodNoMore(t *testing.T) {
 	for name, c := range map[string]struct {
-		happens func(srv *etcdfake.Server, ticket layout.Ticket)
+		happens func(t *testing.T, srv *etcdfake.Server, ticket layout.Ticket)
 		want    holdfast.TicketEnd
 	}{
-		"the lease is over": {func(_ *etcdfake.Server, _ layout.Ticket) {
+		"the lease is over": {func(_ *testing.T, _ *etcdfake.Server, _ layout.Ticket) {
 			time.Sleep(time.Hour + time.Minute)
 		}, holdfast.TicketExpired},
-		"the lease was revoked": {func(srv *etcdfake.Server, ticket layout.Ticket) {
+		"the lease was revoked": {func(t *testing.T, srv *etcdfake.Server, ticket layout.Ticket) {
 			srv.Revoke(ticket.Lease)
 		}, holdfast.TicketKicked},
-		"the entry was deleted by hand": {func(srv *etcdfake.Server, ticket layout.Ticket) {
+		"the entry was deleted by hand": {func(t *testing.T, srv *etcdfake.Server, ticket layout.Ticket) {
 			srv.Delete(ticket.Key)
 		}, holdfast.TicketUsed},
-		"the entry was written to by hand": {func(srv *etcdfake.Server, ticket layout.Ticket) {
+		"the entry was deleted by hand, in the last second": {func(t *testing.T, srv *etcdfake.Server, ticket layout.Ticket) {
+			time.Sleep(time.Until(ticket.Until) - time.Second/2)
+			srv.Delete(ticket.Key)
+		}, holdfast.TicketUsed},
+		"another session has it, and the lease is over": {func(t *testing.T, srv *etcdfake.Server, ticket layout.Ticket) {
+			holdtest.Start(t, srv).MustAttach(t, ticket, hold.Request{})
+			time.Sleep(time.Hour + time.Minute)
+		}, holdfast.TicketUsed},
+		"the entry was written to by hand": {func(t *testing.T, srv *etcdfake.Server, ticket layout.Ticket) {
 			kv := srv.Keys(ticket.Key)[0]
 			holdtest.Notify(t, srv, kv, layout.Notice{By: "me", Reason: "to test"})
 		}, holdfast.TicketUsed},
@@ -82,7 +90,7 @@ func TestTicketThatIsGoodNoMore(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				ticket, _, _ := detached(t, srv)
 				p := holdtest.Start(t, srv)
-				c.happens(srv, ticket)
+				c.happens(t, srv, ticket)
 				_, err := p.Attach(t.Context(), ticket, hold.Request{})
 				wants(t, err, c.want)
 				if strings.Contains(err.Error(), "free") { // the ticket may have been used, and others may hold since
