@@ -21,19 +21,17 @@ import (
 // lookAgain is the time between two looks during a delay, at most. A holder told meanwhile has deleted its claim.
 const lookAgain = time.Second
 
-// lookPause is the time between two looks of a session with that lock delay.
+// lookPause is the time between two looks of a session with that lock delay; 0: it has none.
 func lookPause(lockDelay time.Duration) time.Duration {
-	if lockDelay > 0 {
-		return min(lockDelay, lookAgain)
-	}
-	return lookAgain
+	return min(cmp.Or(lockDelay, lookAgain), lookAgain)
 }
 
 // passClaims waits until the delays of the dead claims ahead are over, and deletes the claims. It returns when
 // something has changed. It looks while it waits, and at the end: without replies it would not know that the quorum was
 // lost, and that no poll has told the former holder.
 func (a *attempt) passClaims(ctx context.Context) error {
-	var due, shown time.Time      // the end of the last delay, and when a reply has shown all of the claims last
+	var due time.Time             // the end of the last delay
+	seen := true                  // each claim, since its delay is over
 	for _, e := range a.entries { // no entry is ahead in any of the queues, so all delays run side by side
 		for _, c := range e.claims {
 			d := e.Queue.shared.delays.get(c)
@@ -43,12 +41,11 @@ func (a *attempt) passClaims(ctx context.Context) error {
 			case !d.examined:
 				return e.look(ctx)
 			}
-			if end := d.end(a.q.host.LockDelay); end.After(due) {
+			end := d.end(a.q.host.LockDelay)
+			if end.After(due) {
 				due = end
 			}
-			if shown.IsZero() || d.shown.Before(shown) {
-				shown = d.shown
-			}
+			seen = seen && !d.shown.Before(end)
 		}
 	}
 	if left := time.Until(due); left > 0 {
@@ -60,7 +57,7 @@ func (a *attempt) passClaims(ctx context.Context) error {
 			return retry.ContextErr(ctx)
 		}
 	}
-	if shown.Before(due) {
+	if !seen {
 		return a.lookBehindClaims(ctx)
 	}
 	return a.clear(ctx)
@@ -91,7 +88,6 @@ func (a *attempt) clear(ctx context.Context) error {
 		dead = append(dead, e.claims...)
 	}
 	for batch := range slices.Chunk(dead, requests.MaxOps-len(a.entries)) {
-		sent := a.q.host.Clock()
 		var r requests.Reply
 		err := a.entries[0].Retry(ctx, func(ctx context.Context) (err error) {
 			r, err = a.clearing(batch).Once(ctx, a.q.host.Sender, requests.Write)
@@ -103,7 +99,6 @@ func (a *attempt) clear(ctx context.Context) error {
 		if !r.Succeeded { // another waiter was faster, or the holder, or an unanswered copy
 			return a.lookBehindClaims(ctx)
 		}
-		a.revision, a.readSent = r.Header.Revision, sent // it has compared the own entries, so it is a look, too
 	}
 	more := false // a look reads maxClaims at most
 	for _, e := range a.entries {
@@ -221,10 +216,7 @@ type delay struct {
 
 // longestGap is the longest time between two replies of which neither was late, with that lock delay.
 func longestGap(lockDelay time.Duration) time.Duration {
-	if lockDelay <= 0 {
-		lockDelay = lookAgain
-	}
-	return lookPause(lockDelay) + lockDelay/4
+	return lookPause(lockDelay) + cmp.Or(lockDelay, lookAgain)/4
 }
 
 // noteDead records dead claims, as a reply to a session with that lock delay has shown them.
