@@ -213,8 +213,6 @@ func (a *attempt) waiting() *entry {
 // has removed the old entries, unless they end with their lease.
 func (a *attempt) canQueueAgain(ctx context.Context, err error) bool {
 	switch {
-	case errors.Is(err, holdfast.ErrClosed):
-		return false
 	case a.lease.Lost() != nil:
 		for _, e := range a.entries {
 			e.finish()
@@ -274,7 +272,7 @@ func fail(ctx context.Context, heads []*caller, a *attempt, err error) error {
 	// The read of the place runs beside the removal, with its patience.
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.GiveUpWait)
 	defer cancel()
-	place := make(chan view.Place, 1)
+	place := make(chan view.Place)
 	if asked {
 		go func() { place <- c.readPlace(patience, rev) }() // ends with patience
 	}

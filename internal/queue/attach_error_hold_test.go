@@ -33,6 +33,9 @@ func TestAttachIsCountedByItsOutcome(t *testing.T) {
 		wants(t, err, holdfast.TicketUsed)
 		holdtest.MustRelease(t, h)
 		points := metrics.Points(t)
+		if points["replies.ambiguous kind=lock,request=move"] != 1 {
+			t.Errorf("of the call without a reply: %v", points)
+		}
 		for _, outcome := range []string{"canceled", "held", "failed"} {
 			if points["acquire.duration kind=lock,outcome="+outcome] != 1 {
 				t.Errorf("%s: %v", outcome, points)

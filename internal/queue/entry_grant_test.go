@@ -212,3 +212,22 @@ func TestGrantOfAnEntryThatWasFoundSaysAtWhichRevisionItWasFree(t *testing.T) {
 		}
 	})
 }
+
+// Readers and permits are not alone, so what they write cannot be fenced.
+func TestWhoIsNotAloneHasNoToken(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := start(t, srv)
+		for want, q := range map[bool]*Queue{true: p.queue("x"), false: p.queue("y").Readers()} {
+			g := mustAcquire(t, q)
+			if (g.Token != 0) != want {
+				t.Errorf("%v has token %v", q, g.Token)
+			}
+			mustHandOff(t, g)
+		}
+		g := mustAcquire(t, NewSemaphore(p.Host, "z", 2).All())
+		if g.Token != 0 {
+			t.Errorf("a permit has token %v", g.Token)
+		}
+		mustHandOff(t, g)
+	})
+}

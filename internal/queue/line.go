@@ -113,11 +113,8 @@ func (c *caller) cancel() bool {
 func (c *caller) ahead(most int) (head *caller, rev int64, n int) {
 	c.line.lines.mu.Lock()
 	defer c.line.lines.mu.Unlock()
-	switch head = c.line.head; head {
-	case nil:
-		return nil, 0, 0
-	case c:
-		return c, c.rev, 0
+	if head = c.line.head; head == nil || head == c {
+		return head, c.rev, 0
 	}
 	n = 1
 	for el := c.at.Prev(); el != nil && n < most; el = el.Prev() {

@@ -254,9 +254,7 @@ func (s scope) before(r requests.Reply, i int) (entry *mvccpb.KeyValue, claims [
 	switch {
 	case !s.At.Foreign:
 		count = (count + 1) / 2 // each entry has a claim
-	case count > 0:
-		return keys[0], nil, count
-	case !s.Unclaimed:
+	case count == 0 && !s.Unclaimed:
 		keys = r.Range(i + 1).Kvs
 	}
 	for _, kv := range keys {

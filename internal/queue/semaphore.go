@@ -173,7 +173,7 @@ func standingIn(at layout.Keyspace, kvs ...*mvccpb.KeyValue) (s standing) {
 	}
 	s.taken = s.live
 	for _, kv := range kvs {
-		if key := string(kv.Key); at.IsClaim(key) && !stands[kv.CreateRevision] {
+		if key := string(kv.Key); !stands[kv.CreateRevision] { // a claim
 			entry := at.EntryOf(key)
 			// A claim is marked with its turn. Without a mark its turn never held, and costs no delay.
 			waited := at.IsTurn(entry) && kv.Version == 1
