@@ -70,7 +70,7 @@ type detaching struct {
 }
 
 func (d *detaching) send(ctx context.Context) error {
-	ctx, cancel := lease.ForRequest(ctx, d.hold.grant.Lease, 0)
+	ctx, cancel := lease.UntilLost(ctx, d.hold.grant.Lease)
 	defer cancel()
 	return d.hold.grant.Retry(ctx, d.try)
 }
@@ -149,10 +149,10 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 		h.Queue(), h.tokenText(), int64(h.Lease()), err)
 	if removed != nil {
 		err = fmt.Errorf("%w; %w", err, removed)
-	}
-	if removed != nil && d.own.id != clientv3.NoLease {
-		err = fmt.Errorf("%w; the entry may be on the ticket's lease %x, which ends at %s unless the session revokes it",
-			err, int64(d.own.id), d.own.end())
+		if d.own.id != clientv3.NoLease {
+			err = fmt.Errorf("%w; the entry may be on the ticket's lease %x, which ends at %s unless the session revokes it",
+				err, int64(d.own.id), d.own.end())
+		}
 	}
 	return err
 }
@@ -161,13 +161,11 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 // CloseTimeout.
 func (d *detaching) revoke(ctx context.Context) error {
 	host := d.hold.host
-	until, cancel := context.WithDeadline(ctx, d.own.until)
-	defer cancel()
-	err := lease.Retry(until, host.Env, d.revokeOnce)
-	if err == nil || ctx.Err() == nil {
+	err := lease.Retry(ctx, host.Env, d.revokeOnce)
+	if ctx.Err() == nil {
 		return err
 	}
-	ctx, cancel = host.Detached(ctx)
+	ctx, cancel := host.Detached(ctx)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 	ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2) // Close waits for all of it, and is to see the end
@@ -175,10 +173,10 @@ func (d *detaching) revoke(ctx context.Context) error {
 	return lease.Retry(ctx, host.Env, d.revokeOnce)
 }
 
-// revokeOnce sends one revocation. nil: the lease is gone.
+// revokeOnce sends one revocation, unless the lease is over. nil: it is gone.
 func (d *detaching) revokeOnce(ctx context.Context) error {
 	host := d.hold.host
-	if d.own.id == clientv3.NoLease {
+	if !time.Now().Before(d.own.until) { // or none was granted
 		return nil
 	}
 	_, _, err := requests.Once(ctx, host.Sender, requests.Unhurried,
@@ -201,7 +199,7 @@ func (d *detaching) report(revoked error) {
 		}
 	default:
 	}
-	if revoked == nil || !time.Now().Before(d.own.until) {
+	if revoked == nil {
 		return
 	}
 	h.host.Logger.Warn("holdfast: a lock whose Detach was given up may stay taken: "+

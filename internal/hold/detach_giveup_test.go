@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,12 +22,21 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
+// stayTaken is in the log if the name may stay taken until the ticket's lease is over.
+const stayTaken = "level=WARN msg=\"holdfast: a lock whose Detach"
+
 // Without a ticket the name is free again: neither the entry nor the lease of the ticket keeps it.
 func TestDetachThatIsGivenUpRemovesTheEntry(t *testing.T) {
+	const late = 10 * kit.OneWay // after a revocation that is sent at the same time, before a copy
 	for name, happens := range map[string]func(p *holdtest.Process){
 		"etcd is away": func(p *holdtest.Process) { p.Link.BlackHole() },
 		"the reply is lost again and again": func(p *holdtest.Process) {
 			p.PlanAll("detach", etcdfake.Fate{LoseReply: true, Silent: true})
+		},
+		"and the removal is slow": func(p *holdtest.Process) {
+			p.Plan(func(kind string, _ int) etcdfake.Fate {
+				return map[string]etcdfake.Fate{"detach": {LoseReply: true, Silent: true}, "remove": {Request: late}}[kind]
+			})
 		},
 		"the Txn arrives after the removal": func(p *holdtest.Process) {
 			p.PlanAll("detach", etcdfake.Fate{Request: 20 * time.Second})
@@ -34,13 +44,15 @@ func TestDetachThatIsGivenUpRemovesTheEntry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := holdtest.Start(t, srv)
+				var logged bytes.Buffer
+				p := holdtest.Start(t, srv, holdtest.LogTo(&logged))
 				h := holdtest.MustAcquire(t, p.Queue("x"))
 				happens(p)
 				began := time.Now()
 				_, err := h.Detach(kit.Within(t, time.Second), time.Hour)
 				if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) ||
-					!strings.Contains(err.Error(), `detach lock "x" (token `) {
+					!strings.Contains(err.Error(), `detach lock "x" (token `) ||
+					strings.Contains(err.Error(), "on the ticket's lease") != (name != "etcd is away") {
 					t.Errorf("after %v: %v", time.Since(began), err)
 				}
 				p.Heal()
@@ -50,10 +62,55 @@ func TestDetachThatIsGivenUpRemovesTheEntry(t *testing.T) {
 				p.Plan(nil)
 				time.Sleep(time.Minute)
 				kit.NothingStands(t, srv)
+				if strings.Contains(logged.String(), stayTaken) {
+					t.Errorf("the name is free, and logged is %s", &logged)
+				}
 			})
 		})
 	}
 }
+
+// What a retry cannot help is told alone: the entry is removed by then, so no lease keeps the name taken, even if that
+// of the ticket stays.
+func TestDetachThatEtcdRefusesSaysWhy(t *testing.T) {
+	for name, c := range map[string]struct {
+		refused []string
+		revoked int
+	}{
+		"the Grant":              {[]string{"LeaseGrant"}, 0},
+		"the Txn":                {[]string{"detach"}, 1},
+		"and the lease is stuck": {[]string{"detach", "LeaseRevoke"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				var logged bytes.Buffer
+				p := holdtest.Start(t, srv, holdtest.LogTo(&logged))
+				h := holdtest.MustAcquire(t, p.Queue("x"))
+				p.Plan(func(kind string, _ int) (f etcdfake.Fate) {
+					if slices.Contains(c.refused, kind) {
+						f = denied
+					}
+					return f
+				})
+				_, err := h.Detach(kit.Within(t, time.Minute), time.Hour)
+				if err == nil || !strings.HasPrefix(err.Error(), "detach lock") ||
+					!strings.Contains(err.Error(), "PermissionDenied") ||
+					!strings.HasSuffix(err.Error(), "; there is no ticket, and the hold has ended") {
+					t.Errorf("Detach: %v", err)
+				}
+				time.Sleep(time.Second)
+				kit.NothingStands(t, srv)
+				if n := p.Counts()["LeaseRevoke"]; n != c.revoked || strings.Contains(logged.String(), stayTaken) {
+					t.Errorf("%d revocations; logged: %s", n, &logged)
+				}
+				p.Plan(nil)
+			})
+		})
+	}
+}
+
+// denied is how etcd refuses what a role may not do.
+var denied = etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
 
 // Both keys are on the ticket's lease, the session's lease is lost, and etcd answers again long before the first is
 // over: the name is freed then, not at the end of the ticket's time, or when an auditor returns.
@@ -70,7 +127,8 @@ func TestDetachThatIsGivenUpCutOffFreesTheNameOnceEtcdAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 				unblock = make(chan struct{}) // of this bubble
-				p := holdtest.Start(t, srv)
+				var logged bytes.Buffer
+				p := holdtest.Start(t, srv, holdtest.LogTo(&logged))
 				h := holdtest.MustAcquireAs(t, p.Queue("x"), hold.Request{Auditor: auditor})
 				err, own := giveUpCutOff(t, srv, p, h)
 				if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !strings.Contains(err.Error(), fmt.Sprintf("%x", own)) ||
@@ -81,20 +139,42 @@ func TestDetachThatIsGivenUpCutOffFreesTheNameOnceEtcdAnswers(t *testing.T) {
 				if kv := srv.Keys(h.Key()); len(kv) != 1 || kv[0].Lease != int64(own) {
 					t.Fatalf("in etcd %v: this tests nothing", kv)
 				}
+				p.PlanAll("LeaseRevoke", holdtest.LostReply) // the second one finds no lease
 				p.Heal()
 				time.Sleep(kit.TTL)
 				kit.NothingStands(t, srv)
+				if strings.Contains(logged.String(), stayTaken) {
+					t.Errorf("the name is free, and logged is %s", &logged)
+				}
+				p.Plan(nil)
 				close(unblock)
 			})
 		})
 	}
 }
 
+// Close tries once more.
+func TestCloseRevokesTheLeaseOfADetachThatWasGivenUp(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		_, _ = giveUpCutOff(t, srv, p, h)
+		time.Sleep(2 * kit.TTL)
+		time.AfterFunc(kit.CloseTimeout/4, p.Heal)
+		holdtest.MustClose(t, p)
+		kit.NothingStands(t, srv)
+	})
+}
+
 // Who reads the log knows what keeps the name taken, and until when.
 func TestLeaseOfADetachThatCannotBeRevokedIsLogged(t *testing.T) {
-	for name, fate := range map[string]etcdfake.Fate{
-		"no answer until Close": holdtest.Silence,
-		"no permission":         {LoseRequest: true, Code: codes.PermissionDenied},
+	for name, c := range map[string]struct {
+		fate   etcdfake.Fate
+		why    string
+		closes time.Duration // Close goes on with it for so long
+	}{
+		"no answer until Close": {holdtest.Silence, "context deadline exceeded", kit.CloseTimeout / 2},
+		"no permission":         {denied, "PermissionDenied", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
@@ -104,17 +184,22 @@ func TestLeaseOfADetachThatCannotBeRevokedIsLogged(t *testing.T) {
 				_, own := giveUpCutOff(t, srv, p, h)
 				time.Sleep(2 * kit.TTL)
 				p.Heal()
-				p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
-					if r, ok := c.Request.(*pb.LeaseRevokeRequest); ok && r.ID == int64(own) {
-						return fate
+				p.Link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+					if r, ok := call.Request.(*pb.LeaseRevokeRequest); ok && r.ID == int64(own) {
+						return c.fate
 					}
 					return etcdfake.Fate{}
 				})
 				time.Sleep(kit.TTL)
+				began := time.Now()
 				holdtest.MustClose(t, p)
-				if line := logged.String(); strings.Count(line, "level=WARN msg=\"holdfast: a lock whose Detach") != 1 ||
+				if took := time.Since(began); took < c.closes || took > c.closes+kit.Prompt {
+					t.Errorf("Close took %v, want %v", took, c.closes)
+				}
+				_, line, found := strings.Cut(logged.String(), stayTaken)
+				if !found || strings.Contains(line, stayTaken) || !strings.Contains(line, c.why) ||
 					!strings.Contains(line, fmt.Sprintf("lease=%x until=2000-01-01T01:00:", own)) {
-					t.Errorf("the log does not name lease %x: %s", own, line)
+					t.Errorf("the log does not name lease %x, once, and %q: %s", own, c.why, logged.String())
 				}
 			})
 		})

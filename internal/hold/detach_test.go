@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
@@ -16,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 // on returns the leases that the entry and the claim of a hold are on; 0 for one that does not stand.
@@ -28,7 +28,18 @@ func on(srv *etcdfake.Server, entry string) (leases [2]clientv3.LeaseID) {
 	return leases
 }
 
-// The work has ended before anything is sent, so none holds from the first request on.
+// longest is the lease that expires last: that of a ticket for an hour, if there is one.
+func longest(t *testing.T, srv *etcdfake.Server) clientv3.LeaseID {
+	t.Helper()
+	all, err := srv.Client(t).Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.Leases[len(all.Leases)-1].ID // in that order
+}
+
+// The work has ended before anything is sent, so none holds from the first request on. Nothing is left at the caller's
+// context.
 func TestDetachEndsTheHoldBeforeItSends(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
@@ -45,7 +56,11 @@ func TestDetachEndsTheHoldBeforeItSends(t *testing.T) {
 			}
 			return etcdfake.Fate{}
 		})
-		holdtest.MustDetach(t, h, time.Hour)
+		caller := &kit.Listened{Context: t.Context()}
+		if _, err := h.Detach(caller, 24*time.Hour); err != nil { // the longest time
+			t.Error(err)
+		}
+		caller.NothingListens(t, "Detach")
 		if p.Plan(nil); sent != 2 {
 			t.Errorf("%d requests, want the Grant and the Txn", sent)
 		}
@@ -82,29 +97,35 @@ func TestNextHoldsAtOnceWhenATicketRunsOut(t *testing.T) {
 	})
 }
 
-// What becomes of the Grant and of the Txn on the way changes nothing.
+// What becomes of the Grant and of the Txn on the way changes nothing: the entry is put again once.
 func TestDetachWithLostMessages(t *testing.T) {
 	for name, c := range map[string]struct {
-		kind string
-		fate etcdfake.Fate
+		kind      string
+		fate      etcdfake.Fate
+		ambiguous int64 // replies, as an operator counts them
 	}{
-		"the Txn is lost":                {"detach", etcdfake.Fate{LoseRequest: true}},
-		"the reply to the Txn is lost":   {"detach", holdtest.LostReply},
-		"nothing answers the Txn":        {"detach", holdtest.Silence},
-		"the Grant is lost":              {"LeaseGrant", etcdfake.Fate{LoseRequest: true}},
-		"the reply to the Grant is lost": {"LeaseGrant", holdtest.LostReply},
+		"the Txn is lost":                {"detach", etcdfake.Fate{LoseRequest: true}, 1},
+		"the reply to the Txn is lost":   {"detach", holdtest.LostReply, 1},
+		"nothing answers the Txn":        {"detach", holdtest.Silence, 0}, // but a copy is answered
+		"the Grant is lost":              {"LeaseGrant", etcdfake.Fate{LoseRequest: true}, 0},
+		"the reply to the Grant is lost": {"LeaseGrant", holdtest.LostReply, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-				p := holdtest.Start(t, srv)
+				var metrics kit.Metrics
+				p := holdtest.Start(t, srv, func(o *session.Options) { metrics = kit.CollectMetrics(o) })
 				h := holdtest.MustAcquire(t, p.Queue("x"))
 				p.PlanOne(c.kind, c.fate)
 				ticket := holdtest.MustDetach(t, h, time.Hour)
 				if p.Counts()[c.kind] < 2 {
 					t.Fatalf("requests: %v", p.Counts())
 				}
-				if kv := srv.Keys(h.Key())[0]; kv.ModRevision != ticket.Mod || kv.Lease != int64(ticket.Lease) {
+				kv := srv.Keys(h.Key())[0]
+				if kv.ModRevision != ticket.Mod || kv.Lease != int64(ticket.Lease) || kv.Version != 2 {
 					t.Errorf("ticket %+v, in etcd %v", ticket, kv)
+				}
+				if n := metrics.Points(t)["replies.ambiguous kind=lock,request=move"]; n != c.ambiguous {
+					t.Errorf("%d replies are counted as ambiguous, want %d", n, c.ambiguous)
 				}
 				holdtest.MustRelease(t, holdtest.Start(t, srv).MustAttach(t, ticket, hold.Request{}))
 				kit.NothingStands(t, srv)
@@ -136,8 +157,8 @@ func TestDetachAfterANoticeIsKicked(t *testing.T) {
 		n := layout.Notice{By: "me", Reason: "to test", At: time.Now()}
 		holdtest.Notify(t, srv, srv.Keys(h.Key())[0], n)
 		var kicked *holdfast.KickError
-		if _, err := h.Detach(t.Context(), time.Hour); !errors.Is(err, holdfast.ErrLost) || !errors.As(err, &kicked) ||
-			kicked.By != n.By {
+		_, err := h.Detach(t.Context(), time.Hour)
+		if isLoss(t, err); !errors.As(err, &kicked) || kicked.By != n.By {
 			t.Errorf("Detach: %v", err)
 		}
 		kit.NothingStands(t, srv)
@@ -149,13 +170,22 @@ func TestDetachOfAnEntryThatWasDeletedIsALoss(t *testing.T) {
 		p := holdtest.Start(t, srv)
 		h := holdtest.MustAcquire(t, p.Queue("x"))
 		srv.Delete(h.Key())
-		var lost *holdfast.LostError
-		if _, err := h.Detach(t.Context(), time.Hour); !errors.As(err, &lost) ||
-			lost.Cause != holdfast.CauseEntryDeleted {
+		_, err := h.Detach(t.Context(), time.Hour)
+		if lost := isLoss(t, err); lost.Cause != holdfast.CauseEntryDeleted {
 			t.Errorf("Detach: %v", err)
 		}
 		kit.NothingStands(t, srv)
 	})
+}
+
+// isLoss returns the loss that is all that err says, as of Check.
+func isLoss(t *testing.T, err error) *holdfast.LostError {
+	t.Helper()
+	var lost *holdfast.LostError
+	if !errors.As(err, &lost) || lost.Error() != err.Error() {
+		t.Fatalf("no loss, or not alone: %v", err)
+	}
+	return lost
 }
 
 // The lease of the ticket may end before the Txn arrives: then another one is granted.
@@ -163,18 +193,17 @@ func TestDetachWhoseLeaseIsGoneTakesAnother(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)
 		h := holdtest.MustAcquire(t, p.Queue("x"))
-		refused := false
-		p.KV.Refuse(func(ops []clientv3.Op) error {
-			detaches := len(ops) > 1 && string(ops[0].KeyBytes()) == h.Key() && ops[0].IsPut()
-			if refused || !detaches {
-				return nil
+		var gone clientv3.LeaseID
+		p.KV.Refuse(func([]clientv3.Op) error { // before the Txn is sent
+			if gone == 0 {
+				gone = longest(t, srv)
+				srv.Revoke(gone)
 			}
-			refused = true
-			return rpctypes.ErrLeaseNotFound
+			return nil
 		})
 		ticket := holdtest.MustDetach(t, h, time.Hour)
-		if is := on(srv, h.Key()); !refused || is[0] != ticket.Lease || is[1] != ticket.Lease {
-			t.Errorf("refused %v; on %x, the ticket has %x", refused, is, ticket.Lease)
+		if is := on(srv, h.Key()); gone == 0 || is[0] != ticket.Lease || is[1] != ticket.Lease {
+			t.Errorf("%x was revoked; on %x, the ticket has %x", gone, is, ticket.Lease)
 		}
 	})
 }
@@ -219,23 +248,26 @@ func TestNextGoroutineQueuesBehindADetachedEntry(t *testing.T) {
 	})
 }
 
-// The limit is of the name: the time with a ticket counts, too.
+// The limit is of the name: the time with a ticket counts, too. By a clock that is ahead the first hold may have begun
+// later than now; then the limit counts from the Attach.
 func TestMaxHoldGoesOnFromTheFirstHold(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := holdtest.Start(t, srv)
-		h := holdtest.MustAcquire(t, p.Queue("x"))
-		time.Sleep(20 * time.Second)
-		ticket := holdtest.MustDetach(t, h, time.Hour)
-		time.Sleep(20 * time.Second)
-		began := time.Now()
-		again := p.MustAttach(t, ticket, hold.Request{MaxHold: time.Minute})
-		<-again.Done()
-		var lost *holdfast.LostError
-		if took := time.Since(began); !errors.As(again.Check(), &lost) || lost.Cause != holdfast.CauseMaxHold ||
-			took < 19*time.Second || took > 20*time.Second {
-			t.Errorf("after %v: %v", took, again.Check())
-		}
-	})
+	for ahead, want := range map[time.Duration]time.Duration{0: 20 * time.Second, time.Hour: time.Minute} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := holdtest.Start(t, srv)
+			h := holdtest.MustAcquire(t, p.Queue("x"))
+			time.Sleep(20 * time.Second)
+			ticket := holdtest.MustDetach(t, h, time.Hour)
+			ticket.Held = ticket.Held.Add(ahead)
+			time.Sleep(20 * time.Second)
+			began := time.Now()
+			again := p.MustAttach(t, ticket, hold.Request{MaxHold: time.Minute})
+			<-again.Done()
+			lost := isLoss(t, again.Check())
+			if took := time.Since(began); lost.Cause != holdfast.CauseMaxHold || took < want-time.Second || took > want+time.Second {
+				t.Errorf("%v ahead, after %v: %v", ahead, took, lost)
+			}
+		})
+	}
 }
 
 // The time before the Attach is none in which its program keeps the name.
