@@ -263,7 +263,8 @@ func TestMaxHoldGoesOnFromTheFirstHold(t *testing.T) {
 			again := p.MustAttach(t, ticket, hold.Request{MaxHold: time.Minute})
 			<-again.Done()
 			lost := isLoss(t, again.Check())
-			if took := time.Since(began); lost.Cause != holdfast.CauseMaxHold || took < want-time.Second || took > want+time.Second {
+			took := time.Since(began)
+			if lost.Cause != holdfast.CauseMaxHold || took < want-time.Second || took > want+time.Second {
 				t.Errorf("%v ahead, after %v: %v", ahead, took, lost)
 			}
 		})
