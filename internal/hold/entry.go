@@ -3,6 +3,7 @@ package hold
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,8 +17,10 @@ import (
 
 // heldEntry is what a hold holds: an entry from the queue, and what is known of its value.
 type heldEntry struct {
-	grant    *queue.Grant
-	host     *lease.Host
+	grant *queue.Grant
+	host  *lease.Host
+
+	noting   sync.Mutex   // of those who write what follows
 	modified atomic.Int64 // the newest mod revision whose value is known; 0: the create revision
 }
 
@@ -47,12 +50,9 @@ func (e *heldEntry) known() int64 { return max(e.modified.Load(), e.Created()) }
 
 // noteModified records a mod revision of the entry, unless a later one is known.
 func (e *heldEntry) noteModified(rev int64) {
-	for {
-		known := e.modified.Load() // replies come in any order
-		if known >= rev || e.modified.CompareAndSwap(known, rev) {
-			return
-		}
-	}
+	e.noting.Lock()
+	defer e.noting.Unlock()
+	e.modified.Store(max(e.modified.Load(), rev)) // replies come in any order
 }
 
 // unchanged is true in a Txn as long as the entry stands with the known value.
@@ -68,8 +68,10 @@ func (e *heldEntry) unmodifiedSince(mod int64) clientv3.Cmp {
 
 // value returns the entry's value as it was put, if it has our form.
 func (e *heldEntry) value() (v layout.Value, ours bool) {
-	v, ok := layout.DecodeValue([]byte(e.grant.Value))
-	return v, ok && !e.Queue().Layout().Verbatim
+	if e.Queue().Layout().Verbatim {
+		return v, false
+	}
+	return layout.DecodeValue([]byte(e.grant.Value))
 }
 
 // heldValue returns the value of an entry that is held since then, with new data: data alone, if the entry's value does

@@ -27,7 +27,8 @@ func TestRecordSaysWhoHeld(t *testing.T) {
 		"of etcd's own kind":         {"node-1", true, "node-1"},
 		"of etcd's own, in our form": {ours.Encode(), true, ours.Encode()},
 		"of another form":            {"node-1", false, "node-1"},
-		"a long one":                 {"x" + long, true, "x" + long[:maxHolder-2]},
+		"a long one":                 {long, true, long[:maxHolder]},
+		"cut between two bytes":      {"x" + long, true, "x" + long[:maxHolder-2]},
 	} {
 		q := queue.New(nil, holdfast.KindElection, "x")
 		if c.verbatim {

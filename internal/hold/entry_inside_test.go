@@ -39,7 +39,10 @@ func TestPollUnderAPrefixFindsWhatLooksLikeANotice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(3 * time.Second) // the value has no place for it since when it is held
+		if version := srv.Keys(h.Key())[0].Version; version != 1 {
+			t.Errorf("the entry has version %d, and only this session has written it", version)
+		}
 		p.Plan(nil)
 		looks := layout.Value{Queued: time.Now(), Notice: layout.Notice{By: "ops", Reason: "deploy", At: time.Now()}}
 		if _, err := srv.Client(t).Put(t.Context(), h.Key(), looks.Encode(), clientv3.WithIgnoreLease()); err != nil {

@@ -57,10 +57,8 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 		if time.Since(h.since) < heldAfter || h.modified.Load() != 0 || h.Check() != nil {
 			continue
 		}
-		created := h.grant.Created
 		v, ours := h.value()
-		if !ours {
-			h.noteModified(created) // the value has no place for it
+		if !ours { // the value has no place for it
 			continue
 		}
 		if len(due) == maxHeld {
@@ -70,7 +68,7 @@ func heldUpdates(holds []*Hold) (due []*Hold, ops []clientv3.Op) {
 		value := h.heldValue(h.since, v.Data)
 		due = append(due, h)
 		ops = append(ops, clientv3.OpTxn(
-			[]clientv3.Cmp{h.unmodifiedSince(created)}, []clientv3.Op{queue.PutValue(h.Key(), value)}, nil))
+			[]clientv3.Cmp{h.unmodifiedSince(h.Created())}, []clientv3.Op{queue.PutValue(h.Key(), value)}, nil))
 	}
 	return due, ops
 }
