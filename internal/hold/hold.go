@@ -81,9 +81,7 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 		first.begun.Add(1)
 	}
 	first.poll.add(first.holds) // after all that their end needs: their lease may be lost by now
-	if r.MaxHold > 0 {
-		first.limitTime()
-	}
+	first.limitTime()
 	if audited { // last: no poll of their entries waits for an auditor
 		defer first.begun.Done()
 		begin := audit.Record{Event: audit.Granted, At: first.since}
@@ -224,17 +222,19 @@ type life struct {
 	released signal                                // Release has been called
 }
 
-// limitTime has the life end after MaxHold.
+// limitTime has the life end after MaxHold, if there is one.
 func (l *life) limitTime() {
+	maxHold := l.holds[0].request.MaxHold
+	if maxHold == 0 {
+		return
+	}
 	held := time.Since(l.since) // after an Attach the hold is older than this life
 	l.mu.Lock()                 // a timer may fire before it is assigned
 	defer l.mu.Unlock()
 	if l.done.given { // its lease was lost as it began, perhaps
 		return
 	}
-	if maxHold := l.holds[0].request.MaxHold; maxHold > 0 {
-		l.limit = time.AfterFunc(maxHold-held, func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
-	}
+	l.limit = time.AfterFunc(maxHold-held, func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
 }
 
 // Done returns a channel that is closed when the hold has ended.
@@ -275,7 +275,7 @@ func (l *life) stop(cause error) (ended bool) {
 			// MinHold is for a hold ended by its program. After a loss the name is free as soon as the entry goes.
 			if !errors.Is(cause, holdfast.ErrReleased) && !errors.Is(cause, holdfast.ErrClosed) {
 				each.grant.TakeFor(0)
-			} else if each.request.MinHold > 0 && !each.request.attached.IsZero() {
+			} else if !each.request.attached.IsZero() {
 				each.grant.TakeFor(each.request.MinHold) // counts from the release
 			}
 		}
