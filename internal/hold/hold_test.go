@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -38,6 +41,11 @@ func TestContextOfAnEndedHoldIsDoneFromTheStart(t *testing.T) {
 		h = holdtest.MustAcquire(t, q)
 		p.Suspend(7 * time.Second) // the clock has advanced, and no timer has fired yet
 		expectDead(h, holdfast.ErrSuspended)
+		ctx, cancel := h.Context(t.Context(), false)
+		defer cancel()
+		if ctx.Err() != nil || !h.Live() {
+			t.Errorf("suspended: a context that is not strict: %v; live: %v", context.Cause(ctx), h.Live())
+		}
 		p.Suspend(7 * time.Second)
 		expectDead(h, holdfast.ErrLost)
 	})
@@ -57,6 +65,49 @@ func TestContextOfAHoldEndsByItsCancelFunction(t *testing.T) {
 			}
 		}
 		holdtest.MustRelease(t, h)
+	})
+}
+
+// A session may be connected for days, and a program may ask for many contexts.
+func TestContextOfAHoldIsForgottenOnceItIsCanceled(t *testing.T) {
+	type tag struct{ _ [64]byte }
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Queue("x"))
+		use := func() weak.Pointer[tag] {
+			of := new(tag)
+			_, cancel := h.Context(context.WithValue(t.Context(), tag{}, of), true)
+			cancel()
+			return weak.Make(of)
+		}
+		used := use()
+		runtime.GC()
+		if used.Value() != nil {
+			t.Error("the session keeps it")
+		}
+		holdtest.MustRelease(t, h)
+	})
+}
+
+func TestHoldWithoutAnAuditorIsRecordedByTheLoggerAndTheMetricsOfItsSession(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		var metrics kit.Metrics
+		p := holdtest.Start(t, srv, holdtest.LogTo(&log), func(o *session.Options) { metrics = kit.CollectMetrics(o) })
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		srv.Delete(h.Key())
+		noticed(t, h)
+		time.Sleep(kit.Prompt)
+		points := metrics.Points(t)
+		for _, point := range []string{
+			"acquire.duration kind=lock,outcome=held", "hold.duration kind=lock,outcome=lost",
+		} {
+			if points[point] != 1 {
+				t.Errorf("%s: %v", point, points)
+			}
+		}
+		if text := log.String(); strings.Count(text, `msg="holdfast: lost"`) != 1 {
+			t.Errorf("logged %s", text)
+		}
 	})
 }
 
@@ -111,8 +162,9 @@ func TestContextsEndBeforeTheEntryIsRemoved(t *testing.T) {
 				end(h)
 				time.Sleep(4 * kit.OneWay)
 				kit.NothingStands(t, srv)
-				if removals != 1 || alive != 0 {
-					t.Errorf("%d removals were sent while %d contexts were alive", removals, alive)
+				if removals != 1 || alive != 0 || h.Contexts() != 0 {
+					t.Errorf("%d removals were sent while %d contexts were alive; the hold knows %d",
+						removals, alive, h.Contexts())
 				}
 			})
 		})

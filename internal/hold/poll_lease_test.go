@@ -45,10 +45,27 @@ func TestHoldOnALeaseThatWasLostMeanwhileEndsAtOnce(t *testing.T) {
 		}
 		before.grant.Lease.Lose(holdfast.CauseRevoked, nil)
 		synctest.Wait()
-		h := Begin(grants, Request{})[0]
+		h := Begin(grants, Request{MaxHold: time.Hour})[0]
 		synctest.Wait()
-		if !hasEnded(before) || !hasEnded(h) {
-			t.Errorf("it has ended: %v, the one before: %v", hasEnded(h), hasEnded(before))
+		if !hasEnded(before) || !hasEnded(h) || h.limit != nil {
+			t.Errorf("it has ended: %v, with a timer: %v; the one before: %v", hasEnded(h), h.limit != nil, hasEnded(before))
+		}
+	})
+}
+
+// A lease may live for days. What it has to tell at its end and with its renewals it is told with its first hold.
+func TestNextHoldOnALeaseHangsNothingOnIt(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		mustHold(t, p, "x")
+		asked := false
+		p.Host.Lease().Errands.Run(func() *lease.Errand {
+			asked = true
+			return nil
+		})
+		mustHold(t, p, "y")
+		if p.Host.Lease().Errands.Next(); !asked {
+			t.Error("the errands of the lease were set again")
 		}
 	})
 }

@@ -150,7 +150,7 @@ func TestUnansweredPollIsRepeated(t *testing.T) {
 	})
 }
 
-func TestUnansweredPollsAreCountedAndLoggedOnce(t *testing.T) {
+func TestUnansweredPollsAreCountedAndEachRowOfThemIsLoggedOnce(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var log bytes.Buffer
 		var metrics kit.Metrics
@@ -159,16 +159,25 @@ func TestUnansweredPollsAreCountedAndLoggedOnce(t *testing.T) {
 			metrics = kit.CollectMetrics(o)
 		})
 		h := holdtest.MustAcquire(t, p.Queue("x"))
-		p.PlanAll("poll", etcdfake.Fate{LoseRequest: true})
-		time.Sleep(20 * time.Second)
-		if err := h.Check(); err != nil {
-			t.Errorf("an unanswered poll has ended the hold: %v", err)
-		}
-		if n := metrics.Points(t)["polls.unanswered "]; n < 10 {
-			t.Errorf("%d unanswered polls are counted: %v", n, metrics.Points(t))
-		}
-		if n := strings.Count(log.String(), "could not check whether the entries"); n != 1 {
-			t.Errorf("%d log lines about it:\n%s", n, log.String())
+		for row := range 2 {
+			p.Plan(nil)
+			time.Sleep(5 * time.Second) // a poll of the row before is in flight
+			before := metrics.Points(t)["polls.unanswered "]
+			time.Sleep(20 * time.Second)
+			if n := metrics.Points(t)["polls.unanswered "] - before; n != 0 || p.Counts()["poll"] == 0 {
+				t.Errorf("%d polls are counted, and all were answered: %v", n, p.Counts())
+			}
+			p.PlanAll("poll", etcdfake.Fate{LoseRequest: true})
+			time.Sleep(20 * time.Second)
+			if err := h.Check(); err != nil {
+				t.Errorf("an unanswered poll has ended the hold: %v", err)
+			}
+			if n := metrics.Points(t)["polls.unanswered "] - before; n < 10 {
+				t.Errorf("%d unanswered polls are counted: %v", n, metrics.Points(t))
+			}
+			if n := strings.Count(log.String(), "could not check whether the entries"); n != row+1 {
+				t.Errorf("%d log lines after %d rows:\n%s", n, row+1, log.String())
+			}
 		}
 		p.Heal()
 		holdtest.MustRelease(t, h)

@@ -91,6 +91,19 @@ func TestHoldIsDueAtTheNearestLook(t *testing.T) {
 	}
 }
 
+func TestHoldIsReadyOnceItIsATickOld(t *testing.T) {
+	t.Parallel()
+	r := rosterAt(time.Hour)
+	l, h := newLease()
+	r.holds[h] = never
+	for age, want := range map[time.Duration]int{r.tick - 1: 0, r.tick: 1} {
+		h.grant.Stood = time.Hour - age
+		if held, _ := r.ready(false); len(held[l]) != want {
+			t.Errorf("%v after its request: %d are ready, want %d", age, len(held[l]), want)
+		}
+	}
+}
+
 func TestWhatWasReleasedIsNotDue(t *testing.T) {
 	t.Parallel()
 	r := rosterAt(time.Hour)
