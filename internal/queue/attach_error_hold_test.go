@@ -113,7 +113,8 @@ func TestAttachOfATicketInUseEndsWithItsContext(t *testing.T) {
 		time.Sleep(kit.OneWay)
 		_, err := p.Attach(kit.Within(t, time.Second), ticket, hold.Request{})
 		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, holdfast.ErrOutcomeUnknown) ||
-			!strings.Contains(err.Error(), "attaches the ticket already") || strings.Contains(err.Error(), "its entry is removed") {
+			!strings.Contains(err.Error(), "attaches the ticket already") ||
+			strings.Contains(err.Error(), "its entry is removed") {
 			t.Error(err)
 		}
 		h := <-first

@@ -132,8 +132,8 @@ func TestMarkThatIsRefusedNeedsALargerOne(t *testing.T) {
 	}
 }
 
-// The second try of a call is refused by the second holder's mark, although its first try had raised the mark. So a call
-// with a smaller token was refused before the second holder came.
+// The second try of a call is refused by the second holder's mark, although its first try had raised the mark. So a
+// call with a smaller token was refused before the second holder came.
 func TestMarkOfACallThatIsRefusedIsKnownFromTheHistory(t *testing.T) {
 	j := newJournal()
 	j.key = "holdfast/mark/x"

@@ -18,7 +18,7 @@ var harmless = map[string]string{
 	"calls time.Duration": builtin, "calls make": builtin,
 	"calls max": builtin, "calls min": builtin,
 	"calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
-	"calls slices.Collect": pure,
+	"calls slices.Collect": pure, "calls cmp.Or": pure,
 	"calls maps.Keys":      pure, "calls maps.DeleteFunc": pure,
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure,
 	"calls ln.waiting.Len": pure, "calls c.line.waiting.Len": pure, "calls c.line.waiting.Remove": pure,
