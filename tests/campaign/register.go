@@ -113,7 +113,7 @@ func (rec *recorded) judgeRegisters() (violations []string) {
 
 // registers returns the operations on each register. Those of unknown outcome have an effect if etcd's history has what
 // they wrote. A process that was killed has not reported its last ones; they are known by their effects. Each mark in
-// etcd's history is an operation of its own: a call that was refused may have raised the mark before, by a try without a
+// etcd's history is an operation of its own: a refused call may have raised the mark before, by a try without a
 // reply. For example, Admit of token 20 writes 20 and gets no reply, Admit of 21 writes 21, and the second try of the
 // first call finds 21 and is refused; Admit of 19 was refused by the 20 between them.
 func (rec *recorded) registers() map[string][]register.Op {
