@@ -22,6 +22,9 @@ func (h *Hold) Polled() int { return len(h.poll.roster.on(h.grant.Lease, false))
 // NoteEntry is called by the poller with what it has read.
 var NoteEntry = (*Hold).noteEntry
 
+// Overrun tells that the work goes on, once that was seen.
+var Overrun = (*Work).overrun
+
 // StopWith ends the hold and leaves its entry.
 func (l *life) StopWith(cause error) { l.stop(cause) }
 

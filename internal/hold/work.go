@@ -56,12 +56,12 @@ func (w *Work) End() {
 
 // watch runs when the hold has ended.
 func (w *Work) watch() {
-	lost := overrunnable(*w.hold.cause.Load())
-	if lost == nil {
-		return
+	var lost *holdfast.LostError
+	if !errors.As(*w.hold.cause.Load(), &lost) {
+		return // the program has released the hold
 	}
-	if lost.Cause == holdfast.CauseKicked && !w.goesOn(kickGrace, w.hold.forced.channel(&w.hold.mu)) {
-		return
+	if lost.Cause == holdfast.CauseKicked {
+		w.goesOn(kickGrace, w.hold.forced.channel(&w.hold.mu))
 	}
 	// A pause of the process counts as grace: the next holder does not wait for it to end.
 	late := w.late(lost)
@@ -108,19 +108,11 @@ func (w *Work) Overrun(cause holdfast.Cause, since time.Time) {
 	}
 	lost := w.hold.lost(cause)
 	if before := w.hold.cause.Load(); before != nil {
-		lost = overrunnable(*before)
+		_ = errors.As(*before, &lost) // a release, and Close, have ended the work
 	}
-	if lost != nil && !w.ended() {
+	if !w.ended() {
 		w.overrun(lost, since)
 	}
-}
-
-// overrunnable returns the loss that has ended a hold; nil if the program has released the hold or closed its session.
-func overrunnable(cause error) (lost *holdfast.LostError) {
-	if errors.As(cause, &lost) && lost.Cause == holdfast.CauseClosed {
-		return nil
-	}
-	return lost
 }
 
 func (w *Work) overrun(lost *holdfast.LostError, since time.Time) {

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
@@ -58,6 +59,10 @@ func TestWorkIsToldAGraceAfterTheLoss(t *testing.T) {
 		"deleted":         {func(_ *etcdfake.Server, _ *holdtest.Process, h *hold.Hold) { h.EndStale() }, false, grace},
 		"deleted, strict": {func(_ *etcdfake.Server, _ *holdtest.Process, h *hold.Hold) { h.EndStale() }, true, grace},
 		"MaxHold":         {func(*etcdfake.Server, *holdtest.Process, *hold.Hold) { time.Sleep(maxHold) }, false, grace},
+		"kicked": {func(srv *etcdfake.Server, _ *holdtest.Process, h *hold.Hold) {
+			holdtest.Notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "ops", Reason: "deploy"})
+			<-h.Done()
+		}, false, 30*time.Second + grace},
 		"expired": {func(_ *etcdfake.Server, p *holdtest.Process, h *hold.Hold) {
 			p.Link.BlackHole()
 			<-h.Done()
@@ -104,10 +109,52 @@ func TestWorkThatHasEndedIsToldNothing(t *testing.T) {
 			t.Errorf("the hold knows %d contexts", n)
 		}
 		w.Overrun(holdfast.CauseNotDrained, time.Now())
+		hold.Overrun(w, new(holdfast.LostError), time.Now()) // what saw the function go on comes late
 		h.EndStale()
 		time.Sleep(time.Second)
 		if len(tells) != 0 {
 			t.Errorf("told %v", <-tells)
 		}
 	})
+}
+
+// A function whose program has released the hold, be it after a loss, goes on with something else.
+func TestWorkWhoseHoldIsReleasedIsToldNothing(t *testing.T) {
+	for name, lost := range map[string]bool{"held": false, "lost": true} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Queue("x"))
+			w, tells := startWork(h, false)
+			if lost {
+				h.EndStale()
+			}
+			_ = h.Release(t.Context())
+			w.Overrun(holdfast.CauseNotDrained, time.Now())
+			time.Sleep(time.Minute)
+			if len(tells) != 0 {
+				t.Errorf("%s: told %v", name, <-tells)
+			}
+			w.End()
+		})
+	}
+}
+
+// The drain of a function is over. It is told of the loss to come, or of the one that has ended its hold before.
+func TestWorkThatDoesNotDrainIsToldOnce(t *testing.T) {
+	for _, cause := range []holdfast.Cause{holdfast.CauseNotDrained, holdfast.CauseEntryDeleted} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			h := holdtest.MustAcquire(t, holdtest.Start(t, srv).Queue("x"))
+			w, tells := startWork(h, false)
+			if cause == holdfast.CauseEntryDeleted {
+				h.EndStale()
+			}
+			since := time.Now()
+			w.Overrun(holdfast.CauseNotDrained, since)
+			h.EndStale()
+			time.Sleep(time.Minute)
+			if got := <-tells; got.cause != cause || !got.since.Equal(since) || !got.at.Equal(since) || len(tells) != 0 {
+				t.Errorf("told %v, and %d times more; want %v", got, len(tells), cause)
+			}
+			w.End()
+		})
+	}
 }
