@@ -35,13 +35,10 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 		for _, each := range h.holds { // another call may be removing some of them
 			each.removal.leave(ctx)
 		}
-		return *h.cause.Load()
 	case !ended: // another call has ended the hold, and removes the entries
 	case h.request.MinHold > 0 && h.grant.TakenFor() > 0:
 		h.removal.stayTaken()
-	case h.removeNow(ctx):
-		return nil
-	default: // another goroutine waits in the line, or the removal got no reply
+	case !h.removeNow(ctx): // another goroutine waits in the line, or the removal got no reply
 		h.removeEach()
 	}
 	if cause := *h.cause.Load(); !errors.Is(cause, holdfast.ErrReleased) {

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/queue"
@@ -163,4 +166,19 @@ func TestDowngradeWarnsIfTheWritersEntryMayStand(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An error that a retry cannot mend names the lock, its token and the entry that is left.
+func TestErrorOfARefusedReleaseNamesTheEntry(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		h := mustHold(t, p, "x")
+		p.KV.Refuse(func([]clientv3.Op) error { return rpctypes.ErrPermissionDenied })
+		err := h.Release(t.Context())
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) || !strings.Contains(err.Error(), `release lock "x" (token `) ||
+			!strings.Contains(err.Error(), h.Key()) {
+			t.Errorf("Release: %v", err)
+		}
+		p.KV.Refuse(nil)
+	})
 }

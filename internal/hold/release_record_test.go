@@ -13,6 +13,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/audit"
@@ -207,6 +209,81 @@ func TestRecordSaysHowAReleaseEnded(t *testing.T) {
 				t.Errorf("%s: %v, held for %v, taken for %v: %v", name, r.Event, r.Held, r.TakenFor, r.Err)
 			}
 			p.Heal()
+		})
+	}
+}
+
+// An operator counts by these how holds end. Only a Release that ends a hold has a span.
+func TestEachHoldIsCountedByHowItEnded(t *testing.T) {
+	for outcome, spans := range map[string]int{"released": 1, "lost": 0} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			var metrics kit.Metrics
+			seen := tracetest.NewSpanRecorder()
+			p := holdtest.Start(t, srv, func(o *session.Options) {
+				metrics = kit.CollectMetrics(o)
+				o.Telemetry.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(seen))
+			})
+			h := holdtest.MustAcquire(t, p.Queue("x"))
+			if outcome == "lost" {
+				h.EndStale()
+			}
+			for range 2 {
+				_ = h.Release(t.Context())
+			}
+			time.Sleep(kit.Prompt) // a loss is recorded when its entry is gone
+			notRelease := func(s sdktrace.ReadOnlySpan) bool { return s.Name() != "holdfast.release" }
+			if ended := slices.DeleteFunc(seen.Ended(), notRelease); len(ended) != spans {
+				t.Errorf("%s: %d spans of a release, want %d", outcome, len(ended), spans)
+			}
+			points := metrics.Points(t)
+			if n := points["hold.duration kind=lock,outcome="+outcome]; n != 1 {
+				t.Errorf("%s: %d holds have ended so, want 1: %v", outcome, n, points)
+			}
+			if n := points["held kind=lock"]; n != 0 {
+				t.Errorf("%s: %d are held, want 0: %v", outcome, n, points)
+			}
+		})
+	}
+}
+
+func TestReleaseDoesNotWaitForItsAuditor(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		slow := audit.Func(func(_ context.Context, r audit.Record) {
+			if r.Event == audit.Released {
+				time.Sleep(time.Second)
+			}
+		})
+		h := holdtest.MustAcquireAs(t, holdtest.Start(t, srv).Queue("x"), hold.Request{Auditor: slow})
+		began := time.Now()
+		holdtest.MustRelease(t, h)
+		if took := time.Since(began); took != 2*kit.OneWay {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// MinHold counts from the grant, and that of a hold which goes on after a Detach from its release.
+func TestRecordSaysForHowLongTheNameStaysTaken(t *testing.T) {
+	const minHold, held = time.Minute, 3 * time.Second
+	for name, attached := range map[string]bool{"acquired": false, "attached": true} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := holdtest.Start(t, srv)
+			records := make(chan audit.Record, 2)
+			r := hold.Request{MinHold: minHold, Auditor: audit.Func(func(_ context.Context, r audit.Record) { records <- r })}
+			var h *hold.Hold
+			want := minHold
+			if attached {
+				h = p.MustAttach(t, holdtest.MustDetach(t, holdtest.MustAcquire(t, p.Queue("x")), time.Hour), r)
+			} else {
+				h = holdtest.MustAcquireAs(t, p.Queue("x"), r)
+				want -= held
+			}
+			<-records
+			time.Sleep(held)
+			holdtest.MustRelease(t, h)
+			if r := <-records; r.Event != audit.Released || r.TakenFor != want {
+				t.Errorf("%s: %v, taken for %v, want %v", name, r.Event, r.TakenFor, want)
+			}
 		})
 	}
 }
