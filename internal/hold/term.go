@@ -96,9 +96,7 @@ func (u *update) try(ctx context.Context) error {
 		u.loss = h.poll.causeOf(r, 1)
 		return queue.ErrEntryGone
 	}
-	if h.noteEntry(kv); !h.Live() {
-		return h.Check()
-	}
+	h.noteEntry(kv) // a notice ends the hold, and with it ctx
 	if string(kv.Value) == u.value {
 		return nil // an earlier request was carried out after all
 	}

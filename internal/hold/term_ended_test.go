@@ -105,3 +105,18 @@ func TestUpdateThatAFullStoreRefusesIsOfUnknownOutcome(t *testing.T) {
 		p.KV.Refuse(nil)
 	})
 }
+
+// An update finds a notice before the poll does, and its caller is told at once.
+func TestUpdateThatFindsANoticeEndsTheHold(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		h := mustLead(t, holdtest.Start(t, srv))
+		holdtest.Notify(t, srv, srv.Keys(entriesOfTerm)[0], layout.Notice{By: "ops", Reason: "deploy"})
+		began := time.Now()
+		err := h.Update(t.Context(), "new")
+		var lost *holdfast.LostError
+		if took := time.Since(began); !errors.As(err, &lost) || lost.Cause != holdfast.CauseKicked || took != 2*kit.OneWay {
+			t.Errorf("after %v: %v", took, err)
+		}
+		_ = h.Release(t.Context())
+	})
+}

@@ -183,3 +183,21 @@ func TestAbandonEndsTheHoldAndWaitsAMomentForTheRemoval(t *testing.T) {
 		})
 	}
 }
+
+// An update compares the value that the one before it has put, so it costs one request.
+func TestUpdateKnowsWhatTheOneBeforeItHasPut(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := mustLead(t, p)
+		p.Plan(nil)
+		for _, value := range []string{"one", "other"} {
+			if err := h.Update(t.Context(), value); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := p.Counts()["mark"]; n != 2 || dataIn(t, srv) != "other" {
+			t.Errorf("%d requests, and the entry says %q", n, dataIn(t, srv))
+		}
+		holdtest.MustRelease(t, h)
+	})
+}
