@@ -3,6 +3,7 @@ package hold_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
+	"github.com/holdfast-go/holdfast/internal/queue"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
 	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
@@ -204,4 +206,50 @@ func TestEndIsToldToAllWhoWaitForIt(t *testing.T) {
 			t.Errorf("a context has the cause %v; the hold knows %d", context.Cause(ctx), h.Contexts())
 		}
 	})
+}
+
+// The caller of a tree lock, or of a Downgradable, has asked for one name, that of the first hold. The caller of a set
+// is told which of its names was lost.
+func TestLossInASetHasTheNameThatTheCallerAskedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		of    func(p *holdtest.Process) queue.Set
+		names int // the hold whose name and token the loss of the second hold has
+	}{
+		"two locks":    {func(p *holdtest.Process) queue.Set { return p.Set("x", "y") }, 1},
+		"Downgradable": {func(p *holdtest.Process) queue.Set { return p.Queue("x").Downgradable() }, 0},
+		"a tree lock": {func(p *holdtest.Process) queue.Set {
+			path, above := queue.New(p.Host, holdfast.KindTree, "x/y"), queue.New(p.Host, holdfast.KindTree, "x")
+			return queue.Set{path, above.Above("x/y")}
+		}, 0},
+	} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			holds := holdtest.MustAcquireSet(t, c.of(holdtest.Start(t, srv)), hold.Request{})
+			holds[1].EndStale()
+			want := holds[c.names]
+			lost, ok := holds[0].Check().(*holdfast.LostError)
+			if !ok || lost.Kind != want.Queue().Kind() || lost.Name != want.Queue().Name() || lost.Token != want.Token() {
+				t.Errorf("%s: %v; token %v, want %v", name, holds[0].Check(), lost.Token, want.Token())
+			}
+		})
+	}
+}
+
+// A function that returns the cause of its context tells the loss. One that returns something else, or the loss of
+// another hold, does not.
+func TestLossIsJoinedToAnErrorThatDoesNotTellIt(t *testing.T) {
+	lost, other, failed := &holdfast.LostError{Name: "x"}, &holdfast.LostError{Name: "y"}, errors.New("failed")
+	for i, c := range []struct {
+		err    error
+		lost   *holdfast.LostError
+		joined bool
+	}{
+		{nil, nil, false}, {failed, nil, false}, {lost, lost, false}, {fmt.Errorf("wrote half: %w", lost), lost, false},
+		{nil, lost, true}, {failed, lost, true}, {other, lost, true},
+	} {
+		got := hold.Join(c.err, c.lost)
+		tellsBoth := errors.Is(got, lost) && (c.err == nil || errors.Is(got, c.err))
+		if joined := got != c.err; joined != c.joined || joined && !tellsBoth {
+			t.Errorf("%d: %v and %v are joined to %v", i, c.err, c.lost, got)
+		}
+	}
 }
