@@ -68,6 +68,8 @@ func (h *Hold) goOn() *Hold {
 	next.removal.joined, next.telemetry = h.removal.joined, h.holds[0].telemetry
 	next.telemetry.GoesOn()
 	next.poll.add(next.holds)
-	next.limitTime()
+	if h.request.MaxHold > 0 {
+		next.limitTime()
+	}
 	return next
 }

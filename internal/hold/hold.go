@@ -81,7 +81,9 @@ func Begin(grants []*queue.Grant, r Request) []*Hold {
 		first.begun.Add(1)
 	}
 	first.poll.add(first.holds) // after all that their end needs: their lease may be lost by now
-	first.limitTime()
+	if r.MaxHold > 0 {
+		first.limitTime()
+	}
 	if audited { // last: no poll of their entries waits for an auditor
 		defer first.begun.Done()
 		begin := audit.Record{Event: audit.Granted, At: first.since}
@@ -222,19 +224,17 @@ type life struct {
 	released signal                                // Release has been called
 }
 
-// limitTime has the life end after MaxHold, if there is one.
+// limitTime has the life end after MaxHold.
 func (l *life) limitTime() {
-	maxHold := l.holds[0].request.MaxHold
-	if maxHold == 0 {
-		return
-	}
 	held := time.Since(l.since) // after an Attach the hold is older than this life
 	l.mu.Lock()                 // a timer may fire before it is assigned
 	defer l.mu.Unlock()
 	if l.done.given { // its lease was lost as it began, perhaps
 		return
 	}
-	l.limit = time.AfterFunc(maxHold-held, func() { l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold)) })
+	l.limit = time.AfterFunc(l.holds[0].request.MaxHold-held, func() {
+		l.endAndRelease(l.holds[0].lost(holdfast.CauseMaxHold))
+	})
 }
 
 // Done returns a channel that is closed when the hold has ended.
