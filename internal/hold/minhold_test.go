@@ -241,3 +241,16 @@ func TestNameIsKeptOnceAlthoughTheRevocationIsRepeated(t *testing.T) {
 		h.Remove()
 	})
 }
+
+// MinHold is for a hold that its program has ended. The entry of a lost one goes with its lease.
+func TestNameOfALostHoldDoesNotStayTaken(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := mustTake(t, p, "x")
+		p.Plan(nil)
+		p.Host.Lease().Lose(holdfast.CauseExpired, nil)
+		if h.BeforeRevoke(t.Context()); p.Counts()["move"] != 0 {
+			t.Errorf("sent %v", p.Counts())
+		}
+	})
+}

@@ -159,14 +159,8 @@ func TestUnansweredPollsAreCountedAndEachRowOfThemIsLoggedOnce(t *testing.T) {
 			metrics = kit.CollectMetrics(o)
 		})
 		h := holdtest.MustAcquire(t, p.Queue("x"))
+		before := int64(0)
 		for row := range 2 {
-			p.Plan(nil)
-			time.Sleep(5 * time.Second) // a poll of the row before is in flight
-			before := metrics.Points(t)["polls.unanswered "]
-			time.Sleep(20 * time.Second)
-			if n := metrics.Points(t)["polls.unanswered "] - before; n != 0 || p.Counts()["poll"] == 0 {
-				t.Errorf("%d polls are counted, and all were answered: %v", n, p.Counts())
-			}
 			p.PlanAll("poll", etcdfake.Fate{LoseRequest: true})
 			time.Sleep(20 * time.Second)
 			if err := h.Check(); err != nil {
@@ -177,6 +171,13 @@ func TestUnansweredPollsAreCountedAndEachRowOfThemIsLoggedOnce(t *testing.T) {
 			}
 			if n := strings.Count(log.String(), "could not check whether the entries"); n != row+1 {
 				t.Errorf("%d log lines after %d rows:\n%s", n, row+1, log.String())
+			}
+			p.Plan(nil)
+			time.Sleep(5 * time.Second) // a poll of the row is in flight
+			before = metrics.Points(t)["polls.unanswered "]
+			time.Sleep(20 * time.Second)
+			if n := metrics.Points(t)["polls.unanswered "] - before; n != 0 || p.Counts()["poll"] == 0 {
+				t.Errorf("%d polls are counted, and all were answered: %v", n, p.Counts())
 			}
 		}
 		p.Heal()
