@@ -23,7 +23,7 @@ const lookAgain = time.Second
 
 // lookPause is the time between two looks of a session with that lock delay; 0: it has none.
 func lookPause(lockDelay time.Duration) time.Duration {
-	return min(cmp.Or(lockDelay, lookAgain), lookAgain)
+	return cmp.Or(min(lockDelay, lookAgain), lookAgain)
 }
 
 // passClaims waits until the delays of the dead claims ahead are over, and deletes the claims. It returns when

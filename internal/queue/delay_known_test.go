@@ -71,6 +71,8 @@ func TestDelayBeginsOnceMoreAfterATimeWithoutReplies(t *testing.T) {
 		"our own is off, in time":  {0, true, long, replies{most}, long},
 		"our own is off, too late": {0, true, long, replies{most + 1}, most + 1 + long},
 		"both are off":             {0, false, 0, replies{time.Hour}, time.Hour + lease.ToldWithin(0)},
+		"both off, in time":        {0, false, 0, replies{1250 * time.Millisecond}, lease.ToldWithin(0)},
+		"both off, too late":       {0, true, 0, replies{1250*time.Millisecond + 1}, 1250*time.Millisecond + 1},
 	} {
 		var s delays
 		claim, began := deadClaim{key: "a", rev: 7}, time.Now()
