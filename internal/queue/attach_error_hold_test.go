@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/hold"
@@ -180,24 +183,67 @@ func TestAttachWithALeaseOfClaimsThatIsGoneTellsTheSession(t *testing.T) {
 }
 
 // The first copy has no reply. The second is refused, since the entry is gone, so the first cannot be carried out any
-// more: the outcome is known, although etcd does not say how the ticket has ended.
+// more: the outcome is known, although etcd does not say for a while how the ticket has ended.
 func TestAttachThatIsRefusedHasAKnownOutcome(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		ticket, _, _ := detached(t, srv)
-		p := holdtest.Start(t, srv)
-		p.Plan(func(kind string, n int) etcdfake.Fate {
-			if kind == "attach" && n == 1 || kind == "LeaseTimeToLive" {
-				return holdtest.Silence
+	for silent, within := range map[time.Duration]time.Duration{time.Hour: 30 * time.Second, 7 * time.Second: time.Minute} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			ticket, _, _ := detached(t, srv)
+			p, began := holdtest.Start(t, srv), time.Now()
+			p.Plan(func(kind string, n int) etcdfake.Fate {
+				if kind == "attach" && n == 1 || kind == "LeaseTimeToLive" && time.Since(began) < silent {
+					return holdtest.Silence
+				}
+				return etcdfake.Fate{}
+			})
+			srv.Delete(ticket.Key)
+			_, err := p.Attach(kit.Within(t, within), ticket, hold.Request{})
+			if errors.Is(err, holdfast.ErrOutcomeUnknown) || p.Counts()["attach"] < 2 {
+				t.Errorf("%v, with %v", err, p.Counts())
 			}
-			return etcdfake.Fate{}
+			if within < silent {
+				if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*holdfast.TicketError)) {
+					t.Error(err)
+				}
+				return
+			}
+			wants(t, err, holdfast.TicketUsed)
 		})
-		srv.Delete(ticket.Key)
-		_, err := p.Attach(kit.Within(t, 30*time.Second), ticket, hold.Request{})
-		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, holdfast.ErrOutcomeUnknown) {
-			t.Error(err)
-		}
-		if n := p.Counts()["attach"]; n < 2 {
-			t.Errorf("%d requests", n)
-		}
-	})
+	}
+}
+
+// A copy without a reply may be carried out yet, whatever etcd says of another one. So may one of which etcd says that
+// it took too long. What etcd has refused has not been.
+func TestAttachSaysIfItsOutcomeIsUnknown(t *testing.T) {
+	for name, c := range map[string]struct {
+		silent  int // copies
+		err     error
+		unknown bool
+	}{
+		"refused":                           {0, rpctypes.ErrPermissionDenied, false},
+		"refused, beside one without reply": {1, rpctypes.ErrPermissionDenied, true},
+		"took too long":                     {0, rpctypes.ErrTimeout, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				ticket, _, _ := detached(t, srv)
+				p := holdtest.Start(t, srv)
+				sent := 0
+				p.KV.Refuse(func(ops []clientv3.Op) error {
+					if !ops[0].IsPut() || string(ops[0].KeyBytes()) != ticket.Key {
+						return nil
+					}
+					if sent++; sent <= c.silent {
+						return nil
+					}
+					return c.err
+				})
+				p.PlanAll("attach", holdtest.Silence)
+				_, err := p.Attach(kit.Within(t, 20*time.Second), ticket, hold.Request{})
+				if err == nil || errors.Is(err, holdfast.ErrOutcomeUnknown) != c.unknown ||
+					strings.Contains(err.Error(), "its entry is removed") {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
