@@ -70,7 +70,8 @@ type detaching struct {
 }
 
 func (d *detaching) send(ctx context.Context) error {
-	ctx, cancel := lease.UntilLost(ctx, d.hold.grant.Lease)
+	// ctx may end with the loss of another lock. That is no loss of this one, so the request does not take its cause.
+	ctx, cancel := lease.ForRequest(ctx, d.hold.grant.Lease, 0)
 	defer cancel()
 	return d.hold.grant.Retry(ctx, d.try)
 }
@@ -142,7 +143,7 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, holdfast.ErrLost):
 		return err
-	case errors.Is(removed, holdfast.ErrLost):
+	case errors.Is(removed, holdfast.ErrLost) && !errors.Is(removed, holdfast.ErrOutcomeUnknown): // nor another lock's
 		return removed
 	}
 	err = fmt.Errorf("detach %s (%slease %x): %w; there is no ticket, and the hold has ended",
@@ -162,7 +163,7 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 func (d *detaching) revoke(ctx context.Context) error {
 	host := d.hold.host
 	err := lease.Retry(ctx, host.Env, d.revokeOnce)
-	if ctx.Err() == nil {
+	if err == nil || ctx.Err() == nil {
 		return err
 	}
 	ctx, cancel := host.Detached(ctx)

@@ -293,3 +293,19 @@ func TestDetachEndsWithItsContextThoughTheSessionIsClosed(t *testing.T) {
 		p.Heal()
 	})
 }
+
+// The context is that of another lock, which is lost. That says nothing of this one.
+func TestDetachThatIsGivenUpWithAnotherLockIsNoLoss(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		ctx, cancel := holdtest.MustAcquire(t, other.Queue("y")).Context(t.Context(), false)
+		defer cancel()
+		p.PlanAll("detach", etcdfake.Fate{LoseReply: true, Silent: true})
+		time.AfterFunc(time.Second, func() { srv.Revoke(other.Sess.Lease()) })
+		_, err := h.Detach(ctx, time.Hour)
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "there is no ticket") {
+			t.Error(err)
+		}
+	})
+}

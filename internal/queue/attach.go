@@ -44,8 +44,9 @@ func OfTicket(host *lease.Host, t layout.Ticket) *Queue {
 type attaching struct {
 	*attempt
 	*entry
-	ticket layout.Ticket
-	is     bool // the key is registered: no other call of this session attaches
+	ticket  layout.Ticket
+	is      bool // the key is registered: no other call of this session attaches
+	unknown bool // a copy may have been carried out, or may be yet
 }
 
 // Attach moves the entry of a ticket to the session of its queue, and returns its grant. Of all calls with one ticket
@@ -86,7 +87,7 @@ func Attach(ctx context.Context, q *Queue, t layout.Ticket, r Request) (_ *Grant
 		err = fmt.Errorf("%w; the ticket is used, and its entry is removed", err)
 	}
 	giveUp([]*caller{a.caller}, a.attempt)
-	if err = lease.EndedBy(ctx, q.host.Env, err); a.unansweredAt != 0 && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
+	if err = lease.EndedBy(ctx, q.host.Env, err); a.unknown && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		err = fmt.Errorf("%w: %w; the ticket is used, and the session removes the entry, or it is good until %v",
 			holdfast.ErrOutcomeUnknown, err, t.Until)
 	}
@@ -117,9 +118,9 @@ func newAttaching(q *Queue, l *lease.Lease, t layout.Ticket, r Request) *attachi
 func (a *attaching) try(ctx context.Context) error {
 	e, gate, began := a.entry, a.lease.Gate(), a.q.host.Clock()
 	a.is = a.is || e.Queue.shared.keys.Register(e.home, a.lease, e)
-	get := clientv3.OpGet(e.Key) // with its value: of a key alone, etcd 3.7 does not tell the lease
+	reads := []clientv3.Op{clientv3.OpGet(e.Key), Meta(a.lease.Key())} // of a key alone, etcd 3.7 does not tell the lease
 	if !a.is {
-		r, err := requests.ReadAll(ctx, e.Queue.host.Sender, get)
+		r, err := requests.ReadAll(ctx, e.Queue.host.Sender, reads...)
 		if err != nil {
 			return err
 		}
@@ -147,10 +148,10 @@ func (a *attaching) try(ctx context.Context) error {
 			// A claim that was deleted by hand is not put anew: with another create revision it would look dead.
 			clientv3.OpTxn([]clientv3.Cmp{createdAt(e.Claim, e.Created)}, []clientv3.Op{putClaim}, nil),
 		},
-		Else: []clientv3.Op{get},
+		Else: reads,
 	})
 	if e.Queue.ReportUnknown("move", err) || r.Unanswered {
-		a.unansweredAt = gate
+		a.unansweredAt, a.unknown = gate, true
 	}
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone:
@@ -169,19 +170,22 @@ func (a *attaching) try(ctx context.Context) error {
 // moved records that the entry was put on the session's leases at a revision, by a reply to a request sent then.
 func (a *attaching) moved(mod, read int64, sent time.Duration) {
 	a.entry.reach(placed)
-	a.Modified, a.revision, a.attempt.readSent, a.unansweredAt = mod, read, sent, 0
+	a.Modified, a.revision, a.attempt.readSent, a.unknown = mod, read, sent, false
 }
 
 // refused says why the Txn did nothing. nil: a copy of it was carried out before.
 func (a *attaching) refused(ctx context.Context, r requests.Reply, sent time.Duration) error {
-	kv := r.First(0)
+	kv, key := r.First(0), r.First(1)
 	stands := a.entry.Is(kv)
-	a.unansweredAt = 0 // no copy can be carried out any more: mod revisions only grow
+	isGood := stands && kv.ModRevision == a.ticket.Mod
 	switch {
-	case stands && kv.ModRevision == a.ticket.Mod && !a.is:
+	case isGood && !a.is:
 		return retry.Again(errTicketInUse)
-	case stands && kv.ModRevision == a.ticket.Mod:
+	case isGood && key == nil: // the session finds out why
 		return retry.Again(errKeyGone)
+	case isGood:
+		a.lease.NoteGate(key.ModRevision)
+		return retry.Again(errSendAgain)
 	case stands && a.is && kv.Lease == int64(a.lease.ID()): // by a copy without a reply
 		a.moved(kv.ModRevision, r.Header.Revision, sent)
 		if string(kv.Value) != a.entry.Value { // an administrator wants it back; no poll would tell, since this is known now
@@ -193,6 +197,7 @@ func (a *attaching) refused(ctx context.Context, r requests.Reply, sent time.Dur
 	if err != nil {
 		return err
 	}
+	a.unknown = false // no copy can be carried out any more: mod revisions only grow
 	return retry.Final(&holdfast.TicketError{End: end, Until: a.ticket.Until})
 }
 

@@ -88,6 +88,7 @@ func (a *attempt) clear(ctx context.Context) error {
 		dead = append(dead, e.claims...)
 	}
 	for batch := range slices.Chunk(dead, requests.MaxOps-len(a.entries)) {
+		sent := a.q.host.Clock()
 		var r requests.Reply
 		err := a.entries[0].Retry(ctx, func(ctx context.Context) (err error) {
 			r, err = a.clearing(batch).Once(ctx, a.q.host.Sender, requests.Write)
@@ -99,6 +100,7 @@ func (a *attempt) clear(ctx context.Context) error {
 		if !r.Succeeded { // another waiter was faster, or the holder, or an unanswered copy
 			return a.lookBehindClaims(ctx)
 		}
+		a.revision, a.readSent = r.Header.Revision, sent // it has compared the own entries, so it is a look, too
 	}
 	more := false // a look reads maxClaims at most
 	for _, e := range a.entries {

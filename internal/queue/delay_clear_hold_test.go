@@ -65,6 +65,28 @@ func TestEntryThatIsMovedInItsDelayNeitherHoldsNorClears(t *testing.T) {
 	}
 }
 
+// A former holder that is late may have written between the last look and the clear. So the revision from which on the
+// next one holds is that of the clear.
+func TestHoldAfterADelayBeginsWithTheClear(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ahead := kit.Join(t, srv, holdtest.EntriesX)
+		done := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Queue("x"))
+		kit.Queued(t, srv, holdtest.EntriesX, 2)
+		ahead.Revoke()
+		h := holdtest.Granted(t, srv, done).H
+		var cleared int64
+		for _, c := range srv.History(ahead.Claim) {
+			if c.Deleted {
+				cleared = c.Revision
+			}
+		}
+		if cleared == 0 || h.AcquiredRevision() != cleared {
+			t.Errorf("held from revision %d on, and cleared at %d", h.AcquiredRevision(), cleared)
+		}
+		holdtest.MustRelease(t, h)
+	})
+}
+
 // A process with a thousand readers dies. All its claims say the same, and have one session key, so two looks are
 // enough, and one at the end of the delay.
 func TestManyDeadClaimsOfOneSessionCostThreeLooks(t *testing.T) {

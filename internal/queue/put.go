@@ -20,9 +20,8 @@ import (
 var (
 	// errSendAgain: the put was refused, and the reason is out of the way now.
 	errSendAgain = errors.New("the put of an entry is to be sent again")
-	// errKeyGone: the session key does not exist, or is of another revision, for example from a backup. The session finds
-	// that out by itself.
-	errKeyGone = errors.New("the session key is missing, or not as the session knows it")
+	// errKeyGone: the session key does not exist, or only in an older version, from a backup.
+	errKeyGone = errors.New("the session key is missing, or older than the session knows it")
 )
 
 // put sends the put of the entries of the attempt once. As a rule the reply names the entry ahead of each; otherwise a

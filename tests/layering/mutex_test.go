@@ -19,7 +19,7 @@ var harmless = map[string]string{
 	"calls max": builtin, "calls min": builtin,
 	"calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
 	"calls slices.Collect": pure, "calls cmp.Or": pure,
-	"calls maps.Keys":      pure, "calls maps.DeleteFunc": pure,
+	"calls maps.Keys": pure, "calls maps.DeleteFunc": pure,
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure,
 	"calls ln.waiting.Len": pure, "calls c.line.waiting.Len": pure, "calls c.line.waiting.Remove": pure,
 	"calls c.at.Prev": pure, "calls el.Prev": pure,
