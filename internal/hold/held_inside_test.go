@@ -11,24 +11,35 @@ import (
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
 
+// unpolled acquires lock x. No poller knows the hold.
+func unpolled(t *testing.T, p *kit.Process) *Hold {
+	t.Helper()
+	grants, err := queue.Set{queue.New(p.Host, holdfast.KindLock, "x")}.Acquire(t.Context(), queue.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newHold(grants[0], Request{}, nil)
+}
+
 // While a request that says since when is under way, no second one is sent: etcd is slow enough.
 func TestRequestThatSaysSinceWhenWaitsForTheReplyToTheLast(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		h := mustHold(t, p, "x")
+		h := unpolled(t, p)
 		p.PlanAll("held", etcdfake.Fate{Request: 3 * time.Second})
 		sent := make(map[time.Time]bool)
+		var w heldWriter
 		for range 30 { // until about 2 s after the first
 			time.Sleep(100 * time.Millisecond)
-			synctest.Wait()
-			if at := h.poll.since.latest; !at.IsZero() {
-				sent[at] = true
+			if w.write(p.Host, []*Hold{h}); !w.latest.IsZero() {
+				sent[w.latest] = true
 			}
 		}
 		if len(sent) != 1 {
 			t.Errorf("sent at %v", sent)
 		}
 		p.Plan(nil)
+		_ = h.grant.Remove()
 	})
 }
 
@@ -36,11 +47,7 @@ func TestRequestThatSaysSinceWhenWaitsForTheReplyToTheLast(t *testing.T) {
 func TestEntrySaysSinceWhenAfterASecond(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
-		grants, err := queue.Set{queue.New(p.Host, holdfast.KindLock, "x")}.Acquire(t.Context(), queue.Request{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := newHold(grants[0], Request{}, nil) // the poller does not know it
+		h := unpolled(t, p)
 		for _, c := range []struct {
 			wait, since time.Duration // since the last request
 			sent        bool
@@ -55,6 +62,6 @@ func TestEntrySaysSinceWhenAfterASecond(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		_ = grants[0].Remove()
+		_ = h.grant.Remove()
 	})
 }
