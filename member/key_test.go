@@ -162,6 +162,26 @@ func TestLeaveOfALostMemberReturnsWhileEtcdIsAway(t *testing.T) {
 	}
 }
 
+// The context is that of a lock, which ends while etcd is silent. The key stands, so Leave is not done.
+func TestLeaveIsNotDoneWhenALockHasEnded(t *testing.T) {
+	for _, end := range []error{&holdfast.LostError{}, holdfast.ErrReleased, holdfast.ErrClosed} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := kit.Start(t, srv)
+			m := join(t, p, member.Options{Name: "a"})
+			p.Link.BlackHole()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(end) })
+			if err := m.Leave(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, end) {
+				t.Errorf("%v: %v", end, err)
+			}
+			expect(t, "cut off", group(t, srv), "a=")
+			p.Heal()
+			time.Sleep(2 * kit.TTL)
+			expect(t, "afterwards", group(t, srv))
+		})
+	}
+}
+
 func TestUpdateGoesOnAfterItsContext(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)

@@ -326,10 +326,11 @@ func (m *Member) await(ctx context.Context, number int) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			err := retry.OfCaller(ctx, retry.ContextErr(ctx))
 			if failure != nil {
-				return fmt.Errorf("%w; last error: %w", retry.ContextErr(ctx), failure)
+				return fmt.Errorf("%w; last error: %w", err, failure)
 			}
-			return fmt.Errorf("%w; etcd has not answered", retry.ContextErr(ctx))
+			return fmt.Errorf("%w; etcd has not answered", err)
 		}
 	}
 }

@@ -62,11 +62,12 @@ func (h *Hold) Detach(ctx context.Context, within time.Duration) (layout.Ticket,
 
 // detaching is one call of Detach.
 type detaching struct {
-	hold   *Hold
-	within time.Duration
-	mod    int64  // of the entry, as it is known
-	value  string // at mod
-	own    ownLease
+	hold    *Hold
+	within  time.Duration
+	mod     int64  // of the entry, as it is known
+	value   string // at mod
+	own     ownLease
+	unknown bool // a Txn without a reply may have put the entry on that lease
 }
 
 func (d *detaching) send(ctx context.Context) error {
@@ -96,10 +97,11 @@ func (d *detaching) try(ctx context.Context) error {
 		},
 		Else: []clientv3.Op{clientv3.OpGet(g.Key)},
 	})
-	g.Queue.ReportUnknown("move", err)
+	unknown := g.Queue.ReportUnknown("move", err) || r.Unanswered
+	d.unknown = err != nil && (unknown || d.unknown) // a reply tells what those before it did
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone: // it was revoked by hand, or is over
-		d.own = ownLease{}
+		d.own, d.unknown = ownLease{}, false
 		return retry.Again(err)
 	case err != nil:
 		return err
@@ -142,18 +144,18 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 	removed := h.removal.await(ctx)
 	switch {
 	case errors.Is(err, holdfast.ErrLost):
-		return err
-	case errors.Is(removed, holdfast.ErrLost) && !errors.Is(removed, holdfast.ErrOutcomeUnknown): // nor another lock's
-		return removed
-	}
-	err = fmt.Errorf("detach %s (%slease %x): %w; there is no ticket, and the hold has ended",
-		h.Queue(), h.tokenText(), int64(h.Lease()), err)
-	if removed != nil {
-		err = fmt.Errorf("%w; %w", err, removed)
-		if d.own.id != clientv3.NoLease {
-			err = fmt.Errorf("%w; the entry may be on the ticket's lease %x, which ends at %s unless the session revokes it",
-				err, int64(d.own.id), d.own.end())
+	case errors.Is(removed, holdfast.ErrLost):
+		err = removed
+	default:
+		err = fmt.Errorf("detach %s (%slease %x): %w; there is no ticket, and the hold has ended",
+			h.Queue(), h.tokenText(), int64(h.Lease()), err)
+		if removed != nil {
+			err = fmt.Errorf("%w; %w", err, removed)
 		}
+	}
+	if d.unknown && removed != nil {
+		err = fmt.Errorf("%w; the entry may be on the ticket's lease %x, which ends at %s unless the session revokes it",
+			err, int64(d.own.id), d.own.end())
 	}
 	return err
 }

@@ -294,18 +294,30 @@ func TestDetachEndsWithItsContextThoughTheSessionIsClosed(t *testing.T) {
 	})
 }
 
-// The context is that of another lock, which is lost. That says nothing of this one.
-func TestDetachThatIsGivenUpWithAnotherLockIsNoLoss(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p, other := holdtest.Start(t, srv), holdtest.Start(t, srv)
-		h := holdtest.MustAcquire(t, p.Queue("x"))
-		ctx, cancel := holdtest.MustAcquire(t, other.Queue("y")).Context(t.Context(), false)
-		defer cancel()
-		p.PlanAll("detach", etcdfake.Fate{LoseReply: true, Silent: true})
-		time.AfterFunc(time.Second, func() { srv.Revoke(other.Sess.Lease()) })
-		_, err := h.Detach(ctx, time.Hour)
-		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "there is no ticket") {
-			t.Error(err)
-		}
-	})
+// The session loses its lease before it has a reply. The loss names the ticket's lease, too: the name may stay taken.
+func TestDetachThatEndsWithItsLeaseNamesTheTicketsLease(t *testing.T) {
+	for name, c := range map[string]struct {
+		plan  etcdfake.Fate
+		names bool
+	}{
+		"without a reply": {etcdfake.Fate{LoseReply: true, Silent: true}, true}, "before the Txn": {holdtest.Silence, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				p := holdtest.Start(t, srv)
+				h := holdtest.MustAcquire(t, p.Queue("x"))
+				kind := "detach"
+				if !c.names {
+					kind = "LeaseGrant"
+				}
+				p.PlanAll(kind, c.plan)
+				time.AfterFunc(time.Second, p.Link.BlackHole)
+				_, err := h.Detach(kit.Within(t, time.Hour), time.Hour)
+				if !errors.Is(err, holdfast.ErrLost) || strings.Contains(err.Error(), "on the ticket's lease") != c.names {
+					t.Error(err)
+				}
+				p.Heal()
+			})
+		})
+	}
 }

@@ -20,7 +20,7 @@ type heldEntry struct {
 	grant *queue.Grant
 	host  *lease.Host
 
-	noting   sync.Mutex   // of those who write what follows
+	notedMu  sync.Mutex   // of those who write what follows
 	modified atomic.Int64 // the newest mod revision whose value is known; 0: the create revision
 }
 
@@ -50,8 +50,8 @@ func (e *heldEntry) known() int64 { return max(e.modified.Load(), e.Created()) }
 
 // noteModified records a mod revision of the entry, unless a later one is known.
 func (e *heldEntry) noteModified(rev int64) {
-	e.noting.Lock()
-	defer e.noting.Unlock()
+	e.notedMu.Lock()
+	defer e.notedMu.Unlock()
 	e.modified.Store(max(e.modified.Load(), rev)) // replies come in any order
 }
 

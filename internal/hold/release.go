@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/audit"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/queue"
+	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // Release ends the hold and waits until its entry is gone or, before MinHold has passed, on a lease of its own. nil: it
@@ -164,7 +165,7 @@ func (r *removal) await(ctx context.Context) error {
 	case <-r.done: // perhaps both were ready
 		return r.told(r.outcome)
 	default:
-		return r.told(r.explain(fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, context.Cause(ctx))))
+		return r.told(r.explain(fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, retry.OfCaller(ctx, context.Cause(ctx)))))
 	}
 }
 

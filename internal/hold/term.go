@@ -49,7 +49,12 @@ func (h *Hold) Update(ctx context.Context, data string) error {
 		return h.Check()
 	case !h.Live(): // it has ended hctx, and so the update
 		return h.Check()
-	case u.unanswered && !errors.Is(err, holdfast.ErrOutcomeUnknown):
+	}
+	unknown := u.unanswered || errors.Is(err, holdfast.ErrOutcomeUnknown)
+	if ctx.Err() != nil {
+		err = retry.OfCaller(ctx, err)
+	}
+	if unknown && !errors.Is(err, holdfast.ErrOutcomeUnknown) {
 		err = fmt.Errorf("%w: %w", holdfast.ErrOutcomeUnknown, err)
 	}
 	return fmt.Errorf("proclaim in %s %s (token %d): %w",

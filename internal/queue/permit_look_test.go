@@ -35,13 +35,13 @@ func TestWaiterOfASemaphoreIsToldItsPlace(t *testing.T) {
 func TestTurnBehindOneThatGivesUpFollowsTheNextAhead(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		full := holdtest.MustAcquire(t, holdtest.Start(t, srv).Permits(2, 2))
-		front := holdtest.AcquireLater(t.Context(), holdtest.Start(t, srv).Permits(2, 1))
+		front := holdtest.AcquireLater(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(2, 1))
 		kit.Queued(t, srv, permitsX, 2)
 		ctx, cancel := context.WithCancel(t.Context())
 		middle := holdtest.AcquireLater(ctx, holdtest.Start(t, srv).Permits(2, 1))
 		kit.Queued(t, srv, permitsX, 3)
 		p := holdtest.Start(t, srv)
-		last := holdtest.AcquireLater(t.Context(), p.Permits(2, 1))
+		last := holdtest.AcquireLater(kit.Within(t, time.Minute), p.Permits(2, 1))
 		kit.Queued(t, srv, permitsX, 4)
 		time.Sleep(20 * kit.OneWay)
 		var looks, wide atomic.Int32

@@ -265,6 +265,17 @@ func ContextErr(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
+// OfCaller returns err, the error of a call that ctx has ended. ctx may be that of another lock, and end with its loss
+// or its release. The error says so in words alone: what errors.Is finds of a loss is about the lock of the call.
+func OfCaller(ctx context.Context, err error) error {
+	for _, end := range []error{holdfast.ErrLost, holdfast.ErrReleased, holdfast.ErrClosed} {
+		if errors.Is(err, end) {
+			return fmt.Errorf("%w: %s", ctx.Err(), err.Error())
+		}
+	}
+	return err
+}
+
 // ErrNotConnected is etcderr.ErrNotConnected.
 var ErrNotConnected = errors.New("no connection to etcd")
 

@@ -18,7 +18,7 @@ var harmless = map[string]string{
 	"calls time.Duration": builtin, "calls make": builtin,
 	"calls max": builtin, "calls min": builtin,
 	"calls slices.DeleteFunc": pure, "calls slices.ContainsFunc": pure,
-	"calls slices.Collect": pure, "calls cmp.Or": pure,
+	"calls slices.Collect": pure, "calls cmp.Or": pure, "calls e.modified.Load": pure, "calls e.modified.Store": pure,
 	"calls maps.Keys": pure, "calls maps.DeleteFunc": pure,
 	"calls ln.waiting.PushBack": pure, "calls ln.waiting.Remove": pure, "calls ln.waiting.Front": pure,
 	"calls ln.waiting.Len": pure, "calls c.line.waiting.Len": pure, "calls c.line.waiting.Remove": pure,
@@ -108,10 +108,11 @@ func TestNothingUnderAMutexBlocksOrCallsBack(t *testing.T) {
 	}
 }
 
-// isMutex reports whether a call is one of methods of a variable or field whose name ends in mu.
+// isMutex reports whether a call is one of methods of a variable or field whose name ends in mu or Mu.
 func isMutex(call *ast.CallExpr, methods ...string) bool {
 	sel, ok := call.Fun.(*ast.SelectorExpr)
-	return ok && slices.Contains(methods, sel.Sel.Name) && strings.HasSuffix(types.ExprString(sel.X), "mu")
+	return ok && slices.Contains(methods, sel.Sel.Name) &&
+		strings.HasSuffix(strings.ToLower(types.ExprString(sel.X)), "mu")
 }
 
 // list checks statements in order and reports whether the mutex is held after the last one.
