@@ -59,8 +59,8 @@ func (t *Telemetry) lost(
 	span.End()
 }
 
-// Ran reports when the job of a name ran last, in whatever process, and when its next run is overdue, unless due is
-// zero.
+// Ran reports when the job of a name ran last, in whatever process, and when its next run is overdue. A zero due is
+// reported as 0, which takes back what was reported before: a gauge cannot be withdrawn.
 func (t *Telemetry) Ran(kind holdfast.Kind, name string, at, due time.Time) {
 	ctx := context.Background()
 	attrs := []attribute.KeyValue{kindKey.String(string(kind)), nameKey.String(name)}
@@ -69,12 +69,16 @@ func (t *Telemetry) Ran(kind holdfast.Kind, name string, at, due time.Time) {
 	}
 	withAttrs := metric.WithAttributes(attrs...)
 	t.ran.Record(ctx, seconds(at), withAttrs)
-	if !due.IsZero() {
-		t.due.Record(ctx, seconds(due), withAttrs)
-	}
+	t.due.Record(ctx, seconds(due), withAttrs)
 }
 
-func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+// seconds are those since 1970; 0 for the zero time.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}
 
 // Shards reports what a member knows of the shards of one name.
 type Shards struct {

@@ -107,7 +107,7 @@ func newInstruments(m metric.Meter) instruments {
 		ran: orNothing(m.Float64Gauge("holdfast.run.time", metric.WithUnit("s"),
 			metric.WithDescription("When a recurring job was last recorded to have run, in seconds since 1970."))),
 		due: orNothing(m.Float64Gauge("holdfast.run.due", metric.WithUnit("s"),
-			metric.WithDescription("When the next run of a recurring job is overdue, in seconds since 1970."))),
+			metric.WithDescription("When the next run of a recurring job is overdue, in seconds since 1970; 0: not said."))),
 
 		shards: shardInstruments{
 			states: orNothing(m.Int64UpDownCounter("holdfast.shards", metric.WithUnit("{shard}"),

@@ -187,6 +187,36 @@ func TestReportsMatchTheDocument(t *testing.T) {
 	}
 }
 
+// A process whose later record says no due must not keep exporting the earlier one: an alert would fire for ever.
+func TestARunWithoutADueTakesBackTheDueReportedBefore(t *testing.T) {
+	s := newSDK()
+	tel := telemetry.New(s.options)
+	at := time.Unix(1_000, 0)
+	tel.Ran(holdfast.KindLock, "taken-back", at, at.Add(time.Minute))
+	tel.Ran(holdfast.KindLock, "taken-back", at.Add(time.Second), time.Time{})
+	tel.Ran(holdfast.KindLock, "kept", at, at.Add(time.Minute))
+	tel.Ran(holdfast.KindElection, "kept", at, time.Time{}) // another job
+
+	var collected metricdata.ResourceMetrics
+	if err := s.metrics.Collect(t.Context(), &collected); err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]float64)
+	for _, m := range collected.ScopeMetrics[0].Metrics {
+		if m.Name != "holdfast.run.due" {
+			continue
+		}
+		for _, p := range m.Data.(metricdata.Gauge[float64]).DataPoints {
+			kind, _ := p.Attributes.Value("holdfast.kind")
+			name, _ := p.Attributes.Value("holdfast.name")
+			got[kind.AsString()+" "+name.AsString()] = p.Value
+		}
+	}
+	if want := map[string]float64{"lock taken-back": 0, "lock kept": 1_060, "election kept": 0}; !maps.Equal(got, want) {
+		t.Errorf("due %v, want %v", got, want)
+	}
+}
+
 // pointKeys returns the attribute keys of all points.
 func pointKeys[P any](points []P, of func(P) attribute.Set) string {
 	var all [][]attribute.KeyValue
