@@ -15,7 +15,12 @@ import (
 )
 
 // Guard writes to keys of Redis or Valkey, for the newest holder of the lock that guards a key.
-type Guard struct{ DB redis.Scripter }
+type Guard struct {
+	// DB must not repeat a request whose connection broke: the command may be done twice. A Client needs MaxRetries: -1. A
+	// ClusterClient needs MaxRedirects: -1 as well, since it repeats such requests up to MaxRedirects times; a MOVED is
+	// an error then.
+	DB redis.Scripter
+}
 
 // marks is where the mark of a key is. It never expires: a forgotten mark lets stale holders in.
 const marks = "holdfast:fence:"
