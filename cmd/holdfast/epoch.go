@@ -18,7 +18,8 @@ begin again at an older one, so that new holders get tokens that guards have see
 already, and refuse. Then raise the epoch: restore etcd, run "holdfast epoch bump N"
 with the epoch that the guard's error asks for (as a rule one more than before), and
 only then let clients in. An etcd restored with "etcdutl snapshot restore
---bump-revision N --mark-compacted" needs no bump.
+--bump-revision N --mark-compacted" needs no bump, if N is larger than the number of
+revisions since the snapshot, and no marks were restored along with it.
 
 A bump never lowers the epoch, so it may be repeated. Holders keep their tokens; once a
 guard has seen a token of the new epoch, it refuses those of the old one. The role

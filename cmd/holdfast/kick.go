@@ -49,9 +49,10 @@ consequences of --force.
 
 A lock that is detached has no holder to ask: its ticket ends, and it is free at once.
 
-The exit code is 0 when the holder has let go, or the lock was free; 75 when it still
-holds after --wait. The role needs to write the entries of the lock; to say in the end
-how a hold under a prefix (--at) has ended, it also reads the claims of that prefix.`
+The exit code is 0 when the holder has let go, or the lock was free, and with --wait 0
+when it was asked; 75 when it still holds after --wait. The role needs to write the
+entries of the lock; to say in the end how a hold under a prefix (--at) has ended, it also
+reads the claims of that prefix.`
 
 const kickExamples = `  holdfast show billing/job-7
   holdfast kick billing/job-7 --token 1042 --reason "stuck since 3 a.m., see INC-7"
