@@ -73,8 +73,8 @@ func (c *checker) adviseTTL(least, worst time.Duration) {
 	// A new leader is elected within two election timeouts, as a rule. Half of the trusted time should outlast that. Below
 	// leastTTL pauses of this machine cost locks.
 	wanted := max(leastTTL, 3*least, lease.TTLFor(worst))
-	detail := fmt.Sprintf("%v; etcd grants %v at least, and the locks of a machine that vanished are free after %v and a "+
-		"second", c.ttl, least, max(c.ttl, least))
+	detail := fmt.Sprintf("%v; etcd grants %v at least, and the locks of a machine that vanished can be held again "+
+		"within %v, with the default lock delay", c.ttl, least, succeeds(max(c.ttl, least)))
 	if c.ttl < wanted {
 		c.warn("TTL", detail, fmt.Sprintf("Choose at least %v, so that neither slow renewals nor a change of etcd's leader "+
 			"cost a lock.", wanted))
@@ -82,6 +82,10 @@ func (c *checker) adviseTTL(least, worst time.Duration) {
 	}
 	c.ok("TTL", "%s; %v would do, too", detail, wanted)
 }
+
+// succeeds tells within what time of a dead process's last renewal its successor holds: etcd ends a lease up to half a
+// second late, and then the successor waits for its session.Options.LockDelay, which is 2 s unless it is set.
+func succeeds(ttl time.Duration) time.Duration { return ttl + 500*time.Millisecond + 2*time.Second }
 
 // renewals returns the least TTL that etcd grants, and how long renewals took, each beside a read that proves it, as a
 // session sends them.
