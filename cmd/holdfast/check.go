@@ -30,8 +30,9 @@ nothing but a lease, which it revokes.
     permission   what the user may do; with --for: it may do that: use a lock, tree,
                  semaphore, election or shard, be a member, observe elections, inspect
                  (ls, show, watch), admin (kick), ring (a kick is told at once), epoch;
-                 --name limits that to one lock or election, --at says that it is a
-                 prefix of etcd's own clients
+                 --name limits that to one name (not for tree, nor for inspect and
+                 admin without --at), --at says that it is a prefix of etcd's own
+                 clients
     commit       how long a write takes until a quorum has it, of --samples
     renewal      how long a renewal of a lease and the read that proves it take
     TTL          whether --ttl suits these times
@@ -127,7 +128,7 @@ func newCheck(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&c.needs, "for", nil, "what the user needs to do (default: find out what it may)")
-	f.StringVar(&c.name, "name", "", "the only lock or election that the user needs")
+	f.StringVar(&c.name, "name", "", "the only name of a lock, semaphore, election, shards or group that the user needs")
 	f.BoolVar(&c.at, "at", false, "--name is the prefix of a lock or election of etcd's own clients")
 	f.DurationVar(&c.ttl, "ttl", session.DefaultTTL, "the TTL that sessions will have")
 	f.IntVar(&c.samples, "samples", 10, "how often to measure")
@@ -144,6 +145,9 @@ func (c *checker) validate(chosen bool) error {
 		}
 		if permissions[need] == nil {
 			return usage("--for has %q, which is none of %s", need, strings.Join(purposes, ", "))
+		}
+		if !c.at && c.name != "" && slices.Contains(purposesAll, need) {
+			return usage("--for has %q, which takes permissions for all names: check it without --name", need)
 		}
 	}
 	if chosen && len(c.needs) == 0 {

@@ -89,6 +89,9 @@ func permissionsAt(purpose, ns, prefix string) []need {
 	return all
 }
 
+// purposesAll have to do with all names of a namespace: --name cannot limit them.
+var purposesAll = []string{"tree", "inspect", "admin"}
+
 // needsOf are the permissions for a purpose, of a prefix with at.
 func needsOf(purpose, ns, name string, at bool) []need {
 	if at {
