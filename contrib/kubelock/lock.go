@@ -144,8 +144,8 @@ func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord
 }
 
 // Update replaces the record that was last seen: it renews the term, begins one, or releases it if ler has no
-// HolderIdentity. It reads nothing before. If the record has changed, or the former Update was not answered, the error
-// is a Conflict of apimachinery, and the next call must be Get.
+// HolderIdentity. It reads nothing before. If the record has changed, or what is to be released is another candidate's,
+// or the former Update was not answered, the error is a Conflict of apimachinery, and the next call must be Get.
 func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	l.mu.Lock()
 	revision, term := l.revision, l.term
@@ -212,7 +212,10 @@ func (l *Lock) release(ctx context.Context, ler resourcelock.LeaderElectionRecor
 	if term != nil {
 		term.release() // before others may lead
 	}
-	resp, err := l.commit(ctx, "release", []clientv3.Cmp{same}, l.put(ler), clientv3.OpDelete(l.holder))
+	// The record last seen may be another candidate's: client-go reads it anew before it releases, and still goes by what
+	// it had observed before.
+	ours := clientv3.Compare(clientv3.Value(l.holder), "=", l.identity)
+	resp, err := l.commit(ctx, "release", []clientv3.Cmp{same, ours}, l.put(ler), clientv3.OpDelete(l.holder))
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package kubelock_test
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -143,6 +144,52 @@ func TestTermsAreFenced(t *testing.T) {
 		}
 		if err := a.Update(ctx, of("a")); err != nil || a.Term().Token().Epoch() != 1 {
 			t.Errorf("after the epoch was raised: %v, token %v", err, a.Term())
+		}
+	})
+}
+
+// A deposed leader of client-go, which does not know it yet, reads its successor's record right before it releases.
+func TestReleaseLeavesTheSuccessorsTerm(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		ctx := t.Context()
+		a, b := candidate(t, srv.Link(), "a"), candidate(t, srv.Link(), "b")
+		if err := a.Create(ctx, of("a")); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := b.Get(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Update(ctx, of("b")); err != nil {
+			t.Fatal(err)
+		}
+		term, before := b.Term(), srv.Keys(recordKey)
+
+		release := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}
+		if _, _, err := a.Get(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Update(ctx, release); !apierrors.IsConflict(err) {
+			t.Errorf("a releases the record of b: %v", err)
+		}
+		if after := srv.Keys(recordKey); !reflect.DeepEqual(after, before) {
+			t.Errorf("the keys are %v, want %v", after, before)
+		}
+		if _, err := etcdfence.NewWriter(term).Put(ctx, "state", "1"); err != nil {
+			t.Errorf("b writes: %v", err)
+		}
+		if err := b.Update(ctx, of("b")); err != nil || b.Term() != term {
+			t.Errorf("b renews: %v", err)
+		}
+
+		// Nor is what has no holder any more released once more, by whoever has read it.
+		if err := b.Update(ctx, release); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := a.Get(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Update(ctx, release); !apierrors.IsConflict(err) {
+			t.Errorf("a releases what nobody holds: %v", err)
 		}
 	})
 }
