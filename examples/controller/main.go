@@ -42,6 +42,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/fencing/etcdfence"
@@ -112,12 +113,26 @@ func lead(ctx context.Context, d *demo.Demo, t *election.Term) error {
 	defer cancel()
 	for n := 1; ctx.Err() == nil; n++ {
 		d.Row(t.Value(), t.Token(), demo.Plain, "begins round %d", n)
-		if err := reconcile(round, t, n); err != nil {
+		switch err := reconcile(round, t, n); {
+		case err == nil:
+			d.Row(t.Value(), t.Token(), demo.Plain, "has finished round %d", n)
+		case passes(t, err):
+			d.Row(t.Value(), t.Token(), demo.Bad, "round %d: %v", n, err)
+		default:
 			return err // Run logs it if the term was lost, and campaigns again; else it resigns and returns it
 		}
-		d.Row(t.Value(), t.Token(), demo.Plain, "has finished round %d", n)
 	}
 	return nil
+}
+
+// passes reports whether the next round makes up for the error, as after a short outage of etcd: a write was not
+// answered, or not sent because the session was suspended, and the term is not lost.
+func passes(t *election.Term, err error) bool {
+	if !errors.Is(err, holdfast.ErrOutcomeUnknown) && !errors.Is(err, holdfast.ErrSuspended) {
+		return false
+	}
+	now := t.Check()
+	return now == nil || errors.Is(now, holdfast.ErrSuspended)
 }
 
 // reconcile is one round: it compares what is with what should be, and makes up the difference. What it writes is

@@ -1,13 +1,26 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/examples/internal/demotest"
+	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 func TestMain(m *testing.M) { demotest.Main(m, main) }
@@ -99,4 +112,84 @@ func TestLeaderThatDoesNotDrainIsReplaced(t *testing.T) {
 	if code != 1 || !strings.Contains(stderr, "has not returned after its term ended") {
 		t.Errorf("exit code %d, want 1 and the reason\n%s%s", code, stdout, stderr)
 	}
+}
+
+// output is what an example prints while a test looks.
+type output struct {
+	mu  sync.Mutex // protects out
+	out strings.Builder
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.out.Write(b)
+}
+
+// take returns what was printed since it was called before.
+func (o *output) take() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	defer o.out.Reset()
+	return o.out.String()
+}
+
+// A write that is not answered, and a short suspension, cost rounds. A lost term ends the work.
+func TestLeaderGoesOnAfterAShortOutage(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		link := srv.Link()
+		sess, err := session.New(t.Context(), link.Client(), session.Options{
+			Logger: slog.New(slog.DiscardHandler), Clock: session.MonotonicClock(), // virtual, as the test
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sess.Close(context.Background())
+		term, err := election.New(sess, "examples/controller").Campaign(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out output
+		ended := make(chan error, 1)
+		go func() { ended <- lead(t.Context(), demo.New(link.Client(), &out), term) }() // received below
+		// rounds returns how many were finished in that time, and what was printed.
+		rounds := func(d time.Duration) (n int, printed string) {
+			time.Sleep(d)
+			synctest.Wait()
+			printed = out.take()
+			return strings.Count(printed, "has finished"), printed
+		}
+
+		rounds(500 * time.Millisecond)
+		lost := false
+		link.Plan(func(c etcdfake.Call) (fate etcdfake.Fate) {
+			fate.LoseRequest = !lost && strings.Contains(fmt.Sprint(c.Request), status) // the leader does not know that
+			lost = lost || fate.LoseRequest
+			return fate
+		})
+		if n, printed := rounds(3 * time.Second); n != 2 || !strings.Contains(printed, "outcome unknown") {
+			t.Errorf("a write was lost, and %d rounds of 3 were finished:\n%s", n, printed)
+		}
+		link.LoseRequest("LeaseKeepAlive", 0)
+		for until := time.Now().Add(time.Minute); !errors.Is(sess.Check(), holdfast.ErrSuspended); rounds(time.Second) {
+			if time.Now().After(until) {
+				t.Fatal("not suspended for a minute")
+			}
+		}
+		if n, printed := rounds(2 * time.Second); n != 0 || !strings.Contains(printed, "suspended") {
+			t.Errorf("suspended, and %d rounds were finished:\n%s", n, printed)
+		}
+		link.Heal()
+		rounds(5 * time.Second)
+		if n, printed := rounds(3 * time.Second); n != 3 {
+			t.Errorf("well again, and %d rounds of 3 were finished:\n%s", n, printed)
+		}
+
+		if _, err := srv.Client(t).Revoke(t.Context(), term.Lease()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("the term is lost: %v", err)
+		}
+	})
 }

@@ -45,6 +45,11 @@ type Step struct {
 	Observe func(context.Context) error // returns once it was seen
 }
 
+// New returns a Demo for a test of what an example does with a client. It prints to out.
+func New(cli *clientv3.Client, out io.Writer) *Demo {
+	return &Demo{Client: cli, out: out, started: time.Now()}
+}
+
 // Main parses the flags and calls run with an etcd: the one of --endpoints, or else one in this process. The context
 // ends on SIGINT and SIGTERM; run must undo what it did even then. If run fails, Main prints why and exits with code 1.
 func Main(run func(context.Context, *Demo) error) {
