@@ -44,6 +44,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
+	"github.com/holdfast-go/holdfast/fencing"
 	"github.com/holdfast-go/holdfast/locker"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -101,13 +102,22 @@ func (w *worker) run(ctx context.Context) error {
 		return err
 	}
 	defer sess.Close(ctx)
+	return w.queueUp(ctx, sess)
+}
+
+// queueUp works with one lock after the other. Whatever became of a job's result, the next holder finds it in the table.
+func (w *worker) queueUp(ctx context.Context, sess *session.Session) error {
 	mu := locker.NewMutex(sess, "examples/jobs")
 	for {
 		err := mu.Do(ctx, w.workOff)
-		if !errors.Is(err, holdfast.ErrLost) {
+		switch {
+		case errors.Is(err, holdfast.ErrLost):
+			w.Row(w.name, 0, demo.Plain, "has lost the lock, and queues again")
+		case errors.Is(err, holdfast.ErrSuspended): // Do waits until the session is connected again
+			w.Row(w.name, 0, demo.Plain, "is cut off from etcd, and queues again")
+		default:
 			return err
 		}
-		w.Row(w.name, 0, demo.Plain, "has lost the lock, and queues again")
 	}
 }
 
@@ -127,7 +137,9 @@ func (w *worker) workOff(ctx context.Context, lk *locker.Lock) error {
 			return err
 		}
 		if err := w.queue.finish(ctx, lk, j, "by "+w.name); err != nil {
-			w.Row(w.name, lk.Token(), demo.Good, "job %d: its result is REFUSED", j.ID)
+			if errors.Is(err, holdfast.ErrLost) || errors.Is(err, fencing.ErrStale) {
+				w.Row(w.name, lk.Token(), demo.Good, "job %d: its result is REFUSED", j.ID)
+			}
 			return err
 		}
 		w.Row(w.name, lk.Token(), demo.Plain, "has finished job %d", j.ID)
