@@ -67,6 +67,8 @@ func withdraw(
 		}
 		return lk.Check() // last, right before the commit
 	})
+	// An error of the commit may mean that it is done, or will be, though not after a newer holder's write: to withdraw
+	// once more might withdraw twice. Raise in a new transaction, and read there what happened.
 	return balance, err
 }
 
