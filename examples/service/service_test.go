@@ -4,6 +4,7 @@ package service_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/etcdtest"
 	"github.com/holdfast-go/holdfast/fencing/etcdfence"
@@ -27,13 +29,14 @@ type exporter struct {
 	sess    *session.Session
 	working atomic.Bool
 	batches atomic.Int64
+	done    chan struct{} // closed when Run has returned
 }
 
-// Run exports while this process holds the lock, until ctx ends.
+// Run exports while this process holds the lock, until ctx ends or the session is closed.
 func (e *exporter) Run(ctx context.Context) {
 	mu := locker.NewMutex(e.sess, "export")
 	for ctx.Err() == nil {
-		_ = mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
+		err := mu.Do(ctx, func(ctx context.Context, lk *locker.Lock) error {
 			e.working.Store(true)
 			defer e.working.Store(false)
 			w := etcdfence.NewWriter(lk)
@@ -43,20 +46,29 @@ func (e *exporter) Run(ctx context.Context) {
 				}
 			}
 		})
+		if errors.Is(err, holdfast.ErrClosed) {
+			return
+		}
+		if ctx.Err() == nil {
+			slog.Warn("the export was interrupted", "error", err)
+		}
+		select { // what fails at once must not be tried all the time
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
 	}
 }
 
 // startExporter runs an exporter until the test ends.
 func startExporter(t *testing.T, cli *clientv3.Client) *exporter {
 	t.Helper()
-	e := &exporter{sess: newSession(t, cli)}
+	e := &exporter{sess: newSession(t, cli), done: make(chan struct{})}
 	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
 	go func() { // joined in the cleanup
-		defer close(done)
+		defer close(e.done)
 		e.Run(ctx)
 	}()
-	t.Cleanup(func() { stop(); <-done })
+	t.Cleanup(func() { stop(); <-e.done })
 	return e
 }
 
@@ -155,8 +167,8 @@ func TestServiceStopsWhenItsLockIsTakenAway(t *testing.T) {
 		time.Sleep(time.Second) // virtual: it exports
 		first := srv.Keys(entries)[0]
 
-		// A service that loops holds again in the same instant, so it is never seen at
-		// rest. But it holds by another entry.
+		// A service that loops soon holds again, and may never be seen at rest. But it
+		// holds by another entry.
 		srv.RevokeHolder(entries)
 		time.Sleep(time.Second)
 		if kvs := srv.Keys(entries); len(kvs) != 1 || kvs[0].CreateRevision == first.CreateRevision {
@@ -179,4 +191,18 @@ func TestServiceStopsWhenItsLockIsTakenAway(t *testing.T) {
 			t.Error("it is its turn, and it does not work")
 		}
 	})
+}
+
+func TestServiceEndsWithItsSession(t *testing.T) {
+	t.Parallel()
+	svc := startExporter(t, etcdtest.Start(t).Client(t))
+	within(t, "it exports", func() bool { return svc.batches.Load() > 0 })
+	if err := svc.sess.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-svc.done:
+	case <-time.After(10 * time.Second):
+		t.Error("it still runs, and its session is closed")
+	}
 }
