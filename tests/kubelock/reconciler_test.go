@@ -3,6 +3,7 @@
 package kubelock_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -59,8 +60,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	token := own.holder.Token()
-	if last, _ := holdfast.ParseToken(o.Annotations["example.com/token"]); last > token {
-		return ctrl.Result{}, fmt.Errorf("written with token %v, and this is %v: %w", last, token, fencing.ErrStale)
+	text, found := o.Annotations["example.com/token"]
+	if last, err := holdfast.ParseToken(text); found && (err != nil || last > token) {
+		err = cmp.Or(err, fencing.ErrStale)
+		return ctrl.Result{}, fmt.Errorf("written with token %q, and this is %v: %w", text, token, err)
 	}
 	metav1.SetMetaDataAnnotation(&o.ObjectMeta, "example.com/token", token.String())
 	render(&o)

@@ -225,3 +225,23 @@ func TestStaleReconciliationIsRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// An annotation that is no token says nothing about who wrote the object, so it must not pass as an old one.
+func TestMalformedAnnotationIsNotOverwritten(t *testing.T) {
+	srv := etcdtest.Start(t)
+	api := newObjects(1)
+	key := client.ObjectKey{Namespace: "shop", Name: "config-0"}
+	a := startReplica(t, srv, api, "a")
+	testkit.Eventually(t, "it was written", func() bool { return api.tokens()[key] > 0 })
+	testkit.Eventually(t, "a owns all shards", func() bool { return a.owns() == shards })
+	for _, text := range []string{"", "0", "seven", "99999999999999999999"} {
+		var o corev1.ConfigMap
+		testkit.MustSucceed(t, api.Get(t.Context(), key, &o))
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, "example.com/token", text)
+		testkit.MustSucceed(t, api.Update(t.Context(), &o)) // by hand
+		_, err := a.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+		if err == nil || errors.Is(err, fencing.ErrStale) || api.tokens()[key] != 0 {
+			t.Errorf("%q: %v, and the token is now %v", text, err, api.tokens()[key])
+		}
+	}
+}
