@@ -13,7 +13,7 @@
 //	two replicas act at once    only if a process is paused, or   also while a deposed leader's work goes on:
 //	                            ignores its context for longer    client-go cancels a context and waits for
 //	                            than DrainTimeout                 nothing, a manager exits
-//	the next leader starts      when the work has ended; after    after RetryPeriod or two if released
+//	the next leader starts      when the work has ended; after    within 2.2 RetryPeriods if released
 //	                            a crash, when the lease expires   (ReleaseOnCancel), else after LeaseDuration
 //	requests while leading      one renewal each 5 s or so for    one write each RetryPeriod for each election
 //	                            all elections of a session

@@ -63,8 +63,8 @@ func run(ctx context.Context, d *demo.Demo) error {
 	return all.Wait()
 }
 
-// schedule is one scheduler. It looks after slot by slot, without a gap: after an outage of etcd it is late, but no
-// slot is left out.
+// schedule is one scheduler. It looks after slot by slot: after an outage of etcd it is late, and catches up. A slot is
+// left out if its job has failed in each scheduler, or if a later one was run first.
 func schedule(ctx context.Context, d *demo.Demo, name string, first time.Time) error {
 	sess, err := session.New(ctx, d.Client, session.Options{Owner: name, TTL: *ttl})
 	if err != nil {

@@ -35,7 +35,7 @@
 //	261.60s  worker-3  is well again
 //	276.60s  all       had each trouble
 //
-// In a round each panel has something to show, and six of the fifteen alerts fire; the others need what stays slow.
+// In a round each panel has something to show, and some of the alerts fire; the others need what lasts longer.
 // docs/dashboards.md says what each of them means.
 package main
 

@@ -105,7 +105,8 @@ func (w *worker) run(ctx context.Context) error {
 	return w.queueUp(ctx, sess)
 }
 
-// queueUp works with one lock after the other. Whatever became of a job's result, the next holder finds it in the table.
+// queueUp works under one lock after the other. Whatever became of a job's result, the next holder finds it in the
+// table.
 func (w *worker) queueUp(ctx context.Context, sess *session.Session) error {
 	mu := locker.NewMutex(sess, "examples/jobs")
 	for {
