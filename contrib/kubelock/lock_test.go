@@ -181,7 +181,7 @@ func TestReleaseLeavesTheSuccessorsTerm(t *testing.T) {
 			t.Errorf("b renews: %v", err)
 		}
 
-		// Nor is what has no holder any more released once more, by whoever has read it.
+		// What has no holder any more is not released once more.
 		if err := b.Update(ctx, release); err != nil {
 			t.Fatal(err)
 		}
