@@ -15,35 +15,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// counted is one comparison of the number of shards, under one lease.
-type counted struct {
-	lease clientv3.LeaseID
-	done  chan struct{} // closed when err is set
-	err   error
+// countIs compares the number of shards with that in etcd.
+func (s *Shards) countIs() []clientv3.Cmp {
+	return []clientv3.Cmp{clientv3.Compare(clientv3.Value(s.countKey()), "=", strconv.Itoa(s.n))}
 }
 
-// confirmCount compares the number of shards once under each lease, and again if the member's key was deleted, before a
-// function is called. While the member had no key, admin.ResizeShards may have changed it. While a shard is held, it
-// cannot.
-func (r *run) confirmCount(ctx context.Context, lease clientv3.LeaseID) error {
-	r.mu.Lock()
-	c := r.counted
-	first := c == nil || c.lease != lease
-	if first {
-		c = &counted{lease: lease, done: make(chan struct{})}
-		r.counted = c
-	}
-	r.mu.Unlock()
-	if first {
-		c.err = r.shards.ensureCount(r.functions)
-		close(c.done)
-	}
-	select {
-	case <-c.done:
-		return c.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+func (s *Shards) countKey() string {
+	return layout.Named(s.host.Namespace, holdfast.KindShard, s.name).CountKey()
 }
 
 // ensureCount compares the number of shards with that in etcd, and puts it if there is none.
@@ -52,7 +30,7 @@ func (s *Shards) ensureCount(ctx context.Context) error {
 }
 
 func (s *Shards) tryCount(ctx context.Context) error {
-	key := layout.Named(s.host.Namespace, holdfast.KindShard, s.name).CountKey()
+	key := s.countKey()
 	get := clientv3.OpGet(key)
 	t := requests.Txn{
 		If:   []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},

@@ -34,8 +34,8 @@
 //   - Members of one name count as one.
 //   - Where an owner's lease was revoked, by hand or by a deposed leader of etcd, that the owner is told before the
 //     next one holds, if its messages are lost meanwhile: all others wait for LockDelay, and no longer.
-//   - The number of shards is compared when Run begins, and once under each lease. Change it with "holdfast shards
-//     resize", which refuses while members run; delete its key only when none does.
+//   - A change of the number of shards that is not by "holdfast shards resize", which refuses while members run: delete
+//     its key only when none does.
 //
 // # What it costs
 //

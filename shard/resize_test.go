@@ -286,3 +286,40 @@ func TestMemberWhoseKeyWasDeletedSeesThatTheNumberWasChanged(t *testing.T) {
 		}
 	})
 }
+
+// Its function has returned, and it pauses: no entry stands. Its key is deleted by hand, and the events are late. So it
+// acquires the shard before it hears that the key has gone.
+func TestMemberThatPausesSeesThatTheNumberWasChanged(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 1)
+		p := kit.Start(t, srv)
+		var calls atomic.Int64
+		a := f.startWith(p, "a", func(context.Context, *shard.Shard) error { calls.Add(1); return nil })
+		for calls.Load() < 10 { // by then it pauses for long
+			time.Sleep(time.Millisecond)
+		}
+		for len(srv.Keys(entries)) != 1 { // the number of shards
+			time.Sleep(time.Millisecond)
+		}
+		p.Link.Plan(func(c etcdfake.Call) (fate etcdfake.Fate) {
+			if c.Request == nil {
+				fate.Reply = 10 * time.Minute
+			}
+			return fate
+		})
+		before := calls.Load()
+		srv.Delete(string(srv.Keys(members)[0].Key))
+		if _, err := admin.New(srv.Client(t), admin.Options{}).ResizeShards(t.Context(), "orders", 64); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-a.done:
+		case <-time.After(5 * time.Minute):
+			t.Error("it goes on with the old number")
+		}
+		var other *shard.CountError
+		if n := calls.Load() - before; n != 0 || !errors.As(a.err, &other) || other.Count != 64 {
+			t.Errorf("%d functions were called with the old number; Run: %v", n, a.err)
+		}
+	})
+}

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/callback"
 	"github.com/holdfast-go/holdfast/internal/retry"
@@ -106,8 +104,7 @@ type run struct {
 	workers  sync.WaitGroup
 	told     callback.Calls
 
-	mu      sync.Mutex // protects what follows
-	counted *counted   // under the latest lease; nil before, and once the key was missing
+	mu sync.Mutex // protects what follows
 	failures
 }
 
@@ -116,6 +113,7 @@ type followed struct {
 	settling *settling
 	slots    map[int]slot // by shard, once it was wanted
 	drained  renewal
+	compared int64 // the create revision of the latest key for which the number was compared
 }
 
 // failures are what Run ends with.
@@ -151,13 +149,14 @@ func (r *run) assign(group member.Group) {
 	why, state := ErrMoved, r.member.Check()
 	switch at := slices.IndexFunc(group.Members, func(m member.Info) bool { return m.Key == key }); {
 	case at >= 0:
-		r.compareCount(group.Members[at].Lease)
+		r.compareCount(group.Members[at].Created)
 	case errors.Is(state, holdfast.ErrLost):
 		why = state // its shards are lost with its lease
 		// The watch tells once of the key under the next lease, perhaps before the reply to its put.
 		lease := r.shards.host.Lease().ID()
-		if slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own && m.Lease == lease }) {
-			r.compareCount(lease)
+		next := func(m member.Info) bool { return m.Name == own && m.Lease == lease }
+		if at := slices.IndexFunc(group.Members, next); at >= 0 {
+			r.compareCount(group.Members[at].Created)
 		}
 	case state == nil, errors.Is(state, holdfast.ErrSuspended): // also if a twin of its name is there: that may leave
 		// Someone deleted the key by hand. That is no reason to give up all shards: the member counts itself, and puts the
@@ -165,7 +164,6 @@ func (r *run) assign(group member.Group) {
 		self := member.Info{Name: own, Capacity: r.member.Capacity()}
 		group.Members, there = append(slices.Clone(group.Members), self), true
 		_ = r.member.Update(ended(context.Background()), r.shards.opts.Value) // goes on without its context
-		r.forgetCount()
 	}
 	r.keepDrained(group.Drained)
 	settled := r.settling.settled(group)
@@ -183,34 +181,21 @@ func (r *run) assign(group member.Group) {
 	}
 }
 
-// compareCount compares the number of shards once the member's key stands under a lease: from then on a resize is
-// refused. A member without a shard compares it, too, for nothing else would tell it.
+// compareCount compares the number of shards once for each key of the member, when the key stands: from then on a
+// resize is refused. A member without a shard compares it, too, for nothing else would tell it.
 //
 //	rev 10: the lease ends, and the key goes · rev 11: a resize, from 1 to 64 · rev 12: the key stands again
 //	→ the member compares, finds 64, and ends, although the one shard it knows of is another member's
-func (r *run) compareCount(lease clientv3.LeaseID) {
-	r.mu.Lock()
-	done := r.counted != nil && r.counted.lease == lease
-	r.mu.Unlock()
-	if done {
+func (r *run) compareCount(created int64) {
+	if created <= r.compared {
 		return
 	}
+	r.compared = created
 	r.workers.Go(func() { // joined by leave
-		if err := r.confirmCount(r.functions, lease); err != nil && r.functions.Err() == nil {
+		if err := r.shards.ensureCount(r.functions); err != nil && r.functions.Err() == nil {
 			r.end(err)
 		}
 	})
-}
-
-// forgetCount has the number compared again under the same lease, because nothing refused a resize while the key was
-// missing:
-//
-//	rev 20: an operator deletes the key of a member that is cut off and owns no shard · rev 21: a resize, from 8 to 64
-//	rev 22: the key stands again, on the same lease → the member compares, finds 64, and ends
-func (r *run) forgetCount() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.counted = nil
 }
 
 // reserved returns how many shards are assigned to absent members.

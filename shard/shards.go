@@ -53,7 +53,7 @@ type Options struct {
 	// the others take over at once. member.MinRejoin (1 s) to member.MaxRejoin (24 h).
 	Rejoin time.Duration
 
-	// Settle is how long a new member takes no shards: until no other has joined for so long, at most ten times as long.
+	// Settle keeps shards from a new member until no other has joined for so long, ten times as long at most.
 	// So a fleet that starts moves each shard once. The first start waits, too. There is no wait when a member leaves,
 	// dies, goes out of service or comes back into it, or joins under a name that is expected back (Rejoin). All members
 	// must name the same: if one waits longer, its shards have no owner for the difference. Default 3 s; negative: no

@@ -60,19 +60,20 @@ func (w *worker) run(ctx context.Context) {
 		case err == nil:
 		case ctx.Err() != nil:
 			return
+		case errors.Is(err, queue.ErrCondition): // the number has changed, or its key is gone
+			if err := w.r.shards.ensureCount(ctx); err != nil {
+				if ctx.Err() == nil {
+					w.r.end(err)
+				}
+				return
+			}
+			continue
 		case permanent(err):
 			w.r.end(err)
 			return
 		default:
 			w.r.tell(w.index, err)
 			continue
-		}
-		if err := w.r.confirmCount(ctx, h.Lease()); err != nil {
-			_ = h.ReleaseAfterWork(ctx)
-			if ctx.Err() == nil {
-				w.r.end(err)
-			}
-			return
 		}
 		held := time.Now()
 		w.r.telemetry.State(waiting, owned)
@@ -101,7 +102,13 @@ func (w *worker) run(ctx context.Context) {
 func (w *worker) acquire(ctx context.Context) (*hold.Hold, error) {
 	opts := w.r.shards.opts
 	h, err := hold.Acquire(ctx, w.queue, hold.Request{
-		Request: queue.Request{Owner: w.r.member.Name(), Data: opts.Value}, Auditor: opts.Auditor,
+		// While an entry stands, a resize is refused. Until then the member's key alone may not refuse it:
+		//
+		//	rev 20  the function of the only shard of 1 has returned: no entry stands
+		//	rev 21  an operator deletes the member's key, whose event is late · rev 22: a resize, from 1 to 64
+		//	rev 25  the put compares the number, and etcd refuses it; the member ends
+		Request: queue.Request{Owner: w.r.member.Name(), Data: opts.Value, If: w.r.shards.countIs()},
+		Auditor: opts.Auditor,
 	})
 	_, err = queue.Without(err)
 	if err != nil {
@@ -118,7 +125,7 @@ func (w *worker) hold(ctx context.Context, h *hold.Hold) outcome {
 	switch {
 	case ctx.Err() != nil:
 		o.ended = context.Cause(ctx)
-	case !h.Live(): // while the auditor ran, or confirmCount. No function starts in a lost hold
+	case !h.Live(): // while the auditor ran. No function starts in a lost hold
 		o.ended = h.Check()
 	default:
 		o = w.call(ctx, s)

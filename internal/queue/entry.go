@@ -25,6 +25,8 @@ var (
 	ErrOccupied = errors.New("the queue is not empty")
 	// ErrOwnSession is ErrOccupied by a goroutine of the same session. No request tells it, so its place names no holder.
 	ErrOwnSession = fmt.Errorf("%w: a goroutine of this session holds it, or waits for it", ErrOccupied)
+	// ErrCondition: Request.If is not true, so there is no entry.
+	ErrCondition = errors.New("the condition of the caller is not true in etcd")
 	// ErrEntryGone: another client deleted the entry, or has written to it.
 	ErrEntryGone = errors.New("the entry is no longer in the queue as it was put")
 	// ErrRepeated: the entry and its claim are gone, and this session may have removed both.

@@ -25,8 +25,8 @@ var (
 )
 
 // put sends the put of the entries of the attempt once. As a rule the reply names the entry ahead of each; otherwise a
-// look does. It returns ctx's error, ErrOccupied, ErrEntryGone (another client deleted a.after or one of these
-// entries), or etcd's error. After an error putAgain must follow.
+// look does. It returns ctx's error, ErrOccupied, ErrCondition, ErrEntryGone (another client deleted a.after or one of
+// these entries), or etcd's error. After an error putAgain must follow.
 func (a *attempt) put(ctx context.Context) error {
 	if a.entries[0].stage >= created {
 		return nil // by a hand-off
@@ -101,6 +101,7 @@ func (a *attempt) putting() putting {
 	p := putting{gate: a.lease.Gate()}
 	session := clientv3.ModRevision(a.lease.Key())
 	p.If = append(make([]clientv3.Cmp, 0, 3*n+2), clientv3.Compare(session, "=", p.gate))
+	p.If = append(p.If, a.entries[0].caller.request.If...)
 	// The operations of a Txn see what those before them did: the removal, then the reads of what is ahead, then the
 	// puts.
 	p.Then = make([]clientv3.Op, 0, 3*n+3)
@@ -337,5 +338,8 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, refused int64) err
 		return ErrOccupied
 	}
 	a.unansweredAt = gate // as above: an earlier copy had put it, and another client has deleted both keys
+	if a.entries[0].caller.request.If != nil {
+		return ErrCondition // or, more likely, that is not true
+	}
 	return ErrEntryGone
 }

@@ -44,6 +44,8 @@ type Request struct {
 
 	Try bool // queues only if the queues are empty
 
+	If []clientv3.Cmp // the entry is put only if these are true, else Acquire returns ErrCondition; nil: always
+
 	telemetry *telemetry.Acquisition // set by the queue
 }
 

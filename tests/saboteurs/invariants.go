@@ -204,7 +204,7 @@ var invariants = []invariant{
 	{"no functions run with two numbers of shards", []string{
 		"admin/shards.go resizing.try, untold, resizing.put",
 		"shard/run.go run.compareCount",
-		"shard/count.go run.confirmCount",
+		"shard/worker.go worker.acquire",
 		"shard/shards.go Shard.ClaimName",
 		"fencing/claim.go Claim.IsOf",
 	}},
