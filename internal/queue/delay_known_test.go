@@ -123,6 +123,22 @@ func TestDelaysOfTwoClaimsAtOneKeyAreToldApart(t *testing.T) {
 	}
 }
 
+// Then a smaller revision is the later one: the session waits for that claim as for any other.
+func TestDelayBeginsAnewForAClaimThatARestoreBringsBack(t *testing.T) {
+	t.Parallel()
+	const own = time.Second
+	before, after := time.Now(), time.Now().Add(time.Hour)
+	late, restored := deadClaim{key: "a", rev: 9}, deadClaim{key: "a", rev: 7}
+	var s delays
+	s.noteDead([]deadClaim{late}, own, before)
+	s.noteExamined([]deadClaim{late}, layout.Claim{}, 0, true, before)
+	s.noteDead([]deadClaim{restored}, own, after)
+	s.noteExamined([]deadClaim{restored}, layout.Claim{}, 0, true, after)
+	if d := s.get(restored); !d.examined || !d.end(own).Equal(after.Add(own)) {
+		t.Errorf("of the restored claim %+v is known", d)
+	}
+}
+
 // A look of a reader does not see the older reader that excluded a writer. A later look of a writer does.
 func TestClaimThatIsAcquittedLaterCostsNoMoreDelay(t *testing.T) {
 	t.Parallel()
