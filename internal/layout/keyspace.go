@@ -171,7 +171,7 @@ func WeightOf(key string) int {
 
 // weightIn returns the weight that is written; 0 if none is.
 func weightIn(text string) int {
-	if n, err := strconv.Atoi(text); err == nil && ValidLimit(n) {
+	if n, err := strconv.Atoi(text); err == nil && ValidLimit(n) && strconv.Itoa(n) == text {
 		return n
 	}
 	return 0

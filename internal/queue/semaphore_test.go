@@ -116,16 +116,16 @@ func TestLimitThatIsDeletedWhileOneWaitsIsPutAgain(t *testing.T) {
 }
 
 func TestLimitThatIsNoNumberIsAnError(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		if _, err := srv.Client(t).Put(t.Context(), kit.LimitX, "many"); err != nil {
-			t.Fatal(err)
-		}
-		_, err := hold.Acquire(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(1, 1), hold.Request{})
-		if err == nil || !strings.Contains(err.Error(), kit.LimitX) {
-			t.Error(err)
-		}
-		kit.NothingStands(t, srv)
-	})
+	for _, text := range []string{"many", "01"} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			srv.Put(kit.LimitX, text)
+			_, err := hold.Acquire(kit.Within(t, time.Minute), holdtest.Start(t, srv).Permits(1, 1), hold.Request{})
+			if err == nil || !strings.Contains(err.Error(), kit.LimitX) {
+				t.Errorf("%q: %v", text, err)
+			}
+			kit.NothingStands(t, srv)
+		})
+	}
 }
 
 func TestAnotherLimitThanInEtcdIsAnError(t *testing.T) {
