@@ -147,6 +147,26 @@ func TestSessionNeedsBothLeases(t *testing.T) {
 	}
 }
 
+// Nothing is revoked then: a revocation would wait for its reply beyond ctx.
+func TestNewEndsWithItsContextAlthoughOneLeaseIsGranted(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		cli := c.dial(t)
+		c.link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+			if about, ok := leaseOf(call); ok && (about == forClaims || call.Method == "LeaseRevoke") {
+				return unanswered
+			}
+			return etcdfake.Fate{}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := session.New(ctx, cli, session.Options{Logger: slog.New(slog.DiscardHandler)})
+		if took := time.Since(began); took > 1100*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
+}
+
 func TestEachLeaseHasALeaseOfClaimsOfItsOwn(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()

@@ -78,12 +78,11 @@ func (g *granter) obtain(ctx context.Context) (*lease.Lease, error) {
 		return nil, err
 	}
 	l.Claims = claims.ID
-	answered := !etcderr.Pending(err)
 	if err == nil && refused != nil {
 		err = retry.Again(fmt.Errorf("grant a lease of claims: %w", refused))
 	}
 	if err != nil {
-		if answered || g.Context.Err() != nil { // by etcd; or Close must leave no lease behind
+		if !etcderr.Pending(err) || g.Context.Err() != nil { // etcd has answered; or Close must leave no lease behind
 			g.drop(ctx, l)
 		}
 		return nil, err
