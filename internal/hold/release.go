@@ -39,7 +39,9 @@ func (h *Hold) Release(ctx context.Context) (err error) {
 	case !ended: // another call has ended the hold, and removes the entries
 	case h.request.MinHold > 0 && h.grant.TakenFor() > 0:
 		h.removal.stayTaken()
-	case !h.removeNow(ctx): // another goroutine waits in the line, or the removal got no reply
+	case h.removeNow(ctx):
+		return nil
+	default: // another goroutine waits in the line, or the removal got no reply
 		h.removeEach()
 	}
 	if cause := *h.cause.Load(); !errors.Is(cause, holdfast.ErrReleased) {
