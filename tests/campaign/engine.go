@@ -5,6 +5,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"go/scanner"
+	"go/token"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -62,7 +64,7 @@ func presentEngine() (*engine, error) {
 	return e, nil
 }
 
-// differs says how the engine at a commit differs from that at HEAD; "": it does not.
+// differs says how the engine at a commit differs from that at HEAD; "": it does not. Comments are no engine.
 func (e *engine) differs(commit string) string {
 	if strings.Contains(commit, ",") {
 		return "was run with changes that no commit has"
@@ -72,13 +74,38 @@ func (e *engine) differs(commit string) string {
 		args = append(args, fmt.Sprintf(":(glob)%s/*.go", dir))
 	}
 	names, err := output(e.root, "git", append(args, ":(exclude)*_test.go")...)
-	switch n := len(strings.Fields(names)); {
-	case err != nil:
+	if err != nil {
 		return "is of a commit that this repository does not have"
-	case n > 0:
+	}
+	n := 0
+	for name := range strings.FieldsSeq(names) {
+		// A file that one of the two lacks has no code there.
+		then, _ := output(e.root, "git", "show", commit+":"+name)
+		now, _ := output(e.root, "git", "show", "HEAD:"+name)
+		if !slices.Equal(codeOf(then), codeOf(now)) {
+			n++
+		}
+	}
+	if n > 0 {
 		return fmt.Sprintf("is of an older engine: %d of its files have changed since", n)
 	}
 	return ""
+}
+
+// codeOf returns the tokens of a file without its comments, but with those that instruct the compiler.
+func codeOf(text string) []string {
+	var tokens []string
+	var s scanner.Scanner
+	s.Init(token.NewFileSet().AddFile("", -1, len(text)), []byte(text), nil, scanner.ScanComments)
+	for {
+		_, kind, literal := s.Scan()
+		switch {
+		case kind == token.EOF:
+			return tokens
+		case kind != token.COMMENT || strings.HasPrefix(literal, "//go:"):
+			tokens = append(tokens, kind.String()+literal)
+		}
+	}
 }
 
 // output returns what a command prints, in a directory.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -136,5 +137,20 @@ func TestEngineIsWhatLocksElectionsShardsAndFencesNeed(t *testing.T) {
 	}
 	if how := present.differs("0123456789ab, with changes"); !strings.Contains(how, "no commit has") {
 		t.Errorf("a run with changes: %q", how)
+	}
+}
+
+func TestCommentIsNoOtherEngine(t *testing.T) {
+	const before = "//go:build unix\n\npackage p\n\n// f returns 1.\nfunc f() int { return 1 }\n"
+	for change, same := range map[[2]string]bool{
+		{"f returns 1", "f returns one"}:     true,
+		{"{ return", "{ /* it */\n\treturn"}: true,
+		{"return 1", "return 2"}:             false,
+		{"//go:build unix\n", ""}:            false,
+	} {
+		after := strings.Replace(before, change[0], change[1], 1)
+		if got := slices.Equal(codeOf(before), codeOf(after)); got != same {
+			t.Errorf("%q for %q: the same code: %t, want %t", change[1], change[0], got, same)
+		}
 	}
 }
