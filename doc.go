@@ -12,13 +12,16 @@
 //     is held or waited for: TryDo; or hold it across functions: Lock, Lock.Unlock.
 //   - One process leads, term after term: [github.com/holdfast-go/holdfast/election], Election.Run; who leads, without
 //     being a candidate: NewReader.
+//   - Processes share many parts: [github.com/holdfast-go/holdfast/shard]; or know one another:
+//     [github.com/holdfast-go/holdfast/member].
 //   - Writes fail once another client holds the lock: [github.com/holdfast-go/holdfast/fencing] and its packages:
 //     etcdfence for etcd, sqlfence for databases, httpfence and grpcfence for services.
 //   - Contend with etcd's concurrency.Mutex, "etcdctl lock" or v3lock, and migrate from them: locker.NewMutexAt,
 //     docs/migrating.md.
 //   - Show which client holds and which wait: [github.com/holdfast-go/holdfast/admin]; record it:
 //     [github.com/holdfast-go/holdfast/audit].
-//   - Retry requests of your own: [github.com/holdfast-go/holdfast/backoff], [github.com/holdfast-go/holdfast/etcderr].
+//   - When a job ran last: [github.com/holdfast-go/holdfast/lastrun]. Retry requests of your own:
+//     [github.com/holdfast-go/holdfast/backoff].
 //   - Test what a service does when it loses its lock: [github.com/holdfast-go/holdfast/etcdfake], in virtual time, or
 //     [github.com/holdfast-go/holdfast/etcdtest], a real etcd.
 //

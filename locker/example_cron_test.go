@@ -34,8 +34,8 @@ func runSlot(ctx context.Context, sess *session.Session, slot string) error {
 
 // guide: night
 
-// night is the slot of a job that is due at that time of each day, by the clocks of the place that now is in. It is a
-// date there, such as "2026-03-29".
+// night returns the slot of a daily job: the date, in now's location, of the last time that it was due, such as
+// "2026-03-29".
 func night(now time.Time, at time.Duration) string {
 	wall := time.Date(now.Year(), now.Month(), now.Day(), now.Hour(), now.Minute(), now.Second(), 0, time.UTC)
 	return wall.Add(-at).Format(time.DateOnly)

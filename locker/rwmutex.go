@@ -23,9 +23,6 @@ import (
 //
 // A writer behind several readers, or a reader behind several writers, waits for session.Options.LockDelay as well if
 // the lease of one of them has ended meanwhile, but not by Session.Close.
-//
-// The writers of holdfast versions without RWMutex take a reader for a lock of another client. They exclude each
-// other, but such a writer may hold before a reader whose lease etcd has revoked unannounced is told.
 type RWMutex struct {
 	mutex   // for writers
 	readers named

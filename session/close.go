@@ -31,8 +31,8 @@ func (e *CallbackError) Error() string {
 }
 
 // Close cancels the contexts of the session's locks and terms (cause *holdfast.LostError with holdfast.CauseClosed),
-// removes its entries from etcd, revokes the lease, and joins every goroutine and callback. Work under a lock it does
-// not wait for.
+// removes its entries from etcd, revokes the lease, and joins every goroutine and callback. It does not wait for work
+// under a lock.
 //
 // Close returns when ctx ends. If ctx is dead, or is the context of a lock, which Close ends, it returns after
 // Options.CloseTimeout. The rest ends in the background within CloseTimeout. Errors: holdfast.ErrOutcomeUnknown and
