@@ -50,6 +50,8 @@ func (l *Link) serve(ctx context.Context, method string, r any) (any, error) {
 		return answer(ctx, l, nil, "LeaseRevoke", r, true, s.serveRevoke)
 	case *pb.LeaseTimeToLiveRequest:
 		return answer(ctx, l, nil, "LeaseTimeToLive", r, true, s.serveTimeToLive)
+	case *pb.LeaseLeasesRequest:
+		return answer(ctx, l, nil, "LeaseLeases", r, false, s.serveLeases)
 	case *pb.LeaseKeepAliveRequest:
 		return answer(ctx, l, nil, "LeaseKeepAlive", r, true, s.serveRenewal)
 	case *pb.MemberListRequest:

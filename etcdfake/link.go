@@ -46,7 +46,7 @@ const (
 )
 
 // A Call is an RPC, or a message in a stream, that is about to be sent. Method "Watch" with a nil Request is a message
-// with events to the client. That with one creates a watch: the Request is a clientv3.Op, and on a stream of
+// with events to the client, for which only Fate.Reply counts. That with one creates a watch: the Request is a clientv3.Op, and on a stream of
 // pb.WatchClient a *etcdserverpb.WatchCreateRequest.
 type Call struct {
 	Method  string // as in etcd's API: "Txn", "Range", "LeaseKeepAlive", "Watch"
@@ -186,7 +186,7 @@ func (l *Link) HealMember(m *Member) {
 
 // passWaiting passes the messages that wait for no fault any more.
 func (l *Link) passWaiting() {
-	for d, waiting := range l.waiting {
+	for d, waiting := range &l.waiting { // what one direction passes may add to the other
 		l.waiting[d] = nil
 		for _, f := range waiting {
 			f()

@@ -243,6 +243,68 @@ func TestMemberCanBeHiddenFromOneClientOnly(t *testing.T) {
 	})
 }
 
+// What a request causes that was held goes to a member that is still hidden.
+func TestHealingOneMemberLosesNothingOfAnother(t *testing.T) {
+	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, dial dialer) {
+		streams := openStreams(t.Context(), t, dial(t, srv, link), 3)
+		cli := link.Client()
+		for range 3 { // the next request goes to the first member
+			resp, err := cli.Get(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.Header.MemberId == srv.Members()[2].ID() {
+				break
+			}
+		}
+		first, second := srv.Members()[0], srv.Members()[1]
+		link.BlackHoleMember(first)
+		link.BlackHoleMember(second)
+		put := make(chan uint64, 1)
+		go func() {
+			resp, err := cli.Put(t.Context(), "k", "")
+			if err != nil {
+				t.Error(err)
+			}
+			put <- resp.Header.MemberId
+		}()
+		synctest.Wait()
+		link.HealMember(first)
+		if id := <-put; id != first.ID() {
+			t.Fatalf("the put went to member %x: this tests nothing", id)
+		}
+		link.Heal()
+		if resp := receive(t, streams[second.ID()]); len(resp.Events) != 1 {
+			t.Errorf("%v", resp)
+		}
+	})
+}
+
+func TestWatchesOfAMemberThatGoesOnAfterACompactionAreAllTold(t *testing.T) {
+	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, _ dialer) {
+		var watches []clientv3.WatchChan
+		for range 9 {
+			watches = append(watches, link.Client().Watch(t.Context(), "k", clientv3.WithCreatedNotify()))
+		}
+		synctest.Wait()
+		hung := srv.Members()[0]
+		if n := hung.Watches(); n < 2 {
+			t.Fatalf("%d watches: this tests nothing", n)
+		}
+		hung.Hang()
+		srv.Put("k", "1")
+		srv.Put("k", "2")
+		srv.Compact()
+		hung.Resume()
+		for _, watch := range watches {
+			<-watch // it is created
+			if resp, ok := <-watch; !ok || len(resp.Events) == 0 && resp.CompactRevision == 0 {
+				t.Errorf("%+v", resp)
+			}
+		}
+	})
+}
+
 func TestResetMovesWatchesOfTheWatcherAndEndsStreams(t *testing.T) {
 	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, dial dialer) {
 		streams := openStreams(t.Context(), t, dial(t, srv, link), 3)

@@ -70,6 +70,10 @@ func (s *leaseServer) LeaseTimeToLive(
 	return answer(ctx, s.link, s.to, "LeaseTimeToLive", r, true, s.link.srv.serveTimeToLive)
 }
 
+func (s *leaseServer) LeaseLeases(ctx context.Context, r *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
+	return answer(ctx, s.link, s.to, "LeaseLeases", r, false, s.link.srv.serveLeases)
+}
+
 func (s *leaseServer) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	for {
 		r, err := stream.Recv()

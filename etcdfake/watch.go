@@ -125,11 +125,12 @@ func (s *Server) endWatch(w *watch, last *pb.WatchResponse) {
 }
 
 func (s *Server) forget(w *watch) {
-	s.watches = slices.DeleteFunc(s.watches, func(other *watch) bool { return other == w })
+	// A caller may range over the watches.
+	s.watches = slices.DeleteFunc(slices.Clone(s.watches), func(other *watch) bool { return other == w })
 }
 
 func (s *Server) cancelWatches(reason error, which func(*watch) bool) {
-	for _, w := range slices.Clone(s.watches) {
+	for _, w := range s.watches {
 		if which(w) {
 			w.link.pass(replies, w.conn, func() {
 				if w.fail != nil && errors.Is(reason, rpctypes.ErrNoLeader) { // which ends the stream
@@ -146,7 +147,7 @@ func (s *Server) cancelWatches(reason error, which func(*watch) bool) {
 // resume moves the watches of broken connections to the next member, as clientv3 does: each resumes after the last
 // event that it received.
 func (l *Link) resume() {
-	for _, w := range slices.Clone(l.srv.watches) {
+	for _, w := range l.srv.watches {
 		if w.link != l || w.fail != nil || !w.conn.isBroken() {
 			continue
 		}
