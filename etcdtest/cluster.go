@@ -87,9 +87,6 @@ func NewCluster(n int, o Options) (_ *Cluster, err error) {
 			return nil, fmt.Errorf("etcdtest: start %s: %w", s.spec.Name, err)
 		}
 	}
-	if n == 1 { // New returns only the member
-		c.members[0].tempDir = c.tempDir
-	}
 	return c, nil
 }
 

@@ -24,8 +24,8 @@ func (l *Link) LoseReply(method string, n int, code codes.Code, conditions ...fu
 }
 
 // Stall holds the requests and replies of some methods until Heal, while all others work on the same connection. The
-// requests arrive then, even if their callers have given up. In streams messages are held likewise; those of streams
-// that the client has ended are dropped.
+// requests arrive then, even if their callers have given up. The reply to a request that was sent before is not held. In
+// streams messages are held likewise; those of streams that the client has ended are dropped.
 func (l *Link) Stall(methods ...string) {
 	for _, m := range methods {
 		mustKnow(m)
@@ -52,8 +52,8 @@ type Held struct {
 	released  chan struct{} // closed by Deliver and Drop
 	delivered chan struct{} // closed when the RPC has ended
 
-	mu      sync.Mutex // protects dropped, and the closing of released
-	dropped bool
+	mu      sync.Mutex // protects the closing of released
+	dropped bool       // set before released is closed
 
 	request proto.Message // set before arrived is closed
 	reply   proto.Message // set before delivered is closed
@@ -87,9 +87,12 @@ func (h *Held) Deliver() { h.release(false) }
 
 // Drop discards the RPC; a caller that still waits gets Unavailable. If none has arrived yet, none will be held.
 func (h *Held) Drop() {
-	if !h.rpcs.forget(h) {
-		h.release(true)
+	if h.rpcs.forget(h) {
+		h.err = errDropped
+		close(h.delivered)
+		return
 	}
+	h.release(true)
 }
 
 func (h *Held) release(drop bool) {
@@ -102,12 +105,6 @@ func (h *Held) release(drop bool) {
 	}
 	h.dropped = drop
 	close(h.released)
-}
-
-func (h *Held) isDropped() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.dropped
 }
 
 // Delivered returns a channel that is closed when the RPC has a reply or an error, or was dropped.

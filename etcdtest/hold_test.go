@@ -116,7 +116,12 @@ func TestHeldRequestCanBeDropped(t *testing.T) {
 		t.Fatalf("the server has %v", kvs)
 	}
 
-	link.Hold("Put").Drop()
+	never := link.Hold("Put")
+	never.Drop()
+	wait(t, never.Delivered())
+	if _, err := never.Reply(); !isUnavailable(err) {
+		t.Errorf("dropped before it came: %v", err)
+	}
 	mustPut(t, link.Client(), "a", "2")
 	early := link.Hold("Put")
 	early.Deliver()

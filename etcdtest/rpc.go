@@ -245,7 +245,7 @@ func (h *Held) sendLater(
 			return
 		case <-release:
 		}
-		if h.isDropped() {
+		if h.dropped {
 			h.err = errDropped
 			return
 		}

@@ -91,7 +91,9 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.members[0], nil
+	s := c.members[0]
+	s.tempDir = c.tempDir // nobody closes c
+	return s, nil
 }
 
 // Stop ends the member as a crash does, if it runs. Its data and addresses are kept; connections are refused until
