@@ -27,8 +27,7 @@ type Summary struct {
 // tally counts the entries of one name, which come in any order.
 type tally struct {
 	queue   layout.Keyspace
-	entries []Entry // of a semaphore, and its limit
-	limit   int
+	entries []Entry // of a semaphore
 	count   int
 	oldest  Entry
 	writer  int64          // create revision of the oldest writer's entry; 0: there is none
@@ -64,8 +63,8 @@ func (t *tally) add(e Entry) {
 func (t *tally) summary(kind holdfast.Kind) Summary {
 	if kind == holdfast.KindSemaphore {
 		slices.SortFunc(t.entries, func(a, b Entry) int { return cmp.Compare(a.Revision, b.Revision) })
-		waiting := Queue{Kind: kind, Limit: t.limit, Entries: t.entries}.Waiting()
-		return Summary{Kind: kind, Name: t.queue.Name, Holder: t.oldest, Held: true, Waiting: waiting}
+		waiting := Queue{Kind: kind, Entries: t.entries}.Waiting()
+		return Summary{Kind: kind, Name: t.queue.Name, Holder: t.oldest, Held: waiting < len(t.entries), Waiting: waiting}
 	}
 	waits := func(e Entry) bool { return slices.ContainsFunc(t.dead, func(d DeadClaim) bool { return d.delays(e) }) }
 	holding := 0
@@ -132,11 +131,6 @@ func (c *Client) List(ctx context.Context, kind holdfast.Kind, prefix string) it
 			if err != nil {
 				yield(Summary{}, fmt.Errorf("list %ss: %w", kind, err))
 				return
-			}
-			if key := string(kv.Key); kind == holdfast.KindSemaphore && key == t.queue.LimitKey() {
-				limit, _ := layout.LimitIn(kv)
-				t.limit = limit.Permits
-				continue
 			}
 			if t.count > 0 && t.queue.IsClaim(string(kv.Key)) {
 				t.addClaim(kv)

@@ -43,7 +43,7 @@ func (e *MembersError) Error() string {
 // ResizeShards changes how many shards of a name there are (see package shard) to n, 1 to 16,384, and returns how many
 // there were. It does so only while no member runs and no shard is owned, which it compares in the same Txn. If an
 // owner went without a release in the last minutes, it may not have been told yet: then ResizeShards first waits for
-// the LockDelay of that owner, 2 s by default. A member that begins or comes back afterwards with another number ends
+// its LockDelay and 6 s, 8 s by default. A member that begins or comes back afterwards with another number ends
 // with a *shard.CountError, before it calls a function.
 //
 // Errors: *MembersError; ErrNoShards; *holdfast.ArgumentError and *holdfast.NameError before anything is sent; ctx's,

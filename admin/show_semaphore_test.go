@@ -65,6 +65,39 @@ func TestSemaphoreIsShownWithItsLimitAndItsHolders(t *testing.T) {
 	})
 }
 
+// Its holder's lease is revoked, and the next one waits for the lock delay.
+func TestSemaphoreIsListedWithoutAHolderDuringALockDelay(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *etcdfake.Server, adm *admin.Client) {
+		a, _ := newSession(t, srv, "a")
+		b, _ := newSession(t, srv, "b")
+		if _, err := locker.NewSemaphore(a, "x", 1).Acquire(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		acquired := make(chan error, 1)
+		go func() {
+			_, err := locker.NewSemaphore(b, "x", 1).Acquire(t.Context(), 1)
+			acquired <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		listed := func(held bool, waiting int) {
+			t.Helper()
+			for s, err := range adm.List(t.Context(), holdfast.KindSemaphore, "") {
+				if err != nil || s.Held != held || s.Waiting != waiting {
+					t.Errorf("%+v, %v; want held: %t, waiting: %d", s, err, held, waiting)
+				}
+			}
+		}
+		listed(true, 1)
+		srv.Revoke(a.Lease())
+		time.Sleep(100 * time.Millisecond)
+		listed(false, 1)
+		if err := <-acquired; err != nil {
+			t.Fatal(err)
+		}
+		listed(true, 0)
+	})
+}
+
 // What docs/operations.md says of a permit whose holder does not let go.
 func TestPermitIsFreedByItsEntryOrItsLease(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -115,6 +115,8 @@ func newCheck(a *app) *cobra.Command {
 			switch {
 			case c.cli == nil: // nothing was asked
 				return err
+			case cmd.Context().Err() != nil: // a signal: what was not answered says nothing of the cluster
+				return context.Cause(cmd.Context())
 			case a.output == "json":
 				p.err = errors.Join(p.err, printJSON(out, map[string]bool{"fit": !c.failed}))
 			case !c.failed:
@@ -163,7 +165,7 @@ func (c *checker) validate(chosen bool) error {
 func (c *checker) start(ctx context.Context, a *app) error {
 	err := a.withClient(ctx, func(cli *clientv3.Client) error {
 		c.cli, c.namespace = cli, a.namespace
-		c.secure = a.insecureSkipVerify || a.cacert != "" || a.cert != "" || !a.insecureTransport || a.secureEndpoint()
+		c.secure = a.encrypts(cli.Endpoints()[0])
 		return c.run(ctx, a.commandTimeout)
 	})
 	if c.cli != nil || a.user == "" || exitCode(err) != exitUnavailable {

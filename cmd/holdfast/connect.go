@@ -195,6 +195,13 @@ func (c *connection) tls() (*tls.Config, error) {
 	return t, nil
 }
 
+// encrypts reports whether connections are encrypted. Etcd's client goes by its first endpoint for all of them.
+func (c *connection) encrypts(first string) bool {
+	t, _ := c.tls()
+	return strings.HasPrefix(first, "https:") || strings.HasPrefix(first, "unixs:") ||
+		t != nil && !strings.HasPrefix(first, "http:")
+}
+
 func (c *connection) secureEndpoint() bool {
 	for _, e := range c.endpoints {
 		if strings.HasPrefix(e, "https://") || strings.HasPrefix(e, "unixs://") {

@@ -29,7 +29,8 @@ the command's exit code. So another machine takes over at once, and what supervi
 holdfast (systemd, Kubernetes) decides about a restart as it would for the command.
 
 SIGTERM and the other signals are forwarded to the command, and while holdfast waits
-they end it. Either way the next candidate leads without waiting for the TTL.
+they end it. Either way the next candidate leads without waiting for the TTL. After SIGTERM
+or SIGINT holdfast does not start the command again, also if the term has ended meanwhile.
 
 The command has our stdin, stdout, stderr and environment, and in addition:
 
@@ -123,7 +124,7 @@ func (s *supervisor) elect(ctx context.Context, el *election.Election, value str
 		switch {
 		case err != nil:
 			final = err
-		case why != nil && !once:
+		case why != nil && !once && !s.ending:
 			s.say(term, "the term is over: %v; campaigning again", why.err)
 			return nil
 		case why != nil:

@@ -150,7 +150,7 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	err = k.ask(asking, adm, token)
 	if errors.Is(err, admin.ErrNotTold) {
 		advice := "stop its process"
-		if end := endCommand(h); end != "" {
+		if end := endCommand(h); end != "" && has(token)(h) { // not of a holder that was not meant
 			advice += "; or, with the consequences of --force: " + end
 		}
 		return fmt.Errorf("%w\n%s", err, advice)
@@ -171,11 +171,9 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 		did.Free = !holds
 	}
 	if k.wait > 0 {
-		waiting, cancel := context.WithTimeout(ctx, k.wait)
-		defer cancel()
-		did.Free, err = k.awaitEnd(waiting, adm, token)
-		if err != nil && ctx.Err() != nil {
-			return err
+		did.Free, err = k.awaitEnd(ctx, a, adm, token)
+		if err != nil {
+			return fmt.Errorf("%s was asked to let go; whether it still holds %s is not known: %w", owner(h, 0), k.lock(), err)
 		}
 		if did.Free && !h.Detached() {
 			how, unknown = a.ending(ctx, cli, k.place.queue(a.namespace), h, q.Revision)
@@ -230,17 +228,21 @@ func has(token holdfast.Token) func(admin.Entry) bool {
 	return func(e admin.Entry) bool { return e.Revision == token.Revision() }
 }
 
-// awaitEnd waits until the token is not that of a holder any more.
-func (k *kicker) awaitEnd(ctx context.Context, adm *admin.Client, token holdfast.Token) (bool, error) {
-	looks := time.NewTicker(200 * time.Millisecond)
+// awaitEnd waits until the token is not that of a holder any more, for --wait at most. An error: that is not known.
+func (k *kicker) awaitEnd(ctx context.Context, a *app, adm *admin.Client, token holdfast.Token) (bool, error) {
+	looks, over := time.NewTicker(200*time.Millisecond), time.After(k.wait)
 	defer looks.Stop()
 	for {
-		holds, err := k.holds(ctx, adm, token)
+		looking, cancel := a.bounded(ctx)
+		holds, err := k.holds(looking, adm, token)
+		cancel()
 		if err != nil || !holds {
 			return !holds, err
 		}
 		select {
 		case <-looks.C:
+		case <-over:
+			return false, nil
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/admin"
+	"github.com/holdfast-go/holdfast/internal/names"
 )
 
 const resizeHelp = `Change how many shards of a name there are (Go package shard). With another number keys
@@ -18,7 +21,7 @@ are in other shards, so members of two numbers must not run at the same time:
     1. stop all processes that run the shards;
     2. holdfast shards resize NAME N: it refuses, with exit code 75, while members run or
        shards are owned, and says whose; a process that has died counts until its lease
-       ends;
+       ends, and is then waited for, for 8 s (its LockDelay and 6 s): it may not know;
     3. start the processes with the new number. One with the old number ends with an
        error that says both.
 
@@ -45,7 +48,12 @@ func newShards(a *app) *cobra.Command {
 				return usage("the number of shards is %q, not a number", args[1])
 			}
 			return a.withClient(cmd.Context(), func(cli *clientv3.Client) error {
-				ctx, cancel := a.bounded(cmd.Context())
+				asking, cancel := a.bounded(cmd.Context())
+				defer cancel()
+				if _, err := (need{key: names.EpochKey(a.namespace), permission: "read"}).probe(asking, cli); err != nil {
+					return withConnection(cli, err)
+				}
+				ctx, cancel := context.WithTimeout(cmd.Context(), a.commandTimeout+longestUntold)
 				defer cancel()
 				before, err := a.admin(cli).ResizeShards(ctx, args[0], n)
 				var running *admin.MembersError
@@ -64,6 +72,9 @@ func newShards(a *app) *cobra.Command {
 	})
 	return cmd
 }
+
+// longestUntold is how long ResizeShards waits for an owner that went without a release: its LockDelay and 6 s.
+const longestUntold = 66 * time.Second
 
 type resizeJSON struct {
 	Name   string `json:"name"`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,6 +36,8 @@ type supervisor struct {
 	termAfter time.Duration // 0: a third of the time between suspension and loss
 	drain     time.Duration
 	maxHold   time.Duration // 0: no limit
+
+	ending bool // SIGTERM or SIGINT came, and was forwarded to the command
 }
 
 func (s *supervisor) addFlags(cmd *cobra.Command) {
@@ -135,6 +138,7 @@ func (s *supervisor) run(h holder, env ...string) (code int, why *stopped, err e
 			c.kill()
 
 		case sig := <-got:
+			s.ending = s.ending || sig == syscall.SIGTERM || sig == os.Interrupt
 			c.signal(sig)
 		case <-c.paused:
 			c.pause()

@@ -142,3 +142,19 @@ func TestKickedLeadersCommandEndsAndTheNextOneLeads(t *testing.T) {
 	}
 	b.exits(128 + int(syscall.SIGTERM))
 }
+
+// Its command drains, and meanwhile both the term ends and a signal comes.
+func TestElectThatIsSignaledWhileItsTermEndsDoesNotLeadAgain(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	file := t.TempDir() + "/go"
+	p := holdfast(t, srv.Endpoints(), slices.Concat([]string{"elect", "--drain=60s", "x", "--"}, endsInOrder(file))...)
+	p.pidOf("pid")
+	holdfast(t, srv.Endpoints(), "kick", "x", "--kind=election", "--reason=r", "--wait=0").exits(0)
+	p.prints(p.stdout, "got TERM")
+	p.signal(syscall.SIGTERM)
+	eventually(t, "the signal is forwarded", func() bool { return strings.Count(p.stdout.String(), "got TERM") == 2 })
+	create(t, file)
+	p.exits(79)
+	srv.WaitForKeys(t, "holdfast/", 0)
+}

@@ -47,6 +47,22 @@ func TestKickedCommandEndsInOrderAndKeepsTheLockMeanwhile(t *testing.T) {
 	srv.WaitForKeys(t, "holdfast/", 0)
 }
 
+// Etcd does not answer any more once the holder was asked.
+func TestKickSaysThatItsOutcomeIsUnknown(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	link := srv.Link(t)
+	p := holdfast(t, srv.Endpoints(), run(endsInOrder(t.TempDir()+"/never"), "--drain=60s", "x")...)
+	p.pidOf("pid")
+	k := holdfast(t, link.Endpoints(), "kick", "x", "--reason=r", "--wait=1h", "--command-timeout=2s")
+	p.prints(p.stdout, "got TERM")
+	link.BlackHole()
+	k.exits(69)
+	if err := k.stderr.String(); !strings.Contains(err, "whether it still holds lock x is not known") {
+		t.Errorf("kick: %s", err)
+	}
+}
+
 // What is detached has no holder to ask. Its ticket ends, and the name is free.
 func TestKickOfADetachedLockFreesItAtOnce(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/shard"
 )
 
@@ -120,6 +122,12 @@ func TestResizeShards(t *testing.T) {
 	if !strings.HasPrefix(out, "shard orders: 8 shards, 8 without an owner\n") {
 		t.Errorf("%s", out)
 	}
+	// An owner has died, and its claim stands for minutes.
+	died := layout.Claim{LockDelay: time.Second, ToldWithin: 2 * time.Second}
+	if _, err := srv.Client(t).Put(deadline(t), "holdfast/shard/orders/0/@claim/5eed-X", died.Encode()); err != nil {
+		t.Fatal(err)
+	}
+	holdfast(t, srv.Endpoints(), "shards", "resize", "orders", "9", "--command-timeout=1s").exits(0)
 	holdfast(t, srv.Endpoints(), "shards", "resize", "other", "8").exits(1)
 	holdfast(t, srv.Endpoints(), "shards", "resize", "orders", "many").exits(64)
 	holdfast(t, srv.Endpoints(), "shards", "resize", "orders", "0").exits(64)

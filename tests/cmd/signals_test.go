@@ -3,9 +3,11 @@
 package cmd
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -102,5 +104,26 @@ func TestOutputThatIsNotReadAnyMoreEndsItSilently(t *testing.T) {
 	p := begin(t, cmd, "ETCDCTL_ENDPOINTS="+srv.Endpoints()[0]).exits(128 + int(syscall.SIGPIPE))
 	if p.stderr.String() != "" {
 		t.Errorf("stderr %q", p.stderr)
+	}
+}
+
+// What was not answered by then says nothing of the cluster.
+func TestSignalEndsCheckWithoutAVerdict(t *testing.T) {
+	t.Parallel()
+	hangs, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hangs.Close()
+	p := holdfast(t, []string{hangs.Addr().String()}, "check", "-o", "json")
+	conn, err := hangs.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	p.signal(syscall.SIGTERM)
+	p.exits(128 + int(syscall.SIGTERM))
+	if out := p.stdout.String(); strings.Contains(out, `"fit"`) {
+		t.Errorf("%s", out)
 	}
 }
