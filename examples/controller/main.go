@@ -51,7 +51,7 @@ import (
 
 var (
 	name   = flag.String("name", cmp.Or(os.Getenv("POD_NAME"), "node-1"), "of this replica; default $POD_NAME")
-	listen = flag.String("listen", "127.0.0.1:8080", "`address` of the probes")
+	listen = flag.String("listen", "127.0.0.1:8080", "`address` of the probes; in a pod \":8080\"")
 	drain  = flag.Duration("drain", 20*time.Second, "how long a leader may take to end: the DrainTimeout")
 	takes  = flag.Duration("takes", time.Second, "how long a round takes")
 )

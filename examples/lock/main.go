@@ -7,6 +7,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/locker"
@@ -14,7 +15,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cli, err := session.NewClient(ctx, session.ClientConfig("localhost:2379"))
 	if err != nil {
