@@ -46,8 +46,8 @@ const (
 )
 
 // A Call is an RPC, or a message in a stream, that is about to be sent. Method "Watch" with a nil Request is a message
-// with events to the client, for which only Fate.Reply counts. That with one creates a watch: the Request is a clientv3.Op, and on a stream of
-// pb.WatchClient a *etcdserverpb.WatchCreateRequest.
+// with events to the client, for which only Fate.Reply counts. That with one creates a watch: the Request is a
+// clientv3.Op, and on a stream of pb.WatchClient a *etcdserverpb.WatchCreateRequest.
 type Call struct {
 	Method  string // as in etcd's API: "Txn", "Range", "LeaseKeepAlive", "Watch"
 	Request any    // for "Txn", a *etcdserverpb.TxnRequest, and so on; must not be changed

@@ -24,8 +24,8 @@ func (l *Link) LoseReply(method string, n int, code codes.Code, conditions ...fu
 }
 
 // Stall holds the requests and replies of some methods until Heal, while all others work on the same connection. The
-// requests arrive then, even if their callers have given up. The reply to a request that was sent before is not held. In
-// streams messages are held likewise; those of streams that the client has ended are dropped.
+// requests arrive then, even if their callers have given up. The reply to a request that was sent before is not held.
+// In streams messages are held likewise; those of streams that the client has ended are dropped.
 func (l *Link) Stall(methods ...string) {
 	for _, m := range methods {
 		mustKnow(m)

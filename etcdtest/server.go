@@ -92,7 +92,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := c.members[0]
-	s.tempDir = c.tempDir // nobody closes c
+	s.tempDir = c.tempDir // c is not closed
 	return s, nil
 }
 
