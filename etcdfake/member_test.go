@@ -243,7 +243,7 @@ func TestMemberCanBeHiddenFromOneClientOnly(t *testing.T) {
 	})
 }
 
-// What a request causes that was held goes to a member that is still hidden.
+// A request that was held is served, and its event is for a member that is still hidden.
 func TestHealingOneMemberLosesNothingOfAnother(t *testing.T) {
 	three(t, func(t *testing.T, srv *etcdfake.Server, link *etcdfake.Link, dial dialer) {
 		streams := openStreams(t.Context(), t, dial(t, srv, link), 3)

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
-// countIs compares the number of shards with that in etcd.
+// countIs returns the comparison of the number of shards with that in etcd.
 func (s *Shards) countIs() []clientv3.Cmp {
 	return []clientv3.Cmp{clientv3.Compare(clientv3.Value(s.countKey()), "=", strconv.Itoa(s.n))}
 }

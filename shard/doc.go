@@ -34,8 +34,8 @@
 //   - Members of one name count as one.
 //   - Where an owner's lease was revoked, by hand or by a deposed leader of etcd, that the owner is told before the
 //     next one holds, if its messages are lost meanwhile: all others wait for LockDelay, and no longer.
-//   - A change of the number of shards that is not by "holdfast shards resize", which refuses while members run: delete
-//     its key only when none does.
+//   - One owner of each key, if the number of shards is changed by hand. "holdfast shards resize" refuses while members
+//     run; delete the key of the number only when none does.
 //
 // # What it costs
 //

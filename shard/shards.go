@@ -53,11 +53,11 @@ type Options struct {
 	// the others take over at once. member.MinRejoin (1 s) to member.MaxRejoin (24 h).
 	Rejoin time.Duration
 
-	// Settle keeps shards from a new member until no other has joined for so long, ten times as long at most.
+	// Settle keeps shards from a new member until no other has joined for that time, and no longer than ten times that.
 	// So a fleet that starts moves each shard once. The first start waits, too. There is no wait when a member leaves,
-	// dies, goes out of service or comes back into it, or joins under a name that is expected back (Rejoin). All members
-	// must name the same: if one waits longer, its shards have no owner for the difference. Default 3 s; negative: no
-	// wait. At most 1 h.
+	// dies, goes out of service or comes back into it, or joins under a name that is expected back (Rejoin). All
+	// members must name the same: if one waits longer, its shards have no owner for the difference. Default 3 s;
+	// negative: no wait. At most 1 h.
 	Settle time.Duration
 
 	// DrainTimeout is how long Run waits for a function after its context has ended; then the shard is lost with

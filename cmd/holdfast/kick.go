@@ -150,7 +150,7 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	err = k.ask(asking, adm, token)
 	if errors.Is(err, admin.ErrNotTold) {
 		advice := "stop its process"
-		if end := endCommand(h); end != "" && has(token)(h) { // not of a holder that was not meant
+		if end := endCommand(h); end != "" && has(token)(h) { // else h is another holder than the one that was meant
 			advice += "; or, with the consequences of --force: " + end
 		}
 		return fmt.Errorf("%w\n%s", err, advice)

@@ -21,7 +21,7 @@ are in other shards, so members of two numbers must not run at the same time:
     1. stop all processes that run the shards;
     2. holdfast shards resize NAME N: it refuses, with exit code 75, while members run or
        shards are owned, and says whose; a process that has died counts until its lease
-       ends, and is then waited for, for 8 s (its LockDelay and 6 s): it may not know;
+       ends. Then resize waits 8 s (its LockDelay and 6 s), as it may not know of that;
     3. start the processes with the new number. One with the old number ends with an
        error that says both.
 
@@ -73,7 +73,8 @@ func newShards(a *app) *cobra.Command {
 	return cmd
 }
 
-// longestUntold is how long ResizeShards waits for an owner that went without a release: its LockDelay and 6 s.
+// longestUntold is how long ResizeShards waits, at most, for an owner that went without a release: the longest
+// LockDelay and 6 s.
 const longestUntold = 66 * time.Second
 
 type resizeJSON struct {

@@ -169,7 +169,7 @@ func WeightOf(key string) int {
 	return weightIn(weight)
 }
 
-// weightIn returns the weight that is written; 0 if none is.
+// weightIn returns the weight that is written, or 0. "03" is none: a put compares the text of a limit.
 func weightIn(text string) int {
 	if n, err := strconv.Atoi(text); err == nil && ValidLimit(n) && strconv.Itoa(n) == text {
 		return n

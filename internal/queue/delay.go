@@ -237,7 +237,7 @@ func (s *delays) noteDead(claims []deadClaim, lockDelay time.Duration, now time.
 	for _, c := range claims {
 		known := s.of[c.key]
 		switch {
-		case known.rev != c.rev: // after a restore of etcd the later claim may be the older one
+		case known.rev != c.rev: // another claim at the key; after a restore of etcd an older one
 			known = delay{rev: c.rev, dead: now}
 		case !known.repeated && now.Sub(known.shown) > longestGap(max(lockDelay, known.says.LockDelay)):
 			// A former holder is told by a poll, and a poll needs a quorum, too. So a reply that comes a quarter of the lock

@@ -25,7 +25,7 @@ var (
 	ErrOccupied = errors.New("the queue is not empty")
 	// ErrOwnSession is ErrOccupied by a goroutine of the same session. No request tells it, so its place names no holder.
 	ErrOwnSession = fmt.Errorf("%w: a goroutine of this session holds it, or waits for it", ErrOccupied)
-	// ErrCondition: Request.If is not true, so there is no entry.
+	// ErrCondition: Request.If was not true, so etcd has put no entry; or another client has deleted it since.
 	ErrCondition = errors.New("the condition of the caller is not true in etcd")
 	// ErrEntryGone: another client deleted the entry, or has written to it.
 	ErrEntryGone = errors.New("the entry is no longer in the queue as it was put")

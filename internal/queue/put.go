@@ -337,9 +337,10 @@ func (a *attempt) whyRefused(ctx context.Context, gate int64, refused int64) err
 	case a.needsEmpty():
 		return ErrOccupied
 	}
-	a.unansweredAt = gate // as above: an earlier copy had put it, and another client has deleted both keys
+	// Request.If is not true; or, as above, an earlier copy had put it, and another client has deleted both keys.
+	a.unansweredAt = gate
 	if a.entries[0].caller.request.If != nil {
-		return ErrCondition // or, more likely, that is not true
+		return ErrCondition
 	}
 	return ErrEntryGone
 }
