@@ -10,7 +10,7 @@ import (
 // child does not exist here: process groups and SIGTERM are of Unix.
 type child struct {
 	ended  chan int
-	paused chan struct{}
+	paused chan os.Signal
 }
 
 func lookPath(string) (string, error) {

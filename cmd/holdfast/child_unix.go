@@ -20,9 +20,9 @@ import (
 // child is a command that holdfast runs, in a process group of its own.
 type child struct {
 	pid      int
-	terminal bool // the group is the foreground group of our terminal
+	terminal bool // the group began as the foreground group of our terminal
 	ended    chan syscall.WaitStatus
-	paused   chan struct{} // by Ctrl-Z
+	paused   chan os.Signal // Ctrl-Z has stopped the group, or, with a pipeline in the foreground, is to stop us
 }
 
 // lookPath finds the program of a command.
@@ -43,11 +43,15 @@ func lookPath(name string) (string, error) {
 // On a terminal, when both stdin and stdout are that, its group becomes the foreground group, so that it may read, and
 // Ctrl-C is for it. With one of them redirected the others of our pipeline keep the terminal.
 func startChild(path string, argv, env []string) (*child, error) {
-	c := &child{ended: make(chan syscall.WaitStatus, 1), paused: make(chan struct{}, 1)}
+	c := &child{ended: make(chan syscall.WaitStatus, 1), paused: make(chan os.Signal, 1)}
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	dieWithUs(attr)
 	if term.IsTerminal(0) && term.IsTerminal(1) && foreground() {
 		attr.Foreground, attr.Ctty, c.terminal = true, 0, true
+	} else if session, err := unix.Getsid(0); err == nil && session != syscall.Getpgrp() {
+		// Ctrl-Z stops our pipeline, and so must stop the command. The group that leads a session is no job of a shell
+		// that would continue it: Ctrl-Z does nothing there.
+		signal.Notify(c.paused, syscall.SIGTSTP)
 	}
 	started := make(chan error)
 	go func() { // owned by the reader of ended
@@ -55,7 +59,8 @@ func startChild(path string, argv, env []string) (*child, error) {
 		// this goroutine alone, and ends with it.
 		runtime.LockOSThread()
 		p, err := os.StartProcess(path, argv, &os.ProcAttr{
-			Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attr,
+			Env:   (&exec.Cmd{Env: env}).Environ(), // the last of each name: a program may take the first one
+			Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attr,
 		})
 		if err == nil {
 			c.pid = p.Pid
@@ -71,6 +76,10 @@ func startChild(path string, argv, env []string) (*child, error) {
 		err = fmt.Errorf("%w: a script needs a first line such as #!/bin/sh", err)
 	}
 	if err != nil {
+		signal.Stop(c.paused)
+		if c.terminal {
+			takeTerminal(syscall.Getpgrp()) // it was given away before the program was looked at
+		}
 		return nil, &exitError{exitCannotRun, err}
 	}
 	return c, nil
@@ -87,8 +96,13 @@ func (c *child) wait() {
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err == nil && status.Stopped():
-			if c.terminal && slices.Contains(fromTerminal, status.StopSignal()) {
-				c.paused <- struct{}{}
+			switch sig := status.StopSignal(); {
+			case !slices.Contains(fromTerminal, sig):
+			case c.terminal:
+				c.paused <- sig
+			default:
+				fmt.Fprintf(os.Stderr, "holdfast: %s has stopped the command, which is not in the foreground; the lock is kept\n",
+					unix.SignalName(sig))
 			}
 		default:
 			c.ended <- status
@@ -126,9 +140,15 @@ func takeTerminal(group int) {
 	signal.Reset(syscall.SIGTTOU)
 }
 
-// release gives the terminal back to our group.
+// release ends what startChild has begun, when the child has ended.
 func (c *child) release() {
-	if c.terminal {
+	signal.Stop(c.paused)
+	c.giveBack()
+}
+
+// giveBack gives the terminal back to our group, if the child's group has it: by now it may be that of another job.
+func (c *child) giveBack() {
+	if group, err := unix.IoctlGetInt(0, unix.TIOCGPGRP); err == nil && group == c.pid {
 		takeTerminal(syscall.Getpgrp())
 	}
 }
@@ -137,7 +157,7 @@ func (c *child) release() {
 // when the shell continues it. Until then no lease is renewed, so first all of the group is stopped.
 func (c *child) pause() {
 	c.signal(syscall.SIGSTOP)
-	c.release()
+	c.giveBack()
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
 	defer signal.Stop(continued)
@@ -147,7 +167,7 @@ func (c *child) pause() {
 
 // resume continues the child after pause.
 func (c *child) resume() {
-	if foreground() {
+	if c.terminal && foreground() {
 		takeTerminal(c.pid)
 	}
 	c.signal(syscall.SIGCONT)

@@ -73,8 +73,8 @@ has the last run; "holdfast show --overdue NAME" exits with 1 when the next one 
 late, because the command fails, every machine skips it, or none is up.
 
 What the command leaves running in the background when it ends goes on without the
-lock. A "run" of the same lock inside the command is refused: it would wait for its
-own end.
+lock. A "run" of the same lock directly inside the command is refused: it would wait
+for its own end.
 
 "holdfast help exit-codes" lists the exit codes.`
 

@@ -44,6 +44,10 @@ func listen() (*signals, context.Context) {
 func (s *signals) handle(sig os.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.take(sig)
+}
+
+func (s *signals) take(sig os.Signal) {
 	switch {
 	case sig == syscall.SIGPIPE: // ours
 	case s.to != nil:
@@ -59,7 +63,8 @@ func (s *signals) handle(sig os.Signal) {
 	}
 }
 
-// forward returns a channel to which signals go until stop is called, or false if one has ended the context before.
+// forward returns a channel to which signals go until stop is called, or false if one has ended the context before. One
+// that is still in the channel then has come too late for the command, and is ours.
 func (s *signals) forward() (got <-chan os.Signal, stop func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,6 +77,9 @@ func (s *signals) forward() (got <-chan os.Signal, stop func(), ok bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.to = nil
+		for !s.ended && len(to) > 0 {
+			s.take(<-to)
+		}
 	}, true
 }
 

@@ -86,6 +86,22 @@ func TestRunHoldsTheLockWhileTheCommandRunsAndReleasesIt(t *testing.T) {
 	}
 }
 
+// A program in Go, Python or C takes the first of two variables of one name.
+func TestNestedRunTellsItsOwnLockOnly(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	p := holdfast(t, srv.Endpoints(), "run", "a", "--", program, "run", "b", "--", "env").exits(0)
+	var told []string
+	for line := range strings.Lines(p.stdout.String()) {
+		if strings.HasPrefix(line, "HOLDFAST_NAME=") {
+			told = append(told, strings.TrimSpace(line))
+		}
+	}
+	if !slices.Equal(told, []string{"HOLDFAST_NAME=b"}) {
+		t.Errorf("the command is told %q", told)
+	}
+}
+
 func TestRunExitCodes(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)

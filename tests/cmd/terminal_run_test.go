@@ -83,6 +83,74 @@ func TestCtrlZStopsBothAndTheyGoOn(t *testing.T) {
 	w.exits(128 + int(syscall.SIGINT))
 }
 
+// A shell stops the foreground group, which the command of a pipeline is not in.
+func TestCtrlZInAPipelineStopsBothAndTheyGoOn(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	w := commandOnTerminal(t, shell("set -m; "+program+` run x -- sh -c 'echo pid $$; exec sleep 1000' | cat
+		echo all are stopped; read line; fg; echo end`), "ETCDCTL_ENDPOINTS="+srv.Endpoints()[0])
+	pid := w.pidOf("pid")
+	w.keys("\x1a")
+	w.prints(w.stdout, "all are stopped")
+	eventually(t, "the command is stopped", func() bool { return state(pid) == "T" })
+	w.keys("\n")
+	eventually(t, "the command goes on", func() bool { return state(pid) != "T" })
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	w.prints(w.stdout, "end")
+	w.exits(0)
+	srv.WaitForKeys(t, "holdfast/", 0)
+}
+
+// Its terminal is another job's by then.
+func TestCommandThatEndsInTheBackgroundLeavesTheTerminalAlone(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	fifo := t.TempDir() + "/go"
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := commandOnTerminal(t, shell("set -m; "+program+" run x -- sh -c 'echo pid $$; exec cat "+fifo+`'
+		bg; echo goes on >`+fifo+"; wait; read line; echo read $line"), "ETCDCTL_ENDPOINTS="+srv.Endpoints()[0])
+	w.pidOf("pid")
+	w.keys("\x1a")
+	w.prints(w.stdout, "goes on")
+	w.keys("a line\n")
+	w.prints(w.stdout, "read a line")
+	w.exits(0)
+}
+
+func TestProgramThatCannotRunLeavesTheTerminalToItsShell(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	file := t.TempDir() + "/no-shebang"
+	if err := os.WriteFile(file, []byte("exit 0\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w := commandOnTerminal(t, shell(program+" run x -- "+file+"; read line; echo read $line"),
+		"ETCDCTL_ENDPOINTS="+srv.Endpoints()[0])
+	w.prints(w.stdout, "#!/bin/sh")
+	w.keys("a line\n")
+	w.prints(w.stdout, "read a line")
+	w.exits(0)
+}
+
+// It cannot go on, and holdfast holds its lock for it. So holdfast says so.
+func TestCommandThatTheTerminalStopsIsNamed(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	w := commandOnTerminal(t, shell(program+" run x -- sh -c 'echo pid $$ >&2; read line' | cat"),
+		"ETCDCTL_ENDPOINTS="+srv.Endpoints()[0])
+	pid := w.pidOf("pid")
+	w.prints(w.stdout, "SIGTTIN has stopped the command, which is not in the foreground; the lock is kept")
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	w.exits(0)
+	srv.WaitForKeys(t, "holdfast/", 0)
+}
+
 func TestCommandThatLostItsLockDuringCtrlZIsKilled(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
