@@ -74,6 +74,7 @@ type checker struct {
 	samples   int
 	secure    bool
 
+	cluster uint64   // that the first server with one belongs to
 	leaking []string // what is said of servers that do not keep users to their roles
 	auth    bool     // is known to be on
 

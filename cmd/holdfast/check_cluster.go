@@ -155,9 +155,15 @@ func (c *checker) size(voters int, missing []string) {
 
 // member judges the status of one.
 func (c *checker) member(endpoint string, status *clientv3.StatusResponse) {
-	if status.Header.GetClusterId() == 0 {
+	switch cluster := status.Header.GetClusterId(); {
+	case cluster == 0:
 		c.fail("members", endpoint+" is not etcd: it belongs to no cluster, as a server of kine (k3s)",
 			"Use an etcd cluster: such a server keeps no leases, on which locks rest.")
+	case c.cluster == 0:
+		c.cluster = cluster
+	case c.cluster != cluster:
+		c.fail("members", fmt.Sprintf("%s belongs to cluster %x, and one before it to %x", endpoint, cluster, c.cluster),
+			"Give the endpoints of one cluster: a lock in one excludes none in the other.")
 	}
 	if err := session.CheckServerVersion(status.Version); err != nil {
 		c.fail("version", endpoint+": "+err.Error(), "Upgrade this server before you rely on a lock.")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,24 @@ func TestMemberThatRefusesItsStatusIsNotTakenForStopped(t *testing.T) {
 		if said.Result != "warning" || (said.Advice == asRoot) != refused {
 			t.Errorf("%v: %+v", err, said)
 		}
+	}
+}
+
+// A session would send its requests to both.
+func TestEndpointOfAnotherClusterIsNotFit(t *testing.T) {
+	var failed []finding
+	c := &checker{findings: findings{print: func(f finding) {
+		if f.Result == "failed" {
+			failed = append(failed, f)
+		}
+	}}}
+	for i, cluster := range []uint64{0xa, 0xa, 0xb} {
+		c.member(fmt.Sprint("etcd-", i), &clientv3.StatusResponse{
+			Header: &etcdserverpb.ResponseHeader{ClusterId: cluster}, Version: "3.6.16", Leader: 1,
+		})
+	}
+	if len(failed) != 1 || !strings.Contains(failed[0].Detail, "etcd-2 belongs to cluster b, and one before it to a") {
+		t.Errorf("failed: %+v", failed)
 	}
 }
 

@@ -220,6 +220,8 @@ func (c *connection) credentials() (name, password string, err error) {
 		return "", "", usage("--auth-jwt-token and --user exclude each other")
 	case c.user == "":
 		return "", "", nil
+	case c.password != "" && strings.Contains(c.user, ":"): // not as a name, which errors would have
+		return "", "", usage("--user has a password, and there is another one (--password, ETCDCTL_PASSWORD): give one")
 	case c.password != "":
 		return c.user, c.password, nil
 	}

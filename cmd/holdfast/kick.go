@@ -50,7 +50,7 @@ consequences of --force.
 A lock that is detached has no holder to ask: its ticket ends, and it is free at once.
 
 The exit code is 0 when the holder has let go, or the lock was free, and with --wait 0
-when it was asked; 75 when it still holds after --wait. The role needs to write the
+when it was asked; 75 when it still holds after --wait, or nobody holds yet. The role needs to write the
 entries of the lock; to say in the end how a hold under a prefix (--at) has ended, it also
 reads the claims of that prefix.`
 
@@ -82,8 +82,7 @@ func newKick(a *app) *cobra.Command {
 				return usage("--token and --wait must not be negative")
 			}
 			return a.withClient(cmd.Context(), func(cli *clientv3.Client) error {
-				adm := admin.New(cli, admin.Options{Namespace: a.namespace, Owner: operator()})
-				return k.run(cmd.Context(), a, cmd.OutOrStdout(), adm, cli)
+				return k.run(cmd.Context(), a, cmd.OutOrStdout(), a.admin(cli), cli)
 			})
 		},
 	}
@@ -127,6 +126,9 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	h, held := q.Holder()
 	token := holdfast.Token(k.token)
 	switch holders := q.Holders(); {
+	case !held && len(q.Entries) > 0:
+		return &exitError{exitNotAcquired, fmt.Errorf("nobody holds %s yet: the first of %d that wait will, once the "+
+			"lock delay is over; see \"holdfast show\"", k.lock(), len(q.Entries))}
 	case !held && k.place.of() == holdfast.KindShard:
 		all, err := a.readShards(asking, cli, k.place.name)
 		if n := len(all.owners.Owners); err != nil || n > 0 {
@@ -143,8 +145,8 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	case token == 0:
 		token = cmp.Or(h.Token, holdfast.Token(h.Revision)) // the epoch may not be known any more
 	default:
-		if i := slices.IndexFunc(holders, has(token)); i >= 0 {
-			h = holders[i]
+		if i := slices.IndexFunc(q.Entries, has(token)); i >= 0 { // one that waits now may hold when it is asked
+			h = q.Entries[i]
 		}
 	}
 	err = k.ask(asking, adm, token)

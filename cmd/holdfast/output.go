@@ -69,7 +69,7 @@ An entry, one holder or waiter:
            "taken", "detached", "attached", "kicked", "removed"), revision, waiting (a
            count), entry (without ttl_seconds)
 "explain": entry (without token and ttl_seconds), held and ended (revisions),
-           held_before (true: it stood at the first revision), end (how the entry went),
+           held_before (true: it held at the first revision), end (how the entry went),
            asked (notices), cause (of the loss, or "released"; absent: not known)
 "kick":    name, token, forced, free (false: it still holds), let_go (false: it was
            taken away, or its lease has ended), holder (an entry)

@@ -167,7 +167,7 @@ func (a *app) withAdmin(ctx context.Context, fn func(*admin.Client) error) error
 }
 
 func (a *app) admin(cli *clientv3.Client) *admin.Client {
-	return admin.New(cli, admin.Options{Namespace: a.namespace})
+	return admin.New(cli, admin.Options{Namespace: a.namespace, Owner: operator()})
 }
 
 func (a *app) withClient(ctx context.Context, fn func(*clientv3.Client) error) error {

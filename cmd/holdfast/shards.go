@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -48,6 +49,9 @@ func (a *app) printShards(w io.Writer, s shards, err error) error {
 	case err != nil:
 		return err
 	case a.output == "json":
+		if s.unknown != nil {
+			fmt.Fprintln(os.Stderr, "holdfast: members not known:", s.unknown)
+		}
 		return printJSON(w, s.asJSON())
 	}
 	_, err = fmt.Fprint(w, strings.Join(s.describe(time.Now(), columns(w)), "\n")+"\n")
@@ -65,7 +69,7 @@ type shardsJSON struct {
 	Kind     holdfast.Kind `json:"kind"`
 	Name     string        `json:"name"`
 	Revision int64         `json:"revision"`
-	Members  []memberJSON  `json:"members"`
+	Members  []memberJSON  `json:"members,omitzero"` // absent: not known
 	LeftOver int           `json:"left_over,omitempty"`
 	Pins     []pinJSON     `json:"pins,omitempty"`
 	Shards   []shardJSON   `json:"shards"`
@@ -120,9 +124,12 @@ func shardAsJSON(index int, o shard.Owner) shardJSON {
 }
 
 func (s shards) asJSON() shardsJSON {
-	j := shardsJSON{Kind: holdfast.KindShard, Name: s.name, Revision: s.owners.Revision, Members: s.members(time.Now())}
+	j := shardsJSON{Kind: holdfast.KindShard, Name: s.name, Revision: s.owners.Revision}
 	assigned := shard.Assigned(s.group, len(s.owners.Owners))
-	j.LeftOver, j.Pins = leftOver(assigned), s.pins(assigned)
+	if s.unknown == nil {
+		j.Members = append([]memberJSON{}, s.members(time.Now())...)
+		j.LeftOver, j.Pins = leftOver(assigned), s.pins(assigned)
+	}
 	for index, o := range s.owners.Owners {
 		one := shardAsJSON(index, o)
 		one.Assigned = assigned[index]

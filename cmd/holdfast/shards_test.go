@@ -63,6 +63,9 @@ func TestTableOfShards(t *testing.T) {
 		!strings.Contains(lines[len(lines)-1], " - ") {
 		t.Errorf("%q", lines)
 	}
+	if j := s.asJSON(); j.Members != nil || j.LeftOver > 0 { // which would alarm
+		t.Errorf("%+v", j)
+	}
 }
 
 func TestMovesOfShards(t *testing.T) {

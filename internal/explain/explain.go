@@ -120,7 +120,7 @@ func (r *replay) read(ctx context.Context) error {
 	}
 	r.hold(s.From)
 	for _, spell := range s.Spells {
-		spell.Earlier = spell.Entry.Revision < s.From
+		spell.Earlier = spell.Held > 0 && spell.Entry.Revision < s.From
 	}
 	if s.From == s.To { // no watch: etcd says on no stream how far it is if one of its watches begins in the future
 		return nil

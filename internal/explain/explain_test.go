@@ -201,14 +201,24 @@ func TestStoryBeginsWhereHistoryBegins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		next := open(t, srv.Link(), "b", quiet)
+		done := make(chan struct{})
+		go func() { // joined below
+			defer close(done)
+			_ = locker.NewMutex(next, "job").Do(t.Context(), func(context.Context, *locker.Lock) error { return nil })
+		}()
 		time.Sleep(5 * time.Second)
 		srv.Compact()
 		from := srv.Keys("holdfast/lock/job/")[0].ModRevision
 		_ = lk.Unlock(t.Context())
+		<-done
 		cli := srv.Link().Client()
 		story, err := explain.Read(t.Context(), cli, of("job"))
-		if err != nil || len(story.Spells) != 1 || story.All || story.From < from {
+		if err != nil || len(story.Spells) != 2 || story.All || story.From < from {
 			t.Fatalf("%+v, %v", story, err)
+		}
+		if s := story.Spells[1]; s.Earlier || s.Held != story.Spells[0].Ended {
+			t.Errorf("it waited at first: %+v", s)
 		}
 		if s := story.Spells[0]; !s.Earlier || s.Held != story.From || s.End != explain.LetGo || s.Entry.HeldAt.IsZero() {
 			t.Errorf("%+v", s)

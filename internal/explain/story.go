@@ -15,6 +15,8 @@ type Story struct {
 	Spells   []*Spell // in order of their create revisions
 	LeftOut  int      // older ones, beyond MaxSpells
 	Lines    []Line   // of records that belong to none of the Spells
+
+	leftOutUntil int64 // the last end of those
 }
 
 // MaxSpells bounds the spells of a Story: the latest are told.
@@ -26,7 +28,7 @@ type Spell struct {
 	Held    int64      // revision since which no entry was ahead that excludes it, and of a name no claim; 0: never
 	Ended   int64      // revision at which it went; 0: it stands
 	End     End
-	Earlier bool // it stood at the first revision: Held may be earlier
+	Earlier bool // it held at the first revision: Held may be earlier
 	Asked   []NoticeAt
 	Moves   []Move
 	Lines   []Line // what records say of it
@@ -65,6 +67,7 @@ func (s *Story) add(spell *Spell) {
 	if len(s.Spells) >= MaxSpells {
 		oldest := slices.IndexFunc(s.Spells, func(s *Spell) bool { return s.Ended > 0 })
 		if oldest >= 0 {
+			s.leftOutUntil = max(s.leftOutUntil, s.Spells[oldest].Ended)
 			s.Spells = slices.Delete(s.Spells, oldest, oldest+1)
 			s.LeftOut++
 		}
@@ -79,7 +82,7 @@ type Span struct {
 
 // Free returns when nothing stood in the queue: from the end of one entry to the put of the next one.
 func (s *Story) Free() (all []Span) {
-	free := Span{From: s.From}
+	free := Span{From: max(s.From, s.leftOutUntil)}
 	for _, spell := range s.Spells {
 		if free.From > 0 && spell.Entry.Revision > free.From {
 			free.To = spell.Entry.Revision

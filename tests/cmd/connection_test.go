@@ -120,6 +120,7 @@ func TestUserAndPassword(t *testing.T) {
 		"no user":             {nil, nil, 77},
 		"without permission":  {nil, []string{"--user=nothing:" + password}, 77},
 		"password, no user":   {[]string{"ETCDCTL_PASSWORD=" + password}, nil, 64},
+		"two passwords":       {[]string{"ETCDCTL_PASSWORD=x"}, []string{"--user=root:" + password}, 64},
 		"broken flag besides": {nil, []string{"--user=root:" + password, "--command-timeout=x"}, 64},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/holdfast-go/holdfast/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	"github.com/holdfast-go/holdfast/locker"
 )
 
@@ -59,6 +60,22 @@ func TestKickSaysThatItsOutcomeIsUnknown(t *testing.T) {
 	link.BlackHole()
 	k.exits(69)
 	if err := k.stderr.String(); !strings.Contains(err, "whether it still holds lock x is not known") {
+		t.Errorf("kick: %s", err)
+	}
+}
+
+// A dead holder may still act until its lock delay is over: its lock is not free.
+func TestKickSaysThatNobodyHoldsYet(t *testing.T) {
+	t.Parallel()
+	srv := etcdtest.Start(t)
+	died := layout.Claim{LockDelay: time.Minute, ToldWithin: 2 * time.Second}
+	if _, err := srv.Client(t).Put(deadline(t), "holdfast/lock/x/@claim/5eed-X", died.Encode()); err != nil {
+		t.Fatal(err)
+	}
+	holdfast(t, srv.Endpoints(), run(reportsItself, "x")...)
+	srv.WaitForKeys(t, entries, 1)
+	k := holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r").exits(75)
+	if err := k.stderr.String(); !strings.Contains(err, "nobody holds lock x yet: the first of 1 that wait will") {
 		t.Errorf("kick: %s", err)
 	}
 }

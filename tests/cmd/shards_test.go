@@ -154,6 +154,7 @@ func TestMembersOfShardsAreDrainedAndShardsMoved(t *testing.T) {
 	has(run(0, "move", "orders", "3", "--to", "a", "--for", "1m"), "shard 3 of orders is pinned to a until ")
 	out := holdfast(t, srv.Endpoints(), "show", "orders", "--kind", "shard").exits(0).stdout.String()
 	has(out, "      0 owned  a, drained by ")
+	has(out, "@") // the operator, as USER@HOST, not a process that has ended
 	has(out, "  pin     shard 3 to a until ")
 	has(out, ", not in force")
 	has(run(0, "move", "orders", "3", "--to", "b"), ", which replaces its pin to a")
