@@ -29,6 +29,7 @@ type Controllers struct {
 // warmed are the controllers of one term.
 type warmed struct {
 	all  []Starter
+	end  func()        // of the context in which they were warmed
 	over chan struct{} // closed when the term has ended
 }
 
@@ -47,7 +48,7 @@ type warmed struct {
 // build is called for each term, before it begins, since a controller starts only once; its names are the same each
 // time, so set SkipNameValidation. It makes unmanaged controllers, whose sources read the cache of the manager, and
 // writes nothing: another replica leads meanwhile. Its error, and that of a Warmup, ends Start, and with that the
-// manager.
+// manager. Each term leaves an event handler per source in the manager's cache: controller-runtime removes none.
 func NewControllers(el *election.Election, build func(ctx context.Context) ([]Starter, error)) *Controllers {
 	c := &Controllers{build: build, warm: make(chan *warmed)}
 	c.Runnable = *NewRunnable(el, c.run)
@@ -71,17 +72,20 @@ func (c *Controllers) Start(ctx context.Context) error {
 	return err
 }
 
-// keepWarm makes and warms the controllers of each term, until ctx ends. What they leave running ends with their term.
+// keepWarm makes and warms the controllers of each term, until ctx ends.
 func (c *Controllers) keepWarm(ctx context.Context) error {
 	for ctx.Err() == nil {
 		term, end := context.WithCancel(ctx)
-		next := &warmed{over: make(chan struct{})}
+		next := &warmed{end: end, over: make(chan struct{})}
 		var err error
 		if next.all, err = c.make(term); err == nil {
 			err = all(next.all, warmUp(term))
 		}
 		if err != nil {
 			end()
+			if ctx.Err() != nil { // perhaps build says so; Start has another reason to end
+				return nil
+			}
 			return err
 		}
 		select {
@@ -118,6 +122,8 @@ func (c *Controllers) run(ctx context.Context, _ *election.Term) error {
 		defer close(next.over)
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
+		// The workers of a controller wait at its queue, which ends with the context in which the controller was warmed.
+		defer context.AfterFunc(ctx, next.end)()
 		return all(next.all, func(s Starter) error {
 			defer cancel()
 			return s.Start(ctx)

@@ -15,10 +15,11 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// fakeController lists for a minute before it works, unless it was warmed, and starts once, as one of
-// controller-runtime.
+// fakeController lists for a minute before it works, unless it was warmed, starts once, and ends when its queue does, as
+// one of controller-runtime.
 type fakeController struct {
 	warm, listed, started bool
+	queue                 <-chan struct{} // closed at the end of the context in which it was warmed
 	failed                error
 	worked                chan time.Time
 }
@@ -37,6 +38,7 @@ func (c *fakeController) list(ctx context.Context) {
 func (c *fakeController) Warmup(ctx context.Context) error {
 	if c.warm {
 		c.list(ctx)
+		c.queue = ctx.Done()
 	}
 	return c.failed
 }
@@ -50,6 +52,9 @@ func (c *fakeController) Start(ctx context.Context) error {
 		c.worked <- time.Now()
 	}
 	<-ctx.Done()
+	if c.queue != nil {
+		<-c.queue
+	}
 	return nil
 }
 

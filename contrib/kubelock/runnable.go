@@ -23,8 +23,10 @@ type Runnable struct {
 // To run controllers in it, make a manager for each term, since a manager starts only once:
 //
 //	kubelock.NewRunnable(el, func(ctx context.Context, term *election.Term) error {
-//		mgr, err := manager.New(config, manager.Options{
+//		mgr, err := manager.New(restConfig, manager.Options{
 //			BaseContext: func() context.Context { return ctx }, // so that reconcilers find the term
+//			Controller:  config.Controller{SkipNameValidation: ptr.To(true)}, // each term has the same names
+//			Metrics:     server.Options{BindAddress: "0"}, // the manager around it has the port
 //			…
 //		})
 //		…
@@ -35,10 +37,10 @@ func NewRunnable(el *election.Election, fn func(ctx context.Context, term *elect
 }
 
 // Start leads term after term until ctx ends, and then returns nil. An error of fn in a term that was not lost is
-// returned, and ends the manager; see Election.Run for the others.
+// returned, and ends the manager; see Election.Run for the others. Is election.ErrNotDrained: fn still runs.
 func (r *Runnable) Start(ctx context.Context) error {
 	err := r.election.Run(ctx, r.fn)
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, election.ErrNotDrained) {
 		return nil
 	}
 	return err

@@ -68,6 +68,30 @@ func TestRunnableWaitsForItsFunction(t *testing.T) {
 	})
 }
 
+// The manager is told that the work of a lost term still runs.
+func TestFunctionThatHangsIsNoOrderlyEnd(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		el := newElection(t, srv, "operator").With(election.Options{DrainTimeout: time.Second})
+		began, ends := make(chan *election.Term, 1), make(chan struct{})
+		r := kubelock.NewRunnable(el, func(_ context.Context, term *election.Term) error {
+			began <- term
+			<-ends
+			return nil
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() { result <- r.Start(ctx) }() // joined below
+		srv.Revoke((<-began).Lease())
+		time.Sleep(time.Minute)
+		stop()
+		if err := <-result; !errors.Is(err, election.ErrNotDrained) {
+			t.Errorf("stopped while the function hangs: %v", err)
+		}
+		close(ends)
+		synctest.Wait()
+	})
+}
+
 func TestErrorOfTheFunctionEndsTheRunnable(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		failed := errors.New("failed")

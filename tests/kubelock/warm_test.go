@@ -142,3 +142,16 @@ func TestFirstReconcileAfterAHandOver(t *testing.T) {
 		}
 	}
 }
+
+// The workers of a controller of controller-runtime end when the context ends in which it was warmed, and not before.
+func TestWarmReplicaLeadsAgainAfterALostTerm(t *testing.T) {
+	const candidates = "holdfast/election/operator/@/"
+	srv := etcdtest.Start(t)
+	r := startLeader(t, srv, configMaps(t).URL, true)
+	<-r.first
+	srv.RevokeHolder(t, candidates)
+	srv.WaitForKeys(t, candidates, 1)
+	if err := r.end(); err != nil {
+		t.Error(err)
+	}
+}
