@@ -16,7 +16,8 @@ import (
 
 // Partition cuts the given members off from the others, with black holes; clients still reach all of them. When it
 // returns, no byte passes. A minority finds out after an election timeout that it has no leader, or no longer leads. A
-// new partition ends the previous one.
+// new partition ends the previous one. Until then use the helpers of a member of the majority, such as
+// c.Member(1).WaitForKeys: those of the Cluster may ask one that is cut off, which answers late, or not at all.
 func (c *Cluster) Partition(members ...*Server) {
 	apart := make(map[string]bool)
 	for _, s := range members {

@@ -34,8 +34,7 @@ import (
 //   - *holdfast.ArgumentError: lk is of a foreign prefix or of a shard, or no lock or term of this module; a slot of
 //     more than 256 bytes, or one that is not UTF-8; a negative time. Nothing was sent.
 //   - holdfast.ErrLost, holdfast.ErrReleased: the hold had ended, and no record of the run was found.
-//   - holdfast.ErrOutcomeUnknown: the run may have been recorded.
-//   - ctx's, holdfast.ErrClosed, or that of etcd.
+//   - holdfast.ErrOutcomeUnknown, ctx's, holdfast.ErrClosed, or that of etcd. The run may have been recorded: Read tells.
 func Record(ctx context.Context, lk fencing.Holder, slot string, within time.Duration) error {
 	h, ours := requests.Behind(lk).(*hold.Hold)
 	if !ours {

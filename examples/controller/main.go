@@ -44,6 +44,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/fencing/etcdfence"
 	"github.com/holdfast-go/holdfast/session"
@@ -98,8 +99,8 @@ func run(ctx context.Context, d *demo.Demo) error {
 		term.Store(t)
 		return lead(ctx, d, t)
 	})
-	if !errors.Is(err, context.Canceled) {
-		return err // election.ErrNotDrained: lead had not returned within DrainTimeout
+	if errors.Is(err, election.ErrNotDrained) || !errors.Is(err, context.Canceled) {
+		return err // ErrNotDrained: lead has not returned within DrainTimeout
 	}
 	d.Row(*name, 0, demo.Plain, "has left the election: the next in the queue leads at once")
 	return nil
@@ -126,9 +127,11 @@ func lead(ctx context.Context, d *demo.Demo, t *election.Term) error {
 }
 
 // passes reports whether the next round makes up for the error, as after a short outage of etcd: a write was not
-// answered, or not sent because the session was suspended, and the term is not lost.
+// answered, refused by an etcd that has too much to do, or not sent because the session was suspended, and the term is
+// not lost.
 func passes(t *election.Term, err error) bool {
-	if !errors.Is(err, holdfast.ErrOutcomeUnknown) && !errors.Is(err, holdfast.ErrSuspended) {
+	if !errors.Is(err, holdfast.ErrOutcomeUnknown) && !errors.Is(err, holdfast.ErrSuspended) &&
+		etcderr.Classify(err) != etcderr.Transient {
 		return false
 	}
 	now := t.Check()

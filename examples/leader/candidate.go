@@ -28,7 +28,8 @@ const (
 )
 
 // campaign is a candidate: it leads, term after term, until it is asked to end. Run does all of it; the function is
-// what a leader does.
+// what a leader does. Its error, as of a write that etcd did not answer, ends Run: what supervises the process starts
+// it again.
 func campaign(ctx context.Context, name string, j job, parent *child.Parent[holdfast.Token]) (err error) {
 	cli, err := session.NewClient(ctx, session.ClientConfig(j.Endpoints...))
 	if err != nil {
