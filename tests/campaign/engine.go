@@ -77,17 +77,17 @@ func (e *engine) differs(commit string) string {
 	if err != nil {
 		return "is of a commit that this repository does not have"
 	}
-	n := 0
+	var changed []string
 	for name := range strings.FieldsSeq(names) {
 		// A file that one of the two lacks has no code there.
 		then, _ := output(e.root, "git", "show", commit+":"+name)
 		now, _ := output(e.root, "git", "show", "HEAD:"+name)
 		if !slices.Equal(codeOf(then), codeOf(now)) {
-			n++
+			changed = append(changed, name)
 		}
 	}
-	if n > 0 {
-		return fmt.Sprintf("is of an older engine: %d of its files have changed since", n)
+	if len(changed) > 0 {
+		return "is of an older engine; changed since: " + strings.Join(changed, ", ")
 	}
 	return ""
 }

@@ -28,7 +28,7 @@ var targets = []target{
 	{pkg: "internal/queue"}, {pkg: "internal/leftovers"},
 	{pkg: "internal/hold"}, {pkg: "internal/front"}, {pkg: "internal/layout"}, {pkg: "internal/watching"},
 	{pkg: "internal/requests"}, {pkg: "internal/lease"}, {pkg: "session"}, {pkg: "locker"},
-	{pkg: "election"},
+	{pkg: "election"}, {pkg: "member"}, {pkg: "shard"},
 	{pkg: "lastrun"}, {pkg: "fencing"}, {pkg: "internal/fence"}, {pkg: "fencing/etcdfence"}, {pkg: "fencing/memfence"},
 	{pkg: "fencing/sqlfence"}, {pkg: "fencing/httpfence"}, {pkg: "fencing/grpcfence"},
 	{"cmd/holdfast", []string{"supervise.go", "child_unix.go", "signals.go"}},
