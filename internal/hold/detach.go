@@ -29,6 +29,11 @@ const minWithin, maxWithin = time.Second, 24 * time.Hour
 // *holdfast.ArgumentError before anything is sent, and the hold goes on; Check's result if the hold has ended before,
 // or turns out to be lost; ctx's error, also with holdfast.ErrOutcomeUnknown; etcd's where a retry cannot help.
 func (h *Hold) Detach(ctx context.Context, within time.Duration) (layout.Ticket, error) {
+	// Before stop: noteEntry ends the hold first, and then records the mod revision.
+	//
+	//	rev 20  an administrator puts a notice; the poller has read it, and waits for the stop below
+	//	rev 21  a Txn that compares mod = 20 would put a value without the notice: who attaches would never be told
+	known := h.known()
 	switch {
 	case ctx == nil:
 		return layout.Ticket{}, &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
@@ -45,7 +50,7 @@ func (h *Hold) Detach(ctx context.Context, within time.Duration) (layout.Ticket,
 	h.grant.TakeFor(0)               // MinHold counts from the release of the hold that goes on
 	ctx, end := h.host.Detached(ctx) // after stop, because ctx may be derived from one of the hold's own contexts
 	defer end()
-	d := detaching{hold: h, within: within, mod: h.known(), value: h.heldValue(h.since, "")}
+	d := detaching{hold: h, within: within, mod: known, value: h.heldValue(h.since, "")}
 	if err := d.send(ctx); err != nil {
 		return layout.Ticket{}, d.giveUp(ctx, err)
 	}

@@ -165,6 +165,24 @@ func TestDetachAfterANoticeIsKicked(t *testing.T) {
 	})
 }
 
+// The poller has read the notice, and waits for the end that Detach has begun. Then it records the revision.
+func TestDetachBesideANoticeThatIsBeingReadIsKicked(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := holdtest.Start(t, srv)
+		h := holdtest.MustAcquire(t, p.Queue("x"))
+		h.OnStop(func() {
+			holdtest.Notify(t, srv, srv.Keys(h.Key())[0], layout.Notice{By: "me", Reason: "to test", At: time.Now()})
+			hold.NoteModified(h, srv.Keys(h.Key())[0].ModRevision)
+		})
+		var kicked *holdfast.KickError
+		_, err := h.Detach(t.Context(), time.Hour)
+		if isLoss(t, err); !errors.As(err, &kicked) || kicked.By != "me" {
+			t.Errorf("Detach: %v", err)
+		}
+		kit.NothingStands(t, srv)
+	})
+}
+
 func TestDetachOfAnEntryThatWasDeletedIsALoss(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := holdtest.Start(t, srv)

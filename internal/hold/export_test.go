@@ -28,6 +28,20 @@ var Overrun = (*Work).overrun
 // StopWith ends the hold and leaves its entry.
 func (l *life) StopWith(cause error) { l.stop(cause) }
 
+// OnStop has the end of the hold call f, among the ends of its contexts.
+func (l *life) OnStop(f func()) {
+	cancel := context.CancelCauseFunc(func(error) { f() })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.contexts == nil {
+		l.contexts = make(map[*context.CancelCauseFunc]struct{})
+	}
+	l.contexts[&cancel] = struct{}{}
+}
+
+// NoteModified is what NoteEntry does last.
+var NoteModified = (*Hold).noteModified
+
 // GoOn is the hold that Downgrade returns.
 func (h *Hold) GoOn() *Hold { return h.goOn() }
 
