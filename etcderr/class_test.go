@@ -295,3 +295,13 @@ func TestNoLeaderIsTransientIfALeaderWasRequired(t *testing.T) {
 		t.Error("nil, or what is joined with another error, was changed")
 	}
 }
+
+// A loss is final, whatever was wrong with the last renewal.
+func TestLossIsNotWorthARetry(t *testing.T) {
+	for _, why := range []error{nil, context.DeadlineExceeded, rpctypes.ErrTimeout, rpctypes.ErrLeaseNotFound} {
+		lost := fmt.Errorf("not sent: %w", &holdfast.LostError{Cause: holdfast.CauseExpired, Err: why})
+		if Retryable(lost) || Pending(lost) || Classify(lost) != Permanent {
+			t.Errorf("%v: %v, retryable %v, pending %v", why, Classify(lost), Retryable(lost), Pending(lost))
+		}
+	}
+}

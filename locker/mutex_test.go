@@ -169,3 +169,17 @@ func TestThreeProcessesRunAJobOncePerInterval(t *testing.T) {
 		})
 	}
 }
+
+// Etcd does not answer. Who looks for context.Canceled looks for the end of the program.
+func TestLockThatRunsOutOfTimeWasNotCanceled(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		p.Link.BlackHole()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := locker.NewMutex(p.Sess, "x").Lock(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+	})
+}

@@ -110,6 +110,9 @@ func (k *keeper) renew() {
 
 // renewOnce renews the lease once, by requests that are sent after began, and records the result.
 func (k *keeper) renewOnce(ctx context.Context, began time.Duration) error {
+	if err := k.lease.Check(); errors.Is(err, holdfast.ErrLost) { // perhaps by a clock ahead of the timers
+		return retry.Final(err)
+	}
 	tried := time.Now()
 	left, err := k.renewAndProve(ctx, began)
 	if err == nil {

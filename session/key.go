@@ -134,7 +134,7 @@ func (k sessionKey) restore(seen int64) error {
 	}
 }
 
-// goneWait bounds the search for the cause of a loss. It must be much shorter than the lock delay.
+// goneWait bounds the search for the cause of a loss, as a quarter of the lock delay does: by then another may hold.
 const goneWait = 250 * time.Millisecond
 
 // gone makes the lease lost after etcd has refused a request with "lease not found".
@@ -142,7 +142,7 @@ func (k sessionKey) gone(ctx context.Context, err error) {
 	if k.lease.Lost() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, goneWait)
+	ctx, cancel := context.WithTimeout(ctx, min(goneWait, cmp.Or(k.LockDelay, defaultLockDelay)/4))
 	defer cancel()
 	resp, _, rerr := requests.Once(ctx, k.Sender, requests.Read, k.read)
 	if rerr == nil && resp.Header.ClusterId != k.lease.Cluster() {

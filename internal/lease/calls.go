@@ -107,7 +107,12 @@ func RetryAfter(
 ) error {
 	ctx, cancel := UntilLost(ctx, l)
 	defer cancel()
-	if ended := retry.ContextErr(ctx); ended != nil {
+	ended := retry.ContextErr(ctx)
+	switch {
+	case ended == nil:
+	case errors.Is(err, context.Canceled): // by ForRequest, since ctx had ended; perhaps by its deadline
+		return retry.WithConnection(host.Client.ActiveConnection(), ended)
+	default:
 		return fmt.Errorf("%w; last error: %w", ended, retry.WithConnection(host.Client.ActiveConnection(), err))
 	}
 	called := true

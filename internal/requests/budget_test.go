@@ -57,6 +57,53 @@ func TestAnswersPayForRounds(t *testing.T) {
 	}
 }
 
+// Without a connection to etcd each send waits for one. When etcd is back, all are sent.
+func TestUnansweredSendsAreFew(t *testing.T) {
+	for _, endpoints := range []int{1, 3, 5} {
+		for _, k := range []requests.Kind{requests.Grant, requests.Read, requests.Write} {
+			bubble.Test(t, func(t *testing.T) {
+				r := newRequests(t, endpoints)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				var mu sync.Mutex
+				waiting, most := 0, 0
+				_, _, err := requests.Once(ctx, r.sender, k, func(ctx context.Context) (int, error) {
+					mu.Lock()
+					waiting++
+					most = max(most, waiting)
+					mu.Unlock()
+					<-ctx.Done()
+					mu.Lock()
+					defer mu.Unlock()
+					waiting--
+					return 0, ctx.Err()
+				})
+				if err == nil || most < 2 || most > 20*endpoints {
+					t.Errorf("%d endpoints, kind %d: %d wait at a time; %v", endpoints, k, most, err)
+				}
+			})
+		}
+	}
+}
+
+// The reply to a request that has waited for hours says nothing of how long replies take.
+func TestPauseAfterALongWaitIsShort(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRequests(t, 3, reply{time.Hour, nil}, reply{time.Hour, nil}, reply{time.Hour, nil}, reply{time.Hour, nil},
+			reply{time.Hour, nil})
+		if _, _, err := r.once(t.Context(), requests.Grant); err != nil {
+			t.Fatal(err)
+		}
+		r.mu.Lock()
+		r.replies, r.at = []reply{hangs, {5 * ms, nil}}, nil
+		r.mu.Unlock()
+		began := time.Now()
+		if _, _, err := r.once(t.Context(), requests.Grant); err != nil || time.Since(began) > 11*time.Second {
+			t.Errorf("answered after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
 // A round that gets past a hung member costs nothing.
 func TestRoundThatWinsIsNotPaidFor(t *testing.T) {
 	for _, k := range []requests.Kind{requests.Write, requests.Renewal} {

@@ -94,11 +94,21 @@ func (r *race[T]) sendCopies(n, rounds int) bool {
 	return true
 }
 
+// copyWithin bounds a copy; etcd gives a request up after 7 s by default. Without a connection gRPC keeps all copies,
+// and sends them at once when etcd is back: after an hour one in each 5 s would be hundreds.
+const copyWithin = time.Minute
+
 // send sends the request. If its reply decides the race, send cancels the other sends.
 func (r *race[T]) send(again bool) {
-	ctx := r.ctx
-	if r.kind == Write && !r.s.own {
-		bounded, cancel := context.WithTimeout(ctx, Patience)
+	ctx, within := r.ctx, time.Duration(0)
+	switch {
+	case r.kind == Write && !r.s.own:
+		within = Patience
+	case again:
+		within = copyWithin
+	}
+	if within > 0 {
+		bounded, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
 		ctx = withoutDeadline{bounded}
 	}
@@ -119,7 +129,8 @@ func (r *race[T]) send(again bool) {
 		return
 	}
 	r.cancel()
-	r.s.latest[r.kind].Store(int64(took))
+	// A request may have waited for hours, for a connection or in a process that stood still: the next pause is no longer.
+	r.s.latest[r.kind].Store(int64(min(took, longest)))
 	b, answers := r.s.budgetOf(r.kind), 1
 	if again { // some member hangs while others answer: rounds cost etcd little, and are paid back
 		answers = r.rounds * b.cost()

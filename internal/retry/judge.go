@@ -99,6 +99,8 @@ func Judge(err error) Judgment {
 	switch e := err.(type) {
 	case nil:
 		return Judgment{}
+	case *holdfast.LostError: // what it wraps is about a renewal
+		return known(Permanent, false)
 	case *cenkalti.PermanentError:
 		return Judgment{Known: true, class: Classify(e.Err), settled: !Pending(e.Err)}
 	case *refusedError:

@@ -91,7 +91,7 @@ func (f *Follower) watch(ctx context.Context, patience time.Duration) error {
 			if changed {
 				// The watch has not told this. It may only be late, or silent for good: its connection is dead, or its member
 				// hangs.
-				return armed.GiveUp("the watch is behind")
+				return armed.GiveUp(ctx, "the watch is behind")
 			}
 		case err != nil:
 			return armed.Ended(ctx, err)

@@ -201,9 +201,8 @@ func (w *Watch) Ended(ctx context.Context, err error) error {
 	return retry.Again(err)
 }
 
-// GiveUp makes later watches use other streams: this stream is silent although etcd answers. It returns the error of
-// the watch: its user arms another.
-func (w *Watch) GiveUp(why string) error {
+// GiveUp makes later watches use other streams: this one is silent although etcd answers. It returns what Ended does.
+func (w *Watch) GiveUp(ctx context.Context, why string) error {
 	w.stream.drop()
-	return retry.Again(errors.New(why))
+	return w.Ended(ctx, errors.New(why))
 }
