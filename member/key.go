@@ -27,7 +27,7 @@ type key struct {
 	m          *Member
 	lease      *lease.Lease
 	name       string
-	mod        int64 // its mod revision; 0: it does not exist, as far as is known
+	mod        int64 // its mod revision; 0: it does not exist, as far as is known; -1: that is not known
 	unanswered bool  // a put may have been carried out, or may be later
 }
 
@@ -76,7 +76,7 @@ func (k *key) keep() error {
 			return holdfast.ErrReleased
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && !k.m.hasStood():
+		case err != nil && !k.m.hasStood() && !k.m.hasLeft(): // Join waits for it; without Join the session goes on
 			return k.discard(ctx, policy, err)
 		case err != nil:
 			k.m.host.Logger.Warn("holdfast: etcd refuses to write the key of a member; its role may lack the permission; "+
@@ -90,13 +90,10 @@ func (k *key) keep() error {
 // discard removes the key after a refusal: an earlier put, without a reply, may have left it, or may leave it later.
 // It returns why there is no member.
 func (k *key) discard(ctx context.Context, policy backoff.Policy, refused error) error {
-	if !k.unanswered {
-		return refused
-	}
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error { return k.remove(ctx, wanted{}) })
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("%w; etcd has not answered an earlier request, and refuses to remove the key %s that it may have "+
-			"put, which then stands until lease %s ends: %w",
+		return fmt.Errorf("%w; an earlier request may have put the key %s, and etcd refuses to remove it, which then stands "+
+			"until lease %s ends: %w",
 			refused, names.Quote(k.name), names.Lease(k.lease.ID()), err)
 	}
 	return refused
@@ -141,8 +138,11 @@ func (k *key) put(ctx context.Context, want wanted) error {
 		Then: []clientv3.Op{clientv3.OpPut(k.name, value, clientv3.WithLease(k.lease.ID()))},
 		Else: other,
 	}.Once(ctx, m.host.Sender, requests.Write)
-	k.unanswered = k.unanswered || r.Unanswered || etcderr.Pending(err)
+	k.unanswered = k.unanswered || r.Unanswered
 	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace): // after the first put that was too much, and then for those it refuses
+		k.mod = -1
+		return retry.Again(err)
 	case err != nil && etcderr.Classify(err) == etcderr.Unknown:
 		return retry.Again(err) // the comparisons allow to send it again
 	case err != nil:
@@ -195,7 +195,7 @@ func (m *Member) report(k *key, confirmed wanted, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failure = err
-	if err == nil {
+	if err == nil && !confirmed.left { // who waits for what was never put is told the end
 		m.stands, m.lease, m.key = confirmed.number, k.lease, k.name
 	}
 	m.changedLocked()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
@@ -72,24 +74,99 @@ func TestMemberIsAsWantedThoughMessagesAreLost(t *testing.T) {
 	}
 }
 
-// The put arrives when the process has long left.
+// The put arrives when the process has long left, also if later ones were answered.
 func TestNothingIsPutAfterLeave(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := kit.Start(t, srv)
-		first := true
-		p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
-			if writes(c) && first {
-				first, f = false, etcdfake.Fate{Request: time.Hour}
-			}
-			return f
-		})
-		m := join(t, p, member.Options{})
-		if err := m.Leave(kit.Within(t, time.Minute)); err != nil {
+	for _, updates := range []int{0, 1} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) { nothingIsPutAfterLeave(t, srv, updates) })
+	}
+}
+
+func nothingIsPutAfterLeave(t *testing.T, srv *etcdfake.Server, updates int) {
+	p := kit.Start(t, srv)
+	first := true
+	p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+		if writes(c) && first {
+			first, f = false, etcdfake.Fate{Request: time.Hour}
+		}
+		return f
+	})
+	m := join(t, p, member.Options{})
+	for range updates {
+		if err := m.Update(kit.Within(t, time.Minute), "2"); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * time.Hour)
-		if h := srv.History(keys); first || len(h) != 2 || !h[1].Deleted {
-			t.Errorf("history %v", h)
+	}
+	if err := m.Leave(kit.Within(t, time.Minute)); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(2 * time.Hour)
+	if h := srv.History(keys); first || len(h) != 2+updates || !h[1+updates].Deleted {
+		t.Errorf("history %v", h)
+	}
+}
+
+// fills is the store of an etcd that the first key of a member fills: that is put, and all puts are answered with
+// "database space exceeded".
+type fills struct {
+	pb.KVClient
+	full atomic.Bool
+}
+
+// Put implements pb.KVClient.
+func (f *fills) Put(ctx context.Context, r *pb.PutRequest, opts ...grpc.CallOption) (*pb.PutResponse, error) {
+	if f.full.Load() {
+		return nil, rpctypes.ErrGRPCNoSpace
+	}
+	return f.KVClient.Put(ctx, r, opts...)
+}
+
+// Txn implements pb.KVClient.
+func (f *fills) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
+	text := r.String()
+	if !strings.Contains(text, keys) || !strings.Contains(text, "request_put") {
+		return f.KVClient.Txn(ctx, r, opts...)
+	}
+	if !f.full.Swap(true) {
+		if resp, err := f.KVClient.Txn(ctx, r, opts...); err != nil {
+			return resp, err
+		}
+	}
+	return nil, rpctypes.ErrGRPCNoSpace
+}
+
+// Etcd carries out the put that fills its store, and refuses those after it, but no deletion.
+func TestJoinThatFillsTheStoreLeavesNothing(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		link := srv.Link()
+		cli := link.Client()
+		cli.KV = clientv3.NewKVFromKVClient(&fills{KVClient: link.KVClient()}, cli)
+		p := kit.StartOn(t, link, cli)
+		_, err := member.Join(kit.Within(t, 5*time.Second), p.Sess, "workers", member.Options{Name: "a"})
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, rpctypes.ErrNoSpace) {
+			t.Errorf("Join: %v", err)
+		}
+		if h := srv.History(keys); len(h) == 0 {
+			t.Error("the key was not put")
+		}
+		time.Sleep(5 * time.Second)
+		expect(t, "afterwards", group(t, srv))
+	})
+}
+
+// What a membership needs ends with it, and not with its session.
+func TestLeaveLeavesNoGoroutine(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		synctest.Wait()
+		before := runtime.NumGoroutine()
+		for range 20 {
+			if err := join(t, p, member.Options{}).Leave(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if now := runtime.NumGoroutine(); now > before+9 {
+			t.Errorf("%d goroutines, before %d", now, before)
 		}
 	})
 }

@@ -278,9 +278,6 @@ func (m *Member) leave() (number int) {
 	defer m.stay.end() // run is to see that the member has left
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.want.left {
-		return m.want.number
-	}
 	return m.wantLocked(change{leave: true})
 }
 
@@ -292,7 +289,7 @@ func (m *Member) wantLocked(c change) (number int) {
 		m.want.capacity = *c.capacity
 	}
 	m.want.retiring = m.want.retiring || c.retire
-	m.want.left = m.want.left || c.leave
+	m.want.left = c.leave // change refuses what comes after it
 	m.want.number++
 	m.changedLocked()
 	return m.want.number

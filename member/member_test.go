@@ -95,7 +95,10 @@ func TestMemberIsFoundFromJoinToLeave(t *testing.T) {
 		if err := m.Retire(ctx); err != nil {
 			t.Error(err)
 		}
-		expect(t, "retiring", group(t, srv), "node-1=\xff, retiring")
+		if err := m.Update(ctx, "late"); err != nil {
+			t.Error(err)
+		}
+		expect(t, "retiring for good", group(t, srv), "node-1=late, retiring")
 		for range 2 {
 			if err := m.Leave(ctx); err != nil {
 				t.Error(err)
@@ -181,6 +184,28 @@ func TestCheckSaysWhatBecameOfTheLease(t *testing.T) {
 	})
 }
 
+// Leave comes before what was to be put could be.
+func TestUpdateThatLeaveOvertakesIsNotConfirmed(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		m := join(t, p, member.Options{Value: "1"})
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseRequest: writes(c)} })
+		updated := make(chan error, 1)
+		go func() { updated <- m.Update(context.Background(), "2") }() // received below
+		time.Sleep(time.Second)
+		left := make(chan error, 1)
+		go func() { left <- m.Leave(context.Background()) }() // received below
+		synctest.Wait()
+		p.Link.Plan(nil)
+		if err := <-updated; !errors.Is(err, holdfast.ErrReleased) {
+			t.Errorf("Update of what was never put: %v", err)
+		}
+		if err := <-left; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestMembersOfOneNameStandSideBySide(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p, q := kit.Start(t, srv), kit.Start(t, srv)
@@ -229,12 +254,17 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 			argument string
 			err      error
 		}{
-			"no context":           {"ctx", joinErr(noContext, p.Sess, "g", member.Options{})},
-			"no session":           {"sess", joinErr(t.Context(), nil, "g", member.Options{})},
-			"a long name":          {"Options.Name", joinErr(t.Context(), p.Sess, "g", member.Options{Name: long[:300]})},
-			"a name, no UTF-8":     {"Options.Name", joinErr(t.Context(), p.Sess, "g", member.Options{Name: "\xff"})},
-			"no name":              {"Options.Name", joinErr(t.Context(), anonymous.Sess, "g", member.Options{})},
-			"a long value":         {"Options.Value", joinErr(t.Context(), p.Sess, "g", member.Options{Value: long})},
+			"no context":       {"ctx", joinErr(noContext, p.Sess, "g", member.Options{})},
+			"no session":       {"sess", joinErr(t.Context(), nil, "g", member.Options{})},
+			"a long name":      {"Options.Name", joinErr(t.Context(), p.Sess, "g", member.Options{Name: long[:300]})},
+			"a name, no UTF-8": {"Options.Name", joinErr(t.Context(), p.Sess, "g", member.Options{Name: "\xff"})},
+			"no name":          {"Options.Name", joinErr(t.Context(), anonymous.Sess, "g", member.Options{})},
+			"a long value":     {"Options.Value", joinErr(t.Context(), p.Sess, "g", member.Options{Value: long})},
+			"settles before":   {"Options.Settle", joinErr(t.Context(), p.Sess, "g", member.Options{Settle: -1})},
+			"settles never": {"Options.Settle", joinErr(t.Context(), p.Sess, "g",
+				member.Options{Settle: member.MaxSettle + 1})},
+			"a long zone": {"Options.Capacity.Zone", joinErr(t.Context(), p.Sess, "g",
+				member.Options{Capacity: member.Capacity{Zone: long[:member.MaxZone+1]}})},
 			"a long update":        {"value", m.Update(t.Context(), long)},
 			"no context of Update": {"ctx", m.Update(noContext, "")},
 			"no context of Leave":  {"ctx", m.Leave(noContext)},

@@ -41,8 +41,8 @@ type Group struct {
 	Revision int64  // the store at this revision, or a later one before the next change of the group
 	Members  []Info // by name; those of one name by age
 
-	// Absent are the members with Options.Rejoin that have left or died, and are expected back, one for each name, by
-	// name. No name is in Members, too. Value is empty.
+	// Absent are the members with Options.Rejoin that have left or died, and are expected back, by name; of one name the
+	// last. No name is in Members, too. Value is empty.
 	Absent []Info
 
 	// Drained and Pins are the wishes of operators, in a group of shards: by member, and by shard.
@@ -231,7 +231,8 @@ func groupOf(l watching.Listing[item]) Group {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Created, b.Created), cmp.Compare(a.Key, b.Key))
 	}
 	slices.SortFunc(g.Members, order)
-	slices.SortFunc(g.Absent, order)
+	// Of one name the youngest reservation counts: an older one is of the time before the member came back.
+	slices.SortFunc(g.Absent, func(a, b Info) int { return cmp.Or(cmp.Compare(a.Name, b.Name), order(b, a)) })
 	slices.SortFunc(g.Drained, func(a, b Drain) int { return cmp.Compare(a.Member, b.Member) })
 	slices.SortFunc(g.Pins, func(a, b Pin) int { return cmp.Compare(a.Shard, b.Shard) })
 	g.Absent = slices.CompactFunc(g.Absent, func(a, b Info) bool { return a.Name == b.Name })

@@ -3,6 +3,7 @@ package member_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/layout"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
@@ -69,6 +71,45 @@ func TestWatchTellsEachChange(t *testing.T) {
 		next(`watch group "workers": context canceled`)
 		if _, more := <-told; more {
 			t.Error("told more after the error")
+		}
+	})
+}
+
+// All members compute the same from what they read, so each reads the same: in one order, whatever that of a map is.
+func TestGroupIsReadInOneOrder(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		at := layout.Members("holdfast", "workers")
+		put := func(key string, value string, err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			srv.Put(key, value)
+		}
+		const n = 12
+		now := time.Now()
+		for i := range n {
+			name := fmt.Sprintf("m%02d", i)
+			steer, err := layout.Steer{Member: name, By: "op", At: now}.Encode()
+			put(layout.PinKey(at, i), steer, err)
+			put(layout.DrainedKey(at, name), steer, err)
+			absent, err := layout.Member{Name: name, Reserved: true, Joined: now}.Encode()
+			put(at.ReservationKey(name), absent, err)
+			there, err := layout.Member{Name: "is-" + name, Joined: now}.Encode()
+			put(at.Entries+name, there, err)
+		}
+		r := member.NewReader(srv.Client(t), "workers")
+		for range 5 {
+			g, err := r.Members(t.Context())
+			if err != nil || len(g.Members) != n || len(g.Absent) != n || len(g.Drained) != n || len(g.Pins) != n {
+				t.Fatalf("%+v, %v", g, err)
+			}
+			for i := range n {
+				name := fmt.Sprintf("m%02d", i)
+				if g.Members[i].Name != "is-"+name || g.Absent[i].Name != name || g.Drained[i].Member != name ||
+					g.Pins[i].Shard != i {
+					t.Errorf("at %d: %s, %s, %s, %d", i, g.Members[i].Name, g.Absent[i].Name, g.Drained[i].Member, g.Pins[i].Shard)
+				}
+			}
 		}
 	})
 }

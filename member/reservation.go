@@ -24,7 +24,8 @@ import (
 // So after a crash a reservation outlives the member's key by Rejoin to one and a half times Rejoin. A member that
 // leaves puts another reservation, for Rejoin.
 //
-// Nothing compares this key. A late copy of a put brings it back on a lease without renewals, or finds the lease gone.
+// Nothing compares this key. A late copy of a put brings it back on a lease without renewals, where it counts as the
+// youngest until that ends, or finds the lease gone.
 type reservation struct {
 	m      *Member
 	rejoin time.Duration
@@ -73,15 +74,19 @@ func (r *reservation) keep(ctx context.Context) {
 	}
 }
 
-// wait waits until the lease is due, or the member's capacity has changed. It reports false when ctx has ended.
+// wait waits until the lease is due, or the member's capacity has changed. It reports false when ctx or the membership
+// has ended.
 func (r *reservation) wait(ctx context.Context, pause time.Duration, failed error) bool {
 	due := time.NewTimer(pause)
 	defer due.Stop()
 	for {
 		r.m.mu.Lock()
-		old, changed := r.m.want.capacity != r.capacity, r.m.changed
+		old, ended, changed := r.m.want.capacity != r.capacity, r.m.ended != nil, r.m.changed
 		r.m.mu.Unlock()
-		if old && failed == nil {
+		switch {
+		case ended: // under StayLost with its lease: it is absent as after a death
+			return false
+		case old && failed == nil:
 			return true
 		}
 		select {

@@ -55,6 +55,25 @@ func TestMemberThatHasLeftIsAbsentForRejoin(t *testing.T) {
 	})
 }
 
+// The reservation of its first stay still stands when it has left for the second time.
+func TestAbsentMemberIsAsItWasLast(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		for _, weight := range []int{1, 3} {
+			m := join(t, kit.Start(t, srv), member.Options{
+				Name: "a", Rejoin: time.Hour, Capacity: member.Capacity{Weight: weight},
+			})
+			time.Sleep(time.Second)
+			if err := m.Leave(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		g, err := member.NewReader(srv.Client(t), "workers").Members(t.Context())
+		if err != nil || len(g.Absent) != 1 || g.Absent[0].Weight != 3 {
+			t.Errorf("%+v, %v", g.Absent, err)
+		}
+	})
+}
+
 // One leaves before its reservation stands.
 func TestMemberThatLeavesAtOnceIsAbsentForRejoin(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -84,7 +84,7 @@ func pin(pins []member.Pin, all []candidate, names []string) {
 		load[name]++
 	}
 	for _, p := range pins { // by shard
-		if p.Shard >= len(names) || names[p.Shard] == p.Member {
+		if p.Shard >= len(names) { // there were more shards when it was put
 			continue
 		}
 		at := slices.IndexFunc(all, func(c candidate) bool { return c.name == p.Member })

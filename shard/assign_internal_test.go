@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/member"
 )
 
 // deployed returns m members, sorted, as those of one deployment.
@@ -35,6 +37,61 @@ func TestAssignmentAndShardsOfKeysStayAsTheyAre(t *testing.T) {
 	got := assign([]candidate{{name: "pod-0"}, {name: "pod-1"}, {name: "pod-2"}}, 16)
 	if want := []int{2, 2, 1, 1, 2, 2, 0, 0, 1, 1, 1, 0, 0, 2, 0, 1}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// Pins outlive a resize, and none makes its member take more than it said.
+func TestPinsOutOfReachAreIgnored(t *testing.T) {
+	info := func(name string, most int) member.Info {
+		return member.Info{Name: name, Capacity: Capacity{MaxShards: most}}
+	}
+	const n = 8
+	group := func(most int, pins ...member.Pin) member.Group {
+		return member.Group{Members: []member.Info{info("a", 0), info("b", most)}, Pins: pins}
+	}
+	plain := Assigned(group(0), n)
+	gone := []member.Pin{{Shard: n, Member: "b"}, {Shard: n + 3, Member: "b"}}
+	if got := Assigned(group(0, gone...), n); !slices.Equal(got, plain) {
+		t.Errorf("shards that are no more: %v, want %v", got, plain)
+	}
+	var all []member.Pin
+	for shard := range n {
+		all = append(all, member.Pin{Shard: shard, Member: "b"})
+	}
+	count := func(of []string) (n int) {
+		for _, name := range of {
+			if name == "b" {
+				n++
+			}
+		}
+		return n
+	}
+	if got := Assigned(group(5, all...), n); count(got) != 5 {
+		t.Errorf("all pinned to one that takes 5: %v", got)
+	}
+	// b is full. A pin takes one of its shards away, so there is room for another one.
+	full := Assigned(group(4), n)
+	from, to := slices.Index(full, "b"), n-1-slices.Index(reversed(full), "a")
+	if from > to {
+		t.Fatalf("this case needs another number of shards: %v", full)
+	}
+	got := Assigned(group(4, member.Pin{Shard: from, Member: "a"}, member.Pin{Shard: to, Member: "b"}), n)
+	if got[from] != "a" || got[to] != "b" || count(got) != 4 {
+		t.Errorf("shard %d to a, %d to b: %v, before %v", from, to, got, full)
+	}
+}
+
+func reversed(all []string) []string {
+	all = slices.Clone(all)
+	slices.Reverse(all)
+	return all
+}
+
+// Else the first process with a zone, in a rolling upgrade, would be given half of all shards.
+func TestZonesCountOnceEachMemberNamesOne(t *testing.T) {
+	all := []candidate{{name: "a"}, {name: "b"}, {name: "c"}, {"d", Capacity{Zone: "x"}}}
+	if of := load(assign(all, 16), 4); !slices.Equal(of, []int{4, 4, 4, 4}) {
+		t.Errorf("one of four names a zone: loads %v", of)
 	}
 }
 

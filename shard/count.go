@@ -8,11 +8,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/internal/layout"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/internal/requests"
-	"github.com/holdfast-go/holdfast/internal/retry"
 )
 
 // countIs returns the comparison of the number of shards with that in etcd.
@@ -26,10 +25,8 @@ func (s *Shards) countKey() string {
 
 // ensureCount compares the number of shards with that in etcd, and puts it if there is none.
 func (s *Shards) ensureCount(ctx context.Context) error {
-	return backoff.Retry(ctx, s.host.Retry, s.tryCount)
-}
-
-func (s *Shards) tryCount(ctx context.Context) error {
+	open, cancel := lease.WithSession(ctx, s.host.Env)
+	defer cancel()
 	key := s.countKey()
 	get := clientv3.OpGet(key)
 	t := requests.Txn{
@@ -37,20 +34,17 @@ func (s *Shards) tryCount(ctx context.Context) error {
 		Then: []clientv3.Op{clientv3.OpPut(key, strconv.Itoa(s.n)), get},
 		Else: []clientv3.Op{get},
 	}
-	resp, err := t.Ask(ctx, s.host.Sender, requests.Write)
+	resp, err := t.Ask(open, s.host.Sender, requests.Write)
 	if err != nil {
-		return err
+		return lease.EndedBy(ctx, s.host.Env, err)
 	}
-	kv := resp.First(len(resp.Responses) - 1)
-	if kv == nil {
-		return retry.Again(fmt.Errorf("another client has deleted %s", names.Quote(key)))
-	}
+	kv := resp.First(len(resp.Responses) - 1) // stands: it was there, or was put
 	switch n, err := strconv.Atoi(string(kv.Value)); {
 	case err != nil || n < 1:
-		return retry.Final(fmt.Errorf("the number of shards %s at %s is %.64q: put %q there", names.Quote(s.name),
-			names.Quote(key), kv.Value, strconv.Itoa(s.n)))
+		return fmt.Errorf("the number of shards %s at %s is %.64q: put %q there", names.Quote(s.name), names.Quote(key),
+			kv.Value, strconv.Itoa(s.n))
 	case n != s.n:
-		return retry.Final(&CountError{Name: s.name, Count: n, Named: s.n, Key: key})
+		return &CountError{Name: s.name, Count: n, Named: s.n, Key: key}
 	}
 	return nil
 }

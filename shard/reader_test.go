@@ -3,6 +3,7 @@ package shard_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,6 +112,31 @@ func TestReaderNamesNoOwnerBehindAClaimWhoseEntryHasGone(t *testing.T) {
 		srv.Delete(entries + "0/@claim/a")
 		if o := owner(); o.Key != entries+"0/@/b" {
 			t.Errorf("after a's claim: %+v", o)
+		}
+	})
+}
+
+// A name of shards may be "orders/3", whose keys are below those of "orders". Nor does a value that a program has not
+// written cost a reader its memory.
+func TestReaderLeavesOutKeysThatAreNotOfItsShards(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		r := shard.NewReader(srv.Client(t), "orders")
+		srv.Put(count, "8")
+		for _, key := range []string{"3/0/@/x", "3/@count", "8/@/x", "-1/@/x", "x/@/x"} {
+			srv.Put(entries+key, `{"owner":"x"}`)
+		}
+		now, err := r.Owners(t.Context())
+		if err != nil || len(now.Owners) != 8 {
+			t.Fatalf("%+v, %v", now, err)
+		}
+		for index, o := range now.Owners {
+			if o != (shard.Owner{}) {
+				t.Errorf("shard %d: %+v", index, o)
+			}
+		}
+		srv.Put(count, fmt.Sprint(shard.MaxCount+1))
+		if now, err := r.Owners(t.Context()); err != nil || len(now.Owners) != 0 {
+			t.Errorf("more than there can be: %d, %v", len(now.Owners), err)
 		}
 	})
 }

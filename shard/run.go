@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/callback"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/retry"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 	"github.com/holdfast-go/holdfast/member"
@@ -58,9 +59,11 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	members := member.NewReader(s.host.Client, s.Group()).With(member.ReaderOptions{
 		Namespace: s.host.Namespace, MaxAge: maxAge, Retry: s.host.Retry, Clock: s.host.Clock,
 	})
-	before, err := members.Members(ctx)
+	open, cancel := lease.WithSession(ctx, s.host.Env)
+	before, err := members.Members(open)
+	cancel()
 	if err != nil {
-		return s.failed(err)
+		return s.failed(lease.EndedBy(ctx, s.host.Env, err))
 	}
 	settling := newSettling(s.opts.settle(), before)
 	m, err := member.Join(ctx, s.sess, s.Group(), member.Options{
@@ -79,8 +82,16 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	defer s.here.members.add(m)()
 	defer r.telemetry.Begin(s.n)()
 	r.functions, r.stopAll = context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
-	defer context.AfterFunc(s.host.Context, func() { end(holdfast.ErrClosed) })()
+	over := make(chan struct{})
+	go func() { // joined by the defer below
+		defer close(over)
+		select {
+		case <-s.sess.Done(): // nothing else tells a member without a shard
+			end(s.host.Check())
+		case <-following.Done():
+		}
+	}()
+	defer func() { end(nil); <-over }()
 
 	err = r.follow(following, members)
 	r.leave(ctx, err)
@@ -145,7 +156,7 @@ func (r *run) follow(ctx context.Context, members *member.Reader) error {
 // assign wants the shards of this member, and gives up the others.
 func (r *run) assign(group member.Group) {
 	own, key := r.member.Name(), r.member.Key()
-	there := slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own && !m.Retiring })
+	there := slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own })
 	why, state := ErrMoved, r.member.Check()
 	switch at := slices.IndexFunc(group.Members, func(m member.Info) bool { return m.Key == key }); {
 	case at >= 0:
@@ -192,7 +203,7 @@ func (r *run) compareCount(created int64) {
 	}
 	r.compared = created
 	r.workers.Go(func() { // joined by leave
-		if err := r.shards.ensureCount(r.functions); err != nil && r.functions.Err() == nil {
+		if err := r.shards.ensureCount(r.functions); err != nil {
 			r.end(err)
 		}
 	})
@@ -226,7 +237,6 @@ func (r *run) want(index int) {
 	r.slots[index] = s
 	r.workers.Go(func() { // joined by leave
 		defer close(s.done)
-		defer s.stop(nil)
 		r.telemetry.State("", waiting)
 		defer r.telemetry.State(waiting, "")
 		if before != nil {
@@ -237,8 +247,8 @@ func (r *run) want(index int) {
 }
 
 func (r *run) giveUp(index int, why error) {
-	s, ever := r.slots[index]
-	if !ever || s.stop == nil {
+	s := r.slots[index]
+	if s.stop == nil {
 		return
 	}
 	s.stop(why)

@@ -13,6 +13,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/backoff"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
@@ -214,6 +215,45 @@ func TestRunEndsWithItsSession(t *testing.T) {
 	})
 }
 
+// A member without a shard asks etcd for none, so nothing refuses it one.
+func TestRunOfAMemberWithoutAShardEndsWithItsSession(t *testing.T) {
+	stayLost := func(o *session.Options) { o.StayLost = true }
+	for name, c := range map[string]struct {
+		end func(t *testing.T, srv *etcdfake.Server, r *running)
+		why error
+	}{
+		"closed": {func(t *testing.T, _ *etcdfake.Server, r *running) {
+			must(t, r.Sess.Close(kit.Within(t, time.Minute)))
+		}, holdfast.ErrClosed},
+		"lost for good": {func(_ *testing.T, srv *etcdfake.Server, r *running) {
+			srv.Revoke(r.Sess.Lease())
+		}, holdfast.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				f := newFleet(t, srv, 1)
+				var all []*running
+				for _, name := range []string{"a", "b"} {
+					all = append(all, f.startWith(kit.Start(t, srv, stayLost), name, f.work(name, 0)))
+				}
+				time.Sleep(settled)
+				owner := f.owners()[0]
+				idle := slices.IndexFunc(all, func(r *running) bool { return r.name != owner })
+				c.end(t, srv, all[idle])
+				select {
+				case <-all[idle].done:
+					if err := all[idle].err; !errors.Is(err, c.why) {
+						t.Errorf("Run: %v, want %v", err, c.why)
+					}
+				case <-time.After(time.Minute):
+					t.Error("Run has not returned for a minute")
+				}
+				f.even("the other one goes on", all[1-idle].name)
+			})
+		})
+	}
+}
+
 func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)
@@ -228,6 +268,7 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		for argument, err := range map[string]error{
 			"sess":                 run(nil, "orders", 1, shard.Options{}),
 			"n":                    run(p.Sess, "orders", shard.MaxCount+1, shard.Options{}),
+			"Options.Retry":        run(p.Sess, "orders", 1, shard.Options{Retry: backoff.Policy{Initial: -1}}),
 			"ctx":                  shard.New(p.Sess, "orders", 1).Run(noContext, fn),
 			"fn":                   shard.New(p.Sess, "orders", 1).Run(t.Context(), nil),
 			"Options.DrainTimeout": run(p.Sess, "orders", 1, shard.Options{DrainTimeout: -1}),
@@ -240,6 +281,13 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 			}
 		}
 		var bad *holdfast.ArgumentError
+		if err := run(p.Sess, "orders", 0, shard.Options{}); !errors.As(err, &bad) || bad.Argument != "n" {
+			t.Errorf("no shards: %v", err)
+		}
+		if err := run(p.Sess, "orders", 1, shard.Options{Member: "\xff"}); !errors.As(err, &bad) ||
+			bad.Argument != "Options.Member" {
+			t.Errorf("a name that is no UTF-8: %v", err)
+		}
 		err := run(anonymous.Sess, "orders", 1, shard.Options{})
 		if !errors.As(err, &bad) || bad.Argument != "Options.Member" {
 			t.Errorf("no name: %v", err)

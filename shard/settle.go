@@ -86,7 +86,7 @@ func (s *settling) update(group member.Group, now time.Time) {
 	// nothing else can move.
 	alone := s.taken && !s.takes(group)
 	for name, since := range s.known {
-		if s.after < 0 || alone || !now.Before(s.when(since)) {
+		if alone || !now.Before(s.when(since)) {
 			s.known[name] = time.Time{}
 		}
 	}

@@ -229,8 +229,6 @@ func (w *worker) invoke(
 // permanent reports whether a retry cannot help after this error. An acquisition goes on after the loss of its lease,
 // so ErrLost says: the session has StayLost.
 func permanent(err error) bool {
-	var name *holdfast.NameError
-	var argument *holdfast.ArgumentError
-	return errors.As(err, &name) || errors.As(err, &argument) || errors.Is(err, holdfast.ErrClosed) ||
-		errors.Is(err, holdfast.ErrClientClosed) || errors.Is(err, holdfast.ErrReentrant) || errors.Is(err, holdfast.ErrLost)
+	return errors.Is(err, holdfast.ErrClosed) || errors.Is(err, holdfast.ErrClientClosed) ||
+		errors.Is(err, holdfast.ErrLost)
 }

@@ -7,9 +7,14 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
@@ -266,6 +271,136 @@ func TestKickedShardIsOwnedAnewByItsMember(t *testing.T) {
 		time.Sleep(2 * settled)
 		if now := f.owners(); !maps.Equal(now, owners) || f.calls() != calls+f.n {
 			t.Errorf("%d calls more for %d shards; owners %v, before %v", f.calls()-calls, f.n, now, owners)
+		}
+	})
+}
+
+// A refusal of one shard costs neither the others nor Run.
+func TestRefusedShardIsQueuedForAgain(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 4)
+		p := kit.Start(t, srv)
+		p.KV.Refuse(func(ops []clientv3.Op) error {
+			for _, op := range ops {
+				if op.IsPut() && strings.HasPrefix(string(op.KeyBytes()), entries+"0/@/") {
+					return rpctypes.ErrPermissionDenied
+				}
+			}
+			return nil
+		})
+		var mu sync.Mutex
+		told := 0
+		r := f.startWith(p, "a", f.work("a", 0), func(o *shard.Options) {
+			o.OnError = func(index int, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				told++
+				if index != 0 || !errors.Is(err, rpctypes.ErrPermissionDenied) {
+					t.Errorf("shard %d: %v", index, err)
+				}
+			}
+		})
+		time.Sleep(time.Minute)
+		mu.Lock()
+		if n := f.owned(); n != 3 || told < 30 || told > 300 {
+			t.Errorf("%d shards are owned, and told %d times", n, told)
+		}
+		mu.Unlock()
+		p.KV.Refuse(nil)
+		time.Sleep(settled)
+		f.even("no more refused", "a")
+		r.stop()
+	})
+}
+
+// Its functions have returned, so no entry stands, and etcd refuses the next ones: their number is not there.
+func TestNumberThatWasDeletedIsPutAgain(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 1)
+		var calls atomic.Int64
+		f.startWith(kit.Start(t, srv), "a", func(context.Context, *shard.Shard) error { calls.Add(1); return nil })
+		time.Sleep(settled)
+		srv.Delete(count)
+		before := calls.Load()
+		time.Sleep(5 * time.Minute)
+		if n := number(srv); n != "1" || calls.Load() == before {
+			t.Errorf("the number is %q, and %d functions were called since", n, calls.Load()-before)
+		}
+	})
+}
+
+// After a steady hold it is called again as after the first one.
+func TestPausesBeginAnewAfterASteadyHold(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		const restless = 10
+		f := newFleet(t, srv, 2)
+		var mu sync.Mutex
+		calls, ended := make(map[int]int), make(map[int]time.Time)
+		pause := make(map[int]time.Duration) // before the call after the steady one
+		f.startWith(kit.Start(t, srv), "a", func(ctx context.Context, s *shard.Shard) error {
+			mu.Lock()
+			index := s.Index()
+			calls[index]++
+			n := calls[index]
+			if n == restless+2 {
+				pause[index] = time.Since(ended[index])
+			}
+			mu.Unlock()
+			switch {
+			case n == restless+1:
+				time.Sleep(time.Minute)
+			case n > restless+1:
+				<-ctx.Done()
+			}
+			mu.Lock()
+			ended[index] = time.Now()
+			mu.Unlock()
+			return []error{nil, errors.New("broken")}[index]
+		}, func(o *shard.Options) { o.Retry.Rand = func() float64 { return 0.999 } })
+		time.Sleep(2 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		for index := range 2 {
+			if p, ok := pause[index]; !ok || p > 100*time.Millisecond {
+				t.Errorf("shard %d: called again after %v (%v), %d calls", index, p, ok, calls[index])
+			}
+		}
+	})
+}
+
+// What a function returns is told unless it only says that its context has ended.
+func TestErrorThatIsNotTheEndOfTheContextIsTold(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		failed := errors.New("failed")
+		for name, c := range map[string]struct {
+			fn   func(ctx context.Context, s *shard.Shard) error
+			told bool
+		}{
+			"canceled, and it lives": {func(context.Context, *shard.Shard) error { return context.Canceled }, true},
+			"canceled": {func(ctx context.Context, _ *shard.Shard) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}, false},
+			"canceled by gRPC": {func(ctx context.Context, _ *shard.Shard) error {
+				<-ctx.Done()
+				return status.FromContextError(ctx.Err()).Err()
+			}, false},
+			"another error at the end": {func(ctx context.Context, _ *shard.Shard) error {
+				<-ctx.Done()
+				return failed
+			}, true},
+		} {
+			f := newFleet(t, srv, 1)
+			var told atomic.Int64
+			r := f.startWith(kit.Start(t, srv), "a", c.fn, func(o *shard.Options) {
+				o.OnError = func(int, error) { told.Add(1) }
+			})
+			time.Sleep(settled)
+			r.stop()
+			synctest.Wait()
+			if n := told.Load(); (n > 0) != c.told {
+				t.Errorf("%s: told %d times", name, n)
+			}
 		}
 	})
 }
