@@ -2,7 +2,6 @@ package fencing
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/names"
@@ -11,28 +10,8 @@ import (
 // Claim is what a holder presents to a guard in another process. It is not a credential: authenticate
 // clients.
 type Claim struct {
-	Name  string // of the lock or election, or NAME/ of a shard; 1 to MaxName bytes. See IsOf
+	Name  string // of the lock or election, or NAME/ of each shard of a name; 1 to MaxName bytes
 	Token holdfast.Token
-}
-
-// IsOf reports whether c may be compared with tokens of the lock with this name: it is c's own, or c is
-// of a shard and the lock is a shard of the same name. The claim of a shard is NAME/: no lock can have
-// that name. NAME/INDEX is a lock of the shards:
-//
-//	claim "tenants/"    lock "tenants/", "tenants/14": true    "tenants", "tenants/eu/14": false
-//	claim "tenants"     lock "tenants": true                   "tenants/", "tenants/14": false
-//
-// One etcd issues the tokens of all shards of a name, and another number of shards only changes the index.
-func (c Claim) IsOf(lock string) bool {
-	index, ok := strings.CutPrefix(lock, c.Name)
-	switch {
-	case !ok:
-		return false
-	case index == "":
-		return true
-	}
-	notDigit := func(r rune) bool { return r < '0' || r > '9' }
-	return strings.HasSuffix(c.Name, "/") && !strings.ContainsFunc(index, notDigit)
 }
 
 // MaxName is the longest name in a claim, in bytes.

@@ -41,18 +41,3 @@ func TestPresentReturnsTheClaimOfAHolder(t *testing.T) {
 		}
 	}
 }
-
-func TestOnlyTheClaimOfAShardIsOfEachIndex(t *testing.T) {
-	for claim, locks := range map[string]map[string]bool{
-		"tenants/": {"tenants/": true, "tenants/14": true, "tenants": false, "tenants/eu/14": false, "tenants/eu": false,
-			"tenants/1x": false, "tenants14": false, "": false},
-		"tenants": {"tenants": true, "tenants/": false, "tenants/14": false},
-		"a/1":     {"a/1": true, "a/12": false, "a/": false},
-	} {
-		for lock, want := range locks {
-			if got := (fencing.Claim{Name: claim, Token: 1}).IsOf(lock); got != want {
-				t.Errorf("claim of %q, lock %q: %v", claim, lock, got)
-			}
-		}
-	}
-}

@@ -14,7 +14,7 @@ var (
 	ErrStale = errors.New("fencing token is stale")
 
 	// ErrOtherName: another lock guards the resource. The error is an *[OtherNameError]. Two shards of the same
-	// name are not told apart if they write the same resource: see [Claim.IsOf].
+	// name are not told apart if they write the same resource: the claims of both name NAME/.
 	ErrOtherName = errors.New("fencing token is of another lock")
 
 	// ErrBadClaim: a name, token or resource is malformed. The error is a *[ClaimError].

@@ -15,9 +15,9 @@ const MaxEpochStep = 1024
 // CheckMark returns nil if c may write to a resource with this mark; a zero mark is none. It is the
 // rule of every [Store], also of your own: call [Claim.Validate] first, and leave the mark unchanged
 // on an error: an *[OtherNameError], a *[MarkError], or a *[ClaimError] that Is [ErrEpochStep].
-// Names are compared as [Claim.IsOf] does, if both are known.
+// Names are compared if both are known.
 func (c Claim) CheckMark(resource string, mark Claim) error {
-	if c.Name != "" && mark.Name != "" && mark.Token != 0 && !c.IsOf(mark.Name) {
+	if c.Name != "" && mark.Name != "" && mark.Token != 0 && c.Name != mark.Name {
 		return &OtherNameError{Resource: resource, Want: mark.Name, Got: c.Name}
 	}
 	switch {

@@ -29,11 +29,7 @@ const marks = "holdfast:fence:"
 // holds a token exactly up to 2^53 only; so tokens are texts of 19 digits, which compare as numbers do.
 var do = redis.NewScript(`
 local name, mark = unpack(redis.call('HMGET', KEYS[1], 'name', 'token'))
-local same = name == ARGV[1]
-if name and ARGV[1]:sub(-1) == '/' then -- a shard's: a mark of NAME/INDEX is of NAME/
-	same = same or name:sub(1, #ARGV[1]) == ARGV[1] and name:find('^%d+$', #ARGV[1] + 1) ~= nil
-end
-if mark and (not same or ARGV[2] < mark) or (mark or ARGV[4]) < ARGV[3] then
+if mark and (name and name ~= ARGV[1] or ARGV[2] < mark) or (mark or ARGV[4]) < ARGV[3] then
 	return {'refused', name or '', mark or ''}
 end
 redis.call('HSET', KEYS[1], 'name', ARGV[1], 'token', ARGV[2])

@@ -3,7 +3,6 @@ package etcdfence
 import (
 	"cmp"
 	"context"
-	"errors"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -18,9 +17,8 @@ import (
 // default limit of 128, less what the mark needs.
 const MaxMarkOps = 124
 
-// Commit compares and raises the mark and carries out ops in one etcd transaction: one RPC, or four if the mark names
-// a shard with its index. For comparisons of your own pass a single clientv3.OpTxn. The response has the results of
-// ops in order.
+// Commit compares and raises the mark and carries out ops in one etcd transaction, by one RPC. For comparisons of your
+// own pass a single clientv3.OpTxn. The response has the results of ops in order.
 //
 // Errors are those of fencing.Store.Do, and holdfast.ErrOutcomeUnknown: it was not answered, is not sent again, and may
 // take effect later, but not after a larger token has written. More than [MaxMarkOps] operations, and an operation or a
@@ -35,30 +33,13 @@ func (m *Marks) Commit(
 	if err := cmp.Or(retry.ContextErr(ctx), checkOp(clientv3.OpTxn(nil, ops, nil), MaxMarkOps)); err != nil {
 		return nil, r.refuse(err)
 	}
-	resp, err := m.commit(ctx, r, c, ops)
-	if !errors.Is(err, errOtherIndex) {
-		return resp, err
-	}
-	if err := m.Admit(ctx, resource, c); err != nil {
-		return nil, r.refuse(err)
-	}
-	return m.commit(ctx, r, c, ops)
-}
-
-// errOtherIndex: the mark is of NAME/INDEX, and the claim of NAME/. Their bytes are not in one order, so Admit has to
-// rename the mark.
-var errOtherIndex = fencing.NotDone(errors.New("the mark is of a shard with its index again"))
-
-// commit sends one transaction.
-//
-//	If the mark is of c's name, not above c's token and not too far below
-//	Then put the mark, ops
-//	Else [ If there is no mark, and c may be the first
-//	       Then put the mark, ops
-//	       Else read the mark, to say why ]
-func (m *Marks) commit(
-	ctx context.Context, r *request, c fencing.Claim, ops []clientv3.Op,
-) (*clientv3.TxnResponse, error) {
+	// One transaction:
+	//
+	//	If the mark is of c's name, not above c's token and not too far below
+	//	Then put the mark, ops
+	//	Else [ If there is no mark, and c may be the first
+	//	       Then put the mark, ops
+	//	       Else read the mark, to say why ]
 	key, text := m.prefix+r.resource, markText(c)
 	tooFarBelow := holdfast.Token(0) // the largest such number, if there is one
 	if first, err := holdfast.NewToken(c.Token.Epoch()-fencing.MaxEpochStep, 1); err == nil {
@@ -98,21 +79,17 @@ func (m *Marks) commit(
 	return (*clientv3.TxnResponse)(inner), nil
 }
 
-// refused returns the reason why neither branch of commit did the work.
+// refused returns the reason why neither branch of Commit did the work.
 func (m *Marks) refused(r *request, c fencing.Claim, got []*etcdserverpb.ResponseOp) error {
 	if len(got) != 1 || got[0].GetResponseRange() == nil {
 		return r.malformed()
 	}
-	mark, mod, err := m.markOf(r.resource, got[0].GetResponseRange())
+	mark, _, err := m.markOf(r.resource, got[0].GetResponseRange())
 	if err == nil {
 		err = c.CheckMark(r.resource, mark)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return fencing.NotDone(err)
-	case mod != 0 && mark.Name != c.Name:
-		return errOtherIndex
-	default:
-		return r.malformed() // the mark admits c, so etcd should have too
 	}
+	return r.malformed() // the mark admits c, so etcd should have too
 }

@@ -249,30 +249,6 @@ func TestInvalidMarksOptionsAreErrors(t *testing.T) {
 	}
 }
 
-// Also where its token is not larger: a copy of a request comes with an equal one.
-func TestMarkOfAShardWithItsIndexIsRenamed(t *testing.T) {
-	e := newEtcd(t)
-	m := e.marks(t, etcdfence.MarksOptions{})
-	for resource, write := range map[string]func(c fencing.Claim) error{
-		"admit":  func(c fencing.Claim) error { return m.Admit(t.Context(), "admit", c) },
-		"commit": func(c fencing.Claim) error { _, err := m.Commit(t.Context(), "commit", c); return err },
-	} {
-		for i, c := range []fencing.Claim{
-			{Name: "tenants/14", Token: 5}, {Name: "tenants/", Token: 5}, {Name: "tenants/", Token: 6},
-		} {
-			if err := write(c); err != nil {
-				t.Errorf("%s %d: %v", resource, i, err)
-			}
-			if mark, err := m.Mark(t.Context(), resource); mark != c || err != nil {
-				t.Errorf("%s %d: the mark is %v, %v", resource, i, mark, err)
-			}
-		}
-		if err := write(fencing.Claim{Name: "tenants/14", Token: 7}); !errors.Is(err, fencing.ErrOtherName) {
-			t.Errorf("%s: a claim that is of no shard: %v", resource, err)
-		}
-	}
-}
-
 // From 5 s on an etcd server may answer so that its client sends a write twice.
 func TestAttemptsEndWithin5s(t *testing.T) {
 	seen := &deadlines{}

@@ -233,7 +233,8 @@ func (r *request) failed(ctx context.Context, err error) error {
 	default:
 		err = fmt.Errorf("%w: %w", cerr, err)
 	}
-	return fmt.Errorf("%v: %w: %w", r, holdfast.ErrOutcomeUnknown, err)
+	// A loss that has ended ctx says nothing of this write, which may have been carried out before.
+	return fmt.Errorf("%v: %w: %w", r, holdfast.ErrOutcomeUnknown, retry.OfCaller(ctx, err))
 }
 
 var errMalformed = errors.New("malformed response from etcd")

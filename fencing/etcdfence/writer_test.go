@@ -227,6 +227,23 @@ func TestEndOfContextDuringAWriteIsJoinedWithItsCause(t *testing.T) {
 	})
 }
 
+// A context that Do has made ends with the lock. A caller who finds ErrLost concludes that nothing was written.
+func TestWriteThatALossInterruptsIsNoLoss(t *testing.T) {
+	forEachWrite(t, func(t *testing.T, write writeFunc) {
+		h, kv := holding(t)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		kv.before = func(context.Context) error {
+			cancel(&holdfast.LostError{Kind: holdfast.KindLock, Name: "x", Cause: holdfast.CauseExpired})
+			return context.Canceled
+		}
+		err := write(ctx, etcdfence.NewWriter(h))
+		if !errors.Is(err, holdfast.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) ||
+			errors.Is(err, holdfast.ErrLost) || !strings.Contains(err.Error(), `lock "x" lost`) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 func TestWriteThatEtcdRejectedHadNoEffect(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, write writeFunc) {
 		for _, cause := range []error{

@@ -70,7 +70,7 @@ func farAhead(t *trial) {
 // Tokens of different locks cannot be compared. A guard refuses the other lock, or keeps a mark for each.
 func otherNames(t *trial) {
 	t.admit(t.write, 50)
-	for _, name := range []string{"fencetest/LOCK", Name + " ", Name + "/x", "fencetest", "%00 'ø"} {
+	for _, name := range []string{"fencetest/LOCK", Name + " ", Name + "/", Name + "/x", "fencetest", "%00 'ø"} {
 		for _, token := range []holdfast.Token{1, 50, 99} {
 			before := t.read()
 			err := t.Other(t.ctx, t.resource, fencing.Claim{Name: name, Token: token}, name, nothing)
@@ -84,35 +84,6 @@ func otherNames(t *trial) {
 	}
 	t.refuse(t.write, 49)
 	t.admit(t.write, 51) // 99 was of other locks
-}
-
-// A resource lies in shard 14, and after a change of the number of shards in shard 78. Its mark may be of a version
-// whose claims had the index.
-func resizedShards(t *trial) {
-	write := func(through Write, name string, token holdfast.Token) error {
-		return through(t.ctx, t.resource, fencing.Claim{Name: name, Token: token}, token.String(), nothing)
-	}
-	if err := write(t.Write, Name+"/14", 5); err != nil {
-		t.skipped = "the guard names the lock by itself"
-		return
-	}
-	for _, token := range []holdfast.Token{5, 7, 9} {
-		if err := write(t.Other, Name+"/", token); err != nil {
-			t.errorf("token %v of a shard should be admitted at a mark of another index, but the error is: %w", token, err)
-		}
-		t.expect(token.String())
-	}
-	if err := write(t.Write, Name+"/", 8); !errors.Is(err, fencing.ErrStale) {
-		t.errorf("token 8 of a shard should be refused with fencing.ErrStale at 9, but the error is: %v", err)
-	}
-	for _, name := range []string{Name, Name + "/14", Name + "/1/"} {
-		before := t.read()
-		if err := write(t.Other, name, 99); err != nil {
-			t.expect(before)
-		} else if err := write(t.Other, Name+"/", 10); err != nil {
-			t.errorf("a token of lock %q stops those of shards: %w", name, err)
-		}
-	}
 }
 
 // Collations of databases take some of these for equal.

@@ -101,7 +101,6 @@ var checks = []check{
 	{"malformed claims are refused", malformedClaims},
 	{"a token far ahead is refused", farAhead},
 	{"locks are told apart", otherNames},
-	{"shards of one name are not told apart", resizedShards},
 	{"resources are told apart", otherResources},
 	{"a write that fails has no effect", failedWrite},
 	{"a canceled write is told rightly", canceledWrite},

@@ -31,10 +31,7 @@ type Transport struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	base := t.Base
-	if base == nil {
-		base = http.DefaultTransport
-	}
+	base := t.base()
 	holder, ok := fencing.FromContext(req.Context())
 	if !ok && t.AllowMissing {
 		return base.RoundTrip(req)
@@ -46,12 +43,17 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return base.RoundTrip(req)
 }
 
+func (t *Transport) base() http.RoundTripper {
+	if t.Base == nil {
+		return http.DefaultTransport
+	}
+	return t.Base
+}
+
 // CloseIdleConnections passes http.Client's call of that name on to Base.
 func (t *Transport) CloseIdleConnections() {
-	if c, ok := t.Base.(interface{ CloseIdleConnections() }); ok {
+	if c, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
-	} else if t.Base == nil {
-		http.DefaultClient.CloseIdleConnections()
 	}
 }
 

@@ -175,6 +175,15 @@ func TestIdleConnectionsOfTheBaseAreClosed(t *testing.T) {
 			t.Errorf("base %T: %d calls for the default, %d for the base", c.base, byDefault.calls, base.calls)
 		}
 	}
+
+	// http.DefaultClient may have a Transport, whose Base is not that client.
+	own := http.DefaultClient.Transport
+	http.DefaultClient.Transport = &httpfence.Transport{}
+	defer func() { http.DefaultClient.Transport = own }()
+	byDefault.calls = 0
+	if http.DefaultClient.CloseIdleConnections(); byDefault.calls != 1 {
+		t.Errorf("of the default client: %d calls", byDefault.calls)
+	}
 }
 
 func TestTransportAllocatesLittle(t *testing.T) {

@@ -64,10 +64,6 @@ type statements struct {
 	// same token: Galera detects a conflict of two nodes only in rows that both change.
 	raise statement
 
-	// rename raises a mark of NAME/INDEX for a claim of NAME/ (fencing.Claim.IsOf), which
-	// raise leaves unchanged. It comes after it, when the row is locked.
-	rename statement
-
 	// mark reads the mark where raise cannot return it. FOR UPDATE reads the locked
 	// row, whatever snapshot the transaction has.
 	mark statement
@@ -181,9 +177,7 @@ func (d Dialect) statements(table string) statements {
 		release:   "RELEASE SAVEPOINT " + savepoint,
 		addFloor:  "INSERT INTO " + table + " " + neutralFloor + " ON CONFLICT DO NOTHING",
 		floor:     "SELECT token FROM " + table + " WHERE resource = ''",
-		rename: d.statement("UPDATE " + table + " SET lock_name = {name}, token = {token} " +
-			"WHERE resource = {resource} AND token BETWEEN {low} AND {token}"),
-		lift: d.statement("UPDATE " + table + " SET token = {token} WHERE resource = {resource} AND token < {token}"),
+		lift:      d.statement("UPDATE " + table + " SET token = {token} WHERE resource = {resource} AND token < {token}"),
 	}
 	insert := "(resource, lock_name, token, raises, raised_at) " +
 		"VALUES ({resource}, {name}, {first}, 1, " + d.now() + ") "

@@ -184,12 +184,6 @@ func (c *claimant) raise(ctx context.Context, tx Tx) error {
 		c.refused = true
 		return err
 	}
-	if c.claim.Name != "" && mark.Name != c.claim.Name { // of a shard with its index, and its row is locked now
-		if err := tx.Run(ctx, s.rename.query, s.rename.bind(values), nil); err != nil {
-			return c.failed(ctx, "rename the mark", err)
-		}
-		return nil
-	}
 	if mark.Token != c.claim.Token {
 		return c.failed(ctx, "raise the mark", errRaiseLost)
 	}

@@ -31,7 +31,7 @@ func Read(
 	if err != nil || resource == "" || name == "" {
 		return c, resource, &TargetError{err}
 	}
-	if !c.IsOf(name) {
+	if c.Name != name {
 		return c, resource, &fencing.OtherNameError{Resource: resource, Want: name, Got: c.Name}
 	}
 	return c, resource, nil

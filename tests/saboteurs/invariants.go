@@ -176,7 +176,7 @@ var invariants = []invariant{
 	{"marks are raised and never forgotten", []string{
 		"fencing/mark.go Claim.CheckMark",
 		"fencing/memfence/store.go Store.Do",
-		"fencing/etcdfence/commit.go Marks.commit",
+		"fencing/etcdfence/commit.go Marks.Commit",
 		"fencing/etcdfence/marks.go Marks.Reset",
 	}},
 	{"told what was done", []string{
@@ -206,7 +206,6 @@ var invariants = []invariant{
 		"shard/run.go run.compareCount",
 		"shard/worker.go worker.acquire",
 		"shard/shards.go Shard.ClaimName",
-		"fencing/claim.go Claim.IsOf",
 	}},
 	{"members that join together move a shard once", []string{"shard/settle.go settling.settled, settling.update"}},
 	{"a restart within Rejoin moves no shard", []string{
