@@ -15,7 +15,7 @@ type LostError struct {
 	Kind  Kind             // empty for the session itself
 	Name  string           // of the lock or election; empty for the session itself
 	Lease clientv3.LeaseID // the lost lease
-	Token Token            // the holder's fencing token; 0 for a reader and for the session itself
+	Token Token            `json:",omitzero"` // the holder's fencing token; 0 for a reader and for the session itself
 	Cause Cause            // why
 	Since time.Duration    // from the last confirmed renewal to the loss
 	Err   error            // the error of the last failed renewal, or a *KickError; may be nil

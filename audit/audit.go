@@ -51,7 +51,7 @@ type Record struct {
 	Holder   string           // for people: owner, host and process, or the peer that presented the claim
 	Resource string           // Refused, Reset: the guarded resource
 	Mark     holdfast.Token   `json:",omitzero"` // Refused: the larger token the guard had seen. Reset: the token deleted
-	Held     time.Duration    // Released, Detached, Lost: since Granted, by whichever process
+	Held     time.Duration    // Released, Detached, Lost: since Granted, or Downgrade, by whichever process
 	TakenFor time.Duration    // Released: how long MinHold keeps the name taken after it
 	Err      error            // Lost, Refused: the reason. Others: nil, or why the outcome is unknown
 	By       string           // Kicked, Removed: the administrator

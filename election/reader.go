@@ -22,7 +22,7 @@ import (
 // Leader describes a leader. The zero Leader: no candidate leads. Compare terms by Token.
 type Leader struct {
 	// Token is the Term's. It lacks the epoch if that was raised since the leader queued.
-	Token holdfast.Token
+	Token holdfast.Token `json:",omitzero"`
 
 	Value    string           // Options.Value, or what Proclaim was given since then
 	Key      string           // of its entry in etcd

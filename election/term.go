@@ -78,9 +78,9 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 }
 
 // Resign ends the term, whatever is returned, and removes its entry: nil; holdfast.ErrLost, if the term was lost
-// before; or holdfast.ErrOutcomeUnknown, if ctx ended before etcd answered. Then the session keeps removing the entry,
-// or it expires with the lease. If ctx has ended already, Resign waits for at most session.Options.CloseTimeout.
-// Further calls return the same result.
+// before; holdfast.ErrOutcomeUnknown, if ctx ended before etcd answered; or etcd's error, if it refuses the removal.
+// Then the session keeps removing the entry, or it expires with the lease. If ctx has ended already, Resign waits for
+// at most session.Options.CloseTimeout. Further calls return the same, or a later outcome of the same removal.
 func (t *Term) Resign(ctx context.Context) error { return t.hold.Release(ctx) }
 
 func (t *Term) log() *slog.Logger { return t.election.log().With("token", t.Token()) }

@@ -149,8 +149,8 @@ func (s *Server) start() (err error) {
 }
 
 // Pause stops the process of the member (SIGSTOP): connections stay open, and the kernel accepts new ones and buffers
-// requests, but nothing replies. It needs Options.Processes. It is an error if the member does not run. Until Resume use
-// the helpers of another member, and not those of the Cluster.
+// requests, but nothing replies. It needs Options.Processes. It is an error if the member does not run. Until Resume
+// use the helpers of another member, and not those of the Cluster.
 func (s *Server) Pause() error { return s.signal("pause", pauser.pause) }
 
 // Resume continues a paused member (SIGCONT): at first it believes that no time has passed, and carries out the

@@ -34,7 +34,8 @@ import (
 //   - *holdfast.ArgumentError: lk is of a foreign prefix or of a shard, or no lock or term of this module; a slot of
 //     more than 256 bytes, or one that is not UTF-8; a negative time. Nothing was sent.
 //   - holdfast.ErrLost, holdfast.ErrReleased: the hold had ended, and no record of the run was found.
-//   - holdfast.ErrOutcomeUnknown, ctx's, holdfast.ErrClosed, or that of etcd. The run may have been recorded: Read tells.
+//   - holdfast.ErrOutcomeUnknown, ctx's, holdfast.ErrClosed, or that of etcd: the run may have been recorded, and Read
+//     tells.
 func Record(ctx context.Context, lk fencing.Holder, slot string, within time.Duration) error {
 	h, ours := requests.Behind(lk).(*hold.Hold)
 	if !ours {
@@ -56,8 +57,12 @@ func Record(ctx context.Context, lk fencing.Holder, slot string, within time.Dur
 	if err != nil {
 		return err
 	}
-	err = q.WhileOpen(ctx, func(ctx context.Context) error {
-		return lease.Retry(ctx, q.Host().Env, func(ctx context.Context) error { return try(ctx, q, lk, value) })
+	err = q.WhileOpen(ctx, func(open context.Context) error {
+		err := lease.Retry(open, q.Host().Env, func(ctx context.Context) error { return try(ctx, q, lk, value) })
+		if ctx.Err() != nil { // perhaps by a loss, also of another lock: it does not say what was recorded
+			err = retry.OfCaller(ctx, err)
+		}
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("record the run of %v: %w", q, err)

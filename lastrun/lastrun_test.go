@@ -139,6 +139,31 @@ func TestRunThatEtcdRefusesSaysThatTheLockIsLost(t *testing.T) {
 	})
 }
 
+// The context of Do ends with the lock, also while etcd has the record and its reply is lost.
+func TestRecordThatALossInterruptsIsNoLoss(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		lk := held(t, locker.NewMutex(p.Sess, "nightly"))
+		ctx, cancel := lk.WithContext(t.Context())
+		defer cancel()
+		cut := false // once the record has been put
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+			text := fmt.Sprint(c.Request)
+			cut = cut || strings.Contains(text, runKey) && strings.Contains(text, "request_put")
+			return etcdfake.Fate{LoseReply: cut, Silent: cut}
+		})
+		err := lastrun.Record(ctx, lk, "1", 0)
+		if !errors.Is(err, context.Canceled) || errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("recorded with %v", err)
+		}
+		p.Link.Plan(nil)
+		other := kit.Start(t, srv)
+		if r := lastRun(t, other.Sess); r.Slot != "1" {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 func TestRunIsNotRecordedAfterARelease(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		lk := held(t, locker.NewMutex(kit.Start(t, srv).Sess, "nightly"))

@@ -18,7 +18,9 @@ import (
 // Ticket lets its bearer go on with a hold that was detached, once: a process that has it, and may write the keys of
 // the lock, holds by Attach. Treat it as a credential. String, and what fmt and log/slog write of it, names the lock
 // only. MarshalText has it whole, and so has JSON that it is a part of. The zero Ticket is good for nothing.
-type Ticket struct{ of layout.Ticket }
+type Ticket struct {
+	of *layout.Ticket // a pointer: fmt calls no method of what is in an unexported field of a struct, and prints it
+}
 
 // Detach ends the hold, and keeps its place in the queue for so long, 1 s to 24 h: who has the ticket takes the
 // hold over by Attach, AttachRead or AttachPermit, in any process of the session's namespace, with the same token.
@@ -61,7 +63,10 @@ func (s *single) Detach(ctx context.Context, within time.Duration) (Ticket, erro
 		return Ticket{}, &holdfast.ArgumentError{Argument: "receiver", Reason: bad}
 	}
 	t, err := s.hold.Detach(ctx, within)
-	return Ticket{t}, err
+	if err != nil {
+		return Ticket{}, err
+	}
+	return Ticket{&t}, nil
 }
 
 // Attach goes on with the hold of a ticket that Detach of a Lock has made, of a Mutex or of a writer of an RWMutex:
@@ -96,7 +101,7 @@ func AttachPermit(ctx context.Context, sess *session.Session, t Ticket, o Option
 func attach(
 	ctx context.Context, sess *session.Session, t Ticket, o Options, kind holdfast.Kind, reads bool,
 ) (handle, error) {
-	q := queue.OfTicket(lease.Open(sess), t.of)
+	q := queue.OfTicket(lease.Open(sess), t.whole())
 	lock := kind == holdfast.KindLock
 	n := named{queues: queue.Set{q}, opts: o, keeps: lock && !reads, shares: lock}
 	bad := n.check()
@@ -110,7 +115,7 @@ func attach(
 		return handle{}, n.failed(0, bad)
 	}
 	start := time.Now()
-	h, err := hold.Attach(ctx, q, t.of, hold.Request{
+	h, err := hold.Attach(ctx, q, t.whole(), hold.Request{
 		Request: queue.Request{Owner: o.Owner}, MinHold: o.MinHold, MaxHold: o.MaxHold, Auditor: o.Auditor,
 	})
 	if err != nil {
@@ -122,6 +127,14 @@ func attach(
 	return n.handle(h, nil), nil
 }
 
+// whole returns what Attach needs; zero for the zero Ticket.
+func (t Ticket) whole() (of layout.Ticket) {
+	if t.of != nil {
+		of = *t.of
+	}
+	return of
+}
+
 // Format writes String, whatever the verb is.
 func (t Ticket) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.String()) }
 
@@ -130,20 +143,22 @@ func (t Ticket) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 // String names the lock, and until when the ticket is good. It does not have what Attach needs.
 func (t Ticket) String() string {
-	q, found := t.of.Queue()
+	of := t.whole()
+	q, found := of.Queue()
 	if !found {
 		return "no ticket"
 	}
-	return fmt.Sprintf("ticket of %v, good until %s", q, t.of.Until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("ticket of %v, good until %s", q, of.Until.UTC().Format(time.RFC3339))
 }
 
 // MarshalText returns the ticket whole, as at most 4 KiB of letters, digits, "-" and "_". A zero Ticket is a
 // *holdfast.ArgumentError.
 func (t Ticket) MarshalText() ([]byte, error) {
-	if _, found := t.of.Queue(); !found {
+	of := t.whole()
+	if _, found := of.Queue(); !found {
 		return nil, &holdfast.ArgumentError{Argument: "ticket", Reason: "is a zero value: it comes from Detach"}
 	}
-	return []byte(t.of.Encode()), nil
+	return []byte(of.Encode()), nil
 }
 
 // UnmarshalText reads what MarshalText has written. Other text is a *holdfast.ArgumentError. It does not ask etcd
@@ -153,6 +168,6 @@ func (t *Ticket) UnmarshalText(text []byte) error {
 	if bad != "" {
 		return &holdfast.ArgumentError{Argument: "text", Reason: bad}
 	}
-	t.of = of
+	t.of = &of
 	return nil
 }

@@ -282,6 +282,8 @@ func TestTicketIsTextForTransportAndHidesItselfInLogs(t *testing.T) {
 		}
 		printed := logged.String() + fmt.Sprintf("%v %+v %#v %s %q %d %x", ticket, ticket, ticket, ticket, ticket, ticket,
 			[]locker.Ticket{ticket}) + ticket.String()
+		hidden := struct{ t locker.Ticket }{ticket} // fmt calls no method of an unexported field
+		printed += fmt.Sprintf("%v %+v %#v", hidden, hidden, hidden)
 		nonce := lk.Key()[len(lk.Key())-16:]
 		if strings.Contains(printed, nonce) || strings.Contains(printed, string(text)) {
 			t.Errorf("it has the ticket, %s:\n%s", text, printed)

@@ -136,6 +136,7 @@ func (l *Lock) WithContext(ctx context.Context) (context.Context, context.Cancel
 //   - an error that Is holdfast.ErrOutcomeUnknown: etcd did not answer before ctx ended. The session goes on removing
 //     the entry, or it expires with the lease. Or the client's KV was replaced and has sent the removal twice: then the
 //     entry is gone.
+//   - an error of etcd, which refuses the removal, such as while the role lacks a permission: likewise.
 //
 // With Options.Reentrant, Unlock of a Lock whose hold has others ends this one and sends nothing: nil, or a
 // *holdfast.LostError. Its contexts end soon after that.

@@ -21,8 +21,8 @@ type Options struct {
 
 	// MinHold keeps the name of a Mutex taken until that long after the grant, also after Unlock and after Session.Close:
 	// no other client can hold it before. Then TryDo runs a job at most once per interval in any number of processes;
-	// see docs/cron.md. An error or a panic of the work changes nothing. Only a loss or an administrator ends it early,
-	// so a crash may give one more run.
+	// see docs/cron.md. An error or a panic of the work changes nothing. Only a loss, an administrator or Detach ends it
+	// early, so a crash may give one more run.
 	//
 	// It costs Unlock one more request. The name is taken for some 3 s longer, after a change of etcd's leader for up to
 	// twice as long. Default 0. At most MaxHold, if that is set, and 31 days.
@@ -43,8 +43,8 @@ type Options struct {
 	CancelOnSuspended bool
 
 	// OnWait is called while Lock and Do wait: once they are queued behind others, and each time the wait continues,
-	// at least every 30 s. A goroutine behind others of its session is told when it queues, and when it is the first
-	// of them. Each call is preceded by a read of the place, one request.
+	// at least every 30 s; of a lock delay once. A goroutine behind others of its session is told when it queues, and
+	// when it is the first of them. Each call is preceded by a read of the place, one request.
 	//
 	//	OnWait: func(p view.Place) { log.Printf("waiting for the lock: %v", p) },
 	//

@@ -15,7 +15,7 @@ type Run struct {
 	Slot  string         // which run it was, in the job's own words, such as "2026-03-29"; may be empty
 	At    time.Time      // when it was recorded: UTC, in milliseconds, by the clock of its process
 	Due   time.Time      // by when the next one is expected; zero: nothing was said of that
-	Token holdfast.Token // of the lock or term under which it ran
+	Token holdfast.Token `json:",omitzero"` // of the lock or term under which it ran
 	Owner string         // session.Options.Owner
 	Host  string         // machine name
 	PID   int

@@ -27,7 +27,7 @@ type Entry struct {
 	Value    string           // the candidate's value; of another client: what it wrote; above a tree lock: its path
 	QueuedAt time.Time        // UTC, in milliseconds
 	HeldAt   time.Time        // zero: it does not hold, or has held for less than about a second
-	Token    holdfast.Token   // what the entry's writes are guarded with once it holds; 0: not known (any more)
+	Token    holdfast.Token   `json:",omitzero"` // what the entry's writes are guarded with once it holds; 0: not known
 	Revision int64            // the create revision: the order of the queue
 	Lease    clientv3.LeaseID // its end removes the entry
 	TTL      time.Duration    // what the lease has left, rounded up to seconds; only package admin asks for it

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/session"
 )
 
-// fakeController lists for a minute before it works, unless it was warmed, starts once, and ends when its queue does, as
-// one of controller-runtime.
+// fakeController lists for a minute before it works, unless it was warmed, starts once, and ends when its queue does,
+// as one of controller-runtime.
 type fakeController struct {
 	warm, listed, started bool
 	queue                 <-chan struct{} // closed at the end of the context in which it was warmed

@@ -1,6 +1,8 @@
 package front
 
 import (
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -8,6 +10,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 )
@@ -61,11 +64,14 @@ func TestTokenOfTheFrontHasNoLaterEpoch(t *testing.T) {
 
 func TestEpochThatIsNoNumberIsAnErrorThatNamesItsKey(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		srv.Put("holdfast/epoch", "three")
-		kit.Join(t, srv, kit.Entries("x"))
-		_, err := newReader(t, srv).Read(kit.Within(t, time.Minute))
-		if err == nil || !strings.Contains(err.Error(), `"holdfast/epoch" is not a number: "three"`) {
-			t.Error(err)
+		for _, epoch := range []string{"three", "-1", "32768"} {
+			srv.Put("holdfast/epoch", epoch)
+			kit.Join(t, srv, kit.Entries(epoch))
+			_, err := bareReader(t, srv.Client(t), epoch).Read(kit.Within(t, time.Minute))
+			want := fmt.Sprintf(`"holdfast/epoch" is not a number from 0 to 32767: %q`, epoch)
+			if err == nil || !strings.Contains(err.Error(), want) || errors.As(err, new(*holdfast.ArgumentError)) {
+				t.Errorf("%s: %v", epoch, err)
+			}
 		}
 	})
 }

@@ -277,8 +277,10 @@ func Token(found []*mvccpb.KeyValue, rev int64) (holdfast.Token, error) {
 		return 0, ErrEpochMoved
 	}
 	epoch, err := strconv.ParseInt(string(found[0].Value), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("fencing epoch at %s is not a number: %.64q", names.Quote(string(found[0].Key)), found[0].Value)
+	token, bad := holdfast.NewToken(epoch, rev)
+	if err != nil || bad != nil { // no ArgumentError: that would say that the caller has given it
+		return 0, fmt.Errorf("fencing epoch at %s is not a number from 0 to 32767: %.64q", names.Quote(string(found[0].Key)),
+			found[0].Value)
 	}
-	return holdfast.NewToken(epoch, rev)
+	return token, nil
 }

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -63,7 +64,8 @@ func (t *Telemetry) lost(
 // reported as 0, which takes back what was reported before: a gauge cannot be withdrawn.
 func (t *Telemetry) Ran(kind holdfast.Kind, name string, at, due time.Time) {
 	ctx := context.Background()
-	attrs := []attribute.KeyValue{kindKey.String(string(kind)), nameKey.String(name)}
+	label := strings.ToValidUTF8(name, "\uFFFD") // of another one Prometheus' exporter makes an error of all metrics
+	attrs := []attribute.KeyValue{kindKey.String(string(kind)), nameKey.String(label)}
 	if t.extra != nil {
 		attrs = append(attrs, t.extra(kind, name)...)
 	}

@@ -196,6 +196,7 @@ func TestARunWithoutADueTakesBackTheDueReportedBefore(t *testing.T) {
 	tel.Ran(holdfast.KindLock, "taken-back", at.Add(time.Second), time.Time{})
 	tel.Ran(holdfast.KindLock, "kept", at, at.Add(time.Minute))
 	tel.Ran(holdfast.KindElection, "kept", at, time.Time{}) // another job
+	tel.Ran(holdfast.KindLock, "\xff", at, time.Time{})
 
 	var collected metricdata.ResourceMetrics
 	if err := s.metrics.Collect(t.Context(), &collected); err != nil {
@@ -212,7 +213,8 @@ func TestARunWithoutADueTakesBackTheDueReportedBefore(t *testing.T) {
 			got[kind.AsString()+" "+name.AsString()] = p.Value
 		}
 	}
-	if want := map[string]float64{"lock taken-back": 0, "lock kept": 1_060, "election kept": 0}; !maps.Equal(got, want) {
+	want := map[string]float64{"lock taken-back": 0, "lock kept": 1_060, "election kept": 0, "lock \uFFFD": 0}
+	if !maps.Equal(got, want) {
 		t.Errorf("due %v, want %v", got, want)
 	}
 }
