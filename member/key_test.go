@@ -153,6 +153,25 @@ func TestJoinThatFillsTheStoreLeavesNothing(t *testing.T) {
 	})
 }
 
+// Join has given up, so no caller is left to be told. The session goes on until etcd lets it.
+func TestKeyOfAJoinThatGaveUpIsRemovedOnceEtcdAllowsIt(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseReply: writes(c), Silent: writes(c)} })
+		_, err := member.Join(kit.Within(t, time.Second), p.Sess, "workers", member.Options{Name: "a"})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Join: %v", err)
+		}
+		p.KV.Refuse(func([]clientv3.Op) error { return rpctypes.ErrPermissionDenied })
+		p.Link.Plan(nil)
+		time.Sleep(20 * time.Second)
+		expect(t, "refused", group(t, srv), "a=")
+		p.KV.Refuse(nil)
+		time.Sleep(10 * time.Second)
+		expect(t, "no more refused", group(t, srv))
+	})
+}
+
 // What a membership needs ends with it, and not with its session.
 func TestLeaveLeavesNoGoroutine(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

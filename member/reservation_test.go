@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/member"
+	"github.com/holdfast-go/holdfast/session"
 )
 
 const rejoin = 20 * time.Second
@@ -125,6 +126,20 @@ func TestReservationOfACutOffMemberEnds(t *testing.T) {
 		if kvs := srv.Keys(keys); len(kvs) != 2 {
 			t.Errorf("%d keys, want the member and its reservation", len(kvs))
 		}
+	})
+}
+
+// Under StayLost no lease follows, so the member does not come back, as after a death.
+func TestReservationEndsAfterAFinalLoss(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv, func(o *session.Options) { o.StayLost = true })
+		join(t, p, member.Options{Name: "a", Rejoin: rejoin})
+		time.Sleep(time.Second)
+		srv.Revoke(p.Sess.Lease())
+		time.Sleep(rejoin - time.Second)
+		expect(t, "within Rejoin", absence(t, srv), "a")
+		time.Sleep(rejoin + kit.TTL)
+		expect(t, "after Rejoin", absence(t, srv))
 	})
 }
 

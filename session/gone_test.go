@@ -96,6 +96,21 @@ func TestMachineSuspendIsSeenByTheFirstCheck(t *testing.T) {
 	})
 }
 
+// The machine has slept, and etcd is not reached yet: renewals of a lease that has ended would be sent each 10 ms.
+func TestLeaseThatEndedWhileTheMachineSleptIsNotRenewed(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		clock, jump := jumping()
+		c.open(t, session.Options{StayLost: true, Clock: clock})
+		c.hang()
+		jump(14 * time.Second)
+		before := c.count("LeaseKeepAlive")
+		time.Sleep(20 * time.Second)
+		if n := c.count("LeaseKeepAlive") - before; n > 0 {
+			t.Errorf("renewed %d times", n)
+		}
+	})
+}
+
 func TestRevokedLeaseIsLostWithItsCause(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {
 		events := newRecorder()
@@ -117,18 +132,20 @@ func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 		hangs    string // the requests of that method
 		cause    holdfast.Cause
 		late     time.Duration // after the renewal was sent
+		delay    time.Duration // LockDelay; others hold after that
 	}{
-		"restored":                {true, "", holdfast.CauseClusterChanged, 0},
-		"restored, reads hang":    {true, "Range", holdfast.CauseClusterChanged, 0},
-		"restored, renewals hang": {true, "LeaseKeepAlive", holdfast.CauseClusterChanged, 0},
-		"new":                     {false, "", holdfast.CauseClusterChanged, 0},
-		"new, reads hang":         {false, "Range", holdfast.CauseRevoked, 250 * time.Millisecond},
+		"restored":                {true, "", holdfast.CauseClusterChanged, 0, 0},
+		"restored, reads hang":    {true, "Range", holdfast.CauseClusterChanged, 0, 0},
+		"restored, renewals hang": {true, "LeaseKeepAlive", holdfast.CauseClusterChanged, 0, 0},
+		"new":                     {false, "", holdfast.CauseClusterChanged, 0, 0},
+		"new, reads hang":         {false, "Range", holdfast.CauseRevoked, 250 * time.Millisecond, 0},
+		"new, a short lock delay": {false, "Range", holdfast.CauseRevoked, 50 * time.Millisecond, time.Second / 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start(t, func(t *testing.T, c *cluster) {
 				events := newRecorder()
 				cli, network := c.connect(t, plain())
-				sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})
+				sess := c.openOn(t, cli, session.Options{OnStateChange: events.record, LockDelay: tc.delay})
 				granted, renewal := time.Now(), sess.Remaining()*3/8
 				other := newCluster(t, etcdfake.Options{})
 				if tc.restored {

@@ -3,6 +3,7 @@ package shard_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -213,6 +214,49 @@ func TestRunEndsWithItsSession(t *testing.T) {
 		}
 		f.empty()
 	})
+}
+
+// Run has not joined yet, and waits for etcd.
+func TestRunThatHasNotBegunEndsWithItsSession(t *testing.T) {
+	closed := map[error]func(p *kit.Process){
+		holdfast.ErrClosed:       func(p *kit.Process) { _ = p.Sess.Close(context.Background()) },
+		holdfast.ErrClientClosed: func(p *kit.Process) { _ = p.Sess.Client().Close() },
+	}
+	for why, end := range closed {
+		for _, request := range []string{"", "enqueue", "read"} { // closed before; of the number; of the members
+			t.Run(why.Error()+", "+request, func(t *testing.T) {
+				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+					link := srv.Link()
+					sess, err := session.New(t.Context(), link.Client(), session.Options{
+						Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					f, p := newFleet(t, srv, 1), &kit.Process{Link: link, Sess: sess}
+					p.PlanAll(request, etcdfake.Fate{LoseRequest: true, Silent: true})
+					if request == "" {
+						end(p)
+					}
+					r := f.startWith(p, "a", f.work("a", 0))
+					if request != "" {
+						time.Sleep(time.Second)
+						end(p)
+					}
+					select {
+					case <-r.done:
+						if !errors.Is(r.err, why) {
+							t.Errorf("Run: %v, want %v", r.err, why)
+						}
+					case <-time.After(time.Minute):
+						t.Error("Run waits for etcd")
+					}
+					p.Plan(nil)
+					_ = sess.Close(context.Background())
+				})
+			})
+		}
+	}
 }
 
 // A member without a shard asks etcd for none, so nothing refuses it one.

@@ -29,10 +29,12 @@ const minWithin, maxWithin = time.Second, 24 * time.Hour
 // *holdfast.ArgumentError before anything is sent, and the hold goes on; Check's result if the hold has ended before,
 // or turns out to be lost; ctx's error, also with holdfast.ErrOutcomeUnknown; etcd's where a retry cannot help.
 func (h *Hold) Detach(ctx context.Context, within time.Duration) (layout.Ticket, error) {
-	// Before stop: noteEntry ends the hold first, and then records the mod revision.
+	// The revision is taken before the hold ends. The poller ends the hold, too, and records the revision of a notice
+	// after that:
 	//
-	//	rev 20  an administrator puts a notice; the poller has read it, and waits for the stop below
-	//	rev 21  a Txn that compares mod = 20 would put a value without the notice: who attaches would never be told
+	//	rev 10  the entry, as this session knows it
+	//	rev 20  an administrator puts a notice; the poller has read it, and waits for the stop below to end
+	//	        the Txn compares mod = 10, and is refused. With 20 it would put a value without the notice
 	known := h.known()
 	switch {
 	case ctx == nil:

@@ -94,8 +94,8 @@ func (r *race[T]) sendCopies(n, rounds int) bool {
 	return true
 }
 
-// copyWithin bounds a copy; etcd gives a request up after 7 s by default. Without a connection gRPC keeps all copies,
-// and sends them at once when etcd is back: after an hour one in each 5 s would be hundreds.
+// copyWithin is how long a copy waits for its reply; etcd gives up a request after 7 s by default. In an outage gRPC
+// keeps each copy, one in each 5 s, and sends all when etcd is back.
 const copyWithin = time.Minute
 
 // send sends the request. If its reply decides the race, send cancels the other sends.

@@ -121,6 +121,28 @@ func TestFollowerGivesUpAWatchThatHasNotToldWhatAReadFinds(t *testing.T) {
 	})
 }
 
+// A read that overtakes an event finds the watch behind, now and then beside a busy leader. That is no reason to pause.
+func TestHealthyWatchThatIsBehindIsReplacedAtOnce(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		const times = 10
+		f := newFollowed(t, srv)
+		f.Again = func(ctx context.Context) (behind bool, err error) {
+			_, err = f.Read(ctx)
+			return true, err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- f.Follow(ctx) }() // received below
+		time.Sleep(times * f.Every)
+		synctest.Wait()
+		if f.reads != 1+2*times { // each time beside the watch, and when the next one stands
+			t.Errorf("%d reads", f.reads)
+		}
+		cancel()
+		<-done
+	})
+}
+
 func TestFollowerEndsWithTheErrorOfItsUser(t *testing.T) {
 	for name, fails := range map[string]struct{ read, event int }{
 		"the first read": {read: 1},
