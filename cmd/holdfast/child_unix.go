@@ -22,7 +22,7 @@ type child struct {
 	pid      int
 	terminal bool // the group began as the foreground group of our terminal
 	ended    chan syscall.WaitStatus
-	paused   chan os.Signal // Ctrl-Z has stopped the group, or, with a pipeline in the foreground, is to stop us
+	paused   chan os.Signal // Ctrl-Z has stopped the group; or it is to stop us, and then the group must stop, too
 }
 
 // lookPath finds the program of a command.

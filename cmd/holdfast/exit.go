@@ -33,8 +33,8 @@ const exitHelp = `The exit codes of holdfast:
     69     etcd cannot be reached, or did not answer in time
     75     not acquired: --try found the lock held, or others are still ahead after
            --wait ("run" can exit with another, --skip-code); of "kick": the holder
-           has not let go within --wait, or nobody holds yet; of "shards resize":
-           members run
+           has not let go within --wait, or there is no holder yet; of "shards
+           resize": members run
     77     etcd refused the user, the password or the permission
     79     the lock or term was lost, was about to be, or was kicked: the command was
            stopped

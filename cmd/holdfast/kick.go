@@ -50,9 +50,9 @@ consequences of --force.
 A lock that is detached has no holder to ask: its ticket ends, and it is free at once.
 
 The exit code is 0 when the holder has let go, or the lock was free, and with --wait 0
-when it was asked; 75 when it still holds after --wait, or nobody holds yet. The role needs to write the
-entries of the lock; to say in the end how a hold under a prefix (--at) has ended, it also
-reads the claims of that prefix.`
+when it was asked; 75 when it still holds after --wait, or there is no holder yet. The role
+needs to write the entries of the lock; to say in the end how a hold under a prefix (--at)
+has ended, it also reads the claims of that prefix.`
 
 const kickExamples = `  holdfast show billing/job-7
   holdfast kick billing/job-7 --token 1042 --reason "stuck since 3 a.m., see INC-7"
@@ -127,7 +127,7 @@ func (k *kicker) run(ctx context.Context, a *app, out io.Writer, adm *admin.Clie
 	token := holdfast.Token(k.token)
 	switch holders := q.Holders(); {
 	case !held && len(q.Entries) > 0:
-		return &exitError{exitNotAcquired, fmt.Errorf("nobody holds %s yet: the first of %d that wait will, once the "+
+		return &exitError{exitNotAcquired, fmt.Errorf("%s has no holder yet: the first of %d that wait holds it when the "+
 			"lock delay is over; see \"holdfast show\"", k.lock(), len(q.Entries))}
 	case !held && k.place.of() == holdfast.KindShard:
 		all, err := a.readShards(asking, cli, k.place.name)

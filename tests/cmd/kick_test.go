@@ -65,7 +65,7 @@ func TestKickSaysThatItsOutcomeIsUnknown(t *testing.T) {
 }
 
 // A dead holder may still act until its lock delay is over: its lock is not free.
-func TestKickSaysThatNobodyHoldsYet(t *testing.T) {
+func TestKickSaysThatThereIsNoHolderYet(t *testing.T) {
 	t.Parallel()
 	srv := etcdtest.Start(t)
 	died := layout.Claim{LockDelay: time.Minute, ToldWithin: 2 * time.Second}
@@ -75,7 +75,7 @@ func TestKickSaysThatNobodyHoldsYet(t *testing.T) {
 	holdfast(t, srv.Endpoints(), run(reportsItself, "x")...)
 	srv.WaitForKeys(t, entries, 1)
 	k := holdfast(t, srv.Endpoints(), "kick", "x", "--reason=r").exits(75)
-	if err := k.stderr.String(); !strings.Contains(err, "nobody holds lock x yet: the first of 1 that wait will") {
+	if err := k.stderr.String(); !strings.Contains(err, "lock x has no holder yet: the first of 1 that wait holds it") {
 		t.Errorf("kick: %s", err)
 	}
 }
