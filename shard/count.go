@@ -38,13 +38,14 @@ func (s *Shards) ensureCount(ctx context.Context) error {
 	if err != nil {
 		return lease.EndedBy(ctx, s.host.Env, err)
 	}
-	kv := resp.First(len(resp.Responses) - 1) // stands: it was there, or was put
-	switch n, err := strconv.Atoi(string(kv.Value)); {
-	case err != nil || n < 1:
+	found := string(resp.First(len(resp.Responses) - 1).Value) // stands: it was there, or was put
+	n, _ := strconv.Atoi(found)
+	switch want := strconv.Itoa(s.n); {
+	case found == want:
+		return nil
+	case n < 1, n == s.n: // no number, or one such as 04, which countIs takes for another
 		return fmt.Errorf("the number of shards %s at %s is %.64q: put %q there", names.Quote(s.name), names.Quote(key),
-			kv.Value, strconv.Itoa(s.n))
-	case n != s.n:
-		return &CountError{Name: s.name, Count: n, Named: s.n, Key: key}
+			found, want)
 	}
-	return nil
+	return &CountError{Name: s.name, Count: n, Named: s.n, Key: key}
 }

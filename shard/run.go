@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/callback"
@@ -63,7 +64,7 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	before, err := members.Members(open)
 	cancel()
 	if err != nil {
-		return s.failed(lease.EndedBy(ctx, s.host.Env, err))
+		return s.failed(err)
 	}
 	settling := newSettling(s.opts.settle(), before)
 	m, err := member.Join(ctx, s.sess, s.Group(), member.Options{
@@ -81,22 +82,20 @@ func (s *Shards) Run(ctx context.Context, fn func(context.Context, *Shard) error
 	r.end = end
 	defer s.here.members.add(m)()
 	defer r.telemetry.Begin(s.n)()
+	defer end(nil)
 	r.functions, r.stopAll = context.WithCancelCause(context.WithoutCancel(ctx))
-	over := make(chan struct{})
-	go func() { // joined by the defer below
-		defer close(over)
+	r.workers.Go(func() { // joined by leave
 		select {
 		case <-s.sess.Done(): // nothing else tells a member without a shard
 			end(s.host.Check())
-		case <-following.Done():
+		case <-r.functions.Done():
 		}
-	}()
-	defer func() { end(nil); <-over }()
-
-	err = r.follow(following, members)
-	r.leave(ctx, err)
+	})
+	r.follow(following, members)
+	why := context.Cause(following)
+	r.leave(ctx, why)
 	r.rethrow()
-	return r.result(ctx, err)
+	return r.result(ctx, why)
 }
 
 // run is one call of Run.
@@ -122,9 +121,9 @@ type run struct {
 // followed is what a member has made of its group so far.
 type followed struct {
 	settling *settling
-	slots    map[int]slot // by shard, once it was wanted
-	drained  renewal
-	compared int64 // the create revision of the latest key for which the number was compared
+	slots    map[int]slot     // by shard, once it was wanted
+	drained  clientv3.LeaseID // of this member's latest drain: a goroutine renews it
+	compared int64            // the create revision of the latest key for which the number was compared
 }
 
 // failures are what Run ends with.
@@ -139,41 +138,33 @@ type slot struct {
 	done chan struct{}           // closed when the latest worker has ended
 }
 
-// follow wants and gives up shards as the members come, settle and go, until ctx ends. It returns why.
-func (r *run) follow(ctx context.Context, members *member.Reader) error {
+// follow wants and gives up shards as the members come, settle and go, until ctx ends. It ends Run if they cannot be
+// read any more.
+func (r *run) follow(ctx context.Context, members *member.Reader) {
 	for group, err := range r.settling.again(ctx, members.Watch(ctx)) {
-		if err != nil && ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 		if err != nil {
-			return err
+			r.end(err) // unless it has ended, and this is the consequence
+			return
 		}
 		r.assign(group)
 	}
-	return context.Cause(ctx)
 }
 
 // assign wants the shards of this member, and gives up the others.
 func (r *run) assign(group member.Group) {
-	own, key := r.member.Name(), r.member.Key()
-	there := slices.ContainsFunc(group.Members, func(m member.Info) bool { return m.Name == own })
+	own, lease := r.member.Name(), r.shards.host.Lease().ID()
 	why, state := ErrMoved, r.member.Check()
-	switch at := slices.IndexFunc(group.Members, func(m member.Info) bool { return m.Key == key }); {
-	case at >= 0:
+	isOwn := func(m member.Info) bool { return m.Name == own && m.Lease == lease }
+	switch at := slices.IndexFunc(group.Members, isOwn); {
+	case at >= 0: // perhaps before the reply to its put
 		r.compareCount(group.Members[at].Created)
 	case errors.Is(state, holdfast.ErrLost):
 		why = state // its shards are lost with its lease
-		// The watch tells once of the key under the next lease, perhaps before the reply to its put.
-		lease := r.shards.host.Lease().ID()
-		next := func(m member.Info) bool { return m.Name == own && m.Lease == lease }
-		if at := slices.IndexFunc(group.Members, next); at >= 0 {
-			r.compareCount(group.Members[at].Created)
-		}
 	case state == nil, errors.Is(state, holdfast.ErrSuspended): // also if a twin of its name is there: that may leave
 		// Someone deleted the key by hand. That is no reason to give up all shards: the member counts itself, and puts the
 		// key again.
 		self := member.Info{Name: own, Capacity: r.member.Capacity()}
-		group.Members, there = append(slices.Clone(group.Members), self), true
+		group.Members = append(slices.Clone(group.Members), self)
 		_ = r.member.Update(ended(context.Background()), r.shards.opts.Value) // goes on without its context
 	}
 	r.keepDrained(group.Drained)
@@ -184,7 +175,7 @@ func (r *run) assign(group member.Group) {
 		r.telemetry.LeftOver(leftOver(assigned))
 	}
 	for index, owner := range assigned {
-		if there && owner == own {
+		if owner == own { // also while an absent member of its name is expected back
 			r.want(index)
 		} else {
 			r.giveUp(index, why)
@@ -202,11 +193,14 @@ func (r *run) compareCount(created int64) {
 		return
 	}
 	r.compared = created
-	r.workers.Go(func() { // joined by leave
-		if err := r.shards.ensureCount(r.functions); err != nil {
-			r.end(err)
-		}
-	})
+	r.workers.Go(r.ensureCount) // joined by leave
+}
+
+// ensureCount ends Run if the number of shards in etcd is another one, or if etcd does not say it.
+func (r *run) ensureCount() {
+	if err := r.shards.ensureCount(r.functions); err != nil {
+		r.end(err)
+	}
 }
 
 // reserved returns how many shards are assigned to absent members.
@@ -291,10 +285,7 @@ func (r *run) result(ctx context.Context, why error) error {
 	if ctx.Err() != nil {
 		err = retry.ContextErr(ctx)
 	}
-	if notDrained != nil {
-		return errors.Join(err, notDrained)
-	}
-	return err
+	return errors.Join(err, notDrained)
 }
 
 // tell tells OnError of an error, after which Run goes on.
@@ -318,7 +309,7 @@ func (r *run) exited(o outcome) {
 	r.end(errors.New("a function has panicked"))
 }
 
-// rethrow continues the panic or Goexit of a function. The panic keeps its value; the stack it had is logged.
+// rethrow continues the panic or Goexit of a function. The panic keeps its value; invoke has logged its stack.
 func (r *run) rethrow() {
 	r.mu.Lock()
 	exit := r.exit
@@ -328,8 +319,6 @@ func (r *run) rethrow() {
 	case exit.panicked == nil:
 		runtime.Goexit()
 	default:
-		r.shards.log().Error("holdfast: function panicked; all shards were released",
-			"panic", fmt.Sprint(exit.panicked), "stack", string(exit.stack))
 		panic(exit.panicked)
 	}
 }

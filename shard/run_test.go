@@ -1,10 +1,12 @@
 package shard_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -12,10 +14,13 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdfake"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/shard"
@@ -80,12 +85,17 @@ func TestPanicEndsRunAfterAllFunctionsHaveReturned(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		f := newFleet(t, srv, 4)
 		work := f.work("a", 2*time.Second)
-		r := f.startWith(kit.Start(t, srv), "a", func(ctx context.Context, s *shard.Shard) error {
+		var log bytes.Buffer
+		r := f.startWith(kit.Start(t, srv, holdtest.LogTo(&log)), "a", func(ctx context.Context, s *shard.Shard) error {
 			if s.Index() == 3 {
 				time.Sleep(time.Second)
 				panic("out of order")
 			}
-			return work(ctx, s)
+			err := work(ctx, s)
+			if s.Index() == 2 {
+				panic("a consequence")
+			}
+			return err
 		})
 		<-r.done
 		if r.err == nil || r.err.Error() != "panic: out of order" {
@@ -93,6 +103,28 @@ func TestPanicEndsRunAfterAllFunctionsHaveReturned(t *testing.T) {
 		}
 		if len(f.begun) != 3 || len(f.owner) != 0 {
 			t.Errorf("begun %v, still running %v", f.begun, f.owner)
+		}
+		if n := strings.Count(log.String(), "shard_test.TestPanicEndsRunAfterAllFunctionsHaveReturned.func"); n != 2 {
+			t.Errorf("%d stacks were logged:\n%s", n, &log)
+		}
+		f.empty()
+	})
+}
+
+// A test that fails in a function ends it so.
+func TestGoexitEndsRunAfterAllFunctionsHaveReturned(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 2)
+		work := f.work("a", time.Second)
+		r := f.startWith(kit.Start(t, srv), "a", func(ctx context.Context, s *shard.Shard) error {
+			if s.Index() == 1 {
+				runtime.Goexit()
+			}
+			return work(ctx, s)
+		})
+		<-r.done
+		if r.err != nil || f.owned() != 0 {
+			t.Errorf("Run has returned %v, or panicked; %d functions run", r.err, f.owned())
 		}
 		f.empty()
 	})
@@ -226,14 +258,7 @@ func TestRunThatHasNotBegunEndsWithItsSession(t *testing.T) {
 		for _, request := range []string{"", "enqueue", "read"} { // closed before; of the number; of the members
 			t.Run(why.Error()+", "+request, func(t *testing.T) {
 				etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-					link := srv.Link()
-					sess, err := session.New(t.Context(), link.Client(), session.Options{
-						Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler),
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
-					f, p := newFleet(t, srv, 1), &kit.Process{Link: link, Sess: sess}
+					f, p := newFleet(t, srv, 1), closable(t, srv)
 					p.PlanAll(request, etcdfake.Fate{LoseRequest: true, Silent: true})
 					if request == "" {
 						end(p)
@@ -252,11 +277,23 @@ func TestRunThatHasNotBegunEndsWithItsSession(t *testing.T) {
 						t.Error("Run waits for etcd")
 					}
 					p.Plan(nil)
-					_ = sess.Close(context.Background())
 				})
 			})
 		}
 	}
+}
+
+// closable is a process whose client may be closed before its session.
+func closable(t *testing.T, srv *etcdfake.Server) *kit.Process {
+	link := srv.Link()
+	sess, err := session.New(t.Context(), link.Client(), session.Options{
+		Clock: session.MonotonicClock(), Logger: slog.New(slog.DiscardHandler), StayLost: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sess.Close(context.Background()) })
+	return &kit.Process{Link: link, Sess: sess}
 }
 
 // A member without a shard asks etcd for none, so nothing refuses it one.
@@ -296,6 +333,81 @@ func TestRunOfAMemberWithoutAShardEndsWithItsSession(t *testing.T) {
 			})
 		})
 	}
+}
+
+// etcd refuses what the role lacks a permission for.
+func TestRunEndsWithoutItsPermissions(t *testing.T) {
+	reads := func(c etcdfake.Call) bool {
+		r, ok := c.Request.(*pb.RangeRequest)
+		return ok && strings.HasPrefix(members, string(r.Key))
+	}
+	puts := func(c etcdfake.Call) bool {
+		r, ok := c.Request.(*pb.TxnRequest)
+		return ok && len(r.Success) > 0 && strings.HasPrefix(string(r.Success[0].GetRequestPut().GetKey()), members)
+	}
+	for name, c := range map[string]struct {
+		refused func(etcdfake.Call) bool
+		after   time.Duration // since Run has begun
+		joins   int
+	}{
+		"to read the members":        {reads, 0, 0},
+		"to put its key":             {puts, 0, 0},
+		"to read the members, later": {reads, settled, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				f, p := newFleet(t, srv, 2), kit.Start(t, srv)
+				began := time.Now()
+				p.Link.Plan(func(call etcdfake.Call) (fate etcdfake.Fate) {
+					if time.Since(began) >= c.after && c.refused(call) {
+						fate = etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
+					}
+					return fate
+				})
+				r := f.startWith(p, "a", f.work("a", 0))
+				select {
+				case <-r.done:
+				case <-time.After(10 * time.Minute): // the members are read each 5 minutes
+					t.Fatal("Run has not ended")
+				}
+				if etcderr.Classify(r.err) != etcderr.Unauthorized || f.owned() != 0 {
+					t.Errorf("%v; %d functions run", r.err, f.owned())
+				}
+				if n := kit.PutsEver(srv, members); n > 2*c.joins || n < c.joins { // it joins, and retires
+					t.Errorf("its key was put %d times", n)
+				}
+			})
+		})
+	}
+}
+
+func TestRunSaysWhyItsContextHasEnded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p, why := kit.Start(t, srv), errors.New("the node is drained")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(settled, func() { cancel(why) })
+		err := shard.New(p.Sess, "orders", 1).Run(ctx, newFleet(t, srv, 1).work("a", 0))
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// So the next owner waits already when a function returns.
+func TestRunRetiresBeforeItsFunctionsEnd(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 1)
+		r := f.startWith(kit.Start(t, srv), "a", func(ctx context.Context, _ *shard.Shard) error {
+			<-ctx.Done()
+			if v := string(srv.Keys(members)[0].Value); !strings.Contains(v, `"draining":true`) {
+				t.Errorf("the function ends, and its member says %s", v)
+			}
+			return nil
+		})
+		time.Sleep(settled)
+		r.delayed()
+		r.stop()
+	})
 }
 
 func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {

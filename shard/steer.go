@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcderr"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/names"
 	"github.com/holdfast-go/holdfast/member"
 )
@@ -29,31 +30,20 @@ var ErrNotRunning = errors.New("this process does not run the shards: Run begins
 // Errors: a *holdfast.ArgumentError before anything is sent; ErrNotRunning; holdfast.ErrClosed; ctx's: then the
 // capacity is put all the same, as soon as etcd can be reached.
 func (s *Shards) Update(ctx context.Context, c Capacity) error {
-	switch {
-	case s == nil || s.here == nil:
-		return s.updating(&holdfast.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with New"})
-	case ctx == nil:
-		return s.updating(&holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"})
+	if s == nil || s.here == nil {
+		return &holdfast.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with New"}
 	}
-	if err := c.Validate("c"); err != nil {
-		return s.updating(err)
-	}
-	running := s.here.members.now()
+	failed, running := error(nil), s.here.members.now()
 	if len(running) == 0 {
-		return s.updating(ErrNotRunning)
+		failed = ErrNotRunning
 	}
-	var failed error
 	for _, m := range running {
 		failed = errors.Join(failed, m.SetCapacity(ctx, c))
 	}
-	return s.updating(failed)
-}
-
-func (s *Shards) updating(err error) error {
-	if err == nil || s == nil {
-		return err
+	if failed != nil {
+		return fmt.Errorf("update the capacity of shards %s: %w", names.Quote(s.name), failed)
 	}
-	return fmt.Errorf("update the capacity of shards %s: %w", names.Quote(s.name), err)
+	return nil
 }
 
 // leftOver returns how many shards no member has room for.
@@ -70,48 +60,28 @@ func leftOver(assigned []string) (count int) {
 // drain ends when its member has been gone for an hour, or up to 15 minutes more.
 const renewDrained = 15 * time.Minute
 
-// renewal keeps the lease of an operator's drain of this member.
-type renewal struct {
-	lease clientv3.LeaseID
-	end   context.CancelFunc // nil: the member is not drained
-}
-
-// keepDrained renews the lease of this member's drain, as long as the drain stands.
+// keepDrained has the lease of this member's drain renewed, as long as the drain stands.
 func (r *run) keepDrained(drained []member.Drain) {
-	lease := clientv3.NoLease
-	if at := slices.IndexFunc(drained, func(d member.Drain) bool { return d.Member == r.member.Name() }); at >= 0 {
-		lease = drained[at].Lease
-	}
-	if lease == r.drained.lease {
+	at := slices.IndexFunc(drained, func(d member.Drain) bool { return d.Member == r.member.Name() })
+	if at < 0 || drained[at].Lease == r.drained {
 		return
 	}
-	if r.drained.end != nil {
-		r.drained.end()
-	}
-	r.drained = renewal{lease: lease}
-	if lease == clientv3.NoLease {
-		return
-	}
-	var ctx context.Context
-	ctx, r.drained.end = context.WithCancel(r.functions)
-	r.workers.Go(func() { r.renew(ctx, lease) }) // joined by leave
+	r.drained = drained[at].Lease
+	r.workers.Go(func() { r.renew(r.functions, drained[at].Lease) }) // joined by leave
 }
 
-func (r *run) renew(ctx context.Context, lease clientv3.LeaseID) {
-	for {
-		pause, err := renewDrained, r.shards.host.Renew(ctx, lease)
+// renew renews a lease until it is gone, as by UndrainMember, or ctx ends.
+func (r *run) renew(ctx context.Context, id clientv3.LeaseID) {
+	for pause := time.Duration(0); lease.Sleep(ctx, pause); {
+		pause = renewDrained
+		err := r.shards.host.Renew(ctx, id)
 		switch {
-		case ctx.Err() != nil, etcderr.Classify(err) == etcderr.LeaseGone: // the watch tells it, too
+		case etcderr.Classify(err) == etcderr.LeaseGone:
 			return
-		case err != nil:
+		case err != nil && ctx.Err() == nil:
 			pause /= 15
 			r.shards.log().Warn("holdfast: what has taken this member out of service was not renewed; trying again; it is "+
-				"back in service when the lease has ended", "member", r.member.Name(), "lease", names.Lease(lease), "error", err)
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
+				"back in service when the lease has ended", "member", r.member.Name(), "lease", names.Lease(id), "error", err)
 		}
 	}
 }

@@ -1,19 +1,26 @@
 package shard_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/shard"
@@ -116,6 +123,8 @@ func TestMemberOutOfServiceHandsItsShardsOver(t *testing.T) {
 		b.stop()
 		if err := b.shards.Update(t.Context(), shard.Capacity{}); !errors.Is(err, shard.ErrNotRunning) {
 			t.Errorf("after Run: %v", err)
+		} else if !strings.Contains(err.Error(), `shards "orders"`) {
+			t.Errorf("it names no shards: %v", err)
 		}
 	})
 }
@@ -173,6 +182,78 @@ func TestDrainStandsUntilItsMemberHasBeenGoneForAnHour(t *testing.T) {
 		time.Sleep(76 * time.Minute)
 		start("a/\x01 ü")
 		f.expect("gone for more than an hour", "a/\x01 ü=4 b=4")
+	})
+}
+
+// Each 15 minutes, whoever joins or leaves; each minute, if that fails; once more, after the drain has ended.
+func TestDrainIsRenewedSeldom(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		srv := etcdfake.New(etcdfake.Options{Members: 3})
+		t.Cleanup(srv.Close)
+		f, adm := newFleet(t, srv, 2), admin.New(srv.Client(t), admin.Options{})
+		var log bytes.Buffer
+		a := f.startWith(kit.StartQuiet(t, srv, holdtest.LogTo(&log)), "a", f.work("a", 0))
+		time.Sleep(settled)
+		var mu sync.Mutex
+		var drained clientv3.LeaseID
+		sent, fate := 0, etcdfake.Fate{}
+		drain := func() {
+			must(t, adm.DrainMember(t.Context(), "orders", "a"))
+			group, err := member.NewReader(srv.Client(t), a.shards.Group()).Members(t.Context())
+			must(t, err)
+			mu.Lock()
+			defer mu.Unlock()
+			drained = group.Drained[0].Lease
+		}
+		a.Link.Plan(func(c etcdfake.Call) etcdfake.Fate {
+			mu.Lock()
+			defer mu.Unlock()
+			if r, ok := c.Request.(*pb.LeaseKeepAliveRequest); ok && r.ID == int64(drained) {
+				sent++
+				return fate
+			}
+			return etcdfake.Fate{}
+		})
+		plan := func(of etcdfake.Fate) {
+			mu.Lock()
+			defer mu.Unlock()
+			fate = of
+		}
+		drain()
+		expect := func(what string, least, most int) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			if sent < least || sent > most {
+				t.Errorf("%s: renewed %d times", what, sent)
+			}
+			sent = 0
+		}
+		for range 5 {
+			b := f.startWith(kit.StartQuiet(t, srv), "b", f.work("b", 0))
+			time.Sleep(6 * time.Minute)
+			b.stop()
+			time.Sleep(6 * time.Minute)
+		}
+		expect("for an hour", 3, 5)
+		plan(etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied})
+		time.Sleep(30 * time.Minute)
+		expect("refused", 15, 30)
+		plan(etcdfake.Fate{})
+		time.Sleep(time.Hour)
+		expect("no more refused", 3, 5)
+		_, err := adm.UndrainMember(t.Context(), "orders", "a")
+		must(t, err)
+		time.Sleep(time.Hour)
+		expect("undrained", 0, 1)
+		warned := strings.Count(log.String(), "was not renewed")
+		plan(etcdfake.Fate{LoseRequest: true, Silent: true})
+		drain()
+		time.Sleep(settled)
+		a.stop()
+		if n := strings.Count(log.String(), "was not renewed"); warned < 15 || warned > 30 || n != warned {
+			t.Errorf("%d warnings, %d after the end:\n%s", warned, n, &log)
+		}
 	})
 }
 
@@ -259,6 +340,10 @@ func TestBadSteeringIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 				t.Errorf("%s: %v", argument, err)
 			}
 		}
+		var none *shard.Shards
+		if err := none.Update(t.Context(), shard.Capacity{}); !errors.As(err, new(*holdfast.ArgumentError)) {
+			t.Errorf("no shards: %v", err)
+		}
 		if !errors.As(badName, new(*holdfast.NameError)) {
 			t.Errorf("%v", badName)
 		}
@@ -270,8 +355,8 @@ func TestBadSteeringIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 		if err := pin(0, "c", 0); !errors.As(err, &unknown) || fmt.Sprint(unknown.Members) != "[a]" {
 			t.Errorf("unknown member: %v", err)
 		}
-		var none *admin.ShardError
-		if err := pin(4, "a", 0); !errors.As(err, &none) || none.Count != 4 {
+		var missing *admin.ShardError
+		if err := pin(4, "a", 0); !errors.As(err, &missing) || missing.Count != 4 {
 			t.Errorf("no such shard: %v", err)
 		}
 		if now := len(srv.History("")); now != written {

@@ -91,6 +91,8 @@ func TestShardsThatNoMemberHasRoomForAreCounted(t *testing.T) {
 		f := newFleet(t, srv, 8)
 		p, m := metered(t, srv)
 		a := f.startWith(p, "a", f.work("a", 0), withCapacity(shard.Capacity{MaxShards: 3}))
+		time.Sleep(settle / 2)
+		m.total("it settles, and may have room for all", "holdfast.shards.unplaced", 0)
 		time.Sleep(settled)
 		m.total("a limit", "holdfast.shards.unplaced", 5)
 		must(t, a.shards.Update(t.Context(), shard.Capacity{OutOfService: true}))

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,15 +62,9 @@ func (w *worker) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, queue.ErrCondition): // the number has changed, or its key is gone
-			if err := w.r.shards.ensureCount(ctx); err != nil {
-				if ctx.Err() == nil {
-					w.r.end(err)
-				}
-				return
-			}
+			w.r.ensureCount()
 			continue
-		case permanent(err):
-			w.r.end(err)
+		case permanent(err): // Run ends
 			return
 		default:
 			w.r.tell(w.index, err)
@@ -123,17 +118,14 @@ func (w *worker) hold(ctx context.Context, h *hold.Hold) outcome {
 	defer w.r.shards.here.shards.add(s)()
 	var o outcome
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil: // while the auditor ran. No function begins in vain
 		o.ended = context.Cause(ctx)
-	case !h.Live(): // while the auditor ran. No function starts in a lost hold
+	case !h.Live():
 		o.ended = h.Check()
 	default:
 		o = w.call(ctx, s)
 	}
-	if o.exited { // Run is to end, whether etcd answers or not
-		ctx = ended(ctx)
-	}
-	_ = h.ReleaseAfterWork(ctx) // the auditor is told a loss
+	_ = h.ReleaseAfterWork(ended(ctx)) // the session goes on with it; the auditor is told a loss
 	return o
 }
 
@@ -143,7 +135,6 @@ type outcome struct {
 	ended    error // why its context had ended when it returned, or before it was called; nil: it had not
 	exited   bool  // it ended by a panic or runtime.Goexit
 	panicked any   // the panic's value; nil: Goexit
-	stack    []byte
 }
 
 // isContextEnd reports whether the error only says: the context has ended.
@@ -196,17 +187,16 @@ func (r *run) abandon(late error) {
 	r.notDrained = late
 }
 
-// invoke calls the function and sends the outcome. After an abandoned call no caller is left to receive it: then invoke
-// logs the error, and lets a panic end the process.
+// invoke calls the function and sends the outcome. It logs the stack of a panic. After an abandoned call no caller is
+// left to receive the outcome: then invoke logs the error, and lets a panic end the process.
 func (w *worker) invoke(
 	ctx context.Context, s *Shard, work *hold.Work, outcomes chan<- outcome, abandoned <-chan struct{},
 ) {
 	o := outcome{exited: true}
 	defer func() {
-		if o.exited {
-			if o.panicked = recover(); o.panicked != nil {
-				o.stack = debug.Stack()
-			}
+		if o.panicked = recover(); o.panicked != nil {
+			w.r.shards.log().Error("holdfast: function panicked; Run ends, releases all shards, and panics likewise",
+				"shard", w.index, "panic", fmt.Sprint(o.panicked), "stack", string(debug.Stack()))
 		}
 		select {
 		case outcomes <- o:
@@ -219,10 +209,7 @@ func (w *worker) invoke(
 	}()
 	defer work.End()
 	o.err = w.r.fn(ctx, s)
-	o.ended = context.Cause(ctx)
-	if o.ended == nil && o.err != nil {
-		o.ended = s.end() // by Check the function may see the end before its context is canceled
-	}
+	o.ended = cmp.Or(context.Cause(ctx), s.end()) // by Check it may see the end before its context is canceled
 	o.exited = false
 }
 

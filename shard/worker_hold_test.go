@@ -13,6 +13,29 @@ import (
 	"github.com/holdfast-go/holdfast/shard"
 )
 
+// The context of a shard ends after the grant, while the auditor runs.
+func TestNoFunctionBeginsAfterItsContextHasEnded(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 1)
+		granted := make(chan struct{})
+		r := f.startWith(kit.Start(t, srv), "a", f.work("a", 0), func(o *shard.Options) {
+			o.OnError = func(_ int, err error) { t.Errorf("OnError: %v", err) }
+			o.Auditor = audit.Func(func(_ context.Context, r audit.Record) {
+				if r.Event == audit.Granted {
+					close(granted)
+					time.Sleep(2 * time.Second) // Run retires for up to a second before the contexts end
+				}
+			})
+		})
+		<-granted
+		r.stop()
+		if n := f.calls(); n != 0 {
+			t.Errorf("%d functions were called", n)
+		}
+		f.empty()
+	})
+}
+
 // The hold ends after the grant, while the auditor runs. That is no end of a function.
 func TestNoFunctionBeginsUnderAHoldThatHasEnded(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -1,10 +1,13 @@
 package shard_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +23,7 @@ import (
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/fencing"
+	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/shard"
 )
@@ -385,6 +389,7 @@ func TestErrorThatIsNotTheEndOfTheContextIsTold(t *testing.T) {
 				<-ctx.Done()
 				return status.FromContextError(ctx.Err()).Err()
 			}, false},
+			"nil at the end": {func(ctx context.Context, _ *shard.Shard) error { <-ctx.Done(); return nil }, false},
 			"another error at the end": {func(ctx context.Context, _ *shard.Shard) error {
 				<-ctx.Done()
 				return failed
@@ -434,5 +439,72 @@ func TestFunctionThatReturnsNilIsToldAndCalledSeldom(t *testing.T) {
 			t.Errorf("%d calls, told %d times", calls, told)
 		}
 		m.expect("afterwards", "holdfast.shard.failures", map[string]int{"returned": calls})
+	})
+}
+
+func TestWithoutOnErrorTheLogIsTold(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 1)
+		var log bytes.Buffer
+		r := f.startWith(kit.Start(t, srv, holdtest.LogTo(&log)), "a", func(context.Context, *shard.Shard) error {
+			return errors.New("broken")
+		})
+		time.Sleep(settled)
+		r.stop()
+		if text := log.String(); !strings.Contains(text, "shard=0 error=broken") || strings.Contains(text, "level=ERROR") {
+			t.Error(text)
+		}
+	})
+}
+
+// What ends Run is no failure of a shard. It waits for one that another member still owns.
+func TestWhatEndsRunIsNotToldOfEachShard(t *testing.T) {
+	for why, end := range map[error]func(srv *etcdfake.Server, r *running){
+		holdfast.ErrClosed:       func(_ *etcdfake.Server, r *running) { _ = r.Sess.Close(context.Background()) },
+		holdfast.ErrClientClosed: func(_ *etcdfake.Server, r *running) { _ = r.Sess.Client().Close() },
+		holdfast.ErrLost:         func(srv *etcdfake.Server, r *running) { srv.Revoke(r.Sess.Lease()) },
+	} {
+		t.Run(why.Error(), func(t *testing.T) {
+			etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+				f := newFleet(t, srv, 4)
+				f.start("a", 2*settled)
+				time.Sleep(settled)
+				b := f.startWith(closable(t, srv), "b", f.work("b", 0), func(o *shard.Options) {
+					o.OnError = func(index int, err error) { t.Errorf("shard %d: %v", index, err) }
+				})
+				time.Sleep(settled)
+				end(srv, b)
+				<-b.done
+				if !errors.Is(b.err, why) {
+					t.Errorf("Run: %v", b.err)
+				}
+			})
+		})
+	}
+}
+
+// A panic is not swallowed. If no caller is left to receive it, it ends the process, as on any goroutine. This test runs
+// its binary again to see that.
+func TestPanicOfAnAbandonedFunctionEndsTheProcess(t *testing.T) {
+	const child, bug = "HOLDFAST_TEST_ABANDONED", "a bug of the abandoned function's"
+	if os.Getenv(child) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), child+"=1")
+		out, err := cmd.CombinedOutput()
+		if !errors.As(err, new(*exec.ExitError)) || !strings.Contains(string(out), "panic: "+bug) {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f, release := newFleet(t, srv, 1), make(chan struct{})
+		r := f.startWith(kit.Start(t, srv), "a", func(context.Context, *shard.Shard) error { <-release; panic(bug) },
+			func(o *shard.Options) { o.DrainTimeout = time.Second })
+		time.Sleep(settled)
+		if r.stop(); !errors.Is(r.err, shard.ErrNotDrained) {
+			t.Fatal(r.err)
+		}
+		close(release)
+		time.Sleep(time.Hour)
 	})
 }
