@@ -74,7 +74,7 @@ type detaching struct {
 	mod     int64  // of the entry, as it is known
 	value   string // at mod
 	own     ownLease
-	unknown bool // a Txn without a reply may have put the entry on that lease
+	unknown bool // a Txn may have put the entry on that lease
 }
 
 func (d *detaching) send(ctx context.Context) error {
@@ -104,8 +104,8 @@ func (d *detaching) try(ctx context.Context) error {
 		},
 		Else: []clientv3.Op{clientv3.OpGet(g.Key)},
 	})
-	unknown := g.Queue.ReportUnknown("move", err) || r.Unanswered
-	d.unknown = err != nil && (unknown || d.unknown) // a reply tells what those before it did
+	g.Queue.ReportUnknown("move", err)
+	d.unknown = err != nil // a reply tells what those before it did
 	switch {
 	case etcderr.Classify(err) == etcderr.LeaseGone: // it was revoked by hand, or is over
 		d.own, d.unknown = ownLease{}, false
@@ -172,7 +172,7 @@ func (d *detaching) giveUp(ctx context.Context, err error) error {
 func (d *detaching) revoke(ctx context.Context) error {
 	host := d.hold.host
 	err := lease.Retry(ctx, host.Env, d.revokeOnce)
-	if err == nil || ctx.Err() == nil {
+	if ctx.Err() == nil {
 		return err
 	}
 	ctx, cancel := host.Detached(ctx)

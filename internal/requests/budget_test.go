@@ -175,6 +175,32 @@ func TestTimePaysForRoundsWhileACallWaits(t *testing.T) {
 	})
 }
 
+// However many wait, one of them sends a round at a time.
+func TestTimePaysForOneRoundAtATime(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRequests(t, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		var calls sync.WaitGroup
+		for range 100 {
+			calls.Go(func() { _, _, _ = r.once(ctx, requests.Write) })
+		}
+		calls.Wait()
+		var sent []time.Duration
+		for _, at := range r.at[100:] {
+			sent = append(sent, at.Round(time.Second))
+		}
+		// Two on credit after 250 ms, and from then on after 1, 2, 4, 5, 5 … s.
+		want := []time.Duration{0, 0, 1, 3, 7, 12, 17, 22, 27}
+		for i := range want {
+			want[i] *= time.Second
+		}
+		if !slices.Equal(sent, want) {
+			t.Errorf("copies were sent at %v, want %v", sent, want)
+		}
+	})
+}
+
 // A call that has gone takes no token from those behind it in line.
 func TestCallThatHasGoneIsPassedOver(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -53,10 +53,8 @@ func (s *Sender) pauses(k Kind, left func() time.Duration) pauses {
 // pause returns the next pause, and makes the pause after it longer.
 func (p *pauses) pause() time.Duration {
 	pause := max(p.base, p.next)
-	if p.next < longest {
-		// When etcd answers again, say after an election, the request waits on for a part of what it has waited.
-		p.next = min(time.Duration(p.growth*float64(pause)), longest)
-	}
+	// When etcd answers again, say after an election, the request waits on for a part of what it has waited.
+	p.next = min(time.Duration(p.growth*float64(pause)), longest)
 	if p.left != nil {
 		// When etcd comes back shortly before the end, a copy is still in time.
 		pause = max(p.base, min(pause, p.left()*2/3))
@@ -139,9 +137,7 @@ func (b *budget) pay(answers int) {
 			b.owed = max(0, b.owed-b.cost())
 		}
 	}
-	if len(b.line) > 0 {
-		b.awaitTimeLocked()
-	}
+	b.awaitTimeLocked()
 }
 
 // sendNextLocked sends the round of the first caller in line, or reports false if the caller has gone.
@@ -154,7 +150,7 @@ func (b *budget) sendNextLocked() bool {
 }
 
 func (b *budget) awaitTimeLocked() {
-	if b.timer == nil {
+	if b.timer == nil && len(b.line) > 0 {
 		b.timer = time.AfterFunc(b.pause, b.payByTime)
 	}
 }
@@ -163,13 +159,8 @@ func (b *budget) payByTime() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.timer = nil
-	for len(b.line) > 0 {
-		if b.sendNextLocked() {
-			b.pause = min(2*b.pause, mostByTime)
-			break
-		}
+	for len(b.line) > 0 && !b.sendNextLocked() { // that caller has gone
 	}
-	if len(b.line) > 0 {
-		b.awaitTimeLocked()
-	}
+	b.pause = min(2*b.pause, mostByTime)
+	b.awaitTimeLocked()
 }

@@ -28,7 +28,6 @@ type race[T any] struct {
 	pause   time.Duration // the latest of the timer's
 	rounds  int           // borrowed from the budget
 	last    bool          // nothing more is sent
-	running int           // sends in flight
 	outcome outcome[T]
 }
 
@@ -43,7 +42,7 @@ type outcome[T any] struct {
 func newRace[T any](
 	ctx context.Context, s *Sender, k Kind, p pauses, op func(ctx context.Context) (T, error),
 ) *race[T] {
-	r := &race[T]{s: s, kind: k, op: op, pauses: p, running: 1}
+	r := &race[T]{s: s, kind: k, op: op, pauses: p}
 	ctx, r.cancel = context.WithCancel(ctx)
 	r.ctx = requireLeader(withoutDeadline{ctx})
 	r.pause = r.pauses.pause()
@@ -68,10 +67,10 @@ func (r *race[T]) repeat() {
 	switch {
 	case !r.kind.isOwn():
 		b.wait(round)
-	case !b.borrow():
+	case b.borrow():
+		round()
+	default:
 		r.sendCopies(1, 0)
-	case !round():
-		b.pay(b.cost())
 	}
 }
 
@@ -85,7 +84,6 @@ func (r *race[T]) sendCopies(n, rounds int) bool {
 		return false
 	}
 	r.rounds += rounds
-	r.running += n
 	r.pause = pause
 	r.timer.Reset(pause)
 	for range n {
@@ -142,7 +140,6 @@ func (r *race[T]) send(again bool) {
 func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.running--
 	o := &r.outcome
 	// Two copies of a write may both be carried out:
 	//
@@ -156,10 +153,7 @@ func (r *race[T]) returned(v T, err error, answered, pending bool) (wins bool) {
 	if !pending || o.err == nil { // a refusal says more than the error of a send that hung
 		o.v, o.err, o.won = v, err, answered
 	}
-	if answered || r.running == 0 {
-		r.last = true
-		r.timer.Stop()
-	}
+	r.last = r.last || answered
 	return answered
 }
 
@@ -169,19 +163,16 @@ func (r *race[T]) end() {
 	// A slow etcd answers "request timed out" to a first send, and carries it out all the same. More copies would only
 	// hear the same.
 	r.last = true
-	if r.running == 0 {
-		r.timer.Stop()
-	} else {
-		// A reply to a copy may take one more pause:
-		//
-		//	0 ms    a read is sent to A
-		//	150 ms  a copy goes to B, and B hangs. The next pause is 225 ms
-		//	200 ms  A's connection is reset. Nothing more is sent
-		//	425 ms  the copy is given up. A loop around Once sends the read again, to C
-		r.timer.Reset(r.pause)
-	}
+	// A reply to a copy may take one more pause:
+	//
+	//	0 ms    a read is sent to A
+	//	150 ms  a copy goes to B, and B hangs. The next pause is 225 ms
+	//	200 ms  A's connection is reset. Nothing more is sent
+	//	425 ms  the copy is given up. A loop around Once sends the read again, to C
+	r.timer.Reset(r.pause)
 	r.mu.Unlock()
 	r.copies.Wait()
+	r.timer.Stop()
 }
 
 // leaderRequired is shared by all requests. Copy it before you add metadata.
