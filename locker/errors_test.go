@@ -99,6 +99,21 @@ func TestEveryCallOverAClosedClientSaysSo(t *testing.T) {
 	})
 }
 
+// It waits behind another goroutine of its process, and sends nothing.
+func TestClosedClientEndsAWaitInTheProcess(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		cli := srv.Client(t)
+		m := locker.NewMutex(open(t, cli, session.Options{}), "x")
+		mustLock(t, m)
+		time.AfterFunc(time.Second, func() { _ = cli.Close() })
+		began := time.Now()
+		_, err := m.Lock(kit.Within(t, time.Minute))
+		if !errors.Is(err, holdfast.ErrClientClosed) || time.Since(began) != time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
 // Close ends the locks of the session, and so the context that it is given here.
 func TestCloseTakesTheContextOfALock(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

@@ -49,11 +49,9 @@ func (k *keeper) watchdog() holdfast.State {
 	for {
 		changed := l.Changed() // before Check, which may find a suspension at once, if the session key was put late
 		err := l.Check()
-		if errors.Is(err, holdfast.ErrSuspended) {
-			// Call it even if state is Suspended already. A renewal may have counted since, and its trusted time be half over
-			// by now: then there is a new connected context to cancel.
-			l.Suspend()
-		}
+		// Also if state is Suspended already. A renewal may have counted since, and its trusted time be half over by now:
+		// then there is a new connected context to cancel.
+		l.Suspend()
 		switch {
 		case err == nil && state == holdfast.Suspended:
 			state = holdfast.Connected
@@ -124,10 +122,7 @@ func (k *keeper) renewOnce(ctx context.Context, began time.Duration) error {
 	if k.Context.Err() == nil {
 		k.Telemetry.RenewalFailed(tried, renewalOutcome(err), etcderr.Classify(err).String())
 	}
-	if k.lease.Context().Err() == nil {
-		err = retry.Again(err)
-	}
-	return err
+	return retry.Again(err)
 }
 
 func renewalOutcome(err error) string {

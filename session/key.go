@@ -63,14 +63,11 @@ func (k sessionKey) readWith(ctx context.Context, errand *lease.Errand) (keyRead
 	if errand != nil {
 		key := []clientv3.Op{clientv3.OpGet(k.name)}
 		resp, err := k.Sender.Txn(ctx).If(errand.If...).Then(key...).Else(key...).Commit()
-		switch {
-		case err == nil:
+		if err == nil {
 			read := &clientv3.GetResponse{Header: resp.Header, Kvs: resp.Responses[0].GetResponseRange().Kvs}
 			return keyRead{read, sent, true, resp.Succeeded}, nil
-		case etcderr.Retryable(err) || etcderr.Pending(err):
-			return keyRead{}, fmt.Errorf("read session key %q: %w", k.name, err)
 		}
-		// Etcd refuses the errand. A lease must not be lost because a role lacks a right to what is held on it.
+		// etcd may refuse the errand. A lease must not be lost because a role lacks a right to what is held on it.
 	}
 	read, err := k.read(ctx)
 	return keyRead{GetResponse: read, sent: sent}, err
@@ -92,10 +89,8 @@ func (k sessionKey) isIn(read *clientv3.GetResponse) bool {
 func (k sessionKey) check(read *clientv3.GetResponse) error {
 	switch {
 	case read.Header.ClusterId != k.lease.Cluster(): // first: its keys say nothing of this lease
-		k.lease.Lose(holdfast.CauseClusterChanged, nil)
-		return errClusterChanged
+		return k.lease.Lose(holdfast.CauseClusterChanged, nil)
 	case k.isIn(read):
-		k.lease.Heard(read.Kvs[0].ModRevision)
 		return nil
 	}
 	return k.restore(read.Header.Revision)
@@ -104,15 +99,15 @@ func (k sessionKey) check(read *clientv3.GetResponse) error {
 // restore puts the key again: it did not exist at revision seen. If it was deleted by hand, the put succeeds and
 // nothing is lost. If the lease was revoked, etcd refuses the put.
 func (k sessionKey) restore(seen int64) error {
-	if k.lease.Context().Err() != nil || k.lease.Gate() > seen {
-		return nil // lost, or put again in the meantime
+	if k.lease.Gate() > seen {
+		return nil // it was put again in the meantime
 	}
 	// Without a reply the lease is given up in time for its holders to stop. For example, with a lock delay of 2 s:
 	//
 	//	0 s    the key goes. If the lease was revoked, a waiter sees it now and may hold at 2 s
 	//	0.1 s  the watch tells it, and the put is sent
 	//	0.6 s  no reply yet. The lease is given up, and its holders have 1.4 s to stop
-	within := cmp.Or(k.LockDelay, defaultLockDelay) / 4
+	within := k.patience()
 	ctx, cancel := context.WithTimeout(k.lease.Context(), within)
 	defer cancel()
 	err := backoff.Retry(ctx, k.Retry, func(ctx context.Context) error {
@@ -134,7 +129,11 @@ func (k sessionKey) restore(seen int64) error {
 	}
 }
 
-// goneWait bounds the search for the cause of a loss, as a quarter of the lock delay does: by then another may hold.
+// patience is how long the session waits for etcd when it seems to have lost its lease: its holders stop after that,
+// and before others hold.
+func (k sessionKey) patience() time.Duration { return cmp.Or(k.LockDelay, defaultLockDelay) / 4 }
+
+// goneWait bounds the search for the cause of a loss, as patience does.
 const goneWait = 250 * time.Millisecond
 
 // gone makes the lease lost after etcd has refused a request with "lease not found".
@@ -142,7 +141,7 @@ func (k sessionKey) gone(ctx context.Context, err error) {
 	if k.lease.Lost() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(goneWait, cmp.Or(k.LockDelay, defaultLockDelay)/4))
+	ctx, cancel := context.WithTimeout(ctx, min(goneWait, k.patience()))
 	defer cancel()
 	resp, _, rerr := requests.Once(ctx, k.Sender, requests.Read, k.read)
 	if rerr == nil && resp.Header.ClusterId != k.lease.Cluster() {

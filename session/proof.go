@@ -16,9 +16,8 @@ import (
 )
 
 var (
-	errUnconfirmed    = errors.New("renewal not confirmed: the member that answered it is not of the term that now leads")
-	errClusterChanged = errors.New("the reply came from another etcd cluster")
-	errArrivedLate    = errors.New("the reply arrived after trusted-until")
+	errUnconfirmed = errors.New("renewal not confirmed: the member that answered it is not of the term that now leads")
+	errArrivedLate = errors.New("the reply arrived after trusted-until")
 )
 
 // renewAndProve sends a renewal and, at the same time, a linearizable read of the session key. The renewal counts from
@@ -79,8 +78,7 @@ func (k *keeper) acknowledge(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("renew lease %x: %w", int64(k.lease.ID()), err)
 	case cluster != k.lease.Cluster():
-		k.lease.Lose(holdfast.CauseClusterChanged, nil)
-		return errClusterChanged
+		return k.lease.Lose(holdfast.CauseClusterChanged, nil)
 	}
 	return nil
 }

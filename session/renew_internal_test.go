@@ -14,7 +14,6 @@ func TestEachFailureOfARenewalHasItsWord(t *testing.T) {
 	for err, want := range map[error]string{
 		errUnconfirmed:                "unconfirmed",
 		errArrivedLate:                "late",
-		errClusterChanged:             "failed",
 		rpctypes.ErrLeaseNotFound:     "failed",
 		rpctypes.ErrNoLeader:          "failed",
 		errors.New("connection lost"): "failed",

@@ -84,11 +84,7 @@ func EndedBy(ctx context.Context, host *Env, err error) error {
 // itself.
 func Retry(ctx context.Context, host *Env, op func(ctx context.Context) error) error {
 	return backoff.Retry(ctx, host.Retry, func(ctx context.Context) error {
-		err := op(ctx)
-		if err != nil {
-			err = retry.WithConnection(host.Client.ActiveConnection(), err)
-		}
-		return err
+		return retry.WithConnection(host.Client.ActiveConnection(), op(ctx))
 	})
 }
 

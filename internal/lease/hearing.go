@@ -8,7 +8,7 @@ import (
 )
 
 // Hearing tells the holders on a lease what the watches of its session key hear, and what the proofs of its renewals
-// read.
+// answer.
 type Hearing struct {
 	Errands Errands
 	watched atomic.Bool
@@ -26,14 +26,14 @@ func (h *Hearing) SetWatched(watched bool) { h.watched.Store(watched) }
 // lease. Only one goroutine may receive from it; several puts before it does are one value.
 func (h *Hearing) Bell() <-chan struct{} { return h.bell }
 
-// Heard records a mod revision of the session key, from a watch or a read. Each revision rings the bell once.
+// Heard records a mod revision of the session key, from a watch. Each revision rings the bell once.
 func (l *Lease) Heard(rev int64) {
 	l.mu.Lock()
-	// A put is told by each watch, and by the next renewal's read. A put of the session itself rings as well: it is rare,
-	// and the watch may tell it before its reply comes.
+	// Each watch tells a put. A put of the session itself rings as well: it is rare, and the watch may tell it before its
+	// reply comes.
 	//
 	//	rev 20  an administrator rings the bell. The watch on A tells it: what is held is polled
-	//	rev 20  the watch on B tells it, and later a read: nothing
+	//	rev 20  the watch on B tells it: nothing
 	//	rev 25  the session puts its key: one needless poll
 	rings := rev > l.heard
 	l.heard, l.gate = max(l.heard, rev), max(l.gate, rev)
