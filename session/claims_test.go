@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/session"
 )
@@ -117,6 +118,25 @@ func TestSessionBeginsWithTheSlowerOfItsGrants(t *testing.T) {
 		sess := c.openOn(t, cli, session.Options{})
 		if took := time.Since(began); took != 200*time.Millisecond || await(t, sess).Claims == clientv3.NoLease {
 			t.Errorf("began after %v with claims on %x", took, await(t, sess).Claims)
+		}
+	})
+}
+
+// etcd refuses the session's own lease, and a member hangs that was asked for the one of its claims.
+func TestNewDoesNotWaitForClaimsItCannotUse(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		c.link.Plan(func(call etcdfake.Call) etcdfake.Fate {
+			if _, isForClaims := leaseOf(call); isForClaims {
+				return unanswered
+			}
+			return denial
+		})
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := session.New(ctx, c.dial(t), quiet(session.Options{}))
+		if etcderr.Classify(err) != etcderr.Unauthorized || time.Since(began) > time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})
 }

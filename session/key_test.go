@@ -295,6 +295,40 @@ func TestNewWithoutPermissionForTheKeyNamesTheCommandThatGrantsIt(t *testing.T) 
 	})
 }
 
+// Its Grant was slow, so a renewal is under way beside the put.
+func TestNewWithoutPermissionForTheKeyDoesNotWaitForARenewal(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		cli := c.dial(t)
+		kv := &denied{KV: cli.KV}
+		kv.denied.Store(true)
+		cli.KV = kv
+		c.fail(etcdfake.Fate{Request: 2 * time.Second, Reply: 2 * time.Second}, "LeaseGrant", "LeaseKeepAlive")
+		began := time.Now()
+		_, err := session.New(t.Context(), cli, quiet(session.Options{}))
+		if took := time.Since(began); took != 4*time.Second || !errors.Is(err, rpctypes.ErrPermissionDenied) ||
+			!strings.Contains(err.Error(), "etcdctl role grant-permission") {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
+}
+
+// The lease is gone when its key is put: the next one may not be.
+func TestNewBeginsAnewIfItsLeaseIsGone(t *testing.T) {
+	for _, slow := range []time.Duration{0, 2 * time.Second} {
+		start(t, func(t *testing.T, c *cluster) {
+			cli := c.dial(t)
+			kv := &denied{KV: cli.KV, with: rpctypes.ErrLeaseNotFound}
+			kv.denied.Store(true)
+			cli.KV = kv
+			time.AfterFunc(2*slow+time.Millisecond, func() { kv.denied.Store(false) }) // after the first put
+			c.delay(slow, slow)
+			if sess := c.openOn(t, cli, session.Options{}); sess.Check() != nil || kv.puts.Load() == 0 {
+				t.Errorf("round trips of %v: %v, after %d puts that were refused", 2*slow, sess.Check(), kv.puts.Load())
+			}
+		})
+	}
+}
+
 // Roles get repaired and alarms disarmed, so the session keeps trying; callers that wait for a lease get the error.
 func TestAwaitReturnsWhyANewLeaseIsRefused(t *testing.T) {
 	for _, refusal := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrNoSpace} {

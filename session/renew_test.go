@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/backoff"
+	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -115,19 +116,21 @@ func TestRenewalConfirmedTooLateDoesNotRevive(t *testing.T) {
 // The pauses of a program's locks may be longer than a lease lasts. A renewal that is not answered must still not
 // cost the lease.
 func TestPausesBetweenRenewalsFitIntoTheTTL(t *testing.T) {
-	start(t, func(t *testing.T, c *cluster) {
-		sess := c.open(t, session.Options{
-			Retry: backoff.Policy{Initial: time.Minute, Max: time.Minute, Rand: func() float64 { return 1 }},
+	for name, fate := range map[string]etcdfake.Fate{"unanswered": unanswered, "refused": noLeader} {
+		start(t, func(t *testing.T, c *cluster) {
+			sess := c.open(t, session.Options{
+				Retry: backoff.Policy{Initial: time.Minute, Max: time.Minute, Rand: func() float64 { return 0.999 }},
+			})
+			id := sess.Lease()
+			c.fail(fate, "LeaseKeepAlive")
+			time.Sleep(6 * time.Second) // it was sent at 5 s, and without a reply is given up at 9 s
+			c.heal()
+			time.Sleep(time.Minute)
+			if err := sess.Check(); err != nil || sess.Lease() != id {
+				t.Errorf("%s: Check %v, lease %x, was %x", name, err, sess.Lease(), id)
+			}
 		})
-		id := sess.Lease()
-		c.hang("LeaseKeepAlive")
-		time.Sleep(6 * time.Second) // it was sent at 5 s, and is given up at 9 s
-		c.heal()
-		time.Sleep(time.Minute)
-		if err := sess.Check(); err != nil || sess.Lease() != id {
-			t.Errorf("Check %v, lease %x, was %x", err, sess.Lease(), id)
-		}
-	})
+	}
 }
 
 // A renewal that hangs leaves an eighth of the trusted time to send others, whatever the TTL and the margin are.
