@@ -32,14 +32,11 @@ type key struct {
 }
 
 // run keeps the member's key as it is wanted, under one lease after the other.
-func (m *Member) run(ctx context.Context) {
+func (m *Member) run(context.Context) {
 	for {
 		l, err := m.host.Await(m.stay)
 		switch {
-		case ctx.Err() != nil:
-			m.end(holdfast.ErrClosed)
-			return
-		case err != nil && m.hasLeft(): // its lease is lost, and the key with it
+		case m.hasLeft(): // the lease of the key is lost, if there was one, and the key with it
 			m.end(holdfast.ErrReleased)
 			return
 		case m.hasStood() && (etcderr.Classify(err) == etcderr.Unauthorized || errors.Is(err, rpctypes.ErrNoSpace)):
@@ -72,11 +69,11 @@ func (k *key) keep() error {
 			k.m.host.LeaseGone(ctx, k.lease, err) // etcd has told this request before the session
 		}
 		switch {
-		case confirmed.left, ctx.Err() != nil && k.m.hasLeft():
+		case confirmed.left:
 			return holdfast.ErrReleased
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && !k.m.hasStood() && !k.m.hasLeft(): // Join waits for it; without Join the session goes on
+		case !k.m.hasStood() && !k.m.hasLeft(): // Join waits for it; without Join the session goes on
 			return k.discard(ctx, policy, err)
 		case err != nil:
 			k.m.host.Logger.Warn("holdfast: etcd refuses to write the key of a member; its role may lack the permission; "+
@@ -91,7 +88,7 @@ func (k *key) keep() error {
 // It returns why there is no member.
 func (k *key) discard(ctx context.Context, policy backoff.Policy, refused error) error {
 	err := backoff.Retry(ctx, policy, func(ctx context.Context) error { return k.remove(ctx, wanted{}) })
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		return fmt.Errorf("%w; an earlier request may have put the key %s, and etcd refuses to remove it, which then stands "+
 			"until lease %s ends: %w",
 			refused, names.Quote(k.name), names.Lease(k.lease.ID()), err)
@@ -143,8 +140,6 @@ func (k *key) put(ctx context.Context, want wanted) error {
 	case errors.Is(err, rpctypes.ErrNoSpace): // after the first put that was too much, and then for those it refuses
 		k.mod = -1
 		return retry.Again(err)
-	case err != nil && etcderr.Classify(err) == etcderr.Unknown:
-		return retry.Again(err) // the comparisons allow to send it again
 	case err != nil:
 		return err
 	case r.Succeeded:
@@ -169,9 +164,6 @@ func (k *key) remove(ctx context.Context, _ wanted) error {
 		return nil
 	}
 	_, err := requests.Txn{Then: []clientv3.Op{clientv3.OpDelete(k.name)}}.Once(ctx, k.m.host.Sender, requests.Write)
-	if err != nil && etcderr.Classify(err) == etcderr.Unknown {
-		return retry.Again(err)
-	}
 	return err
 }
 

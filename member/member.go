@@ -195,12 +195,8 @@ func (m *Member) Key() string {
 // Lease returns the lease of that key.
 func (m *Member) Lease() clientv3.LeaseID {
 	m.mu.Lock()
-	under := m.lease
-	m.mu.Unlock()
-	if under == nil {
-		return clientv3.NoLease
-	}
-	return under.ID()
+	defer m.mu.Unlock()
+	return m.lease.ID()
 }
 
 // Client returns the session's etcd client.
@@ -231,16 +227,13 @@ func (m *Member) Leave(ctx context.Context) error {
 	if m.reserved != nil {
 		m.reserved.shorten(ctx)
 	}
-	err := m.await(ctx, m.leave())
+	err := m.await(ctx, m.leave()) // never nil: the membership ends
 	for _, gone := range []error{holdfast.ErrReleased, holdfast.ErrClosed, holdfast.ErrLost} {
 		if errors.Is(err, gone) {
 			return nil
 		}
 	}
-	if err != nil {
-		return m.failed("leave", err)
-	}
-	return nil
+	return m.failed("leave", err)
 }
 
 // Check judges the membership now, without a request: nil while the key stands, as far as this process knows;
@@ -297,7 +290,7 @@ func (m *Member) wantLocked(c change) (number int) {
 
 // endedLocked returns why nothing is to be put any more, or nil.
 func (m *Member) endedLocked() error {
-	if m.ended == nil && m.want.left {
+	if m.want.left {
 		return holdfast.ErrReleased
 	}
 	return m.ended

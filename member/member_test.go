@@ -85,8 +85,8 @@ func TestMemberIsFoundFromJoinToLeave(t *testing.T) {
 			i.Joined.Before(before.Truncate(time.Millisecond)) || i.Joined.After(time.Now()) {
 			t.Errorf("%+v at revision %d", i, g.Revision)
 		}
-		if m.Group() != "workers" || m.Name() != "node-1" || m.Check() != nil {
-			t.Errorf("%s, %s, %v", m.Group(), m.Name(), m.Check())
+		if m.Group() != "workers" || m.Name() != "node-1" || m.Check() != nil || m.Lease() != i.Lease || m.Key() != i.Key {
+			t.Errorf("%s, %s, %v, lease %x, key %s", m.Group(), m.Name(), m.Check(), m.Lease(), m.Key())
 		}
 		if err := m.Update(ctx, "\xff"); err != nil {
 			t.Error(err)
@@ -206,6 +206,41 @@ func TestUpdateThatLeaveOvertakesIsNotConfirmed(t *testing.T) {
 	})
 }
 
+// Its key still stands, and the session tries to remove it.
+func TestNothingIsChangedAfterLeave(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		m := join(t, p, member.Options{Name: "a"})
+		p.Link.Plan(func(c etcdfake.Call) etcdfake.Fate { return etcdfake.Fate{LoseRequest: writes(c), Silent: true} })
+		_ = m.Leave(kit.Within(t, time.Second))
+		for what, err := range map[string]error{
+			"Check": m.Check(), "Update": m.Update(t.Context(), "2"), "Retire": m.Retire(t.Context()),
+		} {
+			if !errors.Is(err, holdfast.ErrReleased) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		expect(t, "meanwhile", group(t, srv), "a=")
+		p.Link.Plan(nil)
+		time.Sleep(10 * time.Second)
+		expect(t, "afterwards", group(t, srv))
+	})
+}
+
+func TestLargestOptionsAreAccepted(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		join(t, p, member.Options{
+			Name: strings.Repeat("x", member.MaxName), Settle: member.MaxSettle, Rejoin: member.MaxRejoin,
+			Capacity: member.Capacity{Weight: member.MaxWeight, Zone: strings.Repeat("z", member.MaxZone)},
+		})
+		join(t, p, member.Options{Name: "b", Rejoin: member.MinRejoin})
+		if n := len(group(t, srv)); n != 2 {
+			t.Errorf("%d members", n)
+		}
+	})
+}
+
 func TestMembersOfOneNameStandSideBySide(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p, q := kit.Start(t, srv), kit.Start(t, srv)
@@ -256,7 +291,7 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		}{
 			"no context":       {"ctx", joinErr(noContext, p.Sess, "g", member.Options{})},
 			"no session":       {"sess", joinErr(t.Context(), nil, "g", member.Options{})},
-			"a long name":      {"Options.Name", joinErr(t.Context(), p.Sess, "g", member.Options{Name: long[:300]})},
+			"a long name":      {"Options.Name", joinErr(t.Context(), p.Sess, "g", member.Options{Name: long[:member.MaxName+1]})},
 			"a name, no UTF-8": {"Options.Name", joinErr(t.Context(), p.Sess, "g", member.Options{Name: "\xff"})},
 			"no name":          {"Options.Name", joinErr(t.Context(), anonymous.Sess, "g", member.Options{})},
 			"a long value":     {"Options.Value", joinErr(t.Context(), p.Sess, "g", member.Options{Value: long})},

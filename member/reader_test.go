@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,6 +68,12 @@ func TestWatchTellsEachChange(t *testing.T) {
 		srv.Revoke(p.Sess.Lease())
 		next("")
 		next("a=2")
+		for g, err := range r.Watch(ctx) { // and no more after a break
+			if expect(t, "watched anew", describe(g), "a=2"); err != nil {
+				t.Error(err)
+			}
+			break
+		}
 		cancel()
 		next(`watch group "workers": context canceled`)
 		if _, more := <-told; more {
@@ -235,6 +242,25 @@ func TestObserverSaysHowOldTheGroupMayBe(t *testing.T) {
 		o.Close()
 		if s := o.Current(); s.Trusted || !errors.Is(s.Err, context.Canceled) || len(s.Members) != 1 {
 			t.Errorf("closed: %+v", s)
+		}
+	})
+}
+
+// The reader's own clock says how old it is.
+func TestObserverGoesByItsClock(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var ahead atomic.Int64
+		began := time.Now()
+		clock := func() time.Duration { return time.Since(began) + time.Duration(ahead.Load()) }
+		r := member.NewReader(srv.Client(t), "workers").With(member.ReaderOptions{Clock: clock})
+		o, err := r.Observer(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer o.Close()
+		ahead.Store(int64(24 * time.Hour)) // the machine has slept
+		if s := o.Current(); s.Trusted || s.Age < 24*time.Hour {
+			t.Errorf("trusted %v, age %v", s.Trusted, s.Age)
 		}
 	})
 }

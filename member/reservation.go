@@ -53,21 +53,14 @@ func reserve(m *Member, rejoin time.Duration) *reservation {
 }
 
 func (r *reservation) keep(ctx context.Context) {
-	var refused bool
 	for {
 		pause, err := r.rejoin/2, r.renew(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
+		if err != nil && ctx.Err() == nil {
 			pause = min(pause, againAfter)
-		}
-		if err != nil && !refused && r.m.Check() == nil {
 			r.m.host.Logger.Warn("holdfast: the reservation of a member was not renewed; trying again; "+
 				"if its process dies meanwhile, others may not wait for it to rejoin",
 				"group", r.m.Group(), "name", r.m.Name(), "error", err)
 		}
-		refused = err != nil
 		if !r.wait(ctx, pause, err) {
 			return
 		}
@@ -77,8 +70,7 @@ func (r *reservation) keep(ctx context.Context) {
 // wait waits until the lease is due, or the member's capacity has changed. It reports false when ctx or the membership
 // has ended.
 func (r *reservation) wait(ctx context.Context, pause time.Duration, failed error) bool {
-	due := time.NewTimer(pause)
-	defer due.Stop()
+	due := time.After(pause)
 	for {
 		r.m.mu.Lock()
 		old, ended, changed := r.m.want.capacity != r.capacity, r.m.ended != nil, r.m.changed
@@ -91,7 +83,7 @@ func (r *reservation) wait(ctx context.Context, pause time.Duration, failed erro
 		}
 		select {
 		case <-changed:
-		case <-due.C:
+		case <-due:
 			return true
 		case <-ctx.Done():
 			return false

@@ -1,10 +1,19 @@
 package member_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"maps"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
@@ -140,6 +149,130 @@ func TestReservationEndsAfterAFinalLoss(t *testing.T) {
 		expect(t, "within Rejoin", absence(t, srv), "a")
 		time.Sleep(rejoin + kit.TTL)
 		expect(t, "after Rejoin", absence(t, srv))
+	})
+}
+
+// So it stands for Rejoin after the key of a member that dies, and for half as long before its next renewal.
+func TestLeaseOfAReservation(t *testing.T) {
+	for rejoin, want := range map[time.Duration]time.Duration{
+		20 * time.Second: kit.TTL + 30*time.Second, 1500 * time.Millisecond: kit.TTL + 3*time.Second, // whole seconds
+	} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			join(t, kit.Start(t, srv), member.Options{Name: "a", Rejoin: rejoin})
+			time.Sleep(100 * time.Millisecond)
+			for _, kv := range srv.Keys(keys + "reserved-") {
+				if lasts := time.Until(srv.Expires(clientv3.LeaseID(kv.Lease))).Round(time.Second); lasts != want {
+					t.Errorf("Rejoin %v: it lasts %v, want %v", rejoin, lasts, want)
+				}
+			}
+		})
+	}
+}
+
+// etcd refuses it for a while, as to a role without the permission.
+func TestReservationIsPutOnceEtcdAllowsIt(t *testing.T) {
+	const rejoin = time.Minute
+	for _, method := range []string{"LeaseGrant", "Txn"} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			var log bytes.Buffer
+			p := kit.Start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+			m := join(t, p, member.Options{Name: "a", Rejoin: rejoin})
+			time.Sleep(time.Second)
+			sent := 0
+			p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+				txn, isTxn := c.Request.(*pb.TxnRequest)
+				if c.Method == method && (!isTxn || strings.Contains(txn.String(), "reserved-")) {
+					sent++
+					f = etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
+				}
+				return f
+			})
+			if err := m.SetCapacity(t.Context(), member.Capacity{Weight: 7}); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			warned := strings.Count(log.String(), "was not renewed")
+			if sent < 8 || sent > 15 || warned != sent {
+				t.Errorf("%s was sent %d times in a minute, and warned of %d times", method, sent, warned)
+			}
+			p.Link.Plan(nil)
+			time.Sleep(10 * time.Second)
+			p.Link.BlackHole()
+			time.Sleep(kit.TTL + time.Second)
+			g, err := member.NewReader(srv.Client(t), "workers").Members(t.Context())
+			if err != nil || len(g.Absent) != 1 || g.Absent[0].Weight != 7 {
+				t.Errorf("%s: %+v, %v", method, g.Absent, err)
+			}
+			synctest.Wait()
+			if n := strings.Count(log.String(), "was not renewed"); n != warned {
+				t.Errorf("%d warnings, %d while it was refused", n, warned)
+			}
+		})
+	}
+}
+
+// Its reservation tells the capacity at once, for it may die before the next renewal.
+func TestReservationFollowsTheCapacity(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		m := join(t, p, member.Options{Name: "a", Rejoin: time.Hour})
+		time.Sleep(time.Second)
+		if err := m.SetCapacity(t.Context(), member.Capacity{Weight: 7}); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		p.Link.BlackHole()
+		time.Sleep(kit.TTL + time.Second)
+		g, err := member.NewReader(srv.Client(t), "workers").Members(t.Context())
+		if err != nil || len(g.Absent) != 1 || g.Absent[0].Weight != 7 {
+			t.Errorf("%+v, %v", g.Absent, err)
+		}
+	})
+}
+
+// It leaves all the same, and the log says what others do not wait for.
+func TestLeaveWithoutAReservationIsLogged(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			var log bytes.Buffer
+			p := kit.Start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+			m := join(t, p, member.Options{Name: "a", Rejoin: rejoin})
+			time.Sleep(time.Second)
+			p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+				if refused && c.Method == "LeaseGrant" {
+					f = etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
+				}
+				return f
+			})
+			if err := m.Leave(t.Context()); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if logged := strings.Contains(log.String(), "without a reservation"); logged != refused || !refused && log.Len() > 0 {
+				t.Errorf("refused %v, log:\n%s", refused, &log)
+			}
+			p.Link.Plan(nil)
+		})
+	}
+}
+
+func TestNothingIsReservedAfterClose(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		p := kit.Start(t, srv)
+		m := join(t, p, member.Options{Name: "a", Rejoin: rejoin})
+		time.Sleep(time.Second)
+		if err := p.Sess.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		before := p.Link.Count()
+		if err := m.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if after := p.Link.Count(); !maps.Equal(before, after) {
+			t.Errorf("sent %v, before %v", after, before)
+		}
 	})
 }
 

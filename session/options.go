@@ -54,7 +54,7 @@ type Options struct {
 	TTL time.Duration
 
 	// Namespace is the first segment of every key, except below prefixes given to NewMutexAt and NewAt. Default
-	// "holdfast". No "/", no leading "@", at most 64 bytes. All contenders must use the same.
+	// "holdfast". UTF-8, no "/", no leading "@", at most 64 bytes. All contenders must use the same.
 	Namespace string
 
 	// Owner names this process in the session key and in every entry, for people. Default "host:pid"; at most 256

@@ -160,7 +160,7 @@ func (r *run) assign(group member.Group) {
 		r.compareCount(group.Members[at].Created)
 	case errors.Is(state, holdfast.ErrLost):
 		why = state // its shards are lost with its lease
-	case state == nil, errors.Is(state, holdfast.ErrSuspended): // also if a twin of its name is there: that may leave
+	default: // also if a twin of its name is there: that may leave
 		// Someone deleted the key by hand. That is no reason to give up all shards: the member counts itself, and puts the
 		// key again.
 		self := member.Info{Name: own, Capacity: r.member.Capacity()}

@@ -190,6 +190,24 @@ func TestMemberWhoseKeyWasDeletedKeepsItsShards(t *testing.T) {
 	})
 }
 
+// The other member of its session stands on the same lease.
+func TestMemberWhoseKeyWasDeletedPutsItAgainBesideAnotherOfItsSession(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f, p := newFleet(t, srv, 4), kit.Start(t, srv)
+		f.startWith(p, "a", f.work("a", 0))
+		time.Sleep(settled)
+		own := string(srv.Keys(members)[0].Key)
+		f.startWith(p, "b", f.work("b", 0))
+		time.Sleep(settled)
+		srv.Delete(own)
+		time.Sleep(settled)
+		if keys := kit.KeysOf(srv.Keys(members)); len(keys) != 2 || !slices.Contains(keys, own) {
+			t.Errorf("%q stand, %q was deleted", keys, own)
+		}
+		f.even("afterwards", "a", "b")
+	})
+}
+
 // It hears of the deletion while its renewals have no reply, and the next one is confirmed in time.
 func TestMemberWhoseKeyWasDeletedInASuspensionKeepsItsShards(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {

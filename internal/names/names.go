@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -31,6 +32,8 @@ func Namespace(ns string) (string, error) {
 		reason = `contains "/"; a namespace is a single segment`
 	case ns[0] == '@':
 		reason = `starts with "@", which is reserved`
+	case !utf8.ValidString(ns):
+		reason = "is not UTF-8" // a ticket has it as text
 	case len(ns) > MaxNamespace:
 		reason = fmt.Sprintf("is longer than %d bytes", MaxNamespace)
 	default:

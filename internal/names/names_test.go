@@ -21,6 +21,7 @@ func TestNamespaceRules(t *testing.T) {
 		"a/b":                                   "",
 		"@a":                                    "",
 		strings.Repeat("n", names.MaxNamespace+1): "",
+		"\xff": "",
 	} {
 		got, err := names.Namespace(ns)
 		var bad *holdfast.NameError
