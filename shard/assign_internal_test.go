@@ -3,6 +3,8 @@ package shard
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
+	"math"
 	"slices"
 	"testing"
 
@@ -38,6 +40,54 @@ func TestAssignmentAndShardsOfKeysStayAsTheyAre(t *testing.T) {
 	if want := []int{2, 2, 1, 1, 2, 2, 0, 0, 1, 1, 1, 0, 0, 2, 0, 1}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
+	sum := fnv.New64a()
+	for i := range uint64(400) {
+		draw := func(what string, below uint64) int { return int(hash(fmt.Sprint(what, i)) % below) }
+		all := deployed(int(i), 1+draw("members", 12))
+		for m := range all {
+			c := &all[m].Capacity
+			if i%2 > 0 {
+				c.Weight = 1 + draw(fmt.Sprint("weight", m), 9)
+			}
+			if i%4 > 1 {
+				c.MaxShards = draw(fmt.Sprint("most", m), 30)
+			}
+			if i%8 > 3 {
+				c.Zone = fmt.Sprint(m % 3)
+			}
+		}
+		fmt.Fprint(sum, assign(all, 1+draw("shards", 200)))
+	}
+	if got, want := sum.Sum64(), uint64(0xac34d6a2715cd4c9); got != want {
+		t.Errorf("with weights, limits and zones: %#x, want %#x", got, want)
+	}
+	sum.Reset()
+	fmt.Fprint(sum, logs, logOf(0), logOf(1<<63), logOf(math.MaxUint64))
+	if got, want := sum.Sum64(), uint64(0xd4df722aec25045b); got != want {
+		t.Errorf("logarithms: %#x, want %#x", got, want)
+	}
+}
+
+func TestShardOfAKeyNeedsAShard(t *testing.T) {
+	if got := Of("a", 1); got != 0 {
+		t.Errorf("of one shard: %d", got)
+	}
+	for _, n := range []int{0, -1} {
+		func() {
+			defer func() {
+				if v := recover(); v != "shard.Of: n is not positive" {
+					t.Errorf("of %d shards: %v", n, v)
+				}
+			}()
+			t.Error(Of("a", n))
+		}()
+	}
+	group := member.Group{Members: []member.Info{{Name: "a"}}}
+	for _, n := range []int{0, -1} {
+		if got := Assigned(group, n); len(got) != 0 {
+			t.Errorf("%d shards: %q", n, got)
+		}
+	}
 }
 
 // Pins outlive a resize, and none makes its member take more than it said.
@@ -66,8 +116,10 @@ func TestPinsOutOfReachAreIgnored(t *testing.T) {
 		}
 		return n
 	}
-	if got := Assigned(group(5, all...), n); count(got) != 5 {
-		t.Errorf("all pinned to one that takes 5: %v", got)
+	for _, most := range []int{1, 5} {
+		if got := Assigned(group(most, all...), n); count(got) != most {
+			t.Errorf("all pinned to one that takes %d: %v", most, got)
+		}
 	}
 	// b is full. A pin takes one of its shards away, so there is room for another one.
 	full := Assigned(group(4), n)
@@ -144,12 +196,6 @@ func TestKeysSpreadOverAllShards(t *testing.T) {
 			t.Errorf("%d shards: %v keys", n, of)
 		}
 	}
-	defer func() {
-		if recover() == nil {
-			t.Error("0 shards did not panic")
-		}
-	}()
-	Of("a", 0)
 }
 
 func BenchmarkAssign(b *testing.B) {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/shard"
@@ -59,6 +60,12 @@ func TestOwnedIsWhatThisProcessOwnsNow(t *testing.T) {
 		time.Sleep(settled)
 		check("alone again")
 		p.Link.BlackHole()
+		for p.Sess.State() != holdfast.Suspended {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if owned := all.Owned(); len(owned) != 0 {
+			t.Errorf("its session is suspended: %v", owned)
+		}
 		time.Sleep(kit.TTL)
 		if owned := all.Owned(); len(owned) != 0 {
 			t.Errorf("its lease is lost: %v", owned)
@@ -71,8 +78,10 @@ func TestOwnedIsWhatThisProcessOwnsNow(t *testing.T) {
 		if owned := check("it has left"); owned != nil {
 			t.Error(owned)
 		}
-		if owned := new(shard.Shards).Owned(); owned != nil {
-			t.Error(owned)
+		for _, none := range []*shard.Shards{nil, {}} {
+			if owned := none.Owned(); owned != nil {
+				t.Error(owned)
+			}
 		}
 	})
 }

@@ -172,12 +172,12 @@ type item struct {
 // decode returns the item of a key. It leaves out keys of other names: "orders/eu" is none of "orders".
 func (r *Reader) decode(kv *mvccpb.KeyValue) (item, bool) {
 	if string(kv.Key) == r.count {
-		n, err := strconv.Atoi(string(kv.Value))
+		n, _ := strconv.Atoi(string(kv.Value))
 		it := item{count: n}
 		if kv.ModRevision > kv.CreateRevision {
 			it.resized = kv.ModRevision
 		}
-		return it, err == nil && 0 < n && n <= MaxCount
+		return it, n <= MaxCount // one below 1 counts as none
 	}
 	shard, own, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), r.prefix), "/")
 	index, err := strconv.Atoi(shard)
@@ -193,16 +193,16 @@ func (r *Reader) decode(kv *mvccpb.KeyValue) (item, bool) {
 		return item{}, false
 	}
 	o := Owner{Key: string(kv.Key), Lease: clientv3.LeaseID(kv.Lease), Revision: kv.CreateRevision}
-	if v, ok := layout.DecodeValue(kv.Value); ok {
-		o.Member, o.Value, o.Host, o.PID, o.Since = v.Owner, v.Data, v.Host, v.PID, v.Held
-	}
+	v, _ := layout.DecodeValue(kv.Value)
+	o.Member, o.Value, o.Host, o.PID, o.Since = v.Owner, v.Data, v.Host, v.PID, v.Held
 	return item{index: index, owner: o}, true
 }
 
 // ownersOf returns the owners. The oldest entry of a shard holds, unless a claim is older: then the entry of the claim
 // has gone without a release, and the shard has no owner until the lock delay is over.
 func ownersOf(l watching.Listing[item]) Owners {
-	n, resized := 0, int64(0)
+	var n int
+	var resized int64
 	for _, it := range l.Items {
 		n, resized = max(n, it.count), max(resized, it.resized)
 	}

@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/etcderr"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/shard"
@@ -106,8 +111,10 @@ func TestReaderNamesNoOwnerBehindAClaimWhoseEntryHasGone(t *testing.T) {
 		}
 		srv.Put(entries+"0/@/b", `{"owner":"b"}`)
 		srv.Put(entries+"0/@claim/b", "")
-		if o := owner(); o != (shard.Owner{}) {
-			t.Errorf("behind a's claim: %+v", o)
+		for range 20 { // each in another order
+			if o := owner(); o != (shard.Owner{}) {
+				t.Fatalf("behind a's claim: %+v", o)
+			}
 		}
 		srv.Delete(entries + "0/@claim/a")
 		if o := owner(); o.Key != entries+"0/@/b" {
@@ -122,21 +129,76 @@ func TestReaderLeavesOutKeysThatAreNotOfItsShards(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		r := shard.NewReader(srv.Client(t), "orders")
 		srv.Put(count, "8")
-		for _, key := range []string{"3/0/@/x", "3/@count", "8/@/x", "-1/@/x", "x/@/x"} {
+		for _, key := range []string{"3/0/@/x", "3/@count", "8/@/x", "-1/@/x", "x/@/x", "2/@/x/y", "0/@other/x"} {
 			srv.Put(entries+key, `{"owner":"x"}`)
 		}
-		now, err := r.Owners(t.Context())
-		if err != nil || len(now.Owners) != 8 {
-			t.Fatalf("%+v, %v", now, err)
-		}
-		for index, o := range now.Owners {
-			if o != (shard.Owner{}) {
-				t.Errorf("shard %d: %+v", index, o)
+		srv.Put(entries+"0/@/a", "")
+		for range 20 { // each in another order
+			now, err := r.Owners(t.Context())
+			if err != nil || len(now.Owners) != 8 || now.Owner(0).Key != entries+"0/@/a" {
+				t.Fatalf("%+v, %v", now, err)
+			}
+			for index, o := range now.Owners {
+				if index > 0 && o != (shard.Owner{}) || now.Owner(index) != o {
+					t.Errorf("shard %d: %+v", index, o)
+				}
+			}
+			if below, above := now.Owner(-1), now.Owner(8); below != (shard.Owner{}) || above != below {
+				t.Errorf("shards that there are not: %+v, %+v", below, above)
 			}
 		}
-		srv.Put(count, fmt.Sprint(shard.MaxCount+1))
-		if now, err := r.Owners(t.Context()); err != nil || len(now.Owners) != 0 {
-			t.Errorf("more than there can be: %d, %v", len(now.Owners), err)
+		srv.Put(count, "1")
+		for range 20 {
+			if now, err := r.Owners(t.Context()); err != nil || len(now.Owners) != 1 || now.Owner(0).Key != entries+"0/@/a" {
+				t.Fatalf("of one shard: %+v, %v", now, err)
+			}
+		}
+		for number, want := range map[string]int{
+			fmt.Sprint(shard.MaxCount): shard.MaxCount, fmt.Sprint(shard.MaxCount + 1): 0, "0": 0, "-1": 0, "many": 0,
+		} {
+			srv.Put(count, number)
+			if now, err := r.Owners(t.Context()); err != nil || len(now.Owners) != want {
+				t.Errorf("the number is %s: %d, %v", number, len(now.Owners), err)
+			}
+		}
+	})
+}
+
+func TestReaderTellsARefusal(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		link := srv.Link()
+		link.Plan(func(etcdfake.Call) etcdfake.Fate {
+			return etcdfake.Fate{LoseRequest: true, Code: codes.PermissionDenied}
+		})
+		r := shard.NewReader(link.Client(), "orders")
+		_, listed := r.Owners(t.Context())
+		_, observed := r.Observer(t.Context())
+		_, routed := r.OwnerOf(t.Context(), "x")
+		for _, err := range []error{listed, observed, routed} {
+			if etcderr.Classify(err) != etcderr.Unauthorized || !strings.Contains(err.Error(), `owners of shards "orders"`) {
+				t.Errorf("%v", err)
+			}
+		}
+	})
+}
+
+// The reader's own clock says how old it is.
+func TestObserverGoesByItsClock(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var ahead atomic.Int64
+		began := time.Now()
+		clock := func() time.Duration { return time.Since(began) + time.Duration(ahead.Load()) }
+		o, err := shard.NewReader(srv.Client(t), "orders").With(shard.ReaderOptions{Clock: clock}).Observer(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ahead.Store(int64(24 * time.Hour)) // the machine has slept
+		if s := o.Current(); s.Trusted || s.Age < 24*time.Hour {
+			t.Errorf("trusted %v, age %v", s.Trusted, s.Age)
+		}
+		o.Close()
+		if s := o.Current(); !errors.Is(s.Err, context.Canceled) {
+			t.Errorf("closed: %v", s.Err)
 		}
 	})
 }
@@ -166,11 +228,16 @@ func TestWatchTellsEachMove(t *testing.T) {
 		told := make(chan string, 100)
 		go func() { // ends with ctx
 			defer close(told)
+			var last []shard.Owner
 			for owners, err := range shard.NewReader(srv.Client(t), "orders").Watch(ctx) {
 				if err != nil {
 					told <- err.Error()
 					return
 				}
+				if last != nil && slices.Equal(owners.Owners, last) {
+					t.Errorf("told twice: %+v", last)
+				}
+				last = owners.Owners
 				told <- owners.Owner(0).Member
 			}
 		}()
@@ -196,6 +263,10 @@ func TestWatchTellsEachMove(t *testing.T) {
 		until("")
 		f.start("b", 0)
 		until("b")
+		for range shard.NewReader(srv.Client(t), "orders").Watch(ctx) { // and no more after a break
+			break
+		}
+		time.Sleep(time.Hour)
 		cancel()
 		until(`watch owners of shards "orders": context canceled`)
 	})

@@ -20,7 +20,7 @@ type part struct {
 
 // rooms returns the zones, and how many of n shards each zone and each of its members is to have. Zones have equally
 // many, and the members of a zone as many as their weights say, within one shard. What a member leaves by its MaxShards
-// goes to the others. If shards are left over, a last zone has them, and no members.
+// goes to the others. A last zone, without members, has the shards that are left over.
 func rooms(members []candidate, n int) (zones []part) {
 	// Zones count once each member names one. Else the first process with a zone would be given half of all shards.
 	named := !slices.ContainsFunc(members, func(c candidate) bool { return c.Zone == "" })
@@ -47,10 +47,7 @@ func rooms(members []candidate, n int) (zones []part) {
 	for _, z := range zones {
 		divide(z.room, z.members)
 	}
-	if left > 0 {
-		zones = append(zones, part{hash: hash(""), room: left, ideal: ratio(left, n)})
-	}
-	return zones
+	return append(zones, part{hash: hash(""), room: left, ideal: ratio(left, n)})
 }
 
 // divide sets the room of each part: by its weight, and most at most. It returns how many shards are left over.
@@ -94,12 +91,9 @@ func divide(n int, parts []part) (left int) {
 // whole is one, in the fixed-point numbers of ideal and ratio.
 const whole = 1 << 30
 
-// ratio returns a/b of [whole], and 1 at least. a is at most b.
+// ratio returns a/b of [whole], and 1 at least. a is at most b. b is 0 if there is no shard.
 func ratio(a, b int) uint64 {
-	if a == 0 || b == 0 {
-		return 1
-	}
 	hi, lo := bits.Mul64(uint64(a), whole) //nolint:gosec // not negative
-	quotient, _ := bits.Div64(hi, lo, uint64(b))
+	quotient, _ := bits.Div64(hi, lo, uint64(max(1, b)))
 	return max(1, quotient)
 }

@@ -141,12 +141,27 @@ type slot struct {
 // follow wants and gives up shards as the members come, settle and go, until ctx ends. It ends Run if they cannot be
 // read any more.
 func (r *run) follow(ctx context.Context, members *member.Reader) {
-	for group, err := range r.settling.again(ctx, members.Watch(ctx)) {
-		if err != nil {
-			r.end(err) // unless it has ended, and this is the consequence
-			return
+	groups := make(chan member.Group)
+	go func() { // joined below
+		defer close(groups)
+		for group, err := range members.Watch(ctx) {
+			if err != nil {
+				r.end(err) // unless it has ended, and this is the consequence
+				return
+			}
+			groups <- group
 		}
-		r.assign(group)
+	}()
+	var latest member.Group
+	for open := true; ; {
+		select {
+		case latest, open = <-groups:
+			if !open {
+				return
+			}
+		case <-r.settling.due:
+		}
+		r.assign(latest)
 	}
 }
 

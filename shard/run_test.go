@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/testkit/holdtest"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
+	"github.com/holdfast-go/holdfast/member"
 	"github.com/holdfast-go/holdfast/session"
 	"github.com/holdfast-go/holdfast/shard"
 )
@@ -448,6 +449,7 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 			"Options.DrainTimeout": run(p.Sess, "orders", 1, shard.Options{DrainTimeout: -1}),
 			"Options.Member":       run(p.Sess, "orders", 1, shard.Options{Member: long}),
 			"Options.Value":        run(p.Sess, "orders", 1, shard.Options{Value: long}),
+			"Options.Settle":       run(p.Sess, "orders", 1, shard.Options{Settle: time.Hour + 1}),
 		} {
 			var bad *holdfast.ArgumentError
 			if !errors.As(err, &bad) || bad.Argument != argument {
@@ -457,6 +459,24 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		var bad *holdfast.ArgumentError
 		if err := run(p.Sess, "orders", 0, shard.Options{}); !errors.As(err, &bad) || bad.Argument != "n" {
 			t.Errorf("no shards: %v", err)
+		}
+		var none *shard.Shards
+		if err := none.Run(t.Context(), fn); !errors.As(err, &bad) || bad.Argument != "sess" {
+			t.Errorf("nil: %v", err)
+		}
+		for _, rejoin := range []time.Duration{-1, member.MinRejoin - 1, member.MaxRejoin + 1} {
+			err := run(p.Sess, "orders", 1, shard.Options{Member: "a", Rejoin: rejoin})
+			if !errors.As(err, &bad) || bad.Argument != "Options.Rejoin" {
+				t.Errorf("Rejoin %v: %v", rejoin, err)
+			}
+		}
+		for _, name := range []string{long[:member.MaxName+1], long[:member.MaxValue+1]} {
+			if err := run(p.Sess, "orders", 1, shard.Options{Member: name}); !errors.As(err, &bad) {
+				t.Errorf("a name of %d bytes: %v", len(name), err)
+			}
+		}
+		if err := run(p.Sess, "orders", 1, shard.Options{Value: long[:member.MaxValue+1]}); !errors.As(err, &bad) {
+			t.Errorf("a long value: %v", err)
 		}
 		if err := run(p.Sess, "orders", 1, shard.Options{Member: "\xff"}); !errors.As(err, &bad) ||
 			bad.Argument != "Options.Member" {
@@ -477,6 +497,23 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 			t.Errorf("sent %v, before %v", after, before)
 		}
 	})
+}
+
+func TestLargestOptionsAreAccepted(t *testing.T) {
+	for _, rejoin := range []time.Duration{member.MinRejoin, member.MaxRejoin} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			p := kit.Start(t, srv, func(o *session.Options) { o.Anonymous = true })
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			err := shard.New(p.Sess, strings.Repeat("n", 500), shard.MaxCount).With(shard.Options{
+				Member: strings.Repeat("x", member.MaxName), Value: strings.Repeat("v", member.MaxValue), Rejoin: rejoin,
+				Settle: time.Hour,
+			}).Run(ctx, func(context.Context, *shard.Shard) error { return nil })
+			if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*holdfast.ArgumentError)) {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // Two processes of one name, as during a restart: the key of one is deleted by hand, and the other's is not its own.

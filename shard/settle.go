@@ -1,8 +1,6 @@
 package shard
 
 import (
-	"context"
-	"iter"
 	"slices"
 	"time"
 
@@ -31,16 +29,13 @@ type settling struct {
 	known map[string]time.Time // by name: since when it settles; zero: it has settled
 	last  time.Time            // when the latest name joined
 	taken bool                 // a settled name is in service
-	timer *time.Timer          // fires when the next one settles
+	due   <-chan time.Time     // receives when the next one settles; nil: none will
 }
 
 // newSettling begins with the group as it was before this member joined. All its names count as settled. So a process
 // does not wait if it is expected back under its name, as by Rejoin.
 func newSettling(after time.Duration, before member.Group) *settling {
-	s := &settling{after: after, known: namesOf(before), timer: time.NewTimer(maxSettle)}
-	s.timer.Stop()
-	s.taken = s.takes(before)
-	return s
+	return &settling{after: after, known: namesOf(before)}
 }
 
 // waits returns how long a name will settle when it joins; 0: not at all.
@@ -51,11 +46,11 @@ func (s *settling) waits(name string) time.Duration {
 	return max(0, s.after)
 }
 
-// settled returns a group without the members that have not settled, and sets the timer for the next of them.
+// settled returns a group without the members that have not settled, and sets due for the next of them.
 func (s *settling) settled(group member.Group) member.Group {
 	now := time.Now()
 	s.update(group, now)
-	s.timer.Stop()
+	s.due = nil
 	var next time.Time
 	for _, since := range s.known {
 		if at := s.when(since); !since.IsZero() && (next.IsZero() || at.Before(next)) {
@@ -65,7 +60,7 @@ func (s *settling) settled(group member.Group) member.Group {
 	if next.IsZero() {
 		return group
 	}
-	s.timer.Reset(next.Sub(now))
+	s.due = time.After(next.Sub(now))
 	waits := func(m member.Info) bool { return !s.known[m.Name].IsZero() }
 	group.Members = slices.DeleteFunc(slices.Clone(group.Members), waits)
 	return group
@@ -156,41 +151,4 @@ func namesOf(group member.Group) map[string]time.Time {
 		names[m.Name] = time.Time{}
 	}
 	return names
-}
-
-// again ranges over groups, and over the latest again when another of its names has settled.
-func (s *settling) again(ctx context.Context, groups iter.Seq2[member.Group, error]) iter.Seq2[member.Group, error] {
-	type told struct {
-		group member.Group
-		err   error
-	}
-	return func(yield func(member.Group, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		all, latest := make(chan told), told{}
-		defer func() {
-			s.timer.Stop()
-			cancel()
-			for range all { // joins the goroutine
-			}
-		}()
-		go func() { // joined above
-			defer close(all)
-			for group, err := range groups {
-				select {
-				case all <- told{group, err}:
-				case <-ctx.Done():
-					return
-				}
-			}
-		}()
-		for open := true; ; {
-			select {
-			case latest, open = <-all:
-			case <-s.timer.C:
-			}
-			if !open || !yield(latest.group, latest.err) {
-				return
-			}
-		}
-	}
 }

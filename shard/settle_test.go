@@ -1,14 +1,12 @@
 package shard_test
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/admin"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
@@ -263,14 +261,58 @@ func TestMembersThatHaveNotSettledAreNamed(t *testing.T) {
 	})
 }
 
-func TestSettleIsBounded(t *testing.T) {
-	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
-		p := kit.Start(t, srv)
-		err := shard.New(p.Sess, "orders", 1).With(shard.Options{Settle: time.Hour + 1}).
-			Run(t.Context(), newFleet(t, srv, 1).work("a", 0))
-		var bad *holdfast.ArgumentError
-		if !errors.As(err, &bad) || bad.Argument != "Options.Settle" {
-			t.Errorf("%v", err)
+// By the texts of the members alone, seconds after the first has joined.
+func TestSettlingIsJudgedByTheOldestOfEachName(t *testing.T) {
+	began := time.Now()
+	info := func(name string, joined, settle time.Duration) member.Info {
+		return member.Info{Name: name, Joined: began.Add(joined), Settle: settle}
+	}
+	retiring := info("a", 0, settle)
+	retiring.Retiring = true
+	for what, c := range map[string]struct {
+		members []member.Info
+		after   time.Duration
+		want    []string
+	}{
+		"retiring":                       {[]member.Info{retiring}, time.Second, nil},
+		"behind one that retires":        {[]member.Info{retiring, info("a", time.Second, settle)}, settle, []string{"a"}},
+		"at the end":                     {[]member.Info{info("a", 0, settle)}, settle, nil},
+		"just before":                    {[]member.Info{info("a", 0, settle)}, settle - 1, []string{"a"}},
+		"a twin, which does not count":   {[]member.Info{info("a", 0, settle), info("a", settle-1, settle)}, settle + 1, nil},
+		"one that was there before":      {[]member.Info{info("a", 0, settle), info("b", settle-1, 0)}, settle + 1, nil},
+		"one that joins before it is so": {[]member.Info{info("a", 0, settle), info("b", settle-1, settle)}, settle + 1, []string{"a", "b"}},
+	} {
+		got := shard.Settling(member.Group{Members: c.members}, began.Add(c.after))
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
 		}
-	})
+	}
+}
+
+// A name that is expected back does not wait. One that comes while its old process still retires does.
+func TestNameThatComesBackWaitsUnlessItIsExpected(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*shard.Options)
+		waiting []string
+	}{
+		"with Rejoin": {withRejoin, nil}, "without": {withSettle(settle), []string{"a"}},
+	} {
+		etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+			f := newFleet(t, srv, 8)
+			a := f.start("a", settle, c.change)
+			f.start("b", 0)
+			time.Sleep(settled)
+			a.leave() // its functions go on for a while
+			time.Sleep(time.Second)
+			f.startWith(kit.Start(t, srv), "a", f.work("a", 0), c.change)
+			time.Sleep(time.Second)
+			group, err := member.NewReader(srv.Client(t), "shard/orders").Members(t.Context())
+			must(t, err)
+			if got := shard.Settling(group, time.Now()); !slices.Equal(got, c.waiting) {
+				t.Errorf("%s: %q have not settled, want %q", name, got, c.waiting)
+			}
+			time.Sleep(2 * settled)
+			f.even("afterwards", "a", "b")
+		})
+	}
 }

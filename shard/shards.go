@@ -133,11 +133,7 @@ type Shards struct {
 // New names n shards, 1 to MaxCount, in the session's namespace; see CheckName. A bad name, a bad n or a nil session is
 // an error of Run.
 func New(sess *session.Session, name string, n int) *Shards {
-	s := &Shards{sess: sess, name: name, n: n, here: new(here)}
-	if sess != nil {
-		s.host = lease.Open(sess)
-	}
-	return s
+	return &Shards{sess: sess, host: lease.Open(sess), name: name, n: n, here: new(here)}
 }
 
 // With returns a copy with these options, in place of those it had.

@@ -14,11 +14,8 @@ func share(shards []int, parts []part) [][]int {
 	// pairs, and a full part gives up its last pair, whose shard asks on (Gale and Shapley). Who asks first does not
 	// matter.
 	m := &matching{parts: parts, taken: make([][]pair, len(parts))}
-	for _, p := range parts {
-		m.stretch = m.stretch || p.ideal != parts[0].ideal
-	}
 	for _, shard := range shards {
-		for p, full := m.next(pair{shard: shard, part: -1}), true; full && p.part >= 0; {
+		for p, full := m.next(pair{shard: shard}), true; full && p.part >= 0; {
 			if p, full = m.take(p); full {
 				p = m.next(p)
 			}
@@ -44,23 +41,20 @@ func (p pair) before(other pair) bool {
 }
 
 type matching struct {
-	parts   []part
-	stretch bool     // their ideals differ
-	taken   [][]pair // by part: a heap, the last pair first
+	parts []part
+	taken [][]pair // by part: a heap, the last pair first
 }
 
-// next returns the pair behind p, of p's shard, or its first pair if p has no part. The last pair has no part.
+// next returns the pair behind p, of p's shard. The zero pair is before all others. The last pair has part -1.
 func (m *matching) next(p pair) pair {
 	first := pair{math.MaxUint64, math.MaxUint64, p.shard, -1}
 	of := mix(uint64(p.shard) + 1) //nolint:gosec // not negative
 	for i := range m.parts {
 		q := pair{hash: mix(m.parts[i].hash ^ of), shard: p.shard, part: i}
-		if q.order = q.hash; m.stretch {
-			// A part that is to have twice as many is the first choice twice as often. Else a small part would refuse most
-			// shards that come, and those would move at each change.
-			q.order = logOf(q.hash) << 24 / m.parts[i].ideal
-		}
-		if !first.before(q) && (p.part < 0 || p.before(q)) {
+		// A part that is to have twice as many is the first choice twice as often. Else a small part would refuse most
+		// shards that come, and those would move at each change.
+		q.order = logOf(q.hash) << 24 / m.parts[i].ideal
+		if !first.before(q) && p.before(q) {
 			first = q
 		}
 	}

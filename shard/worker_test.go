@@ -202,6 +202,48 @@ func TestFunctionSeesASuspension(t *testing.T) {
 	}
 }
 
+// Its shard is not to end by the suspension, so the function has ended it.
+func TestFunctionThatReturnsInASuspensionIsTold(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 1)
+		suspended := make(chan struct{})
+		var told atomic.Int64
+		r := f.startWith(kit.Start(t, srv), "a", func(ctx context.Context, s *shard.Shard) error {
+			select {
+			case <-suspended:
+			case <-ctx.Done():
+			}
+			return nil
+		}, func(o *shard.Options) { o.OnError = func(int, error) { told.Add(1) } })
+		time.Sleep(settled)
+		r.Link.Cut()
+		for r.Sess.State() != holdfast.Suspended {
+			time.Sleep(100 * time.Millisecond)
+		}
+		close(suspended)
+		time.Sleep(kit.CloseTimeout + time.Second) // the release has that long
+		if told.Load() == 0 {
+			t.Error("not told")
+		}
+		r.Heal()
+	})
+}
+
+// As Options.DrainTimeout says.
+func TestFunctionHasThirtySecondsToReturn(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		f := newFleet(t, srv, 1)
+		r := f.start("a", time.Hour)
+		time.Sleep(settled)
+		began := time.Now()
+		r.stop()
+		if took := time.Since(began).Round(time.Second); took != 30*time.Second || !errors.Is(r.err, shard.ErrNotDrained) {
+			t.Errorf("after %v: %v", took, r.err)
+		}
+		time.Sleep(time.Hour) // until it has returned
+	})
+}
+
 // It has lost its shards before it hears that they are assigned to another one: that is a consequence.
 func TestFunctionOfAStoppedProcessIsToldThatItsShardIsLost(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
