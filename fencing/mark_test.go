@@ -29,7 +29,8 @@ func TestUnnamedTokenIsComparedWithAnyMark(t *testing.T) {
 	mustSay(t, err, `"a"`, "an unnamed lock", advice)
 	for _, pass := range []struct{ c, mark fencing.Claim }{
 		{bare, fencing.Claim{}}, {bare, fencing.Claim{Token: 5}}, {bare, fencing.Claim{Name: "b", Token: 5}},
-		{fencing.Claim{Name: "a", Token: 5}, fencing.Claim{Token: 4}}, {fencing.Claim{Name: "a", Token: 5}, fencing.Claim{Name: "b"}},
+		{fencing.Claim{Name: "a", Token: 5}, fencing.Claim{Token: 4}},
+		{fencing.Claim{Name: "a", Token: 5}, fencing.Claim{Name: "b"}}, // without a token it is no mark
 	} {
 		if err := pass.c.CheckMark("r", pass.mark); err != nil {
 			t.Errorf("%v over %v: %v", pass.c, pass.mark, err)

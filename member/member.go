@@ -195,8 +195,9 @@ func (m *Member) Key() string {
 // Lease returns the lease of that key.
 func (m *Member) Lease() clientv3.LeaseID {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.lease.ID()
+	under := m.lease
+	m.mu.Unlock()
+	return under.ID()
 }
 
 // Client returns the session's etcd client.

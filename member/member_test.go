@@ -289,9 +289,11 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 			argument string
 			err      error
 		}{
-			"no context":       {"ctx", joinErr(noContext, p.Sess, "g", member.Options{})},
-			"no session":       {"sess", joinErr(t.Context(), nil, "g", member.Options{})},
-			"a long name":      {"Options.Name", joinErr(t.Context(), p.Sess, "g", member.Options{Name: long[:member.MaxName+1]})},
+			"no context": {"ctx", joinErr(noContext, p.Sess, "g", member.Options{})},
+			"no session": {"sess", joinErr(t.Context(), nil, "g", member.Options{})},
+			"a long name": {
+				"Options.Name", joinErr(t.Context(), p.Sess, "g", member.Options{Name: long[:member.MaxName+1]}),
+			},
 			"a name, no UTF-8": {"Options.Name", joinErr(t.Context(), p.Sess, "g", member.Options{Name: "\xff"})},
 			"no name":          {"Options.Name", joinErr(t.Context(), anonymous.Sess, "g", member.Options{})},
 			"a long value":     {"Options.Value", joinErr(t.Context(), p.Sess, "g", member.Options{Value: long})},

@@ -249,7 +249,8 @@ func TestLeaveWithoutAReservationIsLogged(t *testing.T) {
 				t.Error(err)
 			}
 			synctest.Wait()
-			if logged := strings.Contains(log.String(), "without a reservation"); logged != refused || !refused && log.Len() > 0 {
+			logged := strings.Contains(log.String(), "without a reservation")
+			if logged != refused || !refused && log.Len() > 0 {
 				t.Errorf("refused %v, log:\n%s", refused, &log)
 			}
 			p.Link.Plan(nil)

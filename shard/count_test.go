@@ -22,7 +22,8 @@ func TestAnotherCountIsRefused(t *testing.T) {
 		err := shard.New(p.Sess, "orders", 5).Run(kit.Within(t, time.Minute), nothing)
 		var other *shard.CountError
 		if !errors.As(err, &other) || other.Count != 4 || other.Named != 5 || other.Name != "orders" || other.Key != count ||
-			!strings.HasPrefix(err.Error(), `run shards "orders": `) || !strings.Contains(err.Error(), "4 shards") || !strings.Contains(err.Error(), "names 5") {
+			!strings.HasPrefix(err.Error(), `run shards "orders": `) || !strings.Contains(err.Error(), "4 shards") ||
+			!strings.Contains(err.Error(), "names 5") {
 			t.Errorf("%v", err)
 		}
 		for _, number := range []string{"many", "0", "-1", "04"} { // the put of an entry compares the text

@@ -274,13 +274,15 @@ func TestSettlingIsJudgedByTheOldestOfEachName(t *testing.T) {
 		after   time.Duration
 		want    []string
 	}{
-		"retiring":                       {[]member.Info{retiring}, time.Second, nil},
-		"behind one that retires":        {[]member.Info{retiring, info("a", time.Second, settle)}, settle, []string{"a"}},
-		"at the end":                     {[]member.Info{info("a", 0, settle)}, settle, nil},
-		"just before":                    {[]member.Info{info("a", 0, settle)}, settle - 1, []string{"a"}},
-		"a twin, which does not count":   {[]member.Info{info("a", 0, settle), info("a", settle-1, settle)}, settle + 1, nil},
-		"one that was there before":      {[]member.Info{info("a", 0, settle), info("b", settle-1, 0)}, settle + 1, nil},
-		"one that joins before it is so": {[]member.Info{info("a", 0, settle), info("b", settle-1, settle)}, settle + 1, []string{"a", "b"}},
+		"retiring":                     {[]member.Info{retiring}, time.Second, nil},
+		"behind one that retires":      {[]member.Info{retiring, info("a", time.Second, settle)}, settle, []string{"a"}},
+		"at the end":                   {[]member.Info{info("a", 0, settle)}, settle, nil},
+		"just before":                  {[]member.Info{info("a", 0, settle)}, settle - 1, []string{"a"}},
+		"a twin, which does not count": {[]member.Info{info("a", 0, settle), info("a", settle-1, settle)}, settle + 1, nil},
+		"one that was there before":    {[]member.Info{info("a", 0, settle), info("b", settle-1, 0)}, settle + 1, nil},
+		"another one joins before that": {
+			[]member.Info{info("a", 0, settle), info("b", settle-1, settle)}, settle + 1, []string{"a", "b"},
+		},
 	} {
 		got := shard.Settling(member.Group{Members: c.members}, began.Add(c.after))
 		if !slices.Equal(got, c.want) {

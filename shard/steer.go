@@ -30,8 +30,11 @@ var ErrNotRunning = errors.New("this process does not run the shards: Run begins
 // Errors: a *holdfast.ArgumentError before anything is sent; ErrNotRunning; holdfast.ErrClosed; ctx's: then the
 // capacity is put all the same, as soon as etcd can be reached.
 func (s *Shards) Update(ctx context.Context, c Capacity) error {
-	if s == nil || s.here == nil {
+	switch {
+	case s == nil || s.here == nil:
 		return &holdfast.ArgumentError{Argument: "receiver", Reason: "is a zero value: make it with New"}
+	case ctx == nil:
+		return &holdfast.ArgumentError{Argument: "ctx", Reason: "is nil"}
 	}
 	failed, running := error(nil), s.here.members.now()
 	if len(running) == 0 {

@@ -185,7 +185,7 @@ func TestDrainStandsUntilItsMemberHasBeenGoneForAnHour(t *testing.T) {
 	})
 }
 
-// Each 15 minutes, whoever joins or leaves; each minute, if that fails; once more, after the drain has ended.
+// Each 15 minutes, whether others join or leave; each minute, if that fails; once more, after the drain has ended.
 func TestDrainIsRenewedSeldom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		srv := etcdfake.New(etcdfake.Options{Members: 3})
@@ -327,7 +327,7 @@ func TestBadSteeringIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 			"index":                      pin(-1, "a", 0),
 			"d":                          pin(0, "a", 25*time.Hour),
 			"member":                     pin(0, "", 0),
-			"ctx":                        a.shards.Update(noContext, shard.Capacity{}),
+			"ctx":                        shard.New(a.Sess, "orders", 4).Update(noContext, shard.Capacity{}),
 			"receiver":                   new(shard.Shards).Update(t.Context(), shard.Capacity{}),
 			"c.Weight":                   a.shards.Update(t.Context(), shard.Capacity{Weight: member.MaxWeight + 1}),
 			"c.MaxShards":                a.shards.Update(t.Context(), shard.Capacity{MaxShards: -1}),

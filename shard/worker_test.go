@@ -525,8 +525,8 @@ func TestWhatEndsRunIsNotToldOfEachShard(t *testing.T) {
 	}
 }
 
-// A panic is not swallowed. If no caller is left to receive it, it ends the process, as on any goroutine. This test runs
-// its binary again to see that.
+// A panic is not swallowed. If no caller is left to receive it, it ends the process, as on any goroutine. This test
+// runs its binary again to see that.
 func TestPanicOfAnAbandonedFunctionEndsTheProcess(t *testing.T) {
 	const child, bug = "HOLDFAST_TEST_ABANDONED", "a bug of the abandoned function's"
 	if os.Getenv(child) == "" {

@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"go/types"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -101,5 +102,5 @@ func TestKindsAreNamedByTheirConstants(t *testing.T) {
 // isLogged reports whether a call writes to a log, where "shard" is the name of an attribute.
 func isLogged(call *ast.CallExpr) bool {
 	method, ok := call.Fun.(*ast.SelectorExpr)
-	return ok && (method.Sel.Name == "Warn" || method.Sel.Name == "Info")
+	return ok && (slices.Contains([]string{"Error", "Warn", "Info"}, method.Sel.Name))
 }

@@ -31,8 +31,8 @@ var harmless = map[string]string{
 	"calls time.AfterFunc":     "starts a timer, which calls back later on its own goroutine",
 	"calls s.client.Endpoints": "copies the list under a mutex that etcd's client holds during no request",
 	"calls b.timer.Stop":       timer,
-	"calls r.timer.Stop":       timer, "calls l.limit.Stop": timer,
-	"calls r.timer.Reset": timer,
+	"calls l.limit.Stop":       timer,
+	"calls r.timer.Reset":      timer,
 
 	"calls w.key.lease.SetWatched": "stores a value",
 	"calls l.origin.Observer":      "of tests alone, which must not call back: see lease.Observe",
