@@ -65,9 +65,6 @@ func (k *key) keep() error {
 			confirmed, err = k.bringUpToDate(ctx)
 			return err
 		})
-		if etcderr.Classify(err) == etcderr.LeaseGone {
-			k.m.host.LeaseGone(ctx, k.lease, err) // etcd has told this request before the session
-		}
 		switch {
 		case confirmed.left:
 			return holdfast.ErrReleased

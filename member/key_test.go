@@ -412,12 +412,13 @@ func TestMemberComesBackAfterItsRoleWasWithdrawnForLongerThanItsLease(t *testing
 	})
 }
 
-// The session has not heard of that. The request of the member tells it.
+// The session has not heard of that, and the put finds its key gone.
 func TestJoinUnderALeaseThatWasRevokedTakesTheNextOne(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		var log bytes.Buffer
 		p := kit.Start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-		p.Unheard(srv, func() { srv.Revoke(p.Sess.Lease()) })
+		p.PlanAll("event", etcdfake.Fate{Reply: time.Hour})
+		srv.Revoke(p.Sess.Lease())
 		join(t, p, member.Options{Name: "a"})
 		expect(t, "joined", group(t, srv), "a=")
 		synctest.Wait()

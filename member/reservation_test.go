@@ -258,6 +258,32 @@ func TestLeaveWithoutAReservationIsLogged(t *testing.T) {
 	}
 }
 
+// A renewal has no reply, and ends with the membership: that is no failure.
+func TestLeaveDuringARenewalOfTheReservationIsNotLogged(t *testing.T) {
+	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
+		var log bytes.Buffer
+		p := kit.Start(t, srv, func(o *session.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		m := join(t, p, member.Options{Name: "a", Rejoin: rejoin})
+		time.Sleep(time.Second)
+		own, hung := srv.Keys(keys + "reserved-")[0].Lease, 0
+		p.Link.Plan(func(c etcdfake.Call) (f etcdfake.Fate) {
+			if r, ok := c.Request.(*pb.LeaseKeepAliveRequest); ok && r.ID == own {
+				hung++
+				f = etcdfake.Fate{LoseRequest: true, Silent: true}
+			}
+			return f
+		})
+		time.Sleep(rejoin / 2)
+		if err := m.Leave(t.Context()); err != nil || hung == 0 {
+			t.Errorf("%d renewals hang; %v", hung, err)
+		}
+		if synctest.Wait(); log.Len() > 0 {
+			t.Error(log.String())
+		}
+		p.Link.Plan(nil)
+	})
+}
+
 func TestNothingIsReservedAfterClose(t *testing.T) {
 	etcdfake.Test(t, func(t *testing.T, srv *etcdfake.Server) {
 		p := kit.Start(t, srv)

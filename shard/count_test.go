@@ -26,6 +26,11 @@ func TestAnotherCountIsRefused(t *testing.T) {
 			!strings.Contains(err.Error(), "names 5") {
 			t.Errorf("%v", err)
 		}
+		srv.Put(count, "1")
+		err = shard.New(p.Sess, "orders", 4).Run(kit.Within(t, time.Minute), nothing)
+		if !errors.As(err, &other) || other.Count != 1 {
+			t.Errorf("%v", err)
+		}
 		for _, number := range []string{"many", "0", "-1", "04"} { // the put of an entry compares the text
 			srv.Put(count, number)
 			if err := shard.New(p.Sess, "orders", 4).Run(kit.Within(t, time.Minute), nothing); err == nil ||

@@ -29,7 +29,7 @@ type settling struct {
 	known map[string]time.Time // by name: since when it settles; zero: it has settled
 	last  time.Time            // when the latest name joined
 	taken bool                 // a settled name is in service
-	due   <-chan time.Time     // receives when the next one settles; nil: none will
+	due   <-chan time.Time     // receives when the next one settles
 }
 
 // newSettling begins with the group as it was before this member joined. All its names count as settled. So a process
@@ -50,7 +50,6 @@ func (s *settling) waits(name string) time.Duration {
 func (s *settling) settled(group member.Group) member.Group {
 	now := time.Now()
 	s.update(group, now)
-	s.due = nil
 	var next time.Time
 	for _, since := range s.known {
 		if at := s.when(since); !since.IsZero() && (next.IsZero() || at.Before(next)) {

@@ -307,7 +307,7 @@ func TestNameThatComesBackWaitsUnlessItIsExpected(t *testing.T) {
 			a.leave() // its functions go on for a while
 			time.Sleep(time.Second)
 			f.startWith(kit.Start(t, srv), "a", f.work("a", 0), c.change)
-			time.Sleep(time.Second)
+			time.Sleep(settle * 5 / 6) // the old process has gone
 			group, err := member.NewReader(srv.Client(t), "shard/orders").Members(t.Context())
 			must(t, err)
 			if got := shard.Settling(group, time.Now()); !slices.Equal(got, c.waiting) {
