@@ -63,16 +63,9 @@ func (m *matching) next(p pair) pair {
 
 // take gives the pair's shard to its part. If the part is full, it returns the pair it gives up.
 func (m *matching) take(p pair) (out pair, full bool) {
-	room := m.parts[p.part].room
-	if room == 0 {
-		return p, true
-	}
 	taken := &m.taken[p.part]
-	if len(*taken) == room && (*taken)[0].before(p) {
-		return p, true
-	}
 	heap.Push((*lastFirst)(taken), p)
-	if len(*taken) <= room {
+	if len(*taken) <= m.parts[p.part].room {
 		return pair{}, false
 	}
 	return heap.Pop((*lastFirst)(taken)).(pair), true

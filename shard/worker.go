@@ -82,7 +82,7 @@ func (w *worker) run(ctx context.Context) {
 		case o.err != nil && !o.isContextEnd():
 			w.r.telemetry.Failed("error")
 			w.r.tell(w.index, o.err)
-		case o.err == nil && o.ended == nil:
+		case o.ended == nil: // it has returned nil
 			w.r.telemetry.Failed("returned")
 			w.r.tell(w.index, ErrReturned)
 			next = w.idle
