@@ -105,7 +105,6 @@ func (w *worker) acquire(ctx context.Context) (*hold.Hold, error) {
 		Request: queue.Request{Owner: w.r.member.Name(), Data: opts.Value, If: w.r.shards.countIs()},
 		Auditor: opts.Auditor,
 	})
-	_, err = queue.Without(err)
 	if err != nil {
 		return nil, fmt.Errorf("shard %s not acquired: %w", names.Quote(w.queue.Name()), err)
 	}
