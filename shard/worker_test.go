@@ -440,7 +440,11 @@ func TestErrorThatIsNotTheEndOfTheContextIsTold(t *testing.T) {
 			f := newFleet(t, srv, 1)
 			var told atomic.Int64
 			r := f.startWith(kit.Start(t, srv), "a", c.fn, func(o *shard.Options) {
-				o.OnError = func(int, error) { told.Add(1) }
+				o.OnError = func(_ int, err error) {
+					if told.Add(1); errors.Is(err, shard.ErrReturned) {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
 			})
 			time.Sleep(settled)
 			r.stop()

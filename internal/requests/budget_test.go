@@ -121,6 +121,29 @@ func TestRoundThatWinsIsNotPaidFor(t *testing.T) {
 	}
 }
 
+// Nor is a round paid for by the reply to a single copy.
+func TestSingleCopyThatWinsPaysForNoRound(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRequests(t, 3)
+		sent := func(what string, want int) {
+			t.Helper()
+			if at := r.hung(t, requests.Renewal, 300*ms); len(at) != want {
+				t.Errorf("%s: sent at %v, want %d times", what, at, want)
+			}
+		}
+		sent("a round on credit", 4)
+		r.mu.Lock()
+		r.replies, r.at = []reply{hangs, {5 * ms, nil}}, nil
+		r.mu.Unlock()
+		if _, _, err := r.once(t.Context(), requests.Renewal); err != nil || len(r.at) != 2 {
+			t.Fatalf("sent at %v: %v", r.at, err)
+		}
+		sent("it is still owed", 2)
+		r.answer(t, requests.Renewal, 9)
+		sent("it is paid", 4)
+	})
+}
+
 // Callers beside a hung member wait for one round of copies, not each for a round of its own.
 func TestRoundThatWinsSetsOffThoseInLine(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
