@@ -137,7 +137,9 @@ func (b *budget) pay(answers int) {
 			b.owed = max(0, b.owed-b.cost())
 		}
 	}
-	b.awaitTimeLocked()
+	if len(b.line) > 0 {
+		b.awaitTimeLocked()
+	}
 }
 
 // sendNextLocked sends the round of the first caller in line, or reports false if the caller has gone.
@@ -150,7 +152,7 @@ func (b *budget) sendNextLocked() bool {
 }
 
 func (b *budget) awaitTimeLocked() {
-	if b.timer == nil && len(b.line) > 0 {
+	if b.timer == nil {
 		b.timer = time.AfterFunc(b.pause, b.payByTime)
 	}
 }
@@ -162,5 +164,7 @@ func (b *budget) payByTime() {
 	for len(b.line) > 0 && !b.sendNextLocked() { // that caller has gone
 	}
 	b.pause = min(2*b.pause, mostByTime)
-	b.awaitTimeLocked()
+	if len(b.line) > 0 {
+		b.awaitTimeLocked()
+	}
 }
