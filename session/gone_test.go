@@ -11,11 +11,13 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/etcdfake"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/testkit/bubble"
+	kit "github.com/holdfast-go/holdfast/internal/testkit/queuetest"
 	"github.com/holdfast-go/holdfast/session"
 )
 
@@ -138,6 +140,7 @@ func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 		"restored, reads hang":    {true, "Range", holdfast.CauseClusterChanged, 0, 0},
 		"restored, renewals hang": {true, "LeaseKeepAlive", holdfast.CauseClusterChanged, 0, 0},
 		"new":                     {false, "", holdfast.CauseClusterChanged, 0, 0},
+		"new, the proof hangs":    {false, "first Range", holdfast.CauseClusterChanged, 0, 0},
 		"new, reads hang":         {false, "Range", holdfast.CauseRevoked, 250 * time.Millisecond, 0},
 		"new, a short lock delay": {false, "Range", holdfast.CauseRevoked, 50 * time.Millisecond, time.Second / 5},
 	} {
@@ -155,7 +158,17 @@ func TestAnotherClusterBehindTheEndpointsIsALoss(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if tc.hangs != "" {
+				first := true
+				switch tc.hangs {
+				case "":
+				case "first Range":
+					other.link.Plan(func(call etcdfake.Call) (fate etcdfake.Fate) {
+						if call.Method == "Range" && first {
+							first, fate = false, unanswered
+						}
+						return fate
+					})
+				default:
 					other.hang(tc.hangs)
 				}
 				network.leadTo(other)
@@ -185,6 +198,35 @@ func TestLossSaysThatEtcdHasNotReplied(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The suspension and the loss say why etcd has refused the renewals, and these are counted.
+func TestLossSaysWhyRenewalsFailed(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		events := newRecorder()
+		o := session.Options{OnStateChange: events.record}
+		metrics := kit.CollectMetrics(&o)
+		count := func(outcome string) int64 {
+			return metrics.Points(t)["renewal.duration outcome="+outcome]
+		}
+		c.open(t, o)
+		time.Sleep(time.Minute)
+		confirmed := count("confirmed")
+		if confirmed < 8 || count("failed") > 0 {
+			t.Errorf("at first: %v", metrics.Points(t))
+		}
+		c.refuse(codes.PermissionDenied, "LeaseKeepAlive")
+		for _, state := range []holdfast.State{holdfast.Suspended, holdfast.Lost} {
+			if ev := events.next(t, state); !strings.Contains(fmt.Sprint(ev.Err), "PermissionDenied") {
+				t.Errorf("%v: %v", state, ev.Err)
+			}
+		}
+		if failed := count("failed"); failed < 3 || count("confirmed") != confirmed {
+			t.Errorf("refused: %v", metrics.Points(t))
+		}
+		c.heal()
+		events.next(t, holdfast.Connected)
+	})
 }
 
 // Once, the session asked for a lease forever after its client was closed, and its waiters waited on.

@@ -26,19 +26,17 @@ type keeper struct {
 	key    sessionKey
 }
 
-// keep renews the lease and publishes its changes of state until it is lost. It reports false if Close caused the loss:
-// then Close publishes it and revokes the lease.
-func (k *keeper) keep() bool {
+// keep renews the lease and publishes its changes of state until it is lost. If Close has caused the loss, Close
+// publishes it.
+func (k *keeper) keep() {
 	var renewals sync.WaitGroup // joined below; they end with the lease
 	renewals.Go(k.renew)
 	renewals.Go(k.keepClaims)
 	last := k.watchdog()
-	closed := k.Context.Err() != nil
-	if !closed {
+	if k.Context.Err() == nil {
 		k.events.lost(k.lease, last)
 	}
 	renewals.Wait()
-	return !closed
 }
 
 // watchdog wakes when the result of Lease.Check changes, and publishes the new state. It sends no RPC that could delay

@@ -133,10 +133,8 @@ func (s *Session) start(first *lease.Lease) {
 func (s *Session) run(first *lease.Lease) {
 	defer close(s.ended)
 	for k := s.keeperOf(first); k != nil; k = s.next() {
-		if !k.keep() {
-			return
-		}
-		// Beside what follows: the next lease does not wait for the margin of the lost one.
+		k.keep()
+		// Beside what follows: the next lease does not wait for the margin of the lost one. After Close nothing runs.
 		s.work.Go(func(ctx context.Context) { s.granter.revokeLost(ctx, k.lease) })
 	}
 }
