@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
@@ -137,6 +138,37 @@ func TestNewDoesNotWaitForClaimsItCannotUse(t *testing.T) {
 		_, err := session.New(ctx, c.dial(t), quiet(session.Options{}))
 		if etcderr.Classify(err) != etcderr.Unauthorized || time.Since(began) > time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// No Grant of claims is answered for a while. The lease that waits for one is not renewed: another one follows it.
+func TestSessionBeginsWithALeaseThatIsTrusted(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		cli := c.dial(t)
+		c.failOn(unanswered, "LeaseGrant", forClaims)
+		time.AfterFunc(30*time.Second, c.heal)
+		events := newRecorder()
+		sess := c.openOn(t, cli, session.Options{OnStateChange: events.record})
+		if err := sess.Check(); err != nil || len(events) > 0 {
+			t.Errorf("%v, after %d changes of its state", err, len(events))
+		}
+	})
+}
+
+// What etcd refuses for good is told, though the claims have no reply either.
+func TestNewTellsTheRefusalOfItsKeyAndNotThatClaimsHang(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		cli := c.dial(t)
+		kv := &denied{KV: cli.KV}
+		kv.denied.Store(true)
+		cli.KV = kv
+		c.failOn(unanswered, "LeaseGrant", forClaims)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := session.New(ctx, cli, quiet(session.Options{}))
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) || ctx.Err() != nil {
+			t.Errorf("%v", err)
 		}
 	})
 }
