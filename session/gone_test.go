@@ -229,6 +229,23 @@ func TestLossSaysWhyRenewalsFailed(t *testing.T) {
 	})
 }
 
+// Close ends a renewal that has no reply. That is no failure.
+func TestCloseDuringARenewalCountsNoFailure(t *testing.T) {
+	start(t, func(t *testing.T, c *cluster) {
+		var o session.Options
+		metrics := kit.CollectMetrics(&o)
+		sess := c.open(t, o)
+		c.hang("LeaseKeepAlive")
+		time.Sleep(6 * time.Second) // it was sent at 5 s
+		if err := sess.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if p := metrics.Points(t); p["renewal.duration outcome=failed"] != 0 {
+			t.Errorf("%v", p)
+		}
+	})
+}
+
 // Once, the session asked for a lease forever after its client was closed, and its waiters waited on.
 func TestClosedClientEndsTheSession(t *testing.T) {
 	start(t, func(t *testing.T, c *cluster) {

@@ -140,6 +140,11 @@ func TestSuspensionIsToldInTimeIfTimersAreQuickerThanTheClock(t *testing.T) {
 			if late := l.Trust()/2 - l.Remaining(); late > time.Second {
 				t.Errorf("a look takes %v: told %v after the suspension", step, late)
 			}
+			if ev := events.next(t, holdfast.Lost); ev.Previous != holdfast.Suspended { // it was told once
+				t.Errorf("a look takes %v: %+v", step, ev)
+			}
+			c.heal()
+			events.next(t, holdfast.Connected)
 		})
 	}
 }

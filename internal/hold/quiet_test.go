@@ -40,8 +40,8 @@ func rests(t *testing.T, p *holdtest.Process) {
 	}
 }
 
-// requestsIn counts what a session sends in a time, by kind, without what it sends twice a minute. Then the third watch,
-// which is not needed, looks for a member that has none.
+// requestsIn counts what a session sends in a time, by kind, without what it sends twice a minute: then the third
+// watch, which is not needed, looks for a member that has none.
 func requestsIn(p *holdtest.Process, d time.Duration) (all int, kinds map[string]int) {
 	p.Plan(nil)
 	time.Sleep(d)
