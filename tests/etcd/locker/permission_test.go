@@ -135,9 +135,13 @@ func TestHolderKeepsItsLeaseWithoutTheRightToReadItsEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("Range", 4) // reads of the session key alone: longer than the lease lives without a renewal
-	if err := lk.Check(); err != nil || sess.State() != holdfast.Connected {
-		t.Errorf("the lock: %v; the session is %v", err, sess.State())
+	if err := lk.Check(); errors.Is(err, holdfast.ErrLost) {
+		t.Fatalf("the lock: %v; the session is %v", err, sess.State())
 	}
+	// On a busy machine a reply may have come late.
+	eventually(t, "the session is connected, and the lock held", func() bool {
+		return lk.Check() == nil && sess.State() == holdfast.Connected
+	})
 	if _, err := root.RoleGrantPermission(deadline(t), "legacy", "/legacy/", end,
 		clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
 		t.Fatal(err)
