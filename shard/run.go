@@ -153,12 +153,13 @@ func (r *run) follow(ctx context.Context, members *member.Reader) {
 		}
 	}()
 	var latest member.Group
-	for open := true; ; {
+	for {
 		select {
-		case latest, open = <-groups:
+		case group, open := <-groups:
 			if !open {
 				return
 			}
+			latest = group
 		case <-r.settling.due:
 		}
 		r.assign(latest)
